@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 from abc import ABC, abstractmethod
 
-from simnmt.base.errors import InputError
+from simnmt.base.errors import InputError, shorten
+from simnmt.base.suggestions import did_you_mean, format_list
 
 
 class CsvTable(ABC):
@@ -21,6 +22,12 @@ class CsvTable(ABC):
     def wrong(self, what: str, index: int, remedy: str) -> InputError:
         """Return the error about cell `index` of the current row."""
         return self.fault(what, column=1 + sum(len(cell) + 1 for cell in self.cells[:index]), remedy=remedy)
+
+    def missing_column(self, name: str) -> InputError:
+        """Return the error about a column that the first row does not name. Raises as `refuse_numbers`."""
+        self.refuse_numbers(name)
+        others = f"columns: {format_list(map(shorten, self.names), ',')}"
+        return self.wrong(f"no column {shorten(name)}", 0, did_you_mean(name, self.names, others, shown=shorten))
 
     def refuse_numbers(self, columns: str) -> None:
         """Raise the room's error if the first row holds numbers where `columns` should be named."""

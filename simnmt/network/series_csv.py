@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from simnmt.base.csv_table import CsvTable, parse_number
 from simnmt.base.errors import InputError, short_repr, shorten
-from simnmt.base.suggestions import did_you_mean, format_list
 from simnmt.network.errors import TraceError
 from simnmt.network.series import BPS_PER, SECONDS_PER, BandwidthSeries, Kind, RttSeries, Series, like_seconds_read_as_ms
 from simnmt.network.text_files import read_text, write_texts
@@ -87,9 +86,7 @@ class Rows(CsvTable):
             raise self.wrong_column(f"two columns are named {shorten(column)}", self.names.index(column), "rename one")
         if column in self.names:
             return self.names.index(column)
-        self.refuse_numbers(column)
-        hint = did_you_mean(column, self.names, f"columns: {format_list(map(shorten, self.names), ',')}", shown=shorten)
-        raise self.wrong_column(f"no column {shorten(column)}", 0, hint)
+        raise self.missing_column(column)
 
     def __iter__(self) -> Iterator[list[str]]:
         """Yield the cells of every row that is not blank."""

@@ -142,12 +142,12 @@ class _FileLengths(Lengths):
     """Whether requests are drawn from the pairs that the filter keeps; false: the filter decides what the policies fit on, and
     requests are drawn from all pairs but those with an empty side."""
 
-    def _unfiltered(self: _Form) -> _Form:
-        return self.model_copy(update={"filter": "none"})
+    no_filter: ClassVar[str | None] = "none"
+    """Value of `filter` that drops no pair."""
 
     def load_replayed_outliers(self, base: Path, kept: LengthTable) -> LengthTable | None:
         """Return the pairs that the filter drops but from which requests are drawn too (`filter_replay: false`)."""
-        return None if self.filter_replay else self._unfiltered().load(base).minus(kept)
+        return None if self.filter_replay else self.model_copy(update={"filter": self.no_filter}).load(base).minus(kept)
 
     def warnings(self, table: LengthTable) -> tuple[str, ...]:
         """Return a line for each doubt about the table that `load` returned."""
@@ -166,13 +166,11 @@ class TableFile(FileForm, _FileLengths):
 
     file_key = "table"
     shipped = "traces/lengths"
+    no_filter = None
 
     @model_serializer(mode="wrap")
     def _shortest(self, handler: SerializerFunctionWrapHandler) -> Any:
         return self.table if self.table.startswith("@") and self.model_fields_set == {"table"} else handler(self)
-
-    def _unfiltered(self) -> TableFile:
-        return self.model_copy(update={"filter": None})
 
     def load(self, base: Path) -> LengthTable:
         """Read the table and apply the filter of the configuration, if any."""

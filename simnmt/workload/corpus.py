@@ -15,7 +15,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import NoReturn
@@ -110,18 +109,6 @@ _MOST = 0.5
 """Largest share of dropped pairs for a check; beyond it, the other pairs do not represent the corpus."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Expected:
-    """Ratios of mean lengths to expect, with the names of their tables."""
-
-    names: tuple[str, ...]
-    ratios: tuple[float, ...]
-
-    def __str__(self) -> str:
-        low, high = (f"{ratio:.2f}" for ratio in (min(self.ratios), max(self.ratios)))
-        return f"{low if low == high else f'{low} to {high}'} in {', '.join(self.names)}"
-
-
 def languages_in(name: str) -> str:
     """Return the language pair at the beginning of a table's name, such as `de-en`; empty if there is none."""
     match = re.match(r"[a-z]{2}-[a-z]{2}(?![a-z0-9])", name)
@@ -139,16 +126,16 @@ def order_warning(table: LengthTable, expect_ratio: float | None = None) -> str 
         return None
     languages = table.languages or languages_in(table.name)
     if expect_ratio is not None:
-        expected: _Expected | None = _Expected(("the ratio you expect",), (expect_ratio,))
+        expected, expectation = {"": expect_ratio}, f"you expect {expect_ratio:g}"
     else:
         expected = _shipped(languages, table.src_unit, table.tgt_unit)
-    if expected is None:
-        return _swapped_units(table, languages)
+        if not expected:
+            return _swapped_units(table, languages)
+        low, high = (f"{bound:.2f}" for bound in (min(expected.values()), max(expected.values())))
+        expectation = f"{low if low == high else f'{low} to {high}'} in {', '.join(expected)}"
     ratio = table.mean_ratio
-    log_ratio, logs = math.log(ratio), np.log(expected.ratios)
-    comparison = f"{ratio:.2f} target tokens per source token, where {expected}"
-    if expect_ratio is not None:
-        comparison = f"{ratio:.2f} target tokens per source token, where you expect {expect_ratio:g}"
+    log_ratio, logs = math.log(ratio), np.log(list(expected.values()))
+    comparison = f"{ratio:.2f} target tokens per source token, where {expectation}"
     usual = float(logs.mean())
     tellable = bool(np.all(logs * np.sign(usual) >= _CLOSE_TO_ONE))
     beyond = -log_ratio * math.copysign(1.0, usual)
@@ -169,27 +156,26 @@ def _standard_error(table: LengthTable, ratio: float) -> float:
 
 def _swapped_units(table: LengthTable, languages: str) -> str | None:
     # Without tables in these units, only the order of the units can be checked.
-    if table.src_unit == table.tgt_unit or _shipped(languages, table.tgt_unit, table.src_unit) is None:
+    if table.src_unit == table.tgt_unit or not _shipped(languages, table.tgt_unit, table.src_unit):
         return None
     units = f"{table.src_unit} / {table.tgt_unit}"
     return f"{languages} counted by {units}: units or languages seem to be swapped (swap one of them)"
 
 
-def _shipped(languages: str, src_unit: str, tgt_unit: str) -> _Expected | None:
-    """Return the ratios of a language pair's shipped tables in these units, inverted for the opposite direction."""
+def _shipped(languages: str, src_unit: str, tgt_unit: str) -> dict[str, float]:
+    """Return the ratios of a language pair's shipped tables in these units by name, inverted for the opposite direction."""
     if not re.fullmatch("[a-z]{2}-[a-z]{2}", languages):
-        return None
+        return {}
     src, tgt = languages.split("-")
-    names, ratios = [], []
+    ratios: dict[str, float] = {}
     for name in shipped_files.names("traces/lengths"):
         if languages_in(name) not in (f"{src}-{tgt}", f"{tgt}-{src}"):
             continue
         turned = languages_in(name) != languages
         ratio, *units = _ratio_and_units(name)
         if units == ([tgt_unit, src_unit] if turned else [src_unit, tgt_unit]):
-            names.append(f"@{name} turned round" if turned else f"@{name}")
-            ratios.append(1.0 / ratio if turned else ratio)
-    return _Expected(tuple(names), tuple(ratios)) if names else None
+            ratios[f"@{name} turned round" if turned else f"@{name}"] = 1.0 / ratio if turned else ratio
+    return ratios
 
 
 @lru_cache

@@ -64,14 +64,6 @@ _NEAR_MISS = 0.8
 """Least likeness of a name that is taken for a slip of a known unit: mixd and words are, subword is not."""
 
 
-def unit_counter(unit: str) -> Count:
-    """Return the counting function of a name of `UNITS`. Raises `CorpusError` for another name."""
-    try:
-        return UNITS[unit]
-    except KeyError:
-        raise CorpusError(f"unknown unit {unit!r}", remedy=did_you_mean(unit, [*UNITS, MODEL_PREFIX + "PATH"])) from None
-
-
 def unit_and_counter(unit: str, side: Literal["src", "tgt"] = "src") -> tuple[str, Count]:
     """Return (name, counting function) of a unit, given as a name of `UNITS` or `sentencepiece:PATH`.
 
@@ -82,7 +74,9 @@ def unit_and_counter(unit: str, side: Literal["src", "tgt"] = "src") -> tuple[st
     if unit.startswith(MODEL_PREFIX):
         pieces = SentencePieceCounter(model_file(unit.removeprefix(MODEL_PREFIX), side))
         return pieces.unit, pieces
-    return unit, unit_counter(unit)
+    if unit not in UNITS:
+        raise CorpusError(f"unknown unit {unit!r}", remedy=did_you_mean(unit, [*UNITS, MODEL_PREFIX + "PATH"]))
+    return unit, UNITS[unit]
 
 
 def source_and_target(units: str) -> tuple[str, str]:

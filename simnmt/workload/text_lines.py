@@ -198,9 +198,5 @@ def json_object(
 
 def json_kind(value: object) -> str:
     """Return the kind of a JSON value as words."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true or false"
-    kinds: dict[type, str] = {dict: "an object", list: "a list", str: "a text"}
+    kinds: dict[type, str] = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
     return kinds.get(type(value), "a number")

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.workload.errors import CorpusError
-from simnmt.workload.length_units import UNITS, count_characters, count_mixed, count_words, source_and_target, unit_counter
+from simnmt.workload.length_units import UNITS, count_characters, count_mixed, count_words, source_and_target, unit_and_counter
 
 
 @pytest.mark.parametrize(
@@ -50,9 +50,9 @@ def test_a_blank_between_two_texts_adds_their_lengths_up(left: str, right: str) 
 
 def test_an_unknown_unit_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(CorpusError, match=r"unknown unit 'words' \(did you mean word\?\)"):
-        unit_counter("words")
+        unit_and_counter("words")
     with pytest.raises(CorpusError, match=r"known: word, mixed, char, sentencepiece:PATH"):
-        unit_counter("xyzzy")
+        unit_and_counter("xyzzy")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from simnmt.workload.corpus import read_corpus
 from simnmt.workload.errors import CorpusError
 from simnmt.workload.length_table import read_table, write_table
-from simnmt.workload.length_units import SentencePieceCounter, count_words, unit_and_counter, unit_counter, unit_of
+from simnmt.workload.length_units import SentencePieceCounter, count_words, unit_and_counter, unit_of
 
 sentencepiece = pytest.importorskip("sentencepiece", reason="the optional package sentencepiece is not installed")
 
@@ -125,4 +125,4 @@ def test_without_the_package_the_error_names_the_remedy(model: Path, monkeypatch
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
     with pytest.raises(CorpusError, match=r"need the package sentencepiece \(pip install 'simnmt\[sentencepiece\]'\)"):
         SentencePieceCounter(model)
-    assert unit_counter("word")("a b") == 2
+    assert unit_and_counter("word")[1]("a b") == 2

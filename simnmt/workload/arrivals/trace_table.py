@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from datetime import date
 
 from simnmt.base.csv_table import CsvTable, parse_number
-from simnmt.base.suggestions import did_you_mean
 from simnmt.workload.errors import ArrivalsError
 from simnmt.workload.text_lines import Lines
 
@@ -72,11 +71,9 @@ class TraceTable(CsvTable):
     def require(self, *wanted: str) -> int:
         """Return the position as `index` does, or raise `ArrivalsError`; call it before reading the first row."""
         position = self.index(*wanted)
-        if position is not None:
-            return position
-        self.refuse_numbers(wanted[0])
-        hint = did_you_mean(wanted[0], self.names, "columns: " + ", ".join(self.names[:8]))
-        raise self.wrong(f"no column {wanted[0]}", 0, hint)
+        if position is None:
+            raise self.missing_column(wanted[0])
+        return position
 
     def __iter__(self) -> Iterator[list[str]]:
         """Yield the cells of every row that is not blank."""
