@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simnmt.base import columns
+from simnmt.base import columns, random_streams
 from simnmt.results.request_log import COLUMNS, RequestLog, Truth
 from simnmt.results.requests import Requests, Trail
 
@@ -63,7 +63,7 @@ def test_columns_do_not_depend_on_how_many_requests_are_made_at_a_time(
     case: tuple[Truth, Trail], monkeypatch: pytest.MonkeyPatch, block: int
 ) -> None:
     whole = dict(RequestLog(*case))
-    monkeypatch.setattr(columns, "BLOCK", block)
+    monkeypatch.setattr(random_streams, "BLOCK", block)
     for name, column in RequestLog(*case).items():
         np.testing.assert_array_equal(column, whole[name])
 
