@@ -24,7 +24,7 @@ from simnmt.batching import maxi
 from simnmt.calibrate.decoder_speeds import LAYER, Known, decode_alternately, parts_of, stages_over, watched
 from simnmt.kernels.projection_timing import clock_of
 from simnmt.nmt.models import TranslationModel, load_model
-from simnmt.papers.kit.amdahl import end_to_end
+from simnmt.papers.kit.claim import end_to_end
 
 NEAR = 0.10
 """FNI-17: the prediction lies so near to what is measured."""

@@ -1,10 +1,10 @@
-"""The source papers: what each one prints, what we measure and simulate of it, and a verdict on each of its claims.
+"""The source papers: their printed figures, our measurements and simulations, and a verdict on every claim.
 
-Open `kit/report.py` first (what a reproduction consists of), then `kit/table.py` and `kit/claim.py`; then of a paper its
-`published.py` (what it prints) and its `reproduction.py` (what is measured, the tables, the claims). The rooms: `cnmt` (C-NMT,
-ISCAS 2022), `fni` (faster NMT inference: top-up batching and the fused output layer), `sharp` (sharp models on dull hardware,
-EMNLP 2017), `sti` (elastic pipelines, ASPLOS 2023), `fvp` (projection onto clusters of the vocabulary, 2022). Only `api` and
-`cli` may import this room: the rooms below know no paper.
+Open `kit/report.py` first (the parts of a reproduction), then `kit/table.py` and `kit/claim.py`; then a paper's `published.py`
+(its printed figures) and its `reproduction.py` (measurements, tables, claims). The rooms: `cnmt` (C-NMT, ISCAS 2022), `fni`
+(faster NMT inference: top-up batching and the fused output layer), `sharp` (sharp models on dull hardware, EMNLP 2017), `sti`
+(elastic pipelines, ASPLOS 2023), `fvp` (projection onto clusters of the vocabulary, 2022). Only `api` and `cli` may import
+this room: the rooms below know no paper.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.papers.kit.amdahl import end_to_end, share_needed
+from simnmt.papers.kit.claim import end_to_end, share_needed
 
 
 def test_half_of_the_time_made_twice_as_fast() -> None:

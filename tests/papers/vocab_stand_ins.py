@@ -20,7 +20,7 @@ from simnmt.papers.fvp.study import (
     StudySettings,
     TriedCell,
 )
-from simnmt.papers.kit.amdahl import share_needed
+from simnmt.papers.kit.claim import share_needed
 
 VOCAB = 10_000
 LABELS = ("fr-en", "de-en")

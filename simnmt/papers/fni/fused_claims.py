@@ -11,7 +11,6 @@ from simnmt.papers.fni.devices import FusedDecoder
 from simnmt.papers.fni.offline import Gain
 from simnmt.papers.fni.published import BEAM, SETS, TABLES
 from simnmt.papers.fni.stages import SetStages, Speeds, over_plain
-from simnmt.papers.kit.amdahl import end_to_end
 from simnmt.papers.kit.claim import (
     FAILS,
     HOLDS,
@@ -19,6 +18,7 @@ from simnmt.papers.kit.claim import (
     Claim,
     ClaimRecord,
     Judgement,
+    end_to_end,
     holds_if,
     printed_claim,
     sign_verdict,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simnmt.papers.kit.amdahl import end_to_end, share_needed
+from simnmt.papers.kit.claim import end_to_end, share_needed
 from simnmt.papers.kit.table import Derived
 
 _PAPER = "Faster Neural Machine Translation Inference, anonymous ACL submission"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from simnmt.papers.fni.devices import FusedDecoder
 from simnmt.papers.fni.offline import BY_KEY, Gain, Speed, gain, lengths_of, speed
 from simnmt.papers.fni.published import OutputTimes
-from simnmt.papers.kit.amdahl import end_to_end
+from simnmt.papers.kit.claim import end_to_end
 from simnmt.profile.profile_variant import DecoderChoice
 from simnmt.results.device_accounts import BatchAccount
 from simnmt.world.batch_pool import decode_all

@@ -23,8 +23,7 @@ from simnmt.papers.fvp.published import (
     Projection,
     means,
 )
-from simnmt.papers.kit.amdahl import share_needed
-from simnmt.papers.kit.claim import UNKNOWN, ClaimRecord, format_span, printed_claim
+from simnmt.papers.kit.claim import UNKNOWN, ClaimRecord, format_span, printed_claim, share_needed
 from simnmt.papers.kit.table import Derived
 
 

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from simnmt.base.configuration import NO_TRUTH_VALUE, Configuration
 from simnmt.papers.kit import study
-from simnmt.papers.kit.amdahl import end_to_end
+from simnmt.papers.kit.claim import end_to_end
 from simnmt.papers.kit.study import AboveZero, Count, Positive, Seconds, Share
 
 Counts = Annotated[tuple[Positive, ...], Field(min_length=1)]

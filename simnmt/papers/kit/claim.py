@@ -1,4 +1,4 @@
-"""A claim of a paper beside our result, its verdict, and both as text for a terminal."""
+"""A claim of a paper beside our result, its verdict, and both as text for a terminal; Amdahl's law, which many claims use."""
 
 from __future__ import annotations
 
@@ -126,6 +126,19 @@ def format_span(values: Sequence[float], form: str = ".2f") -> str:
     """Return the least and the greatest value as `low to high`; one value if both read the same, `no` without values."""
     low, high = (format(value, form) for value in (min(values), max(values))) if values else ("no", "no")
     return low if low == high else f"{low} to {high}"
+
+
+def end_to_end(share: float, speed_up: float) -> float:
+    """Return the speed-up of the whole, by Amdahl's law, if a `share` of its time gets `speed_up` times as fast (FNI-17)."""
+    return 1.0 / (1.0 - share + share / speed_up)
+
+
+def share_needed(whole: float, part: float) -> float:
+    """Return the share of the time that a part had if its speed-up `part` (not 1) makes the whole `whole` times as fast.
+
+    The result is above 1 if no share explains the speed-up.
+    """
+    return (1.0 - 1.0 / whole) / (1.0 - 1.0 / part)
 
 
 def holds_if(condition: bool) -> str:

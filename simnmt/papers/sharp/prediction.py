@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from simnmt.papers.kit.amdahl import end_to_end
+from simnmt.papers.kit.claim import end_to_end
 
 if TYPE_CHECKING:
     from simnmt.calibrate.sharp_speeds import DecoderTime, ProductTime, SharpSpeeds
