@@ -16,7 +16,7 @@ from simnmt.results.stability import LOAD_SUFFIX, device_names, row_overloads, w
 from simnmt.results.summary import Row, objective_name
 
 BASELINES = ("edge", "cloud", "oracle")
-"""The order in which changes are shown; others follow as they come."""
+"""Order of the changes; other baselines follow in order of appearance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ REQUESTS = Measure("requests", PERCENT, PERCENT)
 LOAD = Measure("load", ONE, ONE)
 
 MISROUTED = "misrouted_share"
-"""Left out where it is not known."""
+"""Key of a column that is left out if it is unknown."""
 COLUMNS = (
     Column("total_latency_s", TOTAL, "sum"),
     Column("mean_latency_s", LATENCY, "mean", plain=True),
@@ -71,7 +71,7 @@ COLUMNS = (
     Column(MISROUTED, REQUESTS, "misrouted"),
 )
 QUEUE = Column("mean_queue_s", LATENCY, "of it waiting")
-"""Shown only where some policy's requests waited."""
+"""Column that is shown only if requests waited under some policy."""
 MOST_LOADS = 3
 """Devices whose loads have a column each; with more of them one column shows the busiest."""
 BUSIEST = Column("busiest", LOAD, "busiest")
@@ -122,13 +122,13 @@ class Table:
     """Policy name and what the header calls it."""
     lines: dict[tuple[str, str], list[Line]]
     unclear: bool
-    """Whether some difference cannot be told from none."""
+    """True if some difference is not distinguishable from zero."""
     bare: bool
-    """Whether nothing has an interval, as after one replication."""
+    """True if no value has an interval, as after one replication."""
     loads: bool
-    """Whether loads are shown."""
+    """True if loads are shown."""
     unstable: bool
-    """Whether some policy has no mean to be known."""
+    """True if some policy has no steady mean."""
 
 
 def policy_table(
@@ -303,7 +303,7 @@ def _spans(columns: Sequence[Column], units: Mapping[Measure, Sequence[str]]) ->
 
 
 MOST_CARDS = 2
-"""Cells whose sentences the page opens with; with more of them an overview comes first and the sentences are folded."""
+"""Most cells whose sentences open the page; with more cells, an overview comes first and the sentences are folded."""
 
 
 def verdict_cards(result: RunResult, colours: Mapping[str, int]) -> list[Row]:

@@ -1,6 +1,6 @@
 """Format of a shard: its segments, its record in a store's file, and the working buffer of a layer (STI-01, STI-05, STI-06).
 
-A record holds codes of a few bits, the centroids that the codes stand for, and outliers. Code i lies in bits
+A record holds codes of a few bits, one centroid per code, and outliers. Code i lies in bits
 [i * b, (i + 1) * b) of a byte stream, the least significant bit first.
 """
 
