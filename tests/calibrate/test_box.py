@@ -63,7 +63,7 @@ def test_a_jetson_of_two_kinds_of_cores_whose_exact_jetpack_is_unknown(tmp_path:
     assert box.jetson == JetsonDescription(l4t="32.7.1", jetpack="4", power_mode=None)
 
 
-def test_a_laptop_on_battery_whose_clock_is_not_told(tmp_path: Path) -> None:
+def test_a_laptop_on_battery_has_an_unknown_clock(tmp_path: Path) -> None:
     box = describe(laptop(tmp_path))
     assert (box.on_battery, box.governor, box.frequency_mhz, box.load_average) == (True, "powersave", None, None)
     plant(tmp_path, {"sys/class/power_supply/AC/online": "1\n"})
@@ -71,7 +71,7 @@ def test_a_laptop_on_battery_whose_clock_is_not_told(tmp_path: Path) -> None:
     assert describe(container(tmp_path / "other")).on_battery is None
 
 
-def test_a_raspberry_pi_whose_board_stands_in_the_device_tree(tmp_path: Path) -> None:
+def test_the_board_of_a_raspberry_pi_comes_from_the_device_tree(tmp_path: Path) -> None:
     """Its /proc/cpuinfo ends with a block that is no processor."""
     block = "processor : 0\nFeatures : fp asimd asimddp\nCPU implementer : 0x41\nCPU part : 0xd0b\n"
     board = "Raspberry Pi 5 Model B Rev 1.0"
@@ -90,7 +90,7 @@ def test_only_what_every_core_has_counts(tmp_path: Path) -> None:
     assert describe(plant(tmp_path, {"proc/cpuinfo": f"{big}\n{little}"})).simd == ("asimd", "asimddp")
 
 
-def test_a_core_that_nobody_has_heard_of_goes_by_its_numbers() -> None:
+def test_an_unknown_core_is_named_by_its_numbers() -> None:
     assert arm_core("0x41", "0xfff") == "Arm part 0xfff"
     assert arm_core("0x99", "0x123") == "Arm implementer 0x99 part 0x123"
     assert arm_core(None, None) is None

@@ -47,7 +47,7 @@ def test_only_the_work_of_others_counts(
     assert watched(all_s, own_s, steal_s) == pytest.approx(others, abs=0.02)
 
 
-def test_a_box_without_an_account_tells_nothing(tmp_path: Path) -> None:
+def test_a_box_that_does_not_count_processor_time_gives_none(tmp_path: Path) -> None:
     assert BusyWatch(tmp_path).others_cpus() is None
     assert own_frequency_mhz(tmp_path) is None
 
@@ -80,7 +80,7 @@ def test_a_box_is_busy_everywhere_by_the_same_cpus(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system has no affinity")
-def test_the_clock_is_that_of_our_own_cpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_clock_is_that_of_the_cpus_of_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 2})
     (tmp_path / "proc").mkdir()
     blocks = [f"processor\t: {cpu}\ncpu MHz\t\t: {mhz}\n" for cpu, mhz in enumerate((800.0, 2000.0, 3000.0, 900.0))]

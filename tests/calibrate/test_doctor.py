@@ -54,7 +54,7 @@ def test_a_busy_container_with_a_quota(tmp_path: Path) -> None:
     assert said(findings, "energy")[0][0] == "cannot"
 
 
-def test_a_jetson_is_told_of_its_power_mode_and_its_rails(tmp_path: Path) -> None:
+def test_a_jetson_gets_findings_on_its_power_mode_and_its_rails(tmp_path: Path) -> None:
     findings = examine(orin(tmp_path)).findings
     clock = said(findings, "clock")
     assert clock[0] == (
@@ -67,7 +67,7 @@ def test_a_jetson_is_told_of_its_power_mode_and_its_rails(tmp_path: Path) -> Non
     ]
 
 
-def test_a_laptop_is_told_of_battery_governor_and_memory(tmp_path: Path) -> None:
+def test_a_laptop_gets_findings_on_battery_governor_and_memory(tmp_path: Path) -> None:
     box = describe(laptop(tmp_path))
     clock = said(doctor.clock(box, Tree.at(tmp_path)), "clock")
     assert [verdict for verdict, _ in clock] == ["warning", "warning"]
@@ -78,7 +78,7 @@ def test_a_laptop_is_told_of_battery_governor_and_memory(tmp_path: Path) -> None
     assert watched == ["can", "warning"], "by what others use now, as calibrate judges"
 
 
-def test_energy_that_cannot_be_read_says_why_and_what_to_do(tmp_path: Path) -> None:
+def test_unreadable_energy_gives_a_reason_and_a_remedy(tmp_path: Path) -> None:
     (finding,) = doctor.energy("cpu", x86_server(tmp_path), sleep=lambda seconds: None)
     assert finding.verdict == "cannot"
     assert "do not move" in finding.what
@@ -133,7 +133,7 @@ def test_torch_that_is_missing_or_broken(monkeypatch: pytest.MonkeyPatch, versio
     assert finding.verdict == "cannot" and "simnmt[ctranslate2]" in str(finding)
 
 
-def test_a_device_that_a_backend_cannot_use_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_that_a_backend_cannot_use_gives_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     def types(backend: str, device: str) -> list[str]:
         if device == "cuda":
             raise RuntimeError("CUDA driver version is insufficient\nfor this runtime")
@@ -175,7 +175,7 @@ def test_every_type_that_it_shows_is_one_that_the_engine_takes(backend: str, tmp
         engine.close()
 
 
-def test_a_gpu_under_ctranslate2_goes_by_its_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_under_ctranslate2_has_its_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not by that of the first one."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("ctranslate2")

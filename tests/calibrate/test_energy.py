@@ -80,7 +80,7 @@ def test_rapl_that_goes_back_without_telling_its_range_is_unknown_from_then_on(s
     assert meter.read_j() is None
 
 
-def test_a_counter_that_stands_still_is_no_counter(server: Path) -> None:
+def test_a_counter_that_does_not_move_is_not_used(server: Path) -> None:
     search = find_energy_meter("cpu", server, sleep=no_sleep)
     assert search.meter is None
     (obstacle,) = search.obstacles  # that it is no Jetson either explains nothing
@@ -123,13 +123,13 @@ def test_a_vanished_counter_makes_the_sum_unknown_not_smaller(server: Path) -> N
         (lambda root: root, "read from Linux's /sys"),
     ],
 )
-def test_why_there_is_no_rapl(tmp_path: Path, boxes: Callable[[Path], Path], why: str) -> None:
+def test_a_box_without_rapl_gives_the_reason(tmp_path: Path, boxes: Callable[[Path], Path], why: str) -> None:
     search = find_energy_meter("cpu", boxes(tmp_path), sleep=no_sleep)
     assert search.meter is None
     assert why in search.obstacles[0].why
 
 
-def test_a_device_of_another_kind_has_no_meter_and_says_so(tmp_path: Path) -> None:
+def test_a_device_of_another_kind_has_no_meter_and_gives_the_reason(tmp_path: Path) -> None:
     search = find_energy_meter("xpu:0", x86_server(tmp_path), sleep=no_sleep)
     assert search.meter is None
     assert "xpu" in str(search.obstacles[0])
@@ -259,13 +259,13 @@ def test_an_older_gpu_is_sampled() -> None:
     assert not nvml.open
 
 
-def test_a_gpu_whose_counter_stands_still_falls_back_to_its_power() -> None:
+def test_a_gpu_whose_counter_does_not_move_falls_back_to_its_power() -> None:
     nvml = Nvml(energy_mj=5, step_mj=0, power_mw=1000)
     assert isinstance(open_nvml(0, no_sleep, nvml, in_thread=False), SampledMeter)
 
 
 @pytest.mark.parametrize(("index", "power_mw", "why"), [(0, None, "neither"), (0, 0, "no power"), (3, None, "know cuda:3")])
-def test_a_gpu_that_tells_nothing(index: int, power_mw: int | None, why: str) -> None:
+def test_a_gpu_without_energy_and_power_gives_the_reason(index: int, power_mw: int | None, why: str) -> None:
     nvml = Nvml(energy_mj=None, step_mj=0, power_mw=power_mw)
     obstacle = open_nvml(index, no_sleep, nvml)
     assert isinstance(obstacle, Obstacle) and why in obstacle.why

@@ -74,7 +74,7 @@ def test_paper_mode_fits_all_inferences_by_ordinary_least_squares(measured: Any)
 
 
 @pytest.mark.parametrize("tells_steps", [True, False])
-def test_step_and_encoder_costs_are_found_told_or_split(measured: Any, tells_steps: bool) -> None:
+def test_step_and_encoder_costs_are_found_from_reported_or_split_times(measured: Any, tells_steps: bool) -> None:
     timings = measured(Settings("gru", parts=("step",)), tells_steps=tells_steps, noise=0.0005, growth=0.01)
     block = cost_blocks.step_block(timings.cells["step"], [], 1)
     assert block is not None
@@ -99,7 +99,7 @@ def test_step_and_encoder_costs_are_found_told_or_split(measured: Any, tells_ste
     assert ("does not report" in notes) == (not tells_steps)
 
 
-def test_what_memory_left_out_is_told(measured: Any) -> None:
+def test_cells_that_did_not_fit_into_memory_are_listed(measured: Any) -> None:
     timings = measured(Settings("gru", parts=("step",)), most_batch=4)
     block = cost_blocks.step_block(timings.cells["step"], timings.too_large["step"], 1)
     assert block is not None
@@ -115,7 +115,7 @@ def test_a_full_calibration_without_some_corners_has_no_error_of_six_cells(measu
     assert fit.heldout_error < 0.025
 
 
-def test_noise_of_a_backend_that_tells_no_steps_does_not_reach_their_costs(measured: Any) -> None:
+def test_noise_of_a_backend_without_reported_steps_does_not_reach_their_costs(measured: Any) -> None:
     """Every time is up to some 6 % too long; differences of least times then err by as much as a step."""
     timings = measured(Settings("marian", parts=("step",)), tells_steps=False, noise=0.03)
     block = cost_blocks.step_block(timings.cells["step"], [], 1)
@@ -128,7 +128,7 @@ def test_noise_of_a_backend_that_tells_no_steps_does_not_reach_their_costs(measu
     assert max(block.heldout_error, encoder.heldout_error) < 0.1
 
 
-def test_an_encoder_that_drowns_in_its_step_is_told(measured: Any) -> None:
+def test_an_encoder_below_the_noise_of_its_step_is_listed(measured: Any) -> None:
     timings = measured(Settings("marian", parts=("step",)), tells_steps=False, plane=(1e-9, 0.008, 0.0), noise=0.002)
     block = cost_blocks.step_block(timings.cells["step"], [], 1)
     encoder = cost_blocks.encoder_block(timings.cells["encoder"], [], 1, block)
@@ -136,7 +136,7 @@ def test_an_encoder_that_drowns_in_its_step_is_told(measured: Any) -> None:
     assert encoder is None or lost
 
 
-def test_the_first_step_stands_by_itself(measured: Any) -> None:
+def test_the_first_step_is_fitted_separately(measured: Any) -> None:
     """A first step twice as long as the others is told of position 0 and of no other."""
     timings = measured(Settings("gru", mode="quick", parts=("step",)), noise=0.0, growth=0.0)
     cells = [
@@ -164,7 +164,7 @@ def test_the_gap_is_what_a_step_adds_to_the_whole_beside_itself(measured: Any, g
     assert gap_s_fitted == pytest.approx(gap_s, abs=1e-12)
 
 
-def test_without_told_steps_no_gap_is_known(measured: Any) -> None:
+def test_without_reported_steps_no_gap_is_known(measured: Any) -> None:
     settings = Settings("gru", mode="quick", parts=("execution",))
     assert cost_blocks.gap_of_singles_s(measured(settings, tells_steps=False).cells["execution"]) is None
 
@@ -184,7 +184,7 @@ def test_steps_that_short_runs_did_not_reach_grow_as_those_of_a_smaller_batch(me
     assert {position for batch, position, _ in block.judged_cells if batch == 40} == {0, 1, 2, 4, 8, 16, 32}
 
 
-def test_how_much_longer_whole_runs_take_than_usual_steps_is_told(measured: Any) -> None:
+def test_the_ratio_of_whole_runs_to_usual_steps_is_recorded(measured: Any) -> None:
     """One step in sixteen takes nine times as long: medians do not see it, runs take one and a half times as long."""
     timings = measured(Settings("gru", parts=("step",), max_batch=8), noise=0.0, growth=0.0)
     spoilt = [

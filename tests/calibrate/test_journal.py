@@ -97,7 +97,7 @@ def test_a_journal_of_other_settings_or_another_box_is_refused_and_left_as_it_wa
 
 
 @pytest.mark.parametrize("text", ['{"a": 1}\n', "# a text\n", '[1]\n{"b": 2}\n', "\x00\x01\n"])
-def test_a_file_that_is_no_journal_is_refused_and_left_as_it_was(open_journal: Opener, path: Path, text: str) -> None:
+def test_a_file_that_is_not_a_journal_is_refused_and_not_changed(open_journal: Opener, path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(CalibrationError, match="not a journal of a calibration"):
         open_journal(path, HEADER)
@@ -129,7 +129,7 @@ def test_two_calibrations_do_not_write_one_journal(open_journal: Opener, path: P
     assert not path.exists()
 
 
-def test_a_file_system_without_locks_is_no_other_calibration(
+def test_a_file_system_without_locks_is_not_taken_for_another_calibration(
     open_journal: Opener, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fcntl = pytest.importorskip("fcntl")

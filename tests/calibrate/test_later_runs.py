@@ -59,13 +59,13 @@ def test_interrupted_it_keeps_what_it_has_and_the_same_call_goes_on(measured: An
 
 
 @pytest.mark.parametrize("stop_at", [0, 1])
-def test_a_journal_without_a_measurement_is_not_left_to_stand_in_the_way(measured: Any, tmp_path: Path, stop_at: int) -> None:
+def test_a_journal_without_a_measurement_is_removed(measured: Any, tmp_path: Path, stop_at: int) -> None:
     with pytest.raises(KeyboardInterrupt):
         measured(engine=FakeEngine(stop_at=stop_at))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_profile_is_replaced_by_one_that_says_less(measured: Any, tmp_path: Path) -> None:
+def test_no_profile_is_replaced_by_a_profile_with_fewer_blocks(measured: Any, tmp_path: Path) -> None:
     measured()
     kept = (tmp_path / "box.json").read_bytes()
     with pytest.raises(CalibrationError, match=r"would lose its step, disk, overheads \(add them to --part, or choose another"):
@@ -205,7 +205,7 @@ def test_steps_measured_again_are_held_against_the_same_whole_executions(measure
     assert again.plane.seconds(20, 20) == pytest.approx(first.plane.seconds(20, 20), rel=0.05)
 
 
-def test_completing_keeps_the_names_units_and_date_of_what_stands_there(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_completing_keeps_the_names_units_and_date_of_the_profile(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = replace(QUICK, parts=("execution",), src_unit="char", tgt_unit="char")
     with monkeypatch.context() as patched:
         patched.setattr(profile_assembly, "now", lambda: "2020-02-02T02:02:02+00:00")

@@ -30,7 +30,7 @@ def test_what_long_sources_add_is_found_on_a_box_with_neighbours(attention_s: fl
     assert "of 138 pairs at least; fitted within" in note
 
 
-def test_a_steps_growth_that_is_not_by_rows_is_told_by_its_error() -> None:
+def test_a_growth_of_steps_that_is_not_by_rows_shows_in_the_error() -> None:
     pairs = [(8, 60, [(1.0, 1.0)] * 3), (32, 60, [(1.0, 1.2)] * 3)]
     value, note = per_row_src_token_s(pairs)
     assert value is not None and 0.0 < value < 0.2 / (32 * 60)

@@ -94,7 +94,7 @@ def test_a_disturbed_stretch_is_measured_again_and_only_the_calm_repeats_count(o
     assert any("disturbed by more than 5 %, measured again" in line for line in heard.lines)
 
 
-def test_a_box_that_never_calms_down_is_not_measured_for_ever_and_that_is_said(open_journal: Opener) -> None:
+def test_a_box_that_never_calms_down_is_not_measured_for_ever_and_a_message_says_so(open_journal: Opener) -> None:
     plan = plan_execution(QUICK)
     engine = FakeEngine(noise=0.0, disturbance=lambda call: 1.0 + 0.4 * (call // 13 % 2))
     measured = measure(engine, [plan], open_journal(), Silent)

@@ -60,7 +60,7 @@ def test_the_cells_that_judge_lie_strictly_inside_and_are_not_fitted(max_src_len
 
 
 @pytest.mark.parametrize("mode", ["quick", "full"])
-def test_every_round_does_each_cell_once_in_an_order_of_its_own(mode: str) -> None:
+def test_every_round_measures_each_cell_once_in_a_different_order(mode: str) -> None:
     plan = plan_execution(settings(mode=mode))
     cells = len(set(plan.works))
     rounds = [plan.works[start : start + cells] for start in range(0, len(plan.works), cells)]
@@ -75,14 +75,14 @@ def test_the_same_seed_gives_the_same_order_and_another_one_another() -> None:
     assert one.works != other.works
 
 
-def test_the_paper_takes_the_drawn_lengths_as_they_come() -> None:
+def test_paper_mode_takes_the_drawn_lengths_in_their_order() -> None:
     drawn = [(3 + number % 40, 2 + number % 31) for number in range(250)]
     plan = plan_execution(settings(mode="paper"), drawn)
     assert [(work.src_len, work.tgt_len) for work in plan.works] == drawn
     assert len(plan.stretches) > 5, "the reference is read now and then"
 
 
-def test_an_engine_that_does_not_tell_its_steps_is_timed_at_several_target_lengths() -> None:
+def test_an_engine_that_does_not_report_its_steps_is_timed_at_several_target_lengths() -> None:
     reported, unreported = (step_cells(settings(), tells_steps=tells) for tells in (True, False))
     for batch in (1, 64):
         assert len({work.tgt_len for work in reported if work.batch == batch}) == 1

@@ -32,7 +32,7 @@ NO_STAGES = "no variants of the decoder: the backend does not time the stages of
 """Of an engine made of numbers."""
 
 
-def test_the_profile_says_all_of_what_was_measured_on_what(measured: Any, tmp_path: Path) -> None:
+def test_the_profile_records_the_measurements_and_their_origin(measured: Any, tmp_path: Path) -> None:
     engine = FakeEngine()
     done = measured(engine=engine)
     profile = read_profile(tmp_path / "box.json")
@@ -89,7 +89,7 @@ def test_a_box_that_spoils_measurements_is_warned_of(measured: Any, box: Any, fa
     assert any(message in warning for warning in measured().warnings)
 
 
-def test_a_box_that_does_not_tell_its_state_is_measured_without_a_guess(measured: Any, box: Any) -> None:
+def test_the_unknown_state_of_a_box_is_not_guessed(measured: Any, box: Any) -> None:
     box(load_average=None, governor=None, frequency_mhz=None)
     done = measured()
     assert done.warnings == (NO_STAGES, "no energy: rapl: no counter")
@@ -97,7 +97,7 @@ def test_a_box_that_does_not_tell_its_state_is_measured_without_a_guess(measured
     assert done.profile.conditions.frequency_mhz is None
 
 
-def test_what_stays_disturbed_is_said_in_the_profile_and_warned_of(measured: Any) -> None:
+def test_cells_that_stay_disturbed_are_in_the_profile_and_warned_of(measured: Any) -> None:
     engine = FakeEngine(noise=0.0, disturbance=lambda call: 1.0 + 0.4 * (call // 13 % 2))
     done = measured(engine=engine)
     assert done.profile.conditions is not None
@@ -106,7 +106,7 @@ def test_what_stays_disturbed_is_said_in_the_profile_and_warned_of(measured: Any
     assert any("stayed disturbed" in warning for warning in done.warnings)
 
 
-def test_memory_that_does_not_suffice_leaves_cells_out_and_says_so(measured: Any) -> None:
+def test_insufficient_memory_leaves_cells_out_with_a_message(measured: Any) -> None:
     done = measured(engine=FakeEngine(most_batch=4))
     assert done.profile.step.batch == (1, 2, 3, 4)
     assert any("from batch 7 on were left out: out of memory" in warning for warning in done.warnings)
@@ -123,7 +123,7 @@ def test_without_memory_for_single_sentences_nothing_is_written(measured: Any, t
     assert not (tmp_path / "box.json").exists()
 
 
-def test_the_engine_of_a_profile_says_how_its_decoder_was_written(measured: Any) -> None:
+def test_the_engine_of_a_profile_records_the_options_of_its_decoder(measured: Any) -> None:
     engine = FakeEngine(backend="sharp", decoder=CANDIDATES | {"fused": True}, fused=True)
     profile = measured(replace(QUICK, parts=("execution",)), engine).profile
     assert (profile.engine.fused, profile.engine.decoder) == (True, DecoderOptions(**CANDIDATES, fused=True))

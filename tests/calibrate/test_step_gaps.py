@@ -42,7 +42,7 @@ def test_the_gap_grows_with_the_batch_and_holds_nothing_that_happens_once(measur
     assert "error 0.0 % on batch sizes 7, 10, 20, never fitted" in overheads["step_gap_s"].note
 
 
-def test_a_gap_that_grows_otherwise_is_told_by_its_error(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gap_that_is_not_linear_in_the_batch_shows_in_the_error(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     run = FakeEngine.run
 
     def twice_at_ten(self: FakeEngine, work: Any) -> Any:
@@ -53,13 +53,13 @@ def test_a_gap_that_grows_otherwise_is_told_by_its_error(measured: Any, monkeypa
     assert "error 16.7 %" in gaps(measured(noise=0.0, gap_s_per_sentence=3e-5))["step_gap_s"].note
 
 
-def test_runs_that_were_shortened_tell_the_same_gap(measured: Any) -> None:
+def test_shortened_runs_give_the_same_gap(measured: Any) -> None:
     wide = Settings("gru", parts=("step",), max_batch=128, beam=5)
     overheads = gaps(measured(wide, noise=0.0, gap_s=0.0002, gap_s_per_sentence=3e-5))
     assert overheads["step_gap_s_per_sentence"].value == pytest.approx(3e-5, rel=1e-6)
 
 
-def test_a_batch_whose_encoder_had_no_room_tells_no_gap(measured: Any) -> None:
+def test_a_batch_whose_encoder_did_not_fit_gives_no_gap(measured: Any) -> None:
     """What a translation of one token takes beside its own is not known: the whole over the steps would be too much."""
     timings = measured(noise=0.0, gap_s=0.0002, gap_s_per_sentence=3e-5)
     encoders = [cell for cell in timings.cells["encoder"] if cell.work.batch < 24]
@@ -68,13 +68,13 @@ def test_a_batch_whose_encoder_had_no_room_tells_no_gap(measured: Any) -> None:
     assert "batch 1 to 20" in gap.note
 
 
-def test_where_steps_are_not_told_no_gap_is_known(measured: Any) -> None:
+def test_no_gap_is_known_if_steps_are_not_reported(measured: Any) -> None:
     overheads = gaps(measured(tells_steps=False))
     assert [overhead.value for overhead in overheads.values()] == [None, None]
     assert "does not report its steps" in overheads["step_gap_s"].note
 
 
-def test_single_sentences_tell_nothing_of_the_growth(measured: Any) -> None:
+def test_single_sentences_do_not_determine_the_growth(measured: Any) -> None:
     alone = Settings("gru", mode="quick", parts=("execution",))
     overheads = lone_gap_overheads(measured(alone, noise=0.0, gap_s=0.0005).cells["execution"])
     assert overheads["step_gap_s"].value == pytest.approx(0.0005, abs=1e-12)
@@ -92,14 +92,14 @@ def test_refilling_is_measured_up_to_the_largest_batch() -> None:
     assert "1 to 32 sentences" in overheads["refill_s_fixed"].note
 
 
-def test_refilling_without_the_memory_for_all_tells_of_what_fits() -> None:
+def test_refilling_is_fitted_to_the_batches_that_fit_into_memory() -> None:
     overheads = refill_overheads(FakeEngine(refill_s=REFILL, most_batch=9), STEPS, 32)
     assert "1 to 4 sentences" in overheads["refill_s_fixed"].note
     nothing = refill_overheads(FakeEngine(refill_s=REFILL, most_batch=1), STEPS, 32)
     assert (nothing["refill_s_fixed"].value, nothing["refill_s_fixed"].note) == (None, "out of memory")
 
 
-def test_a_backend_that_never_refills_says_so() -> None:
+def test_a_backend_that_never_refills_gives_no_costs_and_the_reason() -> None:
     overheads = refill_overheads(FakeEngine(), STEPS, 32)
     assert {(overhead.value, overhead.note) for overhead in overheads.values()} == {(None, "never refills a batch")}
 

@@ -67,7 +67,7 @@ def test_a_store_without_some_bits_cannot_be_profiled(tmp_path: Path) -> None:
         measure_reads(store, StiSettings())
 
 
-def test_a_disk_that_is_no_faster_at_small_shards_is_told_as_such() -> None:
+def test_a_disk_that_is_no_faster_at_small_shards_gets_no_line() -> None:
     sizes, read_s = {bits: 100 * bits for bits in BITS}, {bits: [0.002, 0.002] for bits in BITS}
     block = reads_block(sizes, read_s, cold=True, pace=None, file_system=None)
     assert block.r2 is None
@@ -99,7 +99,7 @@ class _Timed:
         return torch.zeros(1, 2)
 
 
-def test_layers_are_told_by_width_and_length_and_whole_submodels_judge_them() -> None:
+def test_layers_are_measured_by_width_and_length_and_judged_by_whole_submodels() -> None:
     encoder: Any = _Timed()
     compute = measure_layers(encoder, random_shards(GEOMETRY, 6), StiSettings(lengths=(4, 12), repeats=3), clock=encoder.clock)
     for times in compute.lengths:
@@ -119,7 +119,7 @@ class _Disturbed(_Timed):
         return hidden
 
 
-def test_what_reads_cost_the_computing_beside_them_is_told(tmp_path: Path) -> None:
+def test_the_slowdown_of_layers_by_reads_is_measured(tmp_path: Path) -> None:
     settings = StiSettings(lengths=(4,), repeats=3)
     encoder: Any = _Disturbed()
     with stored(made_weights(), tmp_path / "store") as store:
@@ -196,7 +196,7 @@ def _translator(**sizes_changed: Any) -> TransformerArchitecture:
     return TransformerArchitecture.model_validate(sizes | tokens | sizes_changed)
 
 
-def test_a_translator_tells_both_halves_and_its_plane(tmp_path: Path) -> None:
+def test_a_translator_gets_the_costs_of_both_halves_and_a_plane(tmp_path: Path) -> None:
     settings = StiSettings(lengths=(4, 8), pace_bytes_per_s=1e6, repeats=2)
     sti, execution = translator_blocks(_translator(), tmp_path, settings, silent)
     cost = sti.cost()

@@ -44,7 +44,7 @@ def test_where_sentences_share_steps_none_deviates() -> None:
         ({"levels": (0.0, 0.5)}, "must rise from 0 to 1"),
     ],
 )
-def test_what_is_no_distribution_is_refused(change: dict[str, object], told: str) -> None:
+def test_an_invalid_distribution_is_refused(change: dict[str, object], told: str) -> None:
     sound = {"vocab": 10, "steps": 3, "mean": 0.15, "levels": (0.0, 1.0), "by_step": (0.1, 0.2)}
     ActiveShare.model_validate(sound)
     with pytest.raises(ValidationError, match=told):

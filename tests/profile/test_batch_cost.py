@@ -71,7 +71,7 @@ def step_times(surface: LinearSurface, relative_sd: float = 0.0, seed: int = 1) 
     return surface.seconds(BATCH, POSITION) * np.exp(noise)
 
 
-def test_a_linear_device_is_told_as_linear_with_its_own_coefficients() -> None:
+def test_a_linear_device_is_fitted_as_linear_with_its_coefficients() -> None:
     block = fit_grid(StepBlock, BATCH, POSITION, step_times(LinearSurface(0.004, 1e-4, 2e-6, 1e-6)))
     assert block.form == "linear"
     assert block.coefficients is not None
@@ -219,7 +219,7 @@ def test_a_batch_that_ran_out_of_memory_halfway_helps_the_line_and_stays_out_of_
 
 
 @pytest.mark.parametrize("batches", [[4], [1, 4]])
-def test_few_batch_sizes_are_judged_on_positions_and_tell_no_slope_that_they_cannot_know(batches: list[int]) -> None:
+def test_few_batch_sizes_are_judged_on_positions_and_do_not_determine_a_slope(batches: list[int]) -> None:
     batch, position = (axis.ravel() for axis in np.meshgrid(batches, [0, 10, 20, 30]))
     block = fit_grid(StepBlock, batch, position, 0.001 + 1e-5 * position + 0.0001 * batch)
     assert block.heldout_error == pytest.approx(0.0, abs=1e-9)

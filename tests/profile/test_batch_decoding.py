@@ -112,7 +112,7 @@ def test_a_cost_that_was_asked_can_be_handed_to_another_process() -> None:
         assert (other, other.encode_s([3, 9])) == (decoding, asked_s)
 
 
-def test_nobody_who_joins_costs_nothing() -> None:
+def test_joining_and_encoding_no_sentences_costs_nothing() -> None:
     decoding = cost()
     assert (decoding.refill_s(0), decoding.encode_s([])) == (0.0, 0.0)
     assert decoding.refill_s(10) == pytest.approx(0.0009)
@@ -136,7 +136,7 @@ def test_a_sentence_alone_takes_what_the_server_makes_of_it(packs: bool, step: B
     assert decoding.solo_s(src_len, tgt_len) == pytest.approx(served, rel=1e-12)
 
 
-def test_beyond_the_measured_batches_costs_go_on_and_the_bound_is_told() -> None:
+def test_costs_are_extrapolated_beyond_the_measured_batches_and_the_bound_is_known() -> None:
     decoding = cost()
     assert decoding.most_batch == 32, "the encoder's, which is the smaller"
     assert decoding.steps_at(200)(0, 0) == pytest.approx(0.004 + 0.02 + 0.0002 + 0.006)
@@ -160,7 +160,7 @@ def profile_with(kind: str | None = None, **overheads: float) -> dict[str, Any]:
     return content
 
 
-def test_a_profile_tells_what_decoding_takes() -> None:
+def test_a_profile_gives_the_cost_of_decoding() -> None:
     overheads_s = {"step_gap_s": 1e-4, "step_gap_s_per_sentence": 2e-5, "refill_s_fixed": 3e-4, "refill_s_per_sentence": 4e-5}
     decoding = checked_profile(profile_with(**overheads_s, leave_s=5e-4)).decoding_cost
     assert decoding.leave_s == 5e-4
@@ -181,13 +181,13 @@ def test_recurrent_encoders_are_given_packed_sequences(kind: str | None, packs: 
 
 
 @pytest.mark.parametrize("block", ["step", "encoder"])
-def test_a_profile_without_steps_or_encoder_says_what_is_missing(block: str) -> None:
+def test_a_profile_without_steps_or_encoder_names_the_missing_block(block: str) -> None:
     profile = checked_profile(whole() | {block: None})
     with pytest.raises(ProfileError, match=rf"block {block}.*simnmt calibrate"):
         _ = profile.decoding_cost
 
 
-def test_what_was_not_measured_counts_nothing_and_the_summary_says_so() -> None:
+def test_unmeasured_overheads_count_as_zero_and_the_summary_shows_it() -> None:
     profile = checked_profile(whole() | {"overheads": None})
     decoding = profile.decoding_cost
     assert decoding.gap_s(64) == decoding.refill_s(64) == decoding.leave_s == 0.0

@@ -51,7 +51,7 @@ def test_effects_multiply_within_a_stage_and_stages_add() -> None:
     assert (moved.execution.kind, moved.step and moved.step.kind) == ("inferred", "inferred")
 
 
-def test_variants_of_the_wanted_beam_tell_by_themselves_where_they_can() -> None:
+def test_variants_of_the_wanted_beam_alone_are_used_if_they_suffice() -> None:
     """With more hypotheses 16 bits pay otherwise: what they pay with a single one must not blur it."""
     of_five = {settings: settings.model_copy(update={"beam": 5}) for settings in (PLAIN, INT16, MERGED, BOTH)}
     pay_less = variant(of_five[INT16], times=1.5)
@@ -96,7 +96,7 @@ def test_the_error_of_composing_is_that_on_each_measured_variant_left_out() -> N
     assert composition_error(block_of(decoder_block(RUNGS))) is None
 
 
-def test_a_composed_variant_says_how_far_it_is_to_be_trusted() -> None:
+def test_a_composed_variant_describes_its_error() -> None:
     judged = (*RUNGS, BOTH)
     third = DecoderSettings(gemm="int16", merge=True, activations="polynomial")
     _, choice = with_decoder(profile(decoder_block(judged)), third)
@@ -131,7 +131,7 @@ def test_noise_carries_its_agreement_and_identities_none() -> None:
     assert both.fidelity.describe() == "not exact (gemm, activations), agreement not measured"
 
 
-def test_agreement_is_known_with_a_candidate_list_too_and_the_list_is_said_apart() -> None:
+def test_agreement_is_known_with_a_candidate_list_which_is_mentioned_separately() -> None:
     """All of a sharp profile's variants have one: what rounds is held against the exact decoder with the same list."""
     listed = {settings: settings.model_copy(update={"candidates": 500}) for settings in (PLAIN, MERGED, INT16, RUNGS[3])}
     variants = [variant(listed[PLAIN]), variant(listed[MERGED]), variant(listed[INT16], agreement=0.999)]

@@ -120,7 +120,7 @@ def test_energy_of_a_token_goes_with_its_time() -> None:
 OF_BEAM_5 = {name: EVERYTHING[name] | {"beam": 5} for name in ("engine", "step")}
 
 
-def test_a_profile_tells_the_decoder_that_its_own_costs_are_of() -> None:
+def test_a_profile_gives_the_decoder_with_which_its_costs_were_measured() -> None:
     """With variants or without, and not where no engine is recorded."""
     choice = as_calibrated(profile())
     assert choice is not None
@@ -151,7 +151,7 @@ def test_the_engine_of_a_profile_that_is_moved_is_written_as_the_variant() -> No
     assert (moved.engine.beam, moved.engine.fused, moved.engine.decoder) == (5, True, None)
 
 
-def test_a_beam_other_than_the_profiles_is_said_in_short() -> None:
+def test_the_short_description_mentions_a_beam_other_than_the_profiles() -> None:
     assert with_decoder(profile(), BEAMS_BY_FUSED[3])[1].short == (
         "decoder beam 5, fused: measured, exact (the profile is of beam 1)"
     )
@@ -254,7 +254,7 @@ REFUSED: dict[str, tuple[dict[str, Any] | None, DecoderSettings, str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED.keys())
-def test_what_cannot_be_told_is_refused_in_one_line(case: tuple[dict[str, Any] | None, DecoderSettings, str]) -> None:
+def test_a_variant_with_unknown_times_is_refused_in_one_line(case: tuple[dict[str, Any] | None, DecoderSettings, str]) -> None:
     block, settings, message = case
     calibrated = checked_profile(EVERYTHING | ({} if block is None else {"decoder": block}))
     with pytest.raises(ProfileError) as refused:
@@ -322,7 +322,7 @@ def test_a_block_that_cannot_be_used_is_named_when_the_profile_is_read(case: tup
     assert message in str(refused.value)
 
 
-def test_inspecting_tells_each_variant_with_the_shares_of_its_stages_and_how_well_they_compose() -> None:
+def test_inspecting_shows_each_variant_with_the_shares_of_its_stages_and_the_error_of_composition() -> None:
     """FNI-17: shares sum to 100 %."""
     lines = dict(facts(profile(decoder_block((*BEAMS_BY_FUSED, INT16)))))
     assert lines["decoder"] == (

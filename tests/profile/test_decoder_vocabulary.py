@@ -45,7 +45,7 @@ def test_candidates_of_another_vocabulary_are_refused_in_one_line(vocabulary: st
         DecoderSettings.model_validate({"candidates": 500, "vocabulary": vocabulary})
 
 
-def test_a_restricted_vocabulary_is_no_identity() -> None:
+def test_a_restricted_vocabulary_is_not_an_identity() -> None:
     """XP-03: approximations carry their agreement; a fixed list is told apart, as before."""
     assert [each.exact for each in (CLUSTERED, LISTED, DecoderSettings(candidates=9))] == [False] * 3
     assert CLUSTERED.noise == LISTED.noise == ("vocabulary",)
@@ -53,7 +53,7 @@ def test_a_restricted_vocabulary_is_no_identity() -> None:
     assert (CLUSTERED.describe(), LISTED.describe()) == ("beam 1, clustered vocabulary", "beam 1, candidate lists")
 
 
-def test_a_measured_vocabulary_tells_its_share_and_agreement_at_each_batch_size() -> None:
+def test_a_measured_vocabulary_gives_its_share_and_agreement_at_each_batch_size() -> None:
     moved, choice = with_decoder(profile(), CLUSTERED)
     assert (choice.how, choice.fidelity.agreement, choice.fidelity.likeliest_active, choice.fidelity.identical) == (
         "measured",
@@ -70,14 +70,14 @@ def test_a_measured_vocabulary_tells_its_share_and_agreement_at_each_batch_size(
     assert moved.plane.s_per_tgt_token < profile().plane.s_per_tgt_token
 
 
-def test_an_agreement_of_tokens_is_said_as_one() -> None:
+def test_an_agreement_of_tokens_is_described_as_such() -> None:
     """Only of what was teacher-forced: one less the misses of a decoder's own path is another number."""
     forced = [each | {"agreement": 0.98, "likeliest_active": None} for each in restricted(CLUSTERED)]
     _, choice = with_decoder(profile(variants=[*decoder_block()["variants"], *forced]), CLUSTERED)
     assert choice.fidelity.describe() == "98 % of tokens as the exact decoder's, 93 % of sentences"
 
 
-def test_an_exact_decoder_says_nothing_of_vocabularies() -> None:
+def test_an_exact_decoder_does_not_mention_vocabularies() -> None:
     _, choice = with_decoder(profile(), DecoderSettings(fused=True))
     assert choice.describe_active() == ""
     assert (choice.as_json()["active_share"], choice.as_json()["identical"]) == ({}, None)
@@ -102,7 +102,7 @@ def test_with_another_beam_a_vocabulary_is_composed_and_its_share_that_of_the_me
     assert "agreement not measured" in choice.fidelity.describe()
 
 
-def test_a_vocabulary_that_is_not_named_is_the_profiles_own() -> None:
+def test_an_unnamed_vocabulary_is_that_of_the_profile() -> None:
     fixed = DecoderSettings(candidates=500)
     settings = (fixed, fixed.model_copy(update={"fused": True}))
     listed = checked_profile(whole_profile() | {"decoder": decoder_block(settings)})
@@ -122,7 +122,7 @@ def test_a_vocabulary_that_was_not_measured_is_refused_with_those_that_were() ->
     assert "--vocabulary" in raised.value.remedy
 
 
-def test_inspecting_a_profile_tells_active_shares() -> None:
+def test_inspecting_a_profile_shows_active_shares() -> None:
     told = dict(facts(profile()))["decoder beam 1, clustered vocabulary"]
     assert "5 % of 12,000 tokens active" in told
     assert SAID in told

@@ -172,7 +172,7 @@ def test_chance_level_reckons_with_the_number_of_examples(accuracy: float, examp
     assert (chance_level_message(accuracy, 0.5, examples, "dev.tsv") is not None) is warned
 
 
-def test_doubts_stand_beside_what_they_concern() -> None:
+def test_doubts_follow_the_lines_that_they_concern() -> None:
     content = good_profile() | {"conditions": QUIET | {"busy": True, "others_cpus": 1.0}} | erring("step", 0.3)
     profile = checked_profile(content)
     lines = facts(profile)

@@ -44,7 +44,7 @@ def test_what_drowns_in_the_clocks_noise_costs_nothing() -> None:
     assert (found.s_fixed, found.s_per_sentence, found.error) == (0.0, 0.0, None)
 
 
-def test_one_size_alone_tells_no_growth() -> None:
+def test_one_size_alone_does_not_determine_growth() -> None:
     found = fit_overhead([1], [0.0004])
     assert (found.s_fixed, found.s_per_sentence) == (pytest.approx(0.0004), 0.0)
 

@@ -127,7 +127,7 @@ def test_numbers_that_are_none_are_refused(tmp_path: Path, content: dict[str, An
     assert complaint(path).path == str(path)
 
 
-def test_a_truncated_file_says_where_it_ends(tmp_path: Path, make_profile: MakeProfile) -> None:
+def test_the_error_of_a_truncated_file_names_the_place_where_it_ends(tmp_path: Path, make_profile: MakeProfile) -> None:
     path = tmp_path / "profile.json"
     write_profile(path, make_profile())
     lines = path.read_text(encoding="utf-8").splitlines()
@@ -153,7 +153,7 @@ NO_PROFILES = {
 
 
 @pytest.mark.parametrize(("content", "says"), NO_PROFILES.values(), ids=NO_PROFILES)
-def test_what_is_no_profile_at_all_is_refused(tmp_path: Path, content: bytes, says: str) -> None:
+def test_a_file_that_is_not_a_profile_is_refused(tmp_path: Path, content: bytes, says: str) -> None:
     path = tmp_path / "profile.json"
     path.write_bytes(content)
     error = complaint(path)

@@ -115,7 +115,7 @@ def test_the_cost_models_of_a_profile_compute(whole: dict[str, Any]) -> None:
     assert profile.execution_s(src, tgt, np.zeros(1)) == pytest.approx([0.07 * 1.02], rel=0.02)
 
 
-def test_what_a_profile_does_not_know_is_said_when_it_is_asked_for(whole: dict[str, Any]) -> None:
+def test_asking_for_a_missing_cost_model_names_its_block(whole: dict[str, Any]) -> None:
     blocks = ("step", "encoder", "disk", "energy", "engine", "overheads", "conditions")
     bare = checked_profile({key: value for key, value in whole.items() if key not in blocks})
     for block, cost in (("step", "decoding_cost"), ("sti", "sti_cost")):

@@ -118,7 +118,7 @@ def test_noise_gives_no_negative_cost() -> None:
     assert min(*found.fixed_s, *found.s_per_number, *found.s_per_column) == 0.0
 
 
-def test_what_is_no_cost_is_refused() -> None:
+def test_an_invalid_cost_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one time"):
         fit_stage([])
     with pytest.raises(ValueError, match="above 0"):

@@ -53,7 +53,7 @@ def _coefficients(plane: Any) -> list[float]:
     return [plane.s_per_src_token, plane.s_per_tgt_token, plane.s_fixed]
 
 
-def test_parts_that_agree_with_whole_executions_stay_as_they_are() -> None:
+def test_parts_that_agree_with_whole_executions_do_not_change() -> None:
     before = measured()
     after = reconcile(before, kind="measured")
     block = after.reconciliation
@@ -79,7 +79,7 @@ def test_a_box_that_was_slower_while_parts_were_measured_is_set_to_the_pace_of_w
     assert after.reconciliation.measured_plane == before.execution.plane
 
 
-def test_steps_of_one_sentence_that_no_line_over_batches_tells_cost_what_was_measured_alone() -> None:
+def test_steps_of_one_sentence_cost_the_measured_time_even_if_the_line_over_batches_misses_it() -> None:
     """From one row to two the kernel changes: the linear form is off at batch 1, the reconciled costs are not."""
     before = measured(step_1=0.8)
     step = before.step
@@ -103,7 +103,7 @@ def test_single_positions_that_were_disturbed_are_mended_by_whole_executions() -
     assert abs(alone_vs_plane(after) or 1.0) < abs(alone_vs_plane(before) or 0.0)
 
 
-def test_what_cannot_be_reconciled_is_left_as_it_is_and_nothing_is_reconciled_twice() -> None:
+def test_an_incomplete_profile_is_not_changed_and_none_is_reconciled_twice() -> None:
     whole = measured(1.1)
     for lacks in ({"step": None}, {"encoder": None}, {"execution": whole.execution.model_copy(update={"samples": ()})}):
         poorer = whole.model_copy(update=lacks)
@@ -129,7 +129,7 @@ def test_measurements_that_contradict_each_other_give_a_pace_and_positive_costs(
     assert after.reconciliation.error > 0.5, "and the error says so"
 
 
-def test_inspect_tells_how_far_a_sentence_alone_lies_from_the_plane() -> None:
+def test_inspect_shows_the_difference_of_a_sentence_alone_from_the_plane() -> None:
     profile = read_profile(find("calibration", "@cpu1-bilstm"))
     stated = as_json(profile)["alone_vs_plane"]
     assert stated == alone_vs_plane(profile) and abs(stated) <= 0.02

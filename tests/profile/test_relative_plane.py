@@ -142,7 +142,7 @@ def test_draws_of_the_fitted_block_are_like_what_was_measured(mode: str, relativ
     assert block.fit.heldout_error < relative_sd
 
 
-def test_stolen_time_is_told_and_kept_out_of_level_and_residual() -> None:
+def test_stolen_time_is_detected_and_excluded_from_level_and_residual() -> None:
     src, tgt, quiet_s = repeated(20, 0.01)
     stolen = np.random.default_rng(3).random(src.size) < 0.05
     block = fit_execution(src, tgt, np.where(stolen, 2.0, 1.0) * quiet_s, mode="full_grid")
@@ -152,7 +152,7 @@ def test_stolen_time_is_told_and_kept_out_of_level_and_residual() -> None:
     assert tuple(block.plane.model_dump().values()) == pytest.approx(coefficients(PLANE), rel=0.03)
 
 
-def test_a_busy_box_is_told_though_most_repeats_are_disturbed() -> None:
+def test_a_busy_box_is_detected_even_if_most_repeats_are_disturbed() -> None:
     """Two of three repeats take up to twice as long: median and deviation are those of the disturbance, the least is not."""
     src, tgt, quiet_s = repeated(12, 0.01)
     random = np.random.default_rng(7)
@@ -244,6 +244,6 @@ def test_cells_are_summed_up_by_their_quantiles() -> None:
         (([float("inf")], [1], [1.0]), "measurements must be positive"),
     ],
 )
-def test_what_is_no_measurement_is_refused(columns: tuple[list[float], list[float], list[float]], says: str) -> None:
+def test_invalid_measurements_are_refused(columns: tuple[list[float], list[float], list[float]], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         fit_relative_plane(*columns)

@@ -29,7 +29,7 @@ def test_noise_moves_the_parts_little_and_never_below_nothing() -> None:
         assert min(split_totals(tgt_len, totals(0.0, 0.003, 0.0, tgt_len) * noise)) >= 0.0
 
 
-def test_two_lengths_tell_steps_that_are_alike() -> None:
+def test_two_lengths_give_equal_steps() -> None:
     assert split_totals([2, 10], [0.012, 0.036]) == pytest.approx((0.006, 0.003, 0.0))
 
 

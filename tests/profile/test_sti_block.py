@@ -52,7 +52,7 @@ def test_a_planner_gets_the_disk_the_layers_and_the_order_of_the_shards(streamed
     assert (cost.t_embed(16), cost.t_embed(64), cost.head_s, cost.slowing(1)) == pytest.approx((0.0004, 0.0008, 0.0006, 1.0))
 
 
-def test_an_encoder_decoder_tells_both_halves(streamed: Callable[..., DeviceProfile]) -> None:
+def test_an_encoder_decoder_gives_the_costs_of_both_halves(streamed: Callable[..., DeviceProfile]) -> None:
     profile = streamed(layers=6, heads=8, width=512, ffn=2048, decoder_layers=6, importance=False)
     decoder = profile.sti_cost.decoder
     assert decoder is not None
@@ -78,7 +78,7 @@ def test_what_is_computed_besides_the_layers_goes_by_length(streamed: Callable[.
     assert [slowed.sti_cost.slowing(width) for width in (1, 2)] == [1.25, 1.5]
 
 
-def test_more_bits_never_load_faster_whatever_a_busy_disk_said(streamed: Callable[..., DeviceProfile]) -> None:
+def test_more_bits_never_load_faster_even_if_a_busy_disk_measured_so(streamed: Callable[..., DeviceProfile]) -> None:
     """STI-07: T_io does not fall with the bits; the samples stay as they were measured, and a summary says what is planned."""
     read = sti_block()["io"]["reads"][1]
     profile = streamed(("io", "reads", 1), {"bits": 3, "bytes": read["bytes"], "min_s": 0.0001, "median_s": 0.0001})
@@ -91,7 +91,7 @@ def test_more_bits_never_load_faster_whatever_a_busy_disk_said(streamed: Callabl
     assert "planned as" not in dict(facts(streamed()))["sti read"]
 
 
-def test_what_slows_layers_and_what_is_in_no_shard_are_told(streamed: Callable[..., DeviceProfile]) -> None:
+def test_the_summary_shows_slowed_layers_and_bytes_outside_the_shards(streamed: Callable[..., DeviceProfile]) -> None:
     slowed = streamed(("compute", "slowed_by_reads"), [1.25, 1.5], layers=2, heads=2, width=8, ffn=16, importance=False)
     assert dict(facts(slowed))["sti layer beside reads"] == "1.25 to 1.5 times as long, by number of shards"
     assert ", 95 MB outside the shards" in dict(facts(streamed(("resident_bytes",), 95_000_000)))["sti"]
@@ -107,7 +107,7 @@ def test_ties_in_accuracy_go_by_log_likelihood_then_by_place(streamed: Callable[
     assert tied.evaluations == 5
 
 
-def test_it_is_written_read_back_and_told(streamed: Callable[..., DeviceProfile], tmp_path: Path) -> None:
+def test_the_block_is_written_read_back_and_summarised(streamed: Callable[..., DeviceProfile], tmp_path: Path) -> None:
     profile = streamed(layers=6, heads=8, width=512, ffn=2048, decoder_layers=6)
     write_profile(tmp_path / "p.json", profile)
     assert read_profile(tmp_path / "p.json") == profile
@@ -181,6 +181,6 @@ def test_a_table_that_whole_submodels_contradict_is_warned_of(streamed: Callable
     assert "R2 of reads by bits 0.50" in str(facts(measured))
 
 
-def test_a_profile_without_it_says_how_to_get_it() -> None:
+def test_a_profile_without_the_block_names_the_verb_that_measures_it() -> None:
     with pytest.raises(ProfileError, match=r"no costs of streaming its model.*simnmt sti profile"):
         _ = checked_profile(WHOLE).sti_cost

@@ -45,7 +45,7 @@ def test_lengths_are_padded_to_the_next_measured_one_and_grow_in_proportion_beyo
     assert [cost.t_comp(length, 2) for length in (1, 8, 9, 16, 24)] == [2.0, 2.0, 3.0, 3.0, 4.5]
 
 
-def test_reads_of_a_decoder_s_layers_are_its_own() -> None:
+def test_layers_of_a_decoder_have_separate_read_times() -> None:
     cost = round_cost(2, decoder_layers=1)
     assert cost.decoder is not None
     cost = replace(cost, decoder=replace(cost.decoder, io_s={bits: 1.0 * bits for bits in BITS}))
