@@ -160,17 +160,16 @@ def output_stages_s(
     beam: int,
     *,
     src_len: int = SRC_LEN,
-    scored: bool = False,
     rounds: int = ROUNDS,
     clock: Callable[[], float] = perf_counter,
 ) -> OutputStages:
     """Time the stages of steps of `batch` sentences of `src_len` source tokens, which are forced to go on.
 
-    `scored`: a greedy search computes probabilities, as the engine's does not. `clock`: on a GPU one that waits for it. Raises
-    `NmtError` for lengths beyond the model's positions; errors of torch for too little memory pass through.
+    A greedy search computes no probabilities, as in the engine. `clock`: on a GPU one that waits for it. Raises `NmtError` for
+    lengths beyond the model's positions; errors of torch for too little memory pass through.
     """
     check_lengths(model.max_positions, src_len, rounds + 1)
-    best = beam if beam > 1 else int(scored)
+    best = beam if beam > 1 else 0
     slots = model.slots(batch * beam)
     src = torch.full((batch, src_len), model.eos_token, device=model.device)
     slots.join(model.encode(src, torch.full((batch,), src_len, device=model.device)), range(batch), [src_len] * batch, beam)

@@ -115,7 +115,7 @@ class OutputLayer(Protocol):
         """Return the token with the largest logit of each row, the first of equals, int64 [rows] (FNI-06)."""
 
     def likeliest_scored(self, projected: Projected) -> tuple[Tensor, Tensor]:
-        """As `likeliest`, with the log-probabilities of the tokens, float32 [rows]."""
+        """Return the tokens of `likeliest` with their log-probabilities, float32 [rows]."""
 
     def largest_sums(self, projected: Projected, scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return for each sentence the largest sums of row score and token log-probability, in descending order.

@@ -272,7 +272,7 @@ class RecurrentModel(RecurrentDecoder):
         super().halve()
 
     def _read(self, src: Tensor, src_lengths: Tensor) -> tuple[Tensor, Kept, Tensor | None]:
-        """As `read_source`, but return the first state of the decoder as the last state: each part [layers, batch, hidden]."""
+        """Return `read_source` with the first state of the decoder as last state, each part [layers, batch, hidden]."""
         values, last, behind = self.read_source(src, src_lengths)
         if self.encoder.bidirectional:
             # [layers x directions, batch, half] -> [layers, batch, both halves]

@@ -265,5 +265,3 @@ def test_the_stages_of_a_step_are_timed_separately(monkeypatch: pytest.MonkeyPat
     assert (stages.body_s, stages.product_s, stages.bias_s) == (1.0, 10.0, 20.0)
     assert (stages.softmax_s, stages.search_s) == ((0.0, 4.0) if width == 1 else (3.0, 5.0))
     assert (stages.fused_product_s, stages.fused_s) == (20.0, 0.5 if width == 1 else 1.0)
-    scored = output_stages_s(model, 3, 1, scored=True, rounds=3, clock=lambda: now_s[0])
-    assert (scored.softmax_s, scored.search_s) == (3.0, 4.0)

@@ -54,7 +54,7 @@ def epoch_batches(lengths: Lengths, batch_tokens: int, *, seed: int, epoch: int)
 
 
 def batch_slices(lengths: NDArray[np.int64], batch_tokens: int) -> list[slice]:
-    """Cut lengths into runs of at most `batch_tokens` tokens when padded; a longer sentence is a run of its own."""
+    """Cut lengths into runs of at most `batch_tokens` tokens when padded; a longer sentence makes a run alone."""
     runs: list[slice] = []
     start = longest = 0
     for index, length in enumerate(lengths.tolist()):

@@ -154,7 +154,7 @@ class _RecordingSearch:
         self.keys = [self.keys[slot] for slot in order]
 
     def contexts(self, emitted: Iterable[int], sentences: int, beam: int) -> Contexts:
-        """Return all recorded contexts and empty the record; each part is freed as soon as it is copied."""
+        """Return all recorded contexts and empty the record, freeing each part after its copy."""
         count = sum(len(part[0]) for part in self.recorded)
         hidden, top, sentence = (torch.empty((count, *part.shape[1:]), dtype=part.dtype) for part in self.recorded[0])
         self.recorded.reverse()
