@@ -118,7 +118,8 @@ class ColumnSets:
         return Union(self.of(first) if first == last else self._union_of(np.array(distinct)), tuple(distinct))
 
     def _union_of(self, distinct: NDArray[np.int64]) -> Tensor:
-        firsts, ends = (self.starts.numpy()[distinct + end] for end in (0, 1))
+        starts = self.starts.numpy()
+        firsts, ends = starts[distinct], starts[distinct + 1]
         with self._lock:  # the flags are shared: two threads would set each other's
             native = native_at(self.level) if self.columns.is_cpu else None
             if native is None:

@@ -76,9 +76,14 @@ def fused_best(
         fallback_best(products, bias, out)
         return out
     parts = parts_of(products, threads, count)
-    if _by_columns_is_better(products, parts):
+    if parts == 1:  # for one row the call costs as much as a third of the work
+        broken = _search(native, products, bias, count, 0, *out, None, None)
+        if broken >= 0:
+            raise refuse_row(products, bias, broken)
+    elif products.shape[0] < ROWS_OF_A_THREAD * parts:
         return _copied(_best_by_columns(native, products, bias, count, parts), out)
-    _by_rows(native, products, bias, count, parts, *out)
+    else:
+        _by_rows(native, products, bias, count, parts, *out)
     return out
 
 
@@ -95,11 +100,15 @@ def fused_argmax(products: Tensor, bias: Tensor | None, *, threads: int = 1, lev
     native = native_at(level)
     if native is None:
         return _argmax_of(fallback_partial(products, bias), products, bias)
-    parts = parts_of(products, threads, 1)
-    if _by_columns_is_better(products, parts):
+    parts, columns = parts_of(products, threads, 1), torch.empty(products.shape[0], dtype=torch.int64)
+    if parts == 1:
+        broken = _search(native, products, bias, 1, 0, columns, None, None, None, None)
+        if broken >= 0:
+            raise refuse_row(products, bias, broken)
+        return columns
+    if products.shape[0] < ROWS_OF_A_THREAD * parts:
         parted = _by_columns(native, products, bias, 1, parts, with_sum=False)
         return _argmax_of(reduce(combine, (part for part, _, _ in parted)), products, bias)
-    columns = torch.empty(products.shape[0], dtype=torch.int64)
     _by_rows(native, products, bias, 1, parts, columns, None, None)
     return columns
 
@@ -123,10 +132,6 @@ def parts_of(products: Tensor, threads: int, count: int) -> int:
     return 1 if threads == 1 else max(1, min(threads, products.numel() // LEAST_OF_A_THREAD, products.shape[1] // count))
 
 
-def _by_columns_is_better(products: Tensor, parts: int) -> bool:
-    return parts > 1 and products.shape[0] < ROWS_OF_A_THREAD * parts
-
-
 def _search(
     native: NativeLibrary, products: Tensor, bias: Tensor | None, count: int, first: int, *results: Tensor | None
 ) -> int:
@@ -134,10 +139,11 @@ def _search(
 
     `results`: columns, values and log_total of `Best`, maximum and total of `Partial`; None for those not needed.
     """
-    bias_at, *results_at = [None if tensor is None else tensor.data_ptr() for tensor in (bias, *results)]
-    (rows, width), stride = products.shape, products.stride(0)
-    kind, at = KINDS[products.dtype], products.data_ptr()
-    return int(native.cdll.simnmt_best(kind, at, stride, bias_at, rows, width, first, count, *results_at))
+    rows, width = products.shape
+    kind, at, bias_at = KINDS[products.dtype], products.data_ptr(), None if bias is None else bias.data_ptr()
+    results_at = [None if tensor is None else tensor.data_ptr() for tensor in results]
+    broken: int = native.cdll.simnmt_best(kind, at, products.stride(0), bias_at, rows, width, first, count, *results_at)
+    return broken
 
 
 def _by_rows(
@@ -150,10 +156,7 @@ def _by_rows(
         broken = _search(native, products[begin:end], bias, count, 0, *parts, None, None)
         return begin + broken if broken >= 0 else -1
 
-    if parts == 1:  # the call for one row costs as much as a third of its work
-        _raise_for([_search(native, products, bias, count, 0, *results, None, None)], products, bias)
-    else:
-        _raise_for(_divided(work, len(products), parts), products, bias)
+    _raise_for(_divided(work, len(products), parts), products, bias)
 
 
 def _best_by_columns(native: NativeLibrary, products: Tensor, bias: Tensor | None, count: int, parts: int) -> Best:
