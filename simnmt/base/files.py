@@ -239,7 +239,7 @@ class PartialFolder(FolderLock):
         """Remove what is left under the temporary name, and release the lock."""
         _remove(self.path)
         if self.path.exists():
-            # A network file system keeps a file that is still open under a name of its own until it is closed.
+            # A network file system keeps a file that is still open under another name until it is closed.
             atexit.register(shutil.rmtree, self.path, ignore_errors=True)
         super().close()
 

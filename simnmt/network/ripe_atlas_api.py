@@ -74,10 +74,10 @@ class Cache:
         except (OSError, ValueError, TypeError, AttributeError, RecursionError):
             sound = False
         if not sound:
-            remarks.append(f"{body} is damaged: fetched anew")
+            remarks.append(f"{body} is damaged: fetched again")
             return None
         if fetched_s < until_s + SETTLED_S:
-            remarks.append("what was kept was fetched before the last results had come: fetched anew")
+            remarks.append("the cached answer is older than the last results: fetched again")
             return None
         return kept, raw
 

@@ -196,7 +196,7 @@ def _read_samples(
         if not abs(time) < _NO_TIME:
             raise rows.wrong(f"{time_column} is {shorten(cells[time_at])}", time_at, "give every row a finite time")
         if time == before:
-            raise rows.wrong(f"time {shorten(cells[time_at])} stands twice", time_at, f"keep one row per time; {_MEND}")
+            raise rows.wrong(f"time {shorten(cells[time_at])} appears twice", time_at, f"keep one row per time; {_MEND}")
         if time < before:
             what = f"time {shorten(cells[time_at])} is earlier than the row before"
             raise rows.wrong(what, time_at, f"sort the rows by time; {_MEND}")

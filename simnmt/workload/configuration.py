@@ -160,7 +160,7 @@ class TableFile(FileForm, _FileLengths):
     table: FilePath
     """`@name` of a shipped table, or a path, relative to the scenario file."""
     end_of_sentence: EndOfSentence | None = None
-    """Which lengths of the table count the end-of-sentence token; left out: as its header says, which is `none` by default."""
+    """Which lengths of the table count the end-of-sentence token; left out: those that its header states, `none` by default."""
     filter: FilterConfiguration | None = None
     """Which further pairs are dropped; only by rules that look at lengths alone."""
 

@@ -84,7 +84,7 @@ def _refuse_keys(lines: TextLines, row: Mapping[str, object], missing: str) -> N
     if not texts:
         raise lines.fault(f"no key {missing!r}, and no text under any other", remedy="name the keys of the two texts")
     remedy = did_you_mean(missing, texts, "name the keys of the two texts")
-    raise lines.fault(f"no key {missing!r}; texts stand under {_listed(texts)}", remedy=remedy)
+    raise lines.fault(f"no key {missing!r}; there are texts under {_listed(texts)}", remedy=remedy)
 
 
 def _listed(keys: Sequence[str]) -> str:

@@ -169,7 +169,7 @@ class LengthDistribution:
             window = slice(first[low], ends[high])
             order = np.argsort(relative[window], kind="stable")
             value, weight = relative[window][order], table.count[window][order].astype(np.float64)
-            # A pair lies in the middle of its own share.
+            # A pair lies in the middle of its share.
             position = (np.cumsum(weight) - 0.5 * weight) / weight.sum()
             expected = line.predict(src_len)
             means[row] = expected * np.average(value, weights=weight)

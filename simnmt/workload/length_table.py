@@ -314,7 +314,7 @@ def read_table(path: str | os.PathLike[str]) -> LengthTable:
         src_len, tgt_len, count = _read_row(lines, text)
         seen = first_line.setdefault((src_len, tgt_len), lines.line)
         if seen != lines.line:
-            what = f"pair {src_len},{tgt_len} already stands on line {seen}"
+            what = f"pair {src_len},{tgt_len} already appears on line {seen}"
             raise lines.fault(what, remedy="add their counts up in one row")
         counts.append(count)
     if not counts:

@@ -1,8 +1,8 @@
 """The hard rules with which ParaCrawl of 2020 dropped obviously noisy pairs, as far as they are public.
 
 Written from descriptions, not from the program (which is GPL): the list of rules in the README of
-github.com/bitextor/bicleaner-hardrules gives each rule a name and a sentence, its change log says which of them
-Bicleaner 0.12 to 0.14 (2019 to 2020) had and how they changed; Ramírez-Sánchez et al., EAMT 2020, describes their use.
+github.com/bitextor/bicleaner-hardrules gives each rule a name and a sentence, its change log lists the rules
+and changes of Bicleaner 0.12 to 0.14 (2019 to 2020); Ramírez-Sánchez et al., EAMT 2020, describes their use.
 A number is ours if the description has only "too many" or "too high".
 
 Not covered: rules that need a model or a dictionary (`no_wrong_language`, `no_porn`, the fluency filter `lm_filter`), and rules

@@ -126,7 +126,7 @@ WRITTEN = {
     "sti shard out", "sti profile out", "sti profile folder", "sti plan page", "vocab bench out", "vocab build out",
     "doctor disk",
 }  # fmt: skip
-"""Parameters that name a file or folder to write to; what stands there already is the subject of tests/base/test_files.py."""
+"""Parameters that name a file or folder to write to; what already exists is the subject of tests/base/test_files.py."""
 NO_FILES = {
     None, "P%", "NAME", "cpu|cuda", "TYPE", "PARTS", "RATE", "SRC:TGT", "ROLE=NAME[:UNIT]", "KIND", "DATE", "URL", "HOST",
     "TIME", "SIZE", "ADDRESS", "float32|bfloat16", "mini|maxi|top-up", "half-empty|immediate|N", "exact|fast", "mean|first",

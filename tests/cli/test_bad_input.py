@@ -167,7 +167,7 @@ def test_a_scenario(folder: Path, refused: Callable[..., None], old: str, new: s
         (
             "office.csv",
             b"time_s,rtt_ms\n0,50\n0,60\n",
-            "{here}/office.csv:3:1: time 0 stands twice (keep one row per time; `simnmt trace import` mends the file)",
+            "{here}/office.csv:3:1: time 0 appears twice (keep one row per time; `simnmt trace import` mends the file)",
         ),
         ("office.csv", b"time_s,rtt_ms\n", "{rtt}{here}/office.csv: no rows below the column names (give at least one sample)"),
         (

@@ -170,7 +170,10 @@ def test_lengths_in_pieces_of_a_model(folder: Path, simnmt: Callable[..., Any], 
             "rows.jsonl",
             "rows.jsonl:1: a row of JSON Lines with texts under 'de', 'en', not of columns (name the keys of source and",
         ),
-        ("rows.jsonl --keys de:fr", "rows.jsonl:1: no key 'fr'; texts stand under 'de', 'en' (name the keys of the two texts)"),
+        (
+            "rows.jsonl --keys de:fr",
+            "rows.jsonl:1: no key 'fr'; there are texts under 'de', 'en' (name the keys of the two texts)",
+        ),
         (
             "rows.jsonl --keys de",
             "Invalid value for --keys: give two keys with a colon between, e.g. de:en (see simnmt corpus fit",

@@ -59,7 +59,7 @@ def test_a_recording_is_a_network_that_a_scenario_runs_on(
     )
     kept = Path("mine.csv").read_bytes()
     refused = simnmt(*asked(port))
-    assert (refused.status, refused.err) == (2, "simnmt: mine.csv: stands there already (choose another --out, or remove it)\n")
+    assert (refused.status, refused.err) == (2, "simnmt: mine.csv: already exists (choose another --out, or remove it)\n")
     assert Path("mine.csv").read_bytes() == kept
 
 
@@ -121,7 +121,7 @@ def test_who_is_no_responder_is_named_so(folder: Path, simnmt: Callable[..., Any
         done = simnmt(*asked(str(server.getsockname()[1])))
         thread.join(2.0)
     assert (done.status, done.err.count("\n")) == (2, 1)
-    assert "whoever listens there is no simnmt responder" in done.err
+    assert "the program that listens there is no simnmt responder" in done.err
 
 
 def test_without_a_port_tcp_cannot_be_recorded(folder: Path, simnmt: Callable[..., Any]) -> None:

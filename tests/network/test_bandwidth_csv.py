@@ -38,7 +38,7 @@ def test_the_unit_is_the_stated_one_or_that_of_the_column_name(file: Path, colum
     [
         ("0,5\n1,-1\n", ":3:3: mbps is -1, but a bandwidth is positive and finite (leave the cell empty"),
         ("0,0\n1,\n", ": mbps is zero or empty in every row (give at least one sample)"),
-        ("0,5\n0,6\n", ":3:1: time 0 stands twice (keep one row per time; `simnmt trace import` mends the file)"),
+        ("0,5\n0,6\n", ":3:1: time 0 appears twice (keep one row per time; `simnmt trace import` mends the file)"),
         ("0,5e7\n1,6e7\n", ": the median of mbps would be 5.5e+04 Gbit/s; these look like a smaller unit read as mbps"),
     ],
 )

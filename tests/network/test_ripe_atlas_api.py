@@ -154,7 +154,7 @@ def test_a_damaged_cache_is_fetched_again_with_a_remark(site: Site, tmp_path: Pa
     else:
         manifest.write_text('{"url": 3}')
     again = fetch(query, cache)
-    assert (len(site.asked), again.from_cache, again.remarks) == (2, False, (f"{body} is damaged: fetched anew",))
+    assert (len(site.asked), again.from_cache, again.remarks) == (2, False, (f"{body} is damaged: fetched again",))
     assert again.trace.value[0] == pytest.approx(0.070)
     assert fetch(query, cache).from_cache
 
@@ -163,7 +163,7 @@ def test_what_was_fetched_before_its_time_was_over_is_not_taken_for_whole(site: 
     cache = Cache(tmp_path)
     query = site.will().query(stop_s=4_000_000_000)
     assert fetch(query, cache).remarks == ("--stop lies ahead: results that come until then are not in it",)
-    assert "before the last results had come" in fetch(query, cache).remarks[0]
+    assert "older than the last results" in fetch(query, cache).remarks[0]
     assert len(site.asked) == 2
 
 

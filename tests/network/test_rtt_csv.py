@@ -106,8 +106,8 @@ HEAD = "time_s,rtt_ms\n"
             HEAD + "0,50\n20,50\n10,50\n",
             ":4:1: time 10 is earlier than the row before (sort the rows by time; `simnmt trace import` mends",
         ),
-        (HEAD + "0,50\n10,50\n10,60\n", ":4:1: time 10 stands twice (keep one row per time; `simnmt trace import` mends"),
-        (HEAD + "0,50\n10,\n10,60\n", ":4:1: time 10 stands twice"),
+        (HEAD + "0,50\n10,50\n10,60\n", ":4:1: time 10 appears twice (keep one row per time; `simnmt trace import` mends"),
+        (HEAD + "0,50\n10,\n10,60\n", ":4:1: time 10 appears twice"),
         (
             HEAD + "0,50\n10,-1\n",
             ":3:4: rtt_ms is -1, but an RTT is positive and finite (leave the cell empty",

@@ -347,7 +347,7 @@ BAD = {
     ),
     "half a request": ("t_s,requests\n0,1\n1,1.5\n", r"trace:3:3: requests is '1\.5' \(give a whole number"),
     "a negative count": ("t_s,requests\n0,1\n1,-1\n", r"trace:3:3: requests is '-1' \("),
-    "a window twice": ("t_s,requests\n0,1\n0,2\n", r"trace:3:1: t_s '0' stands twice \(add the counts up"),
+    "a window twice": ("t_s,requests\n0,1\n0,2\n", r"trace:3:1: t_s '0' appears twice \(add the counts up"),
     "one window": ("t_s,requests\n0,9\n", r"trace: fewer than two windows or requests \("),
     "counts of nothing": ("t_s,requests\n0,0\n1,0\n", r"trace: fewer than two windows or requests \("),
     "too many at once": ("t_s,requests\n0,1\n1,1e300\n", r"trace:3: more than 50,000,000 requests \(give a part"),

@@ -71,10 +71,14 @@ def test_keys_tell_the_languages(tmp_path: Path) -> None:
 
 
 BAD_ROWS = [
-    ("a missing key", '{"de": "a", "en": "b"}\n{"de": "a", "fr": "b"}\n', r":2: no key 'en'; texts stand under 'de', 'fr' \("),
-    ("a missing inner key", '{"translation": {"fr": "a", "en": "b"}}', r":1: no key 'de'; texts stand under 'fr', 'en' \("),
+    (
+        "a missing key",
+        '{"de": "a", "en": "b"}\n{"de": "a", "fr": "b"}\n',
+        r":2: no key 'en'; there are texts under 'de', 'fr' \(",
+    ),
+    ("a missing inner key", '{"translation": {"fr": "a", "en": "b"}}', r":1: no key 'de'; there are texts under 'fr', 'en' \("),
     ("no texts at all", '{"id": 3}', r":1: no key 'de', and no text under any other \(name the keys"),
-    ("a near miss", '{"de": "a", "eng": "b"}', r":1: no key 'en'; texts stand under 'de', 'eng' \(did you mean eng\?\)"),
+    ("a near miss", '{"de": "a", "eng": "b"}', r":1: no key 'en'; there are texts under 'de', 'eng' \(did you mean eng\?\)"),
     ("null", '{"de": "a", "en": null}', r":1: en is null, not a text \(name two keys whose values are texts\)"),
     ("a number", '{"de": 7, "en": "b"}', r":1: de is a number, not a text \("),
     ("a list of texts", '{"de": "a", "en": ["b"]}', r":1: en is a list, not a text \("),
@@ -101,7 +105,7 @@ def test_a_bad_row_is_named_with_its_line_and_the_remedy(tmp_path: Path, content
 
 def test_many_and_long_keys_are_shown_shortened(tmp_path: Path) -> None:
     path = written(tmp_path, json.dumps({f"{'k' * 60}{n}\n": "a" for n in range(50)}))
-    with pytest.raises(CorpusError, match=r"texts stand under 'k+\.\.\.', .* and 38 more \(") as caught:
+    with pytest.raises(CorpusError, match=r"there are texts under 'k+\.\.\.', .* and 38 more \(") as caught:
         read(path)
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 1000
 

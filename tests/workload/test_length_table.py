@@ -384,7 +384,7 @@ BAD_TABLES = [
     (
         "a repetition",
         HEADER + "1,2,3\n4,4,4\n1,2,5\n",
-        r":10: pair 1,2 already stands on line 8 \(add their counts",
+        r":10: pair 1,2 already appears on line 8 \(add their counts",
     ),
     ("a quoted field", HEADER + '"1",2,3\n', r":8: src_len is '\"1\"' \(give a whole number"),
 ]

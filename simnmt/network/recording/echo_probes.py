@@ -22,7 +22,7 @@ _AGAIN_S = (0.25, 5.0)
 
 
 class TcpEcho:
-    """A prober on one TCP connection, which it makes anew if it breaks; no method waits longer than its argument."""
+    """A prober on one TCP connection, which it replaces if it breaks; no method waits longer than its argument."""
 
     def __init__(self, place: Endpoint, connection: socket.socket, timeout_s: float) -> None:
         self._place, self._timeout_s = place, timeout_s
@@ -31,7 +31,7 @@ class TcpEcho:
         self._connection: socket.socket | None = connection
         self._unread = bytearray()
         self._fresh: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
-        """Connections that were made anew and are not in use yet."""
+        """Replacement connections that are not in use yet."""
         self._closed = threading.Event()
 
     def send(self, sequence: int) -> None:

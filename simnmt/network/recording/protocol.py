@@ -203,10 +203,10 @@ def _greet(connection: socket.socket, timeout_s: float) -> int:
         connection.sendall(ASK)
         answer = receive(connection, len(ANSWER), deadline_s)
     except (PeerError, OSError):
-        raise PeerError("whoever listens there is no simnmt responder") from None
+        raise PeerError("the program that listens there is no simnmt responder") from None
     if answer != ANSWER:
         ours = answer.startswith(ANSWER.rpartition(b" ")[0])
-        raise PeerError("a responder of another version" if ours else "whoever listens there is no simnmt responder")
+        raise PeerError("a responder of another version" if ours else "the program that listens there is no simnmt responder")
     most: int = MOST.unpack(receive(connection, MOST.size, deadline_s))[0]
     if not most:
         raise PeerError("the responder already serves as many connections as it may")

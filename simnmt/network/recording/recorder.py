@@ -101,7 +101,7 @@ class Recorder:
         for path in self.targets[: 1 + plan.transfers]:
             if path.exists():
                 # A recording cannot be repeated, so none is replaced.
-                raise TraceError("stands there already", path=path, remedy="choose another --out, or remove it")
+                raise TraceError("already exists", path=path, remedy="choose another --out, or remove it")
         self._plan, self._out = plan, out
         self._sent: deque[tuple[int, int]] = deque()  # (sequence, monotonic nanoseconds) of probes in flight
         self._rtt_ns: dict[int, int] = {}

@@ -70,7 +70,7 @@ class Undrawn:
 
     def think_times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
         """Raise `TypeError`: there are no clients that think."""
-        raise TypeError(f"{self.discipline} arrivals: nobody thinks")
+        raise TypeError(f"{self.discipline} arrivals: no client thinks")
 
     def size_ranks(self, size: int, seed: int, replication: int, stream_name: str) -> Times | None:
         """Return None: the lengths are drawn from the corpus independently."""

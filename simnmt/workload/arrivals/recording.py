@@ -139,7 +139,7 @@ def _of_counts(lines: TraceLines, table: TraceTable) -> Recording:
     total = 0
     for time_s, cells in _ascending(table, time_at):
         if times and time_s == times[-1]:
-            raise table.wrong(f"{table.names[time_at]} {cell_text(cells[time_at])} stands twice", time_at, "add the counts up")
+            raise table.wrong(f"{table.names[time_at]} {cell_text(cells[time_at])} appears twice", time_at, "add the counts up")
         count = table.number(count_at)
         if not count.is_integer():
             raise table.wrong(f"requests is {cell_text(cells[count_at])}", count_at, "give a whole number")
