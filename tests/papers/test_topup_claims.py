@@ -107,7 +107,7 @@ def test_seeds_with_different_signs_give_no_verdict() -> None:
     (alone, *_) = speed_claims(devices, by_key, limits_of(devices, by_key))
     assert (alone.identifier, alone.verdict) == ("FNI-16 (a)", "not distinguishable")
     assert "not in every seed: Europarl, beam 1" in alone.why
-    assert "1 are not distinguishable" in describe_verdicts([alone])
+    assert "1 not distinguishable" in describe_verdicts([alone])
 
 
 def test_refill_costs_that_were_not_measured_decide_nothing() -> None:
@@ -172,11 +172,11 @@ def test_a_claim_on_several_devices_counts_once() -> None:
         record("d", "not measurable here"),
     ]
     assert describe_verdicts(records) == (
-        "1 of 4 claims hold, 1 in some configurations alone, 1 do not, 0 are not distinguishable, 1 not measurable here "
+        "1 of 4 claims hold, 1 in some configurations alone, 1 do not, 0 not distinguishable, 1 not measurable here "
         "(8 verdicts in all configurations)"
     )
 
 
 def test_verdicts_are_counted() -> None:
     records = occupancy_claims(tampered(("europarl", "maxi"), "full_share", 0.1))
-    assert describe_verdicts(records) == "5 of 6 claims hold, 1 do not, 0 are not distinguishable, 0 not measurable here"
+    assert describe_verdicts(records) == "5 of 6 claims hold, 1 do not, 0 not distinguishable, 0 not measurable here"

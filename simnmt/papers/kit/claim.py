@@ -261,7 +261,7 @@ def describe_verdicts(records: Iterable[ClaimRecord]) -> str:
         f"{outcomes.count(HOLDS)} of {len(outcomes)} claims hold",
         *([f"{partly} in some configurations alone"] if partly else []),
         f"{outcomes.count(FAILS)} do not",
-        f"{outcomes.count(UNCLEAR)} are not distinguishable",
+        f"{outcomes.count(UNCLEAR)} not distinguishable",
         f"{outcomes.count(UNKNOWN)} not measurable here",
     ]
     over = f" ({verdicts} verdicts in all configurations)" if verdicts > len(outcomes) else ""
