@@ -30,6 +30,11 @@ LONG_FUNCTION_LINES = 60
 """Lines of a function's body; its signature and docstring do not count."""
 EMPTY_NAMES = frozenset({"found", "told", "said", "own", "each", "way", "its"})
 """Names of variables, arguments, functions and classes that say nothing of their value."""
+NO_VERBS = frozenset(
+    "a all an as at by each every for from he how if in it its no none of on one only seconds that the their these they this "
+    "those to true two what when where whether which who with without".split()
+)
+"""First words with which a docstring of a function is no sentence that says what the function does."""
 EMPTY_ENDINGS = ("_told", "_words")
 """Of modules; `frequent_words` holds words."""
 
@@ -129,6 +134,16 @@ def empty_names(source: str) -> Counter[str]:
     return Counter({name: count for name, count in names.items() if name.strip("_") in EMPTY_NAMES})
 
 
+def verbless_docstrings(source: str) -> Iterator[str]:
+    """Yield the functions, properties apart, whose docstring does not start with a verb."""
+    for node in _nodes(source):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            words = (ast.get_docstring(node) or "Return").split()
+            is_property = any("property" in ast.unparse(decorator) for decorator in node.decorator_list)
+            if not is_property and words[0].strip("`,.:").lower() in NO_VERBS:
+                yield node.name
+
+
 def size() -> dict[str, Any]:
     """Return the counts of the whole package."""
     sources = {module_name(path): path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
@@ -142,6 +157,9 @@ def size() -> dict[str, Any]:
         "import_circles": circles(sources),
         "long_functions": long,
         "loose_dictionaries": sum(loose_dictionaries(source) for source in sources.values()),
+        "verbless_docstrings": [
+            f"{module}.{name}" for module, source in sources.items() for name in verbless_docstrings(source)
+        ],
         "empty_names": dict(names.most_common()),
         "empty_modules": sorted(name for name in sources if name.endswith(EMPTY_ENDINGS) and "frequent_words" not in name),
     }

@@ -34,6 +34,12 @@ def test_no_name_says_nothing_of_its_value(size: dict[str, Any]) -> None:
     }
 
 
+def test_docstrings_of_functions_start_with_a_verb(size: dict[str, Any]) -> None:
+    assert size["verbless_docstrings"] == []
+    source = 'def f():\n    """The sum."""\n\n\ndef g():\n    """Return the sum."""\n\n\n@property\ndef h(self):\n    """The sum."""\n'
+    assert list(house.verbless_docstrings(source)) == ["f"]
+
+
 def test_dictionaries_of_anything_are_rare_in_signatures(size: dict[str, Any]) -> None:
     assert size["loose_dictionaries"] <= 100
     assert house.loose_dictionaries("def f(a: dict[str, Any], b: list[dict[str, Any]]) -> dict[str, Any]: ...") == 3
