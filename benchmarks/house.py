@@ -30,10 +30,11 @@ LONG_FUNCTION_LINES = 60
 """Lines of a function's body; its signature and docstring do not count."""
 EMPTY_NAMES = frozenset({"found", "told", "said", "own", "each", "way", "its"})
 """Names of variables, arguments, functions and classes that say nothing of their value."""
-NO_VERBS = frozenset(
-    "a all an as at by each every for from he how if in it its no none of on one only seconds that the their these they this "
-    "those to true two what when where whether which who with without".split()
-)
+NO_VERBS = {
+    *("a", "an", "the", "this", "that", "these", "those", "it", "its", "they", "their", "he", "every", "each", "all", "none"),
+    *("no", "one", "two", "only", "true", "seconds", "what", "when", "where", "whether", "which", "who", "how", "if", "as"),
+    *("at", "by", "for", "from", "in", "of", "on", "to", "with", "without"),
+}
 """First words with which a docstring of a function is no sentence that says what the function does."""
 EMPTY_ENDINGS = ("_told", "_words")
 """Of modules; `frequent_words` holds words."""

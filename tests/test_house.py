@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -36,8 +37,18 @@ def test_no_name_says_nothing_of_its_value(size: dict[str, Any]) -> None:
 
 def test_docstrings_of_functions_start_with_a_verb(size: dict[str, Any]) -> None:
     assert size["verbless_docstrings"] == []
-    source = 'def f():\n    """The sum."""\n\n\ndef g():\n    """Return the sum."""\n\n\n@property\ndef h(self):\n    """The sum."""\n'
-    assert list(house.verbless_docstrings(source)) == ["f"]
+    source = '''
+        def f():
+            """The sum."""
+
+        def g():
+            """Return the sum."""
+
+        @property
+        def h(self):
+            """The sum."""
+    '''
+    assert list(house.verbless_docstrings(dedent(source))) == ["f"]
 
 
 def test_dictionaries_of_anything_are_rare_in_signatures(size: dict[str, Any]) -> None:
