@@ -34,7 +34,7 @@ class _RemoteTraceback(Exception):
 def run_in_processes(
     work: Callable[[Task], Answer], tasks: Sequence[Task], jobs: int
 ) -> Generator[tuple[int, Answer], None, None]:
-    """Yield (index, work(task)) of every task in the order in which they finish, on `jobs` processes.
+    """Yield (index, work(task)) of every task in the order in which they finish, on `jobs` processes, at most one per task.
 
     `work`, tasks and answers must be picklable. An error of `work` is raised here. Raises `SimnmtError` if a process dies. No
     process is left, however the generator ends.
@@ -45,7 +45,7 @@ def run_in_processes(
     idle = False
     try:
         with _interrupts_held():
-            for _ in range(jobs):
+            for _ in range(min(jobs, len(tasks))):
                 ours, theirs = context.Pipe()
                 process = context.Process(target=_serve, args=(work, theirs), daemon=True)
                 process.start()
@@ -69,8 +69,8 @@ def run_tasks(
 
     `progress` is called after each task with the tasks done and the number of all tasks.
     """
-    jobs = min(jobs, len(tasks))
-    finished = run_in_processes(work, tasks, jobs) if jobs > 1 else ((at, work(task)) for at, task in enumerate(tasks))
+    several = min(jobs, len(tasks)) > 1
+    finished = run_in_processes(work, tasks, jobs) if several else ((at, work(task)) for at, task in enumerate(tasks))
     answers: dict[int, Answer] = {}
     with closing(finished):
         for index, answer in finished:

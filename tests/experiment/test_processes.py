@@ -7,6 +7,7 @@ import multiprocessing
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,12 @@ def none_is_left() -> Iterator[None]:
 
 def test_every_task_is_answered_once() -> None:
     assert sorted(run_in_processes(math.factorial, range(9), 2)) == [(n, math.factorial(n)) for n in range(9)]
+
+
+def test_no_process_starts_without_a_task() -> None:
+    with closing(run_in_processes(math.factorial, [3, 4], 1000)) as finished:
+        next(finished)
+        assert len(multiprocessing.active_children()) == 2
 
 
 def test_tasks_and_answers_may_be_larger_than_any_buffer() -> None:
