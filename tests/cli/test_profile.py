@@ -55,7 +55,7 @@ def test_inspect_says_what_a_profile_knows(profiles: Path, simnmt: Callable[...,
     assert said["decode step growth"].startswith("2.1")
     assert said["decision"] == "measured: 0.0002 ms"
     assert said["tokenisation, per token"] == "not measured; no tokeniser came with the model"
-    assert said["disk"] == "measured: 1 ms + bytes / 500 MB/s, cold; R2 1.0000"
+    assert said["disk"] == "measured: 1 ms + bytes / 500 MB/s, R2 1.0000, cold"
     assert said["energy"] == "measured (rapl): 12.5 W idle, 40 W active"
     assert said["provenance"] == "made up; 2026-01-01, a test; form 1"
 
@@ -97,7 +97,7 @@ def test_inspect_warns_and_tells_notes_from_what_was_left_out(
     assert (said["decode step note"], said["decode step left out"]) == ("had by differences", "batch 64: out of memory")
     assert re.search(r"^  warning +the mean of the executions lies 33 % above their undisturbed time", done.out, re.MULTILINE)
     assert said["warning"].startswith("disk: a held-out error of 17 %, above 10 %")
-    assert said["disk"].startswith("measured: table of 4 sizes, 0.2621 to 16.78 MB; as a line 1 ms + bytes / 500 MB/s, cold")
+    assert said["disk"] == "measured: table of 4 sizes, 0.2621 to 16.78 MB; as a line 1 ms + bytes / 500 MB/s, R2 1.0000, cold"
     assert said["disk error"] == "17 % held out (sizes left out in turn); linear: 30 %"
 
 

@@ -85,7 +85,7 @@ def test_dropped_pairs_are_stated_warned_of_and_replayed_where_that_is_wanted(tm
     ) in said(replayed)
     assert "The policies fit on the kept pairs alone. " in said(replayed)
     assert replayed.cells[0].lengths.pairs == 100
-    drawn = replayed.cells[0].logs.truth.tgt_len[:]
+    drawn = replayed.cells[0].logs["edge"]["tgt_len"]
     assert 0.3 < (drawn == 9).mean() < 0.5
     assert replayed.fits[0]["samples"] == kept.fits[0]["samples"] == 6
 

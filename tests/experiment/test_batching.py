@@ -90,7 +90,7 @@ CASES = {
     ),
     "workers beside batches": (
         (BATCHING, f"{BATCHING}\n    workers: 2"),
-        "s.yaml:12:5: devices.cloud.workers: 2 workers, but a box that batches decodes all that it decodes together, as one "
+        "s.yaml:12:5: devices.cloud.workers: 2 workers, but a box that batches decodes all its sentences together, as one "
         "(remove it; more boxes are devices.cloud.count, larger batches devices.cloud.batching.size)",
     ),
     "a profile that knows nothing of steps": (
