@@ -103,12 +103,12 @@ def parse_rate(text: str) -> float:
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds of a positive time such as `200ms` or `2s`."""
+    """Return the seconds of a positive time such as `200ms` or `2s`; a number needs its unit."""
     try:
         seconds = parse_seconds(text)
     except typer.BadParameter:
         seconds = 0.0
-    if not seconds > 0.0:
+    if not seconds > 0.0 or not math.isnan(_number(text)):
         raise typer.BadParameter(f"{shorten(text)!r} is not a time; give a positive one, such as 200ms or 2s")
     return seconds
 
@@ -162,6 +162,6 @@ AsJson = Annotated[bool, flag("--json", "Print JSON in SI units and nothing else
 Device = Annotated[str, option("cpu|cuda", "Where the model runs.", "--device")]
 Threads = Annotated[int | None, option("T", "CPU threads. [default: torch's own]", "--threads", min=1)]
 Page = Annotated[Path | None, option("FILE", "Write an HTML page with plots.", "--page")]
-Seed = Annotated[int, option("S", "Same seed, same bytes.", "--seed", min=0)]
+Seed = Annotated[int, option("S", "Seed of the random numbers.", "--seed", min=0)]
 Jobs = Annotated[int, option("J", "Processes; 0: one per processor.", "--jobs", min=0, max=1024)]
 Keys = Annotated[str | None, option("SRC:TGT", "The source is JSON Lines: keys of its two texts, e.g. de:en.", "--keys")]

@@ -145,7 +145,7 @@ def topup(
 ) -> None:
     """Top-up batching (anonymous ACL submission): occupancies, speeds, claims, and the load within a p95.
 
-    Example: simnmt reproduce topup --profile @tx2-gru
+    Example: simnmt reproduce topup --profile @cpu1-gru
     """
     from simnmt.papers.fni.devices import named_profiles
     from simnmt.papers.fni.topup import reproduce

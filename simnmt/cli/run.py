@@ -32,7 +32,7 @@ def run(
 ) -> None:
     """Replay a workload through every policy of a scenario.
 
-    Example: simnmt run @quickstart --set devices.gateway.servers=2
+    Example: simnmt run @open-loop --set devices.cloud.count=2
     """
     import simnmt.api
     from simnmt.cli.tables import format_result

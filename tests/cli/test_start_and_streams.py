@@ -162,3 +162,9 @@ def test_no_memory_is_one_line(folder: Path, simnmt: Callable[..., Any], monkeyp
     assert (done.status, done.out) == (1, "")
     assert done.err == "simnmt: out of memory (run fewer --requests or --jobs)\n"
     assert not Path("reports").exists()
+
+
+@pytest.mark.parametrize("verb", [("run",), ("reproduce", "topup")], ids=" ".join)
+def test_the_example_of_the_help_runs(folder: Path, simnmt: Callable[..., Any], verb: tuple[str, ...]) -> None:
+    example = simnmt(*verb, "--help").out.partition("Example: simnmt ")[2].splitlines()[0]
+    assert simnmt(*example.split(), "--requests", "40", "--out", "out").status == 0

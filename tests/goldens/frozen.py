@@ -1,7 +1,7 @@
-"""Frozen figures and verdicts of the shipped scenarios and of the papers, which a change of form must not change.
+"""Frozen figures of three shipped scenarios, which a change of form must not change.
 
 `python -m tests.goldens.frozen` writes them anew, for a change that is meant to change figures. They are taken through the
-command line, so that no name within the package matters; the sharp decoder's alone from made times.
+command line, so that no name within the package matters.
 """
 
 from __future__ import annotations
@@ -20,27 +20,8 @@ import numpy as np
 import pandas as pd
 
 FOLDER = Path(__file__).parent
-SCENARIOS = (
-    "quickstart",
-    "batched-cloud",
-    "load-sweep",
-    "locked-local",
-    "open-loop",
-    "sti-gateway",
-    "table1",
-    "table1-measured",
-    "tiers",
-)
-"""The shipped scenarios that need no file of the user's."""
-PAPERS: dict[str, tuple[str, ...]] = {
-    "cnmt": ("--requests", "300", "--jobs", "1"),
-    "topup": ("--requests", "400"),
-    "fused": ("--requests", "400"),
-    "vocab": (),
-    "sti": (),
-    "sharp": (),
-}
-"""Options that make a reproduction small. The sharp decoder's has made times in place of those of this machine's kernels."""
+SCENARIOS = ("quickstart", "batched-cloud", "sti-gateway")
+"""Shipped scenarios: servers that take one request after the other, that batch, and that stream their model."""
 REQUESTS, REPLICATIONS = 150, 2
 KEYS = ["workload", "network", "policy"]
 """Columns that name a cell of the request log."""
@@ -55,24 +36,6 @@ def scenario_figures(name: str) -> Figures:
         _simnmt("run", f"@{name}", "--requests", str(REQUESTS), "--replications", str(REPLICATIONS), "--out", str(out))
         summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
         return {"summary": dict(_numbers(summary)), "requests": column_figures(pd.read_parquet(out / "requests.parquet"))}
-
-
-def paper_figures(paper: str) -> Figures:
-    """Return the numbers of a reproduction's JSON by their place."""
-    if paper == "sharp":
-        return {"document": dict(_numbers(_sharp_document()))}
-    with tempfile.TemporaryDirectory() as parent:
-        printed = _simnmt("reproduce", paper, *PAPERS[paper], "--json", "--out", str(Path(parent, "page")))
-        return {"document": dict(_numbers(json.loads(printed)))}
-
-
-def _sharp_document() -> Any:
-    from simnmt.papers.sharp.claims import all_claims
-    from simnmt.papers.sharp.reproduction import Reproduction
-    from tests.papers.sharp_stand_ins import as_published
-
-    speeds = as_published(rungs={"merge": 400.0}, systems={"S3": 90.0})
-    return json.loads(json.dumps(Reproduction(speeds, False, all_claims(speeds), []).report().document()))
 
 
 def column_figures(requests: pd.DataFrame) -> dict[str, dict[str, Any]]:
@@ -120,9 +83,7 @@ def _numbers(document: Any, place: str = "") -> Iterator[tuple[str, Any]]:
             yield from _numbers(value, f"{place}/{key}")
     elif isinstance(document, list):
         for index, value in enumerate(document):
-            # A table is named, so that its place among the others is free.
-            name = value["id"] if place == "/tables" else index
-            yield from _numbers(value, f"{place}/{name}")
+            yield from _numbers(value, f"{place}/{index}")
     elif isinstance(document, (bool, int, float)) or place.endswith(("/verdict", "/policy", "/runner_up")):
         yield place, document
 
@@ -144,15 +105,14 @@ def _simnmt(*arguments: str) -> str:
 
 
 def path_of(name: str) -> Path:
-    """Return the file that holds the frozen figures of a scenario or a paper."""
+    """Return the file that holds the frozen figures of a scenario."""
     return FOLDER / f"{name}.json"
 
 
 def main() -> None:
     """Freeze everything that is named, or all."""
-    names = sys.argv[1:] or [*SCENARIOS, *PAPERS]
-    for name in names:
-        figures = scenario_figures(name) if name in SCENARIOS else paper_figures(name)
+    for name in sys.argv[1:] or SCENARIOS:
+        figures = scenario_figures(name)
         path_of(name).write_text(json.dumps(figures, separators=(",", ":"), sort_keys=True) + "\n", encoding="utf-8")
         print(f"{name}: {path_of(name).stat().st_size:,} bytes")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.goldens.frozen import PAPERS, SCENARIOS, differences, paper_figures, path_of, scenario_figures
+from tests.goldens.frozen import SCENARIOS, differences, path_of, scenario_figures
 
 
 def read(name: str) -> Any:
@@ -17,11 +17,6 @@ def read(name: str) -> Any:
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_shipped_scenario_gives_the_figures_that_it_gave(name: str) -> None:
     assert list(differences(read(name), scenario_figures(name)))[:20] == []
-
-
-@pytest.mark.parametrize("paper", PAPERS)
-def test_a_paper_gives_the_figures_that_it_gave(paper: str) -> None:
-    assert list(differences(read(paper), paper_figures(paper)))[:20] == []
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
