@@ -167,4 +167,4 @@ def test_no_memory_is_one_line(folder: Path, simnmt: Callable[..., Any], monkeyp
 @pytest.mark.parametrize("verb", [("run",), ("reproduce", "topup")], ids=" ".join)
 def test_the_example_of_the_help_runs(folder: Path, simnmt: Callable[..., Any], verb: tuple[str, ...]) -> None:
     example = simnmt(*verb, "--help").out.partition("Example: simnmt ")[2].splitlines()[0]
-    assert simnmt(*example.split(), "--requests", "40", "--out", "out").status == 0
+    assert simnmt(*example.split(), "--requests", "400", "--out", "out").status == 0
