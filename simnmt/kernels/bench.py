@@ -138,8 +138,10 @@ class Listing:
     kernels: tuple[Kernel, ...] = KERNELS
 
     def as_json(self) -> dict[str, Any]:
-        """Return the listing for JSON, without the case functions."""
-        kernels = [{name: value for name, value in asdict(kernel).items() if name != "cases"} for kernel in self.kernels]
+        """Return the listing for JSON, without the fields of a kernel that only the benchmark uses."""
+        kernels = [asdict(kernel) for kernel in self.kernels]
+        for kernel in kernels:
+            del kernel["cases"], kernel["compiled_only"]
         return asdict(self) | {"kernels": kernels}
 
     def text(self) -> str:
@@ -214,6 +216,10 @@ class Result:
     error_bound: float
     remark: str = ""
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the result for JSON, whose key `way` is `baseline_run`."""
+        return {"way" if name == "baseline_run" else name: value for name, value in asdict(self).items()}
+
 
 @dataclass(frozen=True, slots=True)
 class BenchReport:
@@ -223,6 +229,10 @@ class BenchReport:
     threads: int
     roofline: Roofline
     results: tuple[Result, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the report for JSON."""
+        return asdict(self) | {"results": [result.as_json() for result in self.results]}
 
 
 def bench(

@@ -333,12 +333,12 @@ def test_a_result_has_its_target_and_whether_it_was_reached(
     monkeypatch.setattr(benching, "KERNELS", (fake(target, error),))
     monkeypatch.setattr(benching, "measure_roofline", lambda *arguments: Roofline(1, 10, ((10, 1.0),), 1000.0, 1.0, None))
     monkeypatch.setattr(benching, "interleaved", lambda *arguments, **others: times)
-    [result] = asdict(bench(rounds=2))["results"]
+    [result] = bench(rounds=2).as_json()["results"]
     assert result == {
         "kernel": "fake",
         "case": "a case",
         "baseline": "theirs",
-        "baseline_run": "fast run",
+        "way": "fast run",
         "ratio": 3.0,
         "target": target,
         "reached": reached,
@@ -352,6 +352,11 @@ def test_a_result_has_its_target_and_whether_it_was_reached(
         "error_bound": 0.5,
         "remark": "",
     }
+
+
+def test_the_listing_for_json_has_no_field_that_only_the_benchmark_uses() -> None:
+    for described in benching.listing().as_json()["kernels"]:
+        assert described.keys() == {"name", "meaning", "source", "reference", "bound", "cost", "baselines", "device"}
 
 
 @pytest.mark.parametrize(("memory", "warm"), [("hot", True), ("cold", True), ("beyond", False)])
