@@ -272,7 +272,7 @@ def sharp_speeds(setting: Setting | None = None, progress: Progress | None = Non
         if progress is not None:
             progress(place, len(STEPS), STEPS[place])
 
-    compiled = native_at()
+    compiled = native_at(None)
     with library_threads(1):
         begin(0)
         products = product_times(setting.rounds, setting.product_batches, setting.product_size)

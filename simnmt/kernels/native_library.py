@@ -123,13 +123,14 @@ if sys.platform != "win32":
 
 
 @functools.cache
-def native_at(level: str | None = None) -> NativeLibrary | None:
+def native_at(level: str | None) -> NativeLibrary | None:
     """Return the widest library up to `level` ("none" for none) that this processor runs; None if kernels take fallbacks.
 
-    For None the variable SIMNMT_KERNELS names the level. The choice is made once per process. Warns of libraries that were made
-    from other sources. Raises `KernelLevelError` for an unknown level.
+    For None the variable SIMNMT_KERNELS names the level. The choice is made once per process and level. Warns of libraries that
+    were made from other sources. Raises `KernelLevelError` for an unknown level.
     """
-    return load(os.environ.get(VARIABLE) or None, named=VARIABLE) if level is None else load(level)
+    asked, named = (os.environ.get(VARIABLE) or None, VARIABLE) if level is None else (level, "level")
+    return load(asked, named=named, compiled=_compiled_at_first_use)
 
 
 def level_name(level: str | None = None) -> str:
@@ -138,11 +139,21 @@ def level_name(level: str | None = None) -> str:
     return NONE if native is None else native.level
 
 
-def load(asked: str | None = None, native: Path = NATIVE, *, named: str = "level") -> NativeLibrary | None:
-    """Open the widest library of a folder as `choose` does, without remembering the result."""
+def load(
+    asked: str | None = None,
+    native: Path = NATIVE,
+    *,
+    named: str = "level",
+    compiled: Callable[[], tuple[dict[str, Path], bytes]] | None = None,
+) -> NativeLibrary | None:
+    """Open the widest library of a folder as `choose` does, without remembering the result.
+
+    `compiled`: returns the result of `compiled_in`; None reads the folder now.
+    """
     if asked == NONE:
         return None
-    paths, sources = compiled_in(native)
+    known, sources = compiled_in(native) if compiled is None else compiled()
+    paths = dict(known)
     portable = _opened(paths.get("portable"), sources)
     features = processor_features(portable)
     while (level := choose(features, paths, asked, named=named)) is not None:
@@ -163,6 +174,12 @@ def compiled_in(native: Path) -> tuple[dict[str, Path], bytes]:
     sound = {level: path for level, path in paths.items() if sources in path.read_bytes()}
     _warn_unusable([path for level, path in paths.items() if level not in sound], "were compiled from other sources")
     return sound, sources
+
+
+@functools.cache
+def _compiled_at_first_use() -> tuple[dict[str, Path], bytes]:
+    """Return `compiled_in` of the package's own folder, whose files are read and hashed once for all levels."""
+    return compiled_in(NATIVE)
 
 
 def processor_features(portable: ctypes.CDLL | None) -> int:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
-from functools import partial as bind
-from functools import reduce
 from typing import TypeVar
 
 import torch
@@ -108,7 +107,7 @@ def fused_argmax(products: Tensor, bias: Tensor | None, *, threads: int = 1, lev
         return columns
     if products.shape[0] < ROWS_OF_A_THREAD * parts:
         parted = _by_columns(native, products, bias, 1, parts, with_sum=False)
-        return _argmax_of(reduce(combine, (part for part, _, _ in parted)), products, bias)
+        return _argmax_of(functools.reduce(combine, (part for part, _, _ in parted)), products, bias)
     _by_rows(native, products, bias, 1, parts, columns, None, None)
     return columns
 
@@ -162,7 +161,7 @@ def _by_rows(
 def _best_by_columns(native: NativeLibrary, products: Tensor, bias: Tensor | None, count: int, parts: int) -> Best:
     """Select the best among the best of each part of the columns, and combine the sums of the parts (FNI-04)."""
     parted = _by_columns(native, products, bias, count, parts, with_sum=True)
-    whole = reduce(combine, (part for part, _, _ in parted))
+    whole = functools.reduce(combine, (part for part, _, _ in parted))
     _argmax_of(whole, products, bias)
     # Stable, and the parts are in the order of their columns: among equal values the lowest column stays first.
     values, order = torch.cat([values for _, values, _ in parted], dim=1).sort(dim=1, descending=True, stable=True)
@@ -191,7 +190,7 @@ def _by_columns(
 def _divided(work: Callable[[int, int], T], size: int, parts: int) -> list[T]:
     """Call `work(begin, end)` for `parts` stretches of `size` in parallel, one of them on this thread; results in order."""
     bounds = (size * part // parts for part in range(parts + 1))
-    return at_once([bind(work, *ends) for ends in itertools.pairwise(bounds)])
+    return at_once([functools.partial(work, *ends) for ends in itertools.pairwise(bounds)])
 
 
 def _raise_for(broken: Sequence[int], products: Tensor, bias: Tensor | None) -> None:

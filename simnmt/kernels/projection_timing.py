@@ -17,7 +17,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 from torch import Tensor
 from torch.nn.functional import linear
 
@@ -132,6 +131,8 @@ def _step(layer: Layer, sets: ColumnSets, chosen: Tensor) -> Step:
 
 def _probabilities(vocab: int, rows: int, share: float) -> NDArray[np.float64]:
     """Return the probability of each rank with which the union of `rows` sets has this share."""
+    from scipy.optimize import brentq  # importing it takes 0.2 s, and this module is imported with every benchmark
+
     rank = np.arange(1.0, vocab + 1.0)
     some = rank[:: 1 + vocab // SOME_RANKS]
 

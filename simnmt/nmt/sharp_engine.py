@@ -48,7 +48,7 @@ class SharpEngine:
         self._weights = sharp_weights(model)
         self._settings, self._seed = settings, seed
         self._translators: dict[DecoderSettings, SharpTranslator] = {}
-        compiled = native_at()
+        compiled = native_at(None)
         self.account = EngineAccount.of(
             loaded,
             backend="sharp",

@@ -43,7 +43,7 @@ def test_a_misspelt_level_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch
     wrong = r"='sse': no such level of kernels \(one of avx512, avx2, portable or none\)"
     monkeypatch.setenv("SIMNMT_KERNELS", "sse")
     with pytest.raises(InputError, match="SIMNMT_KERNELS" + wrong):
-        native_library.native_at.__wrapped__()
+        native_library.native_at.__wrapped__(None)
 
 
 @pytest.mark.parametrize(("asked", "meant"), [("AVX2", "avx2"), ("avx2 ", "avx2"), ("NONE", "none"), ("portabel", "portable")])
@@ -76,6 +76,18 @@ def test_the_environment_limits_the_level_of_a_process(asked: str) -> None:
     assert (wanted == "none") == (asked == "none")
 
 
+def test_the_sources_are_hashed_once_for_all_levels() -> None:
+    code = """
+from simnmt.kernels import native_library
+original, hashed = native_library.sources_hash, []
+native_library.sources_hash = lambda native: hashed.append(native) or original(native)
+for level in (None, "avx512", "avx2", "portable", "none", None):
+    native_library.native_at(level)
+print(len(hashed))
+"""
+    assert printed(code) == "1"
+
+
 @pytest.mark.parametrize(("features", "mapped"), [(0, ["portable"]), (AVX2, ["avx2", "portable"])])
 def test_a_library_that_the_processor_cannot_run_is_not_even_opened(features: int, mapped: list[str]) -> None:
     """Opening runs its constructors, which are compiled with its level's instructions."""
@@ -89,7 +101,7 @@ import re
 from pathlib import Path
 from simnmt.kernels import native_library
 native_library.processor_features = lambda portable: {features}
-assert native_library.native_at() is not None
+assert native_library.native_at(None) is not None
 for level in ("avx512", "avx2", "portable"):
     native_library.native_at(level)
 print(sorted(set(re.findall("libkernels-([a-z0-9]+)", Path("/proc/self/maps").read_text()))))

@@ -251,7 +251,7 @@ def test_a_decoder_forgets_its_last_sentence() -> None:
 
 def test_the_clock_times_all_stages_of_the_search() -> None:
     asked = decoder(weights(1)).decode(source(1), None, 5, clock=True)
-    if native_at() is None:
+    if native_at(None) is None:
         assert asked.stage_s is None
     else:
         assert asked.stage_s is not None
@@ -292,7 +292,7 @@ def test_invalid_sentences_and_candidates_are_refused_by_name(states, candidates
             decoder(weights(), level).decode(states, candidates, forced_len)
 
 
-@pytest.mark.skipif(native_at() is None, reason="needs compiled kernels")
+@pytest.mark.skipif(native_at(None) is None, reason="needs compiled kernels")
 @pytest.mark.parametrize(
     "changed", [{"MOST_MEMBERS": 17}, {"Matrix": native_search.Layer}, {"LAYER_KINDS": {"gru": 2, "lstm": 3}}]
 )
