@@ -181,6 +181,13 @@ def test_the_claim_on_bleu_is_judged_by_references(scores: tuple[float, ...], ve
     assert record.verdict == verdict and f"{scores[-1] - scores[0]:+.4f}" in record.ours
 
 
+def test_the_claim_on_bleu_is_undecided_without_the_score_of_the_baseline() -> None:
+    """SHARP-10: without it, the first rung with a score would become the baseline of the others."""
+    scores = (None, 30.0, 30.0)
+    agreements = [agreement("rung", 10_000, bleu=bleu) for bleu in scores]
+    assert by_identifier(agreement_claims(agreements, 0.6))["SHARP-10 (b)"].verdict == "not measurable here"
+
+
 def test_products_that_alone_take_longer_than_a_word_predict_nothing() -> None:
     """XP-07: a share limited to 1 would print the product's own gain as a prediction."""
     speeds = as_published(rungs={"baseline": 9_000.0})

@@ -98,11 +98,11 @@ def _words_kept(agreements: Sequence[RungAgreement], _: float) -> Judgement:
 
 
 def _bleu_kept(agreements: Sequence[RungAgreement], _: float) -> Judgement:
-    scores = [(rung.settings.describe(), rung.bleu) for rung in agreements if rung.bleu is not None]
-    if len(scores) < 2:
+    baseline = agreements[0].bleu if agreements else None
+    others = [(rung.settings.describe(), rung.bleu) for rung in agreements[1:] if rung.bleu is not None]
+    if baseline is None or not others:
         reason = "needs a trained model and references: give --model, --text and --references"
         raise Undecided(reason, "needs --references")
-    baseline, others = scores[0][1], scores[1:]
     return Judgement(
         "; ".join(f"{settings} {bleu - baseline:+.4f}" for settings, bleu in others),
         holds_if(all(abs(bleu - baseline) < MOST_BLEU_CHANGE for _, bleu in others)),
