@@ -50,15 +50,7 @@ def time_joining(
     move into the holes. A first round is not counted. `clock`: on a GPU one that waits for it. Raises the errors of
     `SlotDecoder`.
     """
-    marks: list[float] = []
-    decoder = SlotDecoder(
-        model,
-        beam=beam,
-        capacity=len(sources),
-        fused=fused,
-        vocabulary=vocabulary,
-        mark=lambda: marks.append(clock()),
-    )
+    decoder, marks = _timed_decoder(model, len(sources), beam=beam, fused=fused, vocabulary=vocabulary, clock=clock)
     encoded = decoder.encode(sources)
     guests, early, late = encoded[:joining], encoded[joining : joining + 1], encoded[joining + 1 :]
     keys = list(range(len(sources)))
@@ -101,28 +93,43 @@ def time_steps_in_turn(
     At every other position the second batch goes first. `clock`: on a GPU one that waits for it. Raises the errors of
     `SlotDecoder`.
     """
-    marks: list[float] = []
     decoders = []
     for sources in (first, second):
-        decoder = SlotDecoder(
-            model,
-            beam=beam,
-            capacity=len(sources),
-            fused=fused,
-            vocabulary=vocabulary,
-            mark=lambda: marks.append(clock()),
-        )
+        decoder, marks = _timed_decoder(model, len(sources), beam=beam, fused=fused, vocabulary=vocabulary, clock=clock)
         decoder.join(decoder.encode(sources), range(len(sources)), [steps] * len(sources))
-        decoders.append(decoder)
+        decoders.append((decoder, marks))
     pairs = []
     for position in range(steps):
         took_s = [0.0, 0.0]
         for turn in (0, 1) if position % 2 else (1, 0):
+            decoder, marks = decoders[turn]
             marks.clear()
-            decoders[turn].step()
+            decoder.step()
             took_s[turn] = marks[1] - marks[0]
         pairs.append((took_s[0], took_s[1]))
     return pairs[1:]
+
+
+def _timed_decoder(
+    model: StepModel,
+    capacity: int,
+    *,
+    beam: int,
+    fused: bool,
+    vocabulary: RestrictedVocabulary | None,
+    clock: Callable[[], float],
+) -> tuple[SlotDecoder, list[float]]:
+    """Return a decoder, and the list to which it appends the time before and after the model's part of each step."""
+    marks: list[float] = []
+    decoder = SlotDecoder(
+        model,
+        beam=beam,
+        capacity=capacity,
+        fused=fused,
+        vocabulary=vocabulary,
+        mark=lambda: marks.append(clock()),
+    )
+    return decoder, marks
 
 
 SRC_LEN = 25

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from simnmt.nmt.devices import full_device_name
 from simnmt.nmt.errors import NmtError
 
 if TYPE_CHECKING:
     from simnmt.nmt.engine import Engine
+    from simnmt.profile.decoder_settings import DecoderSettings
 
 BACKENDS = ("torch", "ctranslate2", "sharp")
 
@@ -29,13 +29,25 @@ def supported_types(backend: str, device: str) -> list[str]:
     return ctranslate2_engine.supported_types(device)
 
 
-def load_engine(model: str, *, backend: str = "torch", **options: Any) -> Engine:
+def load_engine(
+    model: str,
+    *,
+    backend: str = "torch",
+    device: str = "cpu",
+    threads: int | None = None,
+    compute_type: str | None = None,
+    seed: int = 0,
+    fused: bool = False,
+    vocabulary: str | None = None,
+    direction: str | None = None,
+    decoder: DecoderSettings | None = None,
+) -> Engine:
     """Load a model onto a device.
 
     Args:
         model: a name, file or folder; see `EngineRequest.model`.
         backend: one of `BACKENDS`.
-        options: the other fields of `EngineRequest`.
+        device, threads, compute_type, seed, fused, vocabulary, direction, decoder: see the fields of `EngineRequest`.
 
     Raises `NmtError` for a model that cannot be read, and for options that this machine or the backend does not support.
     """
@@ -43,20 +55,28 @@ def load_engine(model: str, *, backend: str = "torch", **options: Any) -> Engine
 
     if backend not in BACKENDS:
         raise NmtError(f"no backend {backend}", remedy=f"one of {', '.join(BACKENDS)}")
-    request = EngineRequest(model, **options)
-    device = full_device_name(request.device)
-    threads = request.threads
-    if threads is not None and (threads < 1 or request.device != "cpu"):
-        what = f"threads: {threads} where 1 is the least" if threads < 1 else f"threads are of the CPU, not of {request.device}"
+    full_device = full_device_name(device)
+    if threads is not None and (threads < 1 or device != "cpu"):
+        what = f"threads: {threads} where 1 is the least" if threads < 1 else f"threads are of the CPU, not of {device}"
         raise NmtError(what, remedy="leave threads out")
-    if request.decoder is not None and backend != "sharp":
+    if decoder is not None and backend != "sharp":
         raise NmtError(f"a decoder's settings are of the sharp backend, not of {backend}", remedy="leave decoder out")
-    if request.fused and backend != "torch":
+    if fused and backend != "torch":
         raise NmtError(f"the fused output layer is torch's, not of {backend}", remedy="leave fused out")
-    if request.direction is not None and (backend != "torch" or request.vocabulary is None):
-        what = f"direction {request.direction} where there is no bundle of clusters"
+    if direction is not None and (backend != "torch" or vocabulary is None):
+        what = f"direction {direction} where there is no bundle of clusters"
         raise NmtError(what, remedy="leave direction out")
-    request = replace(request, device=device)
+    request = EngineRequest(
+        model=model,
+        device=full_device,
+        threads=threads,
+        compute_type=compute_type,
+        seed=seed,
+        fused=fused,
+        vocabulary=vocabulary,
+        direction=direction,
+        decoder=decoder,
+    )
     try:
         # Imported here: only the backend that is loaded needs its library.
         if backend == "torch":

@@ -161,8 +161,7 @@ class SlotDecoder:
         else:
             steps, least = forced_len, 0
             check_lengths(positions, 0, steps)
-        if steps < least:
-            raise NmtError(f"a target of {steps} tokens where {least} is the least")
+        _check_least("max_len" if forced_len is None else "forced_len", steps, least)
         return Limit(int(steps), forced_len is not None, sentence.source)
 
     def _take(self, sentences: Sequence[EncodedSentence], limits: Sequence[Limit]) -> None:
@@ -204,6 +203,11 @@ class SlotDecoder:
             raise
 
 
+def _check_least(name: str, tokens: int, least: int) -> None:
+    if tokens < least:
+        raise NmtError(f"{name} must be at least {least} (got {tokens})", remedy=f"give {least} or more")
+
+
 def decode_batch(
     model: StepModel,
     src: Tensor,
@@ -231,8 +235,8 @@ def decode_batch(
 
     Raises `NmtError` for lengths beyond the model's positions, and `OutOfMemory`.
     """
-    if forced_len is not None and forced_len < 1:
-        raise NmtError(f"a target of {forced_len} tokens where 1 is the least")
+    if forced_len is not None:
+        _check_least("forced_len", forced_len, 1)
     batch = len(src)
     search = partial(make_search, model, beam, scored=scored, length_penalty=length_penalty, fused=fused, vocabulary=vocabulary)
     decoder = SlotDecoder(model, max_len=max_len, capacity=batch, vocabulary=vocabulary, search=search, mark=mark)

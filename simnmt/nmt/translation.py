@@ -6,11 +6,11 @@ import io
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import torch
 
@@ -123,7 +123,8 @@ class Translator:
     """Whether the output layer is fused."""
     vocabulary: RestrictedVocabulary | None = None
     """The active columns of the output layer, see `SlotDecoder`; not with `fused`, since its search is fused anyway."""
-    batching: Batching = field(default_factory=parse_batching)
+    batching: Batching | None = None
+    """How lines are batched; None: as `parse_batching` does by default."""
     max_len: int | None = None
     """Most tokens of a translation, by default twice the source's and 10."""
     dictionary: Mapping[str, str] | None = None
@@ -160,7 +161,11 @@ class Translator:
         cache_mb: float = 0.0,
         tune: bool = False,
         dictionary: Path | None = None,
-        **options: Any,
+        beam: int = 1,
+        fused: bool = False,
+        batching: Batching | None = None,
+        max_len: int | None = None,
+        keep_unknown: bool = False,
     ) -> Translator:
         """Load a folder that `simnmt nmt train` wrote.
 
@@ -173,7 +178,7 @@ class Translator:
             tune: whether to choose the products of the bundle by measuring them now, as copies need it (`cache_mb`); otherwise
                 the choice depends on the number of rows, which is the same at each run.
             dictionary: a file of translations of unknown words, see `read_dictionary`.
-            options: further fields of a translator.
+            beam, fused, batching, max_len, keep_unknown: see the fields of `Translator`.
 
         Raises `NmtError` for another folder and for unusable options.
         """
@@ -184,7 +189,18 @@ class Translator:
         model = loaded.model.to(where)
         part = _load_restriction(vocabulary, model, direction, cache_mb, tune)
         words = None if dictionary is None else read_dictionary(dictionary)
-        return cls(model, source, target, vocabulary=part, dictionary=words, **options)
+        return cls(
+            model,
+            source,
+            target,
+            beam=beam,
+            fused=fused,
+            vocabulary=part,
+            batching=batching,
+            max_len=max_len,
+            dictionary=words,
+            keep_unknown=keep_unknown,
+        )
 
     def encode(self, lines: Iterable[str]) -> list[list[int]]:
         """Return the tokens of each line, the end mark last, cut to what the model takes; none for an empty line."""
@@ -236,7 +252,7 @@ class _TranslationStream:
 
     def __init__(self, translator: Translator, lines: Iterator[str]) -> None:
         model, self._translator, self._lines = translator.model, translator, lines
-        self._batching, vocabulary = translator.batching, translator.vocabulary
+        self._batching, vocabulary = translator.batching or parse_batching(), translator.vocabulary
         search = partial(make_search, model, translator.beam, scored=True, fused=translator.fused, vocabulary=vocabulary)
         decoder = SlotDecoder(model, capacity=self._batching.size, vocabulary=vocabulary, search=search)
         self._batched = BatchedDecoder(decoder, self._batching)

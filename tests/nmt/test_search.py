@@ -210,6 +210,8 @@ def test_lengths_beyond_the_positions_are_refused() -> None:
         decode_batch(model, src, torch.tensor([65]))
     with pytest.raises(NmtError, match="a target of 65 tokens"):
         decode_batch(model, src[:, :5], torch.tensor([5]), beam=2, forced_len=65)
+    with pytest.raises(NmtError, match=r"^forced_len must be at least 1 \(got 0\) \(give 1 or more\)$"):
+        decode_batch(model, src[:, :5], torch.tensor([5]), forced_len=0)
     (longest,) = decode_batch(model, src[:, :64], torch.tensor([64]), forced_len=64)
     assert len(longest.tokens) == 64
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import weakref
 from functools import cache
 from typing import Any
@@ -125,8 +126,12 @@ def test_lengths_beyond_the_positions_are_refused_and_limits_end_there(beam: int
     with pytest.raises(NmtError, match="a source of no token"):
         decoder.encode([[5], []])
     encoded = decoder.encode([[5] * 63 + [MARIAN.eos_token]])
-    for forced, most, complaint in ((65, None, "a target of 65 tokens"), (-1, None, "of -1"), (None, 0, "of 0 tokens")):
-        with pytest.raises(NmtError, match=complaint):
+    for forced, most, complaint in (
+        (65, None, "a target of 65 tokens"),
+        (-1, None, "forced_len must be at least 0 (got -1) (give 0 or more)"),
+        (None, 0, "max_len must be at least 1 (got 0) (give 1 or more)"),
+    ):
+        with pytest.raises(NmtError, match=re.escape(complaint)):
             decoder.join(encoded, [0], [forced], [most])
     with pytest.raises(ValueError, match="3 sentences join 0 where 2 fit"):
         decoder.join(encoded * 3, range(3))

@@ -51,6 +51,11 @@ def translator(vocabulary: Subwords, architecture: Architecture = GRU, **options
     return Translator(build_model(architecture, seed=4).eval(), vocabulary, vocabulary, **options)
 
 
+def test_no_batching_is_the_default_batching(vocabulary: Subwords) -> None:
+    default = translator(vocabulary, max_len=5).translate(SOURCES[:4])
+    assert translator(vocabulary, batching=None, max_len=5).translate(SOURCES[:4]) == default
+
+
 @pytest.mark.parametrize("beam", [1, 3])
 def test_each_line_has_its_own_translation_in_its_place(vocabulary: Subwords, beam: int) -> None:
     """Whatever the batches are: each line translated alone is the same."""
