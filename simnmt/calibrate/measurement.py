@@ -195,7 +195,7 @@ class _Measuring:
             order.append(stretch.number)
             after = [work for other in stretches[position:] for work in other.works] + later
             for index, work in enumerate(stretch.works):
-                self._sample(plan, attempt, stretch, index, work)
+                self._sample(attempt, stretch, index, work)
                 within_s = math.inf if attempt else max(plan.rounds_within_s - (self._spent_s - self._before_s), 0.0)
                 left_s = self._estimate.seconds([*stretch.works[index + 1 :], *after])
                 self._listener.measured(stretch.bench, self._done_s, min(left_s, within_s))
@@ -226,7 +226,7 @@ class _Measuring:
         self._estimate.learn(plan.reference, reading.least_s)
         self._readings.append(reading)
 
-    def _sample(self, plan: BenchPlan, attempt: int, stretch: Stretch, index: int, work: Work) -> None:
+    def _sample(self, attempt: int, stretch: Stretch, index: int, work: Work) -> None:
         too_large = self._too_large[stretch.bench]
         sample = self._journal.samples.get((stretch.bench, attempt, stretch.number, index))
         if sample is None or sample.work != work:

@@ -7,6 +7,8 @@ import mmap
 import os
 import time
 
+DROP_ATTEMPTS = 20
+"""Most attempts of `drop` to free pages that are under read-ahead."""
 _MAP_FAILED = ctypes.c_void_p(-1).value
 
 
@@ -19,7 +21,7 @@ def disable_read_ahead(file: int) -> None:
         os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
 
 
-def drop(file: int, *, tries: int = 20) -> int | None:
+def drop(file: int) -> int | None:
     """Drop an open file from memory; return the number of pages that remain, or None if the system cannot report it.
 
     Unwritten pages stay, so flush the file first. Pages under read-ahead stay too, so the call is repeated.
@@ -28,7 +30,7 @@ def drop(file: int, *, tries: int = 20) -> int | None:
         return None
     size = os.fstat(file).st_size
     left: int | None = None
-    for attempt in range(tries):
+    for attempt in range(DROP_ATTEMPTS):
         os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
         left = resident_pages(file, size)
         if not left:

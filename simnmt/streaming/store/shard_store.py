@@ -95,12 +95,11 @@ class ShardStore:
         self.record(0, 0, bits)
         return float(np.mean([record.size for record in self.index.records if record.bits == bits]))
 
-    def read(self, record: Record, *, verified: bool = True) -> NDArray[np.uint8]:
+    def read(self, record: Record) -> NDArray[np.uint8]:
         """Return the bytes of a record, aligned to 64, for `decode`. Raises `StoreError` if they are damaged."""
         out = aligned_bytes(record.size)
         self.read_into(record, out)
-        if verified:
-            self.verify(record, out)
+        self.verify(record, out)
         return out
 
     def read_into(self, record: Record, out: NDArray[np.uint8]) -> None:
