@@ -215,7 +215,7 @@ class ProjectionBench(Configuration):
 
 def read_bench(path: str | os.PathLike[str]) -> ProjectionBench:
     """Read and check the file of `simnmt vocab bench --out`; raises `CalibrationError`, which names the place and the key."""
-    return read_measurement(path, ProjectionBench, "bench", "mend the file, or write it again with simnmt vocab bench --out")
+    return read_measurement(path, ProjectionBench, "bench", "correct the file, or write it again with simnmt vocab bench --out")
 
 
 def _mean(errors: Sequence[float | None]) -> float | None:

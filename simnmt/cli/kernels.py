@@ -38,7 +38,7 @@ def kernels(context: typer.Context, as_json: AsJson = False) -> None:
 def bench(
     part: Annotated[str | None, option("NAME", "Measure one kernel; simnmt kernels lists them.")] = None,
     rounds: Annotated[int, option("N", "Rounds in which the contestants take turns, at least.", min=1)] = 15,
-    threads: Annotated[int, option("T", "Of the output layer and of the baselines.", min=1)] = 1,
+    threads: Annotated[int, option("T", "Threads of the output layer and of the baselines.", min=1)] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Measure the kernels on this box, against what it can do at best and against named baselines; about two minutes.

@@ -136,7 +136,7 @@ def translate(
             "change with those beside it.",
         ),
     ] = None,
-    direction: Annotated[str | None, option("NAME", "Of a bundle with clusters of several directions.")] = None,
+    direction: Annotated[str | None, option("NAME", "Direction to use from a bundle with clusters of several.")] = None,
     cache: Annotated[
         int, option("SIZE", "Memory for copies of columns that come again, such as 8MB; with --tune.", parser=parse_bytes)
     ] = 0,

@@ -29,7 +29,7 @@ Studies = Annotated[
     option("FILE", "Use this instead of the shipped ones; repeatable. With a model: keep its study here.", "--study"),
 ]
 Parts = Annotated[
-    list[str] | None, option("NAME", "Of a model's study: measure this part, again if need be; repeatable.", "--part")
+    list[str] | None, option("NAME", "Part of a model's study to measure, again if need be; repeatable.", "--part")
 ]
 Sentences = Annotated[int | None, option("N", "Sentences timed at most, of each set and online run.", "--requests")]
 
@@ -160,7 +160,7 @@ def fused(
     out: Out = None,
     profiles: Profiles = None,
     measure: Annotated[int | None, option("N", "A real decoder as well, on N sentences of each mix; minutes.", min=1)] = None,
-    model: Annotated[str | None, option("NAME|PATH", "Of --measure. [default: gru-512, random weights]")] = None,
+    model: Annotated[str | None, option("NAME|PATH", "Model for --measure. [default: gru-512, random weights]")] = None,
     requests: Sentences = None,
     jobs: Jobs = 0,
     as_json: AsJson = False,
@@ -217,9 +217,10 @@ def vocab(
     references: Annotated[list[str] | None, option("LABEL=FILE", "A translation of each of these, for BLEU.")] = None,
     parts: Parts = None,
     benches: Annotated[
-        list[Path] | None, option("FILE", "Of `simnmt vocab bench --out`, instead of the shipped ones; repeatable.", "--bench")
+        list[Path] | None,
+        option("FILE", "Result of `simnmt vocab bench --out`, instead of the shipped ones; repeatable.", "--bench"),
     ] = None,
-    quick: Annotated[bool, flag("--quick", "Of --model: fewer sentences, clusters and rounds.")] = False,
+    quick: Annotated[bool, flag("--quick", "Shorter study of --model: fewer sentences, clusters and rounds.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Vocabulary projection by clusters (2022): Tables 1 to 6 and figures 2 to 4, and a trained model's study beside them.
@@ -246,19 +247,20 @@ def sti(
     out: Out = None,
     studies: Studies = None,
     pipeline: Annotated[
-        Path | None, option("FILE", "Of `python -m benchmarks.sti_pipeline --out`, default: the shipped one.")
+        Path | None, option("FILE", "Result of `python -m benchmarks.sti_pipeline --out`. [default: the shipped one]")
     ] = None,
     store: Annotated[Path | None, option("STORE", "Shards of a trained classifier to study: minutes; with --task.")] = None,
     task: Annotated[Path | None, option("FILE.tsv", "Examples that it was not trained on, to judge by.")] = None,
-    importance_task: Annotated[Path | None, option("FILE.tsv", "Of --store: other examples, to rank its shards by.")] = None,
+    importance_task: Annotated[Path | None, option("FILE.tsv", "Other examples, to rank the shards of --store by.")] = None,
     importance_on_task: Annotated[
         bool, flag("--importance-on-task", "Rank them on --task itself: its order then looks too good.")
     ] = False,
     profiles: Annotated[
-        list[Path] | None, option("FILE", "Of `simnmt sti profile`: its importance, and a device to plan for.", "--profile")
+        list[Path] | None,
+        option("FILE", "Profile of `simnmt sti profile`, for its importance and as a device to plan for.", "--profile"),
     ] = None,
     parts: Parts = None,
-    quick: Annotated[bool, flag("--quick", "Of --store: fewer deadlines, orders and examples.")] = False,
+    quick: Annotated[bool, flag("--quick", "Shorter study of --store: fewer deadlines, orders and examples.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Elastic pipelining (ASPLOS 2023): its claims, a trained classifier's study beside them, and pipelines drawn.

@@ -60,7 +60,7 @@ def train(
     minutes: Annotated[float | None, option("M", "Ends after M minutes, all sittings together, instead.")] = None,
     layers: Annotated[int | None, option("N", "Layers. [default: 12]")] = None,
     slices: Annotated[int | None, option("M", "Heads, and shards of a layer. [default: 12]")] = None,
-    width: Annotated[int | None, option("D", "Of the token vectors. [default: 96]")] = None,
+    width: Annotated[int | None, option("D", "Width of the token vectors. [default: 96]")] = None,
     ffn: Annotated[int | None, option("F", "Feed-forward neurons of a layer. [default: 192]")] = None,
     vocab: Annotated[int | None, option("V", "Most subwords. [default: 4000]")] = None,
     positions: Annotated[int | None, option("L", "Most tokens of a text; longer ones are cut. [default: 64]")] = None,
@@ -70,12 +70,12 @@ def train(
     embedding_rate: Annotated[
         float | None, option("K", "By how much more word vectors and classifier learn. [default: 5]")
     ] = None,
-    dropout: Annotated[float | None, option("P", "Of what each layer adds. [default: 0.1]")] = None,
+    dropout: Annotated[float | None, option("P", "Dropout of the output of each layer. [default: 0.1]")] = None,
     embedding_dropout: Annotated[
-        float | None, option("P", "Of word vectors and the classifier's input. [default: 0.3]")
+        float | None, option("P", "Dropout of word vectors and of the classifier's input. [default: 0.3]")
     ] = None,
     word_dropout: Annotated[float | None, option("P", "Share of subwords that are hidden. [default: 0.1]")] = None,
-    smoothing: Annotated[float | None, option("P", "Of the labels. [default: 0.1]")] = None,
+    smoothing: Annotated[float | None, option("P", "Smoothing of the labels. [default: 0.1]")] = None,
     seed: Annotated[int | None, option("S", "Same seed, same weights. [default: 1]")] = None,
     device: Device = "cpu",
     threads: Threads = None,

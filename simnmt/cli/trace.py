@@ -51,7 +51,14 @@ Columns = Annotated[
     option("ROLE=NAME[:UNIT]", "Column of a CSV file that holds time, rtt, downlink or uplink; repeatable.", "--column"),
 ]
 IdleBelow = Annotated[
-    float, option("RATE", "Count throughputs below, say, 500kbit/s as lost pauses.", "--idle-below", parser=parse_bit_rate)
+    float,
+    option(
+        "RATE",
+        "Count throughputs below this rate, such as 500kbit/s, as lost pauses.",
+        "--idle-below",
+        parser=parse_bit_rate,
+        show_default="0bit/s",
+    ),
 ]
 PingInterval = Annotated[
     float, option("TIME", "Between the requests of a ping that printed no times.", "--interval", parser=parse_seconds)
@@ -245,14 +252,14 @@ def _format_judgement(judgement: list[Judgement]) -> str:
 
 @app.command()
 def fetch(
-    measurement: Annotated[int, option("ID", "Of RIPE Atlas, a ping or a traceroute.")],
+    measurement: Annotated[int, option("ID", "Measurement of RIPE Atlas, a ping or a traceroute.")],
     probe: Annotated[int, option("ID", "Whose results.")],
     start: Annotated[str, option("DATE", "2026-01-01, 2026-01-01T12:30 (UTC), or Unix seconds.")],
     stop: Annotated[str, option("DATE", "Likewise.")],
     out: Annotated[Path, option("FILE", "CSV file to write.")],
     cache: Annotated[Path | None, option("DIR", "Keep the answer here. [default: the user's folder for caches]")] = None,
     api_key_file: Annotated[Path | None, option("FILE", "For a measurement that is not public.")] = None,
-    base_url: Annotated[str | None, option("URL", "Of another site with this API.")] = None,
+    base_url: Annotated[str | None, option("URL", "Address of another site with this API.")] = None,
     reply: Reply = ReplyName.min,
     as_json: AsJson = False,
 ) -> None:

@@ -28,16 +28,16 @@ LIST_OPTIONS = ("targets", "candidates", "align", "always")
 def bench(
     context: typer.Context,
     vocab: Annotated[list[int] | None, option("V", "Target tokens; once for each. [default: 32000, 128000, 250000]")] = None,
-    width: Annotated[list[int] | None, option("D", "Of the hidden state; once for each. [default: 512, 1024]")] = None,
+    width: Annotated[list[int] | None, option("D", "Width of the hidden state; repeatable. [default: 512, 1024]")] = None,
     rows: Annotated[list[int] | None, option("R", "Sentences x beam; once for each. [default: 1, 8, 40]")] = None,
     share: Annotated[
-        list[float] | None, option("PERCENT", "Of the vocabulary active in a step; once for each. [default: 2, 6, 12, 20]")
+        list[float] | None, option("PERCENT", "Share of the vocabulary active in a step; repeatable. [default: 2, 6, 12, 20]")
     ] = None,
     clusters: Annotated[int | None, option("R", "Clusters of contexts. [default: 2000]")] = None,
     rounds: Annotated[int | None, option("N", "Rounds in which the contestants take turns. [default: 5]")] = None,
     threads: Annotated[int | None, option("T", "CPU threads. [default: 1]")] = None,
-    device: Annotated[str | None, option("cpu|cuda", "Where. [default: cpu]")] = None,
-    dtype: Annotated[str | None, option("TYPE", "Of the weights: float32, float16, bfloat16. [default: float32]")] = None,
+    device: Annotated[str | None, option("cpu|cuda", "Device. [default: cpu]")] = None,
+    dtype: Annotated[str | None, option("TYPE", "Type of the weights: float32, float16, bfloat16. [default: float32]")] = None,
     out: Annotated[Path | None, option("FILE", "Write all figures to this file, as JSON.")] = None,
     as_json: AsJson = False,
 ) -> None:

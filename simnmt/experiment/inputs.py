@@ -302,7 +302,7 @@ class _CaseReader:
         profile = profile.counting(table.end_of_sentence)
         if not profile.plane.seconds(table.src_len, table.tgt_len).any():
             what = f"no request of workload {name} would take any time"
-            raise ProfileError(what, path=path, remedy="mend the plane's fixed part")
+            raise ProfileError(what, path=path, remedy="correct the plane's fixed part")
         share = outside_share(profile, table)
         if share > part.outside_range_share:
             (src_low, src_high), (tgt_low, tgt_high) = profile.valid_range.src_len, profile.valid_range.tgt_len

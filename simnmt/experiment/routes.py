@@ -3,7 +3,8 @@
 Back to back, those moments must not depend on the policy, or a slow choice could sit out a peak of the RTT and beat the oracle
 (CNMT-02). On the clock `pace` they lie one constant pace apart, so that a transfer estimate ages between two requests as it
 does in reality. On `spread` they divide one lap of the trace evenly, so that the pace depends on the number of requests: that
-is for the C-NMT paper's Table I. With arrivals, with clients and on the clock `own`, requests meet the traces when issued.
+is for the C-NMT paper's Table I. In the open loop, in the closed loop and on the clock `own`, requests meet the traces when
+they are issued.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ def order_warning(table: LengthTable, expect_ratio: float | None = None) -> str 
     nearer_to_other = _NEARER * abs(log_ratio + usual) < abs(log_ratio - usual)
     if tellable and nearer_to_other and beyond > _STANDARD_ERRORS * _standard_error(table, ratio):
         pair = f" {languages}" if languages else ""
-        return f"source and target{pair} seem to be swapped: {comparison} (swap them, or mend the names)"
+        return f"source and target{pair} seem to be swapped: {comparison} (swap them, or correct the names)"
     if min(abs(log_ratio - logs).min(), abs(log_ratio + usual)) > _FAR + _STANDARD_ERRORS * _standard_error(table, ratio):
         return f"odd lengths: {comparison} (do the units fit both languages, and do the lines pair up?)"
     return None

@@ -61,7 +61,7 @@ def test_a_complaint_keeps_its_file_and_its_remedy() -> None:
     )
     assert len(complaint_line(override)) < MOST_CHARACTERS
     assert complaint_line(override).endswith(": greater than most, which is 7 (give 7 or less)")
-    assert str(InputError("wrong\n", path="a\nb", remedy="mend\x1b")) == "a\\nb: wrong\\n (mend\\x1b)"
+    assert str(InputError("wrong\n", path="a\nb", remedy="correct\x1b")) == "a\\nb: wrong\\n (correct\\x1b)"
 
 
 @pytest.mark.parametrize("terminal", [True, False])

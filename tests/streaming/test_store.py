@@ -271,7 +271,7 @@ def test_what_is_no_store_or_whose_index_has_changed_is_told(
     path = copied / "store.json"
     with (
         monkeypatch.context() as patched,
-        pytest.raises(StoreError, match=r"cannot be read: Permission denied \(mend its rights"),
+        pytest.raises(StoreError, match=r"cannot be read: Permission denied \(correct its permissions"),
     ):
         patched.setattr(Path, "stat", _denied)
         patched.setattr(Path, "read_text", _denied)

@@ -154,7 +154,7 @@ def test_a_folder_that_is_no_unfinished_store_is_kept(tmp_path: Path) -> None:
     [
         (errno.ENOSPC, "make room, and give the same command again"),
         (errno.EDQUOT, "make room, and give the same command again"),
-        (errno.EACCES, "mend its rights, or choose another --out"),
+        (errno.EACCES, "correct its permissions, or choose another --out"),
         (errno.EROFS, "choose another --out"),
         (errno.EIO, "choose another --out"),
     ],

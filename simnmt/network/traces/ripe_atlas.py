@@ -34,7 +34,7 @@ KINDS = ("ping", "traceroute")
 class UnknownFormError(Exception):
     """A result of no known form; the text names its fault."""
 
-    def __init__(self, what: str, remedy: str = "remove it, or mend it") -> None:
+    def __init__(self, what: str, remedy: str = "remove it, or correct it") -> None:
         super().__init__(what)
         self.remedy = remedy
 
@@ -240,7 +240,7 @@ _DOWNLOAD = "download the file again"
 def _results(path: Path, text: str) -> list[_Placed]:
     """Return the results of an array, of one object, or of one object per line."""
 
-    def fault(name: str, line: int | None, what: str, remedy: str = "remove it, or mend it") -> TraceError:
+    def fault(name: str, line: int | None, what: str, remedy: str = "remove it, or correct it") -> TraceError:
         return TraceError(f"{name} {what}", path=path, line=line, remedy=remedy)
 
     def parsed(text: str, line: int) -> Any:

@@ -176,7 +176,7 @@ def _configuration_of(config: Any, path: Path, separator: int | None) -> Encoder
         "separator_token": separator if typed else None,
         "position_offset": offset,
     }
-    return EncoderConfiguration.from_json(fields, path, remedy="mend its config.json, or name another folder")
+    return EncoderConfiguration.from_json(fields, path, remedy="correct its config.json, or name another folder")
 
 
 def _load_model(path: Path, config: Any, seed: int | None) -> Any:

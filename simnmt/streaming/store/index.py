@@ -87,7 +87,7 @@ class Index:
         except OSError as error:
             absent = isinstance(error, (FileNotFoundError, NotADirectoryError))
             what = "no shard store" if absent else f"cannot be read: {error.strerror}"
-            remedy = "mend its rights" if isinstance(error, PermissionError) else "give what simnmt sti shard wrote"
+            remedy = "correct its permissions" if isinstance(error, PermissionError) else "give what simnmt sti shard wrote"
             raise StoreError(what, path=folder, remedy=remedy) from None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise StoreError("damaged, or no index of shards", path=path, remedy=AGAIN) from None

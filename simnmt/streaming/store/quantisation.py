@@ -40,7 +40,7 @@ class GaussianFit:
         with np.errstate(over="ignore", invalid="ignore"):
             fit = cls(float(weights.mean(dtype=np.float64)), float(weights.std(dtype=np.float64)))
         if not math.isfinite(fit.mean) or not math.isfinite(fit.deviation):
-            raise StoreError(f"{called} has weights that are not finite", remedy="train the model anew, or mend its file")
+            raise StoreError(f"{called} has weights that are not finite", remedy="train the model again, or correct its file")
         if weights.min() == weights.max():
             what = f"{called}: all weights are {weights[0]:g}, to which no Gaussian fits"
             raise StoreError(what, remedy="give a trained model")

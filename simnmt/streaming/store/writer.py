@@ -268,7 +268,7 @@ def _blamed(path: Path) -> Iterator[None]:
         if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             remedy = "make room, and give the same command again"
         elif number in (errno.EACCES, errno.EPERM):
-            remedy = "mend its rights, or choose another --out"
+            remedy = "correct its permissions, or choose another --out"
         else:
             remedy = "choose another --out"
         raise StoreError(f"cannot be written: {what}", path=path, remedy=remedy) from None

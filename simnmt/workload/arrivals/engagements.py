@@ -50,7 +50,7 @@ class Engagements(ArrivalsConfiguration):
     @classmethod
     def _of_independent_lengths(cls, begin: Begin) -> Begin:
         if isinstance(begin, Recorded) and begin.lengths == "rank":
-            what = "lengths: rank concerns requests, but the trace has beginnings of engagements (write independent)"
+            what = "lengths: rank orders requests, but the recording lists engagements (write independent)"
             raise PydanticCustomError("rank_of_engagements", what)
         return begin
 
