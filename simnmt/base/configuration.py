@@ -6,7 +6,6 @@ Each room owns the models of what it builds; `simnmt.scenario` composes them and
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import fields
@@ -38,7 +37,7 @@ NO_TRUTH_VALUE = BeforeValidator(_refuse_truth_value)
 """Validator of a literal 1, such as the version of a document, for which pydantic would take True, since True equals 1."""
 
 
-def describe_fault(error: ValidationError) -> str:
+def describe_validation_error(error: ValidationError) -> str:
     """Return the first fault of a validation as `key: message`, the message beginning in lower case.
 
     A fault of several keys together has no key.
@@ -72,7 +71,7 @@ def checked_dataclass(kind: type[Content], content: Any) -> Content:
         first = error.errors(include_url=False, include_context=False)[0]
         shown = first["type"] != "missing" and first["loc"]  # without a place, `__post_init__` names the fields
         value = f", got {json.dumps(first['input'])[:40]}" if shown else ""
-        raise ValueError(f"{describe_fault(error)}{value}") from None
+        raise ValueError(f"{describe_validation_error(error)}{value}") from None
     return kind(**content)  # not pydantic's copy, in which whole numbers among reals have become reals
 
 
@@ -133,5 +132,5 @@ class FileForm(Configuration):
 
     def resolved(self: _Form, base: Path) -> _Form:
         """Return the configuration with an absolute path; an `@name` stays, since it means the same everywhere."""
-        absolute = {} if self.file.startswith("@") else {self.file_key: os.path.realpath(base / self.file)}
+        absolute = {} if self.file.startswith("@") else {self.file_key: str(self.path(base))}
         return self.model_copy(update=absolute)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from simnmt.base.configuration import describe_fault
+from simnmt.base.configuration import describe_validation_error
 from simnmt.base.errors import InputError
 from simnmt.base.files import read_bounded
 from simnmt.workload.length_units import Side, tokeniser_in, unit_of
@@ -37,7 +37,7 @@ def read_measurement(path: str | os.PathLike[str], kind: type[Document], what: s
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:
-        raise CalibrationError(f"not a {what}: {describe_fault(error)}", path=path, remedy=remedy) from None
+        raise CalibrationError(f"not a {what}: {describe_validation_error(error)}", path=path, remedy=remedy) from None
 
 
 Mode = Literal["quick", "full", "paper"]
@@ -98,38 +98,51 @@ class Settings:
     """Seed of the order of measuring, the drawn lengths, the token ids and random weights."""
 
     def __post_init__(self) -> None:
-        for possible, what, remedy in self._conditions():
-            if not possible:
-                raise CalibrationError(what, remedy=remedy)
-
-    def _conditions(self) -> Iterator[tuple[bool, str, str]]:
-        """Yield whether each condition holds, with the message and the remedy if it does not."""
-        yield self.threads is None or self.threads >= 1, f"{self.threads} threads", "give 1 or more"
-        yield self.beam >= 1, f"a beam of {self.beam}", "give 1 or more"
+        if self.threads is not None and self.threads < 1:
+            raise CalibrationError(f"{self.threads} threads", remedy="give 1 or more")
+        if self.beam < 1:
+            raise CalibrationError(f"a beam of {self.beam}", remedy="give 1 or more")
         for name, length in (("source", self.max_src_len), ("target", self.max_tgt_len)):
-            what = f"a longest {name} of {length} tokens cannot make a grid"
-            yield 8 <= length <= MOST_LENGTH, what, f"give 8 to {MOST_LENGTH} tokens"
-        fits = self.max_batch is None or LEAST_BATCH <= self.max_batch <= MOST_BATCH
-        yield fits, f"a largest batch of {self.max_batch}", f"give {LEAST_BATCH} to {MOST_BATCH} sentences"
-        yield self.inferences >= 6, f"{self.inferences} inferences do not determine a plane", "give 6 or more"
-        restricted, decoder = bool(self.vocabulary), "decoder" in self.parts
-        named = self.direction is None or restricted
-        yield named, "a direction without a bundle of clusters", "give --vocabulary, or leave it out"
-        what, remedy = "the active share of a vocabulary depends on a text", "give --text, with one sentence per line"
-        yield not restricted or self.text is not None, what, remedy
-        what = "a restricted vocabulary is only measured with torch's decoder"
-        remedy = "give --backend torch and the part decoder, or leave --vocabulary out"
-        yield not restricted or (self.backend == "torch" and decoder), what, remedy
-        what = f"a restricted vocabulary is measured in float32, not in {self.compute_type}"
-        yield not restricted or self.compute_type in (None, "float32"), what, "leave --compute-type out, or --vocabulary"
+            if not 8 <= length <= MOST_LENGTH:
+                what, remedy = f"a longest {name} of {length} tokens cannot make a grid", f"give 8 to {MOST_LENGTH} tokens"
+                raise CalibrationError(what, remedy=remedy)
+        if self.max_batch is not None and not LEAST_BATCH <= self.max_batch <= MOST_BATCH:
+            remedy = f"give {LEAST_BATCH} to {MOST_BATCH} sentences"
+            raise CalibrationError(f"a largest batch of {self.max_batch}", remedy=remedy)
+        if self.inferences < 6:
+            raise CalibrationError(f"{self.inferences} inferences do not determine a plane", remedy="give 6 or more")
+        self._check_vocabulary()
+        self._check_text()
+        if self.disk_bytes_per_s is not None and not LEAST_PACE_BYTES_PER_S <= self.disk_bytes_per_s < math.inf:
+            what = f"reads at {self.disk_bytes_per_s / 1e6:g} MB/s would take too long"
+            raise CalibrationError(what, remedy="give 1MB/s or more")
+
+    def _check_vocabulary(self) -> None:
+        """Raise `CalibrationError` for a restricted vocabulary that cannot be measured."""
+        if not self.vocabulary:
+            if self.direction is not None:
+                raise CalibrationError("a direction without a bundle of clusters", remedy="give --vocabulary, or leave it out")
+            return
+        if self.text is None:
+            what = "the active share of a vocabulary depends on a text"
+            raise CalibrationError(what, remedy="give --text, with one sentence per line")
+        if self.backend != "torch" or "decoder" not in self.parts:
+            what = "a restricted vocabulary is only measured with torch's decoder"
+            raise CalibrationError(what, remedy="give --backend torch and the part decoder, or leave --vocabulary out")
+        if self.compute_type not in (None, "float32"):
+            what = f"a restricted vocabulary is measured in float32, not in {self.compute_type}"
+            raise CalibrationError(what, remedy="leave --compute-type out, or --vocabulary")
+
+    def _check_text(self) -> None:
+        """Raise `CalibrationError` for a text that no measurement uses."""
+        rounds = self.backend == "sharp" and "decoder" in self.parts
         searches = self.backend == "torch" and self.beam > 1 and bool({"execution", "step"} & set(self.parts))
-        useful = restricted or searches or (self.backend == "sharp" and decoder)
-        what = "a text only serves to judge the sharp decoder's rounding, a beam's overrun, or a restricted vocabulary"
-        remedy = "give --backend sharp and the part decoder, --beam 2 or more with torch, or --vocabulary, or leave --text out"
-        yield self.text is None or useful, what, remedy
-        pace = math.nan if self.disk_bytes_per_s is None else self.disk_bytes_per_s
-        fits = self.disk_bytes_per_s is None or LEAST_PACE_BYTES_PER_S <= pace < math.inf
-        yield fits, f"reads at {pace / 1e6:g} MB/s would take too long", "give 1MB/s or more"
+        if self.text is not None and not (self.vocabulary or rounds or searches):
+            raise CalibrationError(
+                "a text only serves to judge the sharp decoder's rounding, a beam's overrun, or a restricted vocabulary",
+                remedy="give --backend sharp and the part decoder, --beam 2 or more with torch, or --vocabulary, "
+                "or leave --text out",
+            )
 
     @property
     def whole(self) -> bool:

@@ -222,15 +222,22 @@ def _workload_without_rate(scenario: Scenario, workload: str) -> str:
     """Return a workload as text without the level of its rate: lengths, shape of its arrivals, device profiles."""
     part = scenario.workloads[workload]
     arrivals = part.arrivals.model_dump(mode="json", exclude={"rate_rps", "speed", "scale_s"})
-    rates: list[float] = []
-    _map_rates(arrivals, rates.append)
-    greatest_rps = max(rates, default=0.0) or 1.0
+    greatest_rps = max(_rates(arrivals), default=0.0) or 1.0
     relative = _map_rates(arrivals, lambda rate: round(rate / greatest_rps, 9))
     profiles = [scenario.profile_of(device, workload) for device in scenario.devices]
     return json.dumps([part.model_dump(mode="json", exclude={"arrivals"}), relative, profiles])
 
 
-def _map_rates(content: Any, change: Callable[[float], float | None], is_rate: bool = False) -> Any:
+def _rates(content: Any, is_rate: bool = False) -> list[float]:
+    """Return every rate in the content of arrivals."""
+    if isinstance(content, list):
+        return [rate for part in content for rate in _rates(part, is_rate)]
+    if isinstance(content, dict):
+        return [rate for key, part in content.items() for rate in _rates(part, key in _RATES)]
+    return [content] if is_rate and content is not None else []
+
+
+def _map_rates(content: Any, change: Callable[[float], float], is_rate: bool = False) -> Any:
     """Return the content of arrivals with every rate replaced by `change(rate)`."""
     if isinstance(content, list):
         return [_map_rates(part, change, is_rate) for part in content]

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError, model_validator
 
-from simnmt.base.configuration import NO_TRUTH_VALUE, Configuration, describe_fault
+from simnmt.base.configuration import NO_TRUTH_VALUE, Configuration, describe_validation_error
 from simnmt.base.errors import shorten
 from simnmt.base.random_streams import stream
 from simnmt.network import rtt_components
@@ -132,7 +132,7 @@ def read_process(path: str | os.PathLike[str]) -> RttProcess:
         return RttProcess.model_validate_json(read_text(Path(path)))
     except ValidationError as error:
         remedy = "give a file that `simnmt trace synth --params-out` wrote"
-        raise TraceError(shorten(describe_fault(error), 200), path=path, remedy=remedy) from None
+        raise TraceError(shorten(describe_validation_error(error), 200), path=path, remedy=remedy) from None
 
 
 def process_text(process: RttProcess) -> str:

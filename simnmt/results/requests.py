@@ -205,7 +205,9 @@ class Trail:
         if "deadline_missed" in whole:
             whole["deadline_missed"] = whole["deadline_missed"].view(np.bool_)
         batches = tuple(account if isinstance(account, BatchAccount) else None for account in accounts)
-        streamed = tuple(None if isinstance(account, BatchAccount) else account for account in accounts)
+        streamed = tuple(
+            None if isinstance(account, BatchAccount) or not callable(account) else account for account in accounts
+        )
         return cls(
             **whole,
             decided_s=whole["arrival_s"],

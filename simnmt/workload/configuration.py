@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from abc import abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -248,11 +247,11 @@ class _Text(_FileLengths):
 
     def resolved(self: _TextForm, base: Path) -> _TextForm:
         """Return the configuration with absolute paths."""
-        changed: dict[str, object] = {key: os.path.realpath(base / getattr(self, key)) for key in self.file_keys}
+        changed: dict[str, object] = {key: str((base / getattr(self, key)).absolute()) for key in self.file_keys}
         for key in ("src_unit", "tgt_unit"):
             if isinstance(unit := getattr(self, key), SentencePieceUnit):
-                changed[key] = SentencePieceUnit(sentencepiece=os.path.realpath(base / unit.sentencepiece))
-        changed["models"] = [os.path.realpath(base / model) for model in self.models]
+                changed[key] = SentencePieceUnit(sentencepiece=str((base / unit.sentencepiece).absolute()))
+        changed["models"] = [str((base / model).absolute()) for model in self.models]
         return self.model_copy(update=changed)
 
 

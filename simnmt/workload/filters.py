@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
-from simnmt.base.configuration import Configuration, describe_fault
+from simnmt.base.configuration import Configuration, describe_validation_error
 from simnmt.base.suggestions import did_you_mean
 from simnmt.workload import paracrawl_rules
 from simnmt.workload.errors import CorpusError
@@ -193,7 +193,7 @@ def filter_named(name: str | RatioFilter, per_word: TokensPerWord = WORDS) -> Fi
     try:
         return RatioFilter.model_validate_strings(parameters).filter(per_word)
     except ValidationError as error:
-        what = f"filter {name!r}: {describe_fault(error)}"
+        what = f"filter {name!r}: {describe_validation_error(error)}"
         raise CorpusError(what, remedy="e.g. ratio:max_ratio=2,max_len=200") from None
 
 

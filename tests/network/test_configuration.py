@@ -57,6 +57,15 @@ def test_resolved_paths_read_the_same_file_from_anywhere(folder: Path, rtt: Any)
     assert absolute.clock == "own"
 
 
+def test_a_linked_series_keeps_the_name_of_the_link(folder: Path) -> None:
+    (folder / "link.csv").symlink_to("my.csv")
+    (folder / "link-rate.csv").symlink_to("rate.csv")
+    config = NETWORK({"rtt": "link.csv", "uplink_mbps": "link-rate.csv"})
+    absolute = resolved(config, folder)
+    assert [path.name for path in input_paths(absolute, Path("/nowhere")).values()] == ["link.csv", "link-rate.csv"]
+    assert list(input_paths(config, folder).values()) == [folder / "link.csv", folder / "link-rate.csv"]
+
+
 def test_a_shipped_name_means_the_same_everywhere(folder: Path) -> None:
     config = NETWORK({"rtt": "@cp1"})
     assert resolved(config, folder) == config

@@ -94,10 +94,14 @@ class Claim:
     """The part of a study that decides it."""
     timed: bool = False
     """Disturbed rounds of its part cannot decide it."""
+    hardware_dependent: bool | None = None
+    """True if the claim depends on the devices; None: its records do that name a device."""
 
     def unknown(self, why: str, device: str = "", *, basis: str) -> ClaimRecord:
         """Return the record of a claim that nothing measured decides."""
-        return ClaimRecord(self.identifier, self.claim, self.published, "", UNKNOWN, why, device, basis)
+        return ClaimRecord(
+            self.identifier, self.claim, self.published, "", UNKNOWN, why, device, basis, self.hardware_dependent
+        )
 
     def record(self, *measurement: object, device: str, basis: str = "measured", setting: str = "") -> ClaimRecord:
         """Return the record of the claim as the measurement decides it; the reason begins with `setting`."""
@@ -106,7 +110,9 @@ class Claim:
         except Undecided as reason:
             return self.unknown(str(reason), device, basis=reason.basis or basis)
         why = "; ".join(filter(None, [setting, why]))
-        return ClaimRecord(self.identifier, self.claim, self.published, ours, verdict, why, device, known or basis)
+        known = known or basis
+        judged = (ours, verdict, why, device, known, self.hardware_dependent)
+        return ClaimRecord(self.identifier, self.claim, self.published, *judged)
 
 
 class ClaimList(list[Claim]):
