@@ -115,12 +115,14 @@ class Filter:
 
     def passed(self, pairs: Iterable[tuple[str, str]], rejects: dict[str, int]) -> Iterator[tuple[str, str]]:
         """Yield the pairs that no rule on lines drops; `rejects` counts the others by rule."""
+        rules = list(self.text_rules.items())
         for src, tgt in pairs:
-            rule = next((name for name, drops in self.text_rules.items() if drops(src, tgt)), None)
-            if rule is None:
-                yield src, tgt
+            for rule, drops in rules:
+                if drops(src, tgt):
+                    rejects[rule] = rejects.get(rule, 0) + 1
+                    break
             else:
-                rejects[rule] = rejects.get(rule, 0) + 1
+                yield src, tgt
 
 
 def _length_filter(name: str, longest: tuple[float, float], ratio: LengthRule) -> Filter:

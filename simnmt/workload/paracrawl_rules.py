@@ -60,7 +60,7 @@ def not_too_long(side: str) -> bool:
 
 def not_too_short(src: str, tgt: str) -> bool:
     """Return whether both sides have fewer than three words (both since 0.12, three since 0.13)."""
-    return all(len(side.split(maxsplit=MIN_WORDS - 1)) < MIN_WORDS for side in (src, tgt))
+    return len(src.split(maxsplit=MIN_WORDS - 1)) < MIN_WORDS and len(tgt.split(maxsplit=MIN_WORDS - 1)) < MIN_WORDS
 
 
 def length_ratio(src: str, tgt: str) -> bool:
@@ -128,9 +128,9 @@ def no_paren(side: str) -> bool:
     return len(_BRACKET.findall(side)) > MAX_BRACKETS
 
 
-def no_literals(side: str) -> bool:
+def no_literals(src: str, tgt: str) -> bool:
     """Return whether a side has a piece of a program or of a mail header: Re: (since 0.12), {{ }} %s +++ *** ="."""
-    return any(literal in side for literal in _LITERALS)
+    return any(literal in src or literal in tgt for literal in _LITERALS)
 
 
 def no_escaped_unicode(side: str) -> bool:
@@ -170,7 +170,7 @@ RULES: dict[str, TextRule] = {
         not_too_short,
         length_ratio,
         no_identical,
-        _either_side(no_literals),
+        no_literals,
         _either_side(no_only_symbols),
         _either_side(no_only_numbers),
         _either_side(no_urls),
