@@ -54,14 +54,21 @@ IdleBelow = Annotated[
     float,
     option(
         "RATE",
-        "Count throughputs below this rate, such as 500kbit/s, as lost pauses.",
+        "Count throughputs below this rate, such as 500kbit/s, as lost pauses. [default: 0bit/s]",
         "--idle-below",
         parser=parse_bit_rate,
-        show_default="0bit/s",
+        show_default=False,
     ),
 ]
 PingInterval = Annotated[
-    float, option("TIME", "Between the requests of a ping that printed no times.", "--interval", parser=parse_seconds)
+    float,
+    option(
+        "TIME",
+        "Time between the requests of a ping that printed no times. [default: 1s]",
+        "--interval",
+        parser=parse_seconds,
+        show_default=False,
+    ),
 ]
 
 
