@@ -13,7 +13,7 @@ quickstart: $(VENV)/.installed
 	$(BIN)/simnmt run @quickstart
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 # What .ci/run adds to the tests: lint, types, the documentation's examples, and the GPU's kernels in Triton's interpreter.
 check: $(VENV)/.installed-dev
@@ -26,7 +26,7 @@ check: $(VENV)/.installed-dev
 # The campaigns (tests/campaigns) with ten times as many cases, the sanitizers at every level of the kernels, and the examples of
 # the documentation.
 check-deep: $(VENV)/.installed-test
-	SIMNMT_CAMPAIGN_SCALE=10 $(BIN)/python -m pytest -n auto tests/campaigns tests/kernels/test_sanitizers.py
+	SIMNMT_CAMPAIGN_SCALE=10 $(BIN)/python -m pytest -n auto --dist worksteal tests/campaigns tests/kernels/test_sanitizers.py
 	$(BIN)/python docs/run_examples.py README.md docs/*.md
 
 # The kernels' C is compiled at installation, so that a change of it asks for another.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,14 @@ from simnmt.profile.profile_file import write_profile
 # The same examples each time, and none too slow: a busy machine must not decide whether a property holds.
 settings.register_profile("steady", derandomize=True, deadline=None)
 settings.load_profile("steady")
+
+
+def pytest_collection_finish() -> None:
+    """Spare tests and libraries, a million objects that stay, every garbage collection: a fifth of the tests' time."""
+    gc.collect()
+    gc.freeze()
+    atexit.register(gc.unfreeze)  # else nanobind reports its objects as leaks
+
 
 GATEWAY_PLANE, CLOUD_PLANE = (0.001, 0.008, 0.010), (0.0002, 0.002, 0.005)
 """Seconds per source token, per target token, fixed: with an RTT of 80 ms each device wins some requests."""

@@ -17,10 +17,11 @@ from simnmt.results.precision import (
     replications_for,
     spread_notes,
 )
-from simnmt.results.statistics import over_replications
+from simnmt.results.statistics import over_replications, student_quantile
 from simnmt.results.summary import Row, RunKey, rows
 
 KEY = "mean_latency_s"
+SPREADS = np.geomspace(1e-3, 1.0, 10_000)
 
 
 def row(half: float, replications: int = 5, **others: object) -> Row:
@@ -39,6 +40,16 @@ def test_as_many_replications_as_estimated_make_the_interval_that_narrow() -> No
     after = over_replications(random.normal(1.0, spread, needed).tolist(), positive=True)
     assert after.high is not None
     assert after.high / after.mean - 1.0 == pytest.approx(0.02, rel=0.3)
+
+
+def test_few_replications_are_counted_with_students_quantile() -> None:
+    """Of a reach of 0.3 with 5 replications: the least number whose own interval is narrow enough, above the normal one's."""
+    spread = float(np.interp(np.log(1.3), student_quantile(5, SPREADS) * SPREADS / np.sqrt(5), SPREADS))
+    interval = {f"{KEY}_low": 2.0 / 1.3, f"{KEY}_high": 2.0 * 1.3}
+    needed = replications_for({"replications": 5, KEY: 2.0, **interval}, KEY, 0.15)
+    reach = [float(student_quantile(count, spread)) * spread / np.sqrt(count) for count in (needed - 1, needed)]
+    assert reach[0] > 0.15 >= reach[1]
+    assert (1.96 * spread / 0.15) ** 2 < needed < 20
 
 
 def test_replications_are_added_until_the_widest_interval_is_narrow_and_at_most_doubled() -> None:

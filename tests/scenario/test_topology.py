@@ -48,7 +48,11 @@ def complaint(tmp_path: Path, text: str, *overrides: str) -> str:
     return said.removeprefix(f"{tmp_path}/")
 
 
-@pytest.mark.parametrize("text", [GOOD, END_NODES, GOOD.replace('"@cp1"\n', '"@cp1"\n    clock: own\n')])
+LISTED = END_NODES.replace("region: {rtt: {constant_ms: 5}}", "region: [{rtt: {constant_ms: 5}}, {rtt: {constant_ms: 6}}]")
+"""End nodes reach the first remote device over links of their own."""
+
+
+@pytest.mark.parametrize("text", [GOOD, END_NODES, LISTED, GOOD.replace('"@cp1"\n', '"@cp1"\n    clock: own\n')])
 def test_what_fits_together_is_taken(tmp_path: Path, text: str) -> None:
     (tmp_path / "s.yaml").write_text(text, encoding="utf-8")
     assert len(open_source(tmp_path / "s.yaml").scenario.devices) == 3
