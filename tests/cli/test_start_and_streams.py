@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 import simnmt as package
+from simnmt.base import shipped_files
+from simnmt.profile.profile_file import read_profile
 
 ROOT = Path(__file__).parents[2]
 
@@ -164,7 +166,10 @@ def test_no_memory_is_one_line(folder: Path, simnmt: Callable[..., Any], monkeyp
     assert not Path("reports").exists()
 
 
-@pytest.mark.parametrize("verb", [("run",), ("reproduce", "topup")], ids=" ".join)
-def test_the_example_of_the_help_runs(folder: Path, simnmt: Callable[..., Any], verb: tuple[str, ...]) -> None:
-    example = simnmt(*verb, "--help").out.partition("Example: simnmt ")[2].splitlines()[0]
-    assert simnmt(*example.split(), "--requests", "400", "--out", "out").status == 0
+def test_the_examples_of_the_help_run(folder: Path, simnmt: Callable[..., Any]) -> None:
+    def example(*verb: str) -> list[str]:
+        return simnmt(*verb, "--help").out.partition("Example: simnmt ")[2].splitlines()[0].split()
+
+    assert simnmt(*example("run"), "--requests", "40", "--out", "out").status == 0
+    *_, profile = example("reproduce", "topup")
+    assert read_profile(shipped_files.find("calibration", profile)).step is not None, "top-up needs costs of decode steps"

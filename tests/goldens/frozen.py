@@ -13,6 +13,7 @@ import math
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ KEYS = ["workload", "network", "policy"]
 Figures = dict[str, Any]
 
 
+@cache
 def scenario_figures(name: str) -> Figures:
     """Return the summary's numbers by their place, and of each column of requests its sums or counts by cell."""
     with tempfile.TemporaryDirectory() as parent:
