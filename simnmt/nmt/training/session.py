@@ -9,6 +9,7 @@ import json
 import signal
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -279,7 +280,7 @@ _NOTE = "simnmt"
 """The key of our notes in the file's header."""
 
 
-class TrainingSession(Generic[LearnerT, StateT]):
+class TrainingSession(ABC, Generic[LearnerT, StateT]):
     """A session that starts or resumes a training and takes steps until its budget is used up."""
 
     def __init__(
@@ -322,21 +323,21 @@ class TrainingSession(Generic[LearnerT, StateT]):
         with defer_signals():
             self.save()
 
+    @abstractmethod
     def batches(self) -> list[NDArray[np.int64]]:
         """Return the rows of each batch of the current epoch."""
-        raise NotImplementedError
 
+    @abstractmethod
     def share(self, batches: int) -> float:
         """Return the share of the budget that is used up; `batches`: batches of the current epoch."""
-        raise NotImplementedError
 
+    @abstractmethod
     def learn(self, rows: NDArray[np.int64], share: float) -> None:
         """Train on one batch, as step number `standing.step + 1`, and count its content."""
-        raise NotImplementedError
 
+    @abstractmethod
     def message(self) -> str:
         """Describe the progress in one line."""
-        raise NotImplementedError
 
     def look_if_due(self) -> None:
         """Measure the development part before a step, if it is due."""
