@@ -31,11 +31,13 @@ FLOORS = {
     "streaming": 6,
     "scenario": 7,
     "experiment": 8,
-    "calibrate": 9,
-    "report": 10,
-    "papers": 11,
-    "api": 12,
-    "cli": 13,
+    "service": 9,
+    "calibrate": 10,
+    "live": 11,
+    "report": 12,
+    "papers": 13,
+    "api": 14,
+    "cli": 15,
 }
 FRONT_DOOR = "__init__"
 """simnmt/__init__.py names what users import, and imports it on first use."""
@@ -43,9 +45,11 @@ HEAVY_ROOMS = {
     "simpy": {"world"},
     "plotly": {"report", "api"},
     "ciw": set(),
-    "torch": {"kernels", "nmt", "streaming", "calibrate", "papers"},
+    "torch": {"kernels", "nmt", "streaming", "calibrate", "live", "papers"},
     "sklearn": {"nmt"},
     "faiss": {"nmt"},
+    "aiohttp": {"service", "live"},
+    "prometheus_client": {"service"},
 }
 """Libraries that no other room may import."""
 
