@@ -18,7 +18,6 @@ from simnmt.calibrate.measurement import Listener, Silent
 from simnmt.calibrate.parts import Parts
 from simnmt.calibrate.plan import BenchPlan, plan_benches
 from simnmt.calibrate.processor_use import pinned
-from simnmt.calibrate.reconciliation import reconcile
 from simnmt.calibrate.settings import Settings
 from simnmt.nmt.engine import Engine, EngineAccount
 from simnmt.nmt.engines import load_engine
@@ -26,6 +25,7 @@ from simnmt.profile.blocks import Overheads
 from simnmt.profile.device_profile import DeviceProfile, LengthUnit
 from simnmt.profile.doubts import profile_doubts
 from simnmt.profile.profile_file import write_profile
+from simnmt.profile.reconciliation import reconcile
 
 LoadEngine = Callable[..., Engine]
 

@@ -8,22 +8,24 @@ from dataclasses import asdict
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.calibrate.execution_fit import (
-    MEDIAN,
-    Mode,
-    by_cell,
-    fit_execution,
-    fit_relative_plane,
-    heldout_plane_error,
-    relative_error,
-)
-from simnmt.calibrate.fits import cell_samples, fit_grid, fit_overhead, samples_by_tgt_len, split_totals
+from simnmt.calibrate.fits import fit_grid, fit_overhead, split_totals
 from simnmt.calibrate.plan import JUDGING, corner_cells
 from simnmt.calibrate.samples import Cell
 from simnmt.calibrate.settings import Settings
 from simnmt.nmt.engine import Work
 from simnmt.profile.blocks import EncoderBlock, Overhead, StepBlock
 from simnmt.profile.device_profile import Execution, ValidRange
+from simnmt.profile.execution_fit import (
+    MEDIAN,
+    Mode,
+    by_cell,
+    cell_samples,
+    fit_execution,
+    fit_relative_plane,
+    heldout_plane_error,
+    relative_error,
+    samples_by_tgt_len,
+)
 from simnmt.profile.profile_variant import GAP_NAMES
 
 FIT_MODE: dict[str, Mode] = {"quick": "six_cells", "full": "full_grid", "paper": "paper"}

@@ -10,17 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simnmt.base.least_squares import bounded_least_squares, nonnegative_line
-from simnmt.calibrate.execution_fit import (
-    MEDIAN,
-    by_cell,
-    errs_clearly_less,
-    fit_relative_plane,
-    heldout_plane_error,
-    r_squared,
-)
 from simnmt.profile.batch_cost import LinearSurface, Surface, TableSurface
 from simnmt.profile.blocks import (
-    CellSample,
     DiskBlock,
     EncoderBlock,
     EncoderCoefficients,
@@ -30,37 +21,17 @@ from simnmt.profile.blocks import (
     StepCoefficients,
 )
 from simnmt.profile.device_cost import ReadTable
+from simnmt.profile.execution_fit import (
+    MEDIAN,
+    by_cell,
+    errs_clearly_less,
+    fit_relative_plane,
+    heldout_plane_error,
+    r_squared,
+)
 from simnmt.profile.profile_variant import LEAST_WEIGHED, overhead_line
 
 Floats = NDArray[np.float64]
-
-
-def cell_samples(src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike, *, beam: int = 1) -> tuple[CellSample, ...]:
-    """Return `execution.samples` of raw repeats, sorted by cell."""
-    cells = by_cell(src_len, tgt_len, time_s)
-    return tuple(
-        CellSample.of(repeats, src_len=int(src), tgt_len=int(tgt), beam=beam, sd_s=_deviation(repeats))
-        for src, tgt, repeats in zip(cells.first, cells.second, cells.repeats, strict=True)
-    )
-
-
-def samples_by_tgt_len(src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike, *, beam: int = 1) -> tuple[CellSample, ...]:
-    """Return `execution.samples` of many single inferences, one entry a target length, as in C-NMT's figure 2a.
-
-    Their source lengths differ: `src_len_mean` is the mean, `src_len` the nearest whole number.
-    """
-    src = np.asarray(src_len, np.float64)
-    cells = by_cell(np.zeros_like(src), tgt_len, time_s)
-    mean = np.bincount(cells.cell_of, weights=src) / np.bincount(cells.cell_of)
-    samples = cell_samples(np.zeros_like(src), tgt_len, time_s, beam=beam)
-    return tuple(
-        sample.model_copy(update={"src_len": round(middle), "src_len_mean": middle})
-        for sample, middle in zip(samples, mean.tolist(), strict=True)
-    )
-
-
-def _deviation(repeats: Floats) -> float | None:
-    return float(repeats.std(ddof=1)) if repeats.size > 1 else None
 
 
 def split_totals(tgt_len: ArrayLike, total_s: ArrayLike) -> tuple[float, float, float]:

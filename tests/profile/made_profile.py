@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from simnmt.calibrate.execution_fit import fit_execution
-from simnmt.calibrate.fits import cell_samples, fit_disk, fit_grid
+from simnmt.calibrate.fits import fit_disk, fit_grid
 from simnmt.profile.blocks import EncoderBlock, StepBlock
+from simnmt.profile.execution_fit import cell_samples, fit_execution
 
 LENGTHS = (2, 5, 10, 20, 40, 80)
 BATCHES = (1, 2, 4, 8, 16, 32)

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from simnmt.base.shipped_files import find
-from simnmt.calibrate.reconciliation import reconcile
 from simnmt.profile.blocks import ExecutionFit
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.doubts import chance_level_message, execution_messages, profile_doubts
 from simnmt.profile.profile_file import checked_profile, read_profile
 from simnmt.profile.profile_summary import as_json, facts, title
+from simnmt.profile.reconciliation import reconcile
 from tests.profile.made_decoder import decoder_block
 from tests.profile.made_profile import whole_profile
 from tests.profile.made_sti import sti_block

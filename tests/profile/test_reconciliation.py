@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from simnmt.base.shipped_files import find
-from simnmt.calibrate.execution_fit import fit_execution
-from simnmt.calibrate.fits import cell_samples, fit_grid
-from simnmt.calibrate.reconciliation import reconcile
+from simnmt.calibrate.fits import fit_grid
 from simnmt.profile.blocks import EncoderBlock, StepBlock
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import alone_vs_plane
+from simnmt.profile.execution_fit import cell_samples, fit_execution
 from simnmt.profile.profile_file import checked_profile, read_profile
 from simnmt.profile.profile_summary import as_json, facts, percent
+from simnmt.profile.reconciliation import reconcile
 from tests.profile.made_profile import whole_profile
 
 LENGTHS = (2, 5, 10, 20, 40, 80)

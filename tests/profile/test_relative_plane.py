@@ -9,14 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simnmt.base.least_squares import bounded_least_squares
-from simnmt.calibrate.execution_fit import (
+from simnmt.profile.execution_fit import (
+    cell_samples,
     fit_execution,
     fit_relative_plane,
     heldout_plane_error,
     r2_of_means_per_tgt_len,
     relative_error,
+    samples_by_tgt_len,
 )
-from simnmt.calibrate.fits import cell_samples, samples_by_tgt_len
 from simnmt.profile.execution_plane import ExecutionPlane, LognormalResidual, fit_plane
 
 PLANE = ExecutionPlane(0.0004, 0.003, 0.005)

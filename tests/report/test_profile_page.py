@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from simnmt.base import shipped_files
-from simnmt.calibrate.fits import cell_samples, samples_by_tgt_len
 from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.execution_fit import cell_samples, samples_by_tgt_len
 from simnmt.profile.profile_file import checked_profile, read_profile
 from simnmt.profile.profile_summary import percent
 from simnmt.report.profile_page import means_per_tgt_len, profile_panels, render_profiles, write_profile_page

@@ -14,13 +14,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from simnmt.base.least_squares import nonnegative_line
-from simnmt.calibrate.execution_fit import by_cell, fit_execution, r_squared
-from simnmt.calibrate.fits import cell_samples
 from simnmt.calibrate.settings import StiSettings
 from simnmt.calibrate.streaming.layer_times import Progress
 from simnmt.nmt.devices import torch_threads
 from simnmt.profile.blocks import ExecutionFit
 from simnmt.profile.device_profile import Execution, PlaneCoefficients
+from simnmt.profile.execution_fit import by_cell, cell_samples, fit_execution, r_squared
 from simnmt.streaming.store.shard_format import LayerBuffer, unpack_into
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Fit of the execution plane from raw repeats: relative least squares, level, residual, held-out errors (CNMT-05)."""
+"""Fit of the execution plane from raw repeats: relative least squares, level, residual, held-out errors, samples (CNMT-05)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simnmt.base.least_squares import bounded_least_squares
-from simnmt.profile.blocks import ExecutionFit
+from simnmt.profile.blocks import CellSample, ExecutionFit
 from simnmt.profile.device_profile import Execution, PlaneCoefficients
 from simnmt.profile.execution_plane import ExecutionPlane, PlaneFit, fit_plane
 
@@ -319,3 +319,31 @@ def _disturbed(cells: Cells, time: Column, expected: Column) -> Mask:
 
 def _root_mean_square(values: Column) -> float:
     return float(np.sqrt((values**2).mean()))
+
+
+def cell_samples(src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike, *, beam: int = 1) -> tuple[CellSample, ...]:
+    """Return `execution.samples` of raw repeats, sorted by cell."""
+    cells = by_cell(src_len, tgt_len, time_s)
+    return tuple(
+        CellSample.of(repeats, src_len=int(src), tgt_len=int(tgt), beam=beam, sd_s=_deviation(repeats))
+        for src, tgt, repeats in zip(cells.first, cells.second, cells.repeats, strict=True)
+    )
+
+
+def samples_by_tgt_len(src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike, *, beam: int = 1) -> tuple[CellSample, ...]:
+    """Return `execution.samples` of many single inferences, one entry a target length, as in C-NMT's figure 2a.
+
+    Their source lengths differ: `src_len_mean` is the mean, `src_len` the nearest whole number.
+    """
+    src = np.asarray(src_len, np.float64)
+    cells = by_cell(np.zeros_like(src), tgt_len, time_s)
+    mean = np.bincount(cells.cell_of, weights=src) / np.bincount(cells.cell_of)
+    samples = cell_samples(np.zeros_like(src), tgt_len, time_s, beam=beam)
+    return tuple(
+        sample.model_copy(update={"src_len": round(middle), "src_len_mean": middle})
+        for sample, middle in zip(samples, mean.tolist(), strict=True)
+    )
+
+
+def _deviation(repeats: Column) -> float | None:
+    return float(repeats.std(ddof=1)) if repeats.size > 1 else None

@@ -14,10 +14,10 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.calibrate.execution_fit import MEDIAN, fit_relative_plane, relative_error
 from simnmt.profile.batch_cost import DecodingCost, TableSurface
 from simnmt.profile.blocks import EncoderBlock, Kind, Overheads, StepBlock
 from simnmt.profile.device_profile import DeviceProfile, PlaneCoefficients, Reconciliation
+from simnmt.profile.execution_fit import MEDIAN, fit_relative_plane, relative_error
 
 Floats = NDArray[np.float64]
 Block = TypeVar("Block", StepBlock, EncoderBlock)
