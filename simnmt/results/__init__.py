@@ -1,7 +1,8 @@
 """Results of a run: request log, summary with intervals, recommendation, run directory.
 
 To read it, start with `request_log.py` (columns of requests), `summary.py` (rows by cell and policy) and `statistics.py`
-(intervals). `run_directory.py` writes and reads what a run leaves. It imports no world and no page.
+(intervals). `run_directory.py` writes and reads what a run leaves; `live_log.py` what a live gateway logs. It imports no world
+and no page.
 """
 
 from simnmt.results.result import Cell, RunResult
