@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from simnmt.base import random_streams
 from simnmt.base.columns import AnyColumn, Array, Column, write_columns
 from simnmt.experiment.inputs import Case, Target, Unit
-from simnmt.experiment.routes import Routes, clock_pace_s, routes
+from simnmt.experiment.routes import HalfOverheads, Routes, clock_pace_s, half_overheads_s, routes
 from simnmt.network.link import bytes_per_token
 from simnmt.policies.decision import Knowledge
 from simnmt.profile.execution_plane import ExecutionPlane, PlaneFit, fit_plane
@@ -139,6 +139,8 @@ class Drawn:
     pace_s: float | None
     """Seconds from one such moment to the next."""
     clients: Clients | None
+    half_overhead_s: tuple[AnyColumn | None, ...]
+    """`HalfOverheads` of all requests."""
 
     def own_truth(self, arrival_s: Seconds, node: AnyColumn) -> Truth | None:
         """Return the truth of the requests that a policy issued at these moments; None if all policies share one truth."""
@@ -149,7 +151,8 @@ class Drawn:
         tgt_len = truth.tgt_len
 
         def transfer_s(rows: slice) -> tuple[Seconds, ...]:
-            return self.routes.ways(at_s[rows], node[rows], truth.src_len[rows], tgt_len[rows]).transfer_s
+            half_s = _rows_of(self.half_overhead_s, rows)
+            return self.routes.ways(at_s[rows], node[rows], truth.src_len[rows], tgt_len[rows], half_s).transfer_s
 
         whole_s = tuple(map(np.concatenate, zip(*map(transfer_s, random_streams.blocks_of(truth.all)), strict=True)))
         trace_s = np.mod(self.routes.begin_s + at_s, self.routes.lap_s)
@@ -185,6 +188,11 @@ def draw(unit: Unit, learnt: Learnt) -> Drawn:
     requests, order = _order_by_decision(truth, columns, issued_s)
     run_moments_s = None if clock == "time" else moments_s
     looked_up = issued_s is None and (clock == "time" or arrivals.discipline == "closed")
+    half_overhead_s = tuple(columns.get(f"half_overhead_s {number}") for number in range(len(case.targets)))
+    route = None
+    if looked_up:
+        half_s = _rows_of(half_overhead_s, truth.all)
+        route = network_routes.route(columns["src_len"][:], columns["tgt_len"][:], run_moments_s, half_s)
     clients = None
     if arrivals.discipline == "closed":
         think_s = arrivals.think_times(size + arrivals.clients, *unit.stream("thinking"))
@@ -195,11 +203,17 @@ def draw(unit: Unit, learnt: Learnt) -> Drawn:
         decided_order=order,
         issued_s=columns.get("issued_s"),
         routes=network_routes,
-        route=network_routes.route(columns["src_len"][:], columns["tgt_len"][:], run_moments_s) if looked_up else None,
+        route=route,
         moments_s=run_moments_s,
         pace_s=pace_s,
         clients=clients,
+        half_overhead_s=half_overhead_s,
     )
+
+
+def _rows_of(half_overhead_s: Sequence[AnyColumn | None], rows: slice) -> HalfOverheads:
+    """Return the overheads of some requests."""
+    return [None if column is None else column[rows] for column in half_overhead_s]
 
 
 def _blocks(
@@ -223,7 +237,13 @@ def _blocks(
             target.execution_s(src_len, tgt_len, stream(f"execution {target.device}").standard_normal(count), more)
             for target, more in zip(case.targets, more_s, strict=True)
         ]
-        ways = network_routes.ways(moments_s[rows], node, src_len, tgt_len)
+        half_s = half_overheads_s(
+            [
+                None if part.overhead is None else part.overhead.draw_s(stream(f"overhead {device}"), count)
+                for device, part in unit.scenario.devices.items()
+            ]
+        )
+        ways = network_routes.ways(moments_s[rows], node, src_len, tgt_len, half_s)
         columns: dict[str, Array] = {
             "node": node,
             "src_len": src_len,
@@ -234,6 +254,7 @@ def _blocks(
             **_numbered("uplink_s", ways.uplink_s),
             **_numbered("downlink_s", ways.downlink_s),
         }
+        columns |= {f"half_overhead_s {number}": column for number, column in enumerate(half_s) if column is not None}
         if issued_s is not None:
             columns["issued_s"] = issued_s[rows]
         if ways.access_up_s is not None and ways.access_down_s is not None:

@@ -261,6 +261,7 @@ def notes(plan: RunPlan, learnt: dict[str, Learnt], rows: Sequence[Row]) -> list
         lines += _describe_lengths(plan, case, learnt[case.name])
         lines.append(f"{case.name}: {case.arrivals.account}.")
         lines += _describe_devices(case, learnt[case.name])
+        lines += _describe_overheads(plan.scenario, case)
         for target in case.targets:
             settings = plan.scenario.devices[target.device].sti
             if target.streaming is not None and settings is not None:
@@ -346,6 +347,22 @@ def _describe_devices(case: Case, learnt: Learnt) -> Iterator[str]:
     models = list(dict.fromkeys(profile.model.name for profile in case.profiles))
     if len(models) > 1:
         yield f"{case.name}: the devices run different models ({', '.join(models)}); only latency is compared, not quality."
+
+
+def _describe_overheads(scenario: Scenario, case: Case) -> Iterator[str]:
+    """Yield the overhead of each device that has one, and the mean overheads of all paths."""
+    path_s = 0.0
+    for number, (device, part) in enumerate(scenario.devices.items()):
+        if part.overhead is None:
+            continue
+        path_s += part.overhead.mean_s
+        payer = "every request pays it, half before the decision and half after the answer"
+        if number:
+            payer = (
+                "requests that are sent there or beyond pay it, as part of the transfer time that policies measure; the "
+                f"overheads of a request that is executed there are {duration(path_s)} in the mean"
+            )
+        yield f"{case.name}, {device}: overhead {part.overhead.describe()}, as stated in the scenario; {payer}."
 
 
 def _describe_device(case: Case, target: Target) -> Iterator[str]:

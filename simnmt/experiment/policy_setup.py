@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from simnmt.base import random_streams
 from simnmt.experiment.draws import ACTIVE_SHARE_STREAM, Drawn, Learnt, more_s_per_tgt_token
 from simnmt.experiment.inputs import Decoding, Unit
+from simnmt.network.overhead import Overhead
 from simnmt.policies import CNmt, Oracle, TransferEstimate, least_total
 from simnmt.policies.cnmt import PredictLength
 from simnmt.policies.decision import Estimation, PolicySettings
@@ -53,8 +54,12 @@ def set_up_policy(
 
     def estimate(decider: int, target: int) -> TransferEstimate:
         rtt_s = partial(drawn.routes.rtt_s, decider, target)
-        initial_ms = estimation.initial_transfer_ms
-        return estimation.transfer_estimate.estimate(rtt_s(0.0) if initial_ms is None else initial_ms / 1e3, rtt_s)
+        overheads = _overheads_beyond(unit, target)
+        initial_s = rtt_s(0.0) + sum(overhead.mean_s for overhead in overheads.values())
+        if estimation.initial_transfer_ms is not None:
+            initial_s = estimation.initial_transfer_ms / 1e3
+        probe_s = _probe_with_overheads(unit, decider, overheads, rtt_s) if overheads else rtt_s
+        return estimation.transfer_estimate.estimate(initial_s, probe_s)
 
     beliefs = Beliefs(
         estimate,
@@ -96,6 +101,31 @@ def set_up_policy(
         plan_beyond_for if knows_states else None,
         predict,
     )
+
+
+def _overheads_beyond(unit: Unit, target: int) -> dict[str, Overhead]:
+    """Return, by device, the overheads that a request for a target pays beyond its decider."""
+    devices = list(unit.scenario.devices.items())[1 : target + 1]
+    return {device: part.overhead for device, part in devices if part.overhead is not None}
+
+
+def _probe_with_overheads(
+    unit: Unit, decider: int, overheads: dict[str, Overhead], rtt_s: Callable[[float], float]
+) -> Callable[[float], float]:
+    """Return the seconds of a probe sent at a moment, overheads included.
+
+    A probe is answered by the process that answers requests. Without overheads it would measure less than a request does, and
+    the estimate would fall with every probe. The k-th probe of a decider has the same overhead under every policy.
+    """
+    draws = [
+        partial(overhead.draw_s, random_streams.stream(*unit.stream(f"probe overhead {device}"), decider), 1)
+        for device, overhead in overheads.items()
+    ]
+
+    def probe_s(at_s: float) -> float:
+        return rtt_s(at_s) + sum(float(draw_s()[0]) for draw_s in draws)
+
+    return probe_s
 
 
 def _servers(scenario: Scenario, workload: str, device: str) -> int:

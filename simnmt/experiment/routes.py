@@ -1,5 +1,9 @@
 """Compute transfer times over the links between an end node and every device, and the moments at which requests meet a network.
 
+A transfer time contains the overheads of the devices on the path (`simnmt.network.overhead`): half of each on the way there,
+half on the way back. The first device's overhead is part of the access path, since every request passes that device; those of
+the other devices are part of what a decider measures as its transfer time (CNMT-11).
+
 Back to back, those moments must not depend on the policy, or a slow choice could sit out a peak of the RTT and beat the oracle
 (CNMT-02). On the clock `pace` they lie one constant pace apart, so that a transfer estimate ages between two requests as it
 does in reality. On `spread` they divide one lap of the trace evenly, so that the pace depends on the number of requests: that
@@ -25,6 +29,26 @@ from simnmt.scenario.configuration import END_NODE, ClockKind, Scenario
 from simnmt.workload.length_table import LengthTable
 
 Column = NDArray[np.float64]
+
+
+HalfOverheads = Sequence[Column | None]
+"""By target, half of the overhead that each request pays on its path, as it is paid one way; None where there is none. Of the
+first target the decider's own overhead, of target k the sum of the overheads of devices 1 to k."""
+
+
+def half_overheads_s(overhead_s: Sequence[Column | None]) -> HalfOverheads:
+    """Return the part of the overheads that is paid one way; `overhead_s`: by device, of each request, None without one.
+
+    A request that is executed behind a device in the middle passes through that device, and pays its overhead as well.
+    """
+    first, *others = overhead_s
+    halves: list[Column | None] = [None if first is None else first / 2.0]
+    total_s: Column | None = None
+    for column in others:
+        if column is not None:
+            total_s = column if total_s is None else total_s + column
+        halves.append(None if total_s is None else total_s / 2.0)
+    return halves
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +88,10 @@ class TransferTimes:
     """Transfer times of requests over the links of `Routes`, seconds."""
 
     uplink_s: tuple[Column, ...]
-    """From the decider to each target but the first."""
+    """From the decider to each target but the first, with half of the overheads of the devices beyond the decider."""
     downlink_s: tuple[Column, ...]
     access_up_s: Column | None
-    """From the end node to its decider; None if that is the end node itself, or the link costs nothing."""
+    """From the end node to its decider, with half of the decider's overhead; None if that costs nothing."""
     access_down_s: Column | None
 
     @property
@@ -105,9 +129,15 @@ class Routes:
         return self.last.links[0].rtt.duration_s
 
     def ways(
-        self, at_s: Column, node: NDArray[np.int32], src_len: NDArray[np.int64], tgt_len: NDArray[np.int64]
+        self,
+        at_s: Column,
+        node: NDArray[np.int32],
+        src_len: NDArray[np.int64],
+        tgt_len: NDArray[np.int64],
+        half_overhead_s: HalfOverheads = (),
     ) -> TransferTimes:
-        """Return the transfer times of requests at moments of the run."""
+        """Return the transfer times of requests at moments of the run; `half_overhead_s`: empty without overheads."""
+        halves_s = half_overhead_s or (None,) * len(self.token_bytes)
         uplink_s: list[Column] = []
         downlink_s: list[Column] = []
         for target, token_bytes in enumerate(self.token_bytes[1:], start=1):
@@ -116,23 +146,35 @@ class Routes:
             for hop in self.hops[1:target]:
                 further_up_s, further_down_s = hop.ways_s(at_s, node, src_len, tgt_len, token_bytes)
                 up_s, down_s = up_s + further_up_s, down_s + further_down_s
+            if (beyond_s := halves_s[target]) is not None:
+                up_s, down_s = up_s + beyond_s, down_s + beyond_s
             uplink_s.append(up_s)
             downlink_s.append(down_s)
-        access = (None, None)
+        access: tuple[Column | None, Column | None] = (None, None)
         if self.access is None and not uplink_s:
             nothing_s = np.zeros(len(src_len))
-            access = (nothing_s, nothing_s)  # type: ignore[assignment]
+            access = (nothing_s, nothing_s)
         elif self.access is not None:
-            access = self.access.ways_s(at_s, node, src_len, tgt_len, self.token_bytes[0])  # type: ignore[assignment]
+            access = self.access.ways_s(at_s, node, src_len, tgt_len, self.token_bytes[0])
+        if (own_s := halves_s[0]) is not None:
+            there_s, back_s = access
+            access = (own_s if there_s is None else there_s + own_s, own_s if back_s is None else back_s + own_s)
         return TransferTimes(tuple(uplink_s), tuple(downlink_s), *access)
 
     def route(
-        self, src_len: NDArray[np.int64], tgt_len: NDArray[np.int64], moments_s: Column | None = None
+        self,
+        src_len: NDArray[np.int64],
+        tgt_len: NDArray[np.int64],
+        moments_s: Column | None = None,
+        half_overhead_s: HalfOverheads = (),
     ) -> Callable[[int, int, float], tuple[tuple[float, ...], tuple[float, ...], float, float]]:
         """Return a function that looks up one request, for a world in which the moment depends on the answers before.
 
-        `moments_s`: when each request meets the links, whatever the time; None: when it is issued.
+        `moments_s`: when each request meets the links, whatever the time; None: when it is issued. `half_overhead_s`: empty
+        without overheads.
         """
+
+        halves_s = half_overhead_s or (None,) * len(self.token_bytes)
 
         def one(request: int, node: int, now_s: float) -> tuple[tuple[float, ...], tuple[float, ...], float, float]:
             at_s = now_s if moments_s is None else float(moments_s[request])
@@ -144,11 +186,17 @@ class Routes:
                 for hop in self.hops[1:target]:
                     further_up_s, further_down_s = hop.ways_one_s(at_s, node, *lengths, token_bytes)
                     up_s, down_s = up_s + further_up_s, down_s + further_down_s
+                if (beyond_s := halves_s[target]) is not None:
+                    half_s = float(beyond_s[request])
+                    up_s, down_s = up_s + half_s, down_s + half_s
                 ups.append(up_s)
                 downs.append(down_s)
             there_s, back_s = 0.0, 0.0
             if self.access is not None:
                 there_s, back_s = self.access.ways_one_s(at_s, node, *lengths, self.token_bytes[0])
+            if (own_s := halves_s[0]) is not None:
+                half_s = float(own_s[request])
+                there_s, back_s = there_s + half_s, back_s + half_s
             return tuple(ups), tuple(downs), there_s, back_s
 
         return one
@@ -197,8 +245,8 @@ def clock_pace_s(scenario: Scenario, case: Case, network: str, network_routes: R
     """Return the seconds of the traces that pass from one request to the next; None on the run's own time.
 
     On the clock `pace` that is what the scenario states, else the mean latency of the fixed policy that sends everything to the
-    first target, over all pairs that requests are drawn from and one lap of the access links: the same in every replication,
-    however many requests there are.
+    first target, over all pairs that requests are drawn from and one lap of the access links, with the mean overhead: the same
+    in every replication, however many requests there are.
     """
     clock = scenario.clock_of(case.name, network)
     if clock == "time":
@@ -209,7 +257,9 @@ def clock_pace_s(scenario: Scenario, case: Case, network: str, network_routes: R
     pace_s = stated.get(case.name) if isinstance(stated, dict) else stated
     if isinstance(pace_s, float):
         return pace_s
-    return case.targets[0].mean_alone_s(case.replayed) + _mean_access_s(case.replayed, network_routes)
+    overhead = next(iter(scenario.devices.values())).overhead
+    overhead_s = 0.0 if overhead is None else overhead.mean_s
+    return case.targets[0].mean_alone_s(case.replayed) + _mean_access_s(case.replayed, network_routes) + overhead_s
 
 
 def _mean_access_s(table: LengthTable, network_routes: Routes) -> float:

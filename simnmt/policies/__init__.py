@@ -12,7 +12,7 @@ from pydantic import Field
 from simnmt.policies.baselines import CloudPolicy, EdgePolicy, Fixed, FixedPolicy, Oracle, OraclePolicy
 from simnmt.policies.cnmt import CNmt, CNmtPolicy, NaivePolicy, Threshold, constant_length, threshold
 from simnmt.policies.decision import CLOUD, GATEWAY, Decide, Policy, least_total
-from simnmt.policies.estimates import BacklogView, BatchView, PlanView, ProbedEstimate, TransferEstimate
+from simnmt.policies.estimates import BacklogView, BatchView, PlanView, ProbedEstimate, QuantileEstimate, TransferEstimate
 
 PolicyConfiguration = Annotated[
     EdgePolicy | CloudPolicy | FixedPolicy | OraclePolicy | NaivePolicy | CNmtPolicy, Field(discriminator="kind")
@@ -38,6 +38,7 @@ __all__ = [
     "Policy",
     "PolicyConfiguration",
     "ProbedEstimate",
+    "QuantileEstimate",
     "Threshold",
     "TransferEstimate",
     "constant_length",

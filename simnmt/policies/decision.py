@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field
 
 from simnmt.base.configuration import Configuration
-from simnmt.policies.estimates import ProbedEstimate, TransferEstimate
+from simnmt.policies.estimates import ProbedEstimate, QuantileEstimate, TransferEstimate
 from simnmt.profile.execution_plane import ExecutionPlane
 from simnmt.workload.length_regression import LengthRegression
 from simnmt.workload.length_table import LengthTable
@@ -75,8 +75,26 @@ class Smoothed(Configuration):
         return TransferEstimate(initial_s, self.weight)
 
 
+class Quantile(Configuration):
+    """A quantile of the last measurements: a low one is close to the usual transfer time, whatever outliers are among them."""
+
+    kind: Literal["quantile"]
+    quantile: Annotated[float, Field(ge=0.0, le=1.0)] = 0.25
+    """Share of the measurements that are not above the estimate; 0.5 is their median."""
+    window: Annotated[int, Field(ge=1, le=10_000)] = 32
+    """Number of the last measurements that count; with 1 only the last one does."""
+    probes: ClassVar[bool] = False
+
+    def estimate(self, initial_s: float, rtt_s: Callable[[float], float]) -> TransferEstimate:
+        """Return a new estimate."""
+        return QuantileEstimate(initial_s, self.quantile, self.window)
+
+
 class Probing(Configuration):
-    """A probe, a round trip without payload, after each interval without a measurement."""
+    """A probe, a round trip without payload, after each interval without a measurement.
+
+    It pays the overheads of the devices that answer it, as a request does.
+    """
 
     kind: Literal["probing"]
     interval_s: Annotated[float, Field(ge=0.01, le=1e6)] = 1.0
@@ -95,15 +113,15 @@ def _kind_alone(value: Any) -> Any:
 
 
 def _or_kind_alone(schema: dict[str, Any]) -> None:
-    schema["oneOf"].append({"enum": ["last", "smoothed", "probing"], "type": "string"})
+    schema["oneOf"].append({"enum": ["last", "smoothed", "quantile", "probing"], "type": "string"})
 
 
 TransferEstimateSettings = Annotated[
-    LastMeasured | Smoothed | Probing,
+    LastMeasured | Smoothed | Quantile | Probing,
     Field(discriminator="kind", json_schema_extra=_or_kind_alone),
     BeforeValidator(_kind_alone),
 ]
-"""`last`, `smoothed` or `probing`, or a mapping with one of these as its `kind`."""
+"""`last`, `smoothed`, `quantile` or `probing`, or a mapping with one of these as its `kind`."""
 
 
 class PolicySettings(Configuration):
@@ -132,9 +150,10 @@ class Estimation(PolicySettings):
     """Settings of a policy that needs an estimate of the transfer time."""
 
     initial_transfer_ms: Annotated[float, Field(ge=0.0, le=1e7)] | None = None
-    """The estimate before the first request was offloaded; left out: the RTT when the run begins, as if measured once."""
+    """The estimate before the first request was offloaded; left out: the RTT when the run begins, as if measured once, plus the
+    mean overheads of the devices beyond the decider."""
     transfer_estimate: TransferEstimateSettings = LastMeasured(kind="last")
-    """How measurements of the transfer time become an estimate: `last` (the paper's), `smoothed` or `probing`."""
+    """How measurements of the transfer time become an estimate: `last` (the paper's), `smoothed`, `quantile` or `probing`."""
     sees_backlog: bool = False
     """Add the wait that the policy can see: its own device's queue, and at other devices the requests that it sent there."""
     plan_state: Literal["ignored", "known"] = "ignored"

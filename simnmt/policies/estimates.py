@@ -7,6 +7,8 @@ first-out target, `BatchView` the batch of a batched target (XP-01), `PlanView` 
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
+from collections import deque
 from collections.abc import Callable, Sequence
 from copy import copy
 from heapq import heappush, heapreplace
@@ -48,12 +50,45 @@ class TransferEstimate:
         """Do nothing: this estimate sends no probes."""
 
 
+class QuantileEstimate(TransferEstimate):
+    """An estimate by a quantile of the last measurements, which single high measurements do not move.
+
+    The quantile is linear between measurements, as that of `numpy.quantile`. The initial value counts until the first
+    measurement.
+    """
+
+    __slots__ = ("_latest_s", "_quantile", "_sorted_s", "_window")
+
+    def __init__(self, initial_s: float, quantile: float, window: int) -> None:
+        """`quantile`: a share from 0 to 1; `window`: the number of measurements that count, 1 or more."""
+        super().__init__(initial_s)
+        self._quantile, self._window = quantile, window
+        self._latest_s: deque[float] = deque()
+        """The measurements in the window, in the order in which they came."""
+        self._sorted_s: list[float] = []
+        """The same, sorted."""
+
+    def learn(self, transfer_s: float, at_s: float) -> None:
+        """Take in a measurement, and forget the oldest one if the window is full."""
+        latest_s, sorted_s = self._latest_s, self._sorted_s
+        if len(latest_s) == self._window:
+            del sorted_s[bisect_left(sorted_s, latest_s.popleft())]
+        latest_s.append(transfer_s)
+        insort(sorted_s, transfer_s)
+        place = self._quantile * (len(sorted_s) - 1)
+        below = int(place)
+        low_s = sorted_s[below]
+        high_s = sorted_s[min(below + 1, len(sorted_s) - 1)]
+        self.value_s = low_s + (place - below) * (high_s - low_s)
+        self.measured_at_s = at_s
+
+
 class ProbedEstimate(TransferEstimate):
     """An estimate that sends a probe after `interval_s` without a measurement.
 
-    A probe is a round trip without payload. Every answer, of a request or of a probe, restarts the timer; while a probe is
-    under way no other is sent. No event is needed: the probes since the last decision are computed at the next one, each at its
-    own moment.
+    A probe is a round trip without payload, with the overheads of the devices that answer it. Every answer, of a request or of
+    a probe, restarts the timer; while a probe is under way no other is sent. No event is needed: the probes since the last
+    decision are computed at the next one, each at its own moment.
     """
 
     __slots__ = ("_answered_at_s", "_interval_s", "_probe_s", "_rtt_s", "probes_sent")

@@ -65,7 +65,7 @@ def _describe_role(configured: dict[str, Any], devices: Sequence[str]) -> str:
         "sees queues" if configured.get("sees_backlog") else "",
         "minimises p95" if configured.get("minimises") == "p95" else "",
         "spread of lengths" if configured.get("lengths") == "distribution" and configured.get("minimises") != "p95" else "",
-        {"smoothed": "smoothed transfer", "probing": "probes"}.get(
+        {"smoothed": "smoothed transfer", "quantile": "quantile of transfers", "probing": "probes"}.get(
             (configured.get("transfer_estimate") or {}).get("kind", ""), ""
         ),
     ]

@@ -17,6 +17,7 @@ from simnmt.base.configuration import NO_TRUTH_VALUE, Configuration
 from simnmt.batching.configuration import BatchingConfiguration
 from simnmt.network import configuration as network_room
 from simnmt.network.configuration import NetworkConfiguration
+from simnmt.network.overhead import OverheadConfiguration
 from simnmt.policies import KINDS, PolicyConfiguration
 from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.profile.decoder_settings import DecoderSettings
@@ -218,6 +219,11 @@ class DeviceConfiguration(Configuration):
     """Which box a request enters: `attached` (that of its end node), `round_robin`, `least_work` (where it starts soonest; of
     boxes that batch, where fewest target tokens are left), `two_choices` (the better of two drawn) or `random`. Left out:
     `round_robin` for the last device, else `attached`."""
+    overhead: OverheadConfiguration | None = None
+    """What a request costs on this device beside queue, execution and link: a number of ms, `{mean_ms: 0.8, sd_ms: 0.2}` or
+    `{quantiles_ms: [0.5, 0.7, 1.9]}`. Every request pays that of the first device, half before the decision and half after the
+    answer; a request for another device also pays those of the devices up to that one, as part of its transfer time. Left out:
+    none."""
 
 
 class FitConfiguration(Configuration):
