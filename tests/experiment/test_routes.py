@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from simnmt.experiment.routes import Routes, routes
+from simnmt.experiment.routes import HalfOverheads, Routes, half_overheads_s, routes
 from simnmt.network.configuration import Network
 from simnmt.network.link import Link
 from simnmt.network.series import RttSeries
@@ -51,9 +51,21 @@ def requests() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     )
 
 
-def test_request_by_request_is_column_by_column_to_the_bit(way: Routes, requests: tuple[np.ndarray, ...]) -> None:
+OVERHEADS_MS = {"none": (None,) * 4, "first": (2.0, None, None, None), "some": (1.0, None, 0.7, 3.0), "beyond": (None, 1, 2, 3)}
+
+
+def overheads(of: tuple[float | None, ...]) -> HalfOverheads:
+    """Return overheads up to twice these means, different for each request."""
+    random = np.random.default_rng(9)
+    return half_overheads_s([None if mean_ms is None else random.uniform(0.0, mean_ms / 500, REQUESTS) for mean_ms in of])
+
+
+@pytest.mark.parametrize("of", OVERHEADS_MS)
+def test_request_by_request_is_column_by_column_to_the_bit(way: Routes, requests: tuple[np.ndarray, ...], of: str) -> None:
     at_s, node, src_len, tgt_len = requests
-    ways, one = way.ways(at_s, node, src_len, tgt_len), way.route(src_len, tgt_len)
+    halves_s = overheads(OVERHEADS_MS[of])
+    ways = way.ways(at_s, node, src_len, tgt_len, halves_s)
+    one = way.route(src_len, tgt_len, half_overhead_s=halves_s)
     for request in range(REQUESTS):
         up_s, down_s, there_s, back_s = one(request, int(node[request]), float(at_s[request]))
         assert up_s == tuple(column[request] for column in ways.uplink_s)
@@ -62,6 +74,21 @@ def test_request_by_request_is_column_by_column_to_the_bit(way: Routes, requests
             assert (there_s, back_s) == (0.0, 0.0)
         else:
             assert (there_s, back_s) == (ways.access_up_s[request], ways.access_down_s[request])
+
+
+def test_a_path_pays_half_of_each_overhead_on_it_one_way(way: Routes, requests: tuple[np.ndarray, ...]) -> None:
+    """Also those of devices that it passes; the first device's is paid on the access path alone."""
+    own_s, metro_s, region_s, cloud_s = np.random.default_rng(9).uniform(0.0, 0.01, (4, REQUESTS))
+    bare, ways = way.ways(*requests), way.ways(*requests, half_overheads_s([own_s, metro_s, region_s, cloud_s]))
+    paths_s = (metro_s, metro_s + region_s, metro_s + region_s + cloud_s)
+    for target, path_s in enumerate(paths_s):
+        np.testing.assert_allclose(ways.uplink_s[target] - bare.uplink_s[target], path_s / 2, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(ways.downlink_s[target] - bare.downlink_s[target], path_s / 2, rtol=0, atol=1e-12)
+    for with_s, without_s in ((ways.access_up_s, bare.access_up_s), (ways.access_down_s, bare.access_down_s)):
+        assert with_s is not None
+        np.testing.assert_allclose(with_s - (0.0 if without_s is None else without_s), own_s / 2, rtol=0, atol=1e-12)
+    for with_s, without_s, path_s in zip(ways.transfer_s, bare.transfer_s, (0.0, *paths_s), strict=True):
+        np.testing.assert_allclose(with_s - without_s, own_s + path_s, rtol=0, atol=1e-12)
 
 
 def test_moments_that_are_given_stand_for_those_at_which_requests_are_issued(

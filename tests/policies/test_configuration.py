@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from simnmt.policies import KINDS, PolicyConfiguration, ProbedEstimate, TransferEstimate
 from simnmt.policies.cnmt import CNmtPolicy, NaivePolicy
-from simnmt.policies.decision import Probing
+from simnmt.policies.decision import Probing, Quantile
 
 POLICY: TypeAdapter[Any] = TypeAdapter(PolicyConfiguration)
 
@@ -27,7 +27,7 @@ def test_left_out_everything_is_as_in_the_paper() -> None:
     assert estimate.value_s == 0.125
 
 
-@pytest.mark.parametrize("kind", ["last", "smoothed", "probing"])
+@pytest.mark.parametrize("kind", ["last", "smoothed", "quantile", "probing"])
 def test_a_kind_alone_stands_for_its_mapping(kind: str) -> None:
     short, long = ({"kind": "cnmt", "transfer_estimate": form} for form in (kind, {"kind": kind}))
     assert POLICY.validate_python(short) == POLICY.validate_python(long)
@@ -38,6 +38,10 @@ def test_the_estimate_is_built_as_it_was_configured() -> None:
     estimate = smoothed.transfer_estimate.estimate(1.0, lambda at_s: 9.0)
     estimate.learn(2.0, 1.0)
     assert estimate.value_s == 1.5
+    quantile = Quantile(kind="quantile", quantile=0.0, window=2).estimate(1.0, lambda at_s: 9.0)
+    for transfer_s in (3.0, 5.0, 4.0):
+        quantile.learn(transfer_s, 1.0)
+    assert quantile.value_s == 4.0
     probing = Probing(kind="probing", interval_s=10.0, weight=0.5)
     probed = probing.estimate(1.0, lambda at_s: 2.0)
     assert isinstance(probed, ProbedEstimate)
@@ -55,6 +59,8 @@ def test_the_estimate_is_built_as_it_was_configured() -> None:
         ({"kind": "cnmt", "transfer_estimate": {"kind": "smoothed", "weight": 1.5}}, "less than or equal to 1"),
         ({"kind": "cnmt", "transfer_estimate": {"kind": "probing", "interval_s": 0.0}}, "greater than or equal to 0.01"),
         ({"kind": "cnmt", "transfer_estimate": {"kind": "last", "weight": 0.5}}, "not permitted"),
+        ({"kind": "cnmt", "transfer_estimate": {"kind": "quantile", "quantile": 25}}, "less than or equal to 1"),
+        ({"kind": "cnmt", "transfer_estimate": {"kind": "quantile", "window": 0}}, "greater than or equal to 1"),
         ({"kind": "edge", "sees_backlog": True}, "not permitted"),
         ({"kind": "naive", "lengths": "distribution"}, "not permitted"),
         ({"kind": "fixed"}, "Field required"),
@@ -71,6 +77,8 @@ def test_what_contradicts_itself_is_refused(content: dict[str, Any], complaint: 
     [
         ({"kind": "cnmt", "transfer_estimate": "probing"}, True),
         ({"kind": "cnmt", "transfer_estimate": {"kind": "probing", "interval_s": 2}}, True),
+        ({"kind": "cnmt", "transfer_estimate": "quantile"}, True),
+        ({"kind": "cnmt", "transfer_estimate": {"kind": "quantile", "quantile": 0.1, "window": 8}}, True),
         ({"kind": "cnmt", "lengths": "distribution", "minimises": "p95", "sees_backlog": True}, True),
         ({"kind": "fixed", "device": "gateway"}, True),
         ({"kind": "cnmt", "transfer_estimate": "newest"}, False),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.policies import ProbedEstimate, TransferEstimate
+from simnmt.policies import ProbedEstimate, QuantileEstimate, TransferEstimate
 
 SECONDS = st.floats(0.0, 1e4)
 GAPS = st.floats(0.0, 5.0)
@@ -45,6 +45,39 @@ def test_smoothing_halves_the_error_of_independent_measurements() -> None:
         estimate.learn(transfer_s, at_s)
         found.append(estimate.value_s)
     assert np.var(found[100:]) / np.var(measured) == pytest.approx(0.25 / 1.75, rel=0.06)
+
+
+@given(st.lists(SECONDS, min_size=1, max_size=60), st.floats(0.0, 1.0), st.integers(1, 40), SECONDS)
+def test_a_quantile_is_that_of_the_last_measurements(
+    measured: list[float], quantile: float, window: int, initial_s: float
+) -> None:
+    """The initial value is forgotten at the first measurement."""
+    estimate = QuantileEstimate(initial_s, quantile, window)
+    assert (estimate.value_s, estimate.measured_at_s, estimate.next_s) == (initial_s, 0.0, math.inf)
+    for count, transfer_s in enumerate(measured, start=1):
+        estimate.learn(transfer_s, float(count))
+        expected_s = np.quantile(measured[max(count - window, 0) : count], quantile)
+        assert estimate.value_s == pytest.approx(expected_s, rel=1e-12, abs=1e-12)
+        assert estimate.measured_at_s == count
+
+
+@given(st.lists(SECONDS, min_size=1))
+def test_the_quantile_of_one_measurement_is_the_last_one_to_the_bit(measured: list[float]) -> None:
+    estimate = QuantileEstimate(1.0, 0.25, 1)
+    for transfer_s in measured:
+        estimate.learn(transfer_s, 1.0)
+        assert estimate.value_s == transfer_s
+
+
+def test_a_low_quantile_ignores_outliers_that_the_last_measurement_keeps() -> None:
+    """One measurement in five is ten times too long; both of the others follow it."""
+    low, smoothed = QuantileEstimate(0.01, 0.25, 32), TransferEstimate(0.01, 0.125)
+    for number in range(100):
+        transfer_s = 0.1 if number % 5 == 4 else 0.01
+        low.learn(transfer_s, number)
+        smoothed.learn(transfer_s, number)
+        assert low.value_s == 0.01
+    assert smoothed.value_s > 0.02
 
 
 def test_a_probe_is_sent_after_each_interval_of_silence() -> None:
