@@ -39,6 +39,7 @@ _VERBS = {
     "kernels": "kernels.app",
     "sti": "sti.app",
     "vocab": "vocab.app",
+    "live": "live.app",
 }
 """Module and object of each verb, in the order of the help; a `typer.Typer` holds verbs below it."""
 
