@@ -92,6 +92,7 @@ def run(
     jobs: int = 1,
     progress: Progress | None = None,
     until_precision: float | None = None,
+    profile_uncertainty: int | None = None,
 ) -> RunResult:
     """Run a scenario: a file's path, a shipped `@name`, a run directory, or a mapping.
 
@@ -105,6 +106,8 @@ def run(
         progress: called after each unit with the number of finished units and of all units.
         until_precision: add replications, 100 at most, until the 95 % interval of every policy's objective reaches no further
             than this share of it, such as 0.02.
+        profile_uncertainty: number of profiles drawn within the error of their calibration, for prediction intervals; in place
+            of the scenario's `profile_uncertainty.profiles`.
 
     Raises `simnmt.base.errors.InputError` for any fault of the input.
     """
@@ -114,6 +117,9 @@ def run(
         raise InputError(f"until_precision: {until_precision:g} is no share above 0 and below 1", remedy="give 0.02 for 2 %")
     options = {"requests": requests, "replications": replications, "seed": seed}
     given = [Override.of(key, value, f"--{key} {value}") for key, value in options.items() if value is not None]
+    if profile_uncertainty is not None:
+        key, label = ("profile_uncertainty", "profiles"), f"--profile-uncertainty {profile_uncertainty}"
+        given.append(Override.of(key, profile_uncertainty, label))
     started = time.time()
     source = open_source(scenario, [*overrides, *given])
     with _directory(source.scenario.name, out, under) as directory:

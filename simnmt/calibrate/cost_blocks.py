@@ -46,7 +46,9 @@ def execution_block(cells: Sequence[Cell], settings: Settings) -> Execution:
     # If some corners did not fit into memory, the others cannot make a plane to be judged.
     all_six = len({*zip(src_len[corners], tgt_len[corners], strict=True)}) == 6
     marked = corners if settings.mode == "quick" and all_six else None
-    block = fit_execution(src_len, tgt_len, time_s, mode=FIT_MODE[settings.mode], fitted=marked)
+    stretch = [number for cell in cells for number in cell.stretches]
+    known = stretch if len(stretch) == time_s.size else None
+    block = fit_execution(src_len, tgt_len, time_s, mode=FIT_MODE[settings.mode], fitted=marked, stretch=known)
     fit: dict[str, object] = {}
     if settings.mode == "full" and all_six:
         fit["heldout_error_six_cells"] = heldout_plane_error(src_len, tgt_len, time_s, fitted=corners)

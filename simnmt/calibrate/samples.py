@@ -59,6 +59,8 @@ class Cell:
     timings: tuple[Timing, ...]
     disturbed: bool
     """True if no repeat was free of disturbance."""
+    stretches: tuple[int, ...] = ()
+    """Stretch of each repeat; empty if not known."""
 
     @property
     def total_s(self) -> tuple[float, ...]:
@@ -78,14 +80,14 @@ def group_by_work(samples: Iterable[Sample], disturbed: Iterable[tuple[int, int]
         place, calm = (sample.stretch, sample.index), (sample.attempt, sample.stretch) not in spoilt
         if sample.timing is not None and (calm or place not in places or not places[place][0]):
             places[place] = (calm, sample, sample.timing)
-    by_work: dict[Work, list[tuple[bool, Timing]]] = {}
+    by_work: dict[Work, list[tuple[bool, Timing, int]]] = {}
     for calm, sample, timing in places.values():
-        by_work.setdefault(sample.work, []).append((calm, timing))
+        by_work.setdefault(sample.work, []).append((calm, timing, sample.stretch))
     cells = []
     for work, repeats in by_work.items():
-        counted = tuple(timing for calm, timing in repeats if calm or every)
-        disturbed_all = not any(calm for calm, _ in repeats)
-        cells.append(Cell(work, counted or tuple(timing for _, timing in repeats), disturbed_all))
+        disturbed_all = not any(calm for calm, _, _ in repeats)
+        _, timings, stretches = zip(*(repeat for repeat in repeats if repeat[0] or every or disturbed_all), strict=True)
+        cells.append(Cell(work, timings, disturbed_all, stretches))
     return sorted(cells, key=lambda cell: (cell.work.batch, cell.work.beam, cell.work.src_len, cell.work.tgt_len))
 
 

@@ -28,6 +28,10 @@ def run(
             parser=parse_share,
         ),
     ] = None,
+    profile_uncertainty: Annotated[
+        int | None,
+        option("N", "Draw N profiles within the error of their calibration, for prediction intervals; 20 to 2000."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Replay a workload through every policy of a scenario.
@@ -49,6 +53,7 @@ def run(
             jobs=jobs or os.cpu_count() or 1,
             progress=bar.runs,
             until_precision=until_precision,
+            profile_uncertainty=profile_uncertainty,
         )
     for warning in result.warnings:
         warn(warning)

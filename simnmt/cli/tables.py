@@ -9,6 +9,7 @@ from typing import Any
 from simnmt.base.suggestions import format_list
 from simnmt.base.text_tables import format_table
 from simnmt.results.number_text import format_interval, format_number
+from simnmt.results.prediction import prediction_sentences
 from simnmt.results.recommendation_text import gap_sentences, is_gap
 from simnmt.results.request_log import UNKNOWN_MISROUTES
 from simnmt.results.result import RunResult
@@ -25,6 +26,7 @@ def format_result(result: RunResult) -> str:
     lines += [sweep["sentence"] for sweep in result.load_sweeps] + [""] * bool(result.load_sweeps)
     lines += _recommendations(result)
     lines += ["", *_policies(result)]
+    lines += _predictions(result)
     lines += _gaps(result)
     lines += _missed_deadlines(result)
     for table in result.tables:
@@ -114,6 +116,16 @@ def _policies(result: RunResult) -> list[str]:
     if any(row.get("unstable") for row in result.rows):
         lines += ["* with an unstable policy: a number of this run, which depends on how long it lasts"]
     return lines if lines[-1] else lines[:-1]
+
+
+def _predictions(result: RunResult) -> list[str]:
+    """Return the prediction intervals of every policy; empty if no profiles were drawn."""
+    lines = [
+        f"{row['workload']} on {row['network']}, {row['policy']}: {'; '.join(sentences)}"
+        for row in result.rows
+        if (sentences := prediction_sentences(row))
+    ]
+    return ["", "Prediction intervals (calibration and replications):", *lines] if lines else []
 
 
 def _missed_deadlines(result: RunResult) -> list[str]:

@@ -170,7 +170,7 @@ def draw(unit: Unit, learnt: Learnt) -> Drawn:
         unit.links, tuple(scenario.devices), token_bytes, unit.nodes, scenario.seed, unit.replication, unit.network
     )
     clock = scenario.clock_of(case.name, unit.network)
-    pace_s = clock_pace_s(scenario, case, unit.network, network_routes)
+    pace_s = clock_pace_s(scenario, unit.known_case, unit.network, network_routes)
     if pace_s is not None and clock == "pace":
         moments_s = np.arange(size, dtype=np.float64) * np.float64(pace_s)
     else:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simnmt.base import random_streams
 from simnmt.base.errors import InputError
+from simnmt.base.suggestions import format_list
 from simnmt.experiment.streaming_setup import StreamedDevice, streamed_device
 from simnmt.network.configuration import Network, load_network
 from simnmt.profile.batch_cost import DecodingCost
 from simnmt.profile.blocks import ProfileError
+from simnmt.profile.calibration_error import CalibrationError, lacking_samples
 from simnmt.profile.device_profile import DeviceProfile, LengthUnit
 from simnmt.profile.doubts import Doubt, profile_doubts
 from simnmt.profile.profile_file import read_profile
@@ -162,6 +165,20 @@ class Case:
         return any(target.streaming for target in self.targets)
 
 
+REPRESENTATIVE = 512
+"""Pairs of lengths, evenly spaced among the sorted ones, for which a drawn profile's deviation from a plane counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnProfiles:
+    """Targets of one workload with profiles drawn within the error of their calibration."""
+
+    targets: tuple[tuple[Target, ...], ...]
+    """One set of targets per draw."""
+    exact: dict[str, str]
+    """Devices whose profiles are taken as exact, with the reason."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunPlan:
     """A scenario with all its inputs."""
@@ -169,6 +186,8 @@ class RunPlan:
     scenario: Scenario
     cases: dict[str, Case]
     networks: dict[str, Network]
+    drawn: dict[str, DrawnProfiles] = field(default_factory=dict)
+    """Profiles within the error of their calibration by workload; empty if the scenario asks for none."""
 
 
 def read_inputs(scenario: Scenario, base: Path, document: Document | None = None) -> RunPlan:
@@ -181,9 +200,10 @@ def read_inputs(scenario: Scenario, base: Path, document: Document | None = None
         name: load_network(part, base, name, partial(_name_key_in_errors, document, "networks", name))
         for name, part in scenario.networks.items()
     }
-    return RunPlan(
-        scenario, {name: _CaseReader(scenario, name, base, document).case() for name in scenario.workloads}, networks
-    )
+    readers = {name: _CaseReader(scenario, name, base, document) for name in scenario.workloads}
+    cases = {name: reader.case() for name, reader in readers.items()}
+    drawn = {} if scenario.profile_uncertainty is None else {name: readers[name].draws(case) for name, case in cases.items()}
+    return RunPlan(scenario, cases, networks, drawn)
 
 
 @contextmanager
@@ -266,6 +286,45 @@ class _CaseReader:
         with self.naming("workloads", name, "arrivals"):
             arrivals = scenario.workloads[name].arrivals.process(base)
         return Case(name, table, targets, arrivals, warnings, outliers)
+
+    def draws(self, case: Case) -> DrawnProfiles:
+        """Draw the profiles of the workload's devices. A profile has the same draws on all devices and workloads that use it.
+
+        Raises `ProfileError` if the error of no device's calibration is known.
+        """
+        uncertainty, seed = self.scenario.profile_uncertainty, self.scenario.seed
+        assert uncertainty is not None
+        src_len, tgt_len = case.replayed.at_quantiles((np.arange(REPRESENTATIVE) + 0.5) / REPRESENTATIVE)
+        columns: list[list[Target]] = []
+        exact: dict[str, str] = {}
+        for target in case.targets:
+            with self.naming_profile(target.device):
+                measured = read_profile(self.path(target.device))
+            reason = lacking_samples(measured) if target.streaming is None else "its model is streamed"
+            if reason:
+                exact[target.device] = reason
+                columns.append([target] * uncertainty.profiles)
+                continue
+            src, tgt = (1.0, 1.0) if target.conversion is None else (target.conversion.src, target.conversion.tgt)
+            error = CalibrationError(measured, src * src_len, tgt * tgt_len)
+            key = f"profile {measured.name}"
+            profiles = (error.draw(random_streams.stream(seed, number, key)) for number in range(uncertainty.profiles))
+            columns.append([self.with_profile(target, profile, case.replayed) for profile in profiles])
+        if len(exact) == len(case.targets):
+            reasons = format_list(f"{device}: {reason}" for device, reason in exact.items())
+            what = f"the error of no profile's calibration is known for workload {case.name} ({reasons})"
+            with self.naming("profile_uncertainty"):
+                remedy = "name a profile that simnmt calibrate measured, or leave profile_uncertainty out"
+                raise ProfileError(what, remedy=remedy)
+        return DrawnProfiles(tuple(zip(*columns, strict=True)), exact)
+
+    def with_profile(self, target: Target, profile: DeviceProfile, table: LengthTable) -> Target:
+        """Return a target with another profile of the same blocks, as read from its file."""
+        decoder, choice = self.scenario.devices[target.device].decoder, target.decoder
+        checked = self.checked_profile(target.device, profile, target.conversion, table)
+        if decoder is not None:
+            checked, choice = with_decoder(checked, decoder)
+        return replace(target, profile=checked, decoder=choice, decoding=self.decoding(target.device, checked))
 
     def target(self, device: str, measured: DeviceProfile, conversion: Conversion | None, table: LengthTable) -> Target:
         """Return how a device executes the workload's requests by its profile; `table`: the pairs that they are drawn from."""
@@ -404,6 +463,18 @@ class Unit:
     replication: int
     folder: Path | None = None
     """Where its columns are written, a folder that does not exist yet; None: a temporary one for this process alone."""
+    calibrated: Case | None = None
+    """The inputs with the profiles as calibrated, which policies know, if those of `case` are drawn; None if they are not."""
+
+    @property
+    def known_case(self) -> Case:
+        """The inputs from which policies learn, and from which the pace of the clock follows."""
+        return self.case if self.calibrated is None else self.calibrated
+
+    @property
+    def known(self) -> Unit:
+        """The unit with the profiles that policies know."""
+        return self if self.calibrated is None else replace(self, case=self.calibrated, calibrated=None)
 
     def stream(self, name: str) -> tuple[int, int, str]:
         """Return the key of a random stream of this workload: seed, replication and name."""

@@ -22,6 +22,7 @@ from simnmt.experiment.processes import run_in_processes
 from simnmt.experiment.units import UnitResult, devices, known_misroutes, run_unit
 from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.results.precision import describe_precision, next_replications
+from simnmt.results.prediction import describe_exact, describe_predictions, with_predictions
 from simnmt.results.recommendation import Goal, Roles, recommend
 from simnmt.results.recommendation_text import Reason, describe_recommendation
 from simnmt.results.request_log import RequestLog, misroutes
@@ -75,12 +76,60 @@ def run_plan(
         results += _run(units, len(results), jobs, progress)
         result = _result(plan, units, results)
         if until_precision is None:
-            return result
+            return _with_predictions(plan, result, units, results, folder, jobs, progress)
         objective = plan.scenario.objective
         replications = next_replications(result.rows, objective, until_precision)
         if replications <= plan.scenario.replications:
-            return replace(result, precision=describe_precision(result.rows, objective, until_precision))
+            result = replace(result, precision=describe_precision(result.rows, objective, until_precision))
+            return _with_predictions(plan, result, units, results, folder, jobs, progress)
         plan = replace(plan, scenario=plan.scenario.model_copy(update={"replications": replications}))
+
+
+def _with_predictions(
+    plan: RunPlan,
+    result: RunResult,
+    units: list[Unit],
+    results: list[UnitResult],
+    folder: Path,
+    jobs: int,
+    progress: Progress | None,
+) -> RunResult:
+    """Run the units with drawn profiles and return the result with prediction intervals; the same result if none are drawn.
+
+    Draw number n runs in replication n modulo the replications alone, and is compared with the unit of the calibrated profiles
+    in that replication. Both meet the same requests, so their difference is the effect of the profiles, almost without the
+    noise of replications. Every draw in every replication would cost `replications` times as much for nearly the same interval.
+    """
+    uncertainty, scenario = plan.scenario.profile_uncertainty, plan.scenario
+    if uncertainty is None or not plan.drawn:
+        return result
+    places = product(range(uncertainty.profiles), plan.cases.values(), plan.networks.items())
+    drawn_units = [
+        Unit(
+            scenario,
+            replace(case, targets=plan.drawn[case.name].targets[number]),
+            network,
+            links,
+            number % scenario.replications,
+            folder / f"profile {place}",
+            calibrated=case,
+        )
+        for place, (number, case, (network, links)) in enumerate(places)
+    ]
+    drawn = _run(units + drawn_units, len(units), jobs, progress)
+    numbers = {key: of_run for unit_result in results for key, of_run in unit_result.numbers.items()}
+    table, compared = with_predictions(
+        result.rows, result.comparisons, numbers, [unit_result.numbers for unit_result in drawn], uncertainty.confidence
+    )
+    exact = {device: reason for case in plan.drawn.values() for device, reason in case.exact.items()}
+    note = describe_predictions(uncertainty.profiles, uncertainty.confidence, exact)
+    return replace(
+        result,
+        rows=table,
+        comparisons=compared,
+        notes=[*result.notes, note],
+        warnings=result.warnings + [describe_exact(exact)] * bool(exact),
+    )
 
 
 def _run(units: list[Unit], begin: int, jobs: int, progress: Progress | None) -> list[UnitResult]:

@@ -121,19 +121,20 @@ def run_unit(unit: Unit) -> UnitResult:
             return run_unit(replace(unit, folder=Path(folder) / "unit"))
     unit.folder.mkdir()
     scenario, case = unit.scenario, unit.case
-    learnt = learn(unit)
+    # Policies know the profiles as calibrated, also where the boxes have drawn ones.
+    learnt = learn(unit.known)
     drawn = draw(unit, learnt)
     numbers: dict[RunKey, Numbers] = {}
     trails: dict[str, Trail] = {}
     for number, (name, settings) in enumerate(scenario.policies.items()):
-        trail, numbers_of_policy = _run_policy(unit, drawn, set_up_policy(unit, learnt, drawn, settings))
+        trail, numbers_of_policy = _run_policy(unit, drawn, set_up_policy(unit.known, learnt, drawn, settings))
         numbers[RunKey(case.name, unit.network, name, unit.replication)] = numbers_of_policy
-        if unit.replication == 0:
+        if unit.replication == 0 and unit.calibrated is None:
             # The folder has a number, since the name of a policy need not be one of a file.
             (unit.folder / str(number)).mkdir()
             trails[name] = trail.stored(unit.folder / str(number))
     gap_totals_s: dict[str, float] = {}
-    if scenario.gap_analysis and scenario.analysed_policy is not None:
+    if scenario.gap_analysis and scenario.analysed_policy is not None and unit.calibrated is None:
         settings = scenario.policies[scenario.analysed_policy]
         for removed, truths in truths_by_source(case.queues, case.streams).items():
             trail = _trail(unit, drawn, set_up_policy(unit, learnt, drawn, settings, truths))
@@ -144,7 +145,7 @@ def run_unit(unit: Unit) -> UnitResult:
         mean_transfer_s=float(drawn.truth.transfer_s[-1][:].mean()),
         learnt=learnt,
         gap_totals_s=gap_totals_s,
-        truth=drawn.truth if unit.replication == 0 else None,
+        truth=drawn.truth if unit.replication == 0 and unit.calibrated is None else None,
         trails=trails,
     )
 

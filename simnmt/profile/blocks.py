@@ -150,6 +150,8 @@ class ExecutionFit(Configuration):
     """Quantile of a cell's repeats that the plane's shape was fitted to: 0 is the least, 0.5 the median."""
     level: Positive | None = None
     """Mean of the undisturbed times over the plane of that quantile; the plane in the profile is already multiplied by it."""
+    level_error: NotNegative | None = None
+    """Relative standard error of the level, from the differences between the stretches of measuring; null: not known."""
     r2: RSquared | None = None
     r2_of_means_per_tgt_len: RSquared | None = None
     mse_ms2: NotNegative | None = None

@@ -92,6 +92,8 @@ class Figure:
     """For a change: its verdict, such as faster. For a load: overloaded. For a mean: unstable."""
     remark: str = ""
     """Further note on the number."""
+    prediction: str = ""
+    """Prediction interval; empty without drawn profiles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,8 @@ class Table:
     """True if loads are shown."""
     unstable: bool
     """True if some policy has no steady mean."""
+    predicted: bool = False
+    """True if numbers have prediction intervals."""
 
 
 def policy_table(
@@ -192,6 +196,7 @@ def policy_table(
         bare=not any(is_number(comparison.get("low_percent")) for comparison in comparisons),
         loads=bool(loads),
         unstable=any(row.get("unstable") for row in rows),
+        predicted=any(figure.prediction for of_cell in lines.values() for line in of_cell for figure in line.figures),
     )
 
 
@@ -232,7 +237,15 @@ def _figure(row: Row, column: Column, scale: Scale, most: int, units: Sequence[s
         interval="" if column.plain else interval,
         verdict=_describe_overload(row, column.head) if column.measure is LOAD else "",
         remark="this run" if overload is not None and column.measure is TOTAL else "",
+        prediction=_prediction(row, column.key, scale.factor, decimals),
     )
+
+
+def _prediction(row: Row, key: str, factor: float, decimals: int) -> str:
+    low, high = (row.get(f"{key}_predicted_{end}") for end in ("low", "high"))
+    if low is None or high is None:
+        return ""
+    return typeset_interval(factor * row[key], factor * low, factor * high, signs="minus", most=decimals)[1]
 
 
 def _busiest(row: Row, decimals: int) -> Figure:

@@ -7,6 +7,7 @@ room: devices with their streaming (STI-10 to STI-18), the fit, and the service 
 from __future__ import annotations
 
 from itertools import pairwise
+from math import ceil
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -266,6 +267,23 @@ class ServiceLevel(Configuration):
         return {name: limit for name, limit in limits.items() if limit is not None}
 
 
+class ProfileUncertainty(Configuration):
+    """Profiles drawn within the error of their calibration, from which prediction intervals follow."""
+
+    profiles: Annotated[int, Field(ge=20, le=2_000)]
+    """Drawn sets of profiles; each adds one run of every workload, network and policy, in the replications in turn."""
+    confidence: Annotated[float, Field(ge=0.5, le=0.99)] = 0.9
+    """Share of prediction intervals that are to contain the true value."""
+
+    @model_validator(mode="after")
+    def _has_enough_profiles(self) -> ProfileUncertainty:
+        least = ceil(2.0 / (1.0 - self.confidence) - 1e-9)
+        if self.profiles < least:
+            what = f"{self.profiles} profiles are too few for a confidence of {self.confidence:g} (give {least} or more)"
+            raise PydanticCustomError("few_profiles", what)
+        return self
+
+
 class Scenario(Configuration):
     """A scenario: workloads x networks x policies, replicated."""
 
@@ -298,6 +316,9 @@ class Scenario(Configuration):
     """How targets are chosen, by name; a policy named after its kind needs no `kind`."""
     gap_analysis: bool = False
     """Also run the first C-NMT policy with one source of loss after another replaced by the truth (CNMT-19)."""
+    profile_uncertainty: ProfileUncertainty | None = None
+    """Prediction intervals that contain the error of the device profiles' calibration, such as `{profiles: 100}`; left out:
+    intervals over replications alone."""
     foresee_misroutes: bool = False
     """If requests queue at a device that batches, or a device streams its model, judge each decision by what an oracle foresees
     of queues, batches and states at that moment, which costs as much as an oracle for each policy. Otherwise misroutes are

@@ -1,0 +1,135 @@
+"""Draws of a profile within the error of its calibration."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simnmt.base import shipped_files
+from simnmt.profile.blocks import CellSample
+from simnmt.profile.calibration_error import CalibrationError, lacking_samples, sample_times
+from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.execution_fit import cell_samples, fit_execution
+from simnmt.profile.profile_file import checked_profile, read_profile
+from tests.profile.made_profile import whole_profile
+
+LENGTHS = (2, 5, 10, 20, 40, 80)
+SRC, TGT = (axis.ravel().astype(float) for axis in np.meshgrid(LENGTHS[1:-1], LENGTHS[1:-1]))
+
+
+def calibrated(noise: float, repeats: int = 7, curvature: float = 0.0, seed: int = 5, **blocks: Any) -> DeviceProfile:
+    """The profile of a box with lognormal noise; `curvature`: of the cost of a target token over the target length."""
+    random = np.random.default_rng(seed)
+    src, tgt, _ = (axis.ravel() for axis in np.meshgrid(LENGTHS, LENGTHS, range(repeats)))
+    time_s = 0.0004 * src + 0.003 * tgt * (1.0 + curvature * tgt / 80) + 0.005
+    time_s = time_s * random.lognormal(-0.5 * noise**2, noise, src.size)
+    execution = fit_execution(src, tgt, time_s, mode="full_grid")
+    execution = execution.model_copy(update={"samples": cell_samples(src, tgt, time_s)})
+    return checked_profile(whole_profile() | {"execution": execution.model_dump(mode="json")} | blocks)
+
+
+def means(profile: DeviceProfile, draws: int = 60) -> np.ndarray:
+    """Mean seconds of drawn profiles over those of the profile."""
+    error, generator = CalibrationError(profile, SRC, TGT), np.random.default_rng(1)
+    usual_s = profile.plane.seconds(SRC, TGT).mean()
+    return np.array([error.draw(generator).plane.seconds(SRC, TGT).mean() / usual_s for _ in range(draws)])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 6), st.integers(0, 2**32 - 1))
+def test_repeats_are_restored_exactly_up_to_six_of_a_cell(count: int, seed: int) -> None:
+    repeats = np.sort(np.random.default_rng(seed).lognormal(0.0, 0.3, count))
+    assert sample_times(CellSample.of(repeats, src_len=1, tgt_len=1)) == pytest.approx(repeats)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(7, 40), st.integers(0, 2**32 - 1))
+def test_more_repeats_keep_the_mean_and_nearly_the_quantiles(count: int, seed: int) -> None:
+    repeats = np.random.default_rng(seed).lognormal(0.0, 0.1, count)
+    sample = CellSample.of(repeats, src_len=1, tgt_len=1)
+    restored = sample_times(sample)
+    assert restored.size == count and (np.diff(restored) >= 0.0).all()
+    assert restored.mean() == pytest.approx(sample.mean_s, rel=0.01)
+    assert np.median(restored) == pytest.approx(sample.median_s, rel=0.02)
+
+
+def test_a_calibration_without_noise_on_a_plane_has_no_error() -> None:
+    profile = calibrated(0.0)
+    error, generator = CalibrationError(profile, SRC, TGT), np.random.default_rng(1)
+    assert error.draw(generator).plane.seconds(SRC, TGT) == pytest.approx(profile.plane.seconds(SRC, TGT))
+
+
+def test_without_noise_a_curved_box_leaves_the_error_of_the_form() -> None:
+    spread = means(calibrated(0.0, curvature=0.3)).std()
+    assert 0.002 < spread < 0.1
+
+
+def test_more_repeats_make_a_smaller_error() -> None:
+    few, many = (np.mean([means(calibrated(0.05, repeats, seed=seed), 30).std() for seed in range(3)]) for repeats in (3, 27))
+    assert many < 0.6 * few
+
+
+def test_the_recorded_error_over_stretches_is_part_of_the_draws() -> None:
+    profile = calibrated(0.01)
+    fit = profile.execution.fit.model_copy(update={"level_error": 0.05})
+    wandering = profile.model_copy(update={"execution": profile.execution.model_copy(update={"fit": fit})})
+    assert means(profile).std() < 0.02 < 0.035 < means(wandering).std() < 0.07
+
+
+def test_half_of_the_draws_count_disturbed_repeats() -> None:
+    content = calibrated(0.01, repeats=9).execution
+    samples = tuple(
+        CellSample.of(
+            np.append(np.sort(sample_times(sample))[:-1], 2.0 * sample.mean_s), src_len=sample.src_len, tgt_len=sample.tgt_len
+        )
+        for sample in content.samples
+    )
+    profile = calibrated(0.01)
+    profile = profile.model_copy(update={"execution": content.model_copy(update={"samples": samples})})
+    drawn = means(profile, 120)
+    # One of nine repeats takes twice as long.
+    assert np.mean(drawn > 1.05) == pytest.approx(0.5, abs=0.15)
+    assert np.median(drawn[drawn > 1.05]) == pytest.approx(1.0 + 1 / 9, abs=0.03)
+
+
+def test_costs_of_batches_move_with_the_plane_and_by_the_error_on_judged_sizes() -> None:
+    profile = calibrated(0.02)
+    error, generator = CalibrationError(profile, SRC, TGT), np.random.default_rng(1)
+    drawn = [error.draw(generator) for _ in range(40)]
+    steps = np.array([float(each.decoding_cost.step.seconds(8, 16)) for each in drawn])
+    usual = float(profile.decoding_cost.step.seconds(8, 16))
+    assert 0.001 < (steps / usual).std() < 0.1
+    assert np.median(steps) == pytest.approx(usual, rel=0.05)
+
+
+def test_every_shipped_calibration_can_be_drawn_from() -> None:
+    for name in ("cpu1-gru", "cpu1-marian", "cpu2-bilstm", "cpu1-sharp-s1"):
+        profile = read_profile(shipped_files.find("calibration", f"@{name}"))
+        drawn = means(profile, 20)
+        assert np.median(drawn) == pytest.approx(1.0, abs=0.08), name
+        assert 0.0 < drawn.std() < 0.2, name
+
+
+def test_inferred_profiles_and_those_without_samples_have_no_known_error() -> None:
+    profile = calibrated(0.01)
+    bare = profile.model_copy(update={"execution": profile.execution.model_copy(update={"samples": ()})})
+    inferred = read_profile(shipped_files.find("calibration", "@tx2-gru"))
+    assert lacking_samples(bare) == "it holds no samples"
+    assert lacking_samples(inferred) == "its execution plane is inferred"
+    with pytest.raises(ValueError, match="holds no samples"):
+        CalibrationError(bare, SRC, TGT)
+    assert lacking_samples(profile) == ""
+
+
+def test_the_same_generator_draws_the_same_profile_in_any_workload() -> None:
+    profile = calibrated(0.03)
+    error = CalibrationError(profile, SRC, TGT)
+    first, again = (error.draw(np.random.default_rng(4)) for _ in range(2))
+    assert first == again
+    other = replace(error, src_len=SRC[::2], tgt_len=TGT[::2]).draw(np.random.default_rng(4))
+    assert other.execution.residual_relative_sd == first.execution.residual_relative_sd
