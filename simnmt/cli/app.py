@@ -1,6 +1,6 @@
 """The command line's frame: the verbs by name, and the one place where errors become a line and an exit status.
 
-Exit status: 0 fine, 1 our fault, 2 the input's fault, 130 interrupted, 143 terminated.
+Exit status: 0 fine, 1 our fault, 2 the input's fault, 3 a demanded level was missed, 130 interrupted, 143 terminated.
 """
 
 from __future__ import annotations

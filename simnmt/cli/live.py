@@ -10,6 +10,7 @@ import typer
 
 from simnmt.base.errors import InputError, shorten
 from simnmt.cli.app import Verb
+from simnmt.cli.live_watch import watch
 from simnmt.cli.options import (
     AsJson,
     Seed,
@@ -23,7 +24,8 @@ from simnmt.cli.options import (
     print_json,
 )
 
-app = typer.Typer(help="A live testbed: real servers, gateways and links.", no_args_is_help=True)
+app = typer.Typer(help="A live testbed: real servers, gateways and links, and what their logs show.", no_args_is_help=True)
+app.command(cls=Verb)(watch)
 
 
 _QUANTITY = re.compile(r"\s*\d+(\.\d+)?\s*[A-Za-z]*(/s)?\s*")

@@ -77,6 +77,23 @@ def reconcile(profile: DeviceProfile, *, kind: Kind) -> DeviceProfile:
     return moved.model_copy(update={"execution": execution, "reconciliation": block})
 
 
+def at_pace(profile: DeviceProfile, pace: float) -> DeviceProfile:
+    """Return the profile with encoder, steps, gaps and joining multiplied by `pace`; its plane stays.
+
+    Times that were measured become inferred, and the profile counts as not reconciled.
+    """
+    scaled = {"step": _inferred(profile.step, pace), "encoder": _inferred(profile.encoder, pace)}
+    overheads = _paced_overheads(profile.overheads, pace)
+    return profile.model_copy(update={**scaled, "overheads": overheads, "reconciliation": None})
+
+
+def _inferred(block: Block | None, pace: float) -> Block | None:
+    if block is None:
+        return None
+    alone_s = None if block.alone_s is None else pace * np.array(block.alone_s)
+    return _paced(block, pace, alone_s).model_copy(update={"kind": "inferred" if block.kind == "measured" else block.kind})
+
+
 class _WholeExecutions(NamedTuple):
     """Mean undisturbed seconds of single sentences by their lengths; three columns of shape (cells,)."""
 
@@ -145,10 +162,10 @@ def _alone_s(block: StepBlock | EncoderBlock) -> Floats:
     return np.array(block.seconds[0]) if block.seconds is not None else block.cost.seconds(1, np.array(block.lengths))
 
 
-def _paced(block: Block, pace: float, alone_s: Floats) -> Block:
-    """Return the block with its times multiplied by the pace, and with its own row for a batch of one."""
+def _paced(block: Block, pace: float, alone_s: Floats | None) -> Block:
+    """Return the block with its times multiplied by the pace, and with its own row for a batch of one unless that is None."""
     update: dict[str, object] = {
-        "alone_s": tuple(alone_s.tolist()),
+        "alone_s": None if alone_s is None else tuple(alone_s.tolist()),
         "judged_cells": tuple((batch, length, pace * second) for batch, length, second in block.judged_cells),
     }
     if block.seconds is not None:
