@@ -149,6 +149,21 @@ class Batcher:
         """Add a sentence of `src_len` source tokens to the queue; arrivals are in order of time."""
         self._waiting.append(_WaitingSentence(request, src_len, now_s))
 
+    def withdraw(self, request: int) -> bool:
+        """Remove a sentence that is not encoded yet; return whether there was one."""
+        for queue in (self._waiting, self._sorted):
+            for position, sentence in enumerate(queue):
+                if sentence.request == request:
+                    del queue[position]
+                    if queue is self._waiting and position < self._let_go:
+                        self._let_go -= 1
+                    return True
+        return False
+
+    def drop_encoded(self, requests: Sequence[int]) -> None:
+        """Forget sentences whose encoding failed after `next` had returned it."""
+        self._ready = deque(sentence for sentence in self._ready if sentence.request not in requests)
+
     def close(self) -> None:
         """Stop waiting for company, since no sentence will arrive for now; sentences that arrive later wait again."""
         self._let_go = len(self._waiting)

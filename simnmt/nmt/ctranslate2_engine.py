@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,16 @@ import ctranslate2
 import torch
 from ctranslate2.converters.transformers import BartLoader
 
+from simnmt.batching import Batching
 from simnmt.nmt.devices import cpu_name
 from simnmt.nmt.engine import EngineAccount, EngineRequest, Timing, Work, random_sources
 from simnmt.nmt.errors import NmtError, within_memory
 from simnmt.nmt.marian_model import MarianModel
 from simnmt.nmt.models import LoadedModel, load_model
-from simnmt.nmt.step_model import check_lengths
+from simnmt.nmt.slot_decoder import DecodeRequest
+from simnmt.nmt.step_model import Hypothesis, check_lengths
 from simnmt.nmt.vocabulary.candidate_lists import KIND, CandidateLists, write_vocabulary_map
+from simnmt.nmt.whole_batch_decoder import MOST_TARGET_TOKENS, WholeBatchDecoder
 
 VOCABULARY_MAP = "vmap.txt"
 """Name of the map in a CTranslate2 model's folder."""
@@ -89,6 +93,27 @@ class CTranslate2Engine:
         start = time.perf_counter()
         within_memory(self.account.device, lambda: self.translate(sources, beam=work.beam, forced_len=work.tgt_len))
         return Timing(time.perf_counter() - start, None, None)
+
+    def sentence_decoder(self, batching: Batching, beam: int) -> WholeBatchDecoder:
+        """Return a decoder of whole batches. Raises `NmtError` for batches that are refilled."""
+
+        def decode(requests: Sequence[DecodeRequest]) -> list[Hypothesis]:
+            forced = {request.forced_len for request in requests}
+            if len(forced) > 1:
+                remedy = "decode one sentence at a time, or with torch"
+                raise NmtError("CTranslate2 forces one length for a whole batch", remedy=remedy)
+            sources = [[str(token) for token in request.source] for request in requests]
+            (forced_len,) = forced
+            most = max(request.max_len or MOST_TARGET_TOKENS for request in requests)
+            outputs = within_memory(
+                self.account.device, lambda: self.translate(sources, beam=beam, forced_len=forced_len, max_len=most)
+            )
+            return [
+                Hypothesis(tuple(map(int, tokens[: request.max_len])), None, len(tokens) + (forced_len is None))
+                for tokens, request in zip(outputs, requests, strict=True)
+            ]
+
+        return WholeBatchDecoder(decode, batching)
 
     def translate(
         self, sources: list[list[str]], *, beam: int, forced_len: int | None = None, max_len: int = 200

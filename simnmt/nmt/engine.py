@@ -11,8 +11,11 @@ from simnmt.nmt.architecture import Architecture
 from simnmt.nmt.errors import NmtError
 
 if TYPE_CHECKING:  # `engines.supported_types` must work without numpy
+    from simnmt.batching import Batcher, Batching, Encode, Join
     from simnmt.kernels.packed_products import Clipping
     from simnmt.nmt.models import LoadedModel
+    from simnmt.nmt.slot_decoder import DecodeRequest
+    from simnmt.nmt.step_model import Hypothesis
     from simnmt.profile.decoder_settings import DecoderSettings
 
 
@@ -132,8 +135,40 @@ class Engine(Protocol):
         Raises `OutOfMemory`, after which the engine is still usable, and `NmtError` for lengths beyond the model's.
         """
 
+    def sentence_decoder(self, batching: Batching, beam: int) -> SentenceDecoder:
+        """Return a decoder of single sentences that arrive over time. Raises `NmtError` for a batching it cannot do."""
+
     def close(self) -> None:
         """Free memory and temporary files; may be called again."""
+
+
+class SentenceDecoder(Protocol):
+    """A decoder driven by a batcher: sentences arrive over time, and each call of `act` makes one move."""
+
+    batcher: Batcher
+
+    @property
+    def busy(self) -> bool:
+        """Whether a sentence waits or is active."""
+
+    @property
+    def active(self) -> int:
+        """Number of sentences that take part in the next step."""
+
+    def arrive(self, key: int, request: DecodeRequest, now_s: float = 0.0) -> None:
+        """Add a sentence to those that wait; `now_s` by a clock of the caller."""
+
+    def withdraw(self, key: int) -> bool:
+        """Remove a sentence that no move has taken yet; return whether there was one."""
+
+    def holds(self, key: int) -> bool:
+        """Return whether a sentence waits or is active."""
+
+    def act(self, now_s: float = 0.0) -> tuple[Encode | Join | None, list[tuple[int, Hypothesis]]]:
+        """Make the next move, or take a step; return the move and the finished sentences.
+
+        Raises `OutOfMemory` and `NmtError`, after which some sentences are gone and others go on.
+        """
 
 
 def random_sources(work: Work, architecture: Architecture, seed: int) -> list[list[int]]:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from simnmt.batching import Batching
 from simnmt.kernels.native_library import native_at
 from simnmt.kernels.sharp.model import StageSeconds
 from simnmt.nmt.attentional_model import AttentionalModel
@@ -18,7 +19,10 @@ from simnmt.nmt.engine import EngineAccount, EngineRequest, Timing, Work, random
 from simnmt.nmt.errors import NmtError, within_memory
 from simnmt.nmt.models import LoadedModel, load_model
 from simnmt.nmt.sharp_translator import SharpTranslator, candidates_of, model_clipping, sharp_weights
+from simnmt.nmt.slot_decoder import DecodeRequest
+from simnmt.nmt.step_model import Hypothesis
 from simnmt.nmt.vocabulary.candidate_lists import KIND, CandidateLists
+from simnmt.nmt.whole_batch_decoder import MOST_TARGET_TOKENS, WholeBatchDecoder
 from simnmt.profile.decoder_settings import DecoderSettings
 
 CANDIDATES = 500
@@ -112,6 +116,26 @@ class SharpEngine:
         if translation.stage_s is None:
             raise NmtError("only compiled kernels time the stages of a step", remedy="install with a C compiler")
         return translation.stage_s
+
+    def sentence_decoder(self, batching: Batching, beam: int) -> WholeBatchDecoder:
+        """Return a decoder of whole batches, whose sentences are decoded one after another. Raises `NmtError` for batches that
+        are refilled."""
+        settings = self._settings.model_copy(update={"beam": beam})
+
+        def decode_one(request: DecodeRequest) -> Hypothesis:
+            if request.forced_len == 0:
+                return Hypothesis((), None)
+            most = request.forced_len or request.max_len or MOST_TARGET_TOKENS
+            translator = self._translator(settings, len(request.source), most)
+            candidates = self._candidates(settings, request.source)
+            states = translator.encode(request.source)
+            decoded = translator.decode(states, candidates=candidates, max_len=most, forced_len=request.forced_len)
+            return Hypothesis(tuple(decoded.tokens), None, decoded.steps)
+
+        def decode(requests: Sequence[DecodeRequest]) -> list[Hypothesis]:
+            return within_memory("cpu", lambda: [decode_one(request) for request in requests])
+
+        return WholeBatchDecoder(decode, batching)
 
     def close(self) -> None:
         """See `Engine`; no run afterwards."""

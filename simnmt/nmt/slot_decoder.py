@@ -86,6 +86,10 @@ class SlotDecoder:
         """Tokens of the longest active source; 0 without any."""
         return max(self._src_lens, default=0)
 
+    def holds(self, key: int) -> bool:
+        """Return whether a sentence is active."""
+        return key in self._keys
+
     def encode(self, sources: Sequence[Sequence[int]]) -> list[EncodedSentence]:
         """Encode these sources together; the active sentences are not changed.
 
@@ -351,25 +355,50 @@ class BatchedDecoder:
         """Whether a sentence waits or is active."""
         return bool(self.decoder.active or self._waiting)
 
-    def arrive(self, key: int, request: DecodeRequest) -> None:
+    @property
+    def active(self) -> int:
+        """Number of active sentences."""
+        return self.decoder.active
+
+    def arrive(self, key: int, request: DecodeRequest, now_s: float = 0.0) -> None:
         """Add a sentence to those that wait."""
         self._waiting[key] = request
-        self.batcher.arrive(key, len(request.source), 0.0)
+        self.batcher.arrive(key, len(request.source), now_s)
 
-    def act(self) -> tuple[Encode | Join | None, list[tuple[int, Hypothesis]]]:
+    def withdraw(self, key: int) -> bool:
+        """Remove a sentence that is not encoded yet; return whether there was one."""
+        if key in self._encoded or not self.batcher.withdraw(key):
+            return False
+        del self._waiting[key]
+        return True
+
+    def holds(self, key: int) -> bool:
+        """Return whether a sentence waits or is active."""
+        return key in self._waiting or self.decoder.holds(key)
+
+    def act(self, now_s: float = 0.0) -> tuple[Encode | Join | None, list[tuple[int, Hypothesis]]]:
         """Make the batcher's next move, or take a step if it has none; return the move and the finished sentences.
 
-        Raises the errors of `SlotDecoder`, after which this object cannot be used.
+        Raises the errors of `SlotDecoder`. After `OutOfMemory` the sentences of the move are gone, and after that of a join or
+        a step all active ones; the others go on.
         """
         decoder = self.decoder
-        move = self.batcher.next(decoder.active, 0.0, decoder.longest)
+        move = self.batcher.next(decoder.active, now_s, decoder.longest)
         if move is None:
             return None, decoder.step()
+        requests = [self._waiting[key] for key in move.requests]
         if isinstance(move, Encode):
-            sentences = decoder.encode([self._waiting[key].source for key in move.requests])
+            try:
+                sentences = decoder.encode([request.source for request in requests])
+            except (NmtError, OutOfMemory):
+                self.batcher.drop_encoded(move.requests)
+                for key in move.requests:
+                    del self._waiting[key]
+                raise
             self._encoded.update(zip(move.requests, sentences, strict=True))
             return move, []
-        requests = [self._waiting.pop(key) for key in move.requests]
+        for key in move.requests:
+            del self._waiting[key]
         done = decoder.join(
             [self._encoded.pop(key) for key in move.requests],
             move.requests,

@@ -10,6 +10,7 @@ from typing import TypedDict, TypeVar
 import torch
 from torch import Tensor
 
+from simnmt.batching import Batching
 from simnmt.nmt import decoder_timing
 from simnmt.nmt.decoder_timing import JoiningTime, OutputStages
 from simnmt.nmt.devices import cpu_name, has_bfloat16, torch_device
@@ -17,7 +18,7 @@ from simnmt.nmt.engine import EngineAccount, EngineRequest, Timing, Work, random
 from simnmt.nmt.errors import NmtError, within_memory
 from simnmt.nmt.linear_layers import has_half_weights
 from simnmt.nmt.models import LoadedModel, TranslationModel, load_model
-from simnmt.nmt.slot_decoder import Mark, SlotDecoder, decode_batch
+from simnmt.nmt.slot_decoder import BatchedDecoder, Mark, SlotDecoder, decode_batch
 from simnmt.nmt.step_model import check_lengths, pad
 from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary
 
@@ -96,6 +97,14 @@ class TorchEngine:
             return (_time_on_gpu if self._device.type == "cuda" else _time_on_cpu)(model, src, lengths, work, self._output)
 
         return self._measure(timed)
+
+    def sentence_decoder(self, batching: Batching, beam: int) -> BatchedDecoder:
+        """Return a decoder of sentences in batches that are refilled as `batching` says. Raises `NmtError` once closed."""
+
+        def make(model: TranslationModel) -> BatchedDecoder:
+            return BatchedDecoder(SlotDecoder(model, beam=beam, capacity=batching.size, **self._output), batching)
+
+        return self._measure(make)
 
     def joining_s(self, joining: int, others: int, *, src_len: int, beam: int, rounds: int) -> JoiningTime:
         """Return the median seconds in which encoded sentences join others in the decoder, and leave it (FNI-10).

@@ -220,17 +220,22 @@ class Translator:
 
 def load_folder(folder: Path) -> tuple[LoadedModel, Subwords, Subwords]:
     """Load a model that `simnmt nmt train` wrote, and its source and target subwords; raises `NmtError` for another folder."""
-    for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER):
-        if not (folder / name).is_file():
-            what = f"no trained model: {name} is missing" if folder.is_dir() else "no such folder"
-            raise NmtError(what, path=folder, remedy="give the --out of simnmt nmt train")
-    source, target = (Subwords.read(folder / name) for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER))
+    source, target = load_subwords(folder)
     loaded = load_model(str(folder.absolute()))  # a folder may have the name of an architecture, such as gru
     sizes = loaded.architecture.src_vocab, loaded.architecture.tgt_vocab
     if (source.size, target.size) != sizes:
         what = f"subwords for {source.size:,} and {target.size:,} tokens, but a model of {sizes[0]:,} and {sizes[1]:,}"
         raise NmtError(what, path=folder, remedy="copy the folder again, all its files together")
     return loaded, source, target
+
+
+def load_subwords(folder: Path) -> tuple[Subwords, Subwords]:
+    """Load the source and target subwords of a trained model; raises `NmtError` for another folder."""
+    for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER):
+        if not (folder / name).is_file():
+            what = f"no trained model: {name} is missing" if folder.is_dir() else "no such folder"
+            raise NmtError(what, path=folder, remedy="give the --out of simnmt nmt train")
+    return Subwords.read(folder / SOURCE_TOKENIZER), Subwords.read(folder / TARGET_TOKENIZER)
 
 
 def _load_restriction(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
@@ -88,6 +90,16 @@ class EngineBlock(Configuration):
     """All weights of these products."""
     architecture: dict[str, Any] = Field(default_factory=dict)
     versions: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def hash(self) -> str:
+        """Hash of all that decides the times of the same work on a box: architecture, backend, number type, threads, decoder.
+
+        A gateway compares its profiles' with those of the live engines. Weights do not count: times do not depend on them.
+        """
+        names = {"architecture", "backend", "compute_type", "device", "threads", "beam", "fused", "decoder"}
+        content = json.dumps(self.model_dump(mode="json", include=names), sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     @model_validator(mode="after")
     def _sizes_are_possible(self) -> EngineBlock:

@@ -1,0 +1,192 @@
+"""The LibreTranslate API in front of one or more engines: what a live server and a live gateway have in common."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any, Protocol
+
+from aiohttp import web
+
+from simnmt.service import messages
+from simnmt.service.http_server import Access, HttpService, Limits, Metrics, json_response
+from simnmt.service.messages import ServiceError, Times, TranslateRequest
+
+
+@dataclass(frozen=True, slots=True)
+class FrontSettings:
+    """What clients may ask of a service, and how much at a time."""
+
+    source: str = "de"
+    """Code of the language that is translated."""
+    target: str = "en"
+    texts: int = 100
+    """Most texts of one request."""
+    waiting: int = 256
+    """Most sentences under way; further requests are refused with status 429."""
+    deadline_s: float = 30.0
+    """Time within which a request must be answered, unless it states a shorter one; then status 504."""
+    forced_lengths: bool = False
+    """Whether requests may state the number of target tokens, for validation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One text of a request, on its way through a service."""
+
+    number: int
+    """Counts the texts of the service."""
+    text: str
+    forced_len: int | None
+    ingress_s: float
+    """When the whole request had been read, by the monotonic clock."""
+    deadline_s: float
+    """When it must be answered, by that clock."""
+    sender: str = ""
+    """The sender's number of the request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A translated text, with the facts that the answer's headers state."""
+
+    text: str
+    queue_s: float
+    execution_s: float
+    report: tuple[int, ...] = ()
+    lengths: tuple[int, int, int] = (0, 0, 0)
+    """Source and target tokens, and the most sentences decoded together."""
+    decision: str = ""
+
+
+class Translator(Protocol):
+    """Translates the texts of a front."""
+
+    async def translate(self, task: Task) -> Result:
+        """Return the translation. Raises `ServiceError`."""
+
+    @property
+    def waiting(self) -> int:
+        """Sentences under way."""
+
+    def health(self) -> dict[str, Any]:
+        """Return what clients may know of the service."""
+
+
+@dataclass(slots=True)
+class Front:
+    """A translation service: routes, admission and answers before a `Translator`."""
+
+    translator: Translator
+    settings: FrontSettings
+    access: Access
+    limits: Limits
+    metrics: Metrics
+    on_error: Callable[[str], None]
+    on_egress: Callable[[Task, Result | ServiceError, float], None] = lambda task, result, egress_s: None
+    """Called with each text when its answer is handed over, and with that moment."""
+    clock: Callable[[], float] = time.monotonic
+    service: HttpService = field(init=False)
+    _number: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        routes: Mapping[tuple[str, str], Callable[[web.BaseRequest], Awaitable[web.Response]]] = {
+            ("POST", "/translate"): self._translate,
+            ("GET", "/languages"): self._languages,
+            ("POST", "/detect"): self._detect,
+            ("GET", "/health"): self._health,
+        }
+        self.service = HttpService(routes, self.access, self.limits, self.metrics, on_error=self.on_error)
+
+    async def _translate(self, request: web.BaseRequest) -> web.Response:
+        settings = self.settings
+        body = await self.service.read_body(request)
+        ingress_s = self.clock()
+        asked = messages.parse_request(body, request.content_type, request.headers, most_texts=settings.texts)
+        self.service.check_token(request, asked.api_key)
+        self._check(asked)
+        if self.service.draining:
+            raise ServiceError(503, "the service is ending", retry_after_s=1.0)
+        under_way = self.translator.waiting
+        if under_way + len(asked.texts) > settings.waiting:
+            raise ServiceError(429, f"{under_way} sentences are under way; try again later", retry_after_s=1.0)
+        deadline_s = ingress_s + min(settings.deadline_s, asked.deadline_s or inf)
+        forced = asked.forced_lens or (None,) * len(asked.texts)
+        tasks = [
+            Task(self._number + position, text, forced_len, ingress_s, deadline_s, asked.number)
+            for position, (text, forced_len) in enumerate(zip(asked.texts, forced, strict=True))
+        ]
+        self._number += len(tasks)
+        if len(tasks) == 1:
+            results = [await self._one(tasks[0])]
+        else:
+            results = await _all_or_error([self._one(task) for task in tasks])
+        return self._response(asked, results, ingress_s)
+
+    def _check(self, asked: TranslateRequest) -> None:
+        settings = self.settings
+        if asked.source not in (settings.source, "auto") or asked.target != settings.target:
+            pair = f"{asked.source} to {asked.target}"
+            raise ServiceError(400, f"{pair} is not translated here, only {settings.source} to {settings.target}")
+        if asked.forced_lens is not None and not settings.forced_lengths:
+            raise ServiceError(400, f"{messages.FORCED_LENGTH} is not allowed here")
+
+    async def _one(self, task: Task) -> Result:
+        try:
+            result = await asyncio.wait_for(self.translator.translate(task), max(task.deadline_s - self.clock(), 1e-3))
+        except asyncio.TimeoutError:
+            error = ServiceError(504, "not translated within the deadline")
+            self.on_egress(task, error, self.clock())
+            raise error from None
+        except ServiceError as error:
+            self.on_egress(task, error, self.clock())
+            raise
+        self.on_egress(task, result, self.clock())
+        return result
+
+    def _response(self, asked: TranslateRequest, results: list[Result], ingress_s: float) -> web.Response:
+        total_s = self.clock() - ingress_s
+        longest = max(results, key=lambda result: result.queue_s + result.execution_s)
+        headers = {messages.TIMING: Times(longest.queue_s, longest.execution_s, total_s).header()}
+        if asked.number:
+            headers[messages.REQUEST] = asked.number
+        if longest.report:
+            headers[messages.REPORT] = ",".join(map(str, longest.report))
+        headers[messages.LENGTHS] = ",".join(map(str, longest.lengths))
+        if longest.decision:
+            headers[messages.DECISION] = longest.decision
+        body = messages.answer_body([result.text for result in results], asked.is_list)
+        return web.Response(body=body, content_type="application/json", headers=headers)
+
+    async def _languages(self, request: web.BaseRequest) -> web.Response:
+        source, target = self.settings.source, self.settings.target
+        return json_response(
+            [{"code": source, "name": source, "targets": [target]}, {"code": target, "name": target, "targets": []}]
+        )
+
+    async def _detect(self, request: web.BaseRequest) -> web.Response:
+        # One language is translated here, so nothing is detected: no confidence.
+        await self.service.read_body(request)
+        return json_response([{"language": self.settings.source, "confidence": 0}])
+
+    async def _health(self, request: web.BaseRequest) -> web.Response:
+        status = "ending" if self.service.draining else "ok"
+        response = json_response({"status": status, **self.translator.health()})
+        if self.service.draining:
+            response.set_status(503)
+        return response
+
+
+async def _all_or_error(coroutines: list[Any]) -> list[Result]:
+    """Return all results; the first error cancels the others."""
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise

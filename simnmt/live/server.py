@@ -1,0 +1,189 @@
+"""The live server: one model behind LibreTranslate's API, batched by the very `Batcher` of the simulation."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+from prometheus_client import Counter, Gauge, Histogram
+
+from simnmt.base import VERSION
+from simnmt.live.engine_process import EngineProcess, EngineSettings, Execution, Reference
+from simnmt.live.front import Front, FrontSettings, Result, Task
+from simnmt.nmt.translation import SourceLine
+from simnmt.results.live_log import BeginRecord, Outcome, Record, ReferenceRecord, RequestRecord, format_record
+from simnmt.service.http_server import Access, Limits, Metrics
+from simnmt.service.messages import ServiceError
+
+
+class LocalEngine:
+    """An engine of this box as a server and a gateway use it: texts in, executions out."""
+
+    def __init__(self, settings: EngineSettings, on_reference: Callable[[Reference], None] | None = None) -> None:
+        self.process = EngineProcess(settings, on_reference)
+
+    async def execute(
+        self, line: SourceLine, forced_len: int | None, began: Callable[[float], None] | None = None
+    ) -> tuple[Execution, float]:
+        """Decode a line; return its execution and when it was handed over. Raises `ServiceError`.
+
+        A caller that is cancelled withdraws the line.
+        """
+        submitted_s = time.monotonic()
+        key, done = self.process.submit(line, forced_len, began)
+        try:
+            return await done, submitted_s
+        except BaseException:
+            self.process.withdraw(key)
+            raise
+
+    def facts(self) -> dict[str, Any]:
+        """Return what clients may know of the engine."""
+        facts, process = self.process.facts, self.process
+        return {
+            "engine_hash": facts.engine.hash,
+            "backend": facts.engine.backend,
+            "compute_type": facts.engine.compute_type,
+            "model": facts.engine.architecture.get("kind", ""),
+            "threads": facts.engine.threads,
+            "weights": "trained" if process.codec.has_subwords else "random: translations mean nothing",
+            "alive": process.alive,
+            "restarts": process.restarts,
+            "waiting": process.waiting,
+        }
+
+
+class EventLog:
+    """A log of JSON lines, written while a service runs; without a file nothing is written."""
+
+    def __init__(self, file: TextIO | None) -> None:
+        self._file = file
+
+    def write(self, record: Record) -> None:
+        """Append a record."""
+        if self._file is not None:
+            self._file.write(format_record(record))
+
+
+def outcome_of(error: ServiceError) -> Outcome:
+    """Return how a request ended that was not translated."""
+    return "timeout" if error.status == 504 else "refused" if error.status in (429, 503) else "failed"
+
+
+class EngineMetrics:
+    """Metrics of the engine of a service."""
+
+    def __init__(self, metrics: Metrics, waiting: Callable[[], int]) -> None:
+        registry = metrics.registry
+        Gauge("simnmt_sentences_waiting", "Sentences under way.", registry=registry).set_function(waiting)
+        self._tokens = Counter("simnmt_tokens", "Tokens, by side.", ["side"], registry=registry)
+        buckets = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+        self._queue = Histogram("simnmt_queue_seconds", "Wait before execution.", buckets=buckets, registry=registry)
+        self._execution = Histogram("simnmt_execution_seconds", "Execution.", buckets=buckets, registry=registry)
+        self._batch = Histogram(
+            "simnmt_batch_sentences", "Most sentences decoded together.", buckets=(1, 2, 4, 8, 16, 32, 64), registry=registry
+        )
+
+    def observe(self, result: Result) -> None:
+        """Count a translated text."""
+        src_len, tgt_len, batch = result.lengths
+        self._tokens.labels("source").inc(src_len)
+        self._tokens.labels("target").inc(tgt_len)
+        self._queue.observe(result.queue_s)
+        self._execution.observe(result.execution_s)
+        self._batch.observe(batch)
+
+
+def local_result(line: SourceLine, execution: Execution, submitted_s: float) -> Result:
+    """Return the result of an execution on this box."""
+    return Result(
+        execution.text,
+        max(execution.begin_s - submitted_s, 0.0),
+        execution.end_s - execution.begin_s,
+        (execution.left_active, execution.left_waiting),
+        (len(line.ids), execution.tgt_len, execution.largest_batch),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """Settings of a live server."""
+
+    engine: EngineSettings
+    front: FrontSettings = FrontSettings()
+    access: Access = Access()
+    limits: Limits = Limits()
+
+
+class LiveServer:
+    """A server of one model. `start` it, then `front.service.serve_until_stopped`, then `close`."""
+
+    def __init__(self, settings: ServerSettings, log: TextIO | None = None, on_error: Callable[[str], None] = print) -> None:
+        metrics = Metrics("server")
+        self._log = EventLog(log)
+        self.engine = LocalEngine(settings.engine, self._note_reference)
+        self._observed = EngineMetrics(metrics, lambda: self.waiting)
+        self.front = Front(self, settings.front, settings.access, settings.limits, metrics, on_error, self._note_egress)
+
+    async def start(self) -> None:
+        """Load the model and listen. Raises `InputError` for what cannot be used."""
+        facts = await self.engine.process.start()
+        self._log.write(BeginRecord("server", ("server",), None, {"server": facts.engine.hash}))
+        await self.front.service.start()
+
+    async def close(self) -> None:
+        """End the engine."""
+        await self.engine.process.close()
+
+    def hurry(self) -> None:
+        """Let no sentence wait for company, since the service ends."""
+        self.engine.process.hurry()
+
+    @property
+    def waiting(self) -> int:
+        """Sentences under way."""
+        return self.engine.process.waiting
+
+    async def translate(self, task: Task) -> Result:
+        """See `Translator`."""
+        (line,) = self.engine.process.codec.lines([task.text])
+        if not line.ids:
+            return Result("", 0.0, 0.0)
+        return local_result(line, *await self.engine.execute(line, task.forced_len))
+
+    def health(self) -> dict[str, Any]:
+        """See `Translator`."""
+        return {"service": "server", "simnmt": VERSION, **self.engine.facts()}
+
+    def _note_reference(self, reference: Reference) -> None:
+        self._log.write(ReferenceRecord("server", reference.at_s, reference.execution_s))
+
+    def _note_egress(self, task: Task, result: Result | ServiceError, egress_s: float) -> None:
+        if isinstance(result, ServiceError):
+            self._log.write(
+                RequestRecord(
+                    task.number, task.ingress_s, None, None, None, None, None, None, None, None, egress_s, outcome_of(result)
+                )
+            )
+            return
+        self._observed.observe(result)
+        src_len, tgt_len, batch = result.lengths
+        self._log.write(
+            RequestRecord(
+                task.number,
+                task.ingress_s,
+                task.ingress_s,
+                src_len,
+                tgt_len,
+                0,
+                "server",
+                result.queue_s,
+                result.execution_s,
+                0.0,
+                egress_s,
+                "done",
+                max(batch, 1),
+            )
+        )

@@ -1,0 +1,114 @@
+"""A client of a translation service, which measures each request."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+
+from simnmt.base.errors import InputError
+from simnmt.service.messages import Answer, ServiceError, TranslateRequest, parse_answer
+
+MOST_ANSWER_BYTES = 16_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """An answered request, by the client's monotonic clock."""
+
+    answer: Answer
+    sent_s: float
+    received_s: float
+    headers: Mapping[str, str]
+
+    @property
+    def transfer_s(self) -> float:
+        """Seconds of the exchange beside the server's queue and execution, from durations alone (CNMT-11).
+
+        All of it for a service that states no times.
+        """
+        times = self.answer.times
+        away_s = self.received_s - self.sent_s
+        return away_s if times is None else max(away_s - times.queue_s - times.execution_s, 0.0)
+
+
+class TranslationClient:
+    """A client of one service, over connections that stay open. Use it within `async with`."""
+
+    def __init__(self, url: str, *, token: str = "", connections: int = 64, timeout_s: float = 60.0) -> None:
+        """Raises `InputError` for another address than `http://` or `https://`, whose certificate is verified."""
+        if not url.startswith(("http://", "https://")):
+            raise InputError(f"{url} is no address of a service", remedy="give http://HOST:PORT or https://HOST:PORT")
+        self.url = url.rstrip("/")
+        self._token = token
+        self._connections, self._timeout_s = connections, timeout_s
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> TranslationClient:
+        connector = aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=30.0)
+        timeout = aiohttp.ClientTimeout(total=self._timeout_s, connect=min(5.0, self._timeout_s))
+        self._session = aiohttp.ClientSession(connector=connector, timeout=timeout, auto_decompress=False)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def translate(self, request: TranslateRequest, timeout_s: float | None = None) -> Exchange:
+        """Ask for a translation. Raises `ServiceError`: the service's own status, 502 if it cannot be reached, 504 in time."""
+        assert self._session is not None, "use the client within async with"
+        timeout = aiohttp.ClientTimeout(total=timeout_s or self._timeout_s)
+        sent_s = time.monotonic()
+        try:
+            async with self._session.post(
+                f"{self.url}/translate", data=request.body(), headers=request.headers() | self._authorization(), timeout=timeout
+            ) as response:
+                body = await response.content.read(MOST_ANSWER_BYTES) if response.content_length is None else await response.read()
+                received_s = time.monotonic()
+                if response.status != 200:
+                    raise ServiceError(response.status, _error_text(body), retry_after_s=_retry_after(response.headers))
+                return Exchange(parse_answer(body, response.headers), sent_s, received_s, response.headers)
+        except asyncio.TimeoutError:
+            raise ServiceError(504, f"{self.url} did not answer in time") from None
+        except aiohttp.ClientError as error:
+            raise ServiceError(502, f"{self.url} cannot be reached: {error}") from None
+
+    async def health(self, timeout_s: float = 5.0) -> tuple[dict[str, Any], float]:
+        """Return what the service says of itself, and the seconds of the round trip. Raises `ServiceError`."""
+        assert self._session is not None, "use the client within async with"
+        sent_s = time.monotonic()
+        try:
+            async with self._session.get(
+                f"{self.url}/health", headers=self._authorization(), timeout=aiohttp.ClientTimeout(total=timeout_s)
+            ) as response:
+                body = await response.read()
+                content = json.loads(body)
+        except asyncio.TimeoutError:
+            raise ServiceError(504, f"{self.url} did not answer in time") from None
+        except (aiohttp.ClientError, ValueError) as error:
+            raise ServiceError(502, f"{self.url} cannot be reached: {error}") from None
+        if response.status != 200 or not isinstance(content, dict):
+            raise ServiceError(response.status, _error_text(body))
+        return content, time.monotonic() - sent_s
+
+    def _authorization(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self._token}"} if self._token else {}
+
+
+def _error_text(body: bytes) -> str:
+    try:
+        return str(json.loads(body)["error"])[:200]
+    except (ValueError, KeyError, TypeError):
+        return "the service refused the request"
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    try:
+        return float(headers["Retry-After"])
+    except (KeyError, ValueError):
+        return None

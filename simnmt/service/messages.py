@@ -1,0 +1,222 @@
+"""The messages of LibreTranslate's `/translate`, and the headers by which gateway and server exchange times and states.
+
+A request is JSON or a form with `q`, `source` and `target`; an answer is `{"translatedText": ...}`, or `{"error": ...}` with a
+status. Times travel in the standard header `Server-Timing`, milliseconds, and never as moments: the two boxes need no common
+clock (CNMT-11).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qsl
+
+from simnmt.base.errors import SimnmtError, shorten
+
+TIMING = "Server-Timing"
+"""Header of an answer: seconds of waiting and execution, and of the whole stay at the server."""
+FORCED_LENGTH = "Simnmt-Target-Tokens"
+"""Header of a request: the exact number of target tokens of each text, separated by commas, for validation."""
+DEADLINE = "Simnmt-Deadline-Ms"
+"""Header of a request: milliseconds within which an answer is of use."""
+REQUEST = "Simnmt-Request"
+"""Header of a request and its answer: the sender's number of the request, for logs."""
+REPORT = "Simnmt-Report"
+"""Header of an answer: sentences left active and waiting when this one ended, or the state of a streamed model."""
+LENGTHS = "Simnmt-Lengths"
+"""Header of an answer: source and target tokens, and the most sentences that were decoded together with it."""
+DECISION = "Simnmt-Decision"
+"""Header of a gateway's answer: the device that translated, and how the policy came to it."""
+
+
+class ServiceError(SimnmtError):
+    """A request that a service refuses or cannot answer, with the HTTP status of the answer."""
+
+    def __init__(self, status: int, message: str, *, retry_after_s: float | None = None) -> None:
+        self.status = status
+        self.message = message
+        self.retry_after_s = retry_after_s
+        """Seconds after which the client may try again; None if that would not help."""
+        super().__init__(message)
+
+
+@dataclass(frozen=True, slots=True)
+class TranslateRequest:
+    """A request for one or more translations."""
+
+    texts: tuple[str, ...]
+    is_list: bool
+    """True if `q` was a list, so that the answer is one."""
+    source: str
+    target: str
+    api_key: str = ""
+    forced_lens: tuple[int, ...] | None = None
+    """Exact target tokens of each text; None: each ends by itself."""
+    deadline_s: float | None = None
+    number: str = ""
+    """The sender's number of the request."""
+
+    def body(self) -> bytes:
+        """Return the request's body as JSON."""
+        texts: Any = list(self.texts) if self.is_list else self.texts[0]
+        content = {"q": texts, "source": self.source, "target": self.target, "format": "text"}
+        return json.dumps(content | ({"api_key": self.api_key} if self.api_key else {}), ensure_ascii=False).encode()
+
+    def headers(self) -> dict[str, str]:
+        """Return the request's headers."""
+        headers = {"Content-Type": "application/json"}
+        if self.forced_lens is not None:
+            headers[FORCED_LENGTH] = ",".join(map(str, self.forced_lens))
+        if self.deadline_s is not None:
+            headers[DEADLINE] = f"{1e3 * self.deadline_s:.3f}"
+        if self.number:
+            headers[REQUEST] = self.number
+        return headers
+
+
+def parse_request(body: bytes, content_type: str, headers: Mapping[str, str], *, most_texts: int) -> TranslateRequest:
+    """Return the request of a body, JSON or a form. Raises `ServiceError` with status 400 for another body."""
+    content = _form(body) if content_type.startswith("application/x-www-form-urlencoded") else _json(body)
+    q = content.get("q")
+    texts = (q,) if isinstance(q, str) else tuple(q) if isinstance(q, list) else ()
+    if not texts or not all(isinstance(text, str) for text in texts):
+        raise ServiceError(400, "q must be a text or a list of texts")
+    if len(texts) > most_texts:
+        raise ServiceError(400, f"q has {len(texts)} texts, more than {most_texts}")
+    source, target = (_language(content, name) for name in ("source", "target"))
+    if content.get("format", "text") not in ("text", "html"):
+        raise ServiceError(400, "format must be text")
+    if content.get("format") == "html":
+        raise ServiceError(400, "format html is not supported (send text)")
+    api_key = content.get("api_key") or ""
+    forced = headers.get(FORCED_LENGTH)
+    return TranslateRequest(
+        texts,
+        isinstance(q, list),
+        source,
+        target,
+        api_key if isinstance(api_key, str) else "",
+        None if forced is None else _forced(forced, len(texts)),
+        _deadline_s(headers.get(DEADLINE)),
+        shorten(headers.get(REQUEST, "")),
+    )
+
+
+def _json(body: bytes) -> dict[str, Any]:
+    try:
+        content = json.loads(body)
+    except (ValueError, RecursionError):
+        raise ServiceError(400, "the body is no JSON") from None
+    if not isinstance(content, dict):
+        raise ServiceError(400, "the body is no JSON object")
+    return content
+
+
+def _form(body: bytes) -> dict[str, Any]:
+    try:
+        pairs = parse_qsl(body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=100)
+    except ValueError:
+        raise ServiceError(400, "the body is no form in UTF-8") from None
+    content: dict[str, Any] = dict(pairs)
+    texts = [value for name, value in pairs if name == "q"]
+    return content | ({"q": texts} if len(texts) > 1 else {})
+
+
+def _language(content: Mapping[str, Any], name: str) -> str:
+    code = content.get(name)
+    if not isinstance(code, str) or not 1 <= len(code) <= 20:
+        raise ServiceError(400, f"{name} must be the code of a language")
+    return code
+
+
+def _forced(text: str, texts: int) -> tuple[int, ...]:
+    try:
+        lens = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        lens = ()
+    if len(lens) != texts or min(lens) < 0:
+        raise ServiceError(400, f"{FORCED_LENGTH} must have a number of tokens for each text")
+    return lens
+
+
+def _deadline_s(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        deadline_s = float(text) / 1e3
+    except ValueError:
+        deadline_s = 0.0
+    if not 0.0 < deadline_s < 1e6:
+        raise ServiceError(400, f"{DEADLINE} must be a positive number of milliseconds")
+    return deadline_s
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Seconds of a request at a service, by its own clock."""
+
+    queue_s: float
+    execution_s: float
+    total_s: float
+    """From the arrival of the whole request to the sending of the answer."""
+
+    def header(self) -> str:
+        """Return the value of `Server-Timing`, to a microsecond."""
+        return f"queue;dur={1e3 * self.queue_s:.3f}, execution;dur={1e3 * self.execution_s:.3f}, total;dur={1e3 * self.total_s:.3f}"
+
+
+def parse_times(value: str | None) -> Times | None:
+    """Return the times of a `Server-Timing` header; None if it has not all three."""
+    durations: dict[str, float] = {}
+    for metric in (value or "").split(","):
+        name, *parameters = (part.strip() for part in metric.split(";"))
+        for parameter in parameters:
+            key, _, number = parameter.partition("=")
+            if key == "dur":
+                try:
+                    durations[name] = float(number) / 1e3
+                except ValueError:
+                    return None
+    if not {"queue", "execution", "total"} <= durations.keys():
+        return None
+    return Times(durations["queue"], durations["execution"], durations["total"])
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a request."""
+
+    texts: tuple[str, ...]
+    times: Times | None
+    """None if the service states none, as a foreign one does."""
+    report: tuple[int, ...]
+    """Numbers of `Simnmt-Report`; empty without the header."""
+    lengths: tuple[int, int, int]
+    """Source and target tokens, and the largest batch; 0 without the header."""
+
+
+def answer_body(texts: Sequence[str], is_list: bool) -> bytes:
+    """Return the body of an answer."""
+    return json.dumps({"translatedText": list(texts) if is_list else texts[0]}, ensure_ascii=False).encode()
+
+
+def parse_answer(body: bytes, headers: Mapping[str, str]) -> Answer:
+    """Return the answer of a body with status 200. Raises `ServiceError` with status 502 for another body."""
+    try:
+        translated = json.loads(body)["translatedText"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise ServiceError(502, "the server's answer holds no translatedText") from None
+    texts = tuple(translated) if isinstance(translated, list) else (translated,)
+    if not all(isinstance(text, str) for text in texts):
+        raise ServiceError(502, "the server's answer holds no texts")
+    report, lengths = _integers(headers.get(REPORT)), _integers(headers.get(LENGTHS))
+    return Answer(texts, parse_times(headers.get(TIMING)), report, (*lengths, 0, 0, 0)[:3] if len(lengths) == 3 else (0, 0, 0))
+
+
+def _integers(text: str | None) -> tuple[int, ...]:
+    try:
+        return () if text is None else tuple(int(part) for part in text.split(","))
+    except ValueError:
+        return ()
