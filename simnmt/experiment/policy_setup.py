@@ -45,12 +45,12 @@ class PolicySetup:
     """Predicts target lengths; None if the policy predicts none."""
 
 
-def set_up_policy(
-    unit: Unit, learnt: Learnt, drawn: Drawn, settings: PolicySettings, truths: Truths = frozenset()
-) -> PolicySetup:
-    """Set up a policy for one unit. `truths`: what the policy knows in the gap analysis."""
-    case, estimation = unit.case, settings.estimation
-    knows_states = case.streams and estimation.plan_state == "known"
+Estimate = Callable[[int, int], TransferEstimate]
+"""Returns a new estimate of the transfer time of (decider, target)."""
+
+
+def simulated_estimate(drawn: Drawn, estimation: Estimation) -> Estimate:
+    """Return the estimates of a policy whose network is simulated."""
 
     def estimate(decider: int, target: int) -> TransferEstimate:
         rtt_s = partial(drawn.routes.rtt_s, decider, target)
@@ -61,6 +61,27 @@ def set_up_policy(
         probe_s = _probe_with_overheads(unit, decider, overheads, rtt_s) if overheads else rtt_s
         return estimation.transfer_estimate.estimate(initial_s, probe_s)
 
+    return estimate
+
+
+def set_up_policy(
+    unit: Unit,
+    learnt: Learnt,
+    drawn: Drawn | None,
+    settings: PolicySettings,
+    truths: Truths = frozenset(),
+    estimate: Estimate | None = None,
+) -> PolicySetup:
+    """Set up a policy for one unit.
+
+    `drawn`: the requests; None in a live gateway, which does not know them and has its own `estimate`. `truths`: what the
+    policy knows in the gap analysis.
+    """
+    case, estimation = unit.case, settings.estimation
+    knows_states = case.streams and estimation.plan_state == "known"
+    if estimate is None:
+        assert drawn is not None, "a simulated network has drawn requests"
+        estimate = simulated_estimate(drawn, estimation)
     beliefs = Beliefs(
         estimate,
         probes=estimation.transfer_estimate.probes,
@@ -175,7 +196,7 @@ class _ExecutionEstimates:
     time of the request alone; with `lengths` as well, the estimates are the true times.
     """
 
-    def __init__(self, unit: Unit, drawn: Drawn, policy: CNmt, truths: Truths) -> None:
+    def __init__(self, unit: Unit, drawn: Drawn | None, policy: CNmt, truths: Truths) -> None:
         self._case, self._drawn, self._policy, self._truths = unit.case, drawn, policy, truths
         size = unit.scenario.requests
         if "times" in truths:
@@ -187,6 +208,7 @@ class _ExecutionEstimates:
 
     def _rows(self, block: Block) -> slice | NDArray[np.int64]:
         """Return the numbers of a block's requests in the order of issue."""
+        assert self._drawn is not None, "only drawn requests have truths"
         rows, order = slice(block.first, block.first + len(block)), self._drawn.decided_order
         return rows if order is None else order[rows]
 
@@ -194,13 +216,14 @@ class _ExecutionEstimates:
         """Return the target lengths: true or predicted ones."""
         if "lengths" not in self._truths:
             return predict(block.src_len)
-        assert self._drawn.truth.tgt_len is not None
+        assert self._drawn is not None and self._drawn.truth.tgt_len is not None
         return self._drawn.truth.tgt_len[self._rows(block)].astype(np.float64)
 
     def _seconds(self, block: Block, predict: PredictLength) -> list[Column]:
-        rows, tgt_len = self._rows(block), self.tgt_len(block, predict)
+        tgt_len = self.tgt_len(block, predict)
         if "times" not in self._truths:
             return [plane.seconds(block.src_len, tgt_len) for plane in self._policy.planes]
+        rows = self._rows(block)
         return [
             target.execution_s(block.src_len, tgt_len, noise[rows], None if more_s is None else more_s[rows])
             for target, noise, more_s in zip(self._case.targets, self._noise, self._more_s, strict=True)

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from simnmt.policies.decision import Decide
 from simnmt.policies.estimates import StateView, TransferEstimate, View
 
 Answer = tuple[float, int, int, float, int, float]
@@ -142,6 +143,18 @@ class Beliefs:
         return not (self.probes or any(self.views) or any(self.plan_views) or self.true_transfer or self.true_backlog)
 
 
+class Prepared(NamedTuple):
+    """A policy prepared for one block of requests, with its expectations of each."""
+
+    decide: Decide
+    expected: Sequence[Sequence[float]] = ()
+    """Per target, the quantity that the view of the target counts: seconds of execution, or tokens if it batches; needed with
+    views."""
+    beyond: Sequence[Sequence[Sequence[float]] | None] = ()
+    """Per target that streams its model, and by its state, the seconds beyond the plane at an idle box; needed if the policy
+    views states."""
+
+
 class Device(Protocol):
     """A device that executes requests in their order."""
 
@@ -200,6 +213,29 @@ class Decider:
         estimate.learn(transfer_s, at_s)
         self.delay_s[target] = estimate.value_s
 
+    def add_views(self, delay_s: list[float], prepared: Prepared, in_block: int, now_s: float) -> None:
+        """Add to the delay of each target what the decider's views expect of its queue, its batch and its state."""
+        for target, view in enumerate(self.views):
+            if view is not None:
+                at_s = now_s + self.estimates[target].value_s / 2 if view.at_entry else now_s
+                delay_s[target] += view.added_s(at_s, prepared.expected[target][in_block])
+        for target, plan in self.plans.items():
+            delay_s[target] += _beyond_s(plan, prepared, target, in_block, now_s + self.estimates[target].value_s / 2)
+
+    def announce(self, prepared: Prepared, target: int, request: int, in_block: int, now_s: float) -> int:
+        """Note a request that is sent, with half of the estimated transfer time before its execution; return its number in the
+        view of the target."""
+        view, plan = self.views[target] if self.views else None, self.plans.get(target)
+        entry_s, sent_as = now_s + self.estimates[target].value_s / 2, 0
+        if view is not None:
+            expected = prepared.expected[target][in_block]
+            if plan is not None:
+                expected += _beyond_s(plan, prepared, target, in_block, entry_s)
+            sent_as = view.sent(entry_s if view.at_entry else now_s, expected)
+        if plan is not None:
+            plan.sent(request, entry_s)
+        return sent_as
+
     def probe(self, now_s: float) -> None:
         """Learn from the probes answered by now."""
         for target, estimate in enumerate(self.estimates):
@@ -211,3 +247,10 @@ class Decider:
     def probes_sent(self) -> int:
         """Probes sent so far, to all targets."""
         return sum(estimate.probes_sent for estimate in self.estimates)
+
+
+def _beyond_s(plan: StateView, prepared: Prepared, target: int, in_block: int, entry_s: float) -> float:
+    """Return the estimated seconds that a target's state adds to the plane, for a request that reaches it at a moment."""
+    by_state_s = prepared.beyond[target]
+    assert by_state_s is not None
+    return plan.added_s(entry_s, by_state_s, in_block)

@@ -22,9 +22,9 @@ from simnmt.base.columns import AnyColumn
 from simnmt.policies.decision import Decide
 from simnmt.results.requests import Block, Requests, Trail
 from simnmt.world.clock import ARRIVAL, ASKS, Clock, Event
-from simnmt.world.deciders import Beliefs
+from simnmt.world.deciders import Beliefs, Prepared
 from simnmt.world.server import Row, Server, ServerSpec
-from simnmt.world.traffic import Prepared, Traffic
+from simnmt.world.traffic import Traffic
 
 Route = Callable[[int, int, float], tuple[tuple[float, ...], tuple[float, ...], float, float]]
 """`route(request, node, moment_s)`: seconds up and down per remote target at that moment, and from the end node to its decider

@@ -7,30 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heappush
-from typing import Any, NamedTuple
+from typing import Any
 
-from simnmt.policies.decision import Decide
-from simnmt.policies.estimates import StateView
 from simnmt.results.requests import Block, Requests, Trail, recorder
 from simnmt.world.clock import REACHES_SERVER, Clock
-from simnmt.world.deciders import Beliefs, Decider
+from simnmt.world.deciders import Beliefs, Decider, Prepared
 from simnmt.world.fifo_server import FifoServer
 from simnmt.world.server import Alone, Arrival, RequestEvent, Row, RowLayout, Serve, Server, Site
 
 Handle = Callable[[int, int, Row, float], None]
 """`handle(request, in_block, row, now_s)`: decide on a request and send it on its way."""
-
-
-class Prepared(NamedTuple):
-    """A policy prepared for one block of requests, with its expectations of each."""
-
-    decide: Decide
-    expected: Sequence[Sequence[float]] = ()
-    """Per target, the quantity that the view of the target counts: seconds of execution, or tokens if it batches; needed with
-    views."""
-    beyond: Sequence[Sequence[Sequence[float]] | None] = ()
-    """Per target that streams its model, and by its state, the seconds beyond the plane at an idle box; needed if the policy
-    views states."""
 
 
 class Traffic:
@@ -138,7 +124,7 @@ class Traffic:
                     queue_s[request] = start_s - now_s
                 if decider.views and decider.views[0] is not None:
                     # It sees its own device start a request, no sooner; how long one takes it knows when that is done.
-                    sent_as = self._announced(decider, 0, request, in_block, now_s)
+                    sent_as = decider.announce(self.prepared, 0, request, in_block, now_s)
                     decider.answers.add((start_s, request, 0, 0.0, sent_as, start_s))
                 if answered is not None:
                     answered(request, start_s + row[2])
@@ -150,7 +136,7 @@ class Traffic:
             event.decider = decider
             event.sent_s = now_s
             # Announced before it enters: what the decider expects follows from its device's state before.
-            event.sent_as = self._announced(decider, target, request, in_block, now_s) if decider.watches else 0
+            event.sent_as = decider.announce(self.prepared, target, request, in_block, now_s) if decider.watches else 0
             if target == 0 and keep is not None:
                 event.entry_s = now_s
                 keep(event)
@@ -177,25 +163,6 @@ class Traffic:
 
         return handle_and_judge
 
-    def _announced(self, decider: Decider, target: int, request: int, in_block: int, now_s: float) -> int:
-        """Note a sent request in the decider's views, with half of the estimated transfer time before the execution."""
-        view, plan = decider.views[target] if decider.views else None, decider.plans.get(target)
-        entry_s, sent_as = now_s + decider.estimates[target].value_s / 2, 0
-        if view is not None:
-            expected = self.prepared.expected[target][in_block]
-            if plan is not None:
-                expected += self._beyond_s(plan, target, in_block, entry_s)
-            sent_as = view.sent(entry_s if view.at_entry else now_s, expected)
-        if plan is not None:
-            plan.sent(request, entry_s)
-        return sent_as
-
-    def _beyond_s(self, plan: StateView, target: int, in_block: int, entry_s: float) -> float:
-        """Return the estimated seconds that a target's state adds to the plane, for a request that reaches it at a moment."""
-        by_state_s = self.prepared.beyond[target]
-        assert by_state_s is not None
-        return plan.added_s(entry_s, by_state_s, in_block)
-
     def delays(self, decider: Decider, request: int, in_block: int, row: Row, now_s: float) -> Sequence[float]:
         """Return the delay of each target beside execution, as far as the policy may know it."""
         beliefs = self._beliefs
@@ -206,12 +173,7 @@ class Traffic:
             for target, wait_s in enumerate(self._waits_s(decider, request, row, now_s)):
                 delay_s[target] += wait_s
             return delay_s
-        for target, view in enumerate(decider.views):
-            if view is not None:
-                at_s = now_s + decider.estimates[target].value_s / 2 if view.at_entry else now_s
-                delay_s[target] += view.added_s(at_s, self.prepared.expected[target][in_block])
-        for target, plan in decider.plans.items():
-            delay_s[target] += self._beyond_s(plan, target, in_block, now_s + decider.estimates[target].value_s / 2)
+        decider.add_views(delay_s, self.prepared, in_block, now_s)
         return delay_s
 
     def totals_s(self, decider: Decider, request: int, row: Row, now_s: float) -> list[float]:
