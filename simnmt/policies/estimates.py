@@ -148,6 +148,10 @@ class View(Protocol):
         """Take in an answer that came at `at_s`: how long its request waited, and the server's report."""
         ...
 
+    def lost(self, number: int) -> None:
+        """Forget a request that was never answered."""
+        ...
+
 
 class StateView(Protocol):
     """A decider's estimate of the state of a target that streams its model."""
@@ -162,6 +166,10 @@ class StateView(Protocol):
 
     def reported(self, request: int, state: int, done_s: float) -> None:
         """Take in the state in which the request was executed, and when that ended by the decider's clock."""
+        ...
+
+    def lost(self, request: int) -> None:
+        """Forget a request that was never answered."""
         ...
 
 
@@ -293,6 +301,10 @@ class BacklogView:
         self._last, self._last_number, self._last_wait_s = sent, number, wait_s
         self._heard_s = self._now_s
         self._shift_s = wait_s - sent.mirrored_s
+
+    def lost(self, number: int) -> None:
+        """Forget a request that was never answered; the mirror still counts its work, until the next report corrects it."""
+        self._under_way.pop(number, None)
 
     def _learn_share(self, last: _SentRequest, sent: _SentRequest, wait_s: float) -> None:
         """Learn the share of others from the waits of two consecutive requests."""
@@ -445,6 +457,10 @@ class BatchView:
         else:
             self._lengthened = 1.0
 
+    def lost(self, number: int) -> None:
+        """Forget a request that was never answered."""
+        self._under_way.pop(number, None)
+
     def _present(self, at_s: float) -> float:
         """Return the estimated number of sentences at a server, at least 0."""
         others, age_s, away_s = self._last_others, at_s - self._heard_s, self._time_away_s
@@ -529,3 +545,7 @@ class PlanView:
             self._state = state
         if done_s > self._done_s:
             self._done_s = done_s
+
+    def lost(self, request: int) -> None:
+        """Forget a request that was never answered."""
+        self._under_way.pop(request, None)

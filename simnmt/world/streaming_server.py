@@ -323,6 +323,9 @@ class DeviceState:
     def reported(self, request: int, state: int, done_s: float) -> None:
         """Do nothing."""
 
+    def lost(self, request: int) -> None:
+        """Do nothing: the state is known."""
+
 
 _ROUNDING = 1.0 + 1e-9
 _RECORDS = ("execution_s", "first_token_s", *STREAMED_COLUMNS)

@@ -1,0 +1,179 @@
+"""The gateway's decisions: the very policies, estimates and views of the simulation, driven by real moments.
+
+A `LiveDecider` has no clock and no network: it is given moments and measured durations, so that a log of these replays to the
+same decisions (`replayed_targets`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from simnmt.base.errors import InputError
+from simnmt.experiment.draws import learn
+from simnmt.experiment.inputs import Case, RunPlan, Unit
+from simnmt.experiment.policy_setup import PolicySetup, set_up_policy
+from simnmt.policies.decision import Probing
+from simnmt.policies.estimates import TransferEstimate
+from simnmt.results.requests import Block
+from simnmt.world.deciders import Decider, Prepared
+from simnmt.world.fifo_server import FifoServer
+
+UNREACHABLE_S = 1e6
+"""Delay of a target that does not answer: no policy that compares delays chooses it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A decision on one request."""
+
+    target: int
+    """The policy's choice."""
+    delay_s: tuple[float, ...]
+    """What the policy was shown, by target."""
+    tgt_len_predicted: float | None
+    """None if the policy predicts no lengths."""
+    estimate_s: float
+    """Estimated transfer time to the last target."""
+    measured_at_s: float
+    """When that was measured."""
+    sent_as: int
+    """Number of the request in the view of the target."""
+
+
+def live_unit(plan: RunPlan, workload: str | None = None) -> Unit:
+    """Return the unit of a scenario that a gateway serves: its first workload, unless named, on its first network.
+
+    Raises `InputError` for a workload that the scenario does not have, and for devices that a gateway cannot be before.
+    """
+    name = next(iter(plan.cases)) if workload is None else workload
+    if name not in plan.cases:
+        raise InputError(f"no workload {name}", remedy=f"one of {', '.join(plan.cases)}")
+    network, links = next(iter(plan.networks.items()))
+    return Unit(plan.scenario, plan.cases[name], network, links, 0)
+
+
+class LiveDecider:
+    """The decisions of one gateway under one policy. Moments are seconds since the gateway began; they must not decrease."""
+
+    def __init__(self, unit: Unit, policy: str, initial_s: Mapping[int, float]) -> None:
+        """`policy`: its name in the scenario; `initial_s`: the first measured transfer time of each remote target.
+
+        Raises `InputError` for an unknown policy and for one that knows the truth.
+        """
+        scenario = unit.scenario
+        if policy not in scenario.policies:
+            raise InputError(f"no policy {policy}", remedy=f"one of {', '.join(scenario.policies)}")
+        settings = scenario.policies[policy]
+        if settings.knows_truth:
+            raise InputError(f"policy {policy} knows the truth and cannot be deployed", remedy="choose another policy")
+        estimation = settings.estimation
+        transfer = estimation.transfer_estimate
+        self.probe_every_s = transfer.interval_s if isinstance(transfer, Probing) else None
+        """Time without a measurement after which the gateway sends a probe; None: it sends none."""
+
+        def estimate(decider: int, target: int) -> TransferEstimate:
+            first_s = initial_s[target] if estimation.initial_transfer_ms is None else estimation.initial_transfer_ms / 1e3
+            if isinstance(transfer, Probing):  # the gateway itself sends the probes
+                return TransferEstimate(first_s, transfer.weight)
+            return transfer.estimate(first_s, _no_network)
+
+        case: Case = unit.case
+        self.devices = [target.device for target in case.targets]
+        self._setup: PolicySetup = set_up_policy(unit, learn(unit), None, settings, estimate=estimate)
+        self._decider = Decider(0, len(case.targets), FifoServer(1), self._setup.beliefs)
+        self._prepared: dict[int, tuple[Prepared, float | None]] = {}
+
+    def decide(self, request: int, src_len: int, now_s: float, unreachable: Sequence[int] = ()) -> Decision:
+        """Decide on a request, and note that it is sent; `unreachable`: targets that do not answer for now."""
+        prepared, tgt_len = self._prepared.get(src_len) or self._prepare(src_len)
+        decider = self._decider
+        delay_s = list(decider.delay_s)
+        decider.add_views(delay_s, prepared, 0, now_s)
+        for target in unreachable:
+            delay_s[target] = UNREACHABLE_S
+        target = prepared.decide(0, delay_s)
+        estimate = decider.estimates[-1]
+        sent_to = 0 if target in unreachable else target
+        sent_as = decider.announce(prepared, sent_to, request, 0, now_s)
+        return Decision(sent_to, tuple(delay_s), tgt_len, estimate.value_s, estimate.measured_at_s, sent_as)
+
+    def heard(
+        self, decision: Decision, request: int, now_s: float, *, transfer_s: float, wait_s: float, report: Sequence[int] = ()
+    ) -> None:
+        """Learn from an answer, or at the gateway itself from the begin of an execution.
+
+        `transfer_s`: measured, 0 at the gateway; `wait_s`: how long the request had waited for its execution.
+        """
+        decider, target = self._decider, decision.target
+        if target:
+            decider.learn(target, transfer_s, now_s)
+        view = decider.views[target] if decider.views else None
+        if view is not None:
+            view.reported(decision.sent_as, wait_s, tuple(report[:2]) if len(report) >= 2 else (0, 0), now_s)
+        if target in decider.plans and report:
+            decider.plans[target].reported(request, report[-1], now_s - transfer_s / 2)
+
+    def lost(self, decision: Decision, request: int) -> None:
+        """Forget a request that its target did not answer."""
+        decider, target = self._decider, decision.target
+        view = decider.views[target] if decider.views else None
+        if view is not None:
+            view.lost(decision.sent_as)
+        if target in decider.plans:
+            decider.plans[target].lost(request)
+
+    def probed(self, target: int, rtt_s: float, now_s: float) -> None:
+        """Learn from a probe."""
+        self._decider.learn(target, rtt_s, now_s)
+
+    def silent_s(self, target: int, now_s: float) -> float:
+        """Return the seconds since the last measurement of a target's transfer time."""
+        return now_s - self._decider.estimates[target].measured_at_s
+
+    def _prepare(self, src_len: int) -> tuple[Prepared, float | None]:
+        """Prepare the policy for a source length; what it holds depends on nothing else."""
+        setup = self._setup
+        block: Block = Block(src_len=np.array([src_len], np.int64), execution_s=())
+        prepared = Prepared(
+            setup.decide_for(block),
+            () if setup.expected_for is None else setup.expected_for(block),
+            () if setup.plan_beyond_for is None else setup.plan_beyond_for(block),
+        )
+        predict = setup.predicted_tgt_len
+        result = prepared, None if predict is None else float(predict(block.src_len)[0])
+        if len(self._prepared) < 10_000:
+            self._prepared[src_len] = result
+        return result
+
+
+def _no_network(at_s: float) -> float:
+    raise AssertionError("a live estimate looks no network up")
+
+
+def replayed_targets(unit: Unit, policy: str, initial_s: Mapping[int, float], events: Sequence[tuple[Any, ...]]) -> list[int]:
+    """Return the targets that a policy chooses for the logged requests, given what the gateway had measured before each.
+
+    `events`, in the order in which they happened: `("decide", request, src_len, now_s, unreachable)`, `("heard", request,
+    now_s, transfer_s, wait_s, report)`, `("lost", request)` and `("probe", target, rtt_s, now_s)`.
+    """
+    decider = LiveDecider(unit, policy, initial_s)
+    decisions: dict[int, Decision] = {}
+    targets = []
+    for kind, *facts in events:
+        if kind == "decide":
+            request, src_len, now_s, unreachable = facts
+            decisions[request] = decider.decide(request, src_len, now_s, unreachable)
+            targets.append(decisions[request].target)
+        elif kind == "heard":
+            request, now_s, transfer_s, wait_s, report = facts
+            decision = decisions.pop(request)
+            decider.heard(decision, request, now_s, transfer_s=transfer_s, wait_s=wait_s, report=report)
+        elif kind == "lost":
+            decider.lost(decisions.pop(facts[0]), facts[0])
+        else:
+            decider.probed(*facts)
+    return targets

@@ -1,0 +1,357 @@
+"""The live gateway: it decides by the policies of the simulation, translates here or offloads, and falls back when a server does
+not answer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any, TextIO
+
+from prometheus_client import Counter
+
+from simnmt.base import VERSION
+from simnmt.base.errors import InputError
+from simnmt.experiment.inputs import Unit
+from simnmt.live.decider import Decision, LiveDecider
+from simnmt.live.engine_process import EngineSettings, Reference
+from simnmt.live.front import Front, FrontSettings, Result, Task
+from simnmt.live.server import EngineMetrics, EventLog, LocalEngine, local_result, outcome_of
+from simnmt.nmt.translation import SourceLine
+from simnmt.results.live_log import BeginRecord, Outcome, ProbeRecord, ReferenceRecord, RequestRecord
+from simnmt.service.client import TranslationClient
+from simnmt.service.http_server import Access, Limits, Metrics
+from simnmt.service.messages import ServiceError, TranslateRequest
+
+PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
+"""Seconds between attempts to reach a server that does not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class GatewaySettings:
+    """Settings of a live gateway."""
+
+    unit: Unit
+    """The scenario's workload with its devices and what policies know."""
+    policy: str
+    servers: Mapping[str, str]
+    """URL of each device but the first, by its name in the scenario."""
+    engine: EngineSettings
+    front: FrontSettings = FrontSettings()
+    access: Access = Access()
+    limits: Limits = Limits()
+    token: str = ""
+    """Token of the servers."""
+    offload_s: float = 10.0
+    """Time within which a server must answer; half of what is left until the deadline if that is less."""
+    any_model: bool = False
+    """Whether servers may run another model than the profile says."""
+
+
+@dataclass(slots=True)
+class _Server:
+    """A remote target."""
+
+    target: int
+    device: str
+    client: TranslationClient
+    expected_hash: str | None
+    """Hash of the engine by the device's profile; None if the profile states none."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    reachable: bool = True
+    why: str = ""
+
+    async def shake_hands(self, any_model: bool) -> float:
+        """Return the seconds of a round trip to a server that runs the right model.
+
+        Raises `InputError` for another model, `ServiceError` if it does not answer.
+        """
+        self.facts, _ = await self.client.health()
+        _, rtt_s = await self.client.health()  # over the open connection
+        found = self.facts.get("engine_hash")
+        if not any_model and self.expected_hash is not None and found != self.expected_hash:
+            what = f"{self.client.url} runs engine {found}, the profile of {self.device} is of engine {self.expected_hash}"
+            raise InputError(what, remedy="calibrate that server and name its profile, or give --any-model")
+        return rtt_s
+
+
+class LiveGateway:
+    """A gateway: `start` it, then `front.service.serve_until_stopped`, then `close`."""
+
+    def __init__(self, settings: GatewaySettings, log: TextIO | None = None, on_error: Callable[[str], None] = print) -> None:
+        """Raises `InputError` for servers that are not the scenario's devices."""
+        unit, self._settings, self._on_error = settings.unit, settings, on_error
+        self.devices = [target.device for target in unit.case.targets]
+        if set(settings.servers) != set(self.devices[1:]):
+            remedy = " ".join(f"--server {device}=URL" for device in self.devices[1:]) or "give no --server"
+            raise InputError(f"the scenario's other devices are {', '.join(self.devices[1:]) or 'none'}", remedy=remedy)
+        metrics = Metrics("gateway")
+        self._log = EventLog(log)
+        self.engine = LocalEngine(settings.engine, self._note_reference)
+        self._observed = EngineMetrics(metrics, lambda: self.waiting)
+        self._decided = Counter("simnmt_decisions", "Requests by device and outcome.", ["device", "outcome"], registry=metrics.registry)
+        self.front = Front(self, settings.front, settings.access, settings.limits, metrics, on_error)
+        self._servers: list[_Server] = []
+        self._stack = AsyncExitStack()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._under_way = 0
+        self.decider: LiveDecider
+        self.begin_s = 0.0
+        """The moment that the decider's clock counts from."""
+
+    async def start(self) -> None:
+        """Load the model, greet the servers, and listen.
+
+        Raises `InputError` for what cannot be used, and `ServiceError` for a server that does not answer.
+        """
+        settings, hashes = self._settings, dict[str, str]()
+        facts = await self.engine.process.start()
+        self._check_model(facts.engine.hash)
+        hashes[self.devices[0]] = facts.engine.hash
+        initial_s: dict[int, float] = {}
+        for number, target in enumerate(settings.unit.case.targets[1:], start=1):
+            client = TranslationClient(settings.servers[target.device], token=settings.token, timeout_s=settings.offload_s)
+            await self._stack.enter_async_context(client)
+            engine = target.profile.engine
+            server = _Server(number, target.device, client, None if engine is None else engine.hash)
+            initial_s[number] = await server.shake_hands(settings.any_model)
+            hashes[target.device] = str(server.facts.get("engine_hash", ""))
+            self._servers.append(server)
+        self.begin_s = time.monotonic()
+        self.decider = LiveDecider(settings.unit, settings.policy, initial_s)
+        first = tuple(initial_s[number] for number in sorted(initial_s))
+        self._log.write(BeginRecord(settings.policy, tuple(self.devices), settings.unit.scenario.name, hashes, begin_s=self.begin_s, initial_s=first))
+        if self.decider.probe_every_s is not None:
+            for server in self._servers:
+                self._keep(self._probe(server, self.decider.probe_every_s))
+        await self.front.service.start()
+
+    def _check_model(self, found: str) -> None:
+        profile = self._settings.unit.case.targets[0].profile
+        if not self._settings.any_model and profile.engine is not None and profile.engine.hash != found:
+            what = f"this gateway runs engine {found}, the profile of {self.devices[0]} is of engine {profile.engine.hash}"
+            raise InputError(what, remedy="give the model and options that the profile was measured with, or --any-model")
+
+    async def close(self) -> None:
+        """End the engine, the probes and the connections."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._stack.aclose()
+        await self.engine.process.close()
+
+    def hurry(self) -> None:
+        """Let no sentence wait for company, since the service ends."""
+        self.engine.process.hurry()
+
+    @property
+    def waiting(self) -> int:
+        """Sentences under way, here and at servers."""
+        return self._under_way
+
+    def health(self) -> dict[str, Any]:
+        """See `Translator`."""
+        servers = {server.device: "ok" if server.reachable else server.why for server in self._servers}
+        facts = {"service": "gateway", "simnmt": VERSION, "policy": self._settings.policy, "servers": servers}
+        return facts | self.engine.facts() | {"waiting": self.waiting}
+
+    async def translate(self, task: Task) -> Result:
+        """See `Translator`: decide, translate at the chosen target, and here if that fails."""
+        (line,) = self.engine.process.codec.lines([task.text])
+        if not line.ids:
+            return Result("", 0.0, 0.0)
+        self._under_way += 1
+        trip = _Trip(task, len(line.ids))
+        try:
+            result = await self._translated(task, line, trip)
+        except ServiceError as error:
+            self._note_request(trip, None, outcome_of(error))
+            raise
+        except asyncio.CancelledError:  # by the deadline
+            if trip.decision is not None and not trip.heard_s:
+                self.decider.lost(trip.decision, task.number)
+                trip.lost_s = self._now_s()
+            self._note_request(trip, None, "timeout")
+            raise
+        finally:
+            self._under_way -= 1
+        self._note_request(trip, result, "fallback" if trip.fell_back else "done")
+        return result
+
+    async def _translated(self, task: Task, line: SourceLine, trip: _Trip) -> Result:
+        unreachable = [server.target for server in self._servers if not server.reachable]
+        decision = self._decide(task, line, trip, unreachable)
+        if decision.target:
+            server = self._servers[decision.target - 1]
+            try:
+                return self._described(await self._offloaded(task, line, trip, server), trip)
+            except ServiceError as error:
+                self.decider.lost(decision, task.number)
+                trip.lost_s = self._now_s()
+                self._note_failure(server, error)
+                if task.deadline_s <= time.monotonic():
+                    raise ServiceError(504, "not translated within the deadline") from None
+            trip.fell_back = True
+        return self._described(await self._local(task, line, trip), trip)
+
+    def _decide(self, task: Task, line: SourceLine, trip: _Trip, unreachable: Sequence[int]) -> Decision:
+        trip.decision_s = self._now_s()
+        trip.unreachable = tuple(unreachable)
+        trip.decision = self.decider.decide(task.number, len(line.ids), trip.decision_s, unreachable)
+        return trip.decision
+
+    async def _local(self, task: Task, line: SourceLine, trip: _Trip) -> Result:
+        submitted_s = time.monotonic()
+
+        def hear(wait_s: float, report: tuple[int, ...]) -> None:
+            if trip.decision is not None and not trip.fell_back:
+                trip.heard_s, trip.wait_s, trip.report = self._now_s(), wait_s, report
+                self.decider.heard(
+                    trip.decision, task.number, trip.heard_s, transfer_s=0.0, wait_s=wait_s, report=report
+                )
+
+        trip.device = self.devices[0]
+        if self._settings.unit.case.targets[0].decoding is not None:  # what a batch is like shows when a sentence ends
+            result = local_result(line, *await self.engine.execute(line, task.forced_len))
+            hear(result.queue_s, result.report)
+            return result
+        began = lambda begin_s: hear(max(begin_s - submitted_s, 0.0), ())  # noqa: E731
+        return local_result(line, *await self.engine.execute(line, task.forced_len, began))
+
+    async def _offloaded(self, task: Task, line: SourceLine, trip: _Trip, server: _Server) -> Result:
+        front = self._settings.front
+        left_s = task.deadline_s - time.monotonic()
+        timeout_s = min(self._settings.offload_s, max(left_s / 2, 1e-3))
+        forced = None if task.forced_len is None else (task.forced_len,)
+        request = TranslateRequest((line.text,), False, front.source, front.target, "", forced, timeout_s, str(task.number))
+        exchange = await server.client.translate(request, timeout_s)
+        answer, trip.device = exchange.answer, server.device
+        times = answer.times
+        queue_s, execution_s = (0.0, 0.0) if times is None else (times.queue_s, times.execution_s)
+        trip.heard_s, trip.wait_s, trip.report = self._now_s(), queue_s, answer.report
+        trip.transfer_s = exchange.transfer_s
+        assert trip.decision is not None
+        self.decider.heard(
+            trip.decision, task.number, trip.heard_s, transfer_s=trip.transfer_s, wait_s=queue_s, report=answer.report
+        )
+        return Result(answer.texts[0], queue_s, execution_s, answer.report, answer.lengths)
+
+    def _described(self, result: Result, trip: _Trip) -> Result:
+        """Add the account of the decision, for the client's log."""
+        decision = trip.decision
+        assert decision is not None
+        predicted = "" if decision.tgt_len_predicted is None else f"{decision.tgt_len_predicted:.6g}"
+        age_s = trip.decision_s - decision.measured_at_s
+        account = (
+            f"target={self.devices.index(trip.device)};estimate_s={decision.estimate_s:.9f};age_s={age_s:.6f};"
+            f"tgt_len={predicted};fallback={int(trip.fell_back)}"
+        )
+        return Result(result.text, result.queue_s, result.execution_s, result.report, result.lengths, account)
+
+    def _note_failure(self, server: _Server, error: ServiceError) -> None:
+        """Take a server out of use until it answers again, unless it only refused this request."""
+        if error.status in (400, 413):
+            return
+        server.why = error.message
+        if server.reachable:
+            server.reachable = False
+            self._on_error(f"{server.device}: {error.message}; translating here until it answers")
+            self._keep(self._wait_for(server, error.retry_after_s))
+
+    async def _wait_for(self, server: _Server, first_s: float | None) -> None:
+        """Ask a server for its health, ever less often, until it answers."""
+        for attempt in range(1_000_000_000):
+            pause_s = PAUSES_S[min(attempt, len(PAUSES_S) - 1)]
+            await asyncio.sleep(pause_s if first_s is None or attempt else first_s)
+            try:
+                rtt_s = await server.shake_hands(self._settings.any_model)
+            except (ServiceError, InputError) as error:
+                server.why = str(error)
+                continue
+            self._learn_probe(server, rtt_s)
+            server.reachable, server.why = True, ""
+            self._on_error(f"{server.device}: answers again")
+            return
+
+    async def _probe(self, server: _Server, every_s: float) -> None:
+        """Measure a round trip whenever nothing was measured for some time."""
+        while True:
+            left_s = every_s - self.decider.silent_s(server.target, self._now_s())
+            if left_s > 0.0:
+                await asyncio.sleep(left_s)
+                continue
+            try:
+                _, rtt_s = await server.client.health()
+            except ServiceError:
+                await asyncio.sleep(every_s)
+                continue
+            self._learn_probe(server, rtt_s)
+
+    def _learn_probe(self, server: _Server, rtt_s: float) -> None:
+        now_s = self._now_s()
+        self.decider.probed(server.target, rtt_s, now_s)
+        self._log.write(ProbeRecord(server.target, self.begin_s + now_s, rtt_s))
+
+    def _keep(self, coroutine: Any) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _now_s(self) -> float:
+        return time.monotonic() - self.begin_s
+
+    def _note_reference(self, reference: Reference) -> None:
+        self._log.write(ReferenceRecord(self.devices[0], reference.at_s, reference.execution_s))
+
+    def _note_request(self, trip: _Trip, result: Result | None, outcome: Outcome) -> None:
+        task, decision, begin_s = trip.task, trip.decision, self.begin_s
+        self._decided.labels(trip.device or "none", outcome).inc()
+        if result is not None:
+            self._observed.observe(result)
+        self._log.write(
+            RequestRecord(
+                request=task.number,
+                ingress_s=task.ingress_s,
+                decision_s=None if decision is None else begin_s + trip.decision_s,
+                src_len=trip.src_len,
+                tgt_len=None if result is None else result.lengths[1],
+                target=None if decision is None else decision.target,
+                device=trip.device or None,
+                queue_s=None if result is None else result.queue_s,
+                execution_s=None if result is None else result.execution_s,
+                transfer_s=None if result is None else trip.transfer_s,
+                egress_s=time.monotonic(),
+                outcome=outcome,
+                batch=1 if result is None else max(result.lengths[2], 1),
+                sender=task.sender,
+                delay_s=None if decision is None else decision.delay_s,
+                heard_s=begin_s + trip.heard_s if trip.heard_s else None,
+                wait_s=trip.wait_s,
+                report=trip.report,
+                lost_s=begin_s + trip.lost_s if trip.lost_s else None,
+                unreachable=trip.unreachable,
+            )
+        )
+
+
+@dataclass(slots=True)
+class _Trip:
+    """What happens to a request at the gateway; moments by the decider's clock."""
+
+    task: Task
+    src_len: int
+    decision: Decision | None = None
+    decision_s: float = 0.0
+    unreachable: tuple[int, ...] = ()
+    device: str = ""
+    """Where the answer was computed."""
+    heard_s: float = 0.0
+    """When the decider learnt of its execution; 0 if it did not."""
+    wait_s: float = 0.0
+    transfer_s: float = 0.0
+    report: tuple[int, ...] = ()
+    lost_s: float = 0.0
+    """When the decider gave the chosen target up; 0 if it did not."""
+    fell_back: bool = False
