@@ -6,9 +6,8 @@ same decisions (`replayed_targets`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,8 @@ from simnmt.experiment.inputs import Case, RunPlan, Unit
 from simnmt.experiment.policy_setup import PolicySetup, set_up_policy
 from simnmt.policies.decision import Probing
 from simnmt.policies.estimates import TransferEstimate
-from simnmt.results.requests import Block
+from simnmt.results.live_log import DeciderRecord, DecisionRecord, HeardRecord, LostRecord
+from simnmt.results.requests import Requests
 from simnmt.world.deciders import Decider, Prepared
 from simnmt.world.fifo_server import FifoServer
 
@@ -137,7 +137,7 @@ class LiveDecider:
     def _prepare(self, src_len: int) -> tuple[Prepared, float | None]:
         """Prepare the policy for a source length; what it holds depends on nothing else."""
         setup = self._setup
-        block: Block = Block(src_len=np.array([src_len], np.int64), execution_s=())
+        block = Requests(src_len=np.array([src_len], np.int64), execution_s=())
         prepared = Prepared(
             setup.decide_for(block),
             () if setup.expected_for is None else setup.expected_for(block),
@@ -154,26 +154,30 @@ def _no_network(at_s: float) -> float:
     raise AssertionError("a live estimate looks no network up")
 
 
-def replayed_targets(unit: Unit, policy: str, initial_s: Mapping[int, float], events: Sequence[tuple[Any, ...]]) -> list[int]:
+def replayed_targets(unit: Unit, policy: str, initial_s: Mapping[int, float], events: Iterable[DeciderRecord]) -> list[int]:
     """Return the targets that a policy chooses for the logged requests, given what the gateway had measured before each.
 
-    `events`, in the order in which they happened: `("decide", request, src_len, now_s, unreachable)`, `("heard", request,
-    now_s, transfer_s, wait_s, report)`, `("lost", request)` and `("probe", target, rtt_s, now_s)`.
+    `events`: in the order in which they happened, see `read_decider_events`.
     """
     decider = LiveDecider(unit, policy, initial_s)
     decisions: dict[int, Decision] = {}
     targets = []
-    for kind, *facts in events:
-        if kind == "decide":
-            request, src_len, now_s, unreachable = facts
-            decisions[request] = decider.decide(request, src_len, now_s, unreachable)
-            targets.append(decisions[request].target)
-        elif kind == "heard":
-            request, now_s, transfer_s, wait_s, report = facts
-            decision = decisions.pop(request)
-            decider.heard(decision, request, now_s, transfer_s=transfer_s, wait_s=wait_s, report=report)
-        elif kind == "lost":
-            decider.lost(decisions.pop(facts[0]), facts[0])
+    for event in events:
+        if isinstance(event, DecisionRecord):
+            decision = decider.decide(event.request, event.src_len, event.at_s, event.unreachable)
+            decisions[event.request] = decision
+            targets.append(decision.target)
+        elif isinstance(event, HeardRecord):
+            decider.heard(
+                decisions.pop(event.request),
+                event.request,
+                event.at_s,
+                transfer_s=event.transfer_s,
+                wait_s=event.wait_s,
+                report=event.report,
+            )
+        elif isinstance(event, LostRecord):
+            decider.lost(decisions.pop(event.request), event.request)
         else:
-            decider.probed(*facts)
+            decider.probed(event.target, event.rtt_s, event.at_s)
     return targets

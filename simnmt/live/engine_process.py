@@ -10,13 +10,14 @@ are of the box's monotonic clock, which both processes share.
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import os
 import pickle
 import select
 import signal
 import socket
 import struct
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -248,10 +249,18 @@ class _Serving:
                 self.connection.sendall(_frame(message))
 
 
-def serve_engine(settings: EngineSettings, connection: socket.socket) -> None:
-    """Load a model and decode what arrives on a connection, until it is closed; the entry point of the process."""
+def serve_engine(connection: socket.socket) -> None:
+    """Load the model that a front asks for, and decode what it sends until it closes the connection."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the front drains, and then closes the connection
+    frames = _Frames()
+    first: list[Any] = []
+    while not first:
+        data = connection.recv(1 << 16)
+        if not data:
+            return
+        first = frames.feed(data)
+    settings: EngineSettings = first[0]
     if settings.cpus:
         os.sched_setaffinity(0, settings.cpus)
     os.nice(settings.nice)
@@ -275,8 +284,7 @@ def serve_engine(settings: EngineSettings, connection: socket.socket) -> None:
         return
     facts = EngineFacts(engine_block(engine.account, settings.beam), architecture, os.getpid())
     connection.sendall(_frame(("ready", facts)))
-    connection.setblocking(True)
-    _Serving(connection, engine, decoder, codec, settings.reference_every_s).run()
+    _Serving(connection, engine, decoder, codec, settings.reference_every_s, frames=frames).run()
 
 
 class _Job:
@@ -305,7 +313,7 @@ class EngineProcess:
         self._jobs: dict[int, _Job] = {}
         self._number = 0
         self._transport: asyncio.Transport | None = None
-        self._process: Any = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._closing = False
         self._restarting: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[EngineFacts] | None = None
@@ -329,13 +337,14 @@ class EngineProcess:
     async def _start(self) -> EngineFacts:
         loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair()
-        context = multiprocessing.get_context("spawn")
-        process = context.Process(target=serve_engine, args=(self.settings, theirs), daemon=True)
-        process.start()
-        theirs.close()
+        # A plain subprocess: it ends by itself when this end of the connection closes, however this process ends.
+        command = [sys.executable, "-c", f"from {__name__} import main; main()", str(theirs.fileno())]
+        with theirs:
+            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
         ours.setblocking(False)
-        self._process, self._ready = process, loop.create_future()
+        self._ready = loop.create_future()
         self._transport, _ = await loop.create_connection(lambda: _FrontProtocol(self), sock=ours)
+        self._transport.write(_frame(self.settings))
         return await self._ready
 
     def submit(
@@ -372,9 +381,11 @@ class EngineProcess:
         if self._transport is not None:
             self._transport.close()
         if self._process is not None:
-            await asyncio.to_thread(self._process.join, 10.0)
-            if self._process.is_alive():
+            try:
+                await asyncio.to_thread(self._process.wait, 10.0)
+            except subprocess.TimeoutExpired:
                 self._process.kill()
+                await asyncio.to_thread(self._process.wait)
 
     def _received(self, kind: str, *content: Any) -> None:
         if kind == "done":
@@ -428,3 +439,8 @@ class _FrontProtocol(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._engine._lost()
+
+
+def main() -> None:
+    """Run in the engine's process, whose only argument is the descriptor of its connection."""
+    serve_engine(socket.socket(fileno=int(sys.argv[1])))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Protocol
@@ -180,7 +180,7 @@ class Front:
         return response
 
 
-async def _all_or_error(coroutines: list[Any]) -> list[Result]:
+async def _all_or_error(coroutines: list[Coroutine[Any, Any, Result]]) -> list[Result]:
     """Return all results; the first error cancels the others."""
     tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
     try:

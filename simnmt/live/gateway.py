@@ -1,5 +1,4 @@
-"""The live gateway: it decides by the policies of the simulation, translates here or offloads, and falls back when a server does
-not answer."""
+"""The live gateway: decides by the policies of the simulation, translates or offloads, and falls back without an answer."""
 
 from __future__ import annotations
 
@@ -20,7 +19,16 @@ from simnmt.live.engine_process import EngineSettings, Reference
 from simnmt.live.front import Front, FrontSettings, Result, Task
 from simnmt.live.server import EngineMetrics, EventLog, LocalEngine, local_result, outcome_of
 from simnmt.nmt.translation import SourceLine
-from simnmt.results.live_log import BeginRecord, Outcome, ProbeRecord, ReferenceRecord, RequestRecord
+from simnmt.results.live_log import (
+    BeginRecord,
+    DecisionRecord,
+    HeardRecord,
+    LostRecord,
+    Outcome,
+    ProbeRecord,
+    ReferenceRecord,
+    RequestRecord,
+)
 from simnmt.service.client import TranslationClient
 from simnmt.service.http_server import Access, Limits, Metrics
 from simnmt.service.messages import ServiceError, TranslateRequest
@@ -39,9 +47,9 @@ class GatewaySettings:
     servers: Mapping[str, str]
     """URL of each device but the first, by its name in the scenario."""
     engine: EngineSettings
-    front: FrontSettings = FrontSettings()
-    access: Access = Access()
-    limits: Limits = Limits()
+    front: FrontSettings = field(default_factory=FrontSettings)
+    access: Access = field(default_factory=Access)
+    limits: Limits = field(default_factory=Limits)
     token: str = ""
     """Token of the servers."""
     offload_s: float = 10.0
@@ -88,10 +96,11 @@ class LiveGateway:
             remedy = " ".join(f"--server {device}=URL" for device in self.devices[1:]) or "give no --server"
             raise InputError(f"the scenario's other devices are {', '.join(self.devices[1:]) or 'none'}", remedy=remedy)
         metrics = Metrics("gateway")
+        registry = metrics.registry
         self._log = EventLog(log)
         self.engine = LocalEngine(settings.engine, self._note_reference)
         self._observed = EngineMetrics(metrics, lambda: self.waiting)
-        self._decided = Counter("simnmt_decisions", "Requests by device and outcome.", ["device", "outcome"], registry=metrics.registry)
+        self._decided = Counter("simnmt_decisions", "Requests by device and outcome.", ["device", "outcome"], registry=registry)
         self.front = Front(self, settings.front, settings.access, settings.limits, metrics, on_error)
         self._servers: list[_Server] = []
         self._stack = AsyncExitStack()
@@ -122,7 +131,11 @@ class LiveGateway:
         self.begin_s = time.monotonic()
         self.decider = LiveDecider(settings.unit, settings.policy, initial_s)
         first = tuple(initial_s[number] for number in sorted(initial_s))
-        self._log.write(BeginRecord(settings.policy, tuple(self.devices), settings.unit.scenario.name, hashes, begin_s=self.begin_s, initial_s=first))
+        self._log.write(
+            BeginRecord(
+                settings.policy, tuple(self.devices), settings.unit.scenario.name, hashes, begin_s=self.begin_s, initial_s=first
+            )
+        )
         if self.decider.probe_every_s is not None:
             for server in self._servers:
                 self._keep(self._probe(server, self.decider.probe_every_s))
@@ -167,12 +180,11 @@ class LiveGateway:
         try:
             result = await self._translated(task, line, trip)
         except ServiceError as error:
+            self._lose(trip)
             self._note_request(trip, None, outcome_of(error))
             raise
         except asyncio.CancelledError:  # by the deadline
-            if trip.decision is not None and not trip.heard_s:
-                self.decider.lost(trip.decision, task.number)
-                trip.lost_s = self._now_s()
+            self._lose(trip)
             self._note_request(trip, None, "timeout")
             raise
         finally:
@@ -188,8 +200,7 @@ class LiveGateway:
             try:
                 return self._described(await self._offloaded(task, line, trip, server), trip)
             except ServiceError as error:
-                self.decider.lost(decision, task.number)
-                trip.lost_s = self._now_s()
+                self._lose(trip)
                 self._note_failure(server, error)
                 if task.deadline_s <= time.monotonic():
                     raise ServiceError(504, "not translated within the deadline") from None
@@ -197,20 +208,30 @@ class LiveGateway:
         return self._described(await self._local(task, line, trip), trip)
 
     def _decide(self, task: Task, line: SourceLine, trip: _Trip, unreachable: Sequence[int]) -> Decision:
-        trip.decision_s = self._now_s()
-        trip.unreachable = tuple(unreachable)
-        trip.decision = self.decider.decide(task.number, len(line.ids), trip.decision_s, unreachable)
-        return trip.decision
+        trip.decision_s = now_s = self._now_s()
+        trip.decision = decision = self.decider.decide(task.number, trip.src_len, now_s, unreachable)
+        self._log.write(DecisionRecord(task.number, now_s, trip.src_len, tuple(unreachable), decision.delay_s, decision.target))
+        return decision
+
+    def _hear(self, trip: _Trip, transfer_s: float, wait_s: float, report: tuple[int, ...]) -> None:
+        assert trip.decision is not None
+        now_s, request = self._now_s(), trip.task.number
+        trip.heard, trip.transfer_s = True, transfer_s
+        self.decider.heard(trip.decision, request, now_s, transfer_s=transfer_s, wait_s=wait_s, report=report)
+        self._log.write(HeardRecord(request, now_s, transfer_s, wait_s, report))
+
+    def _lose(self, trip: _Trip) -> None:
+        if trip.decision is not None and not trip.heard:
+            trip.heard = True
+            self.decider.lost(trip.decision, trip.task.number)
+            self._log.write(LostRecord(trip.task.number, self._now_s()))
 
     async def _local(self, task: Task, line: SourceLine, trip: _Trip) -> Result:
         submitted_s = time.monotonic()
 
         def hear(wait_s: float, report: tuple[int, ...]) -> None:
-            if trip.decision is not None and not trip.fell_back:
-                trip.heard_s, trip.wait_s, trip.report = self._now_s(), wait_s, report
-                self.decider.heard(
-                    trip.decision, task.number, trip.heard_s, transfer_s=0.0, wait_s=wait_s, report=report
-                )
+            if not trip.fell_back:
+                self._hear(trip, 0.0, wait_s, report)
 
         trip.device = self.devices[0]
         if self._settings.unit.case.targets[0].decoding is not None:  # what a batch is like shows when a sentence ends
@@ -230,12 +251,7 @@ class LiveGateway:
         answer, trip.device = exchange.answer, server.device
         times = answer.times
         queue_s, execution_s = (0.0, 0.0) if times is None else (times.queue_s, times.execution_s)
-        trip.heard_s, trip.wait_s, trip.report = self._now_s(), queue_s, answer.report
-        trip.transfer_s = exchange.transfer_s
-        assert trip.decision is not None
-        self.decider.heard(
-            trip.decision, task.number, trip.heard_s, transfer_s=trip.transfer_s, wait_s=queue_s, report=answer.report
-        )
+        self._hear(trip, exchange.transfer_s, queue_s, answer.report)
         return Result(answer.texts[0], queue_s, execution_s, answer.report, answer.lengths)
 
     def _described(self, result: Result, trip: _Trip) -> Result:
@@ -292,7 +308,7 @@ class LiveGateway:
     def _learn_probe(self, server: _Server, rtt_s: float) -> None:
         now_s = self._now_s()
         self.decider.probed(server.target, rtt_s, now_s)
-        self._log.write(ProbeRecord(server.target, self.begin_s + now_s, rtt_s))
+        self._log.write(ProbeRecord(server.target, now_s, rtt_s))
 
     def _keep(self, coroutine: Any) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)
@@ -326,12 +342,6 @@ class LiveGateway:
                 outcome=outcome,
                 batch=1 if result is None else max(result.lengths[2], 1),
                 sender=task.sender,
-                delay_s=None if decision is None else decision.delay_s,
-                heard_s=begin_s + trip.heard_s if trip.heard_s else None,
-                wait_s=trip.wait_s,
-                report=trip.report,
-                lost_s=begin_s + trip.lost_s if trip.lost_s else None,
-                unreachable=trip.unreachable,
             )
         )
 
@@ -344,14 +354,9 @@ class _Trip:
     src_len: int
     decision: Decision | None = None
     decision_s: float = 0.0
-    unreachable: tuple[int, ...] = ()
     device: str = ""
     """Where the answer was computed."""
-    heard_s: float = 0.0
-    """When the decider learnt of its execution; 0 if it did not."""
-    wait_s: float = 0.0
+    heard: bool = False
+    """Whether the decider has learnt of its execution, or has given it up."""
     transfer_s: float = 0.0
-    report: tuple[int, ...] = ()
-    lost_s: float = 0.0
-    """When the decider gave the chosen target up; 0 if it did not."""
     fell_back: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 from prometheus_client import Counter, Gauge, Histogram
@@ -112,9 +112,9 @@ class ServerSettings:
     """Settings of a live server."""
 
     engine: EngineSettings
-    front: FrontSettings = FrontSettings()
-    access: Access = Access()
-    limits: Limits = Limits()
+    front: FrontSettings = field(default_factory=FrontSettings)
+    access: Access = field(default_factory=Access)
+    limits: Limits = field(default_factory=Limits)
 
 
 class LiveServer:

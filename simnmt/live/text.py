@@ -5,21 +5,11 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from simnmt.nmt.architecture import Architecture
 from simnmt.nmt.checkpoint import SOURCE_TOKENIZER
-from simnmt.nmt.subwords import LONGEST_SOURCE, Subwords, TextWriter
+from simnmt.nmt.subwords import LONGEST_SOURCE, SourceEncoder, TextWriter
 from simnmt.nmt.translation import SourceLine, load_subwords
-
-
-class SourceEncoder(Protocol):
-    """Converts texts to the source tokens of a model."""
-
-    eos: int
-
-    def encode(self, texts: Iterable[str]) -> list[list[int]]:
-        """Return the token ids of each text, the end mark last."""
 
 
 class WordNumbers:

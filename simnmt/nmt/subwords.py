@@ -13,6 +13,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from simnmt.base.errors import describe_error
 from simnmt.base.files import MOST_MODEL_BYTES, read_bounded
@@ -21,6 +22,15 @@ from simnmt.workload.text_lines import TextLines
 
 LONGEST_SOURCE = 512
 """Most tokens of a source for a model that takes any length; further tokens are not translated."""
+
+
+class SourceEncoder(Protocol):
+    """Converts texts to the source tokens of a model."""
+
+    eos: int
+
+    def encode(self, texts: Iterable[str]) -> list[list[int]]:
+        """Return the token ids of each text, the end mark last."""
 
 
 class Subwords:

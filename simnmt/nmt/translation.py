@@ -22,7 +22,7 @@ from simnmt.nmt.models import LoadedModel, load_model
 from simnmt.nmt.searches import make_search
 from simnmt.nmt.slot_decoder import BatchedDecoder, DecodeRequest, SlotDecoder, parse_batching
 from simnmt.nmt.step_model import Hypothesis, StepModel, target_limit
-from simnmt.nmt.subwords import UNKNOWN, Subwords, TextWriter, cut_sources, read_dictionary
+from simnmt.nmt.subwords import UNKNOWN, SourceEncoder, Subwords, TextWriter, cut_sources, read_dictionary
 from simnmt.nmt.vocabulary.alignment import attended_positions, can_attend
 from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary
 from simnmt.workload.text_lines import TextLines
@@ -83,7 +83,9 @@ class SourceLine:
     """Most target tokens."""
 
     @classmethod
-    def encode(cls, texts: Sequence[str], subwords: Subwords, max_len: int | None, positions: int | None) -> list[SourceLine]:
+    def encode(
+        cls, texts: Sequence[str], subwords: SourceEncoder, max_len: int | None, positions: int | None
+    ) -> list[SourceLine]:
         """Encode lines of text; `max_len`, `positions`: see `target_limit`."""
         whole = subwords.encode(texts)
         sources = zip(texts, whole, cut_sources(whole, subwords.eos, positions), strict=True)

@@ -1,7 +1,8 @@
 """Log of a live gateway: one JSON object a line, written while it serves; the reader tolerates a half-written last line.
 
-The events are `begin` (what serves), `request` (one for each request that ended) and `reference` (a fixed execution that shows
-the speed of the box). `LiveLogReader` reads a log that may still grow; `read_live_log` reads all of it. Both ignore
+The events are `begin` (what serves), `request` (one for each request that ended), `reference` (a fixed execution that shows
+the speed of the box), and all that a gateway's decider did and learnt, in that order: `decision`, `heard`, `lost` and `probe`,
+which `read_decider_events` reads. `LiveLogReader` reads a log that may still grow, `read_live_log` all of it. Both ignore
 unknown keys and count unknown events, so that a log of a later version can be read.
 """
 
@@ -46,6 +47,10 @@ class BeginRecord(NamedTuple):
     model_hashes: Mapping[str, str] = {}
     """Hash of the model by device."""
     clock: str = "monotonic"
+    begin_s: float = 0.0
+    """The moment that the decider's clock counts from."""
+    initial_s: tuple[float, ...] = ()
+    """First measured transfer time of each target but the first."""
 
 
 class RequestRecord(NamedTuple):
@@ -71,6 +76,46 @@ class RequestRecord(NamedTuple):
     outcome: Outcome
     batch: int = 1
     """Most sentences with which this one was decoded at once."""
+    sender: str = ""
+    """The client's number of the request."""
+
+
+class DecisionRecord(NamedTuple):
+    """A decision; `at_s` is of the decider's clock, as in the next three."""
+
+    request: int
+    at_s: float
+    src_len: int
+    unreachable: tuple[int, ...]
+    """Targets that did not answer at that time."""
+    delay_s: tuple[float, ...]
+    """The delays that the policy was shown, by target."""
+    target: int
+
+
+class HeardRecord(NamedTuple):
+    """What a decider learnt from an answer, or at the gateway itself from the begin of an execution."""
+
+    request: int
+    at_s: float
+    transfer_s: float
+    wait_s: float
+    report: tuple[int, ...]
+
+
+class LostRecord(NamedTuple):
+    """A request that its target did not answer."""
+
+    request: int
+    at_s: float
+
+
+class ProbeRecord(NamedTuple):
+    """A measured round trip to a target."""
+
+    target: int
+    at_s: float
+    rtt_s: float
 
 
 class ReferenceRecord(NamedTuple):
@@ -81,8 +126,16 @@ class ReferenceRecord(NamedTuple):
     execution_s: float
 
 
+DeciderRecord = DecisionRecord | HeardRecord | LostRecord | ProbeRecord
+Record = BeginRecord | RequestRecord | ReferenceRecord | DeciderRecord
+_DECIDER: dict[str, type[DeciderRecord]] = {
+    "decision": DecisionRecord,
+    "heard": HeardRecord,
+    "lost": LostRecord,
+    "probe": ProbeRecord,
+}
 _EVENTS: dict[type, str] = {BeginRecord: "begin", RequestRecord: "request", ReferenceRecord: "reference"}
-Record = BeginRecord | RequestRecord | ReferenceRecord
+_EVENTS |= {kind: event for event, kind in _DECIDER.items()}
 
 
 def format_record(record: Record) -> str:
@@ -118,6 +171,8 @@ class LiveRequests:
     egress_s: Floats
     outcome: NDArray[np.str_]
     batch: Integers
+    sender: NDArray[np.str_]
+    """Empty where the client gave no number."""
 
     def __len__(self) -> int:
         return int(self.line.size)
@@ -180,6 +235,34 @@ def read_live_log(path: str | os.PathLike[str]) -> LiveLog:
     while reader.has_more():
         parts.append(reader.read())
     return LiveLog.joined([*parts, reader.finish()])
+
+
+def read_decider_events(path: str | os.PathLike[str]) -> list[DeciderRecord]:
+    """Return what a gateway's decider did and learnt, in that order.
+
+    Raises `LiveLogError` with file and line for a wrong line; a half-written last line is left out.
+    """
+    try:
+        check_regular(path, MOST_STREAMED_BYTES)
+        lines = Path(path).read_bytes().split(b"\n")
+    except OSError as error:
+        raise LiveLogError(
+            f"cannot read the log: {error.strerror}", path=path, remedy="name the gateway's --log file"
+        ) from None
+    events = list[DeciderRecord]()
+    for number, content in enumerate(_documents(lines[:-1], 1, path), 1):
+        kind = None if content is None else _DECIDER.get(str(content.get("event")))
+        if kind is None or content is None:
+            continue
+        try:
+            values: dict[str, Any] = {name: content[name] for name in kind._fields}
+        except KeyError as error:
+            raise LiveLogError(f"{error.args[0]}: missing", path=path, line=number, remedy=_REMEDY) from None
+        fields_of_event: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+        }
+        events.append(kind(**fields_of_event))
+    return events
 
 
 @dataclass(slots=True)
@@ -252,7 +335,7 @@ class LiveLogReader:
             elif event == "begin":
                 begin = _begin(content, number, self.path)
             elif isinstance(event, str):
-                unknown += 1
+                unknown += event not in _DECIDER
             else:
                 raise LiveLogError("event: missing, or not a text", path=self.path, line=number, remedy=_REMEDY)
         columns = _columns(requests, references, self.path)
@@ -311,8 +394,18 @@ def _begin(content: Mapping[str, Any], line: int, path: str | os.PathLike[str]) 
         raise LiveLogError("model_hashes: not an object of hashes by device", path=path, line=line, remedy=_REMEDY)
     policy, scenario, clock = (content.get(key) for key in ("policy", "scenario", "clock"))
     return BeginRecord(
-        str(policy or ""), tuple(devices), None if scenario is None else str(scenario), hashes, str(clock or "monotonic")
+        str(policy or ""),
+        tuple(devices),
+        None if scenario is None else str(scenario),
+        hashes,
+        str(clock or "monotonic"),
+        _number(content.get("begin_s")),
+        tuple(map(_number, content.get("initial_s") or ())),
     )
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, (int, float)) else 0.0
 
 
 _WHOLE_FROM = {"request": 0, "src_len": 0, "tgt_len": 0, "target": 0, "batch": 1}
@@ -332,14 +425,15 @@ def _columns(requests: Sequence[_Numbered], references: Sequence[_Numbered], pat
     table.refuse(~np.isin(outcome, OUTCOMES), "outcome", f"none of {', '.join(OUTCOMES)}")
     done = outcome == "done"
     table.refuse(done & (names == ""), "device", "a request that is done has a device")
-    numbers = {key: table.numbers(key) for key in RequestRecord._fields if key not in ("device", "outcome")}
+    numbers = {key: table.numbers(key) for key in RequestRecord._fields if key not in ("device", "outcome", "sender")}
     for key in _ALWAYS:
         table.refuse(np.isnan(numbers[key]), key, "missing")
     for key in _OF_DONE:
         table.refuse(done & np.isnan(numbers[key]), key, "a request that is done has one")
     whole = {key: np.where(np.isnan(numbers[key]), other, numbers[key]) for key, other in _OPTIONAL_WHOLE.items()}
     integers = {key: column.astype(np.int64) for key, column in ({"request": numbers["request"]} | whole).items()}
-    columns: dict[str, Any] = {"line": table.line, "device": names, "outcome": outcome} | numbers | integers
+    texts = {"device": names, "outcome": outcome, "sender": table.texts("sender", optional=True)}
+    columns: dict[str, Any] = {"line": table.line, **texts, **numbers, **integers}
     of_references = {key: checks.numbers(key) for key in ("at_s", "execution_s")}
     for key, column in of_references.items():
         checks.refuse(np.isnan(column), key, "missing")

@@ -14,8 +14,6 @@ import aiohttp
 from simnmt.base.errors import InputError
 from simnmt.service.messages import Answer, ServiceError, TranslateRequest, parse_answer
 
-MOST_ANSWER_BYTES = 16_000_000
-
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
@@ -68,7 +66,7 @@ class TranslationClient:
             async with self._session.post(
                 f"{self.url}/translate", data=request.body(), headers=request.headers() | self._authorization(), timeout=timeout
             ) as response:
-                body = await response.content.read(MOST_ANSWER_BYTES) if response.content_length is None else await response.read()
+                body = await response.read()
                 received_s = time.monotonic()
                 if response.status != 200:
                     raise ServiceError(response.status, _error_text(body), retry_after_s=_retry_after(response.headers))

@@ -101,9 +101,7 @@ class Metrics:
 
     def __init__(self, service: str) -> None:
         self.registry = CollectorRegistry()
-        self.requests = Counter(
-            "simnmt_requests", "Requests by path and status.", ["path", "status"], registry=self.registry
-        )
+        self.requests = Counter("simnmt_requests", "Requests by path and status.", ["path", "status"], registry=self.registry)
         self.seconds = Histogram(
             "simnmt_request_seconds",
             "Seconds from a request to its answer, by path.",
@@ -125,7 +123,7 @@ class _BoundedServer(web.Server):
 
     def __init__(self, handler: Handler, limits: Limits, metrics: Metrics) -> None:
         super().__init__(
-            handler,  # type: ignore[arg-type]  # every answer is whole
+            handler,
             request_factory=self._request,
             keepalive_timeout=limits.idle_s,
             access_log=None,
@@ -149,9 +147,7 @@ class _BoundedServer(web.Server):
         self._metrics.connections.set(len(self._open))
         if (connection := transport.get_extra_info("socket")) is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
             with suppress(OSError):
-                connection.setsockopt(
-                    socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(1e3 * self._limits.unacknowledged_s)
-                )
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(1e3 * self._limits.unacknowledged_s))
 
     def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
         """Forget a connection."""

@@ -164,7 +164,8 @@ class Times:
 
     def header(self) -> str:
         """Return the value of `Server-Timing`, to a microsecond."""
-        return f"queue;dur={1e3 * self.queue_s:.3f}, execution;dur={1e3 * self.execution_s:.3f}, total;dur={1e3 * self.total_s:.3f}"
+        parts_s = {"queue": self.queue_s, "execution": self.execution_s, "total": self.total_s}
+        return ", ".join(f"{name};dur={1e3 * seconds:.3f}" for name, seconds in parts_s.items())
 
 
 def parse_times(value: str | None) -> Times | None:
