@@ -49,7 +49,7 @@ HEAVY_ROOMS = {
     "sklearn": {"nmt"},
     "faiss": {"nmt"},
     "aiohttp": {"service", "live"},
-    "prometheus_client": {"service"},
+    "prometheus_client": {"service", "live"},
 }
 """Libraries that no other room may import."""
 

@@ -49,7 +49,7 @@ Estimate = Callable[[int, int], TransferEstimate]
 """Returns a new estimate of the transfer time of (decider, target)."""
 
 
-def simulated_estimate(drawn: Drawn, estimation: Estimation) -> Estimate:
+def simulated_estimate(unit: Unit, drawn: Drawn, estimation: Estimation) -> Estimate:
     """Return the estimates of a policy whose network is simulated."""
 
     def estimate(decider: int, target: int) -> TransferEstimate:
@@ -81,7 +81,7 @@ def set_up_policy(
     knows_states = case.streams and estimation.plan_state == "known"
     if estimate is None:
         assert drawn is not None, "a simulated network has drawn requests"
-        estimate = simulated_estimate(drawn, estimation)
+        estimate = simulated_estimate(unit, drawn, estimation)
     beliefs = Beliefs(
         estimate,
         probes=estimation.transfer_estimate.probes,

@@ -78,9 +78,9 @@ class _Server:
         """
         self.facts, _ = await self.client.health()
         _, rtt_s = await self.client.health()  # over the open connection
-        found = self.facts.get("engine_hash")
-        if not any_model and self.expected_hash is not None and found != self.expected_hash:
-            what = f"{self.client.url} runs engine {found}, the profile of {self.device} is of engine {self.expected_hash}"
+        running = self.facts.get("engine_hash")
+        if not any_model and self.expected_hash is not None and running != self.expected_hash:
+            what = f"{self.client.url} runs engine {running}, the profile of {self.device} is of engine {self.expected_hash}"
             raise InputError(what, remedy="calibrate that server and name its profile, or give --any-model")
         return rtt_s
 
@@ -141,10 +141,10 @@ class LiveGateway:
                 self._keep(self._probe(server, self.decider.probe_every_s))
         await self.front.service.start()
 
-    def _check_model(self, found: str) -> None:
+    def _check_model(self, running: str) -> None:
         profile = self._settings.unit.case.targets[0].profile
-        if not self._settings.any_model and profile.engine is not None and profile.engine.hash != found:
-            what = f"this gateway runs engine {found}, the profile of {self.devices[0]} is of engine {profile.engine.hash}"
+        if not self._settings.any_model and profile.engine is not None and profile.engine.hash != running:
+            what = f"this gateway runs engine {running}, the profile of {self.devices[0]} is of engine {profile.engine.hash}"
             raise InputError(what, remedy="give the model and options that the profile was measured with, or --any-model")
 
     async def close(self) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import ipaddress
 import json
 import logging
 import signal
@@ -17,7 +16,7 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from aiohttp import web
@@ -25,6 +24,7 @@ from aiohttp.web_protocol import RequestHandler
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from simnmt.base.errors import InputError
+from simnmt.service.addresses import Address, listen_at
 from simnmt.service.messages import ServiceError
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.Response]]
@@ -35,9 +35,7 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.Response]]
 class Access:
     """Where a service listens, and who may use it. Raises `InputError` for an open address without protection."""
 
-    host: str = "127.0.0.1"
-    port: int = 0
-    """0: any free port."""
+    address: Address = field(default_factory=Address)
     token: str = ""
     """Requests must carry it, as `api_key` or `Authorization: Bearer`; empty: none is needed."""
     tls_cert: Path | None = None
@@ -48,13 +46,13 @@ class Access:
     def __post_init__(self) -> None:
         if (self.tls_cert is None) != (self.tls_key is None):
             raise InputError("--tls-cert and --tls-key belong together", remedy="give both")
-        if is_loopback(self.host):
+        if self.address.is_loopback:
             return
         if not self.token:
-            raise InputError(f"{self.host} is open to others, and no token is asked", remedy="give --token-file")
+            raise InputError(f"{self.address} is open to others, and no token is asked", remedy="give --token-file")
         if self.tls_cert is None and not self.behind_proxy:
             remedy = "give --tls-cert and --tls-key, or --behind-proxy if a proxy encrypts"
-            raise InputError(f"{self.host} is open to others without encryption", remedy=remedy)
+            raise InputError(f"{self.address} is open to others without encryption", remedy=remedy)
 
     def ssl_context(self) -> ssl.SSLContext | None:
         """Return the encryption of the service; None without. Raises `InputError` for unusable files."""
@@ -67,16 +65,6 @@ class Access:
             what = f"no certificate with its key: {error.strerror or error}"
             raise InputError(what, path=self.tls_cert, remedy="give PEM files that belong together") from None
         return context
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether a host name or address is this box alone."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +172,7 @@ class HttpService:
         self._idle.set()
         self.draining = False
         self._runner: web.ServerRunner | None = None
-        self._site: web.TCPSite | None = None
+        self._site: web.SockSite | None = None
 
     @property
     def url(self) -> str:
@@ -195,20 +183,13 @@ class HttpService:
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
     async def start(self) -> None:
-        """Listen. Raises `InputError` if the address cannot be used."""
+        """Listen. Raises `InputError` if the address or the certificate cannot be used."""
         server = _BoundedServer(self._handle, self._limits, self.metrics)
         self._runner = web.ServerRunner(server, handle_signals=False)
         await self._runner.setup()
-        access = self._access
-        self._site = web.TCPSite(
-            self._runner, access.host, access.port, ssl_context=access.ssl_context(), backlog=1024, reuse_address=True
-        )
-        try:
-            await self._site.start()
-        except OSError as error:
-            await self._runner.cleanup()
-            what = f"cannot listen at {access.host} port {access.port}: {error.strerror or error}"
-            raise InputError(what, remedy="give another --host or --port") from None
+        listener = listen_at(self._access.address)
+        self._site = web.SockSite(self._runner, listener, ssl_context=self._access.ssl_context(), backlog=1024)
+        await self._site.start()
 
     async def serve_until_stopped(self, drain: Callable[[], None] = lambda: None) -> None:
         """Serve until SIGTERM or SIGINT, then drain; `drain` is called when that begins."""
