@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import signal
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -48,6 +51,18 @@ def _outage_fields(text: str) -> tuple[float, float, bool]:
     return parse_seconds(begin), parse_duration(duration), bool(colon)
 
 
+@contextmanager
+def _ended_by_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Call `stop` on SIGINT and SIGTERM, which are the usual end of a service, unless our parent wants them ignored."""
+    numbers = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) is not signal.SIG_IGN]
+    handlers = {number: signal.signal(number, lambda *_: stop()) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
 @app.command(cls=Verb)
 def link(
     rtt: Annotated[str | None, option("TIME|FILE|@NAME", "Round-trip time: 50ms, or a series as in a scenario.")] = None,
@@ -87,7 +102,7 @@ def link(
     netem: Annotated[str | None, option("DEVICE", "Only print commands that do the same by the kernel's netem.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Replay the round-trip times and bandwidths of a series on real TCP connections, until Ctrl-C.
+    """Replay the round-trip times and bandwidths of a series on real TCP connections, until Ctrl-C or SIGTERM.
 
     Example: simnmt live link --rtt @cp1 --bandwidth 20Mbit/s --listen 127.0.0.1:7001 --to 127.0.0.1:5000
     """
@@ -125,15 +140,13 @@ def link(
     proxy = LinkProxy(replayed, parse_address(to, "--to"), here, settings)
     text = sys.stderr if as_json else sys.stdout
     overhead = measure_overhead()
-    try:
-        proxy.start()
+    with proxy, _ended_by_signals(proxy.stop):
         print(f"own overhead: {overhead.format()}", file=text)
         print(f"link: {describe_link(replayed)}", file=text)
         print(f"listening on {proxy.address}, to {to}", file=text, flush=True)
         proxy.wait(duration)
-    finally:
-        proxy.close()
-        if as_json:
-            print_json({"overhead": overhead.as_json(), "summary": proxy.summary().as_json()})
-        else:
-            print(proxy.summary().format(), flush=True)
+    summary = proxy.summary()
+    if as_json:
+        print_json({"overhead": overhead.as_json(), "summary": summary.as_json()})
+    else:
+        print(summary.format())

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 from simnmt.base.errors import InputError, shorten
 
+_BACKLOG = 4096
+"""Connections that may wait to be accepted; beyond it, clients try again after a second."""
+
 
 class AddressError(InputError):
     """An address at which nothing can listen, or that cannot be reached."""
@@ -62,7 +65,7 @@ def listen_at(address: Address, option: str = "--listen") -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(place)
-        listener.listen(128)
+        listener.listen(_BACKLOG)
         listener.setblocking(False)
     except OSError as error:
         listener.close()

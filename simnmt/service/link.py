@@ -27,6 +27,8 @@ from simnmt.service.precise_timers import new_precise_loop, reduce_timer_slack
 
 _SWEEP_S = 1.0
 _ACCEPT_AGAIN_S = 0.2
+_ACCEPTED_AT_ONCE = 32
+_LEAST_WINDOW_BYTES = 1500
 _ABORTIVE_CLOSE = struct.pack("ii", 1, 0)
 
 Places = Sequence[tuple[socket.AddressFamily, tuple[str, int]]]
@@ -50,7 +52,7 @@ class Outage:
 
 @dataclass(frozen=True, slots=True)
 class LinkSettings:
-    """Settings of a replayed link. Raises `LinkError` for outages that overlap or last no time."""
+    """Settings of a replayed link. Raises `LinkError` for limits of nothing, and outages that overlap or last no time."""
 
     begin_s: float = 0.0
     """Moment of the series at which the replay starts."""
@@ -71,6 +73,11 @@ class LinkSettings:
     """The same, for a connection of which one end has sent its last byte."""
 
     def __post_init__(self) -> None:
+        for limit_s in (self.connect_s, self.idle_s, self.half_closed_s):
+            if not limit_s > 0.0:
+                raise LinkError(f"a limit of {limit_s:g} s", remedy="give more than 0 s")
+        if self.window_bytes < _LEAST_WINDOW_BYTES:
+            raise LinkError(f"a window of {self.window_bytes:,} bytes", remedy=f"give at least {_LEAST_WINDOW_BYTES:,}")
         end_s = 0.0
         for outage in sorted(self.outages, key=lambda outage: outage.begin_s):
             if not outage.duration_s > 0.0:
@@ -115,9 +122,7 @@ class LinkSummary:
 
     def format(self) -> str:
         """Return the summary as lines of text."""
-        ends = (
-            f"{self.refused:,} refused, {self.unreachable:,} unreachable, {self.resets:,} reset, {self.timed_out:,} timed out"
-        )
+        ends = f"{self.refused:,} refused, {self.unreachable:,} unreachable, {self.resets:,} reset, {self.timed_out:,} idle"
         faults = f"{self.outages:,} outages, {self.retransmissions:,} retransmissions"
         errors = f"realised {self.error_mean_s * 1e3:+.3f} ms in the mean, {self.error_p99_s * 1e3:+.3f} ms at p99"
         rows = {
@@ -150,6 +155,8 @@ class LinkProxy:
 
     def __init__(self, link: Link, to: Address, listen: Address | None = None, settings: LinkSettings | None = None) -> None:
         self._link, self._settings = link, settings or LinkSettings()
+        if not to.port:
+            raise AddressError(f"--to {to} has no port", remedy="give the address of the server")
         self._places = to.resolve()
         self._listener = listen_at(listen or Address())
         name = self._listener.getsockname()
@@ -161,6 +168,7 @@ class LinkProxy:
         self._loop = new_precise_loop()
         self._thread = threading.Thread(target=self._run, name="link", daemon=True)
         self._is_ready = threading.Event()
+        self._stop = asyncio.Event()
         self._connections: set[_Connection] = set()
         self._counts = dict.fromkeys(("connections", "refused", "unreachable", "resets", "timed_out", "outages"), 0)
 
@@ -173,15 +181,18 @@ class LinkProxy:
         """Wait until the proxy is closed, or for `at_most_s`."""
         self._thread.join(at_most_s)
 
+    def stop(self) -> None:
+        """Ask the proxy to end, without waiting; a signal handler may call it."""
+        with suppress(RuntimeError):  # the loop has ended already
+            self._loop.call_soon_threadsafe(self._stop.set)
+
     def close(self) -> None:
         """Reset the open connections and end; has no effect a second time."""
         if self._thread.is_alive():
-            with suppress(RuntimeError):  # the loop has ended meanwhile
-                self._loop.call_soon_threadsafe(self._stop.set)
+            self.stop()
             self._thread.join()
         self._listener.close()
-        if not self._loop.is_closed() and not self._loop.is_running():
-            self._loop.close()
+        self._loop.close()
 
     def __enter__(self) -> LinkProxy:
         self.start()
@@ -243,7 +254,6 @@ class LinkProxy:
 
     async def _serve(self) -> None:
         settings = self._settings
-        self._stop = asyncio.Event()
         self._clock = LinkClock(self._loop, settings.begin_s)
         link, shared = self._link, (settings.loss, settings.seed)
         self._up = Direction(self._clock, link.rtt, link.uplink_bps, *shared, "uplink")
@@ -283,14 +293,18 @@ class LinkProxy:
                 pipe.thaw()
 
     def _accept(self) -> None:
-        try:
-            client, _ = self._listener.accept()
-        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            return
-        except OSError:  # no descriptors left for now
-            self._loop.remove_reader(self._listener)
-            self._loop.call_later(_ACCEPT_AGAIN_S, self._loop.add_reader, self._listener, self._accept)
-            return
+        for _attempt in range(_ACCEPTED_AT_ONCE):
+            try:
+                client, _ = self._listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError:  # no descriptors left for now
+                self._loop.remove_reader(self._listener)
+                self._loop.call_later(_ACCEPT_AGAIN_S, self._loop.add_reader, self._listener, self._accept)
+                return
+            self._take(client)
+
+    def _take(self, client: socket.socket) -> None:
         if len(self._connections) >= self._settings.connections:
             self._counts["refused"] += 1
             _reset(client)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import statistics
 import threading
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from simnmt.base.errors import short_repr
 from simnmt.network.configuration import ConstantRtt, CsvBandwidth, CsvRtt, NetworkConfiguration, load_network
 from simnmt.network.link import Link
 from simnmt.network.series import BandwidthSeries, constant_rtt
@@ -161,8 +163,11 @@ def netem_commands(link: Link, device: str, loss: float = 0.0) -> Iterator[str]:
     """Yield shell lines that replay one lap of a link's uplink with the kernel's netem, on the client's `device`.
 
     netem shapes what a device sends, so each line delays by half of the RTT: on `lo` both directions pass the device; between
-    two boxes the server's box needs the same for its side. The lines need the rights of an administrator.
+    two boxes the server's box needs the same for its side. The lines need the rights of an administrator. Raises `LinkError`
+    for a device that has no name of one.
     """
+    if not re.fullmatch(r"[\w.@-]{1,15}", device, re.ASCII):
+        raise LinkError(f"--netem {short_repr(device)} is not the name of a device", remedy="give one such as lo")
     bandwidth = link.uplink_bps
     times = link.rtt.time_s
     if isinstance(bandwidth, BandwidthSeries):
