@@ -1,4 +1,4 @@
-"""`simnmt live`: servers, gateways and links of a live testbed."""
+"""`simnmt live`: servers, gateways and links of a live testbed, and what their logs show."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import typer
 
 from simnmt.cli.app import Verb
 from simnmt.cli.live_link import link
-from simnmt.cli.live_watch import watch
+from simnmt.cli.live_watch import import_load_log, watch
 
 app = typer.Typer(help="A live testbed: real servers, gateways and links, and what their logs show.", no_args_is_help=True)
 for verb in (link, watch):
     app.command(cls=Verb)(verb)
+app.command("import", cls=Verb)(import_load_log)

@@ -1,4 +1,4 @@
-"""`simnmt live watch`: hold the log of a live gateway against the device profiles."""
+"""`simnmt live watch` and `simnmt live import`: what the logs of a gateway and of load tools show."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from simnmt.cli.options import AsJson, argument, flag, option, print_json, profile_path
+from simnmt.cli.options import AsJson, argument, flag, option, print_json, print_result, profile_path
 from simnmt.cli.terminal import note, verb_for
 
 
@@ -84,6 +84,20 @@ def watch(
             print(format_refit(name, result))
     if fail_on_drift and report.alarms:
         raise typer.Exit(3)
+
+
+def import_load_log(
+    file: Annotated[Path, argument("FILE", "hey -o csv, locust's PREFIX_stats.csv or --json, or AIPerf's JSON Lines.")],
+    as_json: AsJson = False,
+) -> None:
+    """Import the log of a load tool as a measurement: latencies, failures and throughput.
+
+    Example: simnmt live import hey.csv --json
+    """
+    from simnmt.service.load_logs import format_load_summary, load_document, read_load_log
+
+    log = read_load_log(file)
+    print_result(as_json, lambda: load_document(log), lambda: format_load_summary(log.summary))
 
 
 POLL_S = 0.5

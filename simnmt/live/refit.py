@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from simnmt.base import VERSION
 from simnmt.base.least_squares import bounded_least_squares
-from simnmt.live.cusum import capped, robust_sd
+from simnmt.live.cusum import Noise, capped, robust_sd
 from simnmt.live.drift import text_tgt_len
 from simnmt.profile.blocks import ExecutionFit, ProfileError
 from simnmt.profile.device_profile import DeviceProfile, Execution, PlaneCoefficients, Provenance, ValidRange
@@ -96,6 +96,7 @@ def refit(profile: DeviceProfile, rows: LiveRequests, *, log: str) -> Refit:
         residual_relative_sd=float(np.sqrt(((time_s / predicted_s - 1.0) ** 2).mean())),
         fit=ExecutionFit(
             inferences=int(time_s.size),
+            level_error=float(np.sqrt(Noise.of(np.log(time_s / predicted_s)).long_run_variance / time_s.size)),
             r2=r_squared(predicted_s, time_s),
             mse_ms2=float(((predicted_s - time_s) ** 2).mean()) * 1e6,
             heldout_error=error,
