@@ -146,6 +146,7 @@ class _Serving:
     engine: Engine
     decoder: SentenceDecoder
     codec: TextCodec
+    beam: int
     reference_every_s: float
     sentences: dict[int, _Sentence] = field(default_factory=dict)
     frames: _Frames = field(default_factory=_Frames)
@@ -191,6 +192,9 @@ class _Serving:
         elif kind == "withdraw":
             if self.decoder.withdraw(key):
                 del self.sentences[key]
+        elif kind == "batching":
+            if not self.decoder.busy:
+                self.decoder = self.engine.sentence_decoder(content[0], self.beam)
         else:  # the front drains: nobody else comes
             self.decoder.batcher.close()
 
@@ -284,7 +288,7 @@ def serve_engine(connection: socket.socket) -> None:
         return
     facts = EngineFacts(engine_block(engine.account, settings.beam), architecture, os.getpid())
     connection.sendall(_frame(("ready", facts)))
-    _Serving(connection, engine, decoder, codec, settings.reference_every_s, frames=frames).run()
+    _Serving(connection, engine, decoder, codec, settings.beam, settings.reference_every_s, frames=frames).run()
 
 
 class _Job:
@@ -303,13 +307,14 @@ class EngineProcess:
     RESTART_S = 1.0
     """Pause before a process that died is started again."""
 
-    def __init__(self, settings: EngineSettings, on_reference: Callable[[Reference], None] | None = None) -> None:
+    def __init__(self, settings: EngineSettings) -> None:
         self.settings = settings
+        self.on_reference: Callable[[Reference], None] = lambda reference: None
+        """Called with each reference execution."""
         self.codec: TextCodec
         """Set by `start`."""
         self.facts: EngineFacts
         self.restarts = 0
-        self._on_reference = on_reference
         self._jobs: dict[int, _Job] = {}
         self._number = 0
         self._transport: asyncio.Transport | None = None
@@ -368,10 +373,15 @@ class EngineProcess:
         if self._jobs.pop(key, None) is not None and self._transport is not None:
             self._transport.write(_frame(("withdraw", key)))
 
+    def use(self, batching: Batching) -> None:
+        """Batch otherwise from now on; has no effect while a sentence is under way."""
+        if self._transport is not None:
+            self._transport.write(_frame(("batching", 0, batching)))
+
     def hurry(self) -> None:
         """Let no sentence wait for company, since no more will come."""
         if self._transport is not None:
-            self._transport.write(_frame(("hurry",)))
+            self._transport.write(_frame(("hurry", 0)))
 
     async def close(self) -> None:
         """End the process; sentences that are still waited for fail."""
@@ -400,8 +410,8 @@ class EngineProcess:
             key, status, message = content
             if (job := self._jobs.pop(key, None)) is not None and not job.done.done():
                 job.done.set_exception(ServiceError(status, message))
-        elif kind == "reference" and self._on_reference is not None:
-            self._on_reference(content[0])
+        elif kind == "reference":
+            self.on_reference(content[0])
         elif kind == "ready" and self._ready is not None:
             self._ready.set_result(content[0])
         elif kind == "refused" and self._ready is not None:

@@ -88,8 +88,14 @@ class _Server:
 class LiveGateway:
     """A gateway: `start` it, then `front.service.serve_until_stopped`, then `close`."""
 
-    def __init__(self, settings: GatewaySettings, log: TextIO | None = None, on_error: Callable[[str], None] = print) -> None:
-        """Raises `InputError` for servers that are not the scenario's devices."""
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        log: TextIO | None = None,
+        on_error: Callable[[str], None] = print,
+        engine: LocalEngine | None = None,
+    ) -> None:
+        """`engine`: one that outlives the gateway. Raises `InputError` for servers that are not the scenario's devices."""
         unit, self._settings, self._on_error = settings.unit, settings, on_error
         self.devices = [target.device for target in unit.case.targets]
         if set(settings.servers) != set(self.devices[1:]):
@@ -98,7 +104,9 @@ class LiveGateway:
         metrics = Metrics("gateway")
         registry = metrics.registry
         self._log = EventLog(log)
-        self.engine = LocalEngine(settings.engine, self._note_reference)
+        self._owns_engine = engine is None
+        self.engine = engine or LocalEngine(settings.engine)
+        self.engine.process.on_reference = self._note_reference
         self._observed = EngineMetrics(metrics, lambda: self.waiting)
         self._decided = Counter("simnmt_decisions", "Requests by device and outcome.", ["device", "outcome"], registry=registry)
         self.front = Front(self, settings.front, settings.access, settings.limits, metrics, on_error)
@@ -116,7 +124,7 @@ class LiveGateway:
         Raises `InputError` for what cannot be used, and `ServiceError` for a server that does not answer.
         """
         settings, hashes = self._settings, dict[str, str]()
-        facts = await self.engine.process.start()
+        facts = await self.engine.started()
         self._check_model(facts.engine.hash)
         hashes[self.devices[0]] = facts.engine.hash
         initial_s: dict[int, float] = {}
@@ -153,7 +161,8 @@ class LiveGateway:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._stack.aclose()
-        await self.engine.process.close()
+        if self._owns_engine:
+            await self.engine.process.close()
 
     def hurry(self) -> None:
         """Let no sentence wait for company, since the service ends."""

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 from prometheus_client import Counter, Gauge, Histogram
 
 from simnmt.base import VERSION
-from simnmt.live.engine_process import EngineProcess, EngineSettings, Execution, Reference
+from simnmt.live.engine_process import EngineFacts, EngineProcess, EngineSettings, Execution, Reference
 from simnmt.live.front import Front, FrontSettings, Result, Task
 from simnmt.nmt.translation import SourceLine
 from simnmt.results.live_log import BeginRecord, Outcome, Record, ReferenceRecord, RequestRecord, format_record
@@ -21,8 +21,12 @@ from simnmt.service.messages import ServiceError
 class LocalEngine:
     """An engine of this box as a server and a gateway use it: texts in, executions out."""
 
-    def __init__(self, settings: EngineSettings, on_reference: Callable[[Reference], None] | None = None) -> None:
-        self.process = EngineProcess(settings, on_reference)
+    def __init__(self, settings: EngineSettings) -> None:
+        self.process = EngineProcess(settings)
+
+    async def started(self) -> EngineFacts:
+        """Return the facts of the engine, which is started unless it has been. Raises `NmtError`."""
+        return self.process.facts if self.process.alive else await self.process.start()
 
     async def execute(
         self, line: SourceLine, forced_len: int | None, began: Callable[[float], None] | None = None
@@ -120,22 +124,31 @@ class ServerSettings:
 class LiveServer:
     """A server of one model. `start` it, then `front.service.serve_until_stopped`, then `close`."""
 
-    def __init__(self, settings: ServerSettings, log: TextIO | None = None, on_error: Callable[[str], None] = print) -> None:
+    def __init__(
+        self,
+        settings: ServerSettings,
+        log: TextIO | None = None,
+        on_error: Callable[[str], None] = print,
+        engine: LocalEngine | None = None,
+    ) -> None:
         metrics = Metrics("server")
         self._log = EventLog(log)
-        self.engine = LocalEngine(settings.engine, self._note_reference)
+        self._owns_engine = engine is None
+        self.engine = engine or LocalEngine(settings.engine)
+        self.engine.process.on_reference = self._note_reference
         self._observed = EngineMetrics(metrics, lambda: self.waiting)
         self.front = Front(self, settings.front, settings.access, settings.limits, metrics, on_error, self._note_egress)
 
     async def start(self) -> None:
         """Load the model and listen. Raises `InputError` for what cannot be used."""
-        facts = await self.engine.process.start()
+        facts = await self.engine.started()
         self._log.write(BeginRecord("server", ("server",), None, {"server": facts.engine.hash}))
         await self.front.service.start()
 
     async def close(self) -> None:
         """End the engine."""
-        await self.engine.process.close()
+        if self._owns_engine:
+            await self.engine.process.close()
 
     def hurry(self) -> None:
         """Let no sentence wait for company, since the service ends."""

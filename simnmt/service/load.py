@@ -1,0 +1,147 @@
+"""The load generator: end nodes that send a scenario's requests to a live service, and note what becomes of each."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from math import nan
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simnmt.service.client import Exchange, TranslationClient
+from simnmt.service.messages import DECISION, ServiceError, TranslateRequest
+
+Column = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The requests of a replay."""
+
+    texts: Sequence[str]
+    source: str
+    target: str
+    forced_lens: Sequence[int] | None = None
+    """Target tokens of each request; None: the model ends it."""
+    offsets_s: Sequence[float] | None = None
+    """When each request is sent, seconds after the begin (open loop); None: one after another is answered (back to back), or by
+    `clients`."""
+    clients: int = 1
+    """Without `offsets_s`: clients that each wait for their answer, think, and ask again (closed loop)."""
+    think_s: Sequence[float] | None = None
+    """Seconds of thinking before each request of a closed loop, in the order in which they are taken; None: none."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadLog:
+    """The columns of a replay, in the order of the requests; shape (requests,), seconds of the monotonic clock.
+
+    NaN where a request was not answered.
+    """
+
+    due_s: Column
+    """When the request was to be sent; without a schedule, when it was sent."""
+    sent_s: Column
+    received_s: Column
+    status: NDArray[np.int64]
+    """HTTP status; 502 without a connection, 504 without an answer in time."""
+    target: NDArray[np.int64]
+    """Index of the device that translated; -1 if unknown."""
+    queue_s: Column
+    execution_s: Column
+    total_s: Column
+    """Stay at the service."""
+    tgt_len: NDArray[np.int64]
+    batch: NDArray[np.int64]
+    """Most sentences with which the request was decoded together."""
+    estimate_s: Column
+    """The gateway's estimate of the transfer time at the decision."""
+    age_s: Column
+    tgt_len_predicted: Column
+    fell_back: NDArray[np.bool_]
+
+    @property
+    def latency_s(self) -> Column:
+        """From the moment at which a request was due to its answer."""
+        latency_s: Column = self.received_s - self.due_s
+        return latency_s
+
+    @property
+    def answered(self) -> NDArray[np.bool_]:
+        """Requests with a translation."""
+        answered: NDArray[np.bool_] = self.status == 200
+        return answered
+
+
+_FLOATS = ("due_s", "sent_s", "received_s", "queue_s", "execution_s", "total_s", "estimate_s", "age_s", "tgt_len_predicted")
+_WHOLE = {"status": 0, "target": -1, "tgt_len": 0, "batch": 0}
+
+
+class _Recorder:
+    """The columns of a replay under way."""
+
+    def __init__(self, requests: int) -> None:
+        self.floats = {name: [nan] * requests for name in _FLOATS}
+        self.whole = {name: [missing] * requests for name, missing in _WHOLE.items()}
+        self.fell_back = [False] * requests
+
+    def answered(self, request: int, exchange: Exchange) -> None:
+        floats, whole, answer = self.floats, self.whole, exchange.answer
+        floats["sent_s"][request], floats["received_s"][request] = exchange.sent_s, exchange.received_s
+        whole["status"][request] = 200
+        if answer.times is not None:
+            for name in ("queue_s", "execution_s", "total_s"):
+                floats[name][request] = getattr(answer.times, name)
+        _, whole["tgt_len"][request], whole["batch"][request] = answer.lengths
+        account = dict(part.split("=", 1) for part in exchange.headers.get(DECISION, "").split(";") if "=" in part)
+        whole["target"][request] = int(account.get("target", 0))
+        for name, key in (("estimate_s", "estimate_s"), ("age_s", "age_s"), ("tgt_len_predicted", "tgt_len")):
+            floats[name][request] = float(account.get(key) or nan)
+        self.fell_back[request] = account.get("fallback") == "1"
+
+    def log(self) -> LoadLog:
+        columns: dict[str, Any] = {name: np.asarray(column, np.float64) for name, column in self.floats.items()}
+        columns |= {name: np.asarray(column, np.int64) for name, column in self.whole.items()}
+        return LoadLog(**columns, fell_back=np.asarray(self.fell_back, np.bool_))
+
+
+async def send_load(load: Load, client: TranslationClient, *, timeout_s: float = 60.0) -> LoadLog:
+    """Send all requests and return what became of them. An open loop wants a loop with precise timers (`precise_timers`)."""
+    recorder = _Recorder(len(load.texts))
+
+    async def one(request: int, due_s: float) -> None:
+        forced = None if load.forced_lens is None else (int(load.forced_lens[request]),)
+        asked = TranslateRequest((load.texts[request],), False, load.source, load.target, "", forced, None, str(request))
+        recorder.floats["due_s"][request] = due_s
+        try:
+            recorder.answered(request, await client.translate(asked, timeout_s))
+        except ServiceError as error:
+            recorder.whole["status"][request] = error.status
+
+    if load.offsets_s is None:
+        await _closed_loop(load, one)
+    else:
+        begin_s, tasks = time.monotonic() + 0.05, list[asyncio.Task[None]]()
+        for request, offset_s in enumerate(load.offsets_s):
+            due_s = begin_s + float(offset_s)
+            if (left_s := due_s - time.monotonic()) > 0.0:
+                await asyncio.sleep(left_s)
+            tasks.append(asyncio.create_task(one(request, due_s)))
+        await asyncio.gather(*tasks)
+    return recorder.log()
+
+
+async def _closed_loop(load: Load, one: Callable[[int, float], Awaitable[None]]) -> None:
+    waiting = iter(range(len(load.texts)))
+
+    async def ask() -> None:
+        for request in waiting:
+            if load.think_s is not None:
+                await asyncio.sleep(float(load.think_s[request]))
+            await one(request, time.monotonic())
+
+    await asyncio.gather(*(ask() for _ in range(load.clients)))
