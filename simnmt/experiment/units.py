@@ -166,8 +166,10 @@ def devices(scenario: Scenario, workload: str) -> list[Device]:
 
 def _run_policy(unit: Unit, drawn: Drawn, setup: PolicySetup) -> tuple[Trail, Numbers]:
     """Run one policy; return its trail and its numbers."""
-    trail = _trail(unit, drawn, setup, judged_share=_judged_share(unit.scenario, unit.case))
-    lost = lost_s(drawn.truth, trail) if known_misroutes(unit.scenario, unit.case) else None
+    # Misroutes of runs with drawn profiles are shown nowhere.
+    judged = unit.calibrated is None
+    trail = _trail(unit, drawn, setup, judged_share=_judged_share(unit.scenario, unit.case) if judged else 0.0)
+    lost = lost_s(drawn.truth, trail) if judged and known_misroutes(unit.scenario, unit.case) else None
     log, discipline = RequestLog(drawn.truth, trail), unit.case.arrivals.discipline
     batches: list[BatchesOfDevice | None] = []
     for number, (account, target) in enumerate(zip(trail.batches, unit.case.targets, strict=False)):

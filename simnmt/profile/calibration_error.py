@@ -10,9 +10,9 @@ A profile keeps the quantiles and the mean of each cell's repeats, not the repea
    bound.
 3. Disturbances. Half of the draws count the disturbed repeats in the level and the residual, as if the box in service had
    them too; the other half leave them out, as the profile does. Which of both holds is not known.
-4. Form. A plane is not the truth. The deviation of the cells from the plane, beyond the noise of their means, determines the
-   size of a smooth relative deviation over the logarithms of both lengths (a Gaussian process). Each draw has another one,
-   without the part that a plane can follow.
+4. Form. A plane is not the truth. The deviations of the cells from the plane show a smooth relative deviation over the
+   logarithms of both lengths (a Gaussian process, without the part that a plane can follow, and beyond the noise of the
+   cells' means). Each draw has one that agrees with the cells, so the draws need not have the profile's plane as their mean.
 5. Batches. Costs of steps and encoders move with the level, and by a smooth factor over the batch size whose size is the error
    on batch sizes that were measured only to judge.
 
@@ -281,27 +281,29 @@ class _CellTimes:
 
 @dataclass(frozen=True)
 class _FormError:
-    """Deviation of the true times from any plane, relative to the profile's, at the lengths of the requests."""
+    """Deviation of the true times from the plane, relative to it, at the lengths of the requests: a normal distribution."""
 
+    size: float
+    """Estimated standard deviation of the smooth deviation before the part is removed that a plane can follow."""
+    mean: Floats
+    """Expected deviation by the deviations of the cells, shape (requests,)."""
     factor: Floats
-    """Deviations of size 1 at the requests, by standard normal numbers, shape (requests, numbers)."""
-    variance: float
-    """Estimated variance of deviations before the part is removed that a plane can follow."""
-    freedom: float
-    """Degrees of freedom of that estimate."""
+    """Further deviation at the requests, by standard normal numbers, shape (requests, numbers)."""
 
     def draw(self, generator: np.random.Generator) -> Floats:
         """Return the relative deviation at each request."""
-        normal, chi_square = generator.standard_normal(self.factor.shape[1]), generator.chisquare(self.freedom)
-        deviation: Floats = (self.variance * self.freedom / chi_square) ** 0.5 * (self.factor @ normal)
+        deviation: Floats = self.mean + self.factor @ generator.standard_normal(self.factor.shape[1])
         return deviation
 
     @staticmethod
     def of(cells: _CellTimes, measured_s: Floats, plane: ExecutionPlane, src_len: Floats, tgt_len: Floats) -> _FormError:
-        """Estimate the size of deviations from the cells, beyond the noise of their means, by the method of moments."""
-        at_cells, at_requests = (
-            _scaled_logarithms(cells, src, tgt) for src, tgt in ((cells.src_len, cells.tgt_len), (src_len, tgt_len))
-        )
+        """Return the deviation given those of the cells.
+
+        Deviations are a Gaussian process over the logarithms of both lengths. Its size follows from the cells, beyond the noise
+        of their means, by the method of moments.
+        """
+        at_cells = _scaled_logarithms(cells, cells.src_len, cells.tgt_len)
+        at_requests = _scaled_logarithms(cells, src_len, tgt_len)
         values, vectors = np.linalg.eigh(_correlation(at_cells, at_cells))
         kept = values > 1e-9 * values[-1]
         root = vectors[:, kept] * np.sqrt(values[kept])
@@ -310,20 +312,23 @@ class _FormError:
         requests_s = np.maximum(plane.seconds(src_len, tgt_len), 1e-12)
         design = _design(cells.src_len, cells.tgt_len) / measured_s[:, None]
         followed = np.linalg.pinv(design[cells.fitted]) @ root[cells.fitted]
-        residual = root - design @ followed
         weight = cells.mean_of / cells.mean_of.sum()
-        mean = weight @ residual
-        residual = residual - mean
-        at_lengths = onto - (_design(src_len, tgt_len) / requests_s[:, None]) @ followed - mean
+        residual = root - design @ followed
+        level = weight @ residual
+        residual, at_lengths = residual - level, onto - (_design(src_len, tgt_len) / requests_s[:, None]) @ followed - level
         ratio = cells.mean_s / measured_s
         off = ratio / float(weight @ ratio) - 1.0
-        noise = float(cells.kept_ratios.var()) / cells.mean_of if cells.kept_ratios.size else np.zeros_like(off)
-        singular = np.linalg.svd(np.sqrt(weight)[:, None] * residual, compute_uv=False) ** 2
-        explained = float(singular.sum())
+        noise = np.maximum(float(cells.kept_ratios.var()) / cells.mean_of, 1e-12)
+        explained = float(weight @ (residual**2).sum(axis=1))
         beyond = float(weight @ (off**2 - noise))
-        variance = max(beyond, 0.0) / explained if explained > 1e-12 else 0.0
-        freedom = max(explained**2 / float((singular**2).sum()), LEAST_FREEDOM) if explained > 1e-12 else LEAST_FREEDOM
-        return _FormError(at_lengths, variance, freedom)
+        if explained <= 1e-12 or beyond <= 1e-12:
+            return _FormError(0.0, np.zeros_like(src_len), np.zeros((src_len.size, 1)))
+        size = (beyond / explained) ** 0.5
+        # Posterior of the normal numbers z: cells deviate by size * residual @ z, and by noise.
+        precision = np.eye(residual.shape[1]) + size**2 * (residual.T / noise) @ residual
+        expected = np.linalg.solve(precision, size * (residual.T / noise) @ off)
+        spread = np.linalg.inv(np.linalg.cholesky(precision)).T
+        return _FormError(size, size * at_lengths @ expected, size * at_lengths @ spread)
 
 
 def _scaled_logarithms(cells: _CellTimes, src_len: Floats, tgt_len: Floats) -> Floats:
