@@ -231,11 +231,50 @@ def probing(folder: Path) -> Iterator[Case]:
         )
 
 
+def overheads(folder: Path) -> Iterator[Case]:
+    """Estimates that resist outliers, where the remote overhead has a tail: docs/policies.md shows one as a scenario."""
+    estimates: Mapping = {
+        "smoothed": "smoothed",
+        "quantile": "quantile",
+        "median": {"kind": "quantile", "quantile": 0.5},
+        "queue-aware": "last",
+        "queue-aware quantile": "quantile",
+    }
+    policies: Mapping = {"oracle": {}, "last": {"kind": "cnmt"}}
+    policies |= {
+        name: {"kind": "cnmt", "transfer_estimate": estimate, "sees_backlog": name.startswith("queue-aware")}
+        for name, estimate in estimates.items()
+    }
+    pairs = [(policy, "last") for policy in policies if policy != "last"]
+    # Four-word queries: for them these two devices are equally fast at 10 ms.
+    lengths: Mapping = {
+        "lognormal": {"src_mean": 4.0, "src_sd": 3.0, "sentences": 20_000},
+        "fertility": {"src": 1.0, "tgt": 1.0},
+    }
+    tails: dict[str, Any] = {
+        "constant": 1.3,
+        "sd 1.3 ms": {"mean_ms": 1.3, "sd_ms": 1.3},
+        "sd 4 ms": {"mean_ms": 1.3, "sd_ms": 4.0},
+        "one in 100 stalls for 50 ms on average": {"quantiles_ms": [0.8] * 100 + [99.2]},
+    }
+    network = {"n": {"rtt": {"constant_ms": 9.6}}}
+    gateway: Mapping = {**GATEWAY, "overhead": {"mean_ms": 0.8, "sd_ms": 0.3}}
+    for name, overhead in tails.items():
+        devices = {"gateway": gateway, "cloud": {**SERVER, "overhead": overhead}}
+        yield Case(f"{name}, back to back", devices, network, policies, lengths, pairs)
+        yield Case(f"{name}, open loop", devices, network, policies, lengths, pairs, arrivals=poisson, rates_rps=(10.0, 40.0))
+    level_ms = np.random.default_rng(1).choice([6.0, 8.0, 10.0, 12.0, 14.0], 20_000 // 40)
+    steps = {"n": {"rtt": series(folder, "RTT steps every 40 requests", np.repeat(level_ms, 40), 1.0), "clock": "spread"}}
+    devices = {"gateway": gateway, "cloud": {**SERVER, "overhead": tails["constant"]}}
+    yield Case("constant, RTT steps of 2 ms and more every 40 requests", devices, steps, policies, lengths, pairs)
+
+
 QUESTIONS: dict[str, Callable[[Path], Iterator[Case]]] = {
     "queues": queues,
     "lengths": lengths,
     "smoothing": smoothing,
     "probing": probing,
+    "overheads": overheads,
 }
 
 

@@ -142,6 +142,17 @@ class Drawn:
     half_overhead_s: tuple[AnyColumn | None, ...]
     """`HalfOverheads` of all requests."""
 
+    def mean_overhead_s(self, target: AnyColumn) -> float | None:
+        """Return the mean overhead of requests that were executed on these targets; None if no device has an overhead."""
+        if all(half_s is None for half_s in self.half_overhead_s):
+            return None
+        chosen, total_s = target[:], 0.0
+        for number, half_s in enumerate(self.half_overhead_s):
+            if half_s is not None:
+                # Every request pays the first device's overhead.
+                total_s += 2.0 * float(half_s[:].sum() if number == 0 else half_s[:][chosen == number].sum())
+        return total_s / len(chosen)
+
     def own_truth(self, arrival_s: Seconds, node: AnyColumn) -> Truth | None:
         """Return the truth of the requests that a policy issued at these moments; None if all policies share one truth."""
         if self.route is None:

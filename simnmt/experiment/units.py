@@ -182,6 +182,8 @@ def _run_policy(unit: Unit, drawn: Drawn, setup: PolicySetup) -> tuple[Trail, Nu
     if setup.predicted_tgt_len is None:
         # A policy that predicts nothing uses no estimate of the transfer time, so no estimate has an age.
         numbers["mean_estimate_age_s"] = None
+    if (overhead_s := drawn.mean_overhead_s(trail.target)) is not None:
+        numbers["mean_overhead_s"] = overhead_s
     return trail, numbers | {"probes_sent": float(trail.probes), "rtt_pace_s": drawn.pace_s}
 
 

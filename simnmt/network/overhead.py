@@ -74,8 +74,8 @@ class EmpiricalOverhead(Configuration):
     """
 
     quantiles_ms: Annotated[list[Milliseconds], Field(min_length=2, max_length=100_000)]
-    """The least, the greatest, and those between them in steps of the same share; never decreasing. Few quantiles draw the tail
-    too thick: 101 or more keep the mean of a heavy tail."""
+    """The least, the greatest, and those between them in steps of the same share; never decreasing. Few quantiles make the
+    tail too heavy; 101 or more keep the mean of a heavy tail."""
 
     @field_validator("quantiles_ms")
     @classmethod
