@@ -263,6 +263,11 @@ def overheads(folder: Path) -> Iterator[Case]:
         devices = {"gateway": gateway, "cloud": {**SERVER, "overhead": overhead}}
         yield Case(f"{name}, back to back", devices, network, policies, lengths, pairs)
         yield Case(f"{name}, open loop", devices, network, policies, lengths, pairs, arrivals=poisson, rates_rps=(10.0, 40.0))
+    # News, with a gateway that is as fast for them: the share that is sent away moves by 5 % per ms of the estimate.
+    fast: Mapping = {**gateway, "profile": slowed(folder, "tx2-bilstm", 0.3)}
+    devices = {"gateway": fast, "cloud": {**SERVER, "overhead": tails["sd 4 ms"]}}
+    yield Case("news, sd 4 ms, back to back", devices, network, policies, pairs=pairs)
+    yield Case("news, sd 4 ms, open loop", devices, network, policies, pairs=pairs, arrivals=poisson, rates_rps=(13.3, 26.7))
     level_ms = np.random.default_rng(1).choice([6.0, 8.0, 10.0, 12.0, 14.0], 20_000 // 40)
     steps = {"n": {"rtt": series(folder, "RTT steps every 40 requests", np.repeat(level_ms, 40), 1.0), "clock": "spread"}}
     devices = {"gateway": gateway, "cloud": {**SERVER, "overhead": tails["constant"]}}

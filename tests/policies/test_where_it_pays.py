@@ -129,6 +129,24 @@ def test_smoothing_pays_where_the_network_jitters_and_costs_where_it_shifts(tmp_
     assert found["shifts", "smoothed"]["mean_percent"][1] > 1.0
 
 
+def test_a_low_quantile_pays_where_the_remote_overhead_has_a_tail_and_costs_where_the_rtt_shifts(tmp_path: Path) -> None:
+    """With a tail C-NMT keeps outliers and stays local; a constant overhead changes no decision."""
+    level_ms = np.repeat(np.random.default_rng(1).choice([6.0, 8.0, 10.0, 12.0, 14.0], 75), 40)
+    networks = {"still": {"rtt": {"constant_ms": 9.6}}}
+    networks["shifts"] = {"rtt": series(tmp_path, "shifts", level_ms, 1.0), "clock": "spread"}
+    queries = {"lognormal": {"src_mean": 4.0, "src_sd": 3.0, "sentences": 5_000}, "fertility": {"src": 1.0, "tgt": 1.0}}
+    rules = {"last": {"kind": "cnmt"}, "quantile": {"kind": "cnmt", "transfer_estimate": "quantile"}}
+    pairs = (("quantile", "last"),)
+    stalls = {**BILSTM, "cloud": {**BILSTM["cloud"], "overhead": {"quantiles_ms": [0.8] * 100 + [99.2]}}}
+    tail = changes(Case("a tail", stalls, {"still": networks["still"]}, rules, queries, pairs), replications=10)["", "quantile"]
+    assert tail["mean_percent"][2] < -5.0 and tail["p95_percent"][2] < -10.0
+    assert tail["away_percent"][0] < 30.0 < 35.0 < tail["away_percent"][1]
+    even = {**BILSTM, "cloud": {**BILSTM["cloud"], "overhead": 1.3}}
+    constant_ones = changes(Case("constant", even, networks, rules, queries, pairs))
+    assert constant_ones["still", "quantile"]["mean_percent"] == (0.0, 0.0, 0.0)
+    assert constant_ones["shifts", "quantile"]["mean_percent"][1] > 0.3
+
+
 def test_a_probe_frees_a_policy_that_a_peak_has_locked_at_home() -> None:
     result = simnmt.run("@locked-local", requests=2_000, replications=2)
     rows = {row["policy"]: row for row in result.rows}
