@@ -13,6 +13,7 @@ from simnmt.base import VERSION
 from simnmt.base.configuration import end_tokens
 from simnmt.calibrate import preconditions, profile_assembly
 from simnmt.calibrate.box import BoxDescription, describe
+from simnmt.calibrate.in_situ import InSitu, service_works
 from simnmt.calibrate.journal import Header, Journal, journal_path
 from simnmt.calibrate.measurement import Listener, Silent
 from simnmt.calibrate.parts import Parts
@@ -73,12 +74,14 @@ def calibrate(
     if before is not None:
         preconditions.same_units(before, settings, path)
     drawn = _drawn(settings)
+    works = service_works(settings) if "in_situ" in settings.parts else []
     box = describe(libraries=False)
     threads = preconditions.threads_of(settings, box)
+    neighbour_cpu = preconditions.neighbour_cpu(settings, threads)
     with pinned(threads) as cpus, _loaded(settings, threads, load) as engine:
         account = _named(engine.account, box)
         plans = plan_benches(settings, drawn, tells_steps=settings.backend == "torch")
-        preconditions.within_positions(account, plans)
+        preconditions.within_positions(account, [work for plan in plans for work in plan.works] + works)
         preconditions.agreement_can_be_told(account, settings)
         if before is not None:
             preconditions.same_engine(before, account, settings, path)
@@ -88,7 +91,8 @@ def calibrate(
             journal.session(profile_assembly.state(box))
             folder = Path(os.path.realpath(path)).parent
             loses_overrun = before is None and there is not None and there.beam_overrun is not None
-            parts = Parts(settings, engine, journal, listener, folder, path if loses_overrun else None)
+            in_situ = InSitu(works, neighbour_cpu, cpus)
+            parts = Parts(settings, engine, journal, listener, folder, path if loses_overrun else None, in_situ)
             blocks: profile_assembly.Blocks = parts.blocks(plans)
             after = profile_assembly.state(describe(libraries=False))
             conditions = profile_assembly.conditions_block(journal.sessions, after, parts.measured, cpus)
@@ -150,7 +154,7 @@ def _source(settings: Settings, account: EngineAccount) -> str:
     how = {
         "quick": "six corner cells",
         "full": "full grid",
-        "paper": f"{settings.inferences:,} inferences with the lengths of {settings.lengths}",
+        "paper": f"{settings.inferences:,} inferences with the lengths of {settings.drawn_lengths}",
     }[settings.mode]
     engine = f"{account.model} on {account.backend} {account.compute_type}"
     return f"{engine}, {profile_assembly.describe_weights(account)}; {how}"
@@ -200,7 +204,8 @@ def _drawn(settings: Settings) -> list[tuple[int, int]] | None:
     from simnmt.base.shipped_files import find
     from simnmt.workload.length_table import read_table
 
-    table = read_table(find("traces/lengths", settings.lengths) if settings.lengths.startswith("@") else settings.lengths)
+    lengths = settings.drawn_lengths
+    table = read_table(find("traces/lengths", lengths) if lengths.startswith("@") else lengths)
     src_len, tgt_len = table.sample(settings.seed, 0, "calibrate_lengths", settings.inferences)
     src_end, tgt_end = (1 - counted for counted in end_tokens(table.end_of_sentence))
     return list(zip((src_len + src_end).tolist(), (tgt_len + tgt_end).tolist(), strict=True))

@@ -55,7 +55,7 @@ def execution_block(cells: Sequence[Cell], settings: Settings) -> Execution:
     if settings.mode == "paper":
         plane = fit_relative_plane(src_len, tgt_len, time_s, quantile=MEDIAN).plane
         medians = by_cell(src_len, tgt_len, time_s)
-        fit["lengths"] = settings.lengths
+        fit["lengths"] = settings.drawn_lengths
         fit["relative_plane"] = asdict(plane) | {
             "error": relative_error(plane.seconds(medians.first, medians.second), medians.quantile(MEDIAN)),
             "heldout_error": heldout_plane_error(src_len, tgt_len, time_s, quantile=MEDIAN),

@@ -28,6 +28,7 @@ from simnmt.calibrate.disk import REPEATS, SIZES_BYTES, DiskError, measure_disk
 from simnmt.calibrate.energy_counters import find_energy_meter
 from simnmt.calibrate.energy_meter import EnergyMeter
 from simnmt.calibrate.fits import fit_disk, fit_energy
+from simnmt.calibrate.in_situ import InSitu
 from simnmt.calibrate.journal import Journal
 from simnmt.calibrate.measurement import Listener, Measured, Silent, measure
 from simnmt.calibrate.overheads import refill_overheads
@@ -38,6 +39,7 @@ from simnmt.nmt.engine import Engine, Work
 from simnmt.nmt.errors import OutOfMemory
 from simnmt.profile.blocks import BeamOverrun, DiskBlock, EnergyBlock, Overhead, Overheads
 from simnmt.profile.decoder_block import DecoderBlock
+from simnmt.profile.service_block import ServiceBlock
 from simnmt.workload.length_units import tokeniser_in
 
 Result = TypeVar("Result")
@@ -122,6 +124,7 @@ class Parts:
     """Folder on the disk that is read."""
     _replaced: Path | None = None
     """A profile with `beam_overrun`, which the new profile must have too."""
+    _in_situ: InSitu | None = None
     remarks: list[str] = field(default_factory=list)
     """Sentences on parts that could not be measured."""
     measured: Measured | None = None
@@ -147,6 +150,8 @@ class Parts:
             beside = self._of_singles() | singles | beside
         if beside:
             blocks["overheads"] = Overheads(**beside)
+        if "in_situ" in settings.parts:
+            blocks["in_service"] = self._once("in_service", ServiceBlock, self._in_service)
         if "decoder" in settings.parts:
             blocks["decoder"] = self._once("decoder", DecoderBlock, self._decoder)
         if "energy" in settings.parts:
@@ -201,6 +206,13 @@ class Parts:
                 if blocks[name] is None
             ]
         return blocks
+
+    def _in_service(self) -> tuple[ServiceBlock | None, list[str]]:
+        assert self._in_situ is not None
+        try:
+            return self._in_situ.block(self._engine, self._settings, self._listener), []
+        except OutOfMemory:
+            return None, ["nothing measured in situ: out of memory at a single sentence"]
 
     def _overheads(self) -> tuple[dict[str, Overhead], list[str]]:
         by_name = {

@@ -10,9 +10,12 @@ from simnmt.base.files import refuse_replacing
 from simnmt.calibrate import profile_assembly
 from simnmt.calibrate.batch_corrections import check_overrun, measures_overrun
 from simnmt.calibrate.box import BoxDescription
-from simnmt.calibrate.plan import BenchPlan
-from simnmt.calibrate.settings import CalibrationError, Part, Settings
-from simnmt.nmt.engine import EngineAccount
+from simnmt.calibrate.box.processor import logical_cpus
+from simnmt.calibrate.box.system_files import Tree
+from simnmt.calibrate.neighbour import choose_neighbour_cpu
+from simnmt.calibrate.processor_use import choose_cpus
+from simnmt.calibrate.settings import PARTS, CalibrationError, Part, Settings
+from simnmt.nmt.engine import EngineAccount, Work
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_file import read_profile
@@ -20,7 +23,7 @@ from simnmt.profile.profile_file import read_profile
 _OF_THE_ENGINE = ("backend", "compute_type", "device", "device_name", "threads", "beam", "fused", "architecture", "versions")
 
 _TOLD_APART = ("architecture", "backend", "compute_type", "device", "threads", "beam", "fused")
-_BLOCKS: dict[Part, str] = {"step": "step", "decoder": "decoder", "disk": "disk", "energy": "energy", "overheads": "overheads"}
+_BLOCKS: dict[Part, str] = {**{part: part for part in PARTS if part != "execution"}, "in_situ": "in_service"}
 """Block of a profile that holds a part."""
 
 
@@ -47,10 +50,10 @@ def refuse_unfit_page(page: Path, out: Path, settings: Settings) -> None:
     refuse_replacing(page, out, *_read(settings))
 
 
-def within_positions(account: EngineAccount, plans: Sequence[BenchPlan]) -> None:
+def within_positions(account: EngineAccount, works: Sequence[Work]) -> None:
     """Raise `CalibrationError` for lengths beyond the model's positions, before the longest cell is reached."""
     most = account.architecture.get("max_positions")
-    longest = max((max(work.src_len, work.tgt_len) for plan in plans for work in plan.works), default=0)
+    longest = max((max(work.src_len, work.tgt_len) for work in works), default=0)
     if most is not None and longest > most:
         remedy = "give smaller --max-src-len and --max-tgt-len, or other --lengths"
         raise CalibrationError(f"{longest} tokens where the model takes {most}", remedy=remedy)
@@ -142,6 +145,17 @@ def threads_of(settings: Settings, box: BoxDescription) -> int | None:
     return settings.threads or box.usable_cores
 
 
+def neighbour_cpu(settings: Settings, threads: int | None) -> int | None:
+    """Return the processor for the neighbour, of a core that the engine leaves free; None if none is bound.
+
+    Raises `CalibrationError` if the engine uses every core.
+    """
+    if settings.neighbour == "idle" or not hasattr(os, "sched_getaffinity"):
+        return None
+    cpus = logical_cpus(Tree.at("/"), os.sched_getaffinity(0))
+    return choose_neighbour_cpu(cpus, [] if threads is None else choose_cpus(cpus, threads))
+
+
 def refuse_unwritable(path: Path, option: str) -> None:
     """Raise `CalibrationError` if the file of `option` could not be written at the end."""
     if not path.parent.is_dir():
@@ -155,5 +169,5 @@ def refuse_unwritable(path: Path, option: str) -> None:
 
 def _read(settings: Settings) -> tuple[str | None, ...]:
     """Return the input files."""
-    lengths = None if settings.lengths.startswith("@") else settings.lengths
+    lengths = None if settings.lengths is None or settings.lengths.startswith("@") else settings.lengths
     return settings.model, lengths, settings.text, *settings.vocabulary

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeVar
@@ -13,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from simnmt.base.configuration import describe_validation_error
 from simnmt.base.errors import InputError
 from simnmt.base.files import read_bounded
+from simnmt.profile.service_block import GapKind, NeighbourKind
 from simnmt.workload.length_units import Side, tokeniser_in, unit_of
 
 
@@ -41,9 +43,12 @@ def read_measurement(path: str | os.PathLike[str], kind: type[Document], what: s
 
 
 Mode = Literal["quick", "full", "paper"]
-Part = Literal["execution", "step", "decoder", "disk", "energy", "overheads"]
+Part = Literal["execution", "step", "decoder", "disk", "energy", "overheads", "in_situ"]
 PARTS: tuple[Part, ...] = ("execution", "step", "decoder", "disk", "energy", "overheads")
-"""Parts of a calibration; `step` is decode steps and encoders over batch sizes, `decoder` steps by variant of the decoder."""
+"""Parts of a calibration that are measured by default; `step` is decode steps and encoders over batch sizes, `decoder` steps by
+variant of the decoder."""
+ALL_PARTS: tuple[Part, ...] = (*PARTS, "in_situ")
+"""With `in_situ`: single executions in service conditions."""
 WORD_MODELS = ("bilstm", "gru")
 """Models whose vocabularies are words in the paper (50,000 and 32,000: CNMT-13); other models read subwords."""
 PAPER_INFERENCES = 10_000
@@ -53,6 +58,43 @@ LEAST_BATCH, MOST_BATCH = 8, 1_024
 """Bounds of the largest batch: with a smaller one, no batch size would judge the fits."""
 LEAST_PACE_BYTES_PER_S = 1e6
 """Least pace: a full measurement reads 574 MB, in some ten minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """How a workload lets the box idle before an execution."""
+
+    kind: GapKind = "none"
+    rate_rps: float | None = None
+    """Requests a second of kind `poisson`."""
+    gap_s: float | None = None
+    """Seconds of kind `fixed`."""
+
+    @classmethod
+    def parse(cls, text: str) -> Gaps:
+        """Return the gaps of `none`, `poisson:12` (requests a second) or `fixed:50ms`.
+
+        Raises `CalibrationError` for another text, and for a rate or a gap that is not positive or is out of proportion.
+
+        Example:
+            >>> Gaps.parse("fixed:50ms").gap_s
+            0.05
+        """
+        if text == "none":
+            return cls()
+        remedy = "give none, poisson:RATE with requests a second, such as poisson:12, or fixed:TIME, such as fixed:50ms"
+        match = re.fullmatch(r"(poisson|fixed):(\d{1,9}(?:\.\d{1,9})?)(/s|ms|s)?", text, re.ASCII)
+        units = {"poisson": (None, "/s"), "fixed": ("ms", "s")}
+        if match is None or match[3] not in units[match[1]]:
+            raise CalibrationError(f"--gaps {text[:40]}: not a kind of gaps", remedy=remedy)
+        number = float(match[2]) * (1e-3 if match[3] == "ms" else 1.0)
+        if match[1] == "poisson":
+            if not 1e-3 <= number <= 1e5:
+                raise CalibrationError(f"--gaps {text}: not a rate that can be measured", remedy="give 0.001 to 100000")
+            return cls("poisson", rate_rps=number)
+        if not 1e-4 <= number <= 600.0:
+            raise CalibrationError(f"--gaps {text}: not a gap that can be kept", remedy="give 0.1ms to 600s")
+        return cls("fixed", gap_s=number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +119,13 @@ class Settings:
     """Largest batch of steps and encoders, whose sizes are a fixed ladder up to it; None: 64, in quick mode 16."""
     max_src_len: int = 100
     max_tgt_len: int = 100
-    lengths: str = "@de-en-news"
-    """Length table from which paper mode draws: a shipped `@name`, or a file."""
+    lengths: str | None = None
+    """Length table from which paper mode draws, and whose pairs are measured in situ: a shipped `@name`, or a file. None:
+    `@de-en-news` in paper mode, a spread of lengths in situ."""
+    gaps: str = "none"
+    """How the box idles before an execution in situ: `none`, `poisson:RATE` or `fixed:TIME` (`Gaps`)."""
+    neighbour: NeighbourKind = "idle"
+    """What a second process does on another core during the executions in situ."""
     inferences: int = PAPER_INFERENCES
     """Number of inferences in paper mode."""
     src_unit: str | None = None
@@ -113,6 +160,10 @@ class Settings:
             raise CalibrationError(f"{self.inferences} inferences do not determine a plane", remedy="give 6 or more")
         self._check_vocabulary()
         self._check_text()
+        in_bench = (self.idle_gaps.kind, self.neighbour) == ("none", "idle")  # refuses a text that names no gaps
+        if "in_situ" not in self.parts and not in_bench:
+            what = "gaps and a neighbour are conditions of the part in_situ"
+            raise CalibrationError(what, remedy="add in_situ to --part, or leave --gaps and --neighbour out")
         if self.disk_bytes_per_s is not None and not LEAST_PACE_BYTES_PER_S <= self.disk_bytes_per_s < math.inf:
             what = f"reads at {self.disk_bytes_per_s / 1e6:g} MB/s would take too long"
             raise CalibrationError(what, remedy="give 1MB/s or more")
@@ -148,6 +199,16 @@ class Settings:
     def whole(self) -> bool:
         """True if the calibration makes a new profile; without the part execution, it completes one."""
         return "execution" in self.parts
+
+    @property
+    def idle_gaps(self) -> Gaps:
+        """The gaps before executions in situ."""
+        return Gaps.parse(self.gaps)
+
+    @property
+    def drawn_lengths(self) -> str:
+        """Length table of paper mode."""
+        return self.lengths or "@de-en-news"
 
     @property
     def units(self) -> tuple[str, str]:
@@ -201,7 +262,7 @@ class StiSettings:
 
 
 def parse_parts(names: Sequence[str]) -> tuple[Part, ...]:
-    """Return the parts with these names, in the order of `PARTS`. Raises `CalibrationError` for an unknown name."""
-    if unknown := [name for name in names if name not in PARTS]:
-        raise CalibrationError(f"unknown part {unknown[0]}", remedy=f"known: {', '.join(PARTS)}")
-    return tuple(part for part in PARTS if part in names)
+    """Return the parts with these names, in the order of `ALL_PARTS`. Raises `CalibrationError` for an unknown name."""
+    if unknown := [name for name in names if name not in ALL_PARTS]:
+        raise CalibrationError(f"unknown part {unknown[0]}", remedy=f"known: {', '.join(ALL_PARTS)}")
+    return tuple(part for part in ALL_PARTS if part in names)

@@ -25,6 +25,8 @@ LOG_INTERVAL_S = 15.0
 
 Backend = Enum("Backend", {"torch": "torch", "ctranslate2": "ctranslate2", "sharp": "sharp"}, type=str)
 """The engine that computes."""
+NeighbourKind = Enum("NeighbourKind", {"idle": "idle", "busy": "busy", "memory": "memory"}, type=str)
+"""What a process on another core does."""
 
 
 def calibrate(
@@ -54,11 +56,14 @@ def calibrate(
         list[str] | None,
         option(
             "NAME",
-            "Measure this part: execution, step, decoder, disk, energy or overheads; repeatable. Without execution, completes "
-            "OUT. [default: all]",
+            "Measure this part: execution, step, decoder, disk, energy, overheads or in_situ; repeatable. Without execution, "
+            "completes OUT. [default: all but in_situ]",
         ),
     ] = None,
-    lengths: Annotated[str, option("FILE|@NAME", "Length table for --paper.")] = "@de-en-news",
+    lengths: Annotated[
+        str | None,
+        option("FILE|@NAME", "Length table for --paper and in_situ. [default: @de-en-news; in_situ: short to long sentences]"),
+    ] = None,
     inferences: Annotated[int, option("N", "Inferences of --paper.")] = 10_000,
     max_batch: Annotated[int | None, option("N", "Largest batch of steps and encoders. [default: 64, with --quick 16]")] = None,
     max_src_len: Annotated[int, option("N", "Longest source of the grid, tokens.")] = 100,
@@ -78,6 +83,15 @@ def calibrate(
             parser=parse_rate,
         ),
     ] = None,
+    gaps: Annotated[
+        str | None,
+        option(
+            "KIND",
+            "Measure in_situ too, idling before each execution: none, poisson:RATE (requests a second), fixed:50ms.",
+            group="In service",
+        ),
+    ] = None,
+    neighbour: Annotated[NeighbourKind | None, option(None, "Measure in_situ too, beside a process on another core.")] = None,
     seed: Seed = 1,
     unit: Annotated[
         str | None,
@@ -104,15 +118,18 @@ def calibrate(
         raise typer.BadParameter("choose one of --quick and --paper", param_hint="--quick")
     from simnmt.calibrate.calibration import calibrate as measure
     from simnmt.calibrate.preconditions import profile_there, refuse_unfit_page
-    from simnmt.calibrate.settings import Settings, parse_parts
+    from simnmt.calibrate.settings import PARTS, Settings, parse_parts
     from simnmt.report.profile_page import write_profile_page
 
+    in_service = ["in_situ"] * (gaps is not None or neighbour is not None)
+    parts = None if part is None and not in_service else parse_parts([*(PARTS if part is None else part), *in_service])
     settings = chosen(
         context,
         Settings,
         backend=backend.value,
         mode="quick" if quick else "paper" if paper else "full",
-        parts=None if part is None else parse_parts(part),
+        parts=parts,
+        neighbour=None if neighbour is None else neighbour.value,
         src_unit=src_unit or unit,
         tgt_unit=tgt_unit or unit,
         disk_bytes_per_s=pace,
@@ -153,6 +170,9 @@ class _LogLines:
 
 def _format_profile(done: Calibrated) -> str:
     """Return the main figures of the profile as text, in milliseconds and percent."""
+
+    from simnmt.profile.profile_summary import service_facts
+
     profile = done.profile
     plane, quality, engine = profile.plane, profile.execution.fit, profile.engine
     assert engine is not None
@@ -168,6 +188,7 @@ def _format_profile(done: Calibrated) -> str:
     ]
     if (six := quality.heldout_error_six_cells) is not None:
         lines.append(f"  six corner cells alone, judged on all others: {_format_percent(six)}")
+    lines += [f"{label}: {text}" for label, text in service_facts(profile)]
     for name, block in (("decode step", profile.step), ("encoder", profile.encoder)):
         if block is not None:
             batches = f"batch {block.batch[0]} to {block.batch[-1]}"

@@ -23,6 +23,7 @@ from simnmt.profile.device_profile import DeviceProfile, LengthUnit
 from simnmt.profile.doubts import Doubt, profile_doubts
 from simnmt.profile.profile_file import read_profile
 from simnmt.profile.profile_variant import DecoderChoice, with_decoder
+from simnmt.profile.service_block import ServiceBlock
 from simnmt.scenario.configuration import DeviceConfiguration, Scenario
 from simnmt.scenario.document import Document
 from simnmt.scenario.errors import ScenarioError
@@ -79,6 +80,10 @@ class Target:
     """How its model is streamed from the disk; None if the model stays in memory."""
     conversion: Conversion | None = None
     """How its profile was converted to the workload's unit; None if both count alike."""
+    service: ServiceBlock | None = None
+    """Executions in service by which it is charged; None if by those of the bench."""
+    service_level: float | None = None
+    """Mean time in service over that in the bench, by which the costs of batches were multiplied; None as `service`."""
 
     @property
     def streamed(self) -> StreamingServerSpec | None:
@@ -329,8 +334,10 @@ class _CaseReader:
     def target(self, device: str, measured: DeviceProfile, conversion: Conversion | None, table: LengthTable) -> Target:
         """Return how a device executes the workload's requests by its profile; `table`: the pairs that they are drawn from."""
         part, choice = self.scenario.devices[device], None
+        if part.cost == "bench" or part.sti is not None:
+            measured = measured.in_bench  # a model that is streamed from the disk was not measured in service
         with self.naming_profile(device):
-            profile = self.checked_profile(device, measured, conversion, table)
+            profile = self.checked_profile(device, measured.serving, conversion, table)
         if part.decoder is not None:
             with self.naming("devices", device, "decoder"):
                 profile, choice = with_decoder(profile, part.decoder)
@@ -338,7 +345,8 @@ class _CaseReader:
         beam = None if choice is None else choice.settings.beam
         doubts = tuple(profile_doubts(measured, _used_cost_models(part, measured), beam=beam))
         decoding, streaming = self.decoding(device, profile), self.streaming(device, profile, table)
-        return Target(device, profile, doubts, choice, decoding, streaming, conversion)
+        service, level = measured.in_service, measured.service_level
+        return Target(device, profile, doubts, choice, decoding, streaming, conversion, service, level)
 
     def checked_profile(
         self, device: str, profile: DeviceProfile, conversion: Conversion | None, table: LengthTable
@@ -423,7 +431,7 @@ class _CaseReader:
 
 def _used_cost_models(part: DeviceConfiguration, profile: DeviceProfile) -> tuple[str, ...]:
     """Return the names of a profile's cost models by which a device executes."""
-    used = ["execution" if part.sti is None else "sti"]
+    used = ["execution" if profile.in_service is None else "in_service"] if part.sti is None else ["sti"]
     used += ["step", "encoder", "overheads"] if part.batching is not None else []
     used += ["decoder"] if part.decoder is not None else []
     used += ["energy"] if profile.energy is not None else []

@@ -16,6 +16,7 @@ from simnmt.base.suggestions import format_list
 from simnmt.experiment.draws import Learnt, describe_active_shares
 from simnmt.experiment.inputs import Case, Decoding, RunPlan, Target, outside_share
 from simnmt.experiment.routes import describe_clocks
+from simnmt.experiment.service_conditions import describe_other_conditions, describe_service
 from simnmt.network.link import Link
 from simnmt.network.series import BandwidthSeries
 from simnmt.profile.blocks import Overhead, Overheads
@@ -234,9 +235,13 @@ def fits(case: Case, learnt: Learnt) -> Iterator[Row]:
         yield row
 
 
-def warnings(plan: RunPlan) -> list[str]:
-    """Return the warnings about the lengths of a run, and the doubts about its profiles."""
-    return [f"{case.name}: {warning}" for case in plan.cases.values() for warning in case.warnings] + _describe_doubts(plan)
+def warnings(plan: RunPlan, rows: Sequence[Row]) -> list[str]:
+    """Return the warnings about the lengths of a run, the doubts about its profiles, and conditions that differ from theirs.
+
+    `rows`: the rows of the summary.
+    """
+    of_lengths = [f"{case.name}: {warning}" for case in plan.cases.values() for warning in case.warnings]
+    return [*of_lengths, *_describe_doubts(plan), *describe_other_conditions(plan, rows)]
 
 
 def _describe_doubts(plan: RunPlan) -> list[str]:
@@ -267,7 +272,7 @@ def notes(plan: RunPlan, learnt: dict[str, Learnt], rows: Sequence[Row]) -> list
             if target.streaming is not None and settings is not None:
                 sentences = _describe_streaming(settings, target.streaming.planned)
                 lines += [f"{case.name}, {target.device}: {sentence}." for sentence in sentences]
-    lines += [f"{message}." for message in _describe_doubts(plan)]
+    lines += [f"{message}." for message in (*_describe_doubts(plan), *describe_other_conditions(plan, rows))]
     for network in plan.networks.values():
         lines += [_describe_link(link) for link in dict.fromkeys((network.link, *itertools.chain(*network.hops.values())))]
     lines += describe_clocks(plan.scenario, rows)
@@ -379,6 +384,8 @@ def _describe_device(case: Case, target: Target) -> Iterator[str]:
             f"{conversion.tgt:.3g} on average ({how}). The profile's costs are converted by these means; single "
             "sentences differ"
         )
+    if target.service is not None:
+        yield describe_service(target)
     if decoder is not None:
         yield decoder.describe()
         if shares := describe_active_shares(decoder, together=decoding is not None):

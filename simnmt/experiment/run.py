@@ -176,7 +176,7 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunR
         fits=[row for case in plan.cases.values() for row in fits(case, learnt[case.name])],
         cells=[_cell(unit, result) for unit, result in first],
         notes=notes(plan, learnt, table) + list(dict.fromkeys(record["caution"] for record in verdicts if record["caution"])),
-        warnings=warnings(plan),
+        warnings=warnings(plan, table),
         gaps=_gaps(scenario, by_place),
         totals_s=total_latencies_s(numbers),
         load_sweeps=list(load_sweeps(plan, table, compared)),

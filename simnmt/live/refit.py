@@ -14,9 +14,9 @@ from simnmt.base.least_squares import bounded_least_squares
 from simnmt.live.cusum import Noise, capped, robust_sd
 from simnmt.live.drift import text_tgt_len
 from simnmt.profile.blocks import ExecutionFit, ProfileError
-from simnmt.profile.device_profile import DeviceProfile, Execution, PlaneCoefficients, Provenance, ValidRange
+from simnmt.profile.device_profile import DeviceProfile, Execution, Provenance, ValidRange
 from simnmt.profile.execution_fit import r_squared, samples_by_tgt_len
-from simnmt.profile.execution_plane import ExecutionPlane, fit_plane
+from simnmt.profile.execution_plane import ExecutionPlane, PlaneCoefficients, fit_plane
 from simnmt.profile.profile_file import checked_profile
 from simnmt.profile.reconciliation import at_pace
 from simnmt.results.live_log import LiveRequests

@@ -267,6 +267,20 @@ class GridBlock(Configuration, Generic[Coefficients]):
         alone = None if self.alone_s is None else _table((1,), self.lengths, (self.alone_s,))
         return BatchCost(surface, (self.batch[0], self.batch[-1]), (self.lengths[0], self.lengths[-1]), alone)
 
+    def times(self, factor: float) -> Self:
+        """Return the block with all of its seconds multiplied by one factor."""
+        update: dict[str, object] = {
+            "judged_cells": tuple((batch, length, factor * second) for batch, length, second in self.judged_cells)
+        }
+        if self.alone_s is not None:
+            update["alone_s"] = tuple(factor * second for second in self.alone_s)
+        if self.seconds is not None:
+            update["seconds"] = tuple(tuple(factor * second for second in row) for row in self.seconds)
+        if self.coefficients is not None:
+            coefficients = {name: factor * value for name, value in self.coefficients.model_dump().items()}
+            update["coefficients"] = self.coefficients.model_copy(update=coefficients)
+        return self.model_copy(update=update)
+
     @model_validator(mode="after")
     def _consistent(self) -> GridBlock[Coefficients]:
         lengths, name, coefficients = self.lengths, self.length_name, self.coefficients
@@ -304,6 +318,11 @@ class StepBlock(GridBlock[StepCoefficients]):
     """Mean seconds of the timed runs of steps over those that this block predicts. The block holds the usual (median) step:
     above 1, some steps took much longer."""
 
+    def times(self, factor: float) -> StepBlock:
+        """Return the block with all of its seconds multiplied by one factor."""
+        slope_s = self.s_per_row_src_token
+        return super().times(factor).model_copy(update={"s_per_row_src_token": None if slope_s is None else factor * slope_s})
+
 
 class EncoderBlock(GridBlock[EncoderCoefficients]):
     """Time to encode `batch` sentences of `src_len` tokens each."""
@@ -324,6 +343,10 @@ class Overhead(Configuration):
     note: str = ""
     heldout_error: RelativeError | None = None
     """Mean absolute relative error of its fit on batch sizes that it was not fitted to."""
+
+
+OF_BATCHES = ("step_gap_s", "step_gap_s_per_sentence", "refill_s_fixed", "refill_s_per_sentence", "leave_s")
+"""Overheads of decoding in batches, which are measured with the decode steps."""
 
 
 class Overheads(Configuration):
@@ -349,6 +372,13 @@ class Overheads(Configuration):
         """Measured costs by name, without those that were not measured."""
         parts = ((name, getattr(self, name)) for name in type(self).model_fields)
         return {name: part.value for name, part in parts if part is not None and part.value is not None}
+
+    def times(self, factor: float) -> Overheads:
+        """Return the overheads with those of decoding in batches multiplied by one factor."""
+        known_s = {name: second for name, second in self.known_s.items() if name in OF_BATCHES}
+        return self.model_copy(
+            update={name: getattr(self, name).model_copy(update={"value": factor * second}) for name, second in known_s.items()}
+        )
 
 
 class BeamOverrun(Configuration):

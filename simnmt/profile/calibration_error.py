@@ -32,9 +32,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from simnmt.base.least_squares import bounded_least_squares
 from simnmt.profile.blocks import CellSample, EncoderBlock, Overheads, StepBlock
-from simnmt.profile.device_profile import DeviceProfile, PlaneCoefficients
+from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.execution_fit import LEAST, LEAST_CELLS, Mode, fit_plane_of_means
-from simnmt.profile.execution_plane import ExecutionPlane
+from simnmt.profile.execution_plane import ExecutionPlane, PlaneCoefficients
 
 Floats = NDArray[np.float64]
 Block = TypeVar("Block", StepBlock, EncoderBlock)

@@ -30,11 +30,11 @@ from simnmt.profile.blocks import (
     Positive,
     ProfileError,
     RelativeError,
-    Seconds,
     StepBlock,
 )
 from simnmt.profile.decoder_block import DecoderBlock
-from simnmt.profile.execution_plane import ExecutionPlane, LognormalResidual
+from simnmt.profile.execution_plane import ExecutionPlane, LognormalResidual, PlaneCoefficients
+from simnmt.profile.service_block import ResidualQuantiles, ServiceBlock
 from simnmt.profile.streaming_block import StiBlock
 from simnmt.profile.streaming_cost import StiCost
 
@@ -85,22 +85,7 @@ class ValidRange(Configuration):
         return self
 
 
-LEAST_REQUEST_S = 1e-12
-"""Least time of a request; no device is faster, and ratios of smaller times overflow."""
-
-
-class PlaneCoefficients(Configuration):
-    """Coefficients of the execution plane."""
-
-    s_per_src_token: Seconds
-    s_per_tgt_token: Seconds
-    s_fixed: Annotated[float, Field(ge=-10_000.0, le=10_000.0)]
-
-    @model_validator(mode="after")
-    def _takes_time(self) -> PlaneCoefficients:
-        if self.s_per_src_token + self.s_per_tgt_token + max(self.s_fixed, 0.0) < LEAST_REQUEST_S:
-            raise ValueError(f"no request would take as long as {LEAST_REQUEST_S:g} s")
-        return self
+MOST_RELATIVE_SD = 10.0
 
 
 class Execution(Configuration):
@@ -108,8 +93,10 @@ class Execution(Configuration):
 
     kind: Kind
     plane: PlaneCoefficients
-    residual_relative_sd: Annotated[float, Field(ge=0.0, le=10.0)]
+    residual_relative_sd: Annotated[float, Field(ge=0.0, le=MOST_RELATIVE_SD)]
     """Standard deviation of the mean-one lognormal factor on the plane's time."""
+    residual_quantiles: ResidualQuantiles | None = None
+    """Measured distribution of the factor, which replaces the lognormal one; null: lognormal."""
     fit: ExecutionFit = Field(default_factory=ExecutionFit)
     samples: tuple[CellSample, ...] = ()
     """Measured times by cell."""
@@ -169,6 +156,8 @@ class DeviceProfile(Configuration):
     """Steps of a beam beyond its best output; null: greedy, or not measured and not charged."""
     reconciliation: Reconciliation | None = None
     """Correction that makes a sentence alone cost the same by the plane and by its steps; null: not reconciled."""
+    in_service: ServiceBlock | None = None
+    """Executions as the box works, with idle gaps and neighbours; null: known from the bench alone. See `serving`."""
     disk: DiskBlock | None = None
     sti: StiBlock | None = None
     """The model streamed from the disk in shards."""
@@ -200,9 +189,47 @@ class DeviceProfile(Configuration):
         return 1.0 if self.beam_overrun is None else self.beam_overrun.steps_per_token
 
     @property
-    def residual(self) -> LognormalResidual:
+    def residual(self) -> LognormalResidual | ResidualQuantiles:
         """The residual factor of single executions."""
-        return LognormalResidual(self.execution.residual_relative_sd)
+        return self.execution.residual_quantiles or LognormalResidual(self.execution.residual_relative_sd)
+
+    @property
+    def service_level(self) -> float | None:
+        """Mean time in service over that of the bench's plane, of the sentences measured in service; None without the block."""
+        if self.in_service is None:
+            return None
+        src_len, tgt_len, executions = self.in_service.lengths()
+        bench_s = float(executions @ self.execution.plane.plane.seconds(src_len, tgt_len))
+        service_s = float(executions @ self.in_service.plane.plane.seconds(src_len, tgt_len))
+        return service_s / bench_s if bench_s > 0.0 else None
+
+    @property
+    def serving(self) -> DeviceProfile:
+        """The profile by which a device in service is charged: plane and residual of the block `in_service`.
+
+        Steps, encoders and the overheads of batches, which are measured in the bench alone, are multiplied by `service_level`.
+        The profile itself if it has no such block.
+        """
+        block, level = self.in_service, self.service_level
+        if block is None or level is None:
+            return self
+        execution = Execution(
+            kind=block.kind,
+            plane=block.plane,
+            residual_relative_sd=min(block.residual.relative_sd, MOST_RELATIVE_SD),
+            residual_quantiles=block.residual,
+        )
+        changed: dict[str, object] = {
+            "step": None if self.step is None else self.step.times(level),
+            "encoder": None if self.encoder is None else self.encoder.times(level),
+            "overheads": None if self.overheads is None else self.overheads.times(level),
+        }
+        return self.model_copy(update={"execution": execution, "reconciliation": None, "in_service": None} | changed)
+
+    @property
+    def in_bench(self) -> DeviceProfile:
+        """The profile without the block `in_service`."""
+        return self if self.in_service is None else self.model_copy(update={"in_service": None})
 
     @property
     def decoding_cost(self) -> DecodingCost:
@@ -312,7 +339,10 @@ class DeviceProfile(Configuration):
     def _recounted(
         self, times: tuple[float, float], fixed: tuple[float, float], end_of_sentence: EndOfSentence
     ) -> DeviceProfile:
-        """Multiply the costs per (source, target) token by `times`; add those of `fixed` tokens to the fixed parts."""
+        """Multiply the costs per (source, target) token by `times`; add those of `fixed` tokens to the fixed parts.
+
+        The block `in_service`, which counts as before, is left out: take `serving` first.
+        """
         plane, energy, fixed_tgt = self.execution.plane, self.energy, fixed[1] * self._steps_per_token
         plane = PlaneCoefficients.model_construct(
             s_per_src_token=times[0] * plane.s_per_src_token,
@@ -326,7 +356,8 @@ class DeviceProfile(Configuration):
             energy = energy.model_copy(update=joules)
         execution = self.execution.model_copy(update={"plane": plane, "samples": ()})
         unit = self.length_unit.model_copy(update={"end_of_sentence": end_of_sentence})
-        return self.model_copy(update={"length_unit": unit, "execution": execution, "energy": energy})
+        changed = {"length_unit": unit, "execution": execution, "energy": energy, "in_service": None}
+        return self.model_copy(update=changed)
 
     def outside(self, src_len: NDArray[np.int64], tgt_len: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return a mask of the requests outside the profile's valid range."""

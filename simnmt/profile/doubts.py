@@ -23,9 +23,9 @@ from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.streaming_block import StiBlock
 
 CONDITIONS, RECONCILIATION = "conditions", "reconciliation"
-COST_MODELS = ("execution", "step", "encoder", "decoder", "overheads", "disk", "energy", "sti")
+COST_MODELS = ("execution", "in_service", "step", "encoder", "decoder", "overheads", "disk", "energy", "sti")
 """Blocks of a profile that may be measured."""
-_MODELS_OF_PART = {"step": ("step", "encoder")}
+_MODELS_OF_PART = {"step": ("step", "encoder"), "in_situ": ("in_service",)}
 """Cost models that a part of a calibration measures, if not only the block of the same name."""
 _WITH_CELLS = ("execution", "step", "encoder")
 """Cost models that are measured in cells between readings of the reference cell."""
@@ -49,6 +49,10 @@ LENGTHS = "@de-en-news"
 """Shipped length table over which a sentence alone is compared with the plane."""
 FIRST_STEPS = 12
 """Positions at which variants are measured: those of short translations."""
+LEAST_NEIGHBOUR = 0.5
+"""Least processor time of a neighbour over the time of measuring: with less, it was mostly held up."""
+SHORT_BOUND = 1.10
+"""Largest mean ratio of short targets to the plane in service, up or down: beyond it, the plane needs a bend."""
 CHANCE_Z = 1.645
 """One-sided 95 %: an accuracy within this many standard errors of the commonest class's share shows nothing learnt."""
 
@@ -82,6 +86,7 @@ def profile_doubts(profile: DeviceProfile, cost_models: Sequence[str] = COST_MOD
     """
     doubts = [*_of_conditions(profile), *_of_execution(profile), *_of_heldout_errors(profile)]
     doubts += [*_of_reconciliation(profile), *_of_decoder(profile), *_of_beam(profile, beam), *_of_clipping(profile)]
+    doubts += _of_service(profile)
     if profile.sti is not None:
         doubts += sti_doubts(profile.sti)
     return [doubt for doubt in doubts if set(doubt.cost_models) & set(cost_models)]
@@ -95,7 +100,7 @@ def heldout_errors(profile: DeviceProfile) -> dict[str, float | None]:
     """
     fit = profile.execution.fit
     errors = {"execution": fit.heldout_error, "execution_of_means": fit.heldout_error_of_means}
-    for name in ("step", "encoder", "disk", "energy"):
+    for name in ("in_service", "step", "encoder", "disk", "energy"):
         errors[name] = getattr(getattr(profile, name), "heldout_error", None)
     gap = None if profile.overheads is None else profile.overheads.step_gap_s
     errors["gap"] = None if gap is None else gap.heldout_error
@@ -291,6 +296,20 @@ def _of_decoder(profile: DeviceProfile) -> Iterator[Doubt]:
     if error is not None and error.mean > ERROR_BOUND:
         share = f"{100 * error.mean:.3g} %, above {100 * ERROR_BOUND:.0f} %"
         yield _of_model("decoder", f"decoder: variants composed of single options err by {share} (choose measured ones)")
+
+
+def _of_service(profile: DeviceProfile) -> Iterator[Doubt]:
+    """Doubt executions in service beside a neighbour that hardly ran, and a plane that is wrong for short targets."""
+    block = profile.in_service
+    if block is None:
+        return
+    used, short = block.conditions.neighbour_cpus, block.short_over_plane
+    if used is not None and used < LEAST_NEIGHBOUR:
+        message = f"in service: the neighbour got {used:.2g} of a processor while executions were measured"
+        yield _of_model("in_service", f"{message} (measure again on a quiet box)")
+    if short is not None and not 1.0 / SHORT_BOUND <= short <= SHORT_BOUND:
+        message = f"in service: short targets take {short:.3g} times the plane"
+        yield _of_model("in_service", f"{message} (measure again on a quiet box)")
 
 
 def _of_beam(profile: DeviceProfile, chosen: int | None) -> Iterator[Doubt]:

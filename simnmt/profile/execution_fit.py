@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from simnmt.base.least_squares import bounded_least_squares
 from simnmt.profile.blocks import CellSample, ExecutionFit
-from simnmt.profile.device_profile import Execution, PlaneCoefficients
-from simnmt.profile.execution_plane import ExecutionPlane, PlaneFit, fit_plane
+from simnmt.profile.device_profile import Execution
+from simnmt.profile.execution_plane import ExecutionPlane, PlaneCoefficients, PlaneFit, fit_plane
 
 Column = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -368,6 +368,52 @@ def _level_error(off: Column, stretch: NDArray[np.int64]) -> dict[str, float]:
         return {}
     variance = float((sums**2).sum()) / off.size**2 * sums.size / (sums.size - 1)
     return {"level_error": variance**0.5}
+
+
+@dataclass(frozen=True, slots=True)
+class MeanPlane:
+    """A plane of mean times, with the factors of all executions about it."""
+
+    plane: ExecutionPlane
+    factor: Column
+    """Measured time over the plane's, shape (executions,); its mean is one."""
+    heldout_error: float | None
+    """Mean absolute relative error on the mean times of left-out cells; None with fewer than four cells."""
+
+
+def fit_mean_plane(src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike) -> MeanPlane:
+    """Fit the mean of all executions over both lengths, by relative error; no coefficient is below 0.
+
+    Each execution is weighted by the plane's own time and not by its measured one: weights of measured times would let the
+    fast repeats of a cell count more than the slow ones, and the plane would lie below the mean. Columns of shape
+    (executions,), tokens and seconds. Raises `ValueError` as `fit_relative_plane` does.
+    """
+    src, tgt, time = (np.asarray(column, np.float64) for column in (src_len, tgt_len, time_s))
+    cells = by_cell(src, tgt, time)
+
+    def plane_of(kept: Indices, of_kept: Mask) -> ExecutionPlane:
+        return _mean_plane(src[of_kept], tgt[of_kept], time[of_kept])
+
+    everything = np.ones(time.size, np.bool_)
+    plane = plane_of(np.arange(len(cells)), everything)
+    _, error = _heldout_errors(cells, time, everything, None, plane_of)
+    factor = time / plane.seconds(src, tgt)
+    level = float(factor.mean())
+    return MeanPlane(plane.times(level), factor / level, error)
+
+
+REWEIGHTINGS = 10
+"""Fits with the weights of the one before; after a few, the plane no longer changes."""
+
+
+def _mean_plane(src: Column, tgt: Column, time: Column) -> ExecutionPlane:
+    expected = np.full_like(time, time.mean())
+    for _ in range(REWEIGHTINGS):
+        design = np.column_stack([src, tgt, np.ones_like(time)]) / expected[:, None]
+        plane = ExecutionPlane(*bounded_least_squares(design, time / expected).tolist())
+        # All coefficients but one may be 0, and no time is: a plane through the origin would leave empty sentences no weight.
+        expected = np.maximum(plane.seconds(src, tgt), 1e-3 * time.min())
+    return plane
 
 
 def shape_quantile(

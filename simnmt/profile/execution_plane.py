@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import Field, model_validator
+
+from simnmt.base.configuration import Configuration
+from simnmt.profile.blocks import Seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,29 @@ class ExecutionPlane:
     def times(self, factor: float) -> ExecutionPlane:
         """Return the plane of all times multiplied by one factor."""
         return ExecutionPlane(factor * self.s_per_src_token, factor * self.s_per_tgt_token, factor * self.s_fixed)
+
+
+LEAST_REQUEST_S = 1e-12
+"""Least time of a request; no device is faster, and ratios of smaller times overflow."""
+
+
+class PlaneCoefficients(Configuration):
+    """Coefficients of the execution plane, as a profile holds them."""
+
+    s_per_src_token: Seconds
+    s_per_tgt_token: Seconds
+    s_fixed: Annotated[float, Field(ge=-10_000.0, le=10_000.0)]
+
+    @model_validator(mode="after")
+    def _takes_time(self) -> PlaneCoefficients:
+        if self.s_per_src_token + self.s_per_tgt_token + max(self.s_fixed, 0.0) < LEAST_REQUEST_S:
+            raise ValueError(f"no request would take as long as {LEAST_REQUEST_S:g} s")
+        return self
+
+    @property
+    def plane(self) -> ExecutionPlane:
+        """The plane of these coefficients."""
+        return ExecutionPlane(self.s_per_src_token, self.s_per_tgt_token, self.s_fixed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,14 +13,22 @@ from pydantic import ValidationError
 from simnmt.base.configuration import Configuration
 from simnmt.base.files import read_bounded, written_whole
 from simnmt.base.suggestions import did_you_mean
-from simnmt.profile import blocks, decoder_block, decoder_settings, device_profile, streaming_block
+from simnmt.profile import (
+    blocks,
+    decoder_block,
+    decoder_settings,
+    device_profile,
+    execution_plane,
+    service_block,
+    streaming_block,
+)
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.device_profile import SCHEMA_VERSION, DeviceProfile
 
 _KEYS = sorted(
     {
         key
-        for module in (device_profile, blocks, decoder_block, decoder_settings, streaming_block)
+        for module in (device_profile, execution_plane, service_block, blocks, decoder_block, decoder_settings, streaming_block)
         for part in vars(module).values()
         if isinstance(part, type) and issubclass(part, Configuration)
         for key in part.model_fields

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from simnmt.profile.blocks import DiskBlock, EncoderBlock, Overhead, Overheads, StepBlock
 from simnmt.profile.decoder_block import DecoderBlock, Fidelity, canonical, composition_error
 from simnmt.profile.decoder_settings import DecoderSettings
@@ -19,7 +21,9 @@ from simnmt.profile.doubts import (
     heldout_errors,
     profile_doubts,
 )
+from simnmt.profile.execution_plane import ExecutionPlane
 from simnmt.profile.profile_variant import as_calibrated
+from simnmt.profile.service_block import SHORT_TARGET
 from simnmt.profile.streaming_block import StiBlock, StiDecoder, StiIo
 
 Facts = list[tuple[str, str]]
@@ -99,15 +103,30 @@ def _importance(block: StiBlock) -> Facts:
     return [("sti importance", f"{evidence}; first (layer.slice) {first}")]
 
 
-_COSTS = ("execution", "step", "encoder", "decoder", "overheads", "beam_overrun", "reconciliation", "disk", "sti", "energy")
+_COSTS = (
+    "execution",
+    "in_service",
+    "step",
+    "encoder",
+    "decoder",
+    "overheads",
+    "beam_overrun",
+    "reconciliation",
+    "disk",
+    "sti",
+    "energy",
+)
 
 
 def as_json(profile: DeviceProfile) -> dict[str, Any]:
     """Return the profile without its raw samples, with its held-out errors and its warnings; SI units."""
-    content = profile.model_dump(mode="json", exclude={"execution": {"samples"}, "disk": {"samples"}})
+    content = profile.model_dump(
+        mode="json", exclude={"execution": {"samples"}, "in_service": {"samples"}, "disk": {"samples"}}
+    )
     costs = {name: content.pop(name) for name in _COSTS}
     return content | {
         "alone_vs_plane": alone_vs_plane(profile),
+        "service_level": profile.service_level,
         "heldout_error": heldout_errors(profile),
         "warnings": [doubt.as_json() for doubt in profile_doubts(profile)],
         "cost_models": costs,
@@ -138,6 +157,7 @@ def facts(profile: DeviceProfile) -> Facts:
             f"source {src_low} to {src_high} ({unit.src}), target {tgt_low} to {tgt_high} ({unit.tgt}); {_ends(unit)}",
         ),
         *_execution(profile),
+        *service_facts(profile),
     ]
     if profile.step is not None:
         lines += _grid("decode step", profile.step)
@@ -158,7 +178,7 @@ def facts(profile: DeviceProfile) -> Facts:
 
 def _with_warnings(lines: Facts, doubts: list[Doubt]) -> list[tuple[str, str]]:
     """Insert each doubt after the last line of the block that gives the reason; at the end if that block has no line."""
-    begins = {"step": "decode step", RECONCILIATION: "sentence alone"}
+    begins = {"step": "decode step", RECONCILIATION: "sentence alone", "in_service": "in service"}
     places: dict[int, Facts] = {}
     for doubt in doubts:
         begin = begins.get(doubt.source, doubt.source)
@@ -181,7 +201,10 @@ def percent(share: float | None) -> str:
 
 def describe_plane(profile: DeviceProfile) -> str:
     """Format the plane in milliseconds."""
-    plane = profile.plane
+    return _format_plane(profile.plane)
+
+
+def _format_plane(plane: ExecutionPlane) -> str:
     sign = "-" if plane.s_fixed < 0.0 else "+"
     tokens = f"{1e3 * plane.s_per_src_token:.4g} x source + {1e3 * plane.s_per_tgt_token:.4g} x target"
     return f"{tokens} {sign} {1e3 * abs(plane.s_fixed):.4g} ms"
@@ -261,6 +284,31 @@ def _execution(profile: DeviceProfile) -> Facts:
         *([("execution fit", "; ".join(parts))] if parts else []),
         ("execution error", error),
     ]
+
+
+def service_facts(profile: DeviceProfile) -> Facts:
+    """Return the lines of executions in service: level against the bench, conditions, plane, residual and reference."""
+    block, level = profile.in_service, profile.service_level
+    if block is None:
+        return []
+    conditions, residual = block.conditions, block.residual
+    low, high, tail = np.interp((0.05, 0.95, 0.99), residual.shares, residual.factors).tolist()
+    spread = f"90 % of single executions take {low:.3g} to {high:.3g} times as long, 1 % above {tail:.3g}"
+    error = f"{percent(block.heldout_error)} held out, on the mean times of cells"
+    if block.short_over_plane is not None:
+        error += f"; targets of fewer than {SHORT_TARGET} tokens take {block.short_over_plane:.3g} times the plane"
+    against_bench = "" if level is None else f"in service, executions take {level:.3g} times as long as in the bench; "
+    held = f"{conditions.describe_gaps()}, {conditions.describe_neighbour()}, lengths {conditions.lengths}"
+    lines = [
+        ("in service", f"{against_bench}{block.kind}: {_format_plane(block.plane.plane)}; {spread}"),
+        ("in service holds for", f"{held}; {_many(block.executions, 'execution')}"),
+        ("in service error", error),
+    ]
+    if block.reference is not None:
+        work = f"{block.reference.src_len} + {block.reference.tgt_len} tokens, {_many(block.reference.repeats, 'execution')}"
+        times = f"median {milliseconds(block.reference.median_s)}, mean {milliseconds(block.reference.mean_s)}"
+        lines.append(("in service reference", f"{work}: {times}"))
+    return lines
 
 
 def _grid(name: str, block: StepBlock | EncoderBlock) -> Facts:

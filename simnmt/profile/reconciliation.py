@@ -15,17 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.profile.batch_cost import DecodingCost, TableSurface
-from simnmt.profile.blocks import EncoderBlock, Kind, Overheads, StepBlock
-from simnmt.profile.device_profile import DeviceProfile, PlaneCoefficients, Reconciliation
+from simnmt.profile.blocks import EncoderBlock, Kind, StepBlock
+from simnmt.profile.device_profile import DeviceProfile, Reconciliation
 from simnmt.profile.execution_fit import MEDIAN, fit_relative_plane, relative_error
+from simnmt.profile.execution_plane import PlaneCoefficients
 
 Floats = NDArray[np.float64]
 Block = TypeVar("Block", StepBlock, EncoderBlock)
 
 LEAST_CELLS = 6
 """Least cells of whole executions: a plane and a pace have four numbers."""
-PACED = ("step_gap_s", "step_gap_s_per_sentence", "refill_s_fixed", "refill_s_per_sentence", "leave_s")
-"""Overheads of decoding in batches, which are measured with the decode steps."""
 
 
 def reconcile(profile: DeviceProfile, *, kind: Kind) -> DeviceProfile:
@@ -56,9 +55,9 @@ def reconcile(profile: DeviceProfile, *, kind: Kind) -> DeviceProfile:
     cost = profile.of_forced_lengths.decoding_cost
     pace, step_s, encoder_s = _fit(cost, step, encoder, whole)
     changed = {
-        "step": _paced(step, pace, step_s),
-        "encoder": _paced(encoder, pace, encoder_s),
-        "overheads": _paced_overheads(profile.overheads, pace),
+        "step": step.times(pace).model_copy(update={"alone_s": tuple(step_s.tolist())}),
+        "encoder": encoder.times(pace).model_copy(update={"alone_s": tuple(encoder_s.tolist())}),
+        "overheads": None if profile.overheads is None else profile.overheads.times(pace),
     }
     moved = profile.model_copy(update=changed)
     model_s = moved.of_forced_lengths.decoding_cost.solo_s(whole.src_len, whole.tgt_len)
@@ -83,15 +82,14 @@ def at_pace(profile: DeviceProfile, pace: float) -> DeviceProfile:
     Times that were measured become inferred, and the profile counts as not reconciled.
     """
     scaled = {"step": _inferred(profile.step, pace), "encoder": _inferred(profile.encoder, pace)}
-    overheads = _paced_overheads(profile.overheads, pace)
+    overheads = None if profile.overheads is None else profile.overheads.times(pace)
     return profile.model_copy(update={**scaled, "overheads": overheads, "reconciliation": None})
 
 
 def _inferred(block: Block | None, pace: float) -> Block | None:
     if block is None:
         return None
-    alone_s = None if block.alone_s is None else pace * np.array(block.alone_s)
-    return _paced(block, pace, alone_s).model_copy(update={"kind": "inferred" if block.kind == "measured" else block.kind})
+    return block.times(pace).model_copy(update={"kind": "inferred" if block.kind == "measured" else block.kind})
 
 
 class _WholeExecutions(NamedTuple):
@@ -160,28 +158,3 @@ def _gradient(row: Floats, seconds: Callable[[Floats], Floats]) -> Floats:
 def _alone_s(block: StepBlock | EncoderBlock) -> Floats:
     """Return the measured seconds at batch 1, by length; those of the fitted line if the cells were not kept."""
     return np.array(block.seconds[0]) if block.seconds is not None else block.cost.seconds(1, np.array(block.lengths))
-
-
-def _paced(block: Block, pace: float, alone_s: Floats | None) -> Block:
-    """Return the block with its times multiplied by the pace, and with its own row for a batch of one unless that is None."""
-    update: dict[str, object] = {
-        "alone_s": None if alone_s is None else tuple(alone_s.tolist()),
-        "judged_cells": tuple((batch, length, pace * second) for batch, length, second in block.judged_cells),
-    }
-    if block.seconds is not None:
-        update["seconds"] = tuple(tuple(pace * second for second in row) for row in block.seconds)
-    if block.coefficients is not None:
-        coefficients = {name: pace * value for name, value in block.coefficients.model_dump().items()}
-        update["coefficients"] = block.coefficients.model_copy(update=coefficients)
-    if isinstance(block, StepBlock) and block.s_per_row_src_token is not None:
-        update["s_per_row_src_token"] = pace * block.s_per_row_src_token
-    return block.model_copy(update=update)
-
-
-def _paced_overheads(overheads: Overheads | None, pace: float) -> Overheads | None:
-    if overheads is None:
-        return None
-    known_s = {name: second for name, second in overheads.known_s.items() if name in PACED}
-    return overheads.model_copy(
-        update={name: getattr(overheads, name).model_copy(update={"value": pace * second}) for name, second in known_s.items()}
-    )

@@ -22,6 +22,7 @@ from simnmt.network.overhead import OverheadConfiguration
 from simnmt.policies import KINDS, PolicyConfiguration
 from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.profile.decoder_settings import DecoderSettings
+from simnmt.profile.service_block import NeighbourKind
 from simnmt.results.summary import OBJECTIVES, Objective
 from simnmt.workload.arrivals import BackToBack
 from simnmt.workload.configuration import WorkloadConfiguration
@@ -214,6 +215,11 @@ class DeviceConfiguration(Configuration):
     sti: StreamingConfiguration | None = None
     """How its model is streamed from the disk, layer by layer; needs a profile with the block `sti`. Left out: the model stays
     in memory."""
+    cost: Literal["in_service", "bench"] = "in_service"
+    """Executions to charge: as measured in service, if the profile has the block `in_service`, or as in the bench."""
+    neighbour: NeighbourKind | None = None
+    """What other programs do on the other cores of the device: `idle`, `busy` (compute) or `memory` (stream it). Changes no
+    time; a profile that was measured beside another neighbour is warned of."""
     beyond_measured_batch: bool = False
     """Whether batches may be larger than the largest that the profile was measured with; their step costs are extrapolated."""
     balancer: Balancer | None = None

@@ -18,8 +18,9 @@ from simnmt.calibrate.settings import StiSettings
 from simnmt.calibrate.streaming.layer_times import Progress
 from simnmt.nmt.devices import torch_threads
 from simnmt.profile.blocks import ExecutionFit
-from simnmt.profile.device_profile import Execution, PlaneCoefficients
+from simnmt.profile.device_profile import Execution
 from simnmt.profile.execution_fit import by_cell, cell_samples, fit_execution, r_squared
+from simnmt.profile.execution_plane import PlaneCoefficients
 from simnmt.streaming.store.shard_format import LayerBuffer, unpack_into
 
 if TYPE_CHECKING:
