@@ -119,7 +119,7 @@ def test_a_page_that_fails_comes_after_what_was_measured(
         (("--quick", "--paper"), "choose one of --quick and --paper"),
         (
             ("--part", "step", "--part", "disc"),
-            "unknown part disc (known: execution, step, decoder, disk, energy, overheads)",
+            "unknown part disc (known: execution, step, decoder, disk, energy, overheads, in_situ)",
         ),
         (("--out", "none/box.json"), "none/box.json: its folder does not exist (make the folder, or choose another --out)"),
         (("--out", "small.yaml"), "small.yaml: the existing file is not a device profile"),
