@@ -24,7 +24,6 @@ from simnmt.calibrate.settings import CalibrationError, Gaps, Settings
 from simnmt.nmt.engine import Engine, Work
 from simnmt.profile.blocks import CellSample
 from simnmt.profile.execution_fit import cell_samples, fit_mean_plane
-from simnmt.profile.execution_plane import PlaneCoefficients
 from simnmt.profile.service_block import (
     SHORT_TARGET,
     SLOW,
@@ -168,7 +167,6 @@ def fit_service(done: Executions, gaps: Gaps, **conditions: object) -> ServiceBl
     src, tgt = (np.array([getattr(work, name) for work in done.works], np.float64) for name in ("src_len", "tgt_len"))
     seconds, idle_s = np.array(done.seconds), np.array(done.idle_s)
     fit = fit_mean_plane(src, tgt, seconds)
-    plane, beam = fit.plane, done.works[0].beam
     short = tgt < SHORT_TARGET
     return ServiceBlock(
         kind="measured",
@@ -183,16 +181,14 @@ def fit_service(done: Executions, gaps: Gaps, **conditions: object) -> ServiceBl
                 **conditions,
             }
         ),
-        plane=PlaneCoefficients(
-            s_per_src_token=plane.s_per_src_token, s_per_tgt_token=plane.s_per_tgt_token, s_fixed=plane.s_fixed
-        ),
+        plane=fit.plane.coefficients,
         residual=ResidualQuantiles.of(fit.factor),
         executions=seconds.size,
         heldout_error=fit.heldout_error,
         slow_share=float((fit.factor > SLOW).mean()),
         short_over_plane=_mean_or_none(fit.factor[short]),
         reference=_reference_sample(done),
-        samples=cell_samples(src, tgt, seconds, beam=beam),
+        samples=cell_samples(src, tgt, seconds, beam=done.works[0].beam),
     )
 
 

@@ -381,12 +381,13 @@ class MeanPlane:
     """Mean absolute relative error on the mean times of left-out cells; None with fewer than four cells."""
 
 
-def fit_mean_plane(src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike) -> MeanPlane:
+def fit_mean_plane(src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike, *, judges: bool = True) -> MeanPlane:
     """Fit the mean of all executions over both lengths, by relative error; no coefficient is below 0.
 
     Each execution is weighted by the plane's own time and not by its measured one: weights of measured times would let the
     fast repeats of a cell count more than the slow ones, and the plane would lie below the mean. Columns of shape
-    (executions,), tokens and seconds. Raises `ValueError` as `fit_relative_plane` does.
+    (executions,), tokens and seconds; without `judges`, the held-out error is left out. Raises `ValueError` as
+    `fit_relative_plane` does.
     """
     src, tgt, time = (np.asarray(column, np.float64) for column in (src_len, tgt_len, time_s))
     cells = by_cell(src, tgt, time)
@@ -396,7 +397,7 @@ def fit_mean_plane(src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike) ->
 
     everything = np.ones(time.size, np.bool_)
     plane = plane_of(np.arange(len(cells)), everything)
-    _, error = _heldout_errors(cells, time, everything, None, plane_of)
+    error = _heldout_errors(cells, time, everything, None, plane_of)[1] if judges else None
     factor = time / plane.seconds(src, tgt)
     level = float(factor.mean())
     return MeanPlane(plane.times(level), factor / level, error)

@@ -26,6 +26,13 @@ class ExecutionPlane:
         src, tgt = np.asarray(src_len, np.float64), np.asarray(tgt_len, np.float64)
         return np.maximum(self.s_per_src_token * src + self.s_per_tgt_token * tgt + self.s_fixed, 0.0)
 
+    @property
+    def coefficients(self) -> PlaneCoefficients:
+        """The coefficients as a profile holds them."""
+        return PlaneCoefficients(
+            s_per_src_token=self.s_per_src_token, s_per_tgt_token=self.s_per_tgt_token, s_fixed=self.s_fixed
+        )
+
     def times(self, factor: float) -> ExecutionPlane:
         """Return the plane of all times multiplied by one factor."""
         return ExecutionPlane(factor * self.s_per_src_token, factor * self.s_per_tgt_token, factor * self.s_fixed)

@@ -53,7 +53,7 @@ def test_the_residual_has_the_mean_one_and_the_quantiles_of_its_executions(times
     assert drawn.std() == pytest.approx(residual.relative_sd, rel=1e-2, abs=1e-4)
     scale = residual.factors[-1] / factors.max()
     for share in (0.05, 0.5, 0.95, 0.99):
-        assert np.quantile(drawn, share) == pytest.approx(scale * np.quantile(factors, share), rel=1e-3)
+        assert np.quantile(drawn, share) == pytest.approx(scale * np.quantile(factors, share), rel=1e-2, abs=0.02)
 
 
 @settings(max_examples=10)
