@@ -325,28 +325,38 @@ class _CaseReader:
 
     def with_profile(self, target: Target, profile: DeviceProfile, table: LengthTable) -> Target:
         """Return a target with another profile of the same blocks, as read from its file."""
-        decoder, choice = self.scenario.devices[target.device].decoder, target.decoder
-        checked = self.checked_profile(target.device, profile, target.conversion, table)
-        if decoder is not None:
-            checked, choice = with_decoder(checked, decoder)
-        return replace(target, profile=checked, decoder=choice, decoding=self.decoding(target.device, checked))
+        charged, choice = self.charged_profile(target.device, profile, target.conversion, table)
+        return replace(target, profile=charged, decoder=choice, decoding=self.decoding(target.device, charged))
 
     def target(self, device: str, measured: DeviceProfile, conversion: Conversion | None, table: LengthTable) -> Target:
         """Return how a device executes the workload's requests by its profile; `table`: the pairs that they are drawn from."""
-        part, choice = self.scenario.devices[device], None
-        if part.cost == "bench" or part.sti is not None:
-            measured = measured.in_bench  # a model that is streamed from the disk was not measured in service
-        with self.naming_profile(device):
-            profile = self.checked_profile(device, measured.serving, conversion, table)
-        if part.decoder is not None:
-            with self.naming("devices", device, "decoder"):
-                profile, choice = with_decoder(profile, part.decoder)
+        part = self.scenario.devices[device]
+        measured = self.relevant(device, measured)
+        profile, choice = self.charged_profile(device, measured, conversion, table)
         # The doubts are those of the profile as measured: after a move to another decoder it has no variants.
         beam = None if choice is None else choice.settings.beam
         doubts = tuple(profile_doubts(measured, _used_cost_models(part, measured), beam=beam))
         decoding, streaming = self.decoding(device, profile), self.streaming(device, profile, table)
         service, level = measured.in_service, measured.service_level
         return Target(device, profile, doubts, choice, decoding, streaming, conversion, service, level)
+
+    def relevant(self, device: str, measured: DeviceProfile) -> DeviceProfile:
+        """Return the profile with the block `in_service` only if the device is charged by it."""
+        part = self.scenario.devices[device]
+        # A model that is streamed from the disk was not measured in service.
+        return measured.in_bench if part.cost == "bench" or part.sti is not None else measured
+
+    def charged_profile(
+        self, device: str, measured: DeviceProfile, conversion: Conversion | None, table: LengthTable
+    ) -> tuple[DeviceProfile, DecoderChoice | None]:
+        """Return the profile by which a device is charged, calibrated or drawn, and its decoder variant."""
+        with self.naming_profile(device):
+            profile = self.checked_profile(device, self.relevant(device, measured).serving, conversion, table)
+        decoder = self.scenario.devices[device].decoder
+        if decoder is None:
+            return profile, None
+        with self.naming("devices", device, "decoder"):
+            return with_decoder(profile, decoder)
 
     def checked_profile(
         self, device: str, profile: DeviceProfile, conversion: Conversion | None, table: LengthTable
