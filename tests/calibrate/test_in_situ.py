@@ -251,7 +251,7 @@ def test_a_calibration_in_situ_writes_its_block_and_completes_a_profile(
     assert profile.service_level == pytest.approx(1.2, rel=0.02)
     assert profile.conditions.later[-1].parts == ("in_situ",)
     lines = dict(facts(profile))
-    assert lines["in service"].startswith("in service, executions take 1.2 times as long as in the bench; measured: ")
+    assert lines["in service"].startswith("executions take 1.2 times as long as in the bench; measured: ")
     assert "Poisson arrivals of 2000/s" in lines["in service holds for"]
     with pytest.raises(InputError, match="would lose its in_situ"):
         measured(replace(QUICK, parts=("execution",)))

@@ -130,6 +130,9 @@ def test_a_page_that_fails_comes_after_what_was_measured(
         (("--model", "small.yaml", "--page", "small.yaml"), "small.yaml would replace what is read"),
         (("--lengths", "small.yaml", "--page", "small.yaml"), "small.yaml would replace what is read"),
         (("--out", "."), ".: not a file (choose another --out)"),
+        (("--gaps", "poisson"), "--gaps poisson: not a kind of gaps (give none, poisson:RATE with requests a second"),
+        (("--gaps", "fixed:0ms"), "--gaps fixed:0ms: not a gap that can be kept (give 0.1ms to 600s)"),
+        (("--neighbour", "noisy"), "'noisy' is not one of 'idle', 'busy', 'memory'"),
         (("--pace", "200"), "'200' is not a rate in bytes; write it as 200MB/s, with kB, MB or GB"),
         (("--pace", "1kB/s"), "reads at 0.001 MB/s would take too long (give 1MB/s or more)"),
         (("--max-tgt-len", "3"), "a longest target of 3 tokens cannot make a grid (give 8 to 4096 tokens)"),
@@ -257,3 +260,19 @@ policies: {edge: {}, cloud: {}, cnmt: {}}
     done = simnmt("run", "own.yaml", "--jobs", "1", "--json")
     assert done.status == 0, done.err
     assert [row["policy"] for row in json.loads(done.out)["rows"]] == ["edge", "cloud", "cnmt"]
+
+
+def test_gaps_or_a_neighbour_measure_in_situ_too(
+    folder: Path, simnmt: Any, numbers: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simnmt.calibrate.in_situ.time.sleep", lambda seconds: None)
+    assert simnmt(*QUICK).status == 0
+    assert read_profile(Path("box.json")).in_service is None
+    done = simnmt(*QUICK, "--gaps", "poisson:2000")
+    assert "in service holds for: Poisson arrivals of 2000/s" in done.out
+    assert "in service: executions take " in done.out
+    profile = read_profile(Path("box.json"))
+    assert profile.in_service is not None
+    refused = simnmt(*QUICK)
+    assert (refused.status, "would lose its in_situ (add it to --part" in refused.err) == (2, True)
+    assert simnmt(*QUICK, "--neighbour", "idle").status == 0, "which names the part"

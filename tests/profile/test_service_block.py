@@ -108,7 +108,7 @@ def test_a_beams_steps_are_charged_in_service_too() -> None:
 def test_a_summary_shows_conditions_level_and_spread() -> None:
     shown = profile(conditions={"neighbour": "busy", "neighbour_cpu": 0, "neighbour_cpus": 0.98})
     lines = dict(facts(shown))
-    assert lines["in service"].startswith("in service, executions take 1.25 times as long as in the bench; measured: ")
+    assert lines["in service"].startswith("executions take 1.25 times as long as in the bench; measured: ")
     assert "1 % above 1.78" in lines["in service"]
     assert lines["in service holds for"] == (
         "Poisson arrivals of 12/s (idle 40 ms before an execution, load 0.40), neighbour busy on processor 0, lengths spread; "
