@@ -26,14 +26,13 @@ from simnmt.calibrate.sharp_agreement import same_words
 from simnmt.kernels.sharp.model import SharpTranslation
 from simnmt.nmt.agreement import NEAR_TIE
 from simnmt.nmt.attentional_model import AttentionalModel
-from simnmt.nmt.checkpoint import SOURCE_TOKENIZER, TARGET_TOKENIZER
+from simnmt.nmt.engine import Hypothesis
 from simnmt.nmt.errors import need
 from simnmt.nmt.models import load_model
 from simnmt.nmt.searches import BeamSearch
 from simnmt.nmt.sharp_translator import SharpTranslator
 from simnmt.nmt.slot_decoder import SlotDecoder
-from simnmt.nmt.step_model import Hypothesis
-from simnmt.nmt.subwords import Subwords
+from simnmt.nmt.subwords import SOURCE_TOKENIZER, TARGET_TOKENIZER, Subwords
 from simnmt.nmt.training.recipe import read_training_corpus, side_of
 from simnmt.nmt.training.session import recorded
 from simnmt.profile.decoder_settings import DecoderSettings

@@ -12,11 +12,10 @@ from simnmt.calibrate.settings import CalibrationError
 from simnmt.calibrate.sharp_speeds import Activations, rung_settings
 from simnmt.kernels.packed_products import Clipping
 from simnmt.nmt.attentional_model import AttentionalModel
-from simnmt.nmt.checkpoint import SOURCE_TOKENIZER, TARGET_TOKENIZER
 from simnmt.nmt.errors import need
 from simnmt.nmt.models import load_model
 from simnmt.nmt.sharp_translator import SharpTranslator
-from simnmt.nmt.subwords import Subwords
+from simnmt.nmt.subwords import SOURCE_TOKENIZER, TARGET_TOKENIZER, Subwords
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.workload.text_lines import TextLines
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from math import inf
@@ -11,6 +12,7 @@ from typing import Any, Protocol
 
 from aiohttp import web
 
+from simnmt.results.live_log import Outcome
 from simnmt.service import messages
 from simnmt.service.http_server import Access, HttpService, Limits, Metrics, json_response
 from simnmt.service.messages import ServiceError, Times, TranslateRequest
@@ -66,11 +68,7 @@ class Translator(Protocol):
     """Translates the texts of a front."""
 
     async def translate(self, task: Task) -> Result:
-        """Return the translation. Raises `ServiceError`."""
-
-    @property
-    def waiting(self) -> int:
-        """Sentences under way."""
+        """Return the translation. Raises `ServiceError`; is cancelled at the task's deadline."""
 
     def health(self) -> dict[str, Any]:
         """Return what clients may know of the service."""
@@ -88,8 +86,11 @@ class Front:
     on_error: Callable[[str], None]
     on_egress: Callable[[Task, Result | ServiceError, float], None] = lambda task, result, egress_s: None
     """Called with each text when its answer is handed over, and with that moment."""
-    clock: Callable[[], float] = time.monotonic
     service: HttpService = field(init=False)
+    waiting: int = field(default=0, init=False)
+    """Texts under way."""
+    outcomes: Counter[Outcome] = field(default_factory=Counter, init=False)
+    """Texts by how they ended."""
     _number: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -104,15 +105,15 @@ class Front:
     async def _translate(self, request: web.BaseRequest) -> web.Response:
         settings = self.settings
         body = await self.service.read_body(request)
-        ingress_s = self.clock()
+        ingress_s = time.monotonic()
         asked = messages.parse_request(body, request.content_type, request.headers, most_texts=settings.texts)
         self.service.check_token(request, asked.api_key)
         self._check(asked)
         if self.service.draining:
             raise ServiceError(503, "the service is ending", retry_after_s=1.0)
-        under_way = self.translator.waiting
-        if under_way + len(asked.texts) > settings.waiting:
-            raise ServiceError(429, f"{under_way} sentences are under way; try again later", retry_after_s=1.0)
+        if self.waiting + len(asked.texts) > settings.waiting:
+            self.outcomes["refused"] += len(asked.texts)
+            raise ServiceError(429, f"{self.waiting} sentences are under way; try again later", retry_after_s=1.0)
         deadline_s = ingress_s + min(settings.deadline_s, asked.deadline_s or inf)
         forced = asked.forced_lens or (None,) * len(asked.texts)
         tasks = [
@@ -120,10 +121,14 @@ class Front:
             for position, (text, forced_len) in enumerate(zip(asked.texts, forced, strict=True))
         ]
         self._number += len(tasks)
-        if len(tasks) == 1:
-            results = [await self._one(tasks[0])]
-        else:
-            results = await _all_or_error([self._one(task) for task in tasks])
+        self.waiting += len(tasks)
+        try:
+            if len(tasks) == 1:
+                results = [await self._one(tasks[0])]
+            else:
+                results = await _all_or_error([self._one(task) for task in tasks])
+        finally:
+            self.waiting -= len(tasks)
         return self._response(asked, results, ingress_s)
 
     def _check(self, asked: TranslateRequest) -> None:
@@ -135,20 +140,22 @@ class Front:
             raise ServiceError(400, f"{messages.FORCED_LENGTH} is not allowed here")
 
     async def _one(self, task: Task) -> Result:
+        result: Result | ServiceError = ServiceError(500, "given up, since another text of the request failed")
         try:
-            result = await asyncio.wait_for(self.translator.translate(task), max(task.deadline_s - self.clock(), 1e-3))
+            result = await asyncio.wait_for(self.translator.translate(task), max(task.deadline_s - time.monotonic(), 1e-3))
         except asyncio.TimeoutError:
-            error = ServiceError(504, "not translated within the deadline")
-            self.on_egress(task, error, self.clock())
-            raise error from None
+            result = ServiceError(504, "not translated within the deadline")
+            raise result from None
         except ServiceError as error:
-            self.on_egress(task, error, self.clock())
+            result = error
             raise
-        self.on_egress(task, result, self.clock())
+        finally:
+            self.outcomes["done" if isinstance(result, Result) else outcome_of(result)] += 1
+            self.on_egress(task, result, time.monotonic())
         return result
 
     def _response(self, asked: TranslateRequest, results: list[Result], ingress_s: float) -> web.Response:
-        total_s = self.clock() - ingress_s
+        total_s = time.monotonic() - ingress_s
         longest = max(results, key=lambda result: result.queue_s + result.execution_s)
         headers = {messages.TIMING: Times(longest.queue_s, longest.execution_s, total_s).header()}
         if asked.number:
@@ -174,10 +181,17 @@ class Front:
 
     async def _health(self, request: web.BaseRequest) -> web.Response:
         status = "ending" if self.service.draining else "ok"
-        response = json_response({"status": status, **self.translator.health()})
+        if "Authorization" in request.headers:  # a client that has a token learns whether it is the right one
+            self.service.check_token(request, "")
+        response = json_response({"status": status, "needs_token": self.service.needs_token, **self.translator.health()})
         if self.service.draining:
             response.set_status(503)
         return response
+
+
+def outcome_of(error: ServiceError) -> Outcome:
+    """Return how a request ended that was not translated."""
+    return "timeout" if error.status == 504 else "refused" if error.status in (429, 503) else "failed"
 
 
 async def _all_or_error(coroutines: list[Coroutine[Any, Any, Result]]) -> list[Result]:

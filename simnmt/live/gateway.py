@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
 from typing import Any, TextIO
 
 from prometheus_client import Counter
@@ -16,9 +18,10 @@ from simnmt.base.errors import InputError
 from simnmt.experiment.inputs import Unit
 from simnmt.live.decider import Decision, LiveDecider
 from simnmt.live.engine_process import EngineSettings, Reference
-from simnmt.live.front import Front, FrontSettings, Result, Task
-from simnmt.live.server import EngineMetrics, EventLog, LocalEngine, local_result, outcome_of
-from simnmt.nmt.translation import SourceLine
+from simnmt.live.event_log import EventLog
+from simnmt.live.front import Front, FrontSettings, Result, Task, outcome_of
+from simnmt.live.server import EngineMetrics, LocalEngine, local_result
+from simnmt.nmt.source_lines import SourceLine
 from simnmt.results.live_log import (
     BeginRecord,
     DecisionRecord,
@@ -52,6 +55,8 @@ class GatewaySettings:
     limits: Limits = field(default_factory=Limits)
     token: str = ""
     """Token of the servers."""
+    ca_file: Path | None = None
+    """Certificates of the authorities that vouch for the servers; None: those of the system."""
     offload_s: float = 10.0
     """Time within which a server must answer; half of what is left until the deadline if that is less."""
     any_model: bool = False
@@ -78,6 +83,8 @@ class _Server:
         """
         self.facts, _ = await self.client.health()
         _, rtt_s = await self.client.health()  # over the open connection
+        if self.facts.get("needs_token") and not self.client.has_token:
+            raise InputError(f"{self.client.url} asks for a token", remedy="give --server-token-file")
         running = self.facts.get("engine_hash")
         if not any_model and self.expected_hash is not None and running != self.expected_hash:
             what = f"{self.client.url} runs engine {running}, the profile of {self.device} is of engine {self.expected_hash}"
@@ -106,14 +113,15 @@ class LiveGateway:
         self._log = EventLog(log)
         self._owns_engine = engine is None
         self.engine = engine or LocalEngine(settings.engine)
-        self.engine.process.on_reference = self._note_reference
+        self.engine.process.on_reference, self.engine.process.on_error = self._note_reference, on_error
         self._observed = EngineMetrics(metrics, lambda: self.waiting)
         self._decided = Counter("simnmt_decisions", "Requests by device and outcome.", ["device", "outcome"], registry=registry)
         self.front = Front(self, settings.front, settings.access, settings.limits, metrics, on_error)
         self._servers: list[_Server] = []
         self._stack = AsyncExitStack()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._under_way = 0
+        self.fallbacks = 0
+        """Requests translated here after their server did not answer."""
         self.decider: LiveDecider
         self.begin_s = 0.0
         """The moment that the decider's clock counts from."""
@@ -129,7 +137,9 @@ class LiveGateway:
         hashes[self.devices[0]] = facts.engine.hash
         initial_s: dict[int, float] = {}
         for number, target in enumerate(settings.unit.case.targets[1:], start=1):
-            client = TranslationClient(settings.servers[target.device], token=settings.token, timeout_s=settings.offload_s)
+            client = TranslationClient(
+                settings.servers[target.device], token=settings.token, timeout_s=settings.offload_s, ca_file=settings.ca_file
+            )
             await self._stack.enter_async_context(client)
             engine = target.profile.engine
             server = _Server(number, target.device, client, None if engine is None else engine.hash)
@@ -156,13 +166,14 @@ class LiveGateway:
             raise InputError(what, remedy="give the model and options that the profile was measured with, or --any-model")
 
     async def close(self) -> None:
-        """End the engine, the probes and the connections."""
+        """End the probes, the connections, and the engine unless it outlives the gateway; write what is left of the log."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._stack.aclose()
         if self._owns_engine:
             await self.engine.process.close()
+        self._log.close()
 
     def hurry(self) -> None:
         """Let no sentence wait for company, since the service ends."""
@@ -170,8 +181,8 @@ class LiveGateway:
 
     @property
     def waiting(self) -> int:
-        """Sentences under way, here and at servers."""
-        return self._under_way
+        """Texts under way, here and at servers."""
+        return self.front.waiting
 
     def health(self) -> dict[str, Any]:
         """See `Translator`."""
@@ -184,71 +195,69 @@ class LiveGateway:
         (line,) = self.engine.process.codec.lines([task.text])
         if not line.ids:
             return Result("", 0.0, 0.0)
-        self._under_way += 1
         trip = _Trip(task, len(line.ids))
         try:
             result = await self._translated(task, line, trip)
-        except ServiceError as error:
+        except (ServiceError, asyncio.CancelledError) as error:
             self._lose(trip)
-            self._note_request(trip, None, outcome_of(error))
+            if isinstance(error, ServiceError):
+                outcome = outcome_of(error)
+            else:  # by the deadline, or because another text of the request failed
+                outcome = "timeout" if time.monotonic() >= task.deadline_s else "failed"
+            self._note_request(trip, None, outcome)
             raise
-        except asyncio.CancelledError:  # by the deadline
-            self._lose(trip)
-            self._note_request(trip, None, "timeout")
-            raise
-        finally:
-            self._under_way -= 1
         self._note_request(trip, result, "fallback" if trip.fell_back else "done")
         return result
 
     async def _translated(self, task: Task, line: SourceLine, trip: _Trip) -> Result:
         unreachable = [server.target for server in self._servers if not server.reachable]
-        decision = self._decide(task, line, trip, unreachable)
-        if decision.target:
-            server = self._servers[decision.target - 1]
+        trip.decision = self._decide(task, trip, unreachable)
+        trip.decided_s = trip.sent_s
+        if trip.decision.target:
+            server = self._servers[trip.decision.target - 1]
             try:
                 return self._described(await self._offloaded(task, line, trip, server), trip)
             except ServiceError as error:
                 self._lose(trip)
                 self._note_failure(server, error)
-                if task.deadline_s <= time.monotonic():
-                    raise ServiceError(504, "not translated within the deadline") from None
             trip.fell_back = True
+            self.fallbacks += 1
+            # Decided again, with no server in reach, so that the views count the work that the gateway takes over.
+            self._decide(task, trip, [server.target for server in self._servers])
         return self._described(await self._local(task, line, trip), trip)
 
-    def _decide(self, task: Task, line: SourceLine, trip: _Trip, unreachable: Sequence[int]) -> Decision:
-        trip.decision_s = now_s = self._now_s()
-        trip.decision = decision = self.decider.decide(task.number, trip.src_len, now_s, unreachable)
+    def _decide(self, task: Task, trip: _Trip, unreachable: Sequence[int]) -> Decision:
+        now_s = self._now_s()
+        decision = self.decider.decide(task.number, trip.src_len, now_s, unreachable)
+        trip.sent, trip.sent_s = decision, now_s
         self._log.write(DecisionRecord(task.number, now_s, trip.src_len, tuple(unreachable), decision.delay_s, decision.target))
         return decision
 
     def _hear(self, trip: _Trip, transfer_s: float, wait_s: float, report: tuple[int, ...]) -> None:
-        assert trip.decision is not None
-        now_s, request = self._now_s(), trip.task.number
-        trip.heard, trip.transfer_s = True, transfer_s
-        self.decider.heard(trip.decision, request, now_s, transfer_s=transfer_s, wait_s=wait_s, report=report)
-        self._log.write(HeardRecord(request, now_s, transfer_s, wait_s, report))
+        if trip.sent is not None:
+            now_s, request, decision = self._now_s(), trip.task.number, trip.sent
+            trip.sent, trip.transfer_s = None, transfer_s
+            self.decider.heard(decision, request, now_s, transfer_s=transfer_s, wait_s=wait_s, report=report)
+            self._log.write(HeardRecord(request, now_s, transfer_s, wait_s, report))
 
     def _lose(self, trip: _Trip) -> None:
-        if trip.decision is not None and not trip.heard:
-            trip.heard = True
-            self.decider.lost(trip.decision, trip.task.number)
+        if trip.sent is not None:
+            decision, trip.sent = trip.sent, None
+            self.decider.lost(decision, trip.task.number)
             self._log.write(LostRecord(trip.task.number, self._now_s()))
 
     async def _local(self, task: Task, line: SourceLine, trip: _Trip) -> Result:
-        submitted_s = time.monotonic()
-
-        def hear(wait_s: float, report: tuple[int, ...]) -> None:
-            if not trip.fell_back:
-                self._hear(trip, 0.0, wait_s, report)
-
         trip.device = self.devices[0]
         if self._settings.unit.case.targets[0].decoding is not None:  # what a batch is like shows when a sentence ends
             result = local_result(line, *await self.engine.execute(line, task.forced_len))
-            hear(result.queue_s, result.report)
+            self._hear(trip, 0.0, result.queue_s, result.report)
             return result
-        began = lambda begin_s: hear(max(begin_s - submitted_s, 0.0), ())  # noqa: E731
-        return local_result(line, *await self.engine.execute(line, task.forced_len, began))
+        submitted_s = time.monotonic()
+
+        def begin(begin_s: float) -> None:
+            self._hear(trip, 0.0, max(begin_s - submitted_s, 0.0), ())
+
+        return local_result(line, *await self.engine.execute(line, task.forced_len, begin))
 
     async def _offloaded(self, task: Task, line: SourceLine, trip: _Trip, server: _Server) -> Result:
         front = self._settings.front
@@ -257,8 +266,10 @@ class LiveGateway:
         forced = None if task.forced_len is None else (task.forced_len,)
         request = TranslateRequest((line.text,), False, front.source, front.target, "", forced, timeout_s, str(task.number))
         exchange = await server.client.translate(request, timeout_s)
-        answer, trip.device = exchange.answer, server.device
-        times = answer.times
+        answer = exchange.answer
+        if len(answer.texts) != 1:
+            raise ServiceError(502, f"the server's answer holds {len(answer.texts)} texts for one")
+        trip.device, times = server.device, answer.times
         queue_s, execution_s = (0.0, 0.0) if times is None else (times.queue_s, times.execution_s)
         self._hear(trip, exchange.transfer_s, queue_s, answer.report)
         return Result(answer.texts[0], queue_s, execution_s, answer.report, answer.lengths)
@@ -268,7 +279,7 @@ class LiveGateway:
         decision = trip.decision
         assert decision is not None
         predicted = "" if decision.tgt_len_predicted is None else f"{decision.tgt_len_predicted:.6g}"
-        age_s = trip.decision_s - decision.measured_at_s
+        age_s = trip.decided_s - decision.measured_at_s
         account = (
             f"target={self.devices.index(trip.device)};estimate_s={decision.estimate_s:.9f};age_s={age_s:.6f};"
             f"tgt_len={predicted};fallback={int(trip.fell_back)}"
@@ -287,7 +298,7 @@ class LiveGateway:
 
     async def _wait_for(self, server: _Server, first_s: float | None) -> None:
         """Ask a server for its health, ever less often, until it answers."""
-        for attempt in range(1_000_000_000):
+        for attempt in count():
             pause_s = PAUSES_S[min(attempt, len(PAUSES_S) - 1)]
             await asyncio.sleep(pause_s if first_s is None or attempt else first_s)
             try:
@@ -319,7 +330,7 @@ class LiveGateway:
         self.decider.probed(server.target, rtt_s, now_s)
         self._log.write(ProbeRecord(server.target, now_s, rtt_s))
 
-    def _keep(self, coroutine: Any) -> None:
+    def _keep(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -339,7 +350,7 @@ class LiveGateway:
             RequestRecord(
                 request=task.number,
                 ingress_s=task.ingress_s,
-                decision_s=None if decision is None else begin_s + trip.decision_s,
+                decision_s=None if decision is None else begin_s + trip.decided_s,
                 src_len=trip.src_len,
                 tgt_len=None if result is None else result.lengths[1],
                 target=None if decision is None else decision.target,
@@ -362,10 +373,12 @@ class _Trip:
     task: Task
     src_len: int
     decision: Decision | None = None
-    decision_s: float = 0.0
+    """The policy's decision."""
+    decided_s: float = 0.0
+    sent: Decision | None = None
+    """The last decision, from when the decider notes it until it learns of the execution or gives it up."""
+    sent_s: float = 0.0
     device: str = ""
     """Where the answer was computed."""
-    heard: bool = False
-    """Whether the decider has learnt of its execution, or has given it up."""
     transfer_s: float = 0.0
     fell_back: bool = False

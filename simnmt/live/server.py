@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,9 +12,10 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from simnmt.base import VERSION
 from simnmt.live.engine_process import EngineFacts, EngineProcess, EngineSettings, Execution, Reference
-from simnmt.live.front import Front, FrontSettings, Result, Task
-from simnmt.nmt.translation import SourceLine
-from simnmt.results.live_log import BeginRecord, Outcome, Record, ReferenceRecord, RequestRecord, format_record
+from simnmt.live.event_log import EventLog
+from simnmt.live.front import Front, FrontSettings, Result, Task, outcome_of
+from simnmt.nmt.source_lines import SourceLine
+from simnmt.results.live_log import BeginRecord, ReferenceRecord, RequestRecord
 from simnmt.service.http_server import Access, Limits, Metrics
 from simnmt.service.messages import ServiceError
 
@@ -39,7 +41,7 @@ class LocalEngine:
         key, done = self.process.submit(line, forced_len, began)
         try:
             return await done, submitted_s
-        except BaseException:
+        except asyncio.CancelledError:
             self.process.withdraw(key)
             raise
 
@@ -57,23 +59,6 @@ class LocalEngine:
             "restarts": process.restarts,
             "waiting": process.waiting,
         }
-
-
-class EventLog:
-    """A log of JSON lines, written while a service runs; without a file nothing is written."""
-
-    def __init__(self, file: TextIO | None) -> None:
-        self._file = file
-
-    def write(self, record: Record) -> None:
-        """Append a record."""
-        if self._file is not None:
-            self._file.write(format_record(record))
-
-
-def outcome_of(error: ServiceError) -> Outcome:
-    """Return how a request ended that was not translated."""
-    return "timeout" if error.status == 504 else "refused" if error.status in (429, 503) else "failed"
 
 
 class EngineMetrics:
@@ -132,10 +117,10 @@ class LiveServer:
         engine: LocalEngine | None = None,
     ) -> None:
         metrics = Metrics("server")
-        self._log = EventLog(log)
+        self._log = EventLog(log, on_error)
         self._owns_engine = engine is None
         self.engine = engine or LocalEngine(settings.engine)
-        self.engine.process.on_reference = self._note_reference
+        self.engine.process.on_reference, self.engine.process.on_error = self._note_reference, on_error
         self._observed = EngineMetrics(metrics, lambda: self.waiting)
         self.front = Front(self, settings.front, settings.access, settings.limits, metrics, on_error, self._note_egress)
 
@@ -146,9 +131,10 @@ class LiveServer:
         await self.front.service.start()
 
     async def close(self) -> None:
-        """End the engine."""
+        """End the engine, unless it outlives the server, and write what is left of the log."""
         if self._owns_engine:
             await self.engine.process.close()
+        self._log.close()
 
     def hurry(self) -> None:
         """Let no sentence wait for company, since the service ends."""
@@ -156,8 +142,8 @@ class LiveServer:
 
     @property
     def waiting(self) -> int:
-        """Sentences under way."""
-        return self.engine.process.waiting
+        """Texts under way."""
+        return self.front.waiting
 
     async def translate(self, task: Task) -> Result:
         """See `Translator`."""

@@ -146,8 +146,7 @@ class _Served:
         if batching != self._batching:
             self._engine.process.use(batching)
             self._batching = batching
-        # Lines of the log reach the file at once: a node may be killed.
-        self._log = order.log.open("a", encoding="utf-8", buffering=1 << 20)
+        self._log = order.log.open("a", encoding="utf-8")
         if isinstance(order, ServeModel):
             self._service = LiveServer(order.settings, self._log, _complain, self._engine)
         else:

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from simnmt.nmt.architecture import Architecture
-from simnmt.nmt.checkpoint import SOURCE_TOKENIZER
-from simnmt.nmt.subwords import LONGEST_SOURCE, SourceEncoder, TextWriter
-from simnmt.nmt.translation import SourceLine, load_subwords
+from simnmt.nmt.source_lines import SourceLine, load_subwords
+from simnmt.nmt.subwords import LONGEST_SOURCE, SOURCE_TOKENIZER, SourceEncoder, TextWriter
 
 
 class WordNumbers:

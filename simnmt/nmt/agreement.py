@@ -14,7 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from simnmt.nmt.step_model import Hypothesis, State, StepModel
+from simnmt.nmt.engine import Hypothesis
+from simnmt.nmt.step_model import State, StepModel
 
 Tokens = tuple[int, ...]
 

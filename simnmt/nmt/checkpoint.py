@@ -84,7 +84,7 @@ def own_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 
 ARCHITECTURE_FILE, WEIGHTS_FILE = "architecture.json", "model.safetensors"
-SOURCE_TOKENIZER, TARGET_TOKENIZER, TRAINING_FILE = "source.model", "target.model", "training.json"
+TRAINING_FILE = "training.json"
 
 _AGAIN = "train again, or copy the folder again"
 

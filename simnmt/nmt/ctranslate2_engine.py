@@ -14,12 +14,11 @@ from ctranslate2.converters.transformers import BartLoader
 
 from simnmt.batching import Batching
 from simnmt.nmt.devices import cpu_name
-from simnmt.nmt.engine import EngineAccount, EngineRequest, Timing, Work, random_sources
+from simnmt.nmt.engine import DecodeRequest, EngineAccount, EngineRequest, Hypothesis, Timing, Work, random_sources
 from simnmt.nmt.errors import NmtError, within_memory
 from simnmt.nmt.marian_model import MarianModel
 from simnmt.nmt.models import LoadedModel, load_model
-from simnmt.nmt.slot_decoder import DecodeRequest
-from simnmt.nmt.step_model import Hypothesis, check_lengths
+from simnmt.nmt.step_model import check_lengths
 from simnmt.nmt.vocabulary.candidate_lists import KIND, CandidateLists, write_vocabulary_map
 from simnmt.nmt.whole_batch_decoder import MOST_TARGET_TOKENS, WholeBatchDecoder
 

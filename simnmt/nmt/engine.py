@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -14,8 +14,6 @@ if TYPE_CHECKING:  # `engines.supported_types` must work without numpy
     from simnmt.batching import Batcher, Batching, Encode, Join
     from simnmt.kernels.packed_products import Clipping
     from simnmt.nmt.models import LoadedModel
-    from simnmt.nmt.slot_decoder import DecodeRequest
-    from simnmt.nmt.step_model import Hypothesis
     from simnmt.profile.decoder_settings import DecoderSettings
 
 
@@ -140,6 +138,30 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Free memory and temporary files; may be called again."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeRequest:
+    """A sentence to translate."""
+
+    source: Sequence[int]
+    forced_len: int | None = None
+    """The exact number of tokens, none of them the end; None: the sentence ends by itself."""
+    max_len: int | None = None
+    """Most tokens; None: the decoder's limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """One translation."""
+
+    tokens: tuple[int, ...]
+    """Target tokens without the start token and without the end token."""
+    score: float | None
+    """Sum of natural log-probabilities, of the end token too, divided by (number of tokens) ** (length penalty). None if no
+    scores were computed."""
+    steps: int = field(default=0, compare=False)
+    """Decode steps taken: greedy search takes one per token and one for the end; a beam runs on beyond its best."""
 
 
 class SentenceDecoder(Protocol):

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from simnmt.nmt.engine import Hypothesis
 from simnmt.nmt.output_layer import Projected, make_output_layer
-from simnmt.nmt.step_model import NEVER, BannedTokens, Hypothesis, Limit, StepModel
+from simnmt.nmt.step_model import NEVER, BannedTokens, Limit, StepModel
 from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary
 
 

@@ -15,12 +15,10 @@ from simnmt.kernels.native_library import native_at
 from simnmt.kernels.sharp.model import StageSeconds
 from simnmt.nmt.attentional_model import AttentionalModel
 from simnmt.nmt.devices import cpu_name
-from simnmt.nmt.engine import EngineAccount, EngineRequest, Timing, Work, random_sources
+from simnmt.nmt.engine import DecodeRequest, EngineAccount, EngineRequest, Hypothesis, Timing, Work, random_sources
 from simnmt.nmt.errors import NmtError, within_memory
 from simnmt.nmt.models import LoadedModel, load_model
 from simnmt.nmt.sharp_translator import SharpTranslator, candidates_of, model_clipping, sharp_weights
-from simnmt.nmt.slot_decoder import DecodeRequest
-from simnmt.nmt.step_model import Hypothesis
 from simnmt.nmt.vocabulary.candidate_lists import KIND, CandidateLists
 from simnmt.nmt.whole_batch_decoder import MOST_TARGET_TOKENS, WholeBatchDecoder
 from simnmt.profile.decoder_settings import DecoderSettings

@@ -19,8 +19,9 @@ from simnmt.kernels.sharp.decoder import SharpDecoder, SourceEncoder, decode_ens
 from simnmt.kernels.sharp.native_search import MOST_MEMBERS
 from simnmt.nmt.attentional_model import AttentionalModel, DenseBlock, RecurrentLayer
 from simnmt.nmt.errors import NmtError
+from simnmt.nmt.source_lines import SourceLine, Translation
 from simnmt.nmt.subwords import LONGEST_SOURCE, Subwords, TextWriter, read_dictionary
-from simnmt.nmt.translation import SourceLine, Translation, load_folder
+from simnmt.nmt.translation import load_folder
 from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
 from simnmt.profile.decoder_settings import DecoderSettings
 

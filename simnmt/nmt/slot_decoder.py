@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from simnmt.batching import Batcher, Batching, Encode, Join, half_empty, immediate, maxi, mini, top_up
+from simnmt.nmt.engine import DecodeRequest, Hypothesis
 from simnmt.nmt.errors import NmtError, OutOfMemory, within_memory
 from simnmt.nmt.searches import SlotSearch, make_search
-from simnmt.nmt.step_model import Hypothesis, Limit, Memory, Slots, StepModel, check_lengths, pad
+from simnmt.nmt.step_model import Limit, Memory, Slots, StepModel, check_lengths, pad
 from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary, SubsetAccount
 
 Mark = Callable[[], object]
@@ -327,17 +328,6 @@ class BatchedRun:
     """Joins."""
     subset: SubsetAccount | None = None
     """Active columns by step and by sentence (its index among the sources); None for the whole vocabulary."""
-
-
-@dataclass(frozen=True, slots=True)
-class DecodeRequest:
-    """A sentence to translate."""
-
-    source: Sequence[int]
-    forced_len: int | None = None
-    """The exact number of tokens, none of them the end; None: the sentence ends by itself."""
-    max_len: int | None = None
-    """Most tokens; None: the decoder's limit."""
 
 
 class BatchedDecoder:

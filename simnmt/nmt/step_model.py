@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 from typing import Any, Protocol, TypeAlias
 
@@ -269,25 +269,6 @@ def check_lengths(longest: int | None, src_len: int, steps: int) -> None:
     if longest is not None and max(src_len, steps) > longest:
         side, length = ("source", src_len) if src_len > longest else ("target", steps)
         raise NmtError(f"a {side} of {length} tokens where the model has {longest} positions", remedy="shorten it")
-
-
-def target_limit(src_len: int, max_len: int | None, positions: int | None) -> int:
-    """Return the most target tokens: `max_len`, by default twice the source's and 10, but not more than `positions`."""
-    most = max_len or 2 * src_len + 10
-    return most if positions is None else min(most, positions)
-
-
-@dataclass(frozen=True, slots=True)
-class Hypothesis:
-    """One translation."""
-
-    tokens: tuple[int, ...]
-    """Target tokens without the start token and without the end token."""
-    score: float | None
-    """Sum of natural log-probabilities, of the end token too, divided by (number of tokens) ** (length penalty). None if no
-    scores were computed."""
-    steps: int = field(default=0, compare=False)
-    """Decode steps taken: greedy search takes one per token and one for the end; a beam runs on beyond its best."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,8 @@ from simnmt.base.files import MOST_MODEL_BYTES, read_bounded
 from simnmt.nmt.errors import NmtError, TrainingError, need
 from simnmt.workload.text_lines import TextLines
 
+SOURCE_TOKENIZER, TARGET_TOKENIZER = "source.model", "target.model"
+"""Files of a trained model's folder."""
 LONGEST_SOURCE = 512
 """Most tokens of a source for a model that takes any length; further tokens are not translated."""
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from simnmt.batching import Batcher, Batching, Encode, Join
+from simnmt.nmt.engine import DecodeRequest, Hypothesis
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.slot_decoder import DecodeRequest
-from simnmt.nmt.step_model import Hypothesis
 
 MOST_TARGET_TOKENS = 200
 """Most tokens of a translation without a given limit."""

@@ -138,6 +138,9 @@ _EVENTS: dict[type, str] = {BeginRecord: "begin", RequestRecord: "request", Refe
 _EVENTS |= {kind: event for event, kind in _DECIDER.items()}
 
 
+_ENCODE = json.JSONEncoder(allow_nan=False).encode
+
+
 def format_record(record: Record) -> str:
     """Return the line of a record, its line break included.
 
@@ -145,7 +148,7 @@ def format_record(record: Record) -> str:
         >>> format_record(ReferenceRecord("gateway", 12.5, 0.0051))
         '{"event": "reference", "device": "gateway", "at_s": 12.5, "execution_s": 0.0051}\\n'
     """
-    return json.dumps({"event": _EVENTS[type(record)], **record._asdict()}, allow_nan=False) + "\n"
+    return _ENCODE({"event": _EVENTS[type(record)], **record._asdict()}) + "\n"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 
 from simnmt.base.errors import InputError
 from simnmt.service.messages import Answer, ServiceError, TranslateRequest, parse_answer
+
+MOST_BODY_BYTES = 16_000_000
+"""Largest answer that a client reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +43,34 @@ class Exchange:
 class TranslationClient:
     """A client of one service, over connections that stay open. Use it within `async with`."""
 
-    def __init__(self, url: str, *, token: str = "", connections: int = 64, timeout_s: float = 60.0) -> None:
-        """Raises `InputError` for another address than `http://` or `https://`, whose certificate is verified."""
+    def __init__(
+        self, url: str, *, token: str = "", connections: int = 64, timeout_s: float = 60.0, ca_file: Path | None = None
+    ) -> None:
+        """Raises `InputError` for another address than `http://` or `https://`, and for an unusable `ca_file`.
+
+        A service's certificate is verified: by the authorities in `ca_file`, or by those of the system without one.
+        """
         if not url.startswith(("http://", "https://")):
             raise InputError(f"{url} is no address of a service", remedy="give http://HOST:PORT or https://HOST:PORT")
         self.url = url.rstrip("/")
         self._token = token
         self._connections, self._timeout_s = connections, timeout_s
         self._session: aiohttp.ClientSession | None = None
+        self._tls = ssl.create_default_context() if url.startswith("https://") else None
+        if ca_file is not None:
+            try:
+                self._tls = ssl.create_default_context(cafile=ca_file)
+            except (OSError, ssl.SSLError) as error:
+                what = f"no certificates of authorities: {error.strerror or error}"
+                raise InputError(what, path=ca_file, remedy="give a PEM file") from None
+
+    @property
+    def has_token(self) -> bool:
+        """Whether the client sends a token."""
+        return bool(self._token)
 
     async def __aenter__(self) -> TranslationClient:
-        connector = aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=30.0)
+        connector = aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=30.0, ssl=self._tls or True)
         timeout = aiohttp.ClientTimeout(total=self._timeout_s, connect=min(5.0, self._timeout_s))
         self._session = aiohttp.ClientSession(connector=connector, timeout=timeout, auto_decompress=False)
         return self
@@ -66,14 +88,14 @@ class TranslationClient:
             async with self._session.post(
                 f"{self.url}/translate", data=request.body(), headers=request.headers() | self._authorization(), timeout=timeout
             ) as response:
-                body = await response.read()
+                body = await _bounded_body(response)
                 received_s = time.monotonic()
                 if response.status != 200:
                     raise ServiceError(response.status, _error_text(body), retry_after_s=_retry_after(response.headers))
                 return Exchange(parse_answer(body, response.headers), sent_s, received_s, response.headers)
         except asyncio.TimeoutError:
             raise ServiceError(504, f"{self.url} did not answer in time") from None
-        except aiohttp.ClientError as error:
+        except (aiohttp.ClientError, OSError) as error:
             raise ServiceError(502, f"{self.url} cannot be reached: {error}") from None
 
     async def health(self, timeout_s: float = 5.0) -> tuple[dict[str, Any], float]:
@@ -84,11 +106,11 @@ class TranslationClient:
             async with self._session.get(
                 f"{self.url}/health", headers=self._authorization(), timeout=aiohttp.ClientTimeout(total=timeout_s)
             ) as response:
-                body = await response.read()
+                body = await _bounded_body(response)
                 content = json.loads(body)
         except asyncio.TimeoutError:
             raise ServiceError(504, f"{self.url} did not answer in time") from None
-        except (aiohttp.ClientError, ValueError) as error:
+        except (aiohttp.ClientError, OSError, ValueError, RecursionError) as error:
             raise ServiceError(502, f"{self.url} cannot be reached: {error}") from None
         if response.status != 200 or not isinstance(content, dict):
             raise ServiceError(response.status, _error_text(body))
@@ -98,10 +120,20 @@ class TranslationClient:
         return {"Authorization": f"Bearer {self._token}"} if self._token else {}
 
 
+async def _bounded_body(response: aiohttp.ClientResponse) -> bytes:
+    """Return the body of an answer. Raises `ServiceError` for one that no translation needs."""
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > MOST_BODY_BYTES:
+            raise ServiceError(502, f"the service's answer has more than {MOST_BODY_BYTES:,} bytes")
+    return bytes(body)
+
+
 def _error_text(body: bytes) -> str:
     try:
         return str(json.loads(body)["error"])[:200]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return "the service refused the request"
 
 

@@ -17,6 +17,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 
 from aiohttp import web
@@ -42,6 +43,8 @@ class Access:
     tls_key: Path | None = None
     behind_proxy: bool = False
     """True if a proxy before the service encrypts."""
+    allow_origin: str = ""
+    """Origin of web pages whose scripts may use the service, such as `https://example.org`, or `*`; empty: none."""
 
     def __post_init__(self) -> None:
         if (self.tls_cert is None) != (self.tls_key is None):
@@ -77,7 +80,7 @@ class Limits:
     read_s: float = 10.0
     """Longest time in which a client sends a body."""
     idle_s: float = 60.0
-    """Longest time without a complete request on a connection."""
+    """Longest time without a complete request on a connection, from its opening or its last answer."""
     unacknowledged_s: float = 30.0
     """Longest time in which a client takes nothing of an answer."""
     drain_s: float = 30.0
@@ -114,10 +117,14 @@ class _BoundedServer(web.Server):
             handler,
             request_factory=self._request,
             keepalive_timeout=limits.idle_s,
+            lingering_time=LINGERING_S,
             access_log=None,
             logger=_quiet_logger(),
         )
-        self._limits, self._metrics, self._open = limits, metrics, set[RequestHandler]()
+        self._limits, self._metrics = limits, metrics
+        self._idle_since_s: dict[RequestHandler, float] = {}
+        """Open connections: when each began to wait for a request; infinity while one is answered."""
+        self._sweep_handle: asyncio.TimerHandle | None = None
 
     def _request(self, message: object, payload: object, protocol: object, writer: object, task: object) -> web.BaseRequest:
         loop = asyncio.get_running_loop()
@@ -127,12 +134,14 @@ class _BoundedServer(web.Server):
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
         """Take a connection, or close it beyond the limit."""
         super().connection_made(handler, transport)
-        if len(self._open) >= self._limits.connections:
+        if len(self._idle_since_s) >= self._limits.connections:
             self._metrics.refused.inc()
             transport.abort()
             return
-        self._open.add(handler)
-        self._metrics.connections.set(len(self._open))
+        self.note_idle(handler)
+        self._metrics.connections.set(len(self._idle_since_s))
+        if self._sweep_handle is None:
+            self._sweep_handle = self._loop.call_later(self._limits.idle_s / 4, self._sweep)
         if (connection := transport.get_extra_info("socket")) is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
             with suppress(OSError):
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(1e3 * self._limits.unacknowledged_s))
@@ -140,8 +149,33 @@ class _BoundedServer(web.Server):
     def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
         """Forget a connection."""
         super().connection_lost(handler, exc)
-        self._open.discard(handler)
-        self._metrics.connections.set(len(self._open))
+        self._idle_since_s.pop(handler, None)
+        self._metrics.connections.set(len(self._idle_since_s))
+
+    def note_busy(self, handler: RequestHandler) -> None:
+        """Note that a request of a connection is complete but for its body, and is answered now."""
+        if handler in self._idle_since_s:
+            self._idle_since_s[handler] = inf
+
+    def note_idle(self, handler: RequestHandler) -> None:
+        """Note that a connection waits for a request."""
+        self._idle_since_s[handler] = self._loop.time()
+
+    def _sweep(self) -> None:
+        """Close connections that send no request: aiohttp waits for a first request, and for the rest of one, for ever."""
+        self._sweep_handle = None
+        latest_s = self._loop.time() - self._limits.idle_s
+        for handler in [handler for handler, since_s in self._idle_since_s.items() if since_s <= latest_s]:
+            if handler.transport is not None:
+                handler.transport.abort()
+        if self._idle_since_s:
+            self._sweep_handle = self._loop.call_later(self._limits.idle_s / 4, self._sweep)
+
+
+LINGERING_S = 2.0
+"""Time for which the rest of a refused body is read, so that its sender sees the answer."""
+CUT_OFF_S = 1.0
+"""Time that connections have at the end, after the requests under way had theirs."""
 
 
 def _quiet_logger() -> logging.Logger:
@@ -166,11 +200,13 @@ class HttpService:
         """`on_error`: called with a line about a fault of the service itself."""
         self._routes, self._access, self._limits, self.metrics = dict(routes), access, limits, metrics
         self._routes["GET", "/metrics"] = self._metrics_text
+        self._paths = {path for _, path in self._routes}
         self._on_error = on_error
         self._under_way = 0
         self._idle = asyncio.Event()
         self._idle.set()
         self.draining = False
+        self._server: _BoundedServer | None = None
         self._runner: web.ServerRunner | None = None
         self._site: web.SockSite | None = None
 
@@ -184,8 +220,8 @@ class HttpService:
 
     async def start(self) -> None:
         """Listen. Raises `InputError` if the address or the certificate cannot be used."""
-        server = _BoundedServer(self._handle, self._limits, self.metrics)
-        self._runner = web.ServerRunner(server, handle_signals=False)
+        self._server = _BoundedServer(self._handle, self._limits, self.metrics)
+        self._runner = web.ServerRunner(self._server, handle_signals=False, shutdown_timeout=CUT_OFF_S)
         await self._runner.setup()
         listener = listen_at(self._access.address)
         self._site = web.SockSite(self._runner, listener, ssl_context=self._access.ssl_context(), backlog=1024)
@@ -194,11 +230,16 @@ class HttpService:
     async def serve_until_stopped(self, drain: Callable[[], None] = lambda: None) -> None:
         """Serve until SIGTERM or SIGINT, then drain; `drain` is called when that begins."""
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        numbers = (signal.SIGTERM, signal.SIGINT)
+        for number in numbers:
             loop.add_signal_handler(number, stop.set)
-        await stop.wait()
-        drain()
-        await self.stop()
+        try:
+            await stop.wait()
+            drain()
+            await self.stop()
+        finally:
+            for number in numbers:
+                loop.remove_signal_handler(number)
 
     async def stop(self) -> None:
         """Take no more connections, let the requests under way finish, and close."""
@@ -225,23 +266,34 @@ class HttpService:
         """Raise `ServiceError` with status 403 for a request without the token."""
         expected = self._access.token.encode()
         bearer = request.headers.get("Authorization", "").removeprefix("Bearer ").strip()
-        given = (api_key or bearer).encode(errors="surrogateescape")
+        given = (api_key or bearer).encode(errors="surrogatepass")
         if expected and not hmac.compare_digest(expected, given):
             raise ServiceError(403, "the token is missing or wrong")
 
+    @property
+    def needs_token(self) -> bool:
+        """Whether requests must carry a token."""
+        return bool(self._access.token)
+
     async def _handle(self, request: web.BaseRequest) -> web.Response:
         begin_s = time.perf_counter()
-        path = request.path if any(known == request.path for _, known in self._routes) else "other"
+        path = request.path if request.path in self._paths else "other"
+        assert self._server is not None
+        self._server.note_busy(request.protocol)
         self._under_way += 1
         self._idle.clear()
         try:
             response = await self._answer(request)
         finally:
             self._under_way -= 1
+            if request.transport is not None:
+                self._server.note_idle(request.protocol)
             if not self._under_way:
                 self._idle.set()
         self.metrics.requests.labels(path, str(response.status)).inc()
         self.metrics.seconds.labels(path).observe(time.perf_counter() - begin_s)
+        if self._access.allow_origin:
+            response.headers.update(_CORS | {"Access-Control-Allow-Origin": self._access.allow_origin})
         if self.draining:
             response.force_close()
         return response
@@ -249,6 +301,8 @@ class HttpService:
     async def _answer(self, request: web.BaseRequest) -> web.Response:
         handler = self._routes.get((request.method, request.path))
         try:
+            if handler is None and request.method == "OPTIONS" and self._access.allow_origin:
+                return web.Response()
             if handler is None:
                 methods = [method for method, path in self._routes if path == request.path]
                 raise ServiceError(405 if methods else 404, f"no {request.method} {request.path[:80]} here")
@@ -264,6 +318,10 @@ class HttpService:
     async def _metrics_text(self, request: web.BaseRequest) -> web.Response:
         self.check_token(request, "")
         return web.Response(body=self.metrics.text(), content_type="text/plain", charset="utf-8")
+
+
+_CORS = {"Access-Control-Allow-Methods": "GET, POST", "Access-Control-Allow-Headers": "Authorization, Content-Type"}
+"""What a browser asks for before a script of another origin sends a request, as LibreTranslate answers it."""
 
 
 def error_response(error: ServiceError) -> web.Response:

@@ -15,6 +15,11 @@ from urllib.parse import parse_qsl
 
 from simnmt.base.errors import SimnmtError, shorten
 
+MOST_FORCED = 10_000
+"""Most target tokens that a request may force."""
+_MOST_S = 1e6
+"""Longest time that a message may state; a longer one is no measurement."""
+_MOST_COUNT = 10**9
 TIMING = "Server-Timing"
 """Header of an answer: seconds of waiting and execution, and of the whole stay at the server."""
 FORCED_LENGTH = "Simnmt-Target-Tokens"
@@ -83,6 +88,8 @@ def parse_request(body: bytes, content_type: str, headers: Mapping[str, str], *,
     texts = (q,) if isinstance(q, str) else tuple(q) if isinstance(q, list) else ()
     if not texts or not all(isinstance(text, str) for text in texts):
         raise ServiceError(400, "q must be a text or a list of texts")
+    if not all(map(_is_unicode, texts)):
+        raise ServiceError(400, "q holds half of a surrogate pair, which is no text")
     if len(texts) > most_texts:
         raise ServiceError(400, f"q has {len(texts)} texts, more than {most_texts}")
     source, target = (_language(content, name) for name in ("source", "target"))
@@ -102,6 +109,11 @@ def parse_request(body: bytes, content_type: str, headers: Mapping[str, str], *,
         _deadline_s(headers.get(DEADLINE)),
         shorten(headers.get(REQUEST, "")),
     )
+
+
+def _is_unicode(text: str) -> bool:
+    """Return whether a text can be written as UTF-8; JSON may hold half of a surrogate pair."""
+    return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
 
 
 def _json(body: bytes) -> dict[str, Any]:
@@ -126,7 +138,7 @@ def _form(body: bytes) -> dict[str, Any]:
 
 def _language(content: Mapping[str, Any], name: str) -> str:
     code = content.get(name)
-    if not isinstance(code, str) or not 1 <= len(code) <= 20:
+    if not isinstance(code, str) or not 1 <= len(code) <= 20 or not code.isascii() or not code.isprintable():
         raise ServiceError(400, f"{name} must be the code of a language")
     return code
 
@@ -136,8 +148,8 @@ def _forced(text: str, texts: int) -> tuple[int, ...]:
         lens = tuple(int(part) for part in text.split(","))
     except ValueError:
         lens = ()
-    if len(lens) != texts or min(lens) < 0:
-        raise ServiceError(400, f"{FORCED_LENGTH} must have a number of tokens for each text")
+    if len(lens) != texts or not 0 <= min(lens) <= max(lens) <= MOST_FORCED:
+        raise ServiceError(400, f"{FORCED_LENGTH} must have a number of tokens for each text, {MOST_FORCED} at most")
     return lens
 
 
@@ -148,7 +160,7 @@ def _deadline_s(text: str | None) -> float | None:
         deadline_s = float(text) / 1e3
     except ValueError:
         deadline_s = 0.0
-    if not 0.0 < deadline_s < 1e6:
+    if not 0.0 < deadline_s < _MOST_S:
         raise ServiceError(400, f"{DEADLINE} must be a positive number of milliseconds")
     return deadline_s
 
@@ -169,7 +181,7 @@ class Times:
 
 
 def parse_times(value: str | None) -> Times | None:
-    """Return the times of a `Server-Timing` header; None if it has not all three."""
+    """Return the times of a `Server-Timing` header; None if it has not all three, or one that is no duration."""
     durations: dict[str, float] = {}
     for metric in (value or "").split(","):
         name, *parameters = (part.strip() for part in metric.split(";"))
@@ -181,6 +193,8 @@ def parse_times(value: str | None) -> Times | None:
                 except ValueError:
                     return None
     if not {"queue", "execution", "total"} <= durations.keys():
+        return None
+    if not all(0.0 <= seconds < _MOST_S for seconds in durations.values()):
         return None
     return Times(durations["queue"], durations["execution"], durations["total"])
 
@@ -212,12 +226,16 @@ def parse_answer(body: bytes, headers: Mapping[str, str]) -> Answer:
     texts = tuple(translated) if isinstance(translated, list) else (translated,)
     if not all(isinstance(text, str) for text in texts):
         raise ServiceError(502, "the server's answer holds no texts")
+    if not all(map(_is_unicode, texts)):
+        raise ServiceError(502, "the server's answer is no text")
     report, lengths = _integers(headers.get(REPORT)), _integers(headers.get(LENGTHS))
     return Answer(texts, parse_times(headers.get(TIMING)), report, (*lengths, 0, 0, 0)[:3] if len(lengths) == 3 else (0, 0, 0))
 
 
 def _integers(text: str | None) -> tuple[int, ...]:
+    """Return the counts of a header; none if it is missing or wrong."""
     try:
-        return () if text is None else tuple(int(part) for part in text.split(","))
+        numbers = () if text is None else tuple(int(part) for part in text.split(","))
     except ValueError:
         return ()
+    return numbers if all(0 <= number <= _MOST_COUNT for number in numbers) else ()

@@ -20,9 +20,9 @@ from simnmt.calibrate.settings import (  # noqa: E402
 )
 from simnmt.calibrate.variant_bench import decoder_block  # noqa: E402
 from simnmt.nmt.architecture import AttentionalArchitecture  # noqa: E402
-from simnmt.nmt.checkpoint import SOURCE_TOKENIZER, save_checkpoint  # noqa: E402
+from simnmt.nmt.checkpoint import save_checkpoint  # noqa: E402
 from simnmt.nmt.models import build_model  # noqa: E402
-from simnmt.nmt.subwords import learn_vocabulary  # noqa: E402
+from simnmt.nmt.subwords import SOURCE_TOKENIZER, learn_vocabulary  # noqa: E402
 from simnmt.profile.decoder_block import DecoderBlock  # noqa: E402
 from simnmt.profile.decoder_settings import DecoderSettings  # noqa: E402
 from simnmt.profile.profile_variant import choose  # noqa: E402

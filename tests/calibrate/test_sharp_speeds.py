@@ -27,9 +27,9 @@ from simnmt.kernels.sharp.model_shapes import (  # noqa: E402
     random_sentence,
 )
 from simnmt.nmt.architecture import SHARP_MODELS, AttentionalArchitecture  # noqa: E402
-from simnmt.nmt.checkpoint import SOURCE_TOKENIZER, TARGET_TOKENIZER, save_checkpoint  # noqa: E402
+from simnmt.nmt.checkpoint import save_checkpoint  # noqa: E402
 from simnmt.nmt.models import build_model  # noqa: E402
-from simnmt.nmt.subwords import learn_vocabulary  # noqa: E402
+from simnmt.nmt.subwords import SOURCE_TOKENIZER, TARGET_TOKENIZER, learn_vocabulary  # noqa: E402
 from simnmt.profile.decoder_settings import DecoderSettings  # noqa: E402
 from tests.kernels.sharp_models import PAPER  # noqa: E402
 from tests.nmt import toy_language  # noqa: E402

@@ -25,9 +25,9 @@ from simnmt.calibrate.vocabulary_variants import (  # noqa: E402
     restricted_steps,
 )
 from simnmt.nmt.architecture import RecurrentArchitecture  # noqa: E402
-from simnmt.nmt.checkpoint import SOURCE_TOKENIZER, TARGET_TOKENIZER, save_checkpoint  # noqa: E402
+from simnmt.nmt.checkpoint import save_checkpoint  # noqa: E402
 from simnmt.nmt.slot_decoder import decode_batched  # noqa: E402
-from simnmt.nmt.subwords import learn_vocabulary  # noqa: E402
+from simnmt.nmt.subwords import SOURCE_TOKENIZER, TARGET_TOKENIZER, learn_vocabulary  # noqa: E402
 from simnmt.nmt.translation import Translator  # noqa: E402
 from simnmt.nmt.vocabulary.active_columns import (  # noqa: E402
     clustered,

@@ -19,7 +19,7 @@ from simnmt.nmt.architecture import (  # noqa: E402
     AttentionalArchitecture,
     RecurrentArchitecture,
 )
-from simnmt.nmt.checkpoint import SOURCE_TOKENIZER, TARGET_TOKENIZER, save_checkpoint  # noqa: E402
+from simnmt.nmt.checkpoint import save_checkpoint  # noqa: E402
 from simnmt.nmt.models import build_model  # noqa: E402
 from simnmt.nmt.sharp_translator import (  # noqa: E402
     SharpTextTranslator,
@@ -27,6 +27,8 @@ from simnmt.nmt.sharp_translator import (  # noqa: E402
 )
 from simnmt.nmt.subwords import (  # noqa: E402
     LONGEST_SOURCE,
+    SOURCE_TOKENIZER,
+    TARGET_TOKENIZER,
     learn_vocabulary,
 )
 from tests.nmt import toy_language  # noqa: E402

@@ -15,10 +15,10 @@ import torch
 from simnmt.batching import Batching, half_empty, immediate, maxi, mini, top_up
 from simnmt.batching.batcher import schedule
 from simnmt.nmt.agreement import Agreement, Difference, agreement, decode_alone
+from simnmt.nmt.engine import Hypothesis
 from simnmt.nmt.errors import NmtError, OutOfMemory
 from simnmt.nmt.linear_layers import has_half_weights
 from simnmt.nmt.slot_decoder import SlotDecoder, decode_batched
-from simnmt.nmt.step_model import Hypothesis
 from tests.nmt.tiny import Table, lively, sources
 
 SIZE, MOST = 6, 20

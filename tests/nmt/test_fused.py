@@ -16,7 +16,7 @@ from simnmt.batching import Batching, half_empty, maxi, mini, top_up
 from simnmt.nmt import decoder_timing, linear_layers, output_layer
 from simnmt.nmt.agreement import agreement, decode_alone
 from simnmt.nmt.decoder_timing import output_stages_s
-from simnmt.nmt.engine import Work
+from simnmt.nmt.engine import Hypothesis, Work
 from simnmt.nmt.engines import load_engine
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.linear_layers import has_half_weights, products_of
@@ -24,7 +24,7 @@ from simnmt.nmt.models import build_model
 from simnmt.nmt.output_layer import FusedOutput, PlainOutput
 from simnmt.nmt.searches import BeamSearch, SlotSearch
 from simnmt.nmt.slot_decoder import SlotDecoder, decode_batch, decode_batched
-from simnmt.nmt.step_model import BannedTokens, Hypothesis, Limit
+from simnmt.nmt.step_model import BannedTokens, Limit
 from tests.nmt.tiny import ARCHITECTURES, GRU, Table, lively, sources
 
 LENGTHS = [3, 9, 5, 7, 4, 12, 2, 6]

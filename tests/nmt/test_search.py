@@ -11,11 +11,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simnmt.nmt.engine import Hypothesis
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.marian_model import MarianModel
 from simnmt.nmt.searches import BeamSearch
 from simnmt.nmt.slot_decoder import SlotDecoder, decode_batch
-from simnmt.nmt.step_model import Hypothesis
 from tests.nmt.tiny import ARCHITECTURES, MARIAN, Table, lively, sources
 
 LENGTHS = [3, 9, 5, 7]

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from simnmt.nmt.agreement import LoneDecoding, decode_alone
+from simnmt.nmt.engine import Hypothesis
 from simnmt.nmt.errors import NmtError, OutOfMemory
 from simnmt.nmt.recurrent_model import RecurrentSlots
 from simnmt.nmt.slot_decoder import SlotDecoder
-from simnmt.nmt.step_model import Hypothesis
 from tests.nmt.tiny import ARCHITECTURES, MARIAN, Table, lively, sources
 
 LENGTHS = [3, 9, 5, 7, 4, 8]

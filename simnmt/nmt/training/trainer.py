@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from simnmt.nmt.architecture import Architecture
-from simnmt.nmt.checkpoint import SOURCE_TOKENIZER, TARGET_TOKENIZER, load_weights, save_checkpoint
+from simnmt.nmt.checkpoint import load_weights, save_checkpoint
 from simnmt.nmt.errors import TrainingError, need
 from simnmt.nmt.models import build_model
-from simnmt.nmt.subwords import Subwords, learn_vocabulary
+from simnmt.nmt.subwords import SOURCE_TOKENIZER, TARGET_TOKENIZER, Subwords, learn_vocabulary
 from simnmt.nmt.training.learner import EncodedPairs, Learner, epoch_batches
 from simnmt.nmt.training.recipe import DEFAULT_BUDGET, Budget, Corpus, CorpusFiles, Pair, Recipe, read_training_corpus, side_of
 from simnmt.nmt.training.session import (

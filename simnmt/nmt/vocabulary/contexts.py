@@ -20,10 +20,12 @@ from simnmt.batching import Join, maxi
 from simnmt.kernels.columns import Centroids
 from simnmt.kernels.errors import KernelError
 from simnmt.kernels.output_layer import fused_best
+from simnmt.nmt.engine import DecodeRequest
 from simnmt.nmt.errors import NmtError, need
 from simnmt.nmt.searches import SlotSearch, make_search
-from simnmt.nmt.slot_decoder import BatchedDecoder, DecodeRequest, SlotDecoder
-from simnmt.nmt.step_model import NEVER, StepModel, target_limit
+from simnmt.nmt.slot_decoder import BatchedDecoder, SlotDecoder
+from simnmt.nmt.source_lines import target_limit
+from simnmt.nmt.step_model import NEVER, StepModel
 
 BATCH = 128
 

@@ -1,0 +1,243 @@
+"""The process of a live engine: it decodes the sentences that its front sends, in the batches that a `Batcher` forms.
+
+`load_model` makes a `ServedModel` of a whole model in memory. An engine of another kind (a model streamed by its plan, or one
+that answers at once to measure the front) is another function that returns one, named in `EngineSettings.loader`.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from simnmt.base.errors import SimnmtError
+from simnmt.batching import Batching, Encode
+from simnmt.live.engine_process import EngineFacts, EngineSettings, Execution, Frames, Reference, ServedModel, frame
+from simnmt.live.text import TextCodec
+from simnmt.nmt.architecture import architecture_of
+from simnmt.nmt.engine import DecodeRequest, SentenceDecoder, Work
+from simnmt.nmt.engines import load_engine
+from simnmt.nmt.errors import NmtError, OutOfMemory
+from simnmt.nmt.source_lines import SourceLine
+
+REFERENCE = Work(src_len=8, tgt_len=4)
+"""The fixed work of a reference execution."""
+
+
+def load_model(settings: EngineSettings) -> ServedModel:
+    """Load a whole model into memory and warm it up. Raises `NmtError` for a model or options that cannot be used."""
+    from simnmt.calibrate.profile_assembly import engine_block
+
+    engine = load_engine(
+        settings.model,
+        backend=settings.backend,
+        device=settings.device,
+        threads=settings.threads,
+        compute_type=settings.compute_type,
+        seed=settings.seed,
+        fused=settings.fused,
+        decoder=settings.decoder,
+    )
+
+    def new_decoder(batching: Batching) -> SentenceDecoder:
+        return engine.sentence_decoder(batching, settings.beam)
+
+    def run_reference() -> float:
+        return engine.run(REFERENCE).total_s
+
+    for _ in range(2):
+        run_reference()
+    return ServedModel(new_decoder, engine_block(engine.account, settings.beam), run_reference)
+
+
+@dataclass(slots=True)
+class _Sentence:
+    """A sentence in the engine."""
+
+    line: SourceLine
+    is_begin_wanted: bool
+    begin_s: float = 0.0
+    largest_batch: int = 0
+
+
+@dataclass(slots=True)
+class _Loop:
+    """The loop of the process: receive, make a move, send."""
+
+    connection: socket.socket
+    frames: Frames
+    model: ServedModel
+    decoder: SentenceDecoder
+    codec: TextCodec
+    reference_every_s: float
+    sentences: dict[int, _Sentence] = field(default_factory=dict)
+    """Sentences that the front waits for, by key."""
+    active: set[int] = field(default_factory=set)
+    """Sentences that take part in the steps, given up or not."""
+    hurried: bool = False
+    """Whether no sentence waits for company any more."""
+    last_reference_s: float = field(default_factory=time.monotonic)
+    is_open: bool = True
+
+    def run(self) -> None:
+        """Serve until the front closes the connection."""
+        idle = True
+        while True:
+            wait_s = 0.0
+            if idle:
+                due_s = min(self.decoder.batcher.due_s, self.last_reference_s + self.reference_every_s)
+                wait_s = max(min(due_s - time.monotonic(), 1.0), 0.0)
+            self._receive(wait_s)
+            if not self.is_open:
+                return
+            idle = self._act() if self.decoder.busy else True
+            if idle and time.monotonic() - self.last_reference_s >= self.reference_every_s:
+                self._run_reference()
+
+    def _receive(self, timeout_s: float) -> None:
+        while self.is_open and select.select([self.connection], [], [], timeout_s)[0]:
+            try:
+                data = self.connection.recv(1 << 16)
+            except OSError:
+                data = b""
+            if not data:
+                self.is_open = False
+            for message in self.frames.feed(data):
+                self._take(*message)
+            timeout_s = 0.0
+
+    def _take(self, kind: str, key: int = 0, *content: Any) -> None:
+        decoder = self.decoder
+        if kind == "decode":
+            line, forced_len, arrival_s, is_begin_wanted = content
+            self.sentences[key] = _Sentence(line, is_begin_wanted)
+            most = None if forced_len is not None else line.most
+            decoder.arrive(key, DecodeRequest(line.ids, forced_len=forced_len, max_len=most), arrival_s)
+        elif kind == "withdraw":
+            decoder.withdraw(key)
+            self.sentences.pop(key, None)  # what has begun goes on, and nobody waits for it
+        elif kind == "batching":
+            if not decoder.busy:
+                self.decoder = self.model.new_decoder(content[0])
+        else:
+            self.hurried = True
+        if self.hurried:
+            self.decoder.batcher.close()
+
+    def _act(self) -> bool:
+        """Make one move; return whether nothing can be done for now."""
+        decoder, now_s = self.decoder, time.monotonic()
+        before = decoder.active
+        joining: Sequence[int] = ()
+        try:
+            move, finished = decoder.act(now_s)
+        except (OutOfMemory, NmtError) as error:
+            self._drop_lost(error)
+            return False
+        if isinstance(move, Encode):
+            for key in move.requests:
+                self._begin(key, now_s)
+        elif move is not None:
+            joining = move.requests
+            self.active.update(joining)
+        # A decoder of whole batches joins, decodes and finishes in one move.
+        together = len(joining) if not decoder.active and joining else len(self.active)
+        for key in self.active:
+            if (sentence := self.sentences.get(key)) is not None and sentence.largest_batch < together:
+                sentence.largest_batch = together
+        for key, hypothesis in finished:
+            self.active.discard(key)
+            self._finish(key, hypothesis.tokens, hypothesis.steps or len(hypothesis.tokens))
+        return move is None and not before
+
+    def _begin(self, key: int, now_s: float) -> None:
+        if (sentence := self.sentences.get(key)) is not None:
+            sentence.begin_s = now_s
+            if sentence.is_begin_wanted:
+                self._send("began", key, now_s)
+
+    def _finish(self, key: int, tokens: Sequence[int], steps: int) -> None:
+        end_s = time.monotonic()
+        sentence = self.sentences.pop(key, None)
+        if sentence is None:
+            return
+        decoder = self.decoder
+        text = self.codec.text(sentence.line, tokens)
+        left = decoder.active, decoder.batcher.waiting
+        self._send("done", key, Execution(text, steps, sentence.begin_s, end_s, sentence.largest_batch, *left))
+
+    def _drop_lost(self, error: SimnmtError) -> None:
+        """Answer the sentences that an error has removed from the decoder."""
+        status = 503 if isinstance(error, OutOfMemory) else 400
+        holds = self.decoder.holds
+        self.active = {key for key in self.active if holds(key)}
+        for key in [key for key in self.sentences if not holds(key)]:
+            del self.sentences[key]
+            self._send("failed", key, status, str(error))
+
+    def _run_reference(self) -> None:
+        begin_s = time.monotonic()
+        if self.model.run_reference is not None:
+            with suppress(OutOfMemory):
+                self._send("reference", Reference(begin_s, self.model.run_reference()))
+        self.last_reference_s = time.monotonic()
+
+    def _send(self, *message: Any) -> None:
+        try:
+            self.connection.sendall(frame(message))
+        except OSError:
+            self.is_open = False
+
+
+def serve_engine(connection: socket.socket) -> None:
+    """Load the model that a front asks for, and decode what it sends until it closes the connection."""
+    frames = Frames()
+    first: list[Any] = []
+    while not first:
+        data = connection.recv(1 << 16)
+        if not data:
+            return
+        first = frames.feed(data)
+    settings: EngineSettings = first[0]
+    try:
+        _place(settings)
+        model = (settings.loader or load_model)(settings)
+        architecture = architecture_of(model.engine.architecture)
+        decoder = model.new_decoder(settings.batching)
+        codec = TextCodec(settings.model, architecture, settings.max_len)
+    except SimnmtError as error:
+        connection.sendall(frame(("refused", str(error))))
+        return
+    connection.sendall(frame(("ready", EngineFacts(model.engine, architecture, os.getpid()))))
+    _Loop(connection, frames, model, decoder, codec, settings.reference_every_s).run()
+
+
+def _place(settings: EngineSettings) -> None:
+    """Pin the process and lower its priority. Raises `NmtError` for processors that this box does not have."""
+    if settings.cpus:
+        try:
+            os.sched_setaffinity(0, settings.cpus)
+        except OSError:
+            usable = ",".join(map(str, sorted(os.sched_getaffinity(0))))
+            cpus = ",".join(map(str, settings.cpus))
+            raise NmtError(f"cannot run on processors {cpus}", remedy=f"choose among {usable}") from None
+    with suppress(OSError):
+        os.nice(settings.nice)
+
+
+def main() -> None:
+    """Run in the engine's process, whose only argument is the descriptor of its connection."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # the front drains, and then closes the connection
+    try:
+        serve_engine(socket.socket(fileno=int(sys.argv[1])))
+    except Exception as error:  # the front starts another process; its user needs the cause, no traceback
+        print(f"simnmt: the engine failed: {type(error).__name__}: {str(error)[:200]}", file=sys.stderr)
+        sys.exit(1)

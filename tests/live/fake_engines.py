@@ -1,0 +1,85 @@
+"""Engines without torch, which a live engine's process loads in place of a model: their steps sleep, fail or end at once."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from simnmt.live.engine_process import EngineSettings, ServedModel
+from simnmt.nmt.architecture import RecurrentArchitecture
+from simnmt.nmt.engine import DecodeRequest, Hypothesis
+from simnmt.nmt.errors import NmtError, OutOfMemory
+from simnmt.nmt.whole_batch_decoder import WholeBatchDecoder
+from simnmt.profile.blocks import EngineBlock
+
+VOCAB = 500
+ARCHITECTURE = RecurrentArchitecture(kind="gru", layers=1, hidden=16, embedding=12, src_vocab=VOCAB, tgt_vocab=VOCAB)
+STEP_S = 0.002
+"""Seconds of a step of `load_paced`."""
+FATAL = 13
+"""Forced tokens at which the process of `load_faulty` dies; one more is too long, two more need too much memory."""
+
+
+def block(settings: EngineSettings) -> EngineBlock:
+    return EngineBlock(
+        backend="fake",
+        compute_type=settings.compute_type or "float32",
+        device="cpu",
+        threads=1,
+        beam=settings.beam,
+        architecture=ARCHITECTURE.model_dump(mode="json"),
+    )
+
+
+def _echo(request: DecodeRequest) -> Hypothesis:
+    """As many tokens as forced, else the source's, without its end."""
+    length = len(request.source) - 1 if request.forced_len is None else request.forced_len
+    tokens = (*request.source[:-1], *range(length))[:length]
+    return Hypothesis(tuple(tokens), None, length + 1)
+
+
+def _served(
+    settings: EngineSettings,
+    decode: Callable[[Sequence[DecodeRequest]], list[Hypothesis]],
+    run_reference: Callable[[], float] | None = None,
+) -> ServedModel:
+    return ServedModel(partial(WholeBatchDecoder, decode), block(settings), run_reference)
+
+
+def load_echo(settings: EngineSettings) -> ServedModel:
+    """Each source is its own translation, at once."""
+    return _served(settings, lambda requests: [_echo(request) for request in requests], lambda: 1e-6)
+
+
+def load_paced(settings: EngineSettings) -> ServedModel:
+    """As `load_echo`, with 2 ms for each step of a batch."""
+
+    def decode(requests: Sequence[DecodeRequest]) -> list[Hypothesis]:
+        hypotheses = [_echo(request) for request in requests]
+        time.sleep(STEP_S * max(hypothesis.steps for hypothesis in hypotheses))
+        return hypotheses
+
+    return _served(settings, decode, lambda: STEP_S)
+
+
+def load_faulty(settings: EngineSettings) -> ServedModel:
+    """As `load_paced`, with a fault for some forced lengths."""
+
+    def decode(requests: Sequence[DecodeRequest]) -> list[Hypothesis]:
+        for request in requests:
+            if request.forced_len == FATAL:
+                os._exit(3)
+            if request.forced_len == FATAL + 1:
+                raise NmtError("14 tokens are too many")
+            if request.forced_len == FATAL + 2:
+                raise OutOfMemory("cpu has too little memory for this work")
+        time.sleep(STEP_S)
+        return [_echo(request) for request in requests]
+
+    return _served(settings, decode)
+
+
+def load_refused(settings: EngineSettings) -> ServedModel:
+    raise NmtError("no such model", remedy="name another")
