@@ -1,0 +1,208 @@
+"""One cell of a validation, live: a policy, a batching, a load and a link on the testbed, with all that was measured."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simnmt.base.errors import SimnmtError
+from simnmt.calibrate.processor_use import BusyWatch
+from simnmt.experiment.inputs import Unit
+from simnmt.live.decider import replayed_targets
+from simnmt.live.deployment import ReplayedRequests, batching_of, engine_settings
+from simnmt.live.front import FrontSettings
+from simnmt.live.gateway import GatewaySettings
+from simnmt.live.server import ServerSettings
+from simnmt.live.testbed import EndService, Node, ServeGateway, ServeLink, ServeModel
+from simnmt.results.live_log import DecisionRecord, read_decider_events, read_live_log
+from simnmt.service.addresses import parse_address
+from simnmt.service.client import TranslationClient
+from simnmt.service.link import LinkSettings
+from simnmt.service.load import Load, LoadLog, send_load
+from simnmt.service.precise_timers import new_precise_loop, reduce_timer_slack
+
+Column = NDArray[np.float64]
+REFERENCE_EVERY_S = 0.25
+"""Time between the reference executions of an idle engine."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LiveRun:
+    """One live run of a cell; columns of shape (requests,), seconds."""
+
+    log: LoadLog
+    transfer_s: Column
+    """Measured by the gateway; 0 for requests that it executed, NaN if unknown."""
+    link_begin_s: float
+    """Moment of the link's series at which the first request was due, less that request's own offset."""
+    initial_s: float
+    """The gateway's first measurement of the transfer time."""
+    reference_s: Mapping[str, Column]
+    """Reference executions, by device."""
+    decisions_identical: bool
+    """True if the policy, given what the gateway had measured, makes the same decisions again."""
+    others_cpus: float | None
+    """Processors' worth of time that programs beside the testbed used; None if the system does not count it."""
+
+    @property
+    def valid(self) -> NDArray[np.bool_]:
+        """Requests that were answered as decided, without a fallback."""
+        valid: NDArray[np.bool_] = self.log.answered & ~self.log.fell_back
+        return valid
+
+    @property
+    def overhead_s(self) -> Column:
+        """Latency beside queue, execution and transfer."""
+        log = self.log
+        overhead_s: Column = log.latency_s - log.queue_s - log.execution_s - self.transfer_s
+        return overhead_s
+
+
+@dataclass(slots=True)
+class LiveTestbed:
+    """A gateway, a link and a server in pinned processes, which run one cell after another. Use it within `with`."""
+
+    folder: Path
+    """Where logs and architectures are written."""
+    any_model: bool = False
+    cpus: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    """Processors of the gateway and of the server."""
+    _stack: ExitStack = field(default_factory=ExitStack, init=False)
+    _gateway: Node = field(init=False)
+    _link: Node = field(init=False)
+    _server: Node = field(init=False)
+    _runs: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        if self.cpus == ((), ()) and hasattr(os, "sched_getaffinity"):
+            allowed = sorted(os.sched_getaffinity(0))
+            self.cpus = ((allowed[0],), (allowed[1 % len(allowed)],))
+
+    def __enter__(self) -> LiveTestbed:
+        gateway, server = self.cpus
+        # The link runs on the server's processor: its end nodes' requests arrive at the gateway's.
+        self._gateway, self._link, self._server = (self._stack.enter_context(Node(cpus)) for cpus in (gateway, server, server))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stack.close()
+
+    def run(self, unit: Unit, policy: str, requests: ReplayedRequests, *, link_begin_s: float = 0.0) -> LiveRun:
+        """Run one cell: the requests of a unit under a policy. Raises `SimnmtError` if a part of the testbed fails."""
+        self._runs += 1
+        front = FrontSettings(forced_lengths=True, deadline_s=120.0, waiting=100_000)
+        gateway, *others = unit.case.targets
+        if len(others) != 1:
+            raise SimnmtError("a testbed of this box has a gateway and one server behind it")
+        (server,) = others
+        logs = [self.folder / f"{self._runs:04}-{target.device}.jsonl" for target in (gateway, server)]
+        placed = {
+            target.device: replace(
+                engine_settings(target, self.folder, cpus=cpus, reference_every_s=REFERENCE_EVERY_S),
+                batching=batching_of(target),
+            )
+            for target, cpus in zip((gateway, server), self.cpus, strict=True)
+        }
+        try:
+            url = self._server.ask(ServeModel(ServerSettings(placed[server.device], front), logs[1]))
+            to = parse_address(url.removeprefix("http://"), "--to")
+            address = self._link.ask(ServeLink(unit.links.link, to, LinkSettings(begin_s=link_begin_s)))
+            link_s = time.monotonic()
+            settings = GatewaySettings(
+                unit,
+                policy,
+                {server.device: f"http://{address}"},
+                placed[gateway.device],
+                front,
+                any_model=self.any_model,
+                offload_s=60.0,
+            )
+            entry = self._gateway.ask(ServeGateway(settings, logs[0]))
+            watch = BusyWatch(process_s=lambda: _tree_s(os.getpid()))
+            log = _sent(requests, entry)
+            others_cpus = watch.others_cpus()
+        finally:
+            for node in (self._gateway, self._link, self._server):
+                node.ask(EndService())
+        return self._gathered(unit, policy, requests, log, logs, link_begin_s - link_s, others_cpus)
+
+    def _gathered(
+        self,
+        unit: Unit,
+        policy: str,
+        requests: ReplayedRequests,
+        log: LoadLog,
+        paths: list[Path],
+        link_shift_s: float,
+        others_cpus: float | None,
+    ) -> LiveRun:
+        live, server = (read_live_log(path) for path in paths)
+        assert live.begin is not None
+        transfer_s = np.full(len(log.due_s), np.nan)
+        rows = live.requests
+        for sender, seconds in zip(rows.sender.tolist(), rows.transfer_s.tolist(), strict=True):
+            transfer_s[int(sender)] = seconds
+        events = read_decider_events(paths[0])
+        initial_s = dict(enumerate(live.begin.initial_s, start=1))
+        decided = [event.target for event in events if isinstance(event, DecisionRecord)]
+        first_s = 0.0 if requests.offsets_s is None else float(requests.offsets_s[0])
+        devices = [target.device for target in unit.case.targets]
+        return LiveRun(
+            log=log,
+            transfer_s=transfer_s,
+            link_begin_s=float(log.due_s[0]) - first_s + link_shift_s,
+            initial_s=live.begin.initial_s[0],
+            reference_s={devices[0]: live.references.execution_s, devices[1]: server.references.execution_s},
+            decisions_identical=replayed_targets(unit, policy, initial_s, events) == decided,
+            others_cpus=others_cpus,
+        )
+
+
+def _sent(requests: ReplayedRequests, url: str) -> LoadLog:
+    async def send() -> LoadLog:
+        reduce_timer_slack()
+        async with TranslationClient(url, connections=1_000, timeout_s=180.0) as client:
+            load = Load(requests.texts, "de", "en", requests.tgt_len.tolist(), _listed(requests.offsets_s))
+            return await send_load(load, client, timeout_s=180.0)
+
+    loop = new_precise_loop()
+    try:
+        return loop.run_until_complete(send())
+    finally:
+        loop.run_until_complete(asyncio.sleep(0.0))
+        loop.close()
+
+
+def _listed(column: Column | None) -> list[float] | None:
+    return None if column is None else column.tolist()
+
+
+def _tree_s(process: int) -> float:
+    """Return the processor seconds of a process and of those below it that live."""
+    children: dict[int, list[int]] = {}
+    seconds: dict[int, float] = {}
+    tick = os.sysconf("SC_CLK_TCK")
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        children.setdefault(int(fields[1]), []).append(int(entry.name))
+        seconds[int(entry.name)] = (int(fields[11]) + int(fields[12])) / tick
+    total, waiting = 0.0, [process]
+    while waiting:
+        number = waiting.pop()
+        total += seconds.get(number, 0.0)
+        waiting += children.get(number, [])
+    return total
