@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -69,9 +69,7 @@ class ReplayedRequests:
 def replayed_requests(unit: Unit) -> ReplayedRequests:
     """Draw the requests of a unit, with texts of random words."""
     with TemporaryDirectory(prefix="simnmt-", ignore_cleanup_errors=True) as folder:
-        drawn = draw(
-            Unit(unit.scenario, unit.case, unit.network, unit.links, unit.replication, Path(folder) / "unit"), learn(unit)
-        )
+        drawn = draw(replace(unit, folder=Path(folder)), learn(unit))
         src_len, tgt_len = np.array(drawn.truth.src_len[:]), np.array(drawn.truth.tgt_len[:])
         offsets_s = None if drawn.issued_s is None else np.array(drawn.issued_s[:])
     src_end, tgt_end = end_tokens(unit.case.profiles[0].length_unit.end_of_sentence)
