@@ -23,6 +23,7 @@ from simnmt.live.front import FrontSettings
 from simnmt.live.gateway import GatewaySettings
 from simnmt.live.server import ServerSettings
 from simnmt.live.testbed import EndService, Node, ServeGateway, ServeLink, ServeModel
+from simnmt.network.link import bytes_per_token
 from simnmt.results.live_log import DecisionRecord, read_decider_events, read_live_log
 from simnmt.service.addresses import parse_address
 from simnmt.service.client import TranslationClient
@@ -31,7 +32,9 @@ from simnmt.service.load import Load, LoadLog, send_load
 from simnmt.service.precise_timers import new_precise_loop, reduce_timer_slack
 
 Column = NDArray[np.float64]
-REFERENCE_EVERY_S = 0.25
+WARM_UP = 3
+"""Requests before those that count: the first ones open connections and fill caches."""
+REFERENCE_EVERY_S = 0.5
 """Time between the reference executions of an idle engine."""
 
 
@@ -42,6 +45,8 @@ class LiveRun:
     log: LoadLog
     transfer_s: Column
     """Measured by the gateway; 0 for requests that it executed, NaN if unknown."""
+    link_s: Column
+    """What the link prescribes for each request's way there and back."""
     link_begin_s: float
     """Moment of the link's series at which the first request was due, less that request's own offset."""
     initial_s: float
@@ -150,16 +155,22 @@ class LiveTestbed:
         transfer_s = np.full(len(log.due_s), np.nan)
         rows = live.requests
         for sender, seconds in zip(rows.sender.tolist(), rows.transfer_s.tolist(), strict=True):
-            transfer_s[int(sender)] = seconds
+            if sender.isdecimal():
+                transfer_s[int(sender)] = seconds
         events = read_decider_events(paths[0])
         initial_s = dict(enumerate(live.begin.initial_s, start=1))
         decided = [event.target for event in events if isinstance(event, DecisionRecord)]
         first_s = 0.0 if requests.offsets_s is None else float(requests.offsets_s[0])
         devices = [target.device for target in unit.case.targets]
+        link_begin_s = float(log.due_s[0]) - first_s + link_shift_s
+        at_s = log.due_s - float(log.due_s[0]) + first_s + link_begin_s
+        token_bytes = bytes_per_token(unit.case.profiles[-1].model.vocab)
+        up_s, down_s = unit.links.link.ways_s(at_s, requests.src_len, requests.tgt_len, token_bytes)
         return LiveRun(
             log=log,
             transfer_s=transfer_s,
-            link_begin_s=float(log.due_s[0]) - first_s + link_shift_s,
+            link_s=up_s + down_s,
+            link_begin_s=link_begin_s,
             initial_s=live.begin.initial_s[0],
             reference_s={devices[0]: live.references.execution_s, devices[1]: server.references.execution_s},
             decisions_identical=replayed_targets(unit, policy, initial_s, events) == decided,
@@ -171,6 +182,8 @@ def _sent(requests: ReplayedRequests, url: str) -> LoadLog:
     async def send() -> LoadLog:
         reduce_timer_slack()
         async with TranslationClient(url, connections=1_000, timeout_s=180.0) as client:
+            warm_up = Load(requests.texts[:WARM_UP], "de", "en", requests.tgt_len[:WARM_UP].tolist(), name="warm-up ")
+            await send_load(warm_up, client, timeout_s=180.0)
             load = Load(requests.texts, "de", "en", requests.tgt_len.tolist(), _listed(requests.offsets_s))
             return await send_load(load, client, timeout_s=180.0)
 

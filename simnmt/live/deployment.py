@@ -70,6 +70,7 @@ def replayed_requests(unit: Unit) -> ReplayedRequests:
     """Draw the requests of a unit, with texts of random words."""
     with TemporaryDirectory(prefix="simnmt-", ignore_cleanup_errors=True) as folder:
         drawn = draw(replace(unit, folder=Path(folder)), learn(unit))
+        assert drawn.truth.tgt_len is not None
         src_len, tgt_len = np.array(drawn.truth.src_len[:]), np.array(drawn.truth.tgt_len[:])
         offsets_s = None if drawn.issued_s is None else np.array(drawn.issued_s[:])
     src_end, tgt_end = end_tokens(unit.case.profiles[0].length_unit.end_of_sentence)

@@ -27,7 +27,7 @@ from simnmt.nmt.engines import load_engine
 from simnmt.nmt.errors import NmtError, OutOfMemory
 from simnmt.nmt.source_lines import SourceLine
 
-REFERENCE = Work(src_len=8, tgt_len=4)
+REFERENCE = Work(src_len=8, tgt_len=2)
 """The fixed work of a reference execution."""
 
 

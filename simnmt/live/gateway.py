@@ -171,6 +171,7 @@ class LiveGateway:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._stack.aclose()
+        self.engine.process.on_reference = lambda reference: None
         if self._owns_engine:
             await self.engine.process.close()
         self._log.close()

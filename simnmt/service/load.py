@@ -34,6 +34,8 @@ class Load:
     """Without `offsets_s`: clients that each wait for their answer, think, and ask again (closed loop)."""
     think_s: Sequence[float] | None = None
     """Seconds of thinking before each request of a closed loop, in the order in which they are taken; None: none."""
+    name: str = ""
+    """Text before each request's number in the service's logs."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,7 +117,7 @@ async def send_load(load: Load, client: TranslationClient, *, timeout_s: float =
 
     async def one(request: int, due_s: float) -> None:
         forced = None if load.forced_lens is None else (int(load.forced_lens[request]),)
-        asked = TranslateRequest((load.texts[request],), False, load.source, load.target, "", forced, None, str(request))
+        asked = TranslateRequest((load.texts[request],), False, load.source, load.target, "", forced, None, f"{load.name}{request}")
         recorder.floats["due_s"][request] = due_s
         try:
             recorder.answered(request, await client.translate(asked, timeout_s))

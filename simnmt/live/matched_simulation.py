@@ -1,0 +1,179 @@
+"""The simulation of one live run: the same requests at the same moments of the same link, by measured or by predicted costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simnmt.base import random_streams
+from simnmt.experiment.draws import learn
+from simnmt.experiment.inputs import Target, Unit
+from simnmt.experiment.policy_setup import PolicySetup, set_up_policy
+from simnmt.experiment.units import server_specs, servers
+from simnmt.live.deployment import ReplayedRequests
+from simnmt.network.link import bytes_per_token
+from simnmt.network.overhead import Overhead
+from simnmt.policies.estimates import TransferEstimate
+from simnmt.profile.reconciliation import at_pace
+from simnmt.results.requests import Requests
+from simnmt.world.deciders import Beliefs
+from simnmt.world.simulation import simulate
+
+Column = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SimulatedRun:
+    """One simulated run; columns of shape (requests,), seconds."""
+
+    target: NDArray[np.int64]
+    queue_s: Column
+    execution_s: Column
+    transfer_s: Column
+    """Link and the server's overhead; 0 for requests that stay."""
+    overhead_s: Column
+    """Overhead of the gateway."""
+
+    @property
+    def latency_s(self) -> Column:
+        """From arrival to answer."""
+        latency_s: Column = self.queue_s + self.execution_s + self.transfer_s + self.overhead_s
+        return latency_s
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Simulations:
+    """The simulations of one live run."""
+
+    structural: SimulatedRun | None
+    """None where a batch makes the execution of one sentence depend on others."""
+    matched: list[SimulatedRun]
+    raw: list[SimulatedRun]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Costs:
+    """What each request of a run costs; columns of shape (requests,), seconds."""
+
+    execution_s: tuple[Column, ...]
+    """By target, alone."""
+    overhead_s: tuple[Column, Column]
+    """Of the gateway, and of the server."""
+
+
+def predicted_costs(unit: Unit, requests: ReplayedRequests, draw: int, factors: Sequence[float] = (1.0, 1.0)) -> Costs:
+    """Draw the costs that the profiles and the overheads of a scenario predict.
+
+    `draw`: number of the draw; `factors`: by which each device was slower than when it was measured.
+    """
+    count = len(requests.src_len)
+
+    def stream(name: str) -> np.random.Generator:
+        return random_streams.stream(unit.scenario.seed, draw, f"matched {name}")
+
+    execution_s = tuple(
+        factor * target.execution_s(requests.src_len, requests.tgt_len, stream(target.device).standard_normal(count))
+        for target, factor in zip(unit.case.targets, factors, strict=True)
+    )
+    gateway_s, server_s = (
+        _drawn_s(part.overhead, stream(f"{device} overhead"), count) for device, part in unit.scenario.devices.items()
+    )
+    return Costs(execution_s, (gateway_s, server_s))
+
+
+def _drawn_s(overhead: Overhead | None, random: np.random.Generator, count: int) -> Column:
+    return np.zeros(count) if overhead is None else overhead.draw_s(random, count)
+
+
+def slowed(unit: Unit, factors: Sequence[float]) -> Unit:
+    """Return a unit whose batching devices have all costs multiplied by their factor; `predicted_costs` slows the others."""
+
+    def one(target: Target, factor: float) -> Target:
+        if target.decoding is None:
+            return target
+        cost = at_pace(target.profile, factor).decoding_cost
+        return replace(target, decoding=replace(target.decoding, cost=cost))
+
+    targets = tuple(one(target, factor) for target, factor in zip(unit.case.targets, factors, strict=True))
+    return replace(unit, case=replace(unit.case, targets=targets))
+
+
+def simulate_matched(
+    unit: Unit,
+    policy: str,
+    requests: ReplayedRequests,
+    costs: Costs,
+    *,
+    link_begin_s: float,
+    initial_s: float | None = None,
+    targets: NDArray[np.int64] | None = None,
+) -> SimulatedRun:
+    """Simulate the requests of a live run.
+
+    Args:
+        unit: the scenario's unit.
+        policy: name of the policy.
+        requests: with the moments at which they were sent.
+        costs: of each request.
+        link_begin_s: moment of the link's series at the begin.
+        initial_s: the gateway's first measurement of the transfer time; None: the link's and the server's mean overhead.
+        targets: targets to which the requests were sent, instead of the policy's choices.
+    """
+    assert requests.offsets_s is not None, "a matched simulation is of an open loop"
+    link = unit.links.link
+    token_bytes = bytes_per_token(unit.case.profiles[-1].model.vocab)
+    gateway_s, server_s = costs.overhead_s
+    at_s = requests.offsets_s + link_begin_s
+    up_s, down_s = link.ways_s(at_s, requests.src_len, requests.tgt_len, token_bytes)
+    uplink_s, downlink_s = up_s + server_s / 2, down_s + server_s / 2
+    arrival_s = requests.offsets_s + gateway_s / 2
+    order = np.argsort(arrival_s, kind="stable")
+    columns: Requests[Any] = Requests(
+        src_len=requests.src_len[order],
+        tgt_len=requests.tgt_len[order],
+        execution_s=tuple(column[order] for column in costs.execution_s),
+        uplink_s=(uplink_s[order],),
+        downlink_s=(downlink_s[order],),
+        arrival_s=arrival_s[order],
+        node=np.zeros(len(order), np.int32),
+    )
+    setup = _setup(unit, policy, link.rtt_one_s(link_begin_s) + float(server_s.mean()) if initial_s is None else initial_s)
+    if targets is not None:
+        sent = targets[order].tolist()
+        setup = PolicySetup(lambda block: lambda in_block, delay_s: sent[block.first + in_block], Beliefs(_no_estimate))
+    trail = simulate(
+        columns,
+        setup.decide_for,
+        setup.beliefs,
+        servers(unit),
+        expected_for=setup.expected_for,
+        local=server_specs(unit.case)[0],
+        plan_beyond_for=setup.plan_beyond_for,
+    )
+    target = np.array(trail.target[:], np.int64)
+    alone_s = np.where(target == 0, columns.execution_s[0], columns.execution_s[1])
+    in_batch_s = alone_s if trail.execution_s is None else trail.execution_s[:]
+    execution_s = np.where(np.isnan(in_batch_s), alone_s, in_batch_s)
+    transfer_s = np.where(target == 0, 0.0, columns.uplink_s[0] + columns.downlink_s[0])
+    back = np.argsort(order)
+    return SimulatedRun(target[back], np.array(trail.queue_s[:])[back], execution_s[back], transfer_s[back], gateway_s)
+
+
+def _setup(unit: Unit, policy: str, initial_s: float) -> PolicySetup:
+    settings = unit.scenario.policies[policy]
+    estimation = settings.estimation
+    link = unit.links.link
+
+    def estimate(decider: int, target: int) -> TransferEstimate:
+        first_s = initial_s if estimation.initial_transfer_ms is None else estimation.initial_transfer_ms / 1e3
+        return estimation.transfer_estimate.estimate(first_s, link.rtt_one_s)
+
+    return set_up_policy(unit, learn(unit), None, settings, estimate=estimate)
+
+
+def _no_estimate(decider: int, target: int) -> TransferEstimate:
+    return TransferEstimate(0.0)

@@ -1,0 +1,363 @@
+"""Validate a scenario: measure its boxes in service, run its cells live and simulated, and compare (CNMT-11, CNMT-12, XP-01).
+
+The protocol (cells, thresholds, rules) is written before anything is measured, and the profiles' hashes before any cell runs.
+A cell is a policy under a load, a batching of the server and a link. Each is run live several times, interleaved with the
+others, and simulated with the very same requests:
+
+- *structural*: by the executions and targets of that run, and the mean overheads of other runs;
+- *simulated*: by the profiles alone, scaled by the reference executions of the run, never by the requests' own times;
+- *raw*: by the profiles alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simnmt.base import VERSION, random_streams
+from simnmt.base.errors import InputError
+from simnmt.base.files import written_whole
+from simnmt.calibrate.in_situ import Executions, fit_service
+from simnmt.calibrate.settings import Gaps
+from simnmt.experiment.inputs import Unit, read_inputs
+from simnmt.live.cell_comparison import Cell, CellResult, Rules, compare_cell, group_verdicts
+from simnmt.live.cell_run import LiveRun, LiveTestbed
+from simnmt.live.deployment import ReplayedRequests, replayed_requests
+from simnmt.live.engine_loop import REFERENCE
+from simnmt.live.matched_simulation import Costs, SimulatedRun, Simulations, predicted_costs, simulate_matched, slowed
+from simnmt.nmt.engine import Work
+from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.profile_file import read_profile, write_profile
+from simnmt.scenario.document import Override
+from simnmt.scenario.source import open_source, profile_path
+
+Progress = Callable[[str], None]
+ALONE = "alone"
+"""Name of the batching of a server that executes one sentence after another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """What a validation runs. Raises `InputError` for settings out of range."""
+
+    loads: tuple[float, ...] = (0.2, 0.5, 0.8)
+    """Requests a second over the measured capacity of the gateway alone."""
+    policies: tuple[str, ...] = ()
+    """Names of policies; empty: all of the scenario that can be deployed."""
+    batchings: tuple[str, ...] = (ALONE,)
+    """`alone`, or batchings of the server such as `{kind: mini, size: 8}`, in YAML."""
+    repeats: int = 5
+    seconds: float = 12.0
+    """Length of a live run, but for the least and the greatest number of requests."""
+    requests: tuple[int, int] = (40, 600)
+    calibration: int = 120
+    """Requests from which each device is measured in service, in each of two rounds."""
+    draws: int = 20
+    """Simulations of each run with other random numbers."""
+    seed: int = 1
+    rules: Rules = field(default_factory=Rules)
+
+    def __post_init__(self) -> None:
+        if not self.loads or not all(0.0 < load <= 2.0 for load in self.loads):
+            raise InputError("loads are shares of the capacity above 0, 2 at most", remedy="give such as 0.2,0.5,0.8")
+        if self.repeats < 1 or self.draws < 2 or self.calibration < 20 or not self.seconds > 0.0:
+            raise InputError("repeats, seconds, draws or calibration are too few", remedy="give 1, 1, 2 and 20 or more")
+
+
+@dataclass(slots=True)
+class _Bench:
+    """The scenario under validation, opened with overrides."""
+
+    scenario: str
+    overrides: Sequence[str]
+    protocol: Protocol
+    folder: Path
+    measured: dict[str, Any] = field(default_factory=dict)
+    """Overrides by the measurements of this validation: profiles and overheads."""
+
+    def unit(self, cell: Cell, rate_rps: float, requests: int) -> Unit:
+        """Return the unit of a cell."""
+        source = open_source(self.scenario, list(self.overrides))
+        workload = next(iter(source.scenario.workloads))
+        server = list(source.scenario.devices)[1]
+        values: dict[tuple[str, ...], Any] = {
+            ("requests",): requests,
+            ("replications",): 1,
+            ("seed",): self.protocol.seed,
+            ("fit", "inferences"): 0,
+            ("workloads", workload, "arrivals"): {"kind": "poisson", "rate_rps": rate_rps},
+            ("workloads", workload, "end_nodes"): 1,
+            **{tuple(key.split(".")): value for key, value in self.measured.items()},
+        }
+        more = [Override.of(location, value) for location, value in values.items()]
+        if cell.batching != ALONE:
+            more.append(Override.parse(f"devices.{server}.batching={cell.batching}"))
+        source = open_source(self.scenario, [*self.overrides, *more])
+        plan = read_inputs(source.scenario, Path.cwd(), source.document)
+        case = plan.cases[workload]
+        return Unit(plan.scenario, case, cell.link, plan.networks[cell.link], 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Validation:
+    """The result of a validation."""
+
+    protocol: dict[str, Any]
+    cells: list[CellResult]
+    groups: list[dict[str, Any]]
+    environment: dict[str, Any]
+
+    def document(self) -> dict[str, Any]:
+        """Return the result as JSON."""
+        kept = [cell for cell in self.cells if not cell.void]
+        return {
+            "protocol": self.protocol,
+            "environment": self.environment,
+            "cells": [cell.document() for cell in self.cells],
+            "groups": self.groups,
+            "ranking_inversions": sum(group["inversions"] for group in self.groups),
+            "decisions_identical": all(cell.decisions_identical for cell in self.cells),
+            "cells_kept_share": len(kept) / len(self.cells),
+            "summary": _summary(kept),
+        }
+
+
+def _summary(cells: Sequence[CellResult]) -> dict[str, float | None]:
+    """Return the median and the worst absolute errors over cells, by load."""
+
+    def absolute(name: str, low: float, high: float) -> list[float]:
+        values = (getattr(cell, name) for cell in cells if low < cell.cell.load <= high)
+        return [abs(value) for value in values if value is not None]
+
+    summary: dict[str, float | None] = {}
+    for label, low, high in (("load_to_0.6", 0.0, 0.6), ("load_above_0.6", 0.6, 9.0)):
+        for name in ("structural_error_mean", "structural_error_p95", "error_mean", "error_p95", "raw_error_mean"):
+            errors = absolute(name, low, high)
+            summary[f"{label}.{name}.median"] = float(np.median(errors)) if errors else None
+            summary[f"{label}.{name}.worst"] = max(errors) if errors else None
+    covered = [cell.covered for cell in cells]
+    summary["interval_coverage"] = float(np.mean(covered)) if covered else None
+    return summary
+
+
+def validate(
+    scenario: str,
+    protocol: Protocol,
+    out: Path,
+    *,
+    overrides: Sequence[str] = (),
+    any_model: bool = True,
+    progress: Progress = lambda text: None,
+) -> Validation:
+    """Validate a scenario of a gateway and one server on this box; logs and results are written into a new folder `out`.
+
+    Raises `InputError` for a scenario that has no two devices with measured engines, and `SimnmtError` if the testbed fails.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    bench = _Bench(scenario, overrides, protocol, out)
+    source = open_source(scenario, list(overrides))
+    if len(source.scenario.devices) != 2:
+        raise InputError(f"{scenario} has {len(source.scenario.devices)} devices", remedy="validate a gateway and one server")
+    policies = protocol.policies or tuple(
+        name for name, settings in source.scenario.policies.items() if not settings.knows_truth
+    )
+    cells = [
+        Cell(policy, batching, load, link)
+        for batching in protocol.batchings
+        for load in protocol.loads
+        for link in source.scenario.networks
+        for policy in policies
+    ]
+    written: dict[str, Any] = {"scenario": scenario, "overrides": list(overrides), "cells": [asdict(cell) for cell in cells]}
+    written |= {"version": VERSION, "at": datetime.now(timezone.utc).isoformat(timespec="seconds"), **asdict(protocol)}
+    _write(out / "protocol.json", written)
+    with LiveTestbed(out, any_model) as testbed:
+        capacity_rps = _measure_in_service(bench, testbed, cells[0], progress)
+        written["capacity_rps"] = capacity_rps
+        written["profile_hashes"] = {name: _hash(Path(path)) for name, path in _profiles(bench).items()}
+        _write(out / "protocol.json", written)
+        prepared = {cell: _prepared(bench, cell, capacity_rps) for cell in cells}
+        runs: dict[Cell, list[LiveRun]] = {cell: [] for cell in cells}
+        for repeat in range(protocol.repeats):
+            order = random_streams.stream(protocol.seed, repeat, "order of cells").permutation(len(cells))
+            for done, number in enumerate(order.tolist(), start=1):
+                cell = cells[number]
+                unit, requests = prepared[cell]
+                progress(f"repeat {repeat + 1} of {protocol.repeats}, cell {done} of {len(cells)}: {_name(cell)}")
+                runs[cell].append(testbed.run(unit, cell.policy, requests, link_begin_s=_link_begin_s(repeat, unit)))
+    references_s = _reference_means(bench)
+    results = []
+    for cell in cells:
+        unit, requests = prepared[cell]
+        progress(f"simulating {_name(cell)}")
+        others = [run for other in cells if other != cell for run in runs[other]]
+        simulated = [_simulations(unit, cell, requests, run, protocol, references_s, others) for run in runs[cell]]
+        results.append(compare_cell(cell, runs[cell], simulated, protocol.rules))
+    validation = Validation(written, results, group_verdicts(results), _environment())
+    _write(out / "validation.json", validation.document())
+    return validation
+
+
+def _simulations(
+    unit: Unit,
+    cell: Cell,
+    requests: ReplayedRequests,
+    run: LiveRun,
+    protocol: Protocol,
+    references_s: Mapping[str, float],
+    others: Sequence[LiveRun],
+) -> Simulations:
+    devices = [target.device for target in unit.case.targets]
+    factors = [_ratio(run.reference_s[device], references_s[device]) for device in devices]
+    slow = slowed(unit, factors)
+    matched, raw = [], []
+    for draw in range(protocol.draws):
+        costs = predicted_costs(unit, requests, draw, factors)
+        matched.append(simulate_matched(slow, cell.policy, requests, costs, link_begin_s=run.link_begin_s))
+        costs = predicted_costs(unit, requests, draw)
+        raw.append(simulate_matched(unit, cell.policy, requests, costs, link_begin_s=run.link_begin_s))
+    structural = None
+    if all(target.decoding is None for target in unit.case.targets):
+        structural = _structural(unit, cell, requests, run, others)
+    return Simulations(structural, matched, raw)
+
+
+def _ratio(seconds: NDArray[np.float64], usual_s: float) -> float:
+    return float(seconds.mean()) / usual_s if seconds.size and usual_s > 0.0 else 1.0
+
+
+def _structural(unit: Unit, cell: Cell, requests: ReplayedRequests, run: LiveRun, others: Sequence[LiveRun]) -> SimulatedRun:
+    """Simulate a run by its own executions and targets, with the mean overheads of other runs."""
+    local_s, remote_s = mean_overheads_s(unit, requests, others or [run])
+    target, count = np.maximum(run.log.target, 0), len(requests.src_len)
+    own_s = np.nan_to_num(run.log.execution_s)
+    costs = Costs(
+        tuple(np.where(target == number, own_s, 0.0) for number in range(2)),
+        (np.full(count, local_s), np.full(count, remote_s)),
+    )
+    return simulate_matched(
+        unit, cell.policy, requests, costs, link_begin_s=run.link_begin_s, initial_s=run.initial_s, targets=target
+    )
+
+
+def mean_overheads_s(unit: Unit, requests: ReplayedRequests, runs: Sequence[LiveRun]) -> tuple[float, float]:
+    """Return the mean overhead of the gateway, and of the server beyond it and the link, over live runs of these links."""
+    local = np.concatenate([run.overhead_s[run.valid] for run in runs])
+    remote = [server_overheads_s(unit, run) for run in runs if (run.valid & (run.log.target == 1)).any()]
+    return float(local.mean()), float(np.concatenate(remote).mean()) if remote else 0.0
+
+
+def server_overheads_s(unit: Unit, run: LiveRun) -> NDArray[np.float64]:
+    """Return the measured transfer of each offloaded request less what its link prescribes."""
+    away = run.valid & (run.log.target == 1)
+    overheads_s: NDArray[np.float64] = run.transfer_s[away] - run.link_s[away]
+    return overheads_s
+
+
+def _link_begin_s(repeat: int, unit: Unit) -> float:
+    """Return the moment of the series at which a repeat starts: the same for all policies, another in each repeat."""
+    return float(random_streams.stream(unit.scenario.seed, repeat, "link begin").random()) * unit.links.link.rtt.duration_s
+
+
+def _prepared(bench: _Bench, cell: Cell, capacity_rps: float) -> tuple[Unit, ReplayedRequests]:
+    rate_rps = cell.load * capacity_rps
+    least, most = bench.protocol.requests
+    count = min(max(round(rate_rps * bench.protocol.seconds), least), most)
+    unit = bench.unit(cell, rate_rps, count)
+    return unit, replayed_requests(unit)
+
+
+def _measure_in_service(bench: _Bench, testbed: LiveTestbed, first: Cell, progress: Progress) -> float:
+    """Measure both devices as they serve, write their profiles, and return the gateway's capacity in requests a second."""
+    cell = replace(first, batching=ALONE)
+    unit = bench.unit(cell, 1.0, 40)
+    devices = [target.device for target in unit.case.targets]
+    single = _single_device_policies(unit)
+    alone_s = [target.mean_alone_s(unit.case.table) for target in unit.case.targets]
+    done = [Executions(Work(REFERENCE.src_len, REFERENCE.tgt_len)) for _ in devices]
+    overheads: list[list[NDArray[np.float64]]] = [[], []]
+    for turn in range(2):
+        for number, device in enumerate(devices):
+            progress(f"measuring {device} in service, round {turn + 1} of 2")
+            rate_rps = 0.4 / alone_s[number]
+            unit = bench.unit(cell, rate_rps, bench.protocol.calibration)
+            requests = replayed_requests(replace(unit, replication=turn))
+            run = testbed.run(unit, single[number], requests)
+            valid = run.valid
+            seconds = run.log.execution_s[valid]
+            alone_s[number] = float(seconds.mean())
+            lengths = zip(requests.src_len[valid].tolist(), requests.tgt_len[valid].tolist(), strict=True)
+            done[number].works += [Work(src, tgt) for src, tgt in lengths]
+            done[number].seconds += seconds.tolist()
+            done[number].idle_s += [max(1.0 / rate_rps - alone_s[number], 0.0)] * len(seconds)
+            done[number].reference_s += run.reference_s[device].tolist()
+            overheads[0].append(run.overhead_s[valid])
+            if number:
+                overheads[1].append(server_overheads_s(unit, run))
+    for number, device in enumerate(devices):
+        source = bench.unit(cell, 1.0, 40).scenario
+        profile = read_profile(profile_path(source.profile_of(device, unit.case.name), Path.cwd()))
+        path = bench.folder / f"{device}.profile.json"
+        write_profile(path, _in_service(profile, done[number], 0.4 / alone_s[number], testbed.cpus[number]))
+        bench.measured[f"devices.{device}.profile"] = str(path.absolute())
+        seconds = np.concatenate(overheads[number]) if overheads[number] else np.zeros(1)
+        quantiles_ms = np.maximum(1e3 * np.quantile(seconds, np.linspace(0.0, 1.0, 101)), 0.0)
+        bench.measured[f"devices.{device}.overhead"] = {"quantiles_ms": quantiles_ms.tolist()}
+    return 1.0 / alone_s[0]
+
+
+def _in_service(profile: DeviceProfile, done: Executions, rate_rps: float, cpus: tuple[int, ...]) -> DeviceProfile:
+    block = fit_service(done, Gaps("poisson", rate_rps=rate_rps), neighbour="idle", lengths="the workload", pinned_cpus=cpus)
+    return profile.model_copy(update={"in_service": block})
+
+
+def _single_device_policies(unit: Unit) -> list[str]:
+    policies = unit.scenario.policies
+    names = {}
+    for name, settings in policies.items():
+        if settings.single_device:
+            names[settings.kind] = name
+    if not {"edge", "cloud"} <= names.keys():
+        raise InputError("the scenario lacks the policies edge and cloud, by which its devices are measured", remedy="add them")
+    return [names["edge"], names["cloud"]]
+
+
+def _profiles(bench: _Bench) -> dict[str, str]:
+    return {key.split(".")[1]: value for key, value in bench.measured.items() if key.endswith(".profile")}
+
+
+def _reference_means(bench: _Bench) -> dict[str, float]:
+    means = {}
+    for device, path in _profiles(bench).items():
+        block = read_profile(Path(path)).in_service
+        assert block is not None
+        means[device] = 0.0 if block.reference is None else block.reference.mean_s
+    return means
+
+
+def _environment() -> dict[str, Any]:
+    from simnmt.calibrate.box import describe
+
+    box = describe()
+    return {"processor": box.cpu_model, "usable_cpus": box.usable_cpus, "governor": box.governor}
+
+
+def _hash(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _write(path: Path, content: Mapping[str, Any]) -> None:
+    with written_whole(path) as partial:
+        partial.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def _name(cell: Cell) -> str:
+    return f"{cell.policy}, {cell.batching}, load {cell.load:g}, {cell.link}"
