@@ -117,7 +117,9 @@ async def send_load(load: Load, client: TranslationClient, *, timeout_s: float =
 
     async def one(request: int, due_s: float) -> None:
         forced = None if load.forced_lens is None else (int(load.forced_lens[request]),)
-        asked = TranslateRequest((load.texts[request],), False, load.source, load.target, "", forced, None, f"{load.name}{request}")
+        asked = TranslateRequest(
+            (load.texts[request],), False, load.source, load.target, "", forced, None, f"{load.name}{request}"
+        )
         recorder.floats["due_s"][request] = due_s
         try:
             recorder.answered(request, await client.translate(asked, timeout_s))
