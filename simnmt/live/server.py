@@ -132,6 +132,7 @@ class LiveServer:
 
     async def close(self) -> None:
         """End the engine, unless it outlives the server, and write what is left of the log."""
+        self.engine.process.on_reference = lambda reference: None
         if self._owns_engine:
             await self.engine.process.close()
         self._log.close()
