@@ -342,7 +342,7 @@ def _reference_means(bench: _Bench) -> dict[str, float]:
     return means
 
 
-def _environment() -> dict[str, Any]:
+def _environment() -> dict[str, str | int | None]:
     from simnmt.calibrate.box import describe
 
     box = describe()
@@ -353,7 +353,7 @@ def _hash(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _write(path: Path, content: Mapping[str, Any]) -> None:
+def _write(path: Path, content: Mapping[str, object]) -> None:
     with written_whole(path) as partial:
         partial.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
