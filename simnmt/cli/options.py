@@ -102,8 +102,10 @@ def parse_rate(text: str) -> float:
     return _quantity(text.strip().removesuffix("/s"), _BYTES, "write it as 200MB/s, with kB, MB or GB")
 
 
-def parse_duration(text: str) -> float:
-    """Return the seconds of a positive time such as `200ms` or `2s`; a number needs its unit."""
+def parse_duration(text: str | float) -> float:
+    """Return the seconds of a positive time such as `200ms` or `2s`; a number needs its unit; a default passes unchanged."""
+    if not isinstance(text, str):
+        return text
     try:
         seconds = parse_seconds(text)
     except typer.BadParameter:

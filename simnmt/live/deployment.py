@@ -1,4 +1,4 @@
-"""From a scenario to what is deployed: the engine of a device's profile, and the requests with their texts."""
+"""From a scenario to what is deployed: the engine of a device's profile, the recommended policy, and requests with texts."""
 
 from __future__ import annotations
 
@@ -6,46 +6,111 @@ import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.configuration import end_tokens
+from simnmt.base.errors import InputError
 from simnmt.base.random_streams import stream
+from simnmt.base.suggestions import did_you_mean
 from simnmt.batching import Batching
 from simnmt.experiment.draws import draw, learn
 from simnmt.experiment.inputs import Target, Unit
 from simnmt.live.engine_process import ONE_BY_ONE, EngineSettings
 from simnmt.profile.blocks import ProfileError
+from simnmt.profile.decoder_settings import DecoderSettings
+from simnmt.results.run_directory import SUMMARY
 
 
-def engine_settings(target: Target, folder: Path, **placing: object) -> EngineSettings:
+class DeploymentError(InputError):
+    """A scenario or a run that cannot be deployed as it is."""
+
+
+def target_of(unit: Unit, device: str) -> Target:
+    """Return the target of a device that one live engine can be. Raises `DeploymentError` for another."""
+    targets = {target.device: target for target in unit.case.targets}
+    if device not in targets:
+        raise DeploymentError(f"no device is called {device}", remedy=did_you_mean(device, targets))
+    if (workers := unit.scenario.devices[device].workers) > 1:
+        what = f"device {device} has {workers} workers, but a live service has one engine"
+        raise DeploymentError(what, remedy=f"remove devices.{device}.workers, and give the engine more threads")
+    return targets[device]
+
+
+def engine_settings(target: Target, folder: Path, **options: Any) -> EngineSettings:
     """Return the settings that load the engine which a target's profile was measured with.
 
     Args:
         target: the device, with its batching.
-        folder: where the architecture of its model is written.
-        placing: further fields of the settings, such as `cpus`.
+        folder: where the architecture of its model is written; it must outlive the engine.
+        options: fields of the settings that replace those of the profile, such as `cpus`, or `model` for trained weights.
 
-    Raises `ProfileError` for a profile of no measured engine.
+    Raises `ProfileError` for a profile of no measured engine, `DeploymentError` for what no live engine does.
     """
-    engine, name = target.profile.engine, target.profile.name
+    engine, name, device = target.profile.engine, target.profile.name, target.device
+    if target.streaming is not None:
+        what = f"device {device} streams its model, which is not served yet"
+        raise DeploymentError(what, remedy=f"remove devices.{device}.sti")
+    options = {"batching": batching_of(target)} | options
     if engine is None or not engine.architecture:
-        remedy = "name a profile that simnmt calibrate measured on such a box"
-        raise ProfileError(f"profile {name} of {target.device} holds no engine that could be started", remedy=remedy)
-    path = folder / f"{target.device}.architecture.json"
-    path.write_text(json.dumps(engine.architecture), encoding="utf-8")
-    return EngineSettings(
-        str(path),
+        if options.get("model") is None:
+            what = f"profile {name} of {device} is {target.profile.execution.kind} and holds no engine that could be started"
+            raise ProfileError(what, remedy="name a profile that simnmt calibrate measured, or give a model")
+        return EngineSettings(**options)
+    if options.get("model") is None:
+        path = folder / f"{device}.architecture.json"
+        path.write_text(json.dumps(engine.architecture), encoding="utf-8")
+        options["model"] = str(path)
+    settings = EngineSettings(
+        options["model"],
         engine.backend,
         engine.device,
         engine.compute_type,
         engine.threads,
         engine.beam,
         engine.fused,
-        batching=batching_of(target),
-        **placing,  # type: ignore[arg-type]
+        None if engine.decoder is None else DecoderSettings(**engine.decoder.model_dump(), beam=engine.beam),
     )
+    if target.decoder is not None:
+        settings = _with_decoder(settings, target.decoder.settings, device)
+    if settings.decoder is not None and settings.decoder.vocabulary != "full":
+        what = f"device {device} multiplies a part of the vocabulary, by a bundle that its profile does not hold"
+        raise DeploymentError(what, remedy=f"name a decoder of the whole vocabulary in devices.{device}.decoder")
+    return replace(settings, **options)
+
+
+def _with_decoder(settings: EngineSettings, decoder: DecoderSettings, device: str) -> EngineSettings:
+    """Return the engine with the decoder variant that the scenario chooses."""
+    if settings.backend == "sharp":
+        return replace(settings, decoder=decoder, beam=decoder.beam)
+    if decoder != DecoderSettings(beam=decoder.beam, fused=decoder.fused):
+        what = f"device {device} has {decoder.describe()}, which {settings.backend} cannot serve"
+        raise DeploymentError(what, remedy=f"leave beam and fused in devices.{device}.decoder")
+    return replace(settings, beam=decoder.beam, fused=decoder.fused)
+
+
+def expected_hash(target: Target) -> str | None:
+    """Return the hash of the engine that a device must run; None if its profile names none, or if another decoder is chosen."""
+    engine = target.profile.engine
+    return None if engine is None or target.decoder is not None else engine.hash
+
+
+def recommended_policy(directory: Path, unit: Unit) -> str:
+    """Return the policy that a run recommends for a workload.
+
+    Raises `DeploymentError` if it recommends none, or another one on each network.
+    """
+    rows = json.loads((directory / SUMMARY).read_text(encoding="utf-8")).get("recommendations", [])
+    policies = {row["network"]: row["policy"] for row in rows if row["workload"] == unit.case.name}
+    if not policies or None in policies.values():
+        what = f"the run recommends no policy for workload {unit.case.name}"
+        raise DeploymentError(what, path=directory, remedy="give --policy")
+    if len(set(policies.values())) > 1:
+        by_network = ", ".join(f"{policy} on {network}" for network, policy in policies.items())
+        raise DeploymentError(f"the run recommends {by_network}", path=directory, remedy="give --policy")
+    return str(next(iter(policies.values())))
 
 
 def batching_of(target: Target) -> Batching:

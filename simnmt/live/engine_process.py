@@ -316,7 +316,7 @@ class EngineProcess:
             self.restarts += 1
             pause_s = min(2.0 * pause_s, self.MOST_RESTART_S)
             with suppress(SimnmtError):
-                await self._start()
+                self.facts = await self._start()
         self._restarting = None
 
 

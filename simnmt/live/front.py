@@ -70,7 +70,7 @@ class Translator(Protocol):
     async def translate(self, task: Task) -> Result:
         """Return the translation. Raises `ServiceError`; is cancelled at the task's deadline."""
 
-    def health(self) -> dict[str, Any]:
+    def health(self) -> Mapping[str, Any]:
         """Return what clients may know of the service."""
 
 

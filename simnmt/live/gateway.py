@@ -17,6 +17,7 @@ from simnmt.base import VERSION
 from simnmt.base.errors import InputError
 from simnmt.experiment.inputs import Unit
 from simnmt.live.decider import Decision, LiveDecider
+from simnmt.live.deployment import expected_hash
 from simnmt.live.engine_process import EngineSettings, Reference
 from simnmt.live.event_log import EventLog
 from simnmt.live.front import Front, FrontSettings, Result, Task, outcome_of
@@ -72,7 +73,7 @@ class _Server:
     client: TranslationClient
     expected_hash: str | None
     """Hash of the engine by the device's profile; None if the profile states none."""
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
     reachable: bool = True
     why: str = ""
 
@@ -129,7 +130,7 @@ class LiveGateway:
     async def start(self) -> None:
         """Load the model, greet the servers, and listen.
 
-        Raises `InputError` for what cannot be used, and `ServiceError` for a server that does not answer.
+        Raises `InputError` for what cannot be used, and for a server that does not answer.
         """
         settings, hashes = self._settings, dict[str, str]()
         facts = await self.engine.started()
@@ -141,9 +142,12 @@ class LiveGateway:
                 settings.servers[target.device], token=settings.token, timeout_s=settings.offload_s, ca_file=settings.ca_file
             )
             await self._stack.enter_async_context(client)
-            engine = target.profile.engine
-            server = _Server(number, target.device, client, None if engine is None else engine.hash)
-            initial_s[number] = await server.shake_hands(settings.any_model)
+            server = _Server(number, target.device, client, expected_hash(target))
+            try:
+                initial_s[number] = await server.shake_hands(settings.any_model)
+            except ServiceError as error:
+                remedy = f"start the server of {target.device} first, and check the address"
+                raise InputError(error.message, remedy=remedy) from None
             hashes[target.device] = str(server.facts.get("engine_hash", ""))
             self._servers.append(server)
         self.begin_s = time.monotonic()
@@ -160,9 +164,9 @@ class LiveGateway:
         await self.front.service.start()
 
     def _check_model(self, running: str) -> None:
-        profile = self._settings.unit.case.targets[0].profile
-        if not self._settings.any_model and profile.engine is not None and profile.engine.hash != running:
-            what = f"this gateway runs engine {running}, the profile of {self.devices[0]} is of engine {profile.engine.hash}"
+        expected = expected_hash(self._settings.unit.case.targets[0])
+        if not self._settings.any_model and expected not in (None, running):
+            what = f"this gateway runs engine {running}, the profile of {self.devices[0]} is of engine {expected}"
             raise InputError(what, remedy="give the model and options that the profile was measured with, or --any-model")
 
     async def close(self) -> None:
@@ -185,11 +189,11 @@ class LiveGateway:
         """Texts under way, here and at servers."""
         return self.front.waiting
 
-    def health(self) -> dict[str, Any]:
+    def health(self) -> Mapping[str, Any]:
         """See `Translator`."""
         servers = {server.device: "ok" if server.reachable else server.why for server in self._servers}
         facts = {"service": "gateway", "simnmt": VERSION, "policy": self._settings.policy, "servers": servers}
-        return facts | self.engine.facts() | {"waiting": self.waiting}
+        return {**facts, **self.engine.facts(), "waiting": self.waiting}
 
     async def translate(self, task: Task) -> Result:
         """See `Translator`: decide, translate at the chosen target, and here if that fails."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 from prometheus_client import Counter, Gauge, Histogram
 
 from simnmt.base import VERSION
+from simnmt.base.errors import InputError
 from simnmt.live.engine_process import EngineFacts, EngineProcess, EngineSettings, Execution, Reference
 from simnmt.live.event_log import EventLog
 from simnmt.live.front import Front, FrontSettings, Result, Task, outcome_of
@@ -45,7 +46,7 @@ class LocalEngine:
             self.process.withdraw(key)
             raise
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Mapping[str, Any]:
         """Return what clients may know of the engine."""
         facts, process = self.process.facts, self.process
         return {
@@ -104,6 +105,8 @@ class ServerSettings:
     front: FrontSettings = field(default_factory=FrontSettings)
     access: Access = field(default_factory=Access)
     limits: Limits = field(default_factory=Limits)
+    expected_hash: str | None = None
+    """Hash of the engine that must run, by its profile; None: any."""
 
 
 class LiveServer:
@@ -118,6 +121,7 @@ class LiveServer:
     ) -> None:
         metrics = Metrics("server")
         self._log = EventLog(log, on_error)
+        self._expected_hash = settings.expected_hash
         self._owns_engine = engine is None
         self.engine = engine or LocalEngine(settings.engine)
         self.engine.process.on_reference, self.engine.process.on_error = self._note_reference, on_error
@@ -127,6 +131,9 @@ class LiveServer:
     async def start(self) -> None:
         """Load the model and listen. Raises `InputError` for what cannot be used."""
         facts = await self.engine.started()
+        if self._expected_hash not in (None, facts.engine.hash):
+            what = f"this server runs engine {facts.engine.hash}, the profile is of engine {self._expected_hash}"
+            raise InputError(what, remedy="give the model and options that the profile was measured with, or --any-model")
         self._log.write(BeginRecord("server", ("server",), None, {"server": facts.engine.hash}))
         await self.front.service.start()
 
@@ -153,7 +160,7 @@ class LiveServer:
             return Result("", 0.0, 0.0)
         return local_result(line, *await self.engine.execute(line, task.forced_len))
 
-    def health(self) -> dict[str, Any]:
+    def health(self) -> Mapping[str, Any]:
         """See `Translator`."""
         return {"service": "server", "simnmt": VERSION, **self.engine.facts()}
 

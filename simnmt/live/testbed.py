@@ -87,16 +87,24 @@ class Node:
             raise answer
         return answer
 
-    def __enter__(self) -> Node:
-        return self
+    def kill(self) -> None:
+        """Kill the process at once, as a power cut would."""
+        self._process.kill()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def close(self) -> None:
+        """End the process, and what it serves."""
         self._connection.close()
         try:
             self._process.wait(20.0)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+    def __enter__(self) -> Node:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
 
 
 def _send(connection: socket.socket, message: object) -> None:

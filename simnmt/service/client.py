@@ -98,7 +98,7 @@ class TranslationClient:
         except (aiohttp.ClientError, OSError) as error:
             raise ServiceError(502, f"{self.url} cannot be reached: {error}") from None
 
-    async def health(self, timeout_s: float = 5.0) -> tuple[dict[str, Any], float]:
+    async def health(self, timeout_s: float = 5.0) -> tuple[Mapping[str, Any], float]:
         """Return what the service says of itself, and the seconds of the round trip. Raises `ServiceError`."""
         assert self._session is not None, "use the client within async with"
         sent_s = time.monotonic()

@@ -206,17 +206,11 @@ class HttpService:
         self._idle = asyncio.Event()
         self._idle.set()
         self.draining = False
+        self.url = ""
+        """Where the service listens; empty before `start`."""
         self._server: _BoundedServer | None = None
         self._runner: web.ServerRunner | None = None
         self._site: web.SockSite | None = None
-
-    @property
-    def url(self) -> str:
-        """Where the service listens. Only after `start`."""
-        assert self._runner is not None
-        host, port = self._runner.addresses[0][:2]
-        scheme = "http" if self._access.tls_cert is None else "https"
-        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
     async def start(self) -> None:
         """Listen. Raises `InputError` if the address or the certificate cannot be used."""
@@ -226,6 +220,9 @@ class HttpService:
         listener = listen_at(self._access.address)
         self._site = web.SockSite(self._runner, listener, ssl_context=self._access.ssl_context(), backlog=1024)
         await self._site.start()
+        host, port = self._runner.addresses[0][:2]
+        scheme = "http" if self._access.tls_cert is None else "https"
+        self.url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
     async def serve_until_stopped(self, drain: Callable[[], None] = lambda: None) -> None:
         """Serve until SIGTERM or SIGINT, then drain; `drain` is called when that begins."""
@@ -242,14 +239,16 @@ class HttpService:
                 loop.remove_signal_handler(number)
 
     async def stop(self) -> None:
-        """Take no more connections, let the requests under way finish, and close."""
-        assert self._runner is not None
+        """Take no more connections, let the requests under way finish, and close; may be called again."""
         self.draining = True
+        runner, self._runner = self._runner, None
+        if runner is None:
+            return
         if self._site is not None:
             await self._site.stop()
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._idle.wait(), self._limits.drain_s)
-        await self._runner.cleanup()
+        await runner.cleanup()
 
     async def read_body(self, request: web.BaseRequest) -> bytes:
         """Return the body of a request. Raises `ServiceError` if it is too large or too slow."""

@@ -1,48 +1,118 @@
-"""Live services of tests: fronts within this process, each with an engine's process of its own."""
+"""Live services of tests: fronts within this process, on one event loop, each with an engine's process of its own."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
+from simnmt.experiment.inputs import Unit, read_inputs
+from simnmt.live.decider import live_unit
 from simnmt.live.engine_process import EngineSettings
 from simnmt.live.front import FrontSettings
-from simnmt.live.server import LiveServer, ServerSettings
-from simnmt.service.http_server import Access, Limits
+from simnmt.live.gateway import GatewaySettings, LiveGateway
+from simnmt.live.server import LiveServer, LocalEngine, ServerSettings
+from simnmt.scenario.source import open_source
+from simnmt.service.addresses import Address, parse_address
+from simnmt.service.client import Exchange, TranslationClient
+from simnmt.service.http_server import Access
+from simnmt.service.messages import ServiceError, TranslateRequest
 from tests.live.fake_engines import load_echo
 
 FRONT = FrontSettings(forced_lengths=True)
 Answer = TypeVar("Answer")
 
 
-def run(work: Coroutine[Any, Any, Answer], timeout_s: float = 60.0) -> Answer:
-    return asyncio.run(asyncio.wait_for(work, timeout_s))
-
-
-def engine(loader: Any = load_echo, **settings: Any) -> EngineSettings:
+def engine_settings(loader: Any = load_echo, **settings: Any) -> EngineSettings:
     return EngineSettings("fake", **{"loader": loader, "nice": 0} | settings)
 
 
-@asynccontextmanager
-async def server(
-    settings: EngineSettings | None = None,
-    front: FrontSettings = FRONT,
-    access: Access | None = None,
-    limits: Limits | None = None,
-    log: Any = None,
-    errors: list[str] | None = None,
-) -> AsyncIterator[LiveServer]:
-    """A started server."""
-    service = LiveServer(
-        ServerSettings(settings or engine(), front, access or Access(), limits or Limits()),
-        log,
-        (errors if errors is not None else []).append,
-    )
+def ask(text: str = "a b c", forced: int | None = None, **settings: Any) -> TranslateRequest:
+    return TranslateRequest((text,), False, "de", "en", forced_lens=None if forced is None else (forced,), **settings)
+
+
+class Services:
+    """The services of a module's tests, which run between two calls of `run` only."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.errors: list[str] = []
+        """Lines that services reported."""
+        self._started: list[LiveServer | LiveGateway] = []
+
+    def run(self, work: Coroutine[Any, Any, Answer], timeout_s: float = 30.0) -> Answer:
+        return self.loop.run_until_complete(asyncio.wait_for(work, timeout_s))
+
+    def wait(self, seconds: float) -> None:
+        self.run(asyncio.sleep(seconds))
+
+    def server(
+        self, engine: EngineSettings | LocalEngine, front: FrontSettings = FRONT, log: Any = None, **others: Any
+    ) -> LiveServer:
+        """A started server; `others`: fields of its settings, and `port`."""
+        port, shared = others.pop("port", 0), engine if isinstance(engine, LocalEngine) else None
+        settings = engine.process.settings if isinstance(engine, LocalEngine) else engine
+        access = replace(others.pop("access", Access()), address=Address(port=port))
+        return self._start(LiveServer(ServerSettings(settings, front, access, **others), log, self.errors.append, shared))
+
+    def gateway(self, settings: GatewaySettings, log: Any = None, engine: LocalEngine | None = None) -> LiveGateway:
+        return self._start(LiveGateway(settings, log, self.errors.append, engine))
+
+    def _start(self, service: Any) -> Any:
+        try:
+            self.run(service.start())
+        except BaseException:
+            self.run(service.close())
+            raise
+        self._started.append(service)
+        return service
+
+    def stop(self, service: LiveServer | LiveGateway) -> None:
+        self._started.remove(service)
+        self.run(service.front.service.stop())
+        self.run(service.close())
+
+    def translate(self, url: str, *requests: TranslateRequest, timeout_s: float = 30.0) -> list[Exchange | ServiceError]:
+        """The answers of requests that are sent together, over one client."""
+
+        async def work() -> list[Exchange | ServiceError]:
+            async with TranslationClient(url, timeout_s=timeout_s) as client:
+                return await together(client, requests)
+
+        return self.run(work(), 2 * timeout_s)
+
+    def close(self) -> None:
+        for service in reversed(self._started[:]):
+            self.stop(service)
+        self.run(self.loop.shutdown_default_executor())
+        self.loop.close()
+
+
+async def together(client: TranslationClient, requests: Sequence[TranslateRequest]) -> list[Exchange | ServiceError]:
+    """The answers of requests that are sent at once, in their order."""
+    answers = await asyncio.gather(*(client.translate(request) for request in requests), return_exceptions=True)
+    for answer in answers:
+        assert isinstance(answer, Exchange | ServiceError), answer
+    return answers  # type: ignore[return-value]
+
+
+@contextmanager
+def services() -> Iterator[Services]:
+    running = Services()
     try:
-        await service.start()
-        yield service
-        await service.front.service.stop()
+        yield running
     finally:
-        await service.close()
+        running.close()
+
+
+def unit_of(scenario: Any, *overrides: str) -> Unit:
+    source = open_source(scenario, overrides)
+    return live_unit(read_inputs(source.scenario, Path.cwd(), source.document))
+
+
+def host_port(url: str) -> tuple[str, int]:
+    address = parse_address(url.split("//")[1], "url")
+    return address.host, address.port

@@ -1,0 +1,257 @@
+"""A live gateway before live servers: decisions, faults of servers and links, fallback, and what its log replays to."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import io
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simnmt.base.errors import InputError
+from simnmt.live.decider import replayed_targets
+from simnmt.live.gateway import GatewaySettings, LiveGateway
+from simnmt.live.server import LocalEngine, ServerSettings
+from simnmt.live.testbed import Node, ServeModel
+from simnmt.network.link import Link
+from simnmt.network.series import constant_rtt
+from simnmt.results.live_log import DecisionRecord, read_decider_events, read_live_log
+from simnmt.service.addresses import Address
+from simnmt.service.client import Exchange, TranslationClient
+from simnmt.service.http_server import Access
+from simnmt.service.link import LinkProxy, LinkSettings
+from tests.live.fake_engines import load_paced
+from tests.live.live_services import FRONT, Services, ask, engine_settings, host_port, together, unit_of
+
+Scenario = Callable[..., dict[str, Any]]
+OTHER_ENGINE = {"backend": "torch", "compute_type": "int8", "device": "cpu"}
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simnmt.live.gateway.PAUSES_S", (0.05,))
+
+
+def settings(scenario: dict[str, Any], url: str, engine: LocalEngine, policy: str = "cloud", **others: Any) -> GatewaySettings:
+    unit = unit_of(scenario, "fit.inferences=0")
+    return GatewaySettings(unit, policy, {"cloud": url}, engine.process.settings, **{"front": FRONT, "offload_s": 1.0} | others)
+
+
+def device_of(answer: Exchange) -> int:
+    return int(dict(part.split("=") for part in answer.headers["Simnmt-Decision"].split(";"))["target"])
+
+
+def answered(answers: list[Any]) -> list[Exchange]:
+    assert [answer for answer in answers if not isinstance(answer, Exchange)] == []
+    return answers
+
+
+def logged(path: Path, gateway: LiveGateway, unit: Any, policy: str) -> Any:
+    """The log of a gateway that was stopped; its decisions replay to the same targets."""
+    log, events = read_live_log(path), read_decider_events(path)
+    assert log.begin is not None
+    targets = replayed_targets(unit, policy, dict(enumerate(log.begin.initial_s, 1)), events)
+    assert targets == [event.target for event in events if isinstance(event, DecisionRecord)]
+    assert len(set(log.requests.request.tolist())) == len(log.requests)
+    return log.requests
+
+
+@pytest.mark.parametrize(
+    ("policy", "overrides"),
+    [
+        ("cnmt", []),
+        ("cnmt", ["policies.cnmt.sees_backlog=true"]),
+        ("cnmt", ["policies.cnmt.transfer_estimate={kind: probing, interval_s: 0.02}"]),
+    ],
+    ids=["plain", "backlog", "probes"],
+)
+def test_decisions_replay_to_the_same_targets(
+    services: Services, faulty: LocalEngine, make_scenario: Scenario, tmp_path: Path, policy: str, overrides: list[str]
+) -> None:
+    server = services.server(faulty)
+    scenario = make_scenario(workloads={"de-en": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 5.0}}})
+    unit = unit_of(scenario, "fit.inferences=0", *overrides)
+    path = tmp_path / "log.jsonl"
+    with path.open("w") as log:
+        gateway = services.gateway(
+            dataclasses.replace(settings(scenario, server.front.service.url, faulty, policy), unit=unit), log, faulty
+        )
+        texts = [" ".join(["w"] * length) for length in (3, 40, 5, 25, 60, 1, 33, 2)] * 3
+        for first in range(0, len(texts), 6):
+            answered(services.translate(gateway.front.service.url, *map(ask, texts[first : first + 6])))
+            services.wait(0.03)
+        services.stop(gateway)
+    services.stop(server)
+    requests = logged(path, gateway, unit, policy)
+    assert len(requests) == 24
+    assert set(requests.outcome) == {"done"}
+    assert np.all(requests.egress_s >= requests.decision_s)
+    assert np.all(requests.decision_s >= requests.ingress_s)
+
+
+def test_batched_targets_are_seen_by_their_reports(
+    services: Services, faulty: LocalEngine, make_profile: Callable[..., Any], tmp_path: Path
+) -> None:
+    unit = unit_of("@batched-cloud", "fit.inferences=0")
+    policy = next(name for name, each in unit.scenario.policies.items() if each.estimation.hears_batches)
+    server = services.server(faulty)
+    path = tmp_path / "log.jsonl"
+    with path.open("w") as log:
+        devices = {target.device: server.front.service.url for target in unit.case.targets[1:]}
+        gateway = services.gateway(
+            GatewaySettings(unit, policy, devices, faulty.process.settings, FRONT, any_model=True), log, faulty
+        )
+        for _ in range(3):
+            answered(services.translate(gateway.front.service.url, *[ask("w " * 30)] * 10))
+        services.stop(gateway)
+    services.stop(server)
+    assert len(logged(path, gateway, unit, policy)) == 30
+
+
+def test_a_server_killed_under_load_is_replaced_by_the_gateway_until_it_is_back(
+    services: Services, faulty: LocalEngine, make_scenario: Scenario, tmp_path: Path
+) -> None:
+    """The server is a process of its own, killed by SIGKILL."""
+    scenario, path, log = make_scenario(), tmp_path / "log.jsonl", io.StringIO()
+    order = ServeModel(ServerSettings(engine_settings(load_paced), FRONT), tmp_path / "server.jsonl")
+    node = Node(())
+    url = node.ask(order)
+    gateway = services.gateway(settings(scenario, url, faulty), log, faulty)
+    before = answered(services.translate(gateway.front.service.url, *[ask()] * 5))
+
+    async def under_load() -> list[Any]:
+        async with TranslationClient(gateway.front.service.url) as client:
+            pending = asyncio.ensure_future(together(client, [ask(f"{number}") for number in range(60)]))
+            while gateway.waiting < 60:
+                await asyncio.sleep(0.001)
+            node.kill()
+            return await pending
+
+    killed = answered(services.run(under_load()))
+    while_down = answered(services.translate(gateway.front.service.url, *[ask()] * 5))
+    assert any("translating here until it answers" in line for line in services.errors)
+    node.close()
+    access = Access(Address(*host_port(url)))
+    node = Node(())
+    node.ask(dataclasses.replace(order, settings=dataclasses.replace(order.settings, access=access)))
+    deadline_s = time.monotonic() + 10.0
+    while gateway.health()["servers"]["cloud"] != "ok" and time.monotonic() < deadline_s:
+        services.wait(0.02)
+    after = answered(services.translate(gateway.front.service.url, *[ask()] * 5))
+    services.stop(gateway)
+    path.write_text(log.getvalue())
+    node.close()
+    services.errors.clear()
+    assert [{device_of(answer) for answer in answers} for answers in (before, while_down, after)] == [{1}, {0}, {1}]
+    assert 0 in {device_of(answer) for answer in killed}
+    requests = logged(path, gateway, gateway._settings.unit, "cloud")
+    assert sorted(requests.request.tolist()) == list(range(75))  # each exactly once
+    assert set(requests.outcome) == {"done", "fallback"}
+    assert gateway.fallbacks == int((requests.outcome == "fallback").sum())
+
+
+@pytest.mark.parametrize("resets", [False, True], ids=["silent", "reset"])
+def test_a_cut_link_is_survived_and_forgotten(
+    services: Services, faulty: LocalEngine, make_scenario: Scenario, resets: bool
+) -> None:
+    server = services.server(faulty)
+    to = Address(*host_port(server.front.service.url))
+    with LinkProxy(Link(constant_rtt(0.002), 1e9, 1e9), to) as link:
+        gateway = services.gateway(settings(make_scenario(), f"http://{link.address}", faulty, offload_s=0.2), None, faulty)
+        url = gateway.front.service.url
+        before = answered(services.translate(url, *[ask()] * 3))
+        link.cut(resets=resets)
+        cut = answered(services.translate(url, *[ask()] * 3))
+        link.restore()
+        deadline_s = time.monotonic() + 10.0
+        while gateway.health()["servers"]["cloud"] != "ok" and time.monotonic() < deadline_s:
+            services.wait(0.02)
+        after = answered(services.translate(url, *[ask()] * 3))
+        services.stop(gateway)
+    services.stop(server)
+    services.errors.clear()
+    assert [{device_of(answer) for answer in answers} for answers in (before, cut, after)] == [{1}, {0}, {1}]
+
+
+def test_a_lossy_link_delays_and_loses_nothing(services: Services, faulty: LocalEngine, make_scenario: Scenario) -> None:
+    server = services.server(faulty)
+    to = Address(*host_port(server.front.service.url))
+    with LinkProxy(Link(constant_rtt(0.002), 1e9, 1e9), to, settings=LinkSettings(loss=0.2, seed=3)) as link:
+        gateway = services.gateway(settings(make_scenario(), f"http://{link.address}", faulty, offload_s=5.0), None, faulty)
+        answers = answered(services.translate(gateway.front.service.url, *[ask(f"{number}") for number in range(20)]))
+        services.stop(gateway)
+    services.stop(server)
+    assert {device_of(answer) for answer in answers} == {1}
+
+
+def test_a_server_with_another_model_is_refused_with_both_hashes(
+    services: Services, faulty: LocalEngine, make_scenario: Scenario, make_profile: Callable[..., Any], tmp_path: Path
+) -> None:
+    from simnmt.profile.profile_file import write_profile
+
+    scenario = make_scenario()
+    profile = make_profile(
+        (2e-4, 2e-3, 5e-3), name="cloud", engine={"backend": "torch", "compute_type": "int8", "device": "cpu"}
+    )
+    write_profile(tmp_path / "cloud.json", profile)
+    server = services.server(faulty)
+    with pytest.raises(InputError) as caught:
+        services.gateway(settings(scenario, server.front.service.url, faulty), None, faulty)
+    assert profile.engine.hash in str(caught.value)
+    assert faulty.process.facts.engine.hash in str(caught.value)
+    gateway = services.gateway(settings(scenario, server.front.service.url, faulty, any_model=True), None, faulty)
+    services.stop(gateway)
+    services.stop(server)
+
+
+def test_a_gateway_without_the_servers_token_is_refused_at_the_start(
+    services: Services, faulty: LocalEngine, make_scenario: Scenario
+) -> None:
+    server = services.server(faulty, access=Access(token="secret"))
+    url = server.front.service.url
+    with pytest.raises(InputError, match="asks for a token"):
+        services.gateway(settings(make_scenario(), url, faulty), None, faulty)
+    with pytest.raises(InputError, match="wrong"):
+        services.gateway(settings(make_scenario(), url, faulty, token="other"), None, faulty)
+    gateway = services.gateway(settings(make_scenario(), url, faulty, token="secret"), None, faulty)
+    assert [device_of(answer) for answer in answered(services.translate(gateway.front.service.url, ask()))] == [1]
+    services.stop(gateway)
+    services.stop(server)
+
+
+def test_no_wall_clock_is_used(
+    services: Services, faulty: LocalEngine, make_scenario: Scenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine's process has the true time, everything else one that is an hour ahead and then jumps back."""
+    server = services.server(faulty)
+    gateway = services.gateway(settings(make_scenario(), server.front.service.url, faulty), None, faulty)
+    true_time, shift_s = time.time, 3600.0
+    monkeypatch.setattr(time, "time", lambda: true_time() + shift_s)
+    answers = answered(services.translate(gateway.front.service.url, *[ask()] * 3))
+    shift_s = -7200.0
+    answers += answered(services.translate(gateway.front.service.url, *[ask(deadline_s=5.0)] * 3))
+    assert {device_of(answer) for answer in answers} == {1}
+    for answer in answers:
+        times = answer.answer.times
+        assert times is not None
+        assert 0.0 <= times.queue_s + times.execution_s <= times.total_s < 5.0
+    services.stop(gateway)
+    services.stop(server)
+
+
+def test_an_overloaded_server_is_left_alone_for_a_while(
+    services: Services, faulty: LocalEngine, make_scenario: Scenario
+) -> None:
+    server = services.server(faulty, dataclasses.replace(FRONT, waiting=2))
+    gateway = services.gateway(settings(make_scenario(), server.front.service.url, faulty), None, faulty)
+    answers = answered(services.translate(gateway.front.service.url, *[ask()] * 12))
+    assert {device_of(answer) for answer in answers} == {0, 1}
+    assert server.front.outcomes["done"] == sum(device_of(answer) for answer in answers)
+    services.stop(gateway)
+    services.stop(server)
+    services.errors.clear()
