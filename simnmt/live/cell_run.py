@@ -34,7 +34,7 @@ from simnmt.service.precise_timers import new_precise_loop, reduce_timer_slack
 Column = NDArray[np.float64]
 WARM_UP = 3
 """Requests before those that count: the first ones open connections and fill caches."""
-REFERENCE_EVERY_S = 0.5
+REFERENCE_EVERY_S = 0.8
 """Time between the reference executions of an idle engine."""
 
 

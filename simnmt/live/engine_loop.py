@@ -164,12 +164,12 @@ class _Loop:
                 self._send("began", key, now_s)
 
     def _finish(self, key: int, tokens: Sequence[int], steps: int) -> None:
-        end_s = time.monotonic()
         sentence = self.sentences.pop(key, None)
         if sentence is None:
             return
         decoder = self.decoder
         text = self.codec.text(sentence.line, tokens)
+        end_s = time.monotonic()  # with the text: the next sentence waits for that too
         left = decoder.active, decoder.batcher.waiting
         self._send("done", key, Execution(text, steps, sentence.begin_s, end_s, sentence.largest_batch, *left))
 
