@@ -1,0 +1,111 @@
+"""The gateway's decisions replay to the same targets, and answer to what was measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simnmt.base.errors import InputError
+from simnmt.experiment.inputs import RunPlan, Unit, read_inputs
+from simnmt.live.decider import UNREACHABLE_S, LiveDecider, live_unit, replayed_targets
+from simnmt.results.live_log import DeciderRecord, DecisionRecord, HeardRecord, LostRecord, ProbeRecord
+from simnmt.scenario.source import open_source
+
+POLICIES = {
+    "plain": "{kind: cnmt}",
+    "smoothed": "{kind: cnmt, transfer_estimate: smoothed}",
+    "backlog": "{kind: cnmt, sees_backlog: true}",
+    "probing": "{kind: cnmt, transfer_estimate: {kind: probing, interval_s: 0.5}}",
+}
+
+
+@pytest.fixture(scope="module")
+def plan() -> RunPlan:
+    overrides = [f"policies.{name}={value}" for name, value in POLICIES.items()]
+    source = open_source("@open-loop", [*overrides, "fit.inferences=0", "requests=10"])
+    return read_inputs(source.scenario, Path.cwd(), source.document)
+
+
+@pytest.fixture(scope="module")
+def unit(plan: RunPlan) -> Unit:
+    return live_unit(plan)
+
+
+def play(unit: Unit, policy: str, steps: list[tuple[int, float, float, int]]) -> tuple[list[int], list[DeciderRecord]]:
+    """Let a gateway serve requests; each step is (source length, gap, transfer, what becomes of it)."""
+    decider, now_s = LiveDecider(unit, policy, {1: 0.05}), 0.0
+    events: list[DeciderRecord] = []
+    targets, under_way = [], []
+    for request, (src_len, gap_s, transfer_s, fate) in enumerate(steps):
+        now_s += gap_s
+        unreachable = (1,) if fate == 3 else ()
+        decision = decider.decide(request, src_len, now_s, unreachable)
+        events.append(DecisionRecord(request, now_s, src_len, unreachable, decision.delay_s, decision.target))
+        targets.append(decision.target)
+        under_way.append((request, decision))
+        if fate == 2:
+            decider.probed(1, transfer_s, now_s)
+            events.append(ProbeRecord(1, now_s, transfer_s))
+        while under_way and fate:
+            number, earlier = under_way.pop(0)
+            now_s += 1e-3
+            if fate == 1 or not earlier.target:
+                measured_s = transfer_s if earlier.target else 0.0
+                decider.heard(earlier, number, now_s, transfer_s=measured_s, wait_s=0.01, report=())
+                events.append(HeardRecord(number, now_s, measured_s, 0.01, ()))
+            else:
+                decider.lost(earlier, number)
+                events.append(LostRecord(number, now_s))
+    return targets, events
+
+
+STEPS = st.lists(
+    st.tuples(st.integers(1, 80), st.floats(0.0, 1.0), st.floats(1e-3, 0.5), st.integers(0, 3)), min_size=1, max_size=40
+)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@given(steps=STEPS)
+@settings(max_examples=15, deadline=None)
+def test_a_log_replays_to_the_same_decisions(unit: Unit, policy: str, steps: list[tuple[int, float, float, int]]) -> None:
+    targets, events = play(unit, policy, steps)
+    assert replayed_targets(unit, policy, {1: 0.05}, events) == targets
+
+
+def test_a_log_of_another_policy_replays_to_other_decisions(unit: Unit) -> None:
+    steps = [(5 + 3 * number, 0.01, 0.02, 1) for number in range(25)]
+    targets, events = play(unit, "plain", steps)
+    assert replayed_targets(unit, "edge", {1: 0.05}, events) != targets
+
+
+def test_a_slow_answer_keeps_the_next_requests_here(unit: Unit) -> None:
+    decider = LiveDecider(unit, "plain", {1: 0.05})
+    first = decider.decide(0, 40, 0.0)
+    assert first.target == 1
+    decider.heard(first, 0, 0.9, transfer_s=30.0, wait_s=0.0)
+    after = decider.decide(1, 40, 1.0)
+    assert (after.target, after.delay_s[1]) == (0, 30.0)
+
+
+def test_an_unreachable_server_gets_nothing_even_from_the_policy_cloud(unit: Unit) -> None:
+    decision = LiveDecider(unit, "cloud", {1: 0.05}).decide(0, 40, 0.0, unreachable=[1])
+    assert (decision.target, decision.delay_s[1]) == (0, UNREACHABLE_S)
+
+
+def test_a_policy_that_sees_its_backlog_offloads_when_requests_pile_up_here(unit: Unit) -> None:
+    decider, plain = (LiveDecider(unit, name, {1: 0.3}) for name in ("backlog", "plain"))
+    kept = [decider.decide(request, 6, 0.0).target for request in range(30)]
+    assert kept[0] == 0 and 1 in kept
+    assert {plain.decide(request, 6, 0.0).target for request in range(30)} == {0}
+
+
+def test_the_oracle_and_unknown_policies_are_refused(unit: Unit, plan: RunPlan) -> None:
+    with pytest.raises(InputError, match="knows the truth and cannot be deployed"):
+        LiveDecider(unit, "oracle", {1: 0.05})
+    with pytest.raises(InputError, match="no policy fastest"):
+        LiveDecider(unit, "fastest", {1: 0.05})
+    with pytest.raises(InputError, match="no workload fr-en"):
+        live_unit(plan, "fr-en")
