@@ -68,7 +68,8 @@ class EngineMetrics:
     def __init__(self, metrics: Metrics, waiting: Callable[[], int]) -> None:
         registry = metrics.registry
         Gauge("simnmt_sentences_waiting", "Sentences under way.", registry=registry).set_function(waiting)
-        self._tokens = Counter("simnmt_tokens", "Tokens, by side.", ["side"], registry=registry)
+        tokens = Counter("simnmt_tokens", "Tokens, by side.", ["side"], registry=registry)
+        self._source_tokens, self._target_tokens = tokens.labels("source"), tokens.labels("target")
         buckets = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
         self._queue = Histogram("simnmt_queue_seconds", "Wait before execution.", buckets=buckets, registry=registry)
         self._execution = Histogram("simnmt_execution_seconds", "Execution.", buckets=buckets, registry=registry)
@@ -79,8 +80,8 @@ class EngineMetrics:
     def observe(self, result: Result) -> None:
         """Count a translated text."""
         src_len, tgt_len, batch = result.lengths
-        self._tokens.labels("source").inc(src_len)
-        self._tokens.labels("target").inc(tgt_len)
+        self._source_tokens.inc(src_len)
+        self._target_tokens.inc(tgt_len)
         self._queue.observe(result.queue_s)
         self._execution.observe(result.execution_s)
         self._batch.observe(batch)

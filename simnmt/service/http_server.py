@@ -103,6 +103,16 @@ class Metrics:
         self.connections = Gauge("simnmt_connections", "Open connections.", registry=self.registry)
         self.refused = Counter("simnmt_refused_connections", "Connections beyond the limit.", registry=self.registry)
         self.service = service
+        self._observers = dict[tuple[str, int], tuple[Counter, Histogram]]()
+
+    def observe(self, path: str, status: int, seconds: float) -> None:
+        """Count an answered request."""
+        observers = self._observers.get((path, status))
+        if observers is None:  # `labels` costs more than counting
+            observers = self.requests.labels(path, str(status)), self.seconds.labels(path)
+            self._observers[path, status] = observers
+        observers[0].inc()
+        observers[1].observe(seconds)
 
     def text(self) -> bytes:
         """Return all metrics in Prometheus' text form."""
@@ -136,7 +146,7 @@ class _BoundedServer(web.Server):
         super().connection_made(handler, transport)
         if len(self._idle_since_s) >= self._limits.connections:
             self._metrics.refused.inc()
-            transport.abort()
+            self._loop.call_soon(transport.abort)  # not now: aiohttp would start to serve a connection that is gone
             return
         self.note_idle(handler)
         self._metrics.connections.set(len(self._idle_since_s))
@@ -255,6 +265,8 @@ class HttpService:
         if (request.content_length or 0) > self._limits.body_bytes:
             raise ServiceError(413, f"the body is larger than {self._limits.body_bytes:,} bytes")
         try:
+            if request.content.is_eof():  # most bodies come with their head
+                return await request.read()
             return await asyncio.wait_for(request.read(), self._limits.read_s)
         except web.HTTPRequestEntityTooLarge:
             raise ServiceError(413, f"the body is larger than {self._limits.body_bytes:,} bytes") from None
@@ -289,8 +301,7 @@ class HttpService:
                 self._server.note_idle(request.protocol)
             if not self._under_way:
                 self._idle.set()
-        self.metrics.requests.labels(path, str(response.status)).inc()
-        self.metrics.seconds.labels(path).observe(time.perf_counter() - begin_s)
+        self.metrics.observe(path, response.status, time.perf_counter() - begin_s)
         if self._access.allow_origin:
             response.headers.update(_CORS | {"Access-Control-Allow-Origin": self._access.allow_origin})
         if self.draining:

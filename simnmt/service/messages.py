@@ -113,7 +113,11 @@ def parse_request(body: bytes, content_type: str, headers: Mapping[str, str], *,
 
 def _is_unicode(text: str) -> bool:
     """Return whether a text can be written as UTF-8; JSON may hold half of a surrogate pair."""
-    return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _json(body: bytes) -> dict[str, Any]:

@@ -1,0 +1,142 @@
+"""The messages of the translation API: what is written is read back, and no bytes of a stranger raise anything but refusals."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simnmt.service import messages
+from simnmt.service.messages import ServiceError, Times, TranslateRequest, parse_answer, parse_request, parse_times
+
+texts = st.text(st.characters(exclude_categories=["Cs"]))
+codes = st.sampled_from(["de", "en", "zh-Hans", "auto"])
+seconds = st.floats(0.0, 9e5)
+header_texts = st.text(st.characters(codec="latin-1"))
+requests = st.builds(
+    lambda given, is_list, source, target, key, deadline_s, number: TranslateRequest(
+        tuple(given) if is_list else (given[0],),
+        is_list,
+        source,
+        target,
+        key,
+        tuple(len(text) for text in (given if is_list else given[:1])),
+        deadline_s,
+        number,
+    ),
+    st.lists(texts, min_size=1, max_size=5),
+    st.booleans(),
+    codes,
+    codes,
+    st.text(st.characters(codec="ascii", exclude_categories=["Cc"]), max_size=20),
+    st.none() | st.floats(1e-3, 9e5),
+    st.text("abc019-", max_size=30),
+)
+
+
+@given(requests)
+def test_a_request_is_read_back_as_it_was_written(request: TranslateRequest) -> None:
+    read = parse_request(request.body(), "application/json", request.headers(), most_texts=5)
+    assert (read.texts, read.is_list, read.source, read.target) == (
+        request.texts,
+        request.is_list,
+        request.source,
+        request.target,
+    )
+    assert (read.api_key, read.forced_lens, read.number) == (request.api_key, request.forced_lens, request.number)
+    if request.deadline_s is None:
+        assert read.deadline_s is None
+    else:
+        assert read.deadline_s == pytest.approx(request.deadline_s, abs=1e-6)
+
+
+@given(st.lists(texts, min_size=1, max_size=3))
+def test_a_form_says_the_same_as_json(given_texts: list[str]) -> None:
+    form = urlencode([*(("q", text) for text in given_texts), ("source", "de"), ("target", "en")]).encode()
+    read = parse_request(form, "application/x-www-form-urlencoded", {}, most_texts=3)
+    assert read.texts == tuple(given_texts)
+    assert read.is_list == (len(given_texts) > 1)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(
+    st.binary() | json_values.map(lambda value: json.dumps(value).encode()),
+    st.sampled_from(["application/json", "application/x-www-form-urlencoded", ""]),
+    st.dictionaries(st.sampled_from([messages.FORCED_LENGTH, messages.DEADLINE, messages.REQUEST]), header_texts),
+)
+def test_no_bytes_raise_anything_but_a_refusal(body: bytes, content_type: str, headers: Mapping[str, str]) -> None:
+    try:
+        parse_request(body, content_type, headers, most_texts=3)
+    except ServiceError as error:
+        assert error.status == 400
+        assert error.message.isprintable()
+
+
+@given(
+    st.sampled_from(["q", "source", "target", "format", "api_key"]),
+    json_values,
+    st.dictionaries(st.sampled_from([messages.FORCED_LENGTH, messages.DEADLINE]), header_texts),
+)
+def test_a_wrong_value_of_any_key_is_refused_or_means_what_it_says(key: str, value: Any, headers: Mapping[str, str]) -> None:
+    body = json.dumps({"q": "a", "source": "de", "target": "en"} | {key: value}).encode()
+    try:
+        read = parse_request(body, "application/json", headers, most_texts=3)
+    except ServiceError as error:
+        assert error.status == 400
+        return
+    assert len(read.texts) >= 1
+    assert read.forced_lens is None or all(0 <= length <= messages.MOST_FORCED for length in read.forced_lens)
+    assert read.deadline_s is None or 0.0 < read.deadline_s < 1e6
+    read.body()  # can be sent on
+
+
+@given(seconds, seconds, seconds)
+def test_times_are_read_back_to_a_microsecond(queue_s: float, execution_s: float, total_s: float) -> None:
+    read = parse_times(Times(queue_s, execution_s, total_s).header())
+    assert read is not None
+    assert (read.queue_s, read.execution_s, read.total_s) == pytest.approx((queue_s, execution_s, total_s), abs=1e-6)
+
+
+@given(
+    header_texts
+    | st.tuples(*[st.floats() | st.integers()] * 3).map(
+        lambda numbers: "queue;dur={}, execution;dur={}, total;dur={}".format(*numbers)
+    )
+)
+def test_times_of_a_stranger_are_durations_or_none(value: str) -> None:
+    """A server that states -1, 1e300 or nan must not reach the estimates of a gateway."""
+    read = parse_times(value)
+    if read is not None:
+        assert all(math.isfinite(number) and number >= 0.0 for number in (read.queue_s, read.execution_s, read.total_s))
+
+
+@given(
+    st.binary() | json_values.map(lambda value: json.dumps({"translatedText": value}).encode()),
+    st.dictionaries(st.sampled_from([messages.TIMING, messages.REPORT, messages.LENGTHS]), header_texts),
+)
+def test_no_answer_of_a_stranger_raises_anything_but_a_refusal(body: bytes, headers: Mapping[str, str]) -> None:
+    try:
+        answer = parse_answer(body, headers)
+    except ServiceError as error:
+        assert error.status == 502
+        return
+    assert all(number >= 0 for number in (*answer.report, *answer.lengths))
+    messages.answer_body(answer.texts or ("",), True)  # can be sent on
+
+
+def test_what_a_service_reports_is_read() -> None:
+    headers = {messages.REPORT: "3,17", messages.LENGTHS: "5,7,4", messages.TIMING: Times(0.1, 0.2, 0.4).header()}
+    answer = parse_answer(b'{"translatedText": ["a", "b"]}', headers)
+    assert (answer.texts, answer.report, answer.lengths) == (("a", "b"), (3, 17), (5, 7, 4))
+    assert parse_answer(b'{"translatedText": "a"}', {messages.LENGTHS: "5,-7,4"}).lengths == (0, 0, 0)
