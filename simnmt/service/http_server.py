@@ -264,6 +264,9 @@ class HttpService:
         """Return the body of a request. Raises `ServiceError` if it is too large or too slow."""
         if (request.content_length or 0) > self._limits.body_bytes:
             raise ServiceError(413, f"the body is larger than {self._limits.body_bytes:,} bytes")
+        if request.headers.get("Expect", "").lower() == "100-continue":  # curl waits a second for this
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            request.writer.output_size = 0
         try:
             if request.content.is_eof():  # most bodies come with their head
                 return await request.read()
