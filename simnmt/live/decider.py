@@ -15,7 +15,7 @@ from simnmt.base.errors import InputError
 from simnmt.experiment.draws import learn
 from simnmt.experiment.inputs import Case, RunPlan, Unit
 from simnmt.experiment.policy_setup import PolicySetup, set_up_policy
-from simnmt.policies.decision import Probing
+from simnmt.policies.decision import PolicySettings, Probing
 from simnmt.policies.estimates import TransferEstimate
 from simnmt.results.live_log import DeciderRecord, DecisionRecord, HeardRecord, LostRecord
 from simnmt.results.requests import Requests
@@ -56,6 +56,17 @@ def live_unit(plan: RunPlan, workload: str | None = None) -> Unit:
     return Unit(plan.scenario, plan.cases[name], network, links, 0)
 
 
+def deployable_policy(unit: Unit, policy: str) -> PolicySettings:
+    """Return the settings of a policy of the scenario. Raises `InputError` for an unknown one, and one that knows the truth."""
+    scenario = unit.scenario
+    if policy not in scenario.policies:
+        raise InputError(f"no policy {policy}", remedy=f"one of {', '.join(scenario.policies)}")
+    settings = scenario.policies[policy]
+    if settings.knows_truth:
+        raise InputError(f"policy {policy} knows the truth and cannot be deployed", remedy="choose another policy")
+    return settings
+
+
 class LiveDecider:
     """The decisions of one gateway under one policy. Moments are seconds since the gateway began; they must not decrease."""
 
@@ -64,12 +75,7 @@ class LiveDecider:
 
         Raises `InputError` for an unknown policy and for one that knows the truth.
         """
-        scenario = unit.scenario
-        if policy not in scenario.policies:
-            raise InputError(f"no policy {policy}", remedy=f"one of {', '.join(scenario.policies)}")
-        settings = scenario.policies[policy]
-        if settings.knows_truth:
-            raise InputError(f"policy {policy} knows the truth and cannot be deployed", remedy="choose another policy")
+        settings = deployable_policy(unit, policy)
         estimation = settings.estimation
         transfer = estimation.transfer_estimate
         self.probe_every_s = transfer.interval_s if isinstance(transfer, Probing) else None

@@ -16,7 +16,7 @@ from prometheus_client import Counter
 from simnmt.base import VERSION
 from simnmt.base.errors import InputError
 from simnmt.experiment.inputs import Unit
-from simnmt.live.decider import Decision, LiveDecider
+from simnmt.live.decider import Decision, LiveDecider, deployable_policy
 from simnmt.live.deployment import expected_hash
 from simnmt.live.engine_process import EngineSettings, Reference
 from simnmt.live.event_log import EventLog
@@ -103,9 +103,13 @@ class LiveGateway:
         on_error: Callable[[str], None] = print,
         engine: LocalEngine | None = None,
     ) -> None:
-        """`engine`: one that outlives the gateway. Raises `InputError` for servers that are not the scenario's devices."""
+        """`engine`: one that outlives the gateway.
+
+        Raises `InputError` for a policy that cannot be deployed, and for servers that are not the scenario's other devices.
+        """
         unit, self._settings, self._on_error = settings.unit, settings, on_error
         self.devices = [target.device for target in unit.case.targets]
+        deployable_policy(unit, settings.policy)
         if set(settings.servers) != set(self.devices[1:]):
             remedy = " ".join(f"--server {device}=URL" for device in self.devices[1:]) or "give no --server"
             raise InputError(f"the scenario's other devices are {', '.join(self.devices[1:]) or 'none'}", remedy=remedy)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import io
+import shutil
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -255,3 +257,27 @@ def test_an_overloaded_server_is_left_alone_for_a_while(
     services.stop(gateway)
     services.stop(server)
     services.errors.clear()
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+def test_a_server_with_encryption_is_verified(
+    services: Services, faulty: LocalEngine, make_scenario: Scenario, tmp_path: Path
+) -> None:
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "1"]
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", *subject]
+    subprocess.run([*command, "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True)
+    server = services.server(faulty, access=Access(tls_cert=cert, tls_key=key))
+    url = server.front.service.url
+    assert url.startswith("https://")
+    with pytest.raises(InputError, match="CERTIFICATE_VERIFY_FAILED"):
+        services.gateway(settings(make_scenario(), url, faulty), None, faulty)
+    with pytest.raises(InputError, match="cannot be reached"):  # plain bytes at an encrypted port
+        services.gateway(settings(make_scenario(), url.replace("https", "http"), faulty), None, faulty)
+    with pytest.raises(InputError, match="no certificates of authorities"):
+        services.gateway(settings(make_scenario(), url, faulty, ca_file=key), None, faulty)
+    gateway = services.gateway(settings(make_scenario(), url, faulty, ca_file=cert), None, faulty)
+    assert [device_of(answer) for answer in answered(services.translate(gateway.front.service.url, *[ask()] * 3))] == [1] * 3
+    services.stop(gateway)
+    services.stop(server)
+    assert services.errors == []

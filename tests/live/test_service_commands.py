@@ -1,0 +1,156 @@
+"""`simnmt live server` and `simnmt live gateway` as commands: what they refuse, print, and leave."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simnmt.live.deployment import DeploymentError, engine_settings, recommended_policy
+from simnmt.profile.profile_file import write_profile
+from tests.command_line import Outcome, simnmt  # noqa: F401 - a fixture
+from tests.live.fake_engines import ARCHITECTURE
+from tests.live.live_services import unit_of
+
+COMMAND = [sys.executable, "-c", "from simnmt.cli import main; main()"]
+TRAINED = {"backend": "torch", "compute_type": "float32", "device": "cpu", "threads": 1}
+
+
+def ask(url: str, text: str) -> Any:
+    body = json.dumps({"q": text, "source": "de", "target": "en"}).encode()
+    request = urllib.request.Request(f"{url}/translate", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.loads(answer.read())["translatedText"]
+
+
+def test_a_server_serves_until_sigterm_amid_a_batch_and_ends_with_a_summary(tmp_path: Path) -> None:
+    """A real model in a process of its own, and the front in another; the token is never shown."""
+    (tmp_path / "tiny.json").write_text(ARCHITECTURE.model_dump_json())
+    options = ["--threads", "1", "--batching", "top-up:4", "--listen", "127.0.0.1:0", "--log", "log.jsonl", "--json"]
+    process = subprocess.Popen(
+        [*COMMAND, "live", "server", "--model", "tiny.json", *options, "--forced-lengths"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    started = json.loads(process.stdout.readline())
+    assert (started["event"], started["model"], started["alive"]) == ("listening", "gru", True)
+    assert len(ask(started["url"], "ein zwei").split()) <= 16
+    script = f"""
+import json, sys, urllib.request
+body = json.dumps({{"q": ["w w w"] * 12, "source": "de", "target": "en"}}).encode()
+headers = {{"Content-Type": "application/json", "Simnmt-Target-Tokens": ",".join(["600"] * 12)}}
+print("sending", flush=True)
+with urllib.request.urlopen(urllib.request.Request("{started["url"]}/translate", body, headers), timeout=50) as answer:
+    print([len(text.split()) for text in json.loads(answer.read())["translatedText"]])
+"""
+    client = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert client.stdout is not None
+    client.stdout.readline()
+    while "simnmt_sentences_waiting 12" not in urllib.request.urlopen(started["url"] + "/metrics").read().decode():
+        assert client.poll() is None, "the batch was done before the signal"
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    assert client.communicate(timeout=60)[0].strip() == str([600] * 12)
+    assert (process.returncode, err) == (0, "")
+    assert json.loads(out)["event"] == "stopped"
+    assert json.loads(out)["outcomes"] == {"done": 13}
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [line["event"] for line in lines] == ["begin"] + ["request"] * 13
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["server"], "nothing to serve (give --model"),
+        (["server", "@table1"], "profile titan-xp-bilstm of cloud is inferred and holds no engine"),
+        (["server", "@open-loop", "--device", "clod"], "no device is called clod (did you mean cloud?)"),
+        (["server", "--model", "x", "--batching", "mega:3"], "write it as mini:8, maxi:8 or top-up:8"),
+        (["server", "--model", "x", "--batching", "mini:0"], "write it as mini:8, maxi:8 or top-up:8"),
+        (["server", "--model", "x", "--longest-wait", "5ms"], "--longest-wait without --batching"),
+        (["server", "--model", "x", "--listen", "0.0.0.0:0"], "is open to others, and no token is asked"),
+        (["server", "--model", "x", "--listen", "70000"], "70000 is not a valid port"),
+        (["server", "--model", "x", "--token-file", "none"], "cannot read the token"),
+        (["server", "--model", "x", "--token-file", "empty"], "holds no token"),
+        (["server", "--model", "x", "--tls-cert", "empty"], "--tls-cert and --tls-key belong together"),
+        (["server", "--model", "x", "--tls-cert", "empty", "--tls-key", "empty"], "no certificate with its key"),
+        (["server", "--model", "x", "--log", "nowhere/log.jsonl"], "nowhere/log.jsonl"),
+        (["server", "--model", "x", "--cpus", "one"], "'one' is not a list"),
+        (["gateway", "@open-loop", "--server", "http://127.0.0.1:1"], "which policy? (give --policy, one of"),
+        (["gateway", "@measured", "--policy", "oracle"], "knows the truth and cannot be deployed"),
+        (["gateway", "@measured", "--policy", "cnmt"], "the scenario's other devices are cloud (--server cloud=URL)"),
+        (["gateway", "@measured", "--policy", "cnmt", "--server", "ftp://x"], "ftp://x is no address of a service"),
+        (["gateway", "@measured", "--policy", "cnmt", "--server", "http://127.0.0.1:1"], "start the server of cloud first"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_in_one_line(
+    simnmt: Callable[..., Outcome],  # noqa: F811
+    make_profile: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").touch()
+    write_profile(tmp_path / "p.json", make_profile(engine=TRAINED | {"architecture": ARCHITECTURE.model_dump(mode="json")}))
+    if "@measured" in arguments:
+        monkeypatch.setattr("simnmt.live.engine_process.LOOP", "tests.live.echo_loop")
+        at = arguments.index("@measured")
+        profiles = [part for name in ("gateway", "cloud") for part in ("--set", f"devices.{name}.profile=p.json")]
+        lengths = ["--set", "fit.inferences=0", "--any-model"]
+        arguments = [*arguments[:at], "@open-loop", *arguments[at + 1 :], *profiles, *lengths]
+    outcome = simnmt("live", *arguments)
+    assert (outcome.status, outcome.out) == (2, "")
+    assert message in outcome.err
+
+
+def test_the_engine_of_a_device_is_that_of_its_profile(make_profile: Callable[..., Any], tmp_path: Path) -> None:
+    blocks = {
+        "engine": TRAINED
+        | {"backend": "ctranslate2", "compute_type": "int8", "beam": 3, "architecture": ARCHITECTURE.model_dump(mode="json")}
+    }
+    write_profile(tmp_path / "p.json", make_profile(**blocks))
+    unit = unit_of(
+        "@open-loop",
+        f"devices.gateway.profile={tmp_path / 'p.json'}",
+        f"devices.cloud.profile={tmp_path / 'p.json'}",
+        "fit.inferences=0",
+    )
+    settings = engine_settings(unit.case.targets[1], tmp_path, cpus=(1,))
+    assert (settings.backend, settings.compute_type, settings.threads, settings.beam) == ("ctranslate2", "int8", 1, 3)
+    assert settings.cpus == (1,)
+    assert json.loads(Path(settings.model).read_text()) == ARCHITECTURE.model_dump(mode="json")
+    assert engine_settings(unit.case.targets[1], tmp_path, model="trained").model == "trained"
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([("de-en", "a", "cnmt"), ("de-en", "b", "cnmt"), ("fr-en", "a", "edge")], "cnmt"),
+        ([("de-en", "a", "cnmt"), ("de-en", "b", "edge")], "recommends cnmt on a, edge on b (give --policy)"),
+        ([("fr-en", "a", "cnmt")], "recommends no policy for workload"),
+        ([("de-en", "a", None)], "recommends no policy for workload"),
+    ],
+)
+def test_the_recommended_policy_is_that_of_all_networks(tmp_path: Path, rows: list[Any], expected: str) -> None:
+    unit = unit_of("@open-loop", "fit.inferences=0")
+    name = unit.case.name
+    keys = ("workload", "network", "policy")
+    document = [dict(zip(keys, (name if row[0] == "de-en" else row[0], *row[1:]), strict=True)) for row in rows]
+    (tmp_path / "summary.json").write_text(json.dumps({"recommendations": document}))
+    if expected == "cnmt":
+        assert recommended_policy(tmp_path, unit) == "cnmt"
+    else:
+        with pytest.raises(DeploymentError) as caught:
+            recommended_policy(tmp_path, unit)
+        assert expected in str(caught.value)
