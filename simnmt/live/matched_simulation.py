@@ -49,8 +49,8 @@ class SimulatedRun:
 class Simulations:
     """The simulations of one live run."""
 
-    structural: SimulatedRun | None
-    """None where a batch makes the execution of one sentence depend on others."""
+    structural: SimulatedRun
+    """By the run's own executions and targets."""
     matched: list[SimulatedRun]
     raw: list[SimulatedRun]
 

@@ -40,6 +40,8 @@ from simnmt.scenario.document import Override
 from simnmt.scenario.source import open_source, profile_path
 
 Progress = Callable[[str], None]
+LEVEL_STEPS = 8
+"""Steps of the search for the level of a batching server's costs."""
 ALONE = "alone"
 """Name of the batching of a server that executes one sentence after another."""
 
@@ -224,18 +226,21 @@ def _simulations(
         matched.append(simulate_matched(slow, cell.policy, requests, costs, link_begin_s=run.link_begin_s))
         costs = predicted_costs(unit, requests, draw)
         raw.append(simulate_matched(unit, cell.policy, requests, costs, link_begin_s=run.link_begin_s))
-    structural = None
-    if all(target.decoding is None for target in unit.case.targets):
-        structural = _structural(unit, cell, requests, run, others)
-    return Simulations(structural, matched, raw)
+    return Simulations(_structural(unit, cell, requests, run, others), matched, raw)
 
 
 def _ratio(seconds: NDArray[np.float64], usual_s: float) -> float:
     return float(seconds.mean()) / usual_s if seconds.size and usual_s > 0.0 else 1.0
 
 
-def _structural(unit: Unit, cell: Cell, requests: ReplayedRequests, run: LiveRun, others: Sequence[LiveRun]) -> SimulatedRun:
-    """Simulate a run by its own executions and targets, with the mean overheads of other runs."""
+def _structural(
+    unit: Unit, cell: Cell, requests: ReplayedRequests, run: LiveRun, others: Sequence[LiveRun]
+) -> SimulatedRun:
+    """Simulate a run by its own executions and targets, with the mean overheads of other runs.
+
+    In a batch an execution depends on its company. There the run's own level counts: the costs of steps are multiplied by the
+    factor with which the simulated executions take as long as the live ones in the mean.
+    """
     local_s, remote_s = mean_overheads_s(unit, requests, others or [run])
     target, count = np.maximum(run.log.target, 0), len(requests.src_len)
     own_s = np.nan_to_num(run.log.execution_s)
@@ -243,9 +248,21 @@ def _structural(unit: Unit, cell: Cell, requests: ReplayedRequests, run: LiveRun
         tuple(np.where(target == number, own_s, 0.0) for number in range(2)),
         (np.full(count, local_s), np.full(count, remote_s)),
     )
-    return simulate_matched(
-        unit, cell.policy, requests, costs, link_begin_s=run.link_begin_s, initial_s=run.initial_s, targets=target
-    )
+
+    def simulated(factors: Sequence[float]) -> SimulatedRun:
+        slow = slowed(unit, factors)
+        return simulate_matched(slow, cell.policy, requests, costs, link_begin_s=run.link_begin_s, targets=target)
+
+    batching = [number for number, one in enumerate(unit.case.targets) if one.decoding is not None]
+    factors = [1.0] * len(unit.case.targets)
+    result = simulated(factors)
+    for _ in range(LEVEL_STEPS if batching else 0):
+        for number in batching:
+            there = target == number
+            if there.any():
+                factors[number] *= float(own_s[there].mean() / result.execution_s[there].mean())
+        result = simulated(factors)
+    return result
 
 
 def mean_overheads_s(unit: Unit, requests: ReplayedRequests, runs: Sequence[LiveRun]) -> tuple[float, float]:
