@@ -77,10 +77,10 @@ def live_figures(run: LiveRun) -> Figures:
         float(np.quantile(latency_s, 0.95)),
         float((log_.target[valid] != 0).mean()),
         float(valid.sum()) / span_s,
-        float(log_.queue_s[valid].mean()),
+        float(run.waiting_s[valid].mean()),
         float(log_.execution_s[valid].mean()),
         float(run.transfer_s[valid].mean()),
-        float(run.overhead_s[valid].mean()),
+        float((log_.latency_s - run.waiting_s - log_.execution_s - run.transfer_s)[valid].mean()),
     )
 
 

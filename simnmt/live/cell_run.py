@@ -24,7 +24,7 @@ from simnmt.live.gateway import GatewaySettings
 from simnmt.live.server import ServerSettings
 from simnmt.live.testbed import EndService, Node, ServeGateway, ServeLink, ServeModel
 from simnmt.network.link import bytes_per_token
-from simnmt.results.live_log import DecisionRecord, read_decider_events, read_live_log
+from simnmt.results.live_log import DecisionRecord, LiveRequests, read_decider_events, read_live_log
 from simnmt.service.addresses import parse_address
 from simnmt.service.client import TranslationClient
 from simnmt.service.link import LinkSettings
@@ -53,6 +53,11 @@ class LiveRun:
     """The gateway's first measurement of the transfer time."""
     reference_s: Mapping[str, Column]
     """Reference executions, by device."""
+    handover_s: tuple[float, float]
+    """Of each device, the usual time from sending a sentence to an idle engine to the begin of its execution."""
+    turnaround_s: tuple[float, float]
+    """Of each device, the usual time from the end of an execution to the begin of the next one that waits: the engine sends the
+    answer and takes the next sentence, and its front may use the same processor meanwhile."""
     decisions_identical: bool
     """True if the policy, given what the gateway had measured, makes the same decisions again."""
     others_cpus: float | None
@@ -65,10 +70,17 @@ class LiveRun:
         return valid
 
     @property
+    def waiting_s(self) -> Column:
+        """Wait for an execution, without the handover to the engine."""
+        waiting_s: Column = np.maximum(self.log.queue_s - np.take(self.handover_s, np.maximum(self.log.target, 0)), 0.0)
+        return waiting_s
+
+    @property
     def overhead_s(self) -> Column:
-        """Latency beside queue, execution and transfer."""
+        """Latency beside waiting, execution and what the link prescribes for requests that were offloaded."""
         log = self.log
-        overhead_s: Column = log.latency_s - log.queue_s - log.execution_s - self.transfer_s
+        link_s = np.where(log.target > 0, self.link_s, 0.0)
+        overhead_s: Column = log.latency_s - self.waiting_s - log.execution_s - link_s
         return overhead_s
 
 
@@ -162,6 +174,8 @@ class LiveTestbed:
         decided = [event.target for event in events if isinstance(event, DecisionRecord)]
         first_s = 0.0 if requests.offsets_s is None else float(requests.offsets_s[0])
         devices = [target.device for target in unit.case.targets]
+        devices = [target.device for target in unit.case.targets]
+        engines = [_engine_gaps_s(rows, name) for rows, name in ((live.requests, devices[0]), (server.requests, "server"))]
         link_begin_s = float(log.due_s[0]) - first_s + link_shift_s
         at_s = log.due_s - float(log.due_s[0]) + first_s + link_begin_s
         token_bytes = bytes_per_token(unit.case.profiles[-1].model.vocab)
@@ -173,9 +187,30 @@ class LiveTestbed:
             link_begin_s=link_begin_s,
             initial_s=live.begin.initial_s[0],
             reference_s={devices[0]: live.references.execution_s, devices[1]: server.references.execution_s},
+            handover_s=(engines[0][0], engines[1][0]),
+            turnaround_s=(engines[0][1], engines[1][1]),
             decisions_identical=replayed_targets(unit, policy, initial_s, events) == decided,
             others_cpus=others_cpus,
         )
+
+
+IDLE_S = 0.02
+"""Time without an execution after which an engine surely was idle, and longer than any turnaround."""
+USUAL_S = 3e-4
+"""Handover and turnaround where none was measured."""
+
+
+def _engine_gaps_s(requests: LiveRequests, device: str) -> tuple[float, float]:
+    """Return the median handover and the median turnaround of a device, by a log of its own box."""
+    done = requests.at((requests.device == device) & (requests.outcome == "done"))
+    begin_s = done.decision_s + done.queue_s
+    order = np.argsort(begin_s)
+    begin_s, queue_s, end_s = begin_s[order][1:], done.queue_s[order][1:], (begin_s + done.execution_s)[order][:-1]
+    gap_s = begin_s - end_s
+    handover_s = queue_s[gap_s > IDLE_S]
+    usual_s = float(np.median(handover_s)) if handover_s.size else USUAL_S
+    turnaround_s = gap_s[(queue_s > 2.0 * usual_s + 1e-3) & (gap_s >= 0.0) & (gap_s < IDLE_S)]
+    return usual_s, float(np.median(turnaround_s)) if turnaround_s.size >= 3 else usual_s
 
 
 def _sent(requests: ReplayedRequests, url: str) -> LoadLog:

@@ -63,6 +63,8 @@ class Costs:
     """By target, alone."""
     overhead_s: tuple[Column, Column]
     """Of the gateway, and of the server."""
+    turnaround_s: tuple[float, ...] = (0.0, 0.0)
+    """By target, how long an execution keeps the next one waiting after its own end."""
 
 
 def predicted_costs(unit: Unit, requests: ReplayedRequests, draw: int, factors: Sequence[float] = (1.0, 1.0)) -> Costs:
@@ -135,7 +137,9 @@ def simulate_matched(
     columns: Requests[Any] = Requests(
         src_len=requests.src_len[order],
         tgt_len=requests.tgt_len[order],
-        execution_s=tuple(column[order] for column in costs.execution_s),
+        execution_s=tuple(
+            column[order] + turnaround_s for column, turnaround_s in zip(costs.execution_s, costs.turnaround_s, strict=True)
+        ),
         uplink_s=(uplink_s[order],),
         downlink_s=(downlink_s[order],),
         arrival_s=arrival_s[order],
@@ -157,7 +161,7 @@ def simulate_matched(
     target = np.array(trail.target[:], np.int64)
     alone_s = np.where(target == 0, columns.execution_s[0], columns.execution_s[1])
     in_batch_s = alone_s if trail.execution_s is None else trail.execution_s[:]
-    execution_s = np.where(np.isnan(in_batch_s), alone_s, in_batch_s)
+    execution_s = np.where(np.isnan(in_batch_s), alone_s - np.take(costs.turnaround_s, target), in_batch_s)
     transfer_s = np.where(target == 0, 0.0, columns.uplink_s[0] + columns.downlink_s[0])
     back = np.argsort(order)
     return SimulatedRun(target[back], np.array(trail.queue_s[:])[back], execution_s[back], transfer_s[back], gateway_s)

@@ -233,20 +233,19 @@ def _ratio(seconds: NDArray[np.float64], usual_s: float) -> float:
     return float(seconds.mean()) / usual_s if seconds.size and usual_s > 0.0 else 1.0
 
 
-def _structural(
-    unit: Unit, cell: Cell, requests: ReplayedRequests, run: LiveRun, others: Sequence[LiveRun]
-) -> SimulatedRun:
+def _structural(unit: Unit, cell: Cell, requests: ReplayedRequests, run: LiveRun, others: Sequence[LiveRun]) -> SimulatedRun:
     """Simulate a run by its own executions and targets, with the mean overheads of other runs.
 
     In a batch an execution depends on its company. There the run's own level counts: the costs of steps are multiplied by the
     factor with which the simulated executions take as long as the live ones in the mean.
     """
-    local_s, remote_s = mean_overheads_s(unit, requests, others or [run])
+    local_s, remote_s = mean_overheads_s(others or [run])
     target, count = np.maximum(run.log.target, 0), len(requests.src_len)
     own_s = np.nan_to_num(run.log.execution_s)
     costs = Costs(
         tuple(np.where(target == number, own_s, 0.0) for number in range(2)),
         (np.full(count, local_s), np.full(count, remote_s)),
+        _turnarounds_s(others or [run]),
     )
 
     def simulated(factors: Sequence[float]) -> SimulatedRun:
@@ -265,18 +264,18 @@ def _structural(
     return result
 
 
-def mean_overheads_s(unit: Unit, requests: ReplayedRequests, runs: Sequence[LiveRun]) -> tuple[float, float]:
-    """Return the mean overhead of the gateway, and of the server beyond it and the link, over live runs of these links."""
-    local = np.concatenate([run.overhead_s[run.valid] for run in runs])
-    remote = [server_overheads_s(unit, run) for run in runs if (run.valid & (run.log.target == 1)).any()]
-    return float(local.mean()), float(np.concatenate(remote).mean()) if remote else 0.0
+def _turnarounds_s(runs: Sequence[LiveRun]) -> tuple[float, ...]:
+    return tuple(float(np.median(column)) for column in zip(*(run.turnaround_s for run in runs), strict=True))
 
 
-def server_overheads_s(unit: Unit, run: LiveRun) -> NDArray[np.float64]:
-    """Return the measured transfer of each offloaded request less what its link prescribes."""
-    away = run.valid & (run.log.target == 1)
-    overheads_s: NDArray[np.float64] = run.transfer_s[away] - run.link_s[away]
-    return overheads_s
+def mean_overheads_s(runs: Sequence[LiveRun]) -> tuple[float, float]:
+    """Return the mean overhead of requests that stay, and by how much that of offloaded ones is greater, over live runs."""
+    local, remote = (
+        np.concatenate([run.overhead_s[run.valid & (run.log.target == target)] for run in runs]) for target in (0, 1)
+    )
+    if not local.size or not remote.size:
+        return (float(local.mean()), 0.0) if local.size else (0.0, float(remote.mean()))
+    return float(local.mean()), float(remote.mean() - local.mean())
 
 
 def _link_begin_s(repeat: int, unit: Unit) -> float:
@@ -309,23 +308,26 @@ def _measure_in_service(bench: _Bench, testbed: LiveTestbed, first: Cell, progre
             requests = replayed_requests(replace(unit, replication=turn))
             run = testbed.run(unit, single[number], requests)
             valid = run.valid
-            seconds = run.log.execution_s[valid]
+            # What keeps the next request waiting counts as execution, and not as overhead.
+            turnaround_s = run.turnaround_s[number]
+            seconds = run.log.execution_s[valid] + turnaround_s
             alone_s[number] = float(seconds.mean())
             lengths = zip(requests.src_len[valid].tolist(), requests.tgt_len[valid].tolist(), strict=True)
             done[number].works += [Work(src, tgt) for src, tgt in lengths]
             done[number].seconds += seconds.tolist()
             done[number].idle_s += [max(1.0 / rate_rps - alone_s[number], 0.0)] * len(seconds)
             done[number].reference_s += run.reference_s[device].tolist()
-            overheads[0].append(run.overhead_s[valid])
-            if number:
-                overheads[1].append(server_overheads_s(unit, run))
+            overheads[number].append(run.overhead_s[valid] - turnaround_s)
     for number, device in enumerate(devices):
         source = bench.unit(cell, 1.0, 40).scenario
         profile = read_profile(profile_path(source.profile_of(device, unit.case.name), Path.cwd()))
         path = bench.folder / f"{device}.profile.json"
         write_profile(path, _in_service(profile, done[number], 0.4 / alone_s[number], testbed.cpus[number]))
         bench.measured[f"devices.{device}.profile"] = str(path.absolute())
-        sorted_ms = np.maximum(1e3 * np.sort(np.concatenate(overheads[number])), 0.0)
+        seconds_beyond = np.concatenate(overheads[number])
+        if number:  # beyond what the gateway takes for every request
+            seconds_beyond = seconds_beyond - float(np.concatenate(overheads[0]).mean())
+        sorted_ms = np.maximum(1e3 * np.sort(seconds_beyond), 0.0)
         bench.measured[f"devices.{device}.overhead"] = {"quantiles_ms": sorted_ms.tolist()}
     return 1.0 / alone_s[0]
 
