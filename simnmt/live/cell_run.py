@@ -174,7 +174,6 @@ class LiveTestbed:
         decided = [event.target for event in events if isinstance(event, DecisionRecord)]
         first_s = 0.0 if requests.offsets_s is None else float(requests.offsets_s[0])
         devices = [target.device for target in unit.case.targets]
-        devices = [target.device for target in unit.case.targets]
         engines = [_engine_gaps_s(rows, name) for rows, name in ((live.requests, devices[0]), (server.requests, "server"))]
         link_begin_s = float(log.due_s[0]) - first_s + link_shift_s
         at_s = log.due_s - float(log.due_s[0]) + first_s + link_begin_s
