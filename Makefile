@@ -23,10 +23,10 @@ check: $(VENV)/.installed-dev
 	$(BIN)/mypy
 	$(BIN)/python docs/run_examples.py README.md docs/*.md
 
-# The campaigns (tests/campaigns) with ten times as many cases, the sanitizers at every level of the kernels, and the examples of
+# The campaigns (tests/campaigns) with ten times as many cases, 100,000 live requests and 10,000 connections, the sanitizers at every level of the kernels, and the examples of
 # the documentation.
 check-deep: $(VENV)/.installed-test
-	SIMNMT_CAMPAIGN_SCALE=10 $(BIN)/python -m pytest -n auto --dist worksteal tests/campaigns tests/kernels/test_sanitizers.py
+	SIMNMT_CAMPAIGN_SCALE=10 $(BIN)/python -m pytest -n auto --dist worksteal tests/campaigns tests/live/test_server.py tests/kernels/test_sanitizers.py
 	$(BIN)/python docs/run_examples.py README.md docs/*.md
 
 # The kernels' C is compiled at installation, so that a change of it asks for another.

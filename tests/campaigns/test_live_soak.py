@@ -61,7 +61,7 @@ def test_memory_and_descriptors_stay_flat() -> None:
                         answered += 1
             return answered
 
-        warm = REQUESTS // 3
+        warm = REQUESTS // 3 // TOGETHER * TOGETHER
         answered = running.run(send(0, warm), 3600.0)
         before = [(_resident_bytes(process), _descriptors(process)) for process in processes]
         answered += running.run(send(warm, REQUESTS - warm), 3600.0)

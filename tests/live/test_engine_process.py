@@ -121,6 +121,7 @@ def test_a_process_that_hangs_is_killed_at_the_end(services: Services, monkeypat
 def test_the_process_ends_with_its_front(services: Services) -> None:
     process = EngineProcess(engine_settings())
     number = services.run(process.start()).process
+    (line,) = process.codec.lines(["a"])
     assert process._transport is not None
     process._closing = True
     process._transport.abort()  # as when the front is killed
@@ -129,14 +130,6 @@ def test_the_process_ends_with_its_front(services: Services) -> None:
         services.wait(0.01)
     assert process._process is not None
     assert process._process.returncode == 0, number
-
-
-def test_a_sentence_for_a_lost_engine_is_refused(services: Services) -> None:
-    process = EngineProcess(engine_settings())
-    services.run(process.start())
-    (line,) = process.codec.lines(["a"])
-    services.run(process.close())
-    services.wait(0.01)
     with pytest.raises(ServiceError, match="is starting") as caught:
         process.submit(line)
     assert caught.value.status == 503
