@@ -1,4 +1,4 @@
-"""Files that are shipped with simnmt and found by `@name`: traces, device profiles, scenarios."""
+"""Files that are shipped with simnmt and found by `@name`: traces, device profiles, scenarios; and recorded validations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 from simnmt.base.errors import InputError
 from simnmt.base.suggestions import did_you_mean
 
-Kind = Literal["traces/lengths", "traces/rtt", "traces/bandwidth", "calibration", "scenarios"]
+Kind = Literal["traces/lengths", "traces/rtt", "traces/bandwidth", "calibration", "scenarios", "validation"]
 
 _SUFFIX: dict[Kind, str] = {
     "traces/lengths": ".csv",
@@ -16,6 +16,7 @@ _SUFFIX: dict[Kind, str] = {
     "traces/bandwidth": ".csv",
     "calibration": ".json",
     "scenarios": ".yaml",
+    "validation": "",
 }
 
 _PACKAGE = Path(__file__).resolve().parent.parent

@@ -40,6 +40,7 @@ _VERBS = {
     "sti": "sti.app",
     "vocab": "vocab.app",
     "live": "live.app",
+    "validate": "validate.validate",
 }
 """Module and object of each verb, in the order of the help; a `typer.Typer` holds verbs below it."""
 

@@ -20,6 +20,7 @@ from simnmt.experiment.inputs import RunPlan, Target, Unit
 from simnmt.experiment.notes import fits, notes, warnings
 from simnmt.experiment.processes import run_in_processes
 from simnmt.experiment.units import UnitResult, devices, known_misroutes, run_unit
+from simnmt.experiment.validated import badges
 from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.results.precision import describe_precision, next_replications
 from simnmt.results.prediction import describe_exact, describe_predictions, with_predictions
@@ -180,6 +181,7 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunR
         gaps=_gaps(scenario, by_place),
         totals_s=total_latencies_s(numbers),
         load_sweeps=list(load_sweeps(plan, table, compared)),
+        badges=list(badges(plan, table, recommendations)),
         scenario=scenario.model_dump(mode="json"),
     )
 

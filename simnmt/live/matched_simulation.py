@@ -52,7 +52,11 @@ class Simulations:
     structural: SimulatedRun
     """By the run's own executions and targets."""
     matched: list[SimulatedRun]
+    """By the profiles, scaled by the run's reference executions; one for each draw."""
     raw: list[SimulatedRun]
+    """By the profiles alone."""
+    predicted: list[SimulatedRun]
+    """By profiles drawn within the error of their calibration, scaled by a pace of the box drawn from other runs."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

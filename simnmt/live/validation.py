@@ -28,18 +28,26 @@ from simnmt.base.files import written_whole
 from simnmt.calibrate.in_situ import Executions, fit_service
 from simnmt.calibrate.settings import Gaps
 from simnmt.experiment.inputs import Unit, read_inputs
-from simnmt.live.cell_comparison import Cell, CellResult, Rules, compare_cell, group_verdicts
+from simnmt.experiment.validated import deployment
+from simnmt.live.bars import BarResult, judge_bars
+from simnmt.live.calibrated_engines import calibrated_profile
+from simnmt.live.cell_comparison import Cell, CellResult, GroupVerdict, Rules, compare_cell, group_verdicts
 from simnmt.live.cell_run import LiveRun, LiveTestbed
 from simnmt.live.deployment import ReplayedRequests, replayed_requests
+from simnmt.live.drawn_paces import calibration_levels, drawn_paces, run_paces
 from simnmt.live.engine_loop import REFERENCE
 from simnmt.live.matched_simulation import Costs, SimulatedRun, Simulations, predicted_costs, simulate_matched, slowed
+from simnmt.live.recorded_runs import RUNS, save_runs
 from simnmt.nmt.engine import Work
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_file import read_profile, write_profile
+from simnmt.results.envelope import VALIDATION, Deployment
+from simnmt.results.run_directory import INPUT
 from simnmt.scenario.document import Override
 from simnmt.scenario.source import open_source, profile_path
 
 Progress = Callable[[str], None]
+PROTOCOL = "protocol.json"
 LEVEL_STEPS = 8
 """Steps of the search for the level of a batching server's costs."""
 ALONE = "alone"
@@ -75,7 +83,7 @@ class Protocol:
 
 
 @dataclass(slots=True)
-class _Bench:
+class Bench:
     """The scenario under validation, opened with overrides."""
 
     scenario: str
@@ -112,42 +120,33 @@ class _Bench:
 class Validation:
     """The result of a validation."""
 
-    protocol: dict[str, Any]
+    protocol: Mapping[str, Any]
     cells: list[CellResult]
-    groups: list[dict[str, Any]]
-    environment: dict[str, Any]
+    groups: list[GroupVerdict]
+    deployments: list[Deployment]
+    """What is validated, by cell."""
+    environment: Mapping[str, Any]
 
-    def document(self) -> dict[str, Any]:
+    @property
+    def bars(self) -> list[BarResult]:
+        """Every bar with its figure."""
+        return list(judge_bars(self.cells, self.groups))
+
+    def document(self) -> dict[str, object]:
         """Return the result as JSON."""
-        kept = [cell for cell in self.cells if not cell.void]
         return {
             "protocol": self.protocol,
             "environment": self.environment,
-            "cells": [cell.document() for cell in self.cells],
-            "groups": self.groups,
-            "ranking_inversions": sum(group["inversions"] for group in self.groups),
+            "cells": [
+                cell.document() | {"deployment": asdict(deployment)}
+                for cell, deployment in zip(self.cells, self.deployments, strict=True)
+            ],
+            "groups": [group.document() for group in self.groups],
+            "ranking_inversions": sum(len(group.inverted) for group in self.groups),
             "decisions_identical": all(cell.decisions_identical for cell in self.cells),
-            "cells_kept_share": len(kept) / len(self.cells),
-            "summary": _summary(kept),
+            "cells_kept_share": sum(not cell.void for cell in self.cells) / len(self.cells),
+            "bars": [bar.document() for bar in self.bars],
         }
-
-
-def _summary(cells: Sequence[CellResult]) -> dict[str, float | None]:
-    """Return the median and the worst absolute errors over cells, by load."""
-
-    def absolute(name: str, low: float, high: float) -> list[float]:
-        values = (getattr(cell, name) for cell in cells if low < cell.cell.load <= high)
-        return [abs(value) for value in values if value is not None]
-
-    summary: dict[str, float | None] = {}
-    for label, low, high in (("load_to_0.6", 0.0, 0.6), ("load_above_0.6", 0.6, 9.0)):
-        for name in ("structural_error_mean", "structural_error_p95", "error_mean", "error_p95", "raw_error_mean"):
-            errors = absolute(name, low, high)
-            summary[f"{label}.{name}.median"] = float(np.median(errors)) if errors else None
-            summary[f"{label}.{name}.worst"] = max(errors) if errors else None
-    covered = [cell.covered for cell in cells]
-    summary["interval_coverage"] = float(np.mean(covered)) if covered else None
-    return summary
 
 
 def validate(
@@ -156,15 +155,26 @@ def validate(
     out: Path,
     *,
     overrides: Sequence[str] = (),
+    engines: Sequence[str] = (),
     any_model: bool = True,
     progress: Progress = lambda text: None,
 ) -> Validation:
     """Validate a scenario of a gateway and one server on this box; logs and results are written into a new folder `out`.
 
+    Args:
+        scenario: file, or `@name` of a shipped one.
+        protocol: what to run.
+        out: folder for logs and results.
+        overrides: of keys of the scenario.
+        engines: engines that replace those of the scenario's profiles, such as `cloud=gru:torch:float16_weights`; they are
+            calibrated first, quickly and on one thread.
+        any_model: accept that gateway and server have models of other weights.
+        progress: called with a line before each step.
+
     Raises `InputError` for a scenario that has no two devices with measured engines, and `SimnmtError` if the testbed fails.
     """
     out.mkdir(parents=True, exist_ok=True)
-    bench = _Bench(scenario, overrides, protocol, out)
+    bench = Bench(scenario, overrides, protocol, out)
     source = open_source(scenario, list(overrides))
     if len(source.scenario.devices) != 2:
         raise InputError(f"{scenario} has {len(source.scenario.devices)} devices", remedy="validate a gateway and one server")
@@ -180,12 +190,20 @@ def validate(
     ]
     written: dict[str, Any] = {"scenario": scenario, "overrides": list(overrides), "cells": [asdict(cell) for cell in cells]}
     written |= {"version": VERSION, "at": datetime.now(timezone.utc).isoformat(timespec="seconds"), **asdict(protocol)}
-    _write(out / "protocol.json", written)
+    written["engines"] = list(engines)
+    _write(out / PROTOCOL, written)
+    (out / INPUT).write_bytes(source.text)
+    progress(f"wrote the protocol to {out / PROTOCOL}")
+    for text in engines:
+        device, path = calibrated_profile(
+            text, list(source.scenario.devices), out, batched=_batches(protocol), progress=progress
+        )
+        bench.measured[f"devices.{device}.profile"] = str(path.absolute())
     with LiveTestbed(out, any_model) as testbed:
         capacity_rps = _measure_in_service(bench, testbed, cells[0], progress)
         written["capacity_rps"] = capacity_rps
         written["profile_hashes"] = {name: _hash(Path(path)) for name, path in _profiles(bench).items()}
-        _write(out / "protocol.json", written)
+        _write(out / PROTOCOL, written)
         prepared = {cell: _prepared(bench, cell, capacity_rps) for cell in cells}
         runs: dict[Cell, list[LiveRun]] = {cell: [] for cell in cells}
         for repeat in range(protocol.repeats):
@@ -196,15 +214,24 @@ def validate(
                 progress(f"repeat {repeat + 1} of {protocol.repeats}, cell {done} of {len(cells)}: {_name(cell)}")
                 runs[cell].append(testbed.run(unit, cell.policy, requests, link_begin_s=_link_begin_s(repeat, unit)))
     references_s = _reference_means(bench)
+    levels = calibration_levels(next(iter(prepared.values()))[0], protocol.draws)
     results = []
     for cell in cells:
         unit, requests = prepared[cell]
         progress(f"simulating {_name(cell)}")
         others = [run for other in cells if other != cell for run in runs[other]]
-        simulated = [_simulations(unit, cell, requests, run, protocol, references_s, others) for run in runs[cell]]
+        paces = drawn_paces(unit, levels, _paces(cell, runs, references_s), protocol, len(runs[cell]))
+        simulated = [
+            _simulations(unit, cell, requests, run, protocol, references_s, others, of_run)
+            for run, of_run in zip(runs[cell], paces, strict=True)
+        ]
         results.append(compare_cell(cell, runs[cell], simulated, protocol.rules))
-    validation = Validation(written, results, group_verdicts(results), _environment())
-    _write(out / "validation.json", validation.document())
+    single = [name for name, settings in source.scenario.policies.items() if settings.single_device]
+    deployments = [_deployment(prepared[cell][0], cell) for cell in cells]
+    environment = _environment() | {"busy": _is_busy(runs, protocol.rules)}
+    validation = Validation(written, results, group_verdicts(results, single), deployments, environment)
+    save_runs(out / RUNS, cells, {cell: requests for cell, (_, requests) in prepared.items()}, runs)
+    _write(out / VALIDATION, validation.document())
     return validation
 
 
@@ -216,24 +243,45 @@ def _simulations(
     protocol: Protocol,
     references_s: Mapping[str, float],
     others: Sequence[LiveRun],
+    paces: NDArray[np.float64],
 ) -> Simulations:
-    devices = [target.device for target in unit.case.targets]
-    factors = [_ratio(run.reference_s[device], references_s[device]) for device in devices]
+    factors = run_paces(run, references_s)
     slow = slowed(unit, factors)
-    matched, raw = [], []
+    matched, raw, predicted = [], [], []
     for draw in range(protocol.draws):
         costs = predicted_costs(unit, requests, draw, factors)
         matched.append(simulate_matched(slow, cell.policy, requests, costs, link_begin_s=run.link_begin_s))
         costs = predicted_costs(unit, requests, draw)
         raw.append(simulate_matched(unit, cell.policy, requests, costs, link_begin_s=run.link_begin_s))
-    return Simulations(_structural(unit, cell, requests, run, others), matched, raw)
+        pace = paces[draw].tolist()
+        costs = predicted_costs(unit, requests, draw, pace)
+        predicted.append(simulate_matched(slowed(unit, pace), cell.policy, requests, costs, link_begin_s=run.link_begin_s))
+    return Simulations(structural_run(unit, cell, requests, run, others), matched, raw, predicted)
 
 
-def _ratio(seconds: NDArray[np.float64], usual_s: float) -> float:
-    return float(seconds.mean()) / usual_s if seconds.size and usual_s > 0.0 else 1.0
+def _batches(protocol: Protocol) -> bool:
+    return any(batching != ALONE for batching in protocol.batchings)
 
 
-def _structural(unit: Unit, cell: Cell, requests: ReplayedRequests, run: LiveRun, others: Sequence[LiveRun]) -> SimulatedRun:
+def _deployment(unit: Unit, cell: Cell) -> Deployment:
+    rate_rps = getattr(unit.scenario.workloads[unit.case.name].arrivals, "rate_rps", None)
+    return deployment(unit.scenario, unit.case, unit.links, cell.policy, rate_rps)
+
+
+def _is_busy(runs: Mapping[Cell, Sequence[LiveRun]], rules: Rules) -> bool:
+    """Return whether other programs disturbed more than a quarter of the runs."""
+    disturbed = [(run.others_cpus or 0.0) > rules.others_cpus for of_cell in runs.values() for run in of_cell]
+    return 4 * sum(disturbed) > len(disturbed)
+
+
+def _paces(cell: Cell, runs: Mapping[Cell, Sequence[LiveRun]], references_s: Mapping[str, float]) -> NDArray[np.float64]:
+    """Return the paces of the runs of other groups; of all runs if there is one group. Shape (runs, devices)."""
+    others = [run for other, of_cell in runs.items() if other.group != cell.group for run in of_cell]
+    chosen = others or [run for of_cell in runs.values() for run in of_cell]
+    return np.array([run_paces(run, references_s) for run in chosen])
+
+
+def structural_run(unit: Unit, cell: Cell, requests: ReplayedRequests, run: LiveRun, others: Sequence[LiveRun]) -> SimulatedRun:
     """Simulate a run by its own executions and targets, with the mean overheads of other runs.
 
     In a batch an execution depends on its company. There the run's own level counts: the costs of steps are multiplied by the
@@ -283,7 +331,7 @@ def _link_begin_s(repeat: int, unit: Unit) -> float:
     return float(random_streams.stream(unit.scenario.seed, repeat, "link begin").random()) * unit.links.link.rtt.duration_s
 
 
-def _prepared(bench: _Bench, cell: Cell, capacity_rps: float) -> tuple[Unit, ReplayedRequests]:
+def _prepared(bench: Bench, cell: Cell, capacity_rps: float) -> tuple[Unit, ReplayedRequests]:
     rate_rps = cell.load * capacity_rps
     least, most = bench.protocol.requests
     count = min(max(round(rate_rps * bench.protocol.seconds), least), most)
@@ -291,7 +339,7 @@ def _prepared(bench: _Bench, cell: Cell, capacity_rps: float) -> tuple[Unit, Rep
     return unit, replayed_requests(unit)
 
 
-def _measure_in_service(bench: _Bench, testbed: LiveTestbed, first: Cell, progress: Progress) -> float:
+def _measure_in_service(bench: Bench, testbed: LiveTestbed, first: Cell, progress: Progress) -> float:
     """Measure both devices as they serve, write their profiles, and return the gateway's capacity in requests a second."""
     cell = replace(first, batching=ALONE)
     unit = bench.unit(cell, 1.0, 40)
@@ -348,11 +396,11 @@ def _single_device_policies(unit: Unit) -> list[str]:
     return [names["edge"], names["cloud"]]
 
 
-def _profiles(bench: _Bench) -> dict[str, str]:
+def _profiles(bench: Bench) -> dict[str, str]:
     return {key.split(".")[1]: value for key, value in bench.measured.items() if key.endswith(".profile")}
 
 
-def _reference_means(bench: _Bench) -> dict[str, float]:
+def _reference_means(bench: Bench) -> dict[str, float]:
     means = {}
     for device, path in _profiles(bench).items():
         block = read_profile(Path(path)).in_service
@@ -361,7 +409,7 @@ def _reference_means(bench: _Bench) -> dict[str, float]:
     return means
 
 
-def _environment() -> dict[str, str | int | None]:
+def _environment() -> dict[str, str | int | bool | None]:
     from simnmt.calibrate.box import describe
 
     box = describe()

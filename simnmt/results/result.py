@@ -130,6 +130,8 @@ class RunResult:
     """The best deployable policy of each workload and network (see `simnmt.results.recommendation`)."""
     gaps: list[Row] = field(default_factory=list)
     """The gap analysis: one row per workload, network and removed source of loss (CNMT-19); empty if none was asked for."""
+    badges: list[Row] = field(default_factory=list)
+    """Whether each workload and network lies inside what was validated live (see `simnmt.results.envelope`)."""
     load_sweeps: list[Row] = field(default_factory=list)
     """For workloads that differ in their rate alone: the load from which on one policy is faster than another."""
     warnings: list[str] = field(default_factory=list)
@@ -187,7 +189,7 @@ class RunResult:
     def document(self) -> dict[str, Any]:
         """Return the content of summary.json."""
         keys = (
-            "name", "seed", "rows", "comparisons", "recommendations", "verdicts", "fits", "gaps", "load_sweeps",
+            "name", "seed", "rows", "comparisons", "recommendations", "verdicts", "fits", "gaps", "load_sweeps", "badges",
         )  # fmt: skip
         places = [({"workload": cell.workload, "network": cell.network}, cell) for cell in self.cells]
         batches = [

@@ -1,0 +1,81 @@
+"""What a prediction does not know of the boxes: the error of their profiles, and their pace at the time of a run.
+
+The pace of a box is the time of its reference executions over that of its measurement in service; it wanders within minutes. A
+prediction interval draws a pace from other runs, and a profile within the error of its calibration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import sqrt
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simnmt.base import random_streams
+from simnmt.experiment.inputs import Unit
+from simnmt.live.cell_run import LiveRun
+
+Floats = NDArray[np.float64]
+
+
+class Draws(Protocol):
+    """How often to draw, and by which seed."""
+
+    @property
+    def draws(self) -> int:
+        """Number of draws."""
+        ...
+
+    @property
+    def seed(self) -> int:
+        """Seed of the random numbers."""
+        ...
+
+
+def run_paces(run: LiveRun, references_s: Mapping[str, float]) -> list[float]:
+    """Return by how much each device was slower in a run than when it was measured, by its reference executions alone.
+
+    1 for a device without reference executions. `references_s`: their mean time during the measurement, by device.
+    """
+    paces = []
+    for device, seconds in run.reference_s.items():
+        usual_s = references_s[device]
+        paces.append(float(seconds.mean()) / usual_s if seconds.size and usual_s > 0.0 else 1.0)
+    return paces
+
+
+def calibration_levels(unit: Unit, draws: int) -> Floats:
+    """Draw the level of each device's times within the error of its measurement in service, relative to its profile.
+
+    The level is a mean of as many executions as the block holds; their lengths differ, so that the residual about the plane is
+    what varies. Shape (draws, devices); 1 for a profile that was not measured in service.
+    """
+    levels = np.ones((draws, len(unit.case.targets)))
+    for column, target in enumerate(unit.case.targets):
+        if target.service is not None:
+            error = target.service.residual.relative_sd / sqrt(target.service.executions)
+            random = random_streams.stream(unit.scenario.seed, 0, f"level of {target.device}")
+            levels[:, column] = np.exp(error * random.standard_normal(draws))
+    return levels
+
+
+def drawn_paces(unit: Unit, levels: Floats, paces: Floats, protocol: Draws, repeats: int) -> list[Floats]:
+    """Draw the factors on the devices' times for each repeat of a cell, shape (draws, devices) each.
+
+    The level of a draw holds for all repeats; the pace is another in each repeat. The policies of a group are given the same
+    factors.
+
+    Args:
+        unit: the cell's unit.
+        levels: of the profiles, shape (draws, devices).
+        paces: of other runs, shape (runs, devices).
+        protocol: number of draws, and seed.
+        repeats: of the cell.
+    """
+    factors = []
+    for repeat in range(repeats):
+        random = random_streams.stream(protocol.seed, repeat, "pace of the boxes")
+        factors.append(levels * paces[random.integers(0, len(paces), protocol.draws)])
+    return factors
