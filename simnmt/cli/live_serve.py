@@ -134,24 +134,24 @@ def server(
 
     Example: simnmt live server --model out/de-en --batching top-up:8 --listen 127.0.0.1:5001
     """
-    with _service_packages():
+    with service_packages():
         from simnmt.live.deployment import engine_settings, expected_hash, target_of
         from simnmt.live.engine_process import EngineSettings
         from simnmt.live.server import LiveServer, ServerSettings
 
-    front, access, limits = _service_settings(context.params)
-    with tempfile.TemporaryDirectory(prefix="simnmt-live-") as folder, _log_file(log) as file:
+    front, access, limits = service_settings(context.params)
+    with tempfile.TemporaryDirectory(prefix="simnmt-live-") as folder, log_file(log) as file:
         if scenario is None:
             if model is None:
                 raise InputError("nothing to serve", remedy="give --model, or a scenario and its --device")
             engine, expected = EngineSettings(**_engine_options(context.params, device=device)), None
         else:
-            unit = _unit(scenario, overrides or ())
+            unit = scenario_unit(scenario, overrides or ())
             chosen = target_of(unit, device or unit.case.targets[-1].device)
             engine = engine_settings(chosen, Path(folder), **_engine_options(context.params))
             expected = None if any_model else expected_hash(chosen)
         settings = ServerSettings(engine, front, access, limits, expected)
-        _serve(lambda: LiveServer(settings, file, note), as_json)
+        serve(lambda: LiveServer(settings, file, note), as_json)
 
 
 def gateway(
@@ -210,13 +210,13 @@ def gateway(
 
     Example: simnmt live gateway @open-loop --policy cnmt --server http://127.0.0.1:5001
     """
-    with _service_packages():
+    with service_packages():
         from simnmt.live.deployment import engine_settings, recommended_policy, target_of
         from simnmt.live.gateway import GatewaySettings, LiveGateway
 
-    front, access, limits = _service_settings(context.params)
-    unit = _unit(scenario, overrides or (), workload)
-    with tempfile.TemporaryDirectory(prefix="simnmt-live-") as folder, _log_file(log) as file:
+    front, access, limits = service_settings(context.params)
+    unit = scenario_unit(scenario, overrides or (), workload)
+    with tempfile.TemporaryDirectory(prefix="simnmt-live-") as folder, log_file(log) as file:
         settings = GatewaySettings(
             unit,
             policy or _only_policy(scenario, unit, recommended_policy),
@@ -230,13 +230,13 @@ def gateway(
             offload_s=offload_timeout,
             any_model=any_model,
         )
-        _serve(lambda: LiveGateway(settings, file, note), as_json)
+        serve(lambda: LiveGateway(settings, file, note), as_json)
 
 
-def _serve(make: Callable[[], LiveServer | LiveGateway], as_json: bool) -> None:
+def serve(make: Callable[[], LiveServer | LiveGateway], as_json: bool) -> None:
     """Start a service, print where it listens, serve until a signal, and print a summary."""
 
-    async def serve() -> LiveServer | LiveGateway:
+    async def run() -> LiveServer | LiveGateway:
         service = make()
         try:
             await service.start()
@@ -248,7 +248,7 @@ def _serve(make: Callable[[], LiveServer | LiveGateway], as_json: bool) -> None:
         return service
 
     begin_s = time.monotonic()
-    service = asyncio.run(serve())
+    service = asyncio.run(run())
     outcomes, duration_s = dict(service.front.outcomes), time.monotonic() - begin_s
     if fallbacks := getattr(service, "fallbacks", 0):
         outcomes["fallback"] = fallbacks
@@ -262,7 +262,7 @@ def _print_line(as_json: bool, document: Mapping[str, Any], text: str) -> None:
     print(json.dumps(document) if as_json else text, flush=True)
 
 
-def _service_settings(params: Mapping[str, Any]) -> tuple[FrontSettings, Access, Limits]:
+def service_settings(params: Mapping[str, Any]) -> tuple[FrontSettings, Access, Limits]:
     """Return what the options say about clients. Raises `InputError`."""
     from simnmt.live.front import FrontSettings
     from simnmt.service.addresses import parse_address
@@ -337,7 +337,8 @@ def _token(path: Path | None, variable: str) -> str:
     return token
 
 
-def _unit(scenario: str, overrides: Sequence[str], workload: str | None = None) -> Unit:
+def scenario_unit(scenario: str, overrides: Sequence[str], workload: str | None = None) -> Unit:
+    """Return what a live service of a scenario needs of it. Raises `InputError`."""
     from simnmt.experiment.inputs import read_inputs
     from simnmt.live.decider import live_unit
     from simnmt.scenario.source import open_source
@@ -366,13 +367,15 @@ def _servers(given: Sequence[str], devices: Sequence[str]) -> dict[str, str]:
 
 
 @contextmanager
-def _log_file(path: Path | None) -> Iterator[TextIO | None]:
+def log_file(path: Path | None) -> Iterator[TextIO | None]:
+    """Open a log to append to; None for no log."""
     with nullcontext() if path is None else path.open("a", encoding="utf-8") as file:
         yield file
 
 
 @contextmanager
-def _service_packages() -> Iterator[None]:
+def service_packages() -> Iterator[None]:
+    """Refuse in one line if a package of a live service is missing."""
     try:
         yield
     except ModuleNotFoundError as error:

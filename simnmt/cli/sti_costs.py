@@ -70,6 +70,12 @@ def run_costs(
     source = read_costs(profile)
     if source.fingerprint is not None:
         store.check_model(source.fingerprint)
+    check_pace(source, pace_bytes_per_s)
+    return source
+
+
+def check_pace(source: CostSource, pace_bytes_per_s: float | None) -> None:
+    """Raise `StreamingError` for a pace at which the reads of these costs were not measured; None is any."""
     paced = source.pace_bytes_per_s
     if pace_bytes_per_s is not None and pace_bytes_per_s != paced:
         measured = "as fast as the disk gave" if paced is None else f"at {paced / 1e6:g} MB/s"
@@ -77,7 +83,6 @@ def run_costs(
             f"--pace {pace_bytes_per_s / 1e6:g}MB/s: the profile's reads were measured {measured}",
             remedy="profile at this pace, or leave --pace out",
         )
-    return source
 
 
 def _measure(

@@ -91,6 +91,8 @@ class LiveDecider:
         self.devices = [target.device for target in case.targets]
         self._setup: PolicySetup = set_up_policy(unit, learn(unit), None, settings, estimate=estimate)
         self._decider = Decider(0, len(case.targets), FifoServer(1), self._setup.beliefs)
+        self._states = [0 if target.streamed is None else len(target.streamed.states) for target in case.targets]
+        """Number of states of each target's model; 0 if it is not streamed."""
         self._prepared: dict[int, tuple[Prepared, float | None]] = {}
 
     def decide(self, request: int, src_len: int, now_s: float, unreachable: Sequence[int] = ()) -> Decision:
@@ -120,8 +122,11 @@ class LiveDecider:
         view = decider.views[target] if decider.views else None
         if view is not None:
             view.reported(decision.sent_as, wait_s, tuple(report[:2]) if len(report) >= 2 else (0, 0), now_s)
-        if target in decider.plans and report:
-            decider.plans[target].reported(request, report[-1], now_s - transfer_s / 2)
+        if target in decider.plans:
+            if len(report) == 1 and report[0] < self._states[target]:
+                decider.plans[target].reported(request, report[0], now_s - transfer_s / 2)
+            else:  # a server that does not stream its model, or not by these plans, has no state to learn
+                decider.plans[target].lost(request)
 
     def lost(self, decision: Decision, request: int) -> None:
         """Forget a request that its target did not answer."""

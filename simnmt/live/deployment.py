@@ -19,6 +19,7 @@ from simnmt.batching import Batching
 from simnmt.experiment.draws import draw, learn
 from simnmt.experiment.inputs import Target, Unit
 from simnmt.live.engine_process import ONE_BY_ONE, EngineSettings
+from simnmt.live.streamed_deployment import expected_streamed_hash
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.results.run_directory import SUMMARY
@@ -51,8 +52,8 @@ def engine_settings(target: Target, folder: Path, **options: Any) -> EngineSetti
     """
     engine, name, device = target.profile.engine, target.profile.name, target.device
     if target.streaming is not None:
-        what = f"device {device} streams its model, which is not served yet"
-        raise DeploymentError(what, remedy=f"remove devices.{device}.sti")
+        what = f"device {device} streams its model, which this command does not serve"
+        raise DeploymentError(what, remedy="give it to `simnmt live stream-server`, with the model's store")
     options = {"batching": batching_of(target)} | options
     if engine is None or not engine.architecture:
         if options.get("model") is None:
@@ -93,6 +94,8 @@ def _with_decoder(settings: EngineSettings, decoder: DecoderSettings, device: st
 
 def expected_hash(target: Target) -> str | None:
     """Return the hash of the engine that a device must run; None if its profile names none, or if another decoder is chosen."""
+    if target.streaming is not None:
+        return expected_streamed_hash(target)
     engine = target.profile.engine
     return None if engine is None or target.decoder is not None else engine.hash
 

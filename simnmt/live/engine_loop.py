@@ -15,14 +15,23 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from simnmt.base.errors import SimnmtError
 from simnmt.batching import Batching, Encode
-from simnmt.live.engine_process import EngineFacts, EngineSettings, Execution, Frames, Reference, ServedModel, frame
-from simnmt.live.text import TextCodec
-from simnmt.nmt.architecture import architecture_of
-from simnmt.nmt.engine import DecodeRequest, SentenceDecoder, Work
+from simnmt.live.engine_process import (
+    EngineFacts,
+    EngineSettings,
+    Execution,
+    Frames,
+    Reference,
+    ServedModel,
+    codec_of,
+    frame,
+)
+from simnmt.live.text import Codec
+from simnmt.nmt.engine import DecodeRequest, Hypothesis, SentenceDecoder, Work
 from simnmt.nmt.engines import load_engine
 from simnmt.nmt.errors import NmtError, OutOfMemory
 from simnmt.nmt.source_lines import SourceLine
@@ -75,7 +84,7 @@ class _Loop:
     frames: Frames
     model: ServedModel
     decoder: SentenceDecoder
-    codec: TextCodec
+    codec: Codec
     reference_every_s: float
     sentences: dict[int, _Sentence] = field(default_factory=dict)
     """Sentences that the front waits for, by key."""
@@ -92,7 +101,9 @@ class _Loop:
         while True:
             wait_s = 0.0
             if idle:
-                due_s = min(self.decoder.batcher.due_s, self.last_reference_s + self.reference_every_s)
+                rest = self.model.rest
+                rest_due_s = inf if rest is None or self.decoder.busy else rest(time.monotonic())
+                due_s = min(self.decoder.batcher.due_s, self.last_reference_s + self.reference_every_s, rest_due_s)
                 wait_s = max(min(due_s - time.monotonic(), 1.0), 0.0)
             self._receive(wait_s)
             if not self.is_open:
@@ -119,7 +130,8 @@ class _Loop:
             line, forced_len, arrival_s, is_begin_wanted = content
             self.sentences[key] = _Sentence(line, is_begin_wanted)
             most = None if forced_len is not None else line.most
-            decoder.arrive(key, DecodeRequest(line.ids, forced_len=forced_len, max_len=most), arrival_s)
+            request = DecodeRequest(line.ids, forced_len=forced_len, max_len=most, arrived_s=arrival_s)
+            decoder.arrive(key, request, arrival_s)
         elif kind == "withdraw":
             decoder.withdraw(key)
             self.sentences.pop(key, None)  # what has begun goes on, and nobody waits for it
@@ -138,7 +150,7 @@ class _Loop:
         joining: Sequence[int] = ()
         try:
             move, finished = decoder.act(now_s)
-        except (OutOfMemory, NmtError) as error:
+        except SimnmtError as error:
             self._drop_lost(error)
             return False
         if isinstance(move, Encode):
@@ -154,7 +166,7 @@ class _Loop:
                 sentence.largest_batch = together
         for key, hypothesis in finished:
             self.active.discard(key)
-            self._finish(key, hypothesis.tokens, hypothesis.steps or len(hypothesis.tokens))
+            self._finish(key, hypothesis)
         return move is None and not before
 
     def _begin(self, key: int, now_s: float) -> None:
@@ -163,19 +175,20 @@ class _Loop:
             if sentence.is_begin_wanted:
                 self._send("began", key, now_s)
 
-    def _finish(self, key: int, tokens: Sequence[int], steps: int) -> None:
+    def _finish(self, key: int, hypothesis: Hypothesis) -> None:
         sentence = self.sentences.pop(key, None)
         if sentence is None:
             return
         decoder = self.decoder
-        text = self.codec.text(sentence.line, tokens)
+        text, steps = self.codec.text(sentence.line, hypothesis), hypothesis.steps or len(hypothesis.tokens)
         end_s = time.monotonic()  # with the text: the next sentence waits for that too
         left = decoder.active, decoder.batcher.waiting
-        self._send("done", key, Execution(text, steps, sentence.begin_s, end_s, sentence.largest_batch, *left))
+        execution = Execution(text, steps, sentence.begin_s, end_s, sentence.largest_batch, *left, hypothesis.report)
+        self._send("done", key, execution)
 
     def _drop_lost(self, error: SimnmtError) -> None:
         """Answer the sentences that an error has removed from the decoder."""
-        status = 503 if isinstance(error, OutOfMemory) else 400
+        status = 503 if isinstance(error, OutOfMemory) else 400 if isinstance(error, NmtError) else 500
         holds = self.decoder.holds
         self.active = {key for key in self.active if holds(key)}
         for key in [key for key in self.sentences if not holds(key)]:
@@ -209,13 +222,12 @@ def serve_engine(connection: socket.socket) -> None:
     try:
         _place(settings)
         model = (settings.loader or load_model)(settings)
-        architecture = architecture_of(model.engine.architecture)
         decoder = model.new_decoder(settings.batching)
-        codec = TextCodec(settings.model, architecture, settings.max_len)
+        codec = codec_of(settings, model.engine, model.codec)
     except SimnmtError as error:
         connection.sendall(frame(("refused", str(error))))
         return
-    connection.sendall(frame(("ready", EngineFacts(model.engine, architecture, os.getpid()))))
+    connection.sendall(frame(("ready", EngineFacts(model.engine, model.codec, os.getpid(), model.about))))
     _Loop(connection, frames, model, decoder, codec, settings.reference_every_s).run()
 
 

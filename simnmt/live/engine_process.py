@@ -15,16 +15,16 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
 from simnmt.base.errors import SimnmtError
 from simnmt.batching import Batching
-from simnmt.live.text import TextCodec
-from simnmt.nmt.architecture import Architecture
+from simnmt.live.text import Codec, TextCodec
+from simnmt.nmt.architecture import architecture_of
 from simnmt.nmt.engine import SentenceDecoder
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.source_lines import SourceLine
@@ -48,6 +48,13 @@ class ServedModel:
     """What executes, with the architecture."""
     run_reference: Callable[[], float] | None = None
     """Does the fixed work once, and returns its seconds; None: there are no reference executions."""
+    codec: Codec | None = None
+    """Converts texts; None: the subwords or words of the model that `engine` describes."""
+    rest: Callable[[float], float] | None = None
+    """Called with the moment while the engine has no sentence, and returns the moment at which it wants to be called again;
+    None: the model does nothing between sentences."""
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """What clients may know of it, beside the engine, as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +90,11 @@ class EngineFacts:
     """What an engine tells its front once the model is loaded."""
 
     engine: EngineBlock
-    architecture: Architecture
+    codec: Codec | None
+    """See `ServedModel.codec`."""
     process: int
+    about: Mapping[str, Any]
+    """See `ServedModel.about`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +112,8 @@ class Execution:
     left_active: int
     """Sentences left active in its batch when it ended."""
     left_waiting: int
+    report: tuple[int, ...] = ()
+    """See `Hypothesis.report`; empty: the engine reports what is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +122,11 @@ class Reference:
 
     at_s: float
     execution_s: float
+
+
+def codec_of(settings: EngineSettings, engine: EngineBlock, codec: Codec | None) -> Codec:
+    """Return the codec that a model brings, by default that of its subwords or words. Raises `NmtError`."""
+    return codec or TextCodec(settings.model, architecture_of(engine.architecture), settings.max_len)
 
 
 _HEAD = struct.Struct("!I")
@@ -167,7 +184,7 @@ class EngineProcess:
         """Called with each reference execution."""
         self.on_error: Callable[[str], None] = lambda text: None
         """Called with a line when the process dies."""
-        self.codec: TextCodec
+        self.codec: Codec
         """Set by `start`."""
         self.facts: EngineFacts
         self.restarts = 0
@@ -194,7 +211,7 @@ class EngineProcess:
     async def start(self) -> EngineFacts:
         """Start the process and wait for its model. Raises `NmtError` for a model or options that cannot be used."""
         self.facts = await self._start()
-        self.codec = TextCodec(self.settings.model, self.facts.architecture, self.settings.max_len)
+        self.codec = codec_of(self.settings, self.facts.engine, self.facts.codec)
         return self.facts
 
     def submit(

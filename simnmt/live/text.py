@@ -4,11 +4,28 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Sequence
+from math import exp
 from pathlib import Path
+from typing import Protocol
 
 from simnmt.nmt.architecture import Architecture
+from simnmt.nmt.engine import Hypothesis
 from simnmt.nmt.source_lines import SourceLine, load_subwords
 from simnmt.nmt.subwords import LONGEST_SOURCE, SOURCE_TOKENIZER, SourceEncoder, TextWriter
+from simnmt.streaming.encoder.tokenizer import Tokenizer
+
+
+class Codec(Protocol):
+    """Converts texts to source lines, and the model's outputs to texts."""
+
+    has_subwords: bool
+    """False if the model has random weights, and its outputs mean nothing."""
+
+    def lines(self, texts: Sequence[str]) -> list[SourceLine]:
+        """Return the source line of each text, cut to what the model takes; without tokens for an empty text."""
+
+    def text(self, line: SourceLine, output: Hypothesis) -> str:
+        """Return the text of an output."""
 
 
 class WordNumbers:
@@ -33,7 +50,7 @@ class WordNumbers:
 
 
 class TextCodec:
-    """Converts texts to source lines, and target tokens to texts."""
+    """Converts texts to source lines, and target tokens to texts; see `Codec`."""
 
     def __init__(self, model: str, architecture: Architecture, max_len: int | None) -> None:
         """`model`: its name or folder; `max_len`: most target tokens, by default twice the source's and 10."""
@@ -51,11 +68,40 @@ class TextCodec:
             self._source = WordNumbers(architecture)
 
     def lines(self, texts: Sequence[str]) -> list[SourceLine]:
-        """Return the source line of each text, cut to what the model takes; without tokens for an empty text."""
+        """See `Codec`."""
         return SourceLine.encode(texts, self._source, self._max_len, self._positions or LONGEST_SOURCE)
 
-    def text(self, line: SourceLine, tokens: Sequence[int]) -> str:
-        """Return the translation with these target tokens."""
+    def text(self, line: SourceLine, output: Hypothesis) -> str:
+        """See `Codec`."""
         if self._writer is None:
-            return " ".join(f"w{token}" for token in tokens)
-        return line.translation(self._writer, tokens, None, None, 0).text
+            return " ".join(f"w{token}" for token in output.tokens)
+        return line.translation(self._writer, output.tokens, None, None, 0).text
+
+
+class LabelCodec:
+    """Converts texts to the tokens of a classifier, and its output to the label and its probability; see `Codec`."""
+
+    def __init__(self, tokenizer: Tokenizer | None, label_names: Sequence[str], vocabulary: int, length: int) -> None:
+        """`tokenizer`: None for random weights, where each word is a token; `length`: most tokens, longer texts are cut."""
+        self.has_subwords = tokenizer is not None
+        self._tokenizer, self._label_names, self._vocabulary, self._length = tokenizer, label_names, vocabulary, length
+
+    def lines(self, texts: Sequence[str]) -> list[SourceLine]:
+        """See `Codec`."""
+        encoded = iter(self._encode([text for text in texts if text.strip()]))
+        lines = []
+        for text in texts:
+            ids = next(encoded) if text.strip() else []
+            lines.append(SourceLine(text, ids[: self._length], len(ids) > self._length, 1))
+        return lines
+
+    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
+        if self._tokenizer is not None:
+            return self._tokenizer.encode(texts, self._length + 1) if texts else []
+        return [[zlib.crc32(word.encode()) % self._vocabulary for word in text.split()] for text in texts]
+
+    def text(self, line: SourceLine, output: Hypothesis) -> str:
+        """See `Codec`."""
+        (label,) = output.tokens
+        name = self._label_names[label] if self._label_names else f"class {label}"
+        return name if output.score is None else f"{name} {exp(output.score):.3f}"

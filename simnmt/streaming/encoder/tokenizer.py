@@ -5,16 +5,16 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Protocol
 
 from simnmt.base.errors import describe_error
 from simnmt.nmt.errors import need
 from simnmt.nmt.subwords import fewest_pieces
 from simnmt.streaming.encoder.task import Text
 from simnmt.streaming.errors import StreamingError
+
+if TYPE_CHECKING:  # a live server's front converts texts without torch
+    from torch import Tensor
 
 PADDING, UNKNOWN, BEGIN, END = 0, 1, 2, 3
 """First tokens of every vocabulary of simnmt."""
@@ -111,6 +111,8 @@ def tokenizer_from(files: Mapping[str, bytes]) -> Tokenizer | None:
 
 def padded(token_ids: Sequence[Sequence[int]], padding: int, length: int | None = None) -> tuple[Tensor, Tensor]:
     """Return token ids [b, l] and mask [b, l], True at tokens, padded to `length` or the longest text."""
+    import torch
+
     longest = max(len(tokens) for tokens in token_ids) if length is None else length
     ids = torch.full((len(token_ids), longest), padding, dtype=torch.long)
     mask = torch.zeros((len(token_ids), longest), dtype=torch.bool)

@@ -126,6 +126,7 @@ class Pipeline:
         filled: bool = True,
         threads: int = 1,
         clock: Callable[[], float] = time.perf_counter,
+        working: LayerBuffer | None = None,
     ) -> None:
         """Prepare a plan for execution.
 
@@ -136,13 +137,16 @@ class Pipeline:
                 the buffer lacks, as in a cold start or a later turn.
             threads: threads for unpacking and for torch.
             clock: clock in seconds.
+            working: buffer for one layer of the plan's width, to use again; None for a new one.
         """
         check_plan(plan, store)
         self.store, self.encoder, self.plan, self.buffer = store, encoder, plan, buffer
         self.reader = ShardReader(store, pace_bytes_per_s, clock)
         self.cold, self.threads, self._clock = cold, threads, clock
-        self.working = LayerBuffer(store.geometry, plan.slices_per_layer)
-        self.working.array.fill(0.0)  # allocates its pages before the clock runs
+        if working is None:
+            working = LayerBuffer(store.geometry, plan.slices_per_layer)
+            working.array.fill(0.0)  # allocates its pages before the clock runs
+        self.working = working
         if filled:
             buffer.fill(ShardReader(store), plan)  # before the execution, so without a pace
         self._sizes = [(shard, store.record(*shard, bits).size) for shard, bits in plan.bits.items()]

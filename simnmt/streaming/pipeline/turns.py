@@ -5,7 +5,7 @@ Each turn is planned on the true contents of the buffer, which is evicted afterw
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,8 +16,8 @@ from torch import Tensor
 from simnmt.profile.streaming_cost import Shard, StiCost
 from simnmt.streaming.encoder.tokenizer import padded
 from simnmt.streaming.errors import StreamingError
-from simnmt.streaming.pipeline.pipeline import Execution, Pipeline, load_then_run
-from simnmt.streaming.pipeline.shard_reader import PreloadBuffer
+from simnmt.streaming.pipeline.pipeline import Execution, Pipeline, check_plan, load_then_run
+from simnmt.streaming.pipeline.shard_reader import PreloadBuffer, ShardReader
 from simnmt.streaming.plan.baselines import LOAD_FIRST, Contestant, contestants
 from simnmt.streaming.plan.streaming_plan import StreamingPlan, make_plan, timeline_of
 from simnmt.streaming.plan.timeline import Timeline
@@ -25,6 +25,7 @@ from simnmt.streaming.plan.timeline import Timeline
 if TYPE_CHECKING:
     from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
     from simnmt.streaming.encoder.task import Text
+    from simnmt.streaming.store.shard_format import LayerBuffer
     from simnmt.streaming.store.shard_store import ShardStore
 
 Input = tuple[Tensor, Tensor]
@@ -66,6 +67,8 @@ class EngagementSettings:
     threads: int = 1
     fills_deadline: bool = False
     """True if the pipeline may wait for reads within the deadline, beyond the paper."""
+    similar: float = 0.0
+    """Share of the most shards that a deeper submodel may lack."""
 
     @property
     def capacity_bytes(self) -> int:
@@ -88,45 +91,98 @@ class Turn:
     """Bytes in the buffer after the turn."""
 
 
+class TurnRunner:
+    """Executes turns one after another: each is planned with the true contents of the buffer, which is evicted after it.
+
+    Raises `PlanError`, and `StreamingError` for costs of another model or a plan that the store cannot serve.
+    """
+
+    def __init__(
+        self, store: ShardStore, cost: StiCost, engaged: EngagementSettings, buffer: PreloadBuffer | None = None
+    ) -> None:
+        if cost.geometry != store.geometry or cost.decoder is not None:
+            what = "the profile is of another model than the store"
+            raise StreamingError(what, remedy="profile this store: `simnmt sti profile`")
+        self.buffer = PreloadBuffer(engaged.preload_bytes) if buffer is None else buffer
+        self._store, self._cost, self._engaged = store, cost, engaged
+        self._plan_turn = partial(
+            make_plan, cost, engaged.deadline_s, length=engaged.length, fills_deadline=engaged.fills_deadline
+        )
+        self.first_plan = self._plan = self._plan_turn(engaged.preload_bytes, similar=engaged.similar)
+        """The plan of the first turn, and of a cold start."""
+        check_plan(self.first_plan, store)
+        self._working: LayerBuffer | None = None
+        self._plans: dict[tuple[tuple[Shard, int], ...], StreamingPlan] = {}
+        """Plans of later turns by the contents of the buffer, since a plan may take as long as a small model."""
+
+    def fill(self) -> None:
+        """Evict the buffer to its size between engagements, and read what it lacks of the first plan's preloaded shards."""
+        self.buffer.capacity_bytes = self._engaged.preload_bytes
+        self.buffer.evict()
+        self.buffer.fill(ShardReader(self._store), self.first_plan)
+
+    def clear(self) -> None:
+        """Empty the buffer: the system has reclaimed its memory."""
+        self.buffer.keep({})
+
+    def run(self, encoder: ElasticEncoder, token_ids: Tensor, mask: Tensor, *, continues: bool) -> Turn:
+        """Execute a turn on token ids and mask [batch, length]; `continues`: a later turn of the engagement.
+
+        A later turn gets a new plan, for the same submodel, if the buffer differs from the one that was planned for (STI-18).
+        The first turn executes the first plan, whatever the buffer holds. Raises `StoreError`, after which the buffer is as
+        before.
+        """
+        engaged, preload = self._engaged, self.buffer
+        held, held_bytes = preload.contents, preload.size_bytes
+        if not continues:
+            self._plan = self.first_plan
+        elif held != {shard: self._plan.bits[shard] for shard in self._plan.preloaded}:
+            self._plan = self._planned(held)
+        plan = self._plan
+        pipeline = Pipeline(
+            self._store,
+            encoder,
+            plan,
+            preload,
+            pace_bytes_per_s=engaged.pace_bytes_per_s,
+            filled=False,
+            threads=engaged.threads,
+            working=self._working,
+        )
+        self._working = pipeline.working  # all plans have the same width
+        preload.capacity_bytes = engaged.capacity_bytes
+        execution = pipeline.run(token_ids, mask)
+        timeline = predicted(plan, self._cost, held, token_ids.shape[1])
+        return Turn(plan, held, held_bytes, timeline, execution, preload.size_bytes)
+
+    def _planned(self, held: Mapping[Shard, int]) -> StreamingPlan:
+        contents = tuple(held.items())
+        if contents not in self._plans:
+            size = self.first_plan.layers, self.first_plan.slices_per_layer
+            self._plans[contents] = self._plan_turn(self._engaged.capacity_bytes, cached=held, size=size)
+        return self._plans[contents]
+
+
 def run_engagement(
     store: ShardStore,
     encoder: ElasticEncoder,
     cost: StiCost,
     engaged: EngagementSettings,
-    inputs: Sequence[tuple[Tensor, Tensor]],
+    inputs: Iterable[tuple[Tensor, Tensor]],
     buffer: PreloadBuffer | None = None,
 ) -> Iterator[Turn]:
     """Execute a turn for each of `inputs`, token ids and mask [batch, length], and yield it.
 
-    A turn gets a new plan, for the same submodel, if the buffer differs from the one that was planned for (STI-18). After the
-    last turn the buffer is evicted to its capacity between engagements. `buffer`: the buffer to use. Raises `PlanError`,
-    `StoreError`, and `StreamingError` for costs of another model.
+    After the last turn the buffer is evicted to its capacity between engagements. `buffer`: the buffer to use. Raises
+    `StoreError`, and the errors of `TurnRunner`.
     """
-    if cost.geometry != store.geometry or cost.decoder is not None:
-        what = "the profile is of another model than the store"
-        raise StreamingError(what, remedy="profile this store: `simnmt sti profile`")
-    preload = PreloadBuffer(engaged.preload_bytes) if buffer is None else buffer
-    plan_turn = partial(make_plan, cost, engaged.deadline_s, length=engaged.length, fills_deadline=engaged.fills_deadline)
-    plan = plan_turn(engaged.preload_bytes)
+    runner = TurnRunner(store, cost, engaged, buffer)
+    if not engaged.cold:
+        runner.fill()
     for number, (token_ids, mask) in enumerate(inputs):
-        if number and preload.contents != {shard: plan.bits[shard] for shard in plan.preloaded}:
-            size = plan.layers, plan.slices_per_layer
-            plan = plan_turn(engaged.capacity_bytes, cached=preload.contents, size=size)
-        pipeline = Pipeline(
-            store,
-            encoder,
-            plan,
-            preload,
-            pace_bytes_per_s=engaged.pace_bytes_per_s,
-            filled=not number and not engaged.cold,
-            threads=engaged.threads,
-        )
-        held, held_bytes = preload.contents, preload.size_bytes
-        preload.capacity_bytes = engaged.capacity_bytes
-        execution = pipeline.run(token_ids, mask)
-        yield Turn(plan, held, held_bytes, predicted(plan, cost, held, token_ids.shape[1]), execution, preload.size_bytes)
-    preload.capacity_bytes = engaged.preload_bytes
-    preload.evict()
+        yield runner.run(encoder, token_ids, mask, continues=number > 0)
+    runner.buffer.capacity_bytes = engaged.preload_bytes
+    runner.buffer.evict()
 
 
 def predicted(plan: StreamingPlan, cost: StiCost, held: Mapping[Shard, int], length: int) -> Timeline:
