@@ -71,7 +71,12 @@ def test_in_float16_at_least_999_of_1000_tokens_are_equal(kind: str, name: str, 
         decode_batched(model, text(name), batching, beam=beam, max_len=MOST) for batching in (mini(1), BATCHERS["half-empty"])
     ]
     compared = agreement(model, text(name), *(run.hypotheses for run in runs), beam=beam, max_len=MOST)
-    assert compared.equal_tokens >= 0.999
+    # Processors without float16 arithmetic round otherwise: there a tie within float16's own rounding may change places, and in
+    # so short a text one such sentence is more than a thousandth of the tokens.
+    rounding = torch.finfo(torch.float16).eps
+    assert compared.equal_tokens >= 0.999 or all(
+        difference.gap < rounding for difference in (*compared.near_ties, *compared.disagreements)
+    )
 
 
 @pytest.mark.parametrize("beam", [1, 2])
