@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from simnmt.cli.options import AsJson, argument, flag, option, print_result
+from simnmt.cli.terminal import warn
 
 SMOKE_LOADS = "0.4"
 SMOKE_SECONDS, SMOKE_CALIBRATION = 6.0, 60
@@ -41,7 +42,7 @@ def validate(
     name: Annotated[str | None, option("NAME", "Record the result in validation/NAME of the sources.", "--record")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a scenario live on this box, simulate the same requests, and compare.
+    """Run a scenario live on this box, simulate the same requests, and compare; ends with status 3 if a gated bar is missed.
 
     Example: simnmt validate @live-smoke --engine cloud=gru:torch:float16_weights --smoke
     """
@@ -64,20 +65,26 @@ def validate(
     if name is not None:
         check_name(name)
 
-    def measure(folder: Path) -> None:
+    def measure(folder: Path) -> bool:
         validation = run_validation(
             scenario, protocol, folder, overrides=overrides or [], engines=engine or [], progress=_print_progress
         )
         print_result(as_json, validation.document, lambda: format_validation(validation))
         if name is not None:
             print(f"recorded {record(folder, name)}", file=sys.stderr)
+        missed = [result.bar.name for result in validation.bars if result.bar.gated and result.met is False]
+        if missed:
+            warn(f"missed: {'; '.join(missed)}")
+        return bool(missed)
 
     if out is not None:
         check_free(out)
-        measure(out)
-        return
-    with reserved(Path("reports"), "validation") as folder:
-        measure(folder)
+        missed = measure(out)
+    else:
+        with reserved(Path("reports"), "validation") as folder:
+            missed = measure(folder)
+    if missed:
+        raise typer.Exit(3)
 
 
 def _print_progress(text: str) -> None:

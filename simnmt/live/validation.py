@@ -25,12 +25,13 @@ from numpy.typing import NDArray
 from simnmt.base import VERSION, random_streams
 from simnmt.base.errors import InputError
 from simnmt.base.files import written_whole
+from simnmt.base.suggestions import did_you_mean
 from simnmt.calibrate.in_situ import Executions, fit_service
 from simnmt.calibrate.settings import Gaps
 from simnmt.experiment.inputs import Unit, read_inputs
 from simnmt.experiment.validated import deployment
 from simnmt.live.bars import BarResult, judge_bars
-from simnmt.live.calibrated_engines import calibrated_profile
+from simnmt.live.calibrated_engines import calibrated_profile, parse_engine
 from simnmt.live.cell_comparison import Cell, CellResult, GroupVerdict, Rules, compare_cell, group_verdicts
 from simnmt.live.cell_run import LiveRun, LiveTestbed
 from simnmt.live.deployment import ReplayedRequests, replayed_requests
@@ -43,6 +44,7 @@ from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_file import read_profile, write_profile
 from simnmt.results.envelope import VALIDATION, Deployment
 from simnmt.results.run_directory import INPUT
+from simnmt.scenario.configuration import Scenario
 from simnmt.scenario.document import Override
 from simnmt.scenario.source import open_source, profile_path
 
@@ -97,7 +99,6 @@ class Bench:
         """Return the unit of a cell."""
         source = open_source(self.scenario, list(self.overrides))
         workload = next(iter(source.scenario.workloads))
-        server = list(source.scenario.devices)[1]
         values: dict[tuple[str, ...], Any] = {
             ("requests",): requests,
             ("replications",): 1,
@@ -109,7 +110,7 @@ class Bench:
         }
         more = [Override.of(location, value) for location, value in values.items()]
         if cell.batching != ALONE:
-            more.append(Override.parse(f"devices.{server}.batching={cell.batching}"))
+            more.append(_batching(source.scenario, cell.batching))
         source = open_source(self.scenario, [*self.overrides, *more])
         plan = read_inputs(source.scenario, Path.cwd(), source.document)
         case = plan.cases[workload]
@@ -173,21 +174,10 @@ def validate(
 
     Raises `InputError` for a scenario that has no two devices with measured engines, and `SimnmtError` if the testbed fails.
     """
-    out.mkdir(parents=True, exist_ok=True)
     bench = Bench(scenario, overrides, protocol, out)
     source = open_source(scenario, list(overrides))
-    if len(source.scenario.devices) != 2:
-        raise InputError(f"{scenario} has {len(source.scenario.devices)} devices", remedy="validate a gateway and one server")
-    policies = protocol.policies or tuple(
-        name for name, settings in source.scenario.policies.items() if not settings.knows_truth
-    )
-    cells = [
-        Cell(policy, batching, load, link)
-        for batching in protocol.batchings
-        for load in protocol.loads
-        for link in source.scenario.networks
-        for policy in policies
-    ]
+    cells = _planned_cells(bench, source.scenario, engines)
+    out.mkdir(parents=True, exist_ok=True)
     written: dict[str, Any] = {"scenario": scenario, "overrides": list(overrides), "cells": [asdict(cell) for cell in cells]}
     written |= {"version": VERSION, "at": datetime.now(timezone.utc).isoformat(timespec="seconds"), **asdict(protocol)}
     written["engines"] = list(engines)
@@ -257,6 +247,34 @@ def _simulations(
         costs = predicted_costs(unit, requests, draw, pace)
         predicted.append(simulate_matched(slowed(unit, pace), cell.policy, requests, costs, link_begin_s=run.link_begin_s))
     return Simulations(structural_run(unit, cell, requests, run, others), matched, raw, predicted)
+
+
+def _planned_cells(bench: Bench, scenario: Scenario, engines: Sequence[str]) -> list[Cell]:
+    """Return the cells of a validation. Raises `InputError` for what cannot be validated, before anything is measured."""
+    protocol, devices = bench.protocol, list(scenario.devices)
+    if len(devices) != 2:
+        raise InputError(f"{bench.scenario} has {len(devices)} devices", remedy="validate a gateway and one server")
+    for text in engines:
+        parse_engine(text, devices)
+    for batching in protocol.batchings:
+        if batching != ALONE:
+            open_source(bench.scenario, [*bench.overrides, _batching(scenario, batching)])
+    deployable = [name for name, settings in scenario.policies.items() if not settings.knows_truth]
+    for name in protocol.policies:
+        if name not in deployable:
+            what = f"{name} is no policy of the scenario that can be deployed"
+            raise InputError(what, remedy=did_you_mean(name, deployable))
+    return [
+        Cell(policy, batching, load, link)
+        for batching in protocol.batchings
+        for load in protocol.loads
+        for link in scenario.networks
+        for policy in protocol.policies or deployable
+    ]
+
+
+def _batching(scenario: Scenario, text: str) -> Override:
+    return Override.parse(f"devices.{list(scenario.devices)[1]}.batching={text}")
 
 
 def _batches(protocol: Protocol) -> bool:
