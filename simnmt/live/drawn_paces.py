@@ -61,14 +61,13 @@ def calibration_levels(unit: Unit, draws: int) -> Floats:
     return levels
 
 
-def drawn_paces(unit: Unit, levels: Floats, paces: Floats, protocol: Draws, repeats: int) -> list[Floats]:
+def drawn_paces(levels: Floats, paces: Floats, protocol: Draws, repeats: int) -> list[Floats]:
     """Draw the factors on the devices' times for each repeat of a cell, shape (draws, devices) each.
 
     The level of a draw holds for all repeats; the pace is another in each repeat. The policies of a group are given the same
     factors.
 
     Args:
-        unit: the cell's unit.
         levels: of the profiles, shape (draws, devices).
         paces: of other runs, shape (runs, devices).
         protocol: number of draws, and seed.

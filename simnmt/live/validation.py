@@ -210,7 +210,7 @@ def validate(
         unit, requests = prepared[cell]
         progress(f"simulating {_name(cell)}")
         others = [run for other in cells if other != cell for run in runs[other]]
-        paces = drawn_paces(unit, levels, _paces(cell, runs, references_s), protocol, len(runs[cell]))
+        paces = drawn_paces(levels, _paces(cell, runs, references_s), protocol, len(runs[cell]))
         simulated = [
             _simulations(unit, cell, requests, run, protocol, references_s, others, of_run)
             for run, of_run in zip(runs[cell], paces, strict=True)

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from simnmt.live.bars import BARS, Bar, judge_bars
 from simnmt.live.cell_comparison import Cell, Rules, compare_cell, equivalent, group_verdicts, mean_interval, reason_void
-from simnmt.live.drawn_paces import run_paces
+from simnmt.live.drawn_paces import drawn_paces, run_paces
 from simnmt.live.matched_simulation import Simulations
+from simnmt.live.validation import Protocol
 from tests.live.made_runs import live_run, result, simulated_run
 
 
@@ -188,3 +189,15 @@ def test_the_pace_of_a_run_is_that_of_its_reference_executions() -> None:
     assert run_paces(run, {"gateway": 0.01, "cloud": 0.02}) == pytest.approx([1.2, 0.5])
     nothing = live_run(0.1, reference_s=np.empty(0))
     assert run_paces(nothing, {"gateway": 0.01, "cloud": 0.01}) == pytest.approx([1.0, 1.0])
+
+
+def test_paces_are_drawn_from_the_given_runs_and_a_level_holds_for_all_repeats() -> None:
+    levels = np.array([[1.0, 1.0], [1.1, 0.9], [0.8, 1.2]] * 10)
+    paces = np.array([[1.0, 2.0], [1.5, 1.0]])
+    first, second = drawn_paces(levels, paces, Protocol(draws=30), 2)
+    again, _, _ = drawn_paces(levels, paces, Protocol(draws=30), 3)
+    assert np.array_equal(first, again)
+    for factors in (first, second):
+        pairs = {tuple(pair) for pair in np.round(factors / levels, 9).tolist()}
+        assert pairs == {(1.0, 2.0), (1.5, 1.0)}
+    assert not np.array_equal(first, second)
