@@ -3,9 +3,9 @@
     python -m benchmarks.live_streaming STORE PROFILE [--deadline 200ms --preload 1MB --cache 4MB] [--rounds 10] [--json]
 
 Each round is one engagement after the memory was reclaimed and one after the gap alone, of four requests each, sent one by one
-to a live server; gaps are short, so that a round takes seconds. The simulated box gets the requests at the same moments. Latencies
-are execution times as the server states them. Without STORE and PROFILE a small store of random weights is made and profiled
-briefly at 20 MB/s: such figures show that the benchmark works. Run it on a calm box.
+to a live server; gaps are short, so that a round takes seconds. The simulated box gets the requests at the same moments.
+Latencies are execution times as the server states them. Without STORE and PROFILE a small store of random weights is made and
+profiled briefly at 20 MB/s: such figures show that the benchmark works. Run it on a calm box.
 """
 
 from __future__ import annotations

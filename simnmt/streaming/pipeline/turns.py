@@ -125,8 +125,9 @@ class TurnRunner:
         """Empty the buffer: the system has reclaimed its memory."""
         self.buffer.keep({})
 
-    def run(self, encoder: ElasticEncoder, token_ids: Tensor, mask: Tensor, *, continues: bool) -> Turn:
-        """Execute a turn on token ids and mask [batch, length]; `continues`: a later turn of the engagement.
+    def run(self, encoder: ElasticEncoder, token_ids: Tensor, mask: Tensor, *, continues: bool, dropped: bool = False) -> Turn:
+        """Execute a turn on token ids and mask [batch, length]; `continues`: a later turn of the engagement;
+        `dropped`: no page of the store is in memory, so none is dropped.
 
         A later turn gets a new plan, for the same submodel, if the buffer differs from the one that was planned for (STI-18).
         The first turn executes the first plan, whatever the buffer holds. Raises `StoreError`, after which the buffer is as
@@ -145,6 +146,7 @@ class TurnRunner:
             plan,
             preload,
             pace_bytes_per_s=engaged.pace_bytes_per_s,
+            cold=not dropped,
             filled=False,
             threads=engaged.threads,
             working=self._working,
