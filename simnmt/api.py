@@ -6,9 +6,9 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
@@ -28,6 +28,7 @@ from simnmt.scenario.yaml_text import write_document
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
+    from simnmt.live.replay import ReplaySettings
     from simnmt.report.charts import Panel
 
 
@@ -67,7 +68,8 @@ class RunResult(results.RunResult):
     def _panel(self, name: str, workload: str | None, network: str | None) -> Panel:
         from simnmt.report.page import cell_panels, fit_panels, sweep_panels, view_of
 
-        places = [cell for cell in self.cells if workload in (None, cell.workload) and network in (None, cell.network)]
+        cells = [cell.answered() for cell in self.cells]
+        places = [cell for cell in cells if workload in (None, cell.workload) and network in (None, cell.network)]
         if not places:
             known = ", ".join(f"{cell.workload} on {cell.network}" for cell in self.cells)
             raise InputError(f"figure {name}: no results of {workload} on {network}", remedy=f"this run has: {known}")
@@ -115,8 +117,7 @@ def run(
         raise InputError(f"jobs: {jobs} processes", remedy="give 1 or more")
     if until_precision is not None and not 0.0 < until_precision < 1.0:
         raise InputError(f"until_precision: {until_precision:g} is no share above 0 and below 1", remedy="give 0.02 for 2 %")
-    options = {"requests": requests, "replications": replications, "seed": seed}
-    given = [Override.of(key, value, f"--{key} {value}") for key, value in options.items() if value is not None]
+    given = _given(requests=requests, replications=replications, seed=seed)
     if profile_uncertainty is not None:
         key, label = ("profile_uncertainty", "profiles"), f"--profile-uncertainty {profile_uncertainty}"
         given.append(Override.of(key, profile_uncertainty, label))
@@ -129,7 +130,7 @@ def run(
         replay_started = time.time()
         with files.scratch(directory) as folder:
             measured = run_plan(plan, folder=folder, jobs=jobs, progress=progress, until_precision=until_precision)
-        result = RunResult(**{field.name: getattr(measured, field.name) for field in fields(measured)})
+        result = _own_result(measured)
         source = replace(source, resolved_text=write_document(result.scenario))
         times = Times(started, time.time() - replay_started)
         if beside_run is not None:
@@ -142,6 +143,52 @@ def run(
             return result
         write(result, source, directory, inputs, times)
         return replace(result, directory=directory)
+
+
+def replay(
+    scenario: str | os.PathLike[str] | Mapping[str, object],
+    settings: ReplaySettings,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    under: str | os.PathLike[str] | None = None,
+    overrides: Iterable[str] = (),
+    requests: int | None = None,
+    replications: int | None = None,
+    seed: int | None = None,
+    announce: Callable[[str], None] = lambda line: None,
+    progress: Progress = lambda done, total: None,
+) -> RunResult:
+    """Send a scenario's requests to a live gateway or server, and return what was measured.
+
+    Args:
+        scenario, out, under, overrides, requests, replications, seed: as of `run`.
+        settings: where the service is, and what is sent.
+        announce: called with a line on what is sent, before each replication.
+        progress: called with the number of requests that have ended and of all requests.
+
+    Raises `simnmt.base.errors.InputError` for any fault of the input, and for a service that does not answer.
+    """
+    from simnmt.live.replay import replay_plan
+
+    source = open_source(scenario, [*overrides, *_given(requests=requests, replications=replications, seed=seed)])
+    with _directory(source.scenario.name, out, under) as directory:
+        inputs = {} if directory is None else _digests(source)
+        plan = read_inputs(source.scenario, Path.cwd(), source.document)
+        started = time.time()
+        result = _own_result(replay_plan(plan, settings, announce=announce, progress=progress))
+        if directory is None:
+            return result
+        write(result, source, directory, inputs, Times(started, time.time() - started))
+        return replace(result, directory=directory)
+
+
+def _given(**options: int | None) -> list[Override]:
+    """Return the options that are given as overrides of the scenario."""
+    return [Override.of(key, value, f"--{key} {value}") for key, value in options.items() if value is not None]
+
+
+def _own_result(result: results.RunResult) -> RunResult:
+    return RunResult(**{field.name: getattr(result, field.name) for field in fields(result)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +257,7 @@ def _manifest(result: RunResult, times: Times, inputs: dict[str, str], outputs: 
         "platform": platform.platform(),
         "processors": os.cpu_count(),
         "libraries": {name: metadata.version(name) for name in libraries},
+        **({} if result.live is None else {"live": asdict(result.live)}),
         "inputs": inputs,
         "outputs": outputs,
     }

@@ -225,7 +225,7 @@ def gateway(
             front,
             access,
             limits,
-            token=_token(server_token_file, SERVER_TOKEN),
+            token=read_token(server_token_file, SERVER_TOKEN),
             ca_file=ca_file,
             offload_s=offload_timeout,
             any_model=any_model,
@@ -278,7 +278,7 @@ def service_settings(params: Mapping[str, Any]) -> tuple[FrontSettings, Access, 
     )
     access = Access(
         parse_address(params["listen"], "--listen"),
-        _token(params["token_file"], TOKEN),
+        read_token(params["token_file"], TOKEN),
         params["tls_cert"],
         params["tls_key"],
         params["behind_proxy"],
@@ -323,7 +323,7 @@ def _parse_batching(text: str, longest_wait_s: float) -> Batching:
     return TopUpBatching(kind="top_up", size=size, longest_wait_ms=wait_ms).batching
 
 
-def _token(path: Path | None, variable: str) -> str:
+def read_token(path: Path | None, variable: str) -> str:
     """Return the token of a file, else of the environment; empty without both."""
     if path is None:
         return os.environ.get(variable, "")

@@ -11,7 +11,6 @@ from simnmt.base.text_tables import format_table
 from simnmt.results.number_text import format_interval, format_number
 from simnmt.results.prediction import prediction_sentences
 from simnmt.results.recommendation_text import gap_sentences, is_gap
-from simnmt.results.request_log import UNKNOWN_MISROUTES
 from simnmt.results.result import RunResult
 from simnmt.results.stability import worst_overload
 from simnmt.results.summary import Row, objective_name
@@ -119,7 +118,7 @@ def _policies(result: RunResult) -> list[str]:
         ]
         rows.append(cells + [_change_cell(changes.get((*key, name))) for name in baselines])
     lines = [format_table(header, rows, 3), ""]
-    lines += [] if misrouted else textwrap.wrap(UNKNOWN_MISROUTES, 100)
+    lines += [] if misrouted else textwrap.wrap(result.unknown_misroutes, 100)
     lines += ["< recommended"] * any(cells[2].endswith(" <") for cells in rows)
     if baselines and result.rows[0]["replications"] > 1:
         lines += ["vs: change of the total time, the ratio of the means over the replications"]

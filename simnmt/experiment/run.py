@@ -175,7 +175,7 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunR
         verdicts=verdicts,
         recommendations=recommendations,
         fits=[row for case in plan.cases.values() for row in fits(case, learnt[case.name])],
-        cells=[_cell(unit, result) for unit, result in first],
+        cells=[cell_of(unit, result) for unit, result in first],
         notes=notes(plan, learnt, table) + list(dict.fromkeys(record["caution"] for record in verdicts if record["caution"])),
         warnings=warnings(plan, table),
         gaps=_gaps(scenario, by_place),
@@ -228,14 +228,15 @@ def _gaps(scenario: Scenario, by_place: Mapping[tuple[str, str], list[UnitResult
     return [row for place, by_removed in totals_s.items() for row in gap_rows(*place, policy, by_removed)]
 
 
-def _cell(unit: Unit, result: UnitResult) -> Cell:
+def cell_of(unit: Unit, result: UnitResult) -> Cell:
+    """Return the cell of a unit of replication 0."""
     scenario, case, truth, trails = unit.scenario, unit.case, result.truth, result.trails
     assert truth is not None
     # The line of the first C-NMT policy; the fitted one if there is none.
     cnmt = next((policy for policy in scenario.policies.values() if isinstance(policy, CNmtPolicy)), CNmtPolicy(kind="cnmt"))
     line = cnmt.line(result.learnt.knowledge([]).lengths)
     most = KEPT_MISROUTES // len(trails)
-    known = known_misroutes(scenario, case)
+    known = known_misroutes(scenario, case) and not result.live
     return Cell(
         workload=case.name,
         network=unit.network,
@@ -249,7 +250,7 @@ def _cell(unit: Unit, result: UnitResult) -> Cell:
         profile_names=tuple(map(_profile_name, case.targets)),
         profile_warnings=tuple(tuple(doubt.message for doubt in target.doubts) for target in case.targets),
         logs={name: RequestLog(truth, trail) for name, trail in trails.items()},
-        transfers=tuple(_transfer(column[:]) for column in truth.transfer_s),
+        transfers=tuple(_transfer(column[:]) for column in truth.transfer_s if not result.live),
         misroutes={name: misroutes(truth, trail, most) for name, trail in trails.items() if known},
         batches={name: trail.batches for name, trail in trails.items() if trail.batches},
         streams={name: trail.streams for name, trail in trails.items() if trail.streams},

@@ -112,6 +112,8 @@ class UnitResult:
     truth: Truth | None
     """The requests, in replication 0 only."""
     trails: dict[str, Trail]
+    live: bool = False
+    """True if measured live, so that only the target that was taken has known times."""
 
 
 def run_unit(unit: Unit) -> UnitResult:

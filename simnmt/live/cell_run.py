@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from collections.abc import Mapping
@@ -29,7 +28,7 @@ from simnmt.service.addresses import parse_address
 from simnmt.service.client import TranslationClient
 from simnmt.service.link import LinkSettings
 from simnmt.service.load import Load, LoadLog, send_load
-from simnmt.service.precise_timers import new_precise_loop, reduce_timer_slack
+from simnmt.service.precise_timers import reduce_timer_slack, run_precisely
 
 Column = NDArray[np.float64]
 WARM_UP = 3
@@ -221,12 +220,7 @@ def _sent(requests: ReplayedRequests, url: str) -> LoadLog:
             load = Load(requests.texts, "de", "en", requests.tgt_len.tolist(), _listed(requests.offsets_s))
             return await send_load(load, client, timeout_s=180.0)
 
-    loop = new_precise_loop()
-    try:
-        return loop.run_until_complete(send())
-    finally:
-        loop.run_until_complete(asyncio.sleep(0.0))
-        loop.close()
+    return run_precisely(send())
 
 
 def _listed(column: Column | None) -> list[float] | None:

@@ -23,6 +23,7 @@ from simnmt.live.streamed_deployment import expected_streamed_hash
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.results.run_directory import SUMMARY
+from simnmt.world.simulation import Clients
 
 
 class DeploymentError(InputError):
@@ -132,6 +133,10 @@ class ReplayedRequests:
     """Decode steps, which the model is forced to."""
     texts: list[str]
     """As many words as the model's source tokens without its end mark, at least one."""
+    node: NDArray[np.int32]
+    """The end node that asks; in a closed loop, that of each client counts instead."""
+    clients: Clients | None
+    """The clients of a closed loop; None in another."""
 
 
 def replayed_requests(unit: Unit) -> ReplayedRequests:
@@ -141,6 +146,8 @@ def replayed_requests(unit: Unit) -> ReplayedRequests:
         assert drawn.truth.tgt_len is not None
         src_len, tgt_len = np.array(drawn.truth.src_len[:]), np.array(drawn.truth.tgt_len[:])
         offsets_s = None if drawn.issued_s is None else np.array(drawn.issued_s[:])
+        assert drawn.truth.node is not None
+        node = np.array(drawn.truth.node[:])
     src_end, tgt_end = end_tokens(unit.case.profiles[0].length_unit.end_of_sentence)
     src_len = np.maximum(src_len + (1 - src_end), 2)
     tgt_len = np.maximum(tgt_len + (1 - tgt_end), 1)
@@ -148,4 +155,4 @@ def replayed_requests(unit: Unit) -> ReplayedRequests:
     words = [f"w{number}" for number in random.integers(0, 10_000, int((src_len - 1).sum())).tolist()]
     ends = np.cumsum(src_len - 1).tolist()
     texts = [" ".join(words[begin:end]) for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
-    return ReplayedRequests(offsets_s, src_len, tgt_len, texts)
+    return ReplayedRequests(offsets_s, src_len, tgt_len, texts, node, drawn.clients)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from simnmt.base.suggestions import format_list
@@ -57,6 +57,7 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
 
     It opens from disk without a network, and every name that came with the input is escaped.
     """
+    result = replace(result, cells=[cell.answered() for cell in result.cells])
     colours = policy_colours(result)
     cells = {(cell.workload, cell.network): cell for cell in result.cells}
     workloads = _first_by_name((cell.workload, cell) for cell in result.cells)
@@ -143,7 +144,7 @@ def _section(index: int, cell: Cell, result: RunResult) -> dict[str, Any]:
     view = view_of(result, cell)
     panels = cell_panels(view)
     names = {panel.name for panel in panels}
-    no_misroutes = "No policy misrouted any judged request." if cell.misroutes else UNKNOWN_MISROUTES
+    no_misroutes = "No policy misrouted any judged request." if cell.misroutes else result.unknown_misroutes
     return {
         "id": f"cell-{index}",
         "view": view,
@@ -171,7 +172,7 @@ def _judged_by(result: RunResult, batching: bool, streaming: bool) -> str:
     cells = result.cells
     known = [cell for cell in cells if cell.misroutes]
     if not known:
-        return UNKNOWN_MISROUTES if cells else ""
+        return result.unknown_misroutes if cells else ""
     by_cell = {_is_foreseen(cell) for cell in known}
     queueing = any(busiest_load(row) is not None for row in result.rows)
     state = format_list(["queues"] * queueing + ["batches"] * batching + ["streamed models"] * streaming)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.columns import AnyColumn, Array, assemble
+from simnmt.results.live_log import OUTCOMES
 from simnmt.results.requests import STREAMED_COLUMNS, Requests, Trail
 
 Log = Mapping[str, Array]
@@ -22,8 +23,9 @@ Log = Mapping[str, Array]
 Truth = Requests[AnyColumn]
 """The requests of a run with all their true times."""
 
-DONE = 0
-"""`outcome` of a request that was answered; other values are reserved for faults."""
+DONE, FALLBACK = OUTCOMES.index("done"), OUTCOMES.index("fallback")
+"""`outcome` of a request that was answered, by the chosen target or after it failed. Later values are of requests that were not
+answered: their target is -1, and their times are NaN."""
 
 
 def _known(column: AnyColumn | None) -> AnyColumn:
@@ -84,7 +86,9 @@ _COLUMNS: dict[str, Callable[[Truth, Trail, slice], Array]] = {
     "rtt_time_s": lambda truth, _, rows: _known(truth.rtt_time_s)[rows],
     "rtt_estimate_s": lambda _, trail, rows: trail.estimate_s[rows],
     "rtt_estimate_age_s": lambda _, trail, rows: _known(trail.estimate_age_s)[rows],
-    "outcome": lambda _, __, rows: np.full(rows.stop - rows.start, DONE, np.int8),
+    "outcome": lambda _, trail, rows: (
+        np.full(rows.stop - rows.start, DONE, np.int8) if trail.outcome is None else trail.outcome[rows]
+    ),
     "energy_j": _energy_j,
 }
 COLUMNS = tuple(_COLUMNS)
@@ -94,14 +98,18 @@ COLUMNS = tuple(_COLUMNS)
 class RequestLog(Log):
     """The columns of one policy's log, each computed on access: all of them take 111 bytes a request."""
 
-    __slots__ = ("_rows", "_trail", "_truth")
+    __slots__ = ("_kept", "_rows", "_trail", "_truth")
 
-    def __init__(self, truth: Truth, trail: Trail, rows: slice | None = None) -> None:
-        """`rows`: the requests of the log; None for all."""
+    def __init__(self, truth: Truth, trail: Trail, rows: slice | None = None, kept: NDArray[np.bool_] | None = None) -> None:
+        """`rows`: the requests of the log; None for all. `kept`: those of them that count; None for all."""
         self._truth, self._trail = trail.truth or truth, trail
-        self._rows = rows or self._truth.all
+        self._rows, self._kept = rows or self._truth.all, kept
 
     def __getitem__(self, name: str) -> Array:
+        values = self._column(name)
+        return values if self._kept is None else values[self._kept]
+
+    def _column(self, name: str) -> Array:
         if name in STREAMED_COLUMNS and self._trail.state is not None:
             streamed: AnyColumn = getattr(self._trail, name)
             return assemble(lambda rows: streamed[rows], self._rows)
@@ -122,7 +130,15 @@ class RequestLog(Log):
         """Yield the log in parts of at most `requests` requests."""
         for start in range(self._rows.start, self._rows.stop, requests):
             rows = slice(start, min(start + requests, self._rows.stop))
-            yield RequestLog(self._truth, self._trail, rows)
+            kept = None if self._kept is None else self._kept[start - self._rows.start : rows.stop - self._rows.start]
+            yield RequestLog(self._truth, self._trail, rows, kept)
+
+    @property
+    def answered(self) -> RequestLog:
+        """The log of the requests that were answered."""
+        if self._trail.outcome is None:
+            return self
+        return RequestLog(self._truth, self._trail, self._rows, self._column("outcome") <= FALLBACK)
 
 
 BLOCK = 1_000_000
@@ -136,6 +152,11 @@ UNKNOWN_MISROUTES = (
     "Set foresee_misroutes: true to see them."
 )
 """Why a table has no column of misroutes."""
+LIVE_MISROUTES = (
+    "Misroutes are not shown: these are live measurements, and what a request would have taken on the device that did not "
+    "execute it was not measured."
+)
+"""The same of a live replay."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -191,6 +191,8 @@ class Trail:
     """At such a target, seconds that the processor waited for reads; 0 elsewhere."""
     deadline_missed: AnyColumn | None = None
     """True if a streamed request missed its deadline."""
+    outcome: AnyColumn | None = None
+    """How each request ended: its index in `live_log.OUTCOMES`. None if all were answered as decided, as in a simulation."""
     batches: tuple[BatchAccount | None, ...] = ()
     """Account of each target's batches; None if it does not batch. Empty if no target does."""
     streamed: tuple[BoxesUntil | None, ...] = ()

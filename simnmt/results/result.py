@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from simnmt.network.series import RttSeries
 from simnmt.results.device_accounts import BatchAccount, PlannedDevice, StreamAccount
-from simnmt.results.request_log import Misroutes, RequestLog
+from simnmt.results.request_log import LIVE_MISROUTES, UNKNOWN_MISROUTES, Misroutes, RequestLog
 from simnmt.results.summary import Device, Row
 from simnmt.workload.length_table import LengthTable
 
@@ -27,6 +27,25 @@ class Transfer:
     mean_s: float
     p10_s: float
     p90_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class LiveMeasurement:
+    """Where and how a live replay measured."""
+
+    url: str
+    """Of the service, without a token."""
+    service: str
+    """`gateway` or `server`."""
+    begun: str
+    """Date and time of the first request, UTC, ISO 8601."""
+    ended: str
+    outcomes: Mapping[str, int]
+    """Requests of all replications by how they ended (`live_log.OUTCOMES`)."""
+    lateness_ms: Mapping[str, float]
+    """By how much later than due the load generator sent requests: `p50`, `p99`, `max`."""
+    under_way: int
+    """Most requests that were under way at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +81,10 @@ class Cell:
     """Plans of each target's streamed model, None for a model in memory; empty if no target streams."""
     profile_warnings: tuple[tuple[str, ...], ...] = ()
     """Doubts about each target's profile; empty if they were not determined."""
+
+    def answered(self) -> Cell:
+        """Return the cell with the answered requests alone, which have times."""
+        return replace(self, logs={policy: log.answered for policy, log in self.logs.items()})
 
     @property
     def shown_kinds(self) -> tuple[str, ...]:
@@ -148,8 +171,15 @@ class RunResult:
     precision: str = ""
     """Whether the replications sufficed for the precision asked for; empty if none was. Not part of a run directory: its
     scenario asks for the replications that were made, and a repeat writes the same."""
+    live: LiveMeasurement | None = None
+    """How the numbers were measured live; None if they are simulated."""
     directory: Path | None = None
     """The run directory, if one was written."""
+
+    @property
+    def unknown_misroutes(self) -> str:
+        """Why a table has no column of misroutes."""
+        return UNKNOWN_MISROUTES if self.live is None else LIVE_MISROUTES
 
     @property
     def summary(self) -> pd.DataFrame:
@@ -209,4 +239,5 @@ class RunResult:
             for policy, device, account in cell.stream_accounts()
         ]
         streamed = {"plans": plans, "streams": streams} if plans else {}
-        return {**{key: getattr(self, key) for key in keys}, "batches": batches, **streamed, "notes": self.notes}
+        live = {} if self.live is None else {"live": asdict(self.live)}
+        return {**{key: getattr(self, key) for key in keys}, "batches": batches, **streamed, **live, "notes": self.notes}

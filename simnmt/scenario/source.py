@@ -17,7 +17,7 @@ from simnmt.base.suggestions import did_you_mean
 from simnmt.network import configuration as network_room
 from simnmt.policies.baselines import FixedPolicy
 from simnmt.results.device_accounts import BATCH_COLUMNS, STREAMING_COLUMNS
-from simnmt.results.run_directory import INPUT, RESOLVED, check_unchanged, read_manifest
+from simnmt.results.run_directory import INPUT, RESOLVED, RunDirectoryError, check_unchanged, read_manifest
 from simnmt.scenario.configuration import END_NODE, Scenario, resolved
 from simnmt.scenario.document import Document, Override, apply_overrides, document_of, read_document
 from simnmt.scenario.errors import Location
@@ -240,6 +240,9 @@ def open_source(given: str | os.PathLike[str] | Mapping[str, object], overrides:
         document, regular = read_document(path), path.is_file()
         return _check_source(document, overrides, path.absolute().parent if regular else here, path if regular else None)
     manifest = read_manifest(path)
+    if "live" in manifest:
+        what = "a live replay, which cannot be repeated from its files"
+        raise RunDirectoryError(what, path=path, remedy=f"simulate its scenario: simnmt run {path / RESOLVED}")
     remedy = f"restore it, or run {path / RESOLVED}"
     check_unchanged(manifest["outputs"], "a file", lambda file: path / file, remedy)
     source = _check_source(read_document(path / RESOLVED), overrides, here, path / INPUT)

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from math import nan
+from math import isfinite, nan
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,8 @@ class Load:
     clients: int = 1
     """Without `offsets_s`: clients that each wait for their answer, think, and ask again (closed loop)."""
     think_s: Sequence[float] | None = None
-    """Seconds of thinking before each request of a closed loop, in the order in which they are taken; None: none."""
+    """Seconds of thinking in a closed loop, as the simulation draws them: of each client before its first request, then after
+    the answer to each request; shape (clients + requests,). None: none."""
     name: str = ""
     """Text before each request's number in the service's logs."""
 
@@ -45,19 +46,27 @@ class LoadLog:
     NaN where a request was not answered.
     """
 
+    begin_s: float
+    """When the replay began: from here, offsets and the clients' first thinking count."""
     due_s: Column
-    """When the request was to be sent; without a schedule, when it was sent."""
+    """When the request was to be sent: by the schedule, or at the end of its client's thinking. Back to back, when it was
+    sent."""
     sent_s: Column
     received_s: Column
     status: NDArray[np.int64]
     """HTTP status; 502 without a connection, 504 without an answer in time."""
+    client: NDArray[np.int64]
+    """Number of the client that asked in a closed loop; 0 otherwise."""
     target: NDArray[np.int64]
-    """Index of the device that translated; -1 if unknown."""
+    """Index of the device that translated, by the gateway's account; -1 without one."""
     queue_s: Column
     execution_s: Column
     total_s: Column
     """Stay at the service."""
+    src_len: NDArray[np.int64]
+    """Source tokens with their end mark, as the service counts them; 0 if unknown."""
     tgt_len: NDArray[np.int64]
+    """Decode steps; 0 if unknown."""
     batch: NDArray[np.int64]
     """Most sentences with which the request was decoded together."""
     estimate_s: Column
@@ -65,6 +74,14 @@ class LoadLog:
     age_s: Column
     tgt_len_predicted: Column
     fell_back: NDArray[np.bool_]
+    fault: str = ""
+    """Message about the first request that was not answered; empty if all were."""
+
+    @property
+    def lateness_s(self) -> Column:
+        """By how much later than due the generator itself sent each request."""
+        lateness_s: Column = self.sent_s - self.due_s
+        return lateness_s
 
     @property
     def latency_s(self) -> Column:
@@ -80,7 +97,7 @@ class LoadLog:
 
 
 _FLOATS = ("due_s", "sent_s", "received_s", "queue_s", "execution_s", "total_s", "estimate_s", "age_s", "tgt_len_predicted")
-_WHOLE = {"status": 0, "target": -1, "tgt_len": 0, "batch": 0}
+_WHOLE = {"status": 0, "client": 0, "target": -1, "src_len": 0, "tgt_len": 0, "batch": 0}
 
 
 class _Recorder:
@@ -90,6 +107,7 @@ class _Recorder:
         self.floats = {name: [nan] * requests for name in _FLOATS}
         self.whole = {name: [missing] * requests for name, missing in _WHOLE.items()}
         self.fell_back = [False] * requests
+        self.fault = ""
 
     def answered(self, request: int, exchange: Exchange) -> None:
         floats, whole, answer = self.floats, self.whole, exchange.answer
@@ -98,36 +116,57 @@ class _Recorder:
         if answer.times is not None:
             for name in ("queue_s", "execution_s", "total_s"):
                 floats[name][request] = getattr(answer.times, name)
-        _, whole["tgt_len"][request], whole["batch"][request] = answer.lengths
+        whole["src_len"][request], whole["tgt_len"][request], whole["batch"][request] = answer.lengths
         account = dict(part.split("=", 1) for part in exchange.headers.get(DECISION, "").split(";") if "=" in part)
-        whole["target"][request] = int(account.get("target", 0))
+        target = account.get("target", "")
+        whole["target"][request] = int(target) if target.isascii() and target.isdecimal() and len(target) < 10 else -1
         for name, key in (("estimate_s", "estimate_s"), ("age_s", "age_s"), ("tgt_len_predicted", "tgt_len")):
-            floats[name][request] = float(account.get(key) or nan)
+            floats[name][request] = _number(account.get(key, ""))
         self.fell_back[request] = account.get("fallback") == "1"
 
-    def log(self) -> LoadLog:
+    def refused(self, request: int, error: ServiceError) -> None:
+        self.whole["status"][request] = error.status
+        self.fault = self.fault or error.message
+
+    def log(self, begin_s: float) -> LoadLog:
         columns: dict[str, Any] = {name: np.asarray(column, np.float64) for name, column in self.floats.items()}
         columns |= {name: np.asarray(column, np.int64) for name, column in self.whole.items()}
-        return LoadLog(**columns, fell_back=np.asarray(self.fell_back, np.bool_))
+        return LoadLog(begin_s, **columns, fell_back=np.asarray(self.fell_back, np.bool_), fault=self.fault)
 
 
-async def send_load(load: Load, client: TranslationClient, *, timeout_s: float = 60.0) -> LoadLog:
-    """Send all requests and return what became of them. An open loop wants a loop with precise timers (`precise_timers`)."""
+def _number(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        return nan
+    return number if isfinite(number) else nan
+
+
+async def send_load(
+    load: Load, client: TranslationClient, *, timeout_s: float = 60.0, ended: Callable[[], None] = lambda: None
+) -> LoadLog:
+    """Send all requests and return what became of them. An open loop wants a loop with precise timers (`precise_timers`).
+
+    `ended`: called whenever a request has ended.
+    """
     recorder = _Recorder(len(load.texts))
 
-    async def one(request: int, due_s: float) -> None:
+    async def one(request: int, due_s: float, number: int = 0) -> None:
         forced = None if load.forced_lens is None else (int(load.forced_lens[request]),)
         asked = TranslateRequest(
             (load.texts[request],), False, load.source, load.target, "", forced, None, f"{load.name}{request}"
         )
-        recorder.floats["due_s"][request] = due_s
+        recorder.whole["client"][request] = number
+        recorder.floats["due_s"][request], recorder.floats["sent_s"][request] = due_s, time.monotonic()
         try:
             recorder.answered(request, await client.translate(asked, timeout_s))
         except ServiceError as error:
-            recorder.whole["status"][request] = error.status
+            recorder.refused(request, error)
+        ended()
 
     if load.offsets_s is None:
-        await _closed_loop(load, one)
+        begin_s = time.monotonic()
+        await _closed_loop(load, one, begin_s)
     else:
         begin_s, tasks = time.monotonic() + 0.05, list[asyncio.Task[None]]()
         for request, offset_s in enumerate(load.offsets_s):
@@ -136,16 +175,27 @@ async def send_load(load: Load, client: TranslationClient, *, timeout_s: float =
                 await asyncio.sleep(left_s)
             tasks.append(asyncio.create_task(one(request, due_s)))
         await asyncio.gather(*tasks)
-    return recorder.log()
+    return recorder.log(begin_s)
 
 
-async def _closed_loop(load: Load, one: Callable[[int, float], Awaitable[None]]) -> None:
+async def _closed_loop(load: Load, one: Callable[[int, float, int], Awaitable[None]], begin_s: float) -> None:
+    """Let every client think, take the next request, and wait for its answer, until all requests are taken."""
     waiting = iter(range(len(load.texts)))
 
-    async def ask() -> None:
-        for request in waiting:
+    async def ask(number: int) -> None:
+        due_s = begin_s if load.think_s is None else begin_s + float(load.think_s[number])
+        while True:
             if load.think_s is not None:
-                await asyncio.sleep(float(load.think_s[request]))
-            await one(request, time.monotonic())
+                await asyncio.sleep(max(due_s - time.monotonic(), 0.0))
+            request = next(waiting, None)
+            if request is None:
+                return
+            await one(request, time.monotonic() if load.think_s is None else due_s, number)
+            if load.think_s is not None:
+                due_s = time.monotonic() + float(load.think_s[load.clients + request])
 
-    await asyncio.gather(*(ask() for _ in range(load.clients)))
+    clients = list(range(load.clients))
+    if load.think_s is not None:
+        clients.sort(key=load.think_s.__getitem__)
+    # A client behind as many others as there are requests never asks.
+    await asyncio.gather(*map(ask, clients[: len(load.texts)]))

@@ -11,8 +11,11 @@ import ctypes
 import selectors
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
 
 _SELECTABLE_DESCRIPTORS = 1024
 _PR_SET_TIMERSLACK = 29
@@ -58,8 +61,22 @@ def measure_lateness_s(count: int, wait_s: float = 1e-3) -> Sequence[float]:
             lateness_s.append(max(time.monotonic() - due_s, 0.0))
         return sorted(lateness_s)
 
+    return run_precisely(wait())
+
+
+def run_precisely(work: Coroutine[Any, Any, Result]) -> Result:
+    """Run a coroutine on a new loop with precise timers; at its end, also by an interrupt, cancel whatever it left running."""
     loop = new_precise_loop()
     try:
-        return loop.run_until_complete(wait())
+        return loop.run_until_complete(work)
     finally:
+        loop.run_until_complete(_cancel_others())
         loop.close()
+
+
+async def _cancel_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    await asyncio.sleep(0.0)  # transports close

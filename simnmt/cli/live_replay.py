@@ -1,0 +1,100 @@
+"""`simnmt live replay`: a scenario's requests, sent to a live gateway or server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from simnmt.base.errors import InputError
+from simnmt.cli.live_serve import TOKEN, Source, TargetLanguage, read_token, service_packages
+from simnmt.cli.options import AsJson, argument, option, parse_duration, print_json
+from simnmt.cli.progress import progress_bar
+from simnmt.cli.terminal import note, warn
+
+
+def replay(
+    scenario: Annotated[str, argument("SCENARIO|RUN_DIR", "The workload, its arrivals, and the devices of the service.")],
+    gateway: Annotated[str, option("URL", "The gateway; or a server, which stands for one device.")],
+    token_file: Annotated[
+        Path | None, option("FILE", f"Token that the service asks for; else that of ${TOKEN}.", "--token-file")
+    ] = None,
+    ca_file: Annotated[Path | None, option("FILE", "Own authority that vouches for an https:// service, PEM.")] = None,
+    requests: Annotated[
+        int | None, option("N", "Requests per replication. [default: the scenario's]", show_default=False)
+    ] = None,
+    replications: Annotated[int, option("R", "Repeats, one after another.", min=1)] = 1,
+    seed: Annotated[int | None, option("S", "Of lengths and arrivals. [default: the scenario's, else 1]")] = None,
+    overrides: Annotated[list[str] | None, option("KEY=VALUE", "Override any key of the scenario.", "--set")] = None,
+    workload: Annotated[str | None, option("NAME", "Workload that is replayed. [default: the first]")] = None,
+    text: Annotated[
+        Path | None, option("FILE", "Send its lines in turn, and let the model end them, in place of the workload's lengths.")
+    ] = None,
+    device: Annotated[str | None, option("NAME", "Device that a server stands for. [default: by its engine]")] = None,
+    source: Source = "de",
+    target: TargetLanguage = "en",
+    timeout: Annotated[
+        float,
+        option(
+            "TIME", "Time within which a request must be answered. [default: 60s]", parser=parse_duration, show_default=False
+        ),
+    ] = 60.0,
+    connections: Annotated[int, option("N", "Most requests under way; others wait here.", min=1, max=100_000)] = 500,
+    out: Annotated[Path | None, option("DIR", "Run directory to write. [default: a new one under reports/]")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send a scenario's requests to a live gateway by the workload's arrivals, and measure them as a run.
+
+    Example: simnmt live replay @open-loop --gateway http://127.0.0.1:5000 --requests 500
+    """
+    with service_packages():
+        from simnmt.live.replay import ReplaySettings
+    import simnmt.api
+    from simnmt.cli.tables import format_result
+
+    settings = ReplaySettings(
+        gateway,
+        read_token(token_file, TOKEN),
+        ca_file,
+        source,
+        target,
+        None if text is None else _lines(text),
+        workload,
+        device,
+        timeout,
+        connections,
+    )
+    with progress_bar() as bar:
+        result = simnmt.api.replay(
+            scenario,
+            settings,
+            out=out,
+            under=None if out else "reports",
+            overrides=overrides or [],
+            requests=requests,
+            replications=replications,
+            seed=seed,
+            announce=bar.say if bar.is_drawn else note,
+            progress=lambda done, total: bar.runs(done, total, "requests"),
+        )
+    for warning in result.warnings:
+        warn(warning)
+    if as_json:
+        print_json(result.document() | {"directory": str(result.directory)})
+    else:
+        print(format_result(result))
+        print(f"\nrun directory: {result.directory}\npage: {result.directory}/report.html")
+
+
+def _lines(path: Path) -> list[str]:
+    """Return the lines of a file that are not blank. Raises `InputError` for a file without any."""
+    from simnmt.base.files import MOST_TEXT_BYTES, read_bounded
+
+    try:
+        text = read_bounded(path, MOST_TEXT_BYTES).decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "no UTF-8 text"
+        raise InputError(f"cannot read the texts: {why}", path=path, remedy="name a text file") from None
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    if not lines:
+        raise InputError("holds no text", path=path, remedy="write one text a line")
+    return lines

@@ -1,0 +1,241 @@
+"""A live replay: when requests are sent, what becomes of each, and the run that is made of it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import simnmt.api
+from simnmt.base.errors import InputError
+from simnmt.live.front import FrontSettings
+from simnmt.live.replay import ReplaySettings
+from simnmt.report import render
+from simnmt.results.live_log import OUTCOMES
+from simnmt.results.request_log import LIVE_MISROUTES
+from simnmt.results.run_directory import check_unchanged, read_manifest
+from tests.live.sleeping_service import GATEWAY, refusing, sleeping
+
+Scenario = Callable[..., dict[str, Any]]
+
+
+def workload(arrivals: dict[str, Any], **others: Any) -> dict[str, Any]:
+    return {"workloads": {"news": {"lengths": "@de-en-news", "arrivals": arrivals, **others}}}
+
+
+def poisson(rate_rps: float, **others: Any) -> dict[str, Any]:
+    return workload({"kind": "poisson", "rate_rps": rate_rps}, **others)
+
+
+def replay(scenario: dict[str, Any], url: str, requests: int, replications: int = 1, **settings: Any) -> simnmt.api.RunResult:
+    out = settings.pop("out", None)
+    return simnmt.api.replay(
+        scenario,
+        ReplaySettings(url, **settings),
+        out=out,
+        overrides=["fit.inferences=0"],
+        requests=requests,
+        replications=replications,
+    )
+
+
+def columns(result: simnmt.api.RunResult) -> dict[str, Any]:
+    (cell,) = result.cells
+    (log,) = cell.logs.values()
+    return dict(log)
+
+
+@pytest.mark.parametrize("connections", [1, 100])
+def test_open_loop_latency_counts_from_the_schedule_while_the_service_stalls(make_scenario: Scenario, connections: int) -> None:
+    """One connection: the generator itself cannot send while the service stalls. No latency hides that wait."""
+    scenario = make_scenario(**poisson(200.0))
+    with sleeping(lambda number: 0.25 if number == 5 else 0.001) as service:
+        log = columns(replay(scenario, service.url, 40, connections=connections))
+    free_s, least_s = 0.0, []
+    for arrival_s, execution_s in zip(log["arrival_s"], log["t_exe_s"], strict=True):
+        free_s = max(free_s, arrival_s) + execution_s
+        least_s.append(free_s - arrival_s)
+    # Lindley's recursion for one FIFO server that receives each request when it was due.
+    assert (log["latency_s"] >= np.array(least_s) - 1e-3).all()
+    assert (np.array(least_s) > 0.1).sum() >= 10
+
+
+def test_a_late_load_generator_is_part_of_the_latencies_and_reported(make_scenario: Scenario) -> None:
+    def stall(done: int, total: int) -> None:
+        if done == 5:
+            time.sleep(0.2)
+
+    with sleeping(lambda number: 0.0, workers=100) as service:
+        overrides = ["fit.inferences=0"]
+        scenario, settings = make_scenario(**poisson(200.0)), ReplaySettings(service.url)
+        result = simnmt.api.replay(scenario, settings, overrides=overrides, requests=60, replications=1, progress=stall)
+    log = columns(result)
+    # About 40 requests were due while the generator stood still; 20 of them in the first half of that time.
+    assert (log["latency_s"] > 0.1).sum() >= 10
+    assert result.live is not None and result.live.lateness_ms["max"] > 100.0
+    assert any("the load generator itself" in warning for warning in result.warnings)
+
+
+def test_requests_are_those_of_the_simulation(make_scenario: Scenario) -> None:
+    scenario = make_scenario(**poisson(500.0, end_nodes=3))
+    with sleeping(lambda number: 0.0, workers=100) as service:
+        live = columns(replay(scenario, service.url, 30))
+    simulated = simnmt.api.run(scenario, overrides=["fit.inferences=0"], requests=30, replications=1)
+    log = simulated.cells[0].logs["cnmt"]
+    for name in ("src_len", "tgt_len", "node", "request_id"):
+        assert live[name].tolist() == log[name].tolist()
+    assert live["arrival_s"] == pytest.approx(log["arrival_s"], abs=1e-6)
+
+
+def test_closed_loop_obeys_the_interactive_response_time_law(make_scenario: Scenario) -> None:
+    clients, think_s = 4, 0.02
+    arrivals = {"kind": "clients", "clients": clients, "think_time": {"constant_s": think_s}}
+    with sleeping(lambda number: 0.01, workers=2) as service:
+        result = replay(make_scenario(**workload(arrivals, end_nodes=clients)), service.url, 100)
+    log, row = columns(result), result.rows[0]
+    assert row["throughput_rps"] * (row["mean_latency_s"] + think_s) == pytest.approx(clients, rel=0.15)
+    assert (np.diff(log["arrival_s"]) >= 0.0).all()
+    for node in range(clients):
+        mine = log["node"] == node
+        arrival_s, answered_s = log["arrival_s"][mine], (log["arrival_s"] + log["latency_s"])[mine]
+        # No client asks again before it has its answer and has thought.
+        assert (arrival_s[1:] >= answered_s[:-1] + think_s - 1e-6).all()
+
+
+def test_requests_back_to_back_never_overlap(make_scenario: Scenario) -> None:
+    with sleeping(lambda number: 0.002, workers=100) as service:
+        result = replay(make_scenario(**workload({"kind": "back_to_back"})), service.url, 25)
+        executed = [service.executed[str(number)] for number in range(25)]
+    log = columns(result)
+    assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(executed))
+    assert (log["arrival_s"][1:] >= (log["arrival_s"] + log["latency_s"])[:-1] - 1e-6).all()
+    assert result.live is not None and result.live.under_way == 1
+
+
+def test_every_request_has_one_row_and_failures_their_outcome(make_scenario: Scenario, tmp_path: Path) -> None:
+    statuses = {2: 429, 5: 503, 6: 504, 8: 500, 9: 502, 12: 400}
+    slow = 14
+
+    def seconds(number: int) -> float:
+        return refusing(statuses[number]) if number in statuses else 2.0 if number == slow else 0.001
+
+    with sleeping(seconds, workers=100, falls_back=True) as service:
+        result = replay(make_scenario(**poisson(200.0)), service.url, 30, timeout_s=0.6, out=tmp_path / "run")
+    table = pd.read_parquet(tmp_path / "run" / "requests.parquet")
+    assert table["request_id"].tolist() == list(range(30))
+    expected = [1 if number % 7 == 3 else 0 for number in range(30)]
+    for number, status in statuses.items():
+        expected[number] = {429: 3, 503: 3, 504: 2}.get(status, 4)
+    expected[slow] = 2
+    assert table["outcome"].tolist() == expected
+    answered = table["outcome"] <= 1
+    assert table["latency_s"].notna().tolist() == answered.tolist()
+    assert (table["target"] >= 0).tolist() == answered.tolist()
+    (row,) = result.rows
+    assert row["mean_latency_s"] == pytest.approx(table["latency_s"][answered].mean())
+    assert row["offloaded_share"] == pytest.approx((table["target"][answered] == 1).mean())
+    assert row["answered_share"] == pytest.approx(answered.mean())
+    assert result.live is not None
+    outcomes = {name: expected.count(number) for number, name in enumerate(OUTCOMES)}
+    assert result.live.outcomes == outcomes and outcomes["failed"] == 3
+    assert any("not answered" in warning for warning in result.warnings)
+
+
+def test_the_run_directory_is_read_as_any_other_and_says_that_it_is_live(make_scenario: Scenario, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    scenario = make_scenario(**poisson(200.0))
+    with sleeping(lambda number: 0.002, workers=4) as service:
+        result = replay(scenario, service.url, 60, 3, out=out, token="secret-of-the-service")
+    manifest = read_manifest(out)
+    check_unchanged(manifest["outputs"], "a file", lambda name: out / name, "restore it")
+    assert manifest["live"]["url"] == service.url
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["rows"] == result.rows
+    assert summary["live"]["outcomes"]["done"] == 180
+    (row,) = summary["rows"]
+    assert (row["policy"], row["replications"]) == ("cnmt", 3)
+    assert row["mean_latency_s_low"] < row["mean_latency_s"] < row["mean_latency_s_high"]
+    assert row["misrouted_share"] is None and row["mean_energy_j"] is None
+    assert summary["recommendations"] == []
+    page = (out / "report.html").read_text()
+    assert "measured live" in page and LIVE_MISROUTES in page
+    assert not any("secret" in path.read_text(errors="replace") for path in out.iterdir())
+    assert result.figure("rtt").data and result.figure("latency").data
+    with pytest.raises(InputError, match="a live replay, which cannot be repeated"):
+        simnmt.api.run(out)
+    simulated = simnmt.api.run(out / "scenario.resolved.yaml")
+    assert simulated.live is None and {row["policy"] for row in simulated.rows} > {"cnmt"}
+
+
+def test_the_page_of_a_replay_with_failures_renders(make_scenario: Scenario) -> None:
+    with sleeping(
+        lambda number: refusing(503) if number % 3 == 0 else 0.001, workers=4, decision=lambda _: "target=0"
+    ) as service:
+        result = replay(make_scenario(**poisson(300.0)), service.url, 30)
+    assert "Not answered: 10 refused" in render(result)
+
+
+def test_own_texts_have_the_lengths_that_the_service_counts(make_scenario: Scenario) -> None:
+    texts = ("ein Haus", "das ist ein langer Satz")
+    with sleeping(lambda number: 0.0, FrontSettings(), workers=9) as service:
+        log = columns(replay(make_scenario(**poisson(300.0)), service.url, 6, texts=texts))
+    assert log["src_len"].tolist() == [2, 5] * 3
+    assert log["tgt_len"].tolist() == [2, 5] * 3
+
+
+def test_a_policy_that_the_scenario_lacks_is_called_live(make_scenario: Scenario) -> None:
+    with sleeping(lambda number: 0.0, workers=9, facts={**GATEWAY, "policy": "home-made"}) as service:
+        result = replay(make_scenario(**poisson(300.0)), service.url, 6)
+    assert [row["policy"] for row in result.rows] == ["live"]
+    assert any("home-made" in line for line in result.notes)
+
+
+def test_a_server_stands_for_one_device(make_scenario: Scenario) -> None:
+    with sleeping(lambda number: 0.0, workers=9, facts={"service": "server", "engine_hash": "abc"}) as service:
+        with pytest.raises(InputError, match="of which device is not clear"):
+            replay(make_scenario(**poisson(300.0)), service.url, 6)
+        result = replay(make_scenario(**poisson(300.0)), service.url, 6, device="cloud")
+    assert columns(result)["target"].tolist() == [1] * 6
+
+
+@pytest.mark.parametrize(
+    ("facts", "front", "message"),
+    [
+        ({"status": "ok"}, FrontSettings(forced_lengths=True), "no gateway or server of simnmt"),
+        (
+            {**GATEWAY, "servers": {"far": "ok"}},
+            FrontSettings(forced_lengths=True),
+            "is before far, the scenario's devices are",
+        ),
+        (GATEWAY, FrontSettings(), "is not allowed here"),
+        (GATEWAY, FrontSettings(target="fr", forced_lengths=True), "de to en is not translated here"),
+    ],
+)
+def test_a_service_that_does_not_fit_is_refused_in_one_line(
+    make_scenario: Scenario, facts: dict[str, Any], front: FrontSettings, message: str, tmp_path: Path
+) -> None:
+    with sleeping(lambda number: 0.0, front, facts=facts) as service, pytest.raises(InputError, match=message) as error:
+        replay(make_scenario(**poisson(300.0)), service.url, 3, out=tmp_path / "run")
+    assert error.value.remedy and not (tmp_path / "run").exists()
+
+
+def test_a_service_that_answers_nothing_leaves_no_run(make_scenario: Scenario, tmp_path: Path) -> None:
+    with sleeping(lambda number: refusing(503)) as service, pytest.raises(InputError, match="no request was answered: made"):
+        replay(make_scenario(**poisson(300.0)), service.url, 3, out=tmp_path / "run")
+    begin_s = time.monotonic()
+    with pytest.raises(InputError, match="cannot be reached"):
+        replay(make_scenario(), service.url, 3, out=tmp_path / "run")
+    assert time.monotonic() - begin_s < 5.0
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_address_with_a_password_is_refused() -> None:
+    with pytest.raises(InputError, match="holds a name or a password"):
+        ReplaySettings("http://me:secret@127.0.0.1:1")
