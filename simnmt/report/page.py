@@ -57,7 +57,7 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
 
     It opens from disk without a network, and every name that came with the input is escaped.
     """
-    result = replace(result, cells=[cell.answered() for cell in result.cells])
+    result = replace(result, cells=result.answered_cells)
     colours = policy_colours(result)
     cells = {(cell.workload, cell.network): cell for cell in result.cells}
     workloads = _first_by_name((cell.workload, cell) for cell in result.cells)

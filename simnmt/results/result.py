@@ -177,6 +177,11 @@ class RunResult:
     """The run directory, if one was written."""
 
     @property
+    def answered_cells(self) -> list[Cell]:
+        """The cells with the answered requests alone: those of a simulation are all answered."""
+        return self.cells if self.live is None else [cell.answered() for cell in self.cells]
+
+    @property
     def unknown_misroutes(self) -> str:
         """Why a table has no column of misroutes."""
         return UNKNOWN_MISROUTES if self.live is None else LIVE_MISROUTES

@@ -24,6 +24,7 @@ from simnmt.report.figures import (
 )
 from simnmt.report.load_figures import group_sweeps, over_load
 from simnmt.report.page import cell_panels
+from simnmt.results.live_log import OUTCOMES
 from simnmt.results.summary import Device
 
 from .conftest import view_of, with_log
@@ -39,7 +40,7 @@ def named(chart: Any) -> dict[str, Any]:
 def test_requests_that_never_ended_have_no_latency(result: Any) -> None:
     cell = result.cells[0]
     requests = cell.logs["edge"]["latency_s"].size
-    lost = with_log(cell, outcome=np.ones(requests, np.int8), latency_s=np.full(requests, np.nan))
+    lost = with_log(cell, outcome=np.full(requests, OUTCOMES.index("timeout"), np.int8), latency_s=np.full(requests, np.nan))
     assert [mark.x for mark in latency(view_of(lost)).chart.marks] == [[]] * 5
 
 
