@@ -82,7 +82,10 @@ def _requests(columns: Mapping[str, NDArray[np.generic]], cells: Sequence[Cell])
         np.split(columns["tgt_len"].astype(np.int64), ends),
         strict=True,
     )
-    by_group = [ReplayedRequests(offsets_s, src_len, tgt_len, [""] * len(src_len)) for offsets_s, src_len, tgt_len in parts]
+    by_group = [
+        ReplayedRequests(offsets_s, src_len, tgt_len, [""] * len(src_len), np.zeros(len(src_len), np.int32), None)
+        for offsets_s, src_len, tgt_len in parts
+    ]
     return {cell: by_group[group] for cell, group in zip(cells, columns["group"].tolist(), strict=True)}
 
 
@@ -107,7 +110,7 @@ def _runs(columns: Mapping[str, NDArray[np.generic]], cells: Sequence[Cell]) -> 
         assert offsets_s is not None
         others_cpus = float(columns["others_cpus"][number])
         run = LiveRun(
-            log=_log(offsets_s, {name: of_runs[number] for name, of_runs in split.items()}, requests[cell].tgt_len),
+            log=_log(offsets_s, {name: of_runs[number] for name, of_runs in split.items()}, requests[cell]),
             transfer_s=_seconds(split["transfer_us"][number]),
             link_s=_seconds(split["link_us"][number]),
             link_begin_s=float(columns["link_begin_s"][number]),
@@ -122,20 +125,23 @@ def _runs(columns: Mapping[str, NDArray[np.generic]], cells: Sequence[Cell]) -> 
     return runs
 
 
-def _log(offsets_s: Column, columns: Mapping[str, NDArray[np.generic]], tgt_len: NDArray[np.int64]) -> LoadLog:
+def _log(offsets_s: Column, columns: Mapping[str, NDArray[np.generic]], requests: ReplayedRequests) -> LoadLog:
     """Return the log of a run whose valid requests were answered; the others count as refused."""
     unknown = np.full(len(offsets_s), np.nan)
     latency_s = _seconds(columns["latency_us"])
     return LoadLog(
+        begin_s=0.0,
         due_s=offsets_s,
         sent_s=offsets_s,
         received_s=offsets_s + latency_s,
         status=np.where(columns["valid"], 200, 502),
+        client=np.zeros(len(offsets_s), np.int64),
         target=columns["target"].astype(np.int64),
         queue_s=_seconds(columns["queue_us"]),
         execution_s=_seconds(columns["execution_us"]),
         total_s=latency_s,
-        tgt_len=tgt_len,
+        src_len=requests.src_len,
+        tgt_len=requests.tgt_len,
         batch=np.ones(len(offsets_s), np.int64),
         estimate_s=unknown,
         age_s=unknown,

@@ -33,6 +33,7 @@ def live_run(
     status[:refused] = 429
     unknown = np.full(requests, np.nan)
     log = LoadLog(
+        begin_s=0.0,
         due_s=due_s,
         sent_s=due_s,
         received_s=np.where(status == 200, due_s + latency_s, np.nan),
@@ -41,6 +42,8 @@ def live_run(
         queue_s=latency_s / 4,
         execution_s=latency_s / 2,
         total_s=latency_s,
+        client=np.zeros(requests, np.int64),
+        src_len=np.full(requests, 5),
         tgt_len=np.full(requests, 5),
         batch=np.ones(requests, np.int64),
         estimate_s=unknown,

@@ -22,7 +22,7 @@ RECORDED = sorted(path.parent for path in shipped_files.folder("validation").glo
 
 def requests_of(count: int) -> ReplayedRequests:
     lengths = np.arange(1, count + 1)
-    return ReplayedRequests(np.arange(count) * 0.1, lengths, 2 * lengths, [""] * count)
+    return ReplayedRequests(np.arange(count) * 0.1, lengths, 2 * lengths, [""] * count, np.zeros(count, np.int32), None)
 
 
 def test_runs_are_read_as_they_were_written(tmp_path: Path) -> None:
