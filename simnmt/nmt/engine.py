@@ -133,9 +133,6 @@ class Engine(Protocol):
         Raises `OutOfMemory`, after which the engine is still usable, and `NmtError` for lengths beyond the model's.
         """
 
-    def sentence_decoder(self, batching: Batching, beam: int) -> SentenceDecoder:
-        """Return a decoder of single sentences that arrive over time. Raises `NmtError` for a batching it cannot do."""
-
     def close(self) -> None:
         """Free memory and temporary files; may be called again."""
 
@@ -166,6 +163,13 @@ class Hypothesis:
     """Decode steps taken: greedy search takes one per token and one for the end; a beam runs on beyond its best."""
     report: tuple[int, ...] = field(default=(), compare=False)
     """What the engine reports of its state beside the sentence, such as the memory state of a streamed model."""
+
+
+class ServingEngine(Engine, Protocol):
+    """An engine that can also translate sentences as they arrive."""
+
+    def sentence_decoder(self, batching: Batching, beam: int) -> SentenceDecoder:
+        """Return a decoder of single sentences that arrive over time. Raises `NmtError` for a batching it cannot do."""
 
 
 class SentenceDecoder(Protocol):

@@ -8,7 +8,7 @@ from simnmt.nmt.devices import full_device_name
 from simnmt.nmt.errors import NmtError
 
 if TYPE_CHECKING:
-    from simnmt.nmt.engine import Engine
+    from simnmt.nmt.engine import ServingEngine
     from simnmt.profile.decoder_settings import DecoderSettings
 
 BACKENDS = ("torch", "ctranslate2", "sharp")
@@ -41,7 +41,7 @@ def load_engine(
     vocabulary: str | None = None,
     direction: str | None = None,
     decoder: DecoderSettings | None = None,
-) -> Engine:
+) -> ServingEngine:
     """Load a model onto a device.
 
     Args:
