@@ -72,8 +72,8 @@ def init(
         str,
         option(
             "NAME",
-            "quickstart, batched-cloud, load-sweep, locked-local, open-loop, own-data, sti-gateway, table1, "
-            "table1-measured or tiers.",
+            "quickstart, batched-cloud, live-smoke, load-sweep, locked-local, open-loop, own-data, sti-gateway, "
+            "table1, table1-measured or tiers.",
         ),
     ] = "quickstart",
 ) -> None:
