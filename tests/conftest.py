@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,39 @@ def pytest_collection_finish() -> None:
 
 GATEWAY_PLANE, CLOUD_PLANE = (0.001, 0.008, 0.010), (0.0002, 0.002, 0.005)
 """Seconds per source token, per target token, fixed: with an RTT of 80 ms each device wins some requests."""
+
+
+@contextmanager
+def hidden_loop(item: pytest.Item) -> Iterator[None]:
+    """Hide the browser's event loop from a test without a browser: Playwright keeps it running between its own tests."""
+    loop = asyncio._get_running_loop()
+    if loop is None or "chromium" in getattr(item, "fixturenames", ()):
+        yield
+        return
+    asyncio._set_running_loop(None)
+    try:
+        yield
+    finally:
+        asyncio._set_running_loop(loop)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    with hidden_loop(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    with hidden_loop(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    # After the last test of all the browser itself is closed, in its loop.
+    with nullcontext() if nextitem is None else hidden_loop(item):
+        return (yield)
 
 
 @pytest.fixture(scope="session")

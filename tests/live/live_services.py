@@ -48,7 +48,12 @@ class Services:
         self._started: list[LiveServer | LiveGateway] = []
 
     def run(self, work: Coroutine[Any, Any, Answer], timeout_s: float = 30.0) -> Answer:
-        return self.loop.run_until_complete(asyncio.wait_for(work, timeout_s))
+        browsers = asyncio._get_running_loop()  # Playwright's, while the last fixtures of all are torn down
+        asyncio._set_running_loop(None)
+        try:
+            return self.loop.run_until_complete(asyncio.wait_for(work, timeout_s))
+        finally:
+            asyncio._set_running_loop(browsers)
 
     def wait(self, seconds: float) -> None:
         self.run(asyncio.sleep(seconds))
