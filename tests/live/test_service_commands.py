@@ -105,6 +105,7 @@ def test_what_cannot_be_served_is_refused_in_one_line(
     write_profile(tmp_path / "p.json", make_profile(engine=TRAINED | {"architecture": ARCHITECTURE.model_dump(mode="json")}))
     if "@measured" in arguments:
         monkeypatch.setattr("simnmt.live.engine_process.LOOP", "tests.live.echo_loop")
+        monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))  # for the engine's process
         at = arguments.index("@measured")
         profiles = [part for name in ("gateway", "cloud") for part in ("--set", f"devices.{name}.profile=p.json")]
         lengths = ["--set", "fit.inferences=0", "--any-model"]
