@@ -115,7 +115,7 @@ class LiveGateway:
             raise InputError(f"the scenario's other devices are {', '.join(self.devices[1:]) or 'none'}", remedy=remedy)
         metrics = Metrics("gateway")
         registry = metrics.registry
-        self._log = EventLog(log)
+        self._log = EventLog(log, on_error)
         self._owns_engine = engine is None
         self.engine = engine or LocalEngine(settings.engine)
         self.engine.process.on_reference, self.engine.process.on_error = self._note_reference, on_error
