@@ -381,7 +381,7 @@ def _measure_in_service(bench: Bench, testbed: LiveTestbed, first: Cell, progres
             lengths = zip(requests.src_len[valid].tolist(), requests.tgt_len[valid].tolist(), strict=True)
             done[number].works += [Work(src, tgt) for src, tgt in lengths]
             done[number].seconds += seconds.tolist()
-            done[number].idle_s += [max(1.0 / rate_rps - alone_s[number], 0.0)] * len(seconds)
+            done[number].idle_s += idle_before_s(run).tolist()
             done[number].reference_s += run.reference_s[device].tolist()
             overheads[number].append(run.overhead_s[valid] - turnaround_s)
     for number, device in enumerate(devices):
@@ -396,6 +396,20 @@ def _measure_in_service(bench: Bench, testbed: LiveTestbed, first: Cell, progres
         sorted_ms = np.maximum(1e3 * np.sort(seconds_beyond), 0.0)
         bench.measured[f"devices.{device}.overhead"] = {"quantiles_ms": sorted_ms.tolist()}
     return 1.0 / alone_s[0]
+
+
+def idle_before_s(run: LiveRun) -> NDArray[np.float64]:
+    """Return the seconds that a device idled before each valid request's execution, of a run that used that device alone.
+
+    0 before the first one, and where requests waited. The overheads before executions, nearly equal, cancel out.
+    """
+    valid = run.valid
+    begin_s = (run.log.due_s + run.waiting_s)[valid]
+    end_s = begin_s + run.log.execution_s[valid]
+    order = np.argsort(begin_s, kind="stable")
+    idle_s = np.zeros(len(begin_s))
+    idle_s[order[1:]] = np.maximum(begin_s[order[1:]] - end_s[order[:-1]], 0.0)
+    return idle_s
 
 
 def _in_service(profile: DeviceProfile, done: Executions, rate_rps: float, cpus: tuple[int, ...]) -> DeviceProfile:

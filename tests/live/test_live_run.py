@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from simnmt.live import cell_run
 from simnmt.live.cell_run import LiveRun
-from simnmt.live.validation import mean_overheads_s
+from simnmt.live.validation import idle_before_s, mean_overheads_s
 from simnmt.results.live_log import RequestRecord, format_record, read_live_log
 from simnmt.service.load import LoadLog
 
@@ -97,3 +97,8 @@ def test_one_path_alone_has_the_whole_overhead() -> None:
     local, remote = (run_of(np.full(3, target), np.full(3, 0.004)) for target in (0, 1))
     assert mean_overheads_s([local]) == pytest.approx((0.004, 0.0))
     assert mean_overheads_s([remote]) == pytest.approx((0.0, 0.004))
+
+
+def test_idling_before_an_execution_is_measured_and_not_assumed() -> None:
+    # Each execution begins 10 ms after its request is due and takes 50 ms; requests are due a second apart.
+    assert idle_before_s(run_of(np.zeros(4, np.int64), np.zeros(4))) == pytest.approx([0.0, 0.95, 0.95, 0.95])
