@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
@@ -17,7 +17,7 @@ from simnmt.base.errors import SimnmtError
 from simnmt.calibrate.processor_use import BusyWatch
 from simnmt.experiment.inputs import Unit
 from simnmt.live.decider import replayed_targets
-from simnmt.live.deployment import ReplayedRequests, batching_of, engine_settings
+from simnmt.live.deployment import ReplayedRequests, engine_settings
 from simnmt.live.front import FrontSettings
 from simnmt.live.gateway import GatewaySettings
 from simnmt.live.server import ServerSettings
@@ -105,7 +105,7 @@ class LiveTestbed:
 
     def __enter__(self) -> LiveTestbed:
         gateway, server = self.cpus
-        # The link runs on the server's processor: its end nodes' requests arrive at the gateway's.
+        # The link shares the server's processor, since the load generator already loads that of the gateway.
         self._gateway, self._link, self._server = (self._stack.enter_context(Node(cpus)) for cpus in (gateway, server, server))
         return self
 
@@ -122,10 +122,7 @@ class LiveTestbed:
         (server,) = others
         logs = [self.folder / f"{self._runs:04}-{target.device}.jsonl" for target in (gateway, server)]
         placed = {
-            target.device: replace(
-                engine_settings(target, self.folder, cpus=cpus, reference_every_s=REFERENCE_EVERY_S),
-                batching=batching_of(target),
-            )
+            target.device: engine_settings(target, self.folder, cpus=cpus, reference_every_s=REFERENCE_EVERY_S)
             for target, cpus in zip((gateway, server), self.cpus, strict=True)
         }
         try:
@@ -173,7 +170,7 @@ class LiveTestbed:
         decided = [event.target for event in events if isinstance(event, DecisionRecord)]
         first_s = 0.0 if requests.offsets_s is None else float(requests.offsets_s[0])
         devices = [target.device for target in unit.case.targets]
-        engines = [_engine_gaps_s(rows, name) for rows, name in ((live.requests, devices[0]), (server.requests, "server"))]
+        engines = [_engine_gaps_s(log_rows, name) for log_rows, name in ((rows, devices[0]), (server.requests, "server"))]
         link_begin_s = float(log.due_s[0]) - first_s + link_shift_s
         at_s = log.due_s - float(log.due_s[0]) + first_s + link_begin_s
         token_bytes = bytes_per_token(unit.case.profiles[-1].model.vocab)

@@ -8,27 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import os
-import pickle
 import socket
-import struct
 import subprocess
 import sys
+from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
 from simnmt.base.errors import SimnmtError
 from simnmt.batching import Batching
+from simnmt.live.engine_process import Frames, frame
 from simnmt.live.gateway import GatewaySettings, LiveGateway
 from simnmt.live.server import LiveServer, LocalEngine, ServerSettings
 from simnmt.network.link import Link
 from simnmt.service.addresses import Address
 from simnmt.service.link import LinkProxy, LinkSettings
 from simnmt.service.precise_timers import new_precise_loop
-
-_HEAD = struct.Struct("!I")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +73,14 @@ class Node:
             self._process = subprocess.Popen(
                 command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stderr=errors, env=os.environ
             )
-        self._connection = ours
-        _send(ours, cpus)
+        self._channel = _Channel(ours)
+        self._channel.send(cpus)
 
     def ask(self, order: Order, timeout_s: float = 300.0) -> Any:
         """Give an order and return its answer. Raises `SimnmtError` if it fails."""
-        self._connection.settimeout(timeout_s)
-        _send(self._connection, order)
-        answer = _receive(self._connection)
+        self._channel.connection.settimeout(timeout_s)
+        self._channel.send(order)
+        answer = self._channel.receive()
         if isinstance(answer, SimnmtError):
             raise answer
         return answer
@@ -93,7 +91,7 @@ class Node:
 
     def close(self) -> None:
         """End the process, and what it serves."""
-        self._connection.close()
+        self._channel.connection.close()
         try:
             self._process.wait(20.0)
         except subprocess.TimeoutExpired:
@@ -107,27 +105,28 @@ class Node:
         self.close()
 
 
-def _send(connection: socket.socket, message: object) -> None:
-    content = pickle.dumps(message)
-    connection.sendall(_HEAD.pack(len(content)) + content)
+class _Channel:
+    """Messages between a controller and its node; what is received together is returned one by one."""
 
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self._frames = Frames()
+        self._received: deque[Any] = deque()
 
-def _receive(connection: socket.socket) -> Any:
-    """Return the next message of the process's own parent or child. Raises `SimnmtError` if it is gone."""
-    return pickle.loads(_exactly(connection, _HEAD.unpack(_exactly(connection, _HEAD.size))[0]))
+    def send(self, message: object) -> None:
+        self.connection.sendall(frame(message))
 
-
-def _exactly(connection: socket.socket, size: int) -> bytes:
-    content = bytearray()
-    while len(content) < size:
-        try:
-            part = connection.recv(size - len(content))
-        except TimeoutError:
-            raise SimnmtError("a process of the testbed did not answer in time") from None
-        if not part:
-            raise SimnmtError("a process of the testbed has ended")
-        content += part
-    return bytes(content)
+    def receive(self) -> Any:
+        """Return the next message. Raises `SimnmtError` if the other end is gone or does not answer in time."""
+        while not self._received:
+            try:
+                data = self.connection.recv(1 << 16)
+            except TimeoutError:
+                raise SimnmtError("a process of the testbed did not answer in time") from None
+            if not data:
+                raise SimnmtError("a process of the testbed has ended")
+            self._received += self._frames.feed(data)
+        return self._received.popleft()
 
 
 class _Served:
@@ -186,33 +185,28 @@ def _complain(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-async def _serve(connection: socket.socket) -> None:
+async def _serve(channel: _Channel) -> None:
     served = _Served()
     try:
         while True:
-            order = await asyncio.to_thread(_receive, connection)
+            order = await asyncio.to_thread(channel.receive)
             try:
                 answer = await served.obey(order)
             except SimnmtError as error:
                 answer = SimnmtError(str(error))
-            _send(connection, answer)
+            channel.send(answer)
     except SimnmtError:  # the controller has gone
         await served.close()
 
 
 def main() -> None:
     """Run in a node's process, whose only argument is the descriptor of its connection."""
-    connection = socket.socket(fileno=int(sys.argv[1]))
+    channel = _Channel(socket.socket(fileno=int(sys.argv[1])))
     with suppress(SimnmtError):
-        if cpus := _receive(connection):
+        if cpus := channel.receive():
             os.sched_setaffinity(0, cpus)
         loop = new_precise_loop()
         try:
-            loop.run_until_complete(_serve(connection))
+            loop.run_until_complete(_serve(channel))
         finally:
             loop.close()
-
-
-def pinned(settings: ServerSettings, cpus: tuple[int, ...]) -> ServerSettings:
-    """Return the settings with the engine on these processors."""
-    return replace(settings, engine=replace(settings.engine, cpus=cpus))
