@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from simnmt.policies.decision import Decide, Estimation, Knowledge, least_total
+from simnmt.policies.decision import Decide, EstimatingPolicySettings, Knowledge, least_total
 from simnmt.profile.execution_plane import ExecutionPlane
 from simnmt.workload.length_regression import LEAST_TGT_LEN, LengthDistribution, LengthRegression
 
@@ -114,7 +114,7 @@ def threshold(
     return Threshold("outside" if begins_kept else "between", borders[0], borders[1])
 
 
-class NaivePolicy(Estimation):
+class NaivePolicy(EstimatingPolicySettings):
     """C-NMT's rule with one target length for all: the mean over the fit pairs."""
 
     kind: Literal["naive"]
@@ -128,7 +128,7 @@ class NaivePolicy(Estimation):
         )
 
 
-class CNmtPolicy(Estimation):
+class CNmtPolicy(EstimatingPolicySettings):
     """C-NMT's rule with target lengths predicted from source lengths."""
 
     kind: Literal["cnmt"]

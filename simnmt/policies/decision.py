@@ -5,6 +5,7 @@ A new policy is one file with its `PolicySettings`, and one line in `simnmt.poli
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Protocol
@@ -124,30 +125,8 @@ TransferEstimateSettings = Annotated[
 """`last`, `smoothed`, `quantile` or `probing`, or a mapping with one of these as its `kind`."""
 
 
-class PolicySettings(Configuration):
-    """The settings of a policy in a scenario, from which the policy is made."""
-
-    knows_truth: ClassVar[bool] = False
-    """True if it knows true execution and transfer times, so that it cannot be deployed."""
-    single_device: ClassVar[bool] = False
-    """True if it sends every request to one device."""
-
-    def policy(self, knowledge: Knowledge) -> Policy:
-        """Return the policy."""
-        raise NotImplementedError
-
-    @property
-    def estimation(self) -> Estimation:
-        """How it estimates its targets."""
-        return Estimation()
-
-    def kept_lengths(self, knowledge: Knowledge, transfer_s: float) -> str:
-        """Describe the source lengths that stay at the first of two devices; empty if no single length divides them."""
-        return ""
-
-
-class Estimation(PolicySettings):
-    """Settings of a policy that needs an estimate of the transfer time."""
+class Estimation(Configuration):
+    """How a policy estimates its targets; with the defaults, for a policy that compares none."""
 
     initial_transfer_ms: Annotated[float, Field(ge=0.0, le=1e7)] | None = None
     """The estimate before the first request was offloaded; left out: the RTT when the run begins, as if measured once, plus the
@@ -170,6 +149,32 @@ class Estimation(PolicySettings):
         """The policy without one of its observations beyond the paper's, for each of them."""
         blind = {"batch": "plain", "sees_backlog": False, "plan_state": "ignored"}
         return [self.model_copy(update={name: plain}) for name, plain in blind.items() if getattr(self, name, plain) != plain]
+
+
+class PolicySettings(Configuration):
+    """The settings of a policy in a scenario, from which the policy is made."""
+
+    knows_truth: ClassVar[bool] = False
+    """True if it knows true execution and transfer times, so that it cannot be deployed."""
+    single_device: ClassVar[bool] = False
+    """True if it sends every request to one device."""
+
+    @abstractmethod
+    def policy(self, knowledge: Knowledge) -> Policy:
+        """Return the policy."""
+
+    @property
+    def estimation(self) -> Estimation:
+        """How it estimates its targets."""
+        return Estimation()
+
+    def kept_lengths(self, knowledge: Knowledge, transfer_s: float) -> str:
+        """Describe the source lengths that stay at the first of two devices; empty if no single length divides them."""
+        return ""
+
+
+class EstimatingPolicySettings(Estimation, PolicySettings):
+    """Settings of a policy that compares estimates of its targets."""
 
     @property
     def estimation(self) -> Estimation:
