@@ -28,19 +28,19 @@ def most(share: float, cases: int) -> float:
 
 
 def rates(box: Box, logs: int, seed: int) -> tuple[float, float]:
-    """Return the share of logs with a false alarm, and of changes found within 500 requests."""
-    false_alarms = found = 0
+    """Return the share of logs with a false alarm, and of changes detected within 500 requests."""
+    false_alarms = detected = 0
     for number in range(logs):
         values = log_factors(np.random.default_rng((seed, number)), REQUESTS, box)
         false_alarms += next(LevelTest().feed(values), None) is not None
         values[CHANGE:] += SHIFT
         first = next(LevelTest().feed(values[: CHANGE + WITHIN]), None)
-        found += first is not None and first.alarm >= CHANGE and first.sign > 0
-    return false_alarms / logs, found / logs
+        detected += first is not None and first.alarm >= CHANGE and first.sign > 0
+    return false_alarms / logs, detected / logs
 
 
 @pytest.mark.parametrize("box", KINDS, ids=str)
 def test_slowdowns_are_found_and_false_alarms_are_rare(box: Box) -> None:
-    false_alarms, found = rates(box, LOGS, SEED)
+    false_alarms, detected = rates(box, LOGS, SEED)
     assert false_alarms <= most(FALSE_ALARMS, LOGS)
-    assert 1.0 - found <= most(1.0 - FOUND, LOGS)
+    assert 1.0 - detected <= most(1.0 - FOUND, LOGS)

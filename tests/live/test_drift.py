@@ -46,7 +46,7 @@ def test_a_lasting_slowdown_of_ten_percent_is_flagged_within_500_requests(watch:
 def alarms(seed: int, box: Box, change: int, requests: int) -> list[int]:
     values = log_factors(np.random.default_rng(seed), requests, box)
     values[change:] += SHIFT
-    return [found.alarm for found in LevelTest().feed(values)]
+    return [shift.alarm for shift in LevelTest().feed(values)]
 
 
 BOXES = [Box(0.1), Box(0.2), Box(0.15, "t3"), Box(0.15, "outliers"), Box(0.25, wander_sd=0.02, wander_requests=20.0)]
@@ -56,7 +56,7 @@ BOXES = [Box(0.1), Box(0.2), Box(0.15, "t3"), Box(0.15, "outliers"), Box(0.25, w
 def test_slowdowns_are_found_and_nothing_else(box: Box) -> None:
     """The campaign holds the same against 1,000 logs of each box."""
     slow = [alarms(seed, box, 700, 1_200) for seed in range(60)]
-    assert sum(bool(found) and found[0] >= 700 for found in slow) >= 56
+    assert sum(bool(alarms) and alarms[0] >= 700 for alarms in slow) >= 56
     assert sum(bool(alarms(seed, box, 2_000, 2_000)) for seed in range(60)) <= 2
 
 
