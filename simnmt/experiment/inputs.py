@@ -24,6 +24,7 @@ from simnmt.profile.doubts import Doubt, profile_doubts
 from simnmt.profile.profile_file import read_profile
 from simnmt.profile.profile_variant import DecoderChoice, with_decoder
 from simnmt.profile.service_block import ServiceBlock
+from simnmt.profile.waking import WakingCost
 from simnmt.scenario.configuration import DeviceConfiguration, Scenario
 from simnmt.scenario.document import Document
 from simnmt.scenario.errors import ScenarioError
@@ -83,7 +84,9 @@ class Target:
     service: ServiceBlock | None = None
     """Executions in service by which it is charged; None if by those of the bench."""
     service_level: float | None = None
-    """Mean time in service over that in the bench, by which the costs of batches were multiplied; None as `service`."""
+    """Mean time in service over that in the bench; None as `service`."""
+    waking: WakingCost | None = None
+    """What its boxes take to wake up, apart from executions; None if unknown, or if requests follow each other without gaps."""
 
     @property
     def streamed(self) -> StreamingServerSpec | None:
@@ -106,7 +109,7 @@ class Target:
             more_s: seconds above the mean for each target token; None for none.
         """
         if self.streamed is None:
-            return self.profile.execution_s(src_len, tgt_len, noise, more_s)
+            return self._awake.execution_s(src_len, tgt_len, noise, more_s)
         return self.streamed.compute.in_memory_s(src_len, tgt_len) * self.profile.residual.factor(noise)
 
     def execution_s(self, src_len: Tokens, tgt_len: ExpectedTokens, noise: Column, more_s: Column | None = None) -> Column:
@@ -114,6 +117,25 @@ class Target:
         if self.decoding is None:
             return self.in_memory_s(src_len, tgt_len, noise, more_s)
         return self.decoding.cost.solo_s(src_len, np.rint(tgt_len) if tgt_len.dtype.kind == "f" else tgt_len)
+
+    @property
+    def waking_up(self) -> Target:
+        """The target whose boxes wake up after gaps, as far as its profile knows what that takes."""
+        waking = None if self.service is None else self.service.waking
+        decoding = self.decoding
+        if decoding is not None:
+            decoding = replace(decoding, waking=None if waking is None else waking.after)
+        return replace(self, waking=waking, decoding=decoding)
+
+    @property
+    def _awake(self) -> DeviceProfile:
+        """The profile of executions without waking up."""
+        if self.waking is None:
+            return self.profile
+        execution = self.profile.execution
+        s_fixed = max(execution.plane.s_fixed - self.waking.mean_s, 0.0)
+        plane = execution.plane.model_copy(update={"s_fixed": s_fixed})
+        return self.profile.model_copy(update={"execution": execution.model_copy(update={"plane": plane})})
 
     def mean_alone_s(self, table: LengthTable) -> float:
         """Return the mean seconds of a request alone, as charged back to back.
@@ -290,6 +312,8 @@ class _CaseReader:
         )
         with self.naming("workloads", name, "arrivals"):
             arrivals = scenario.workloads[name].arrivals.process(base)
+        if arrivals.discipline != "back_to_back":
+            targets = tuple(target.waking_up for target in targets)
         return Case(name, table, targets, arrivals, warnings, outliers)
 
     def draws(self, case: Case) -> DrawnProfiles:
@@ -326,7 +350,8 @@ class _CaseReader:
     def with_profile(self, target: Target, profile: DeviceProfile, table: LengthTable) -> Target:
         """Return a target with another profile of the same blocks, as read from its file."""
         charged, choice = self.charged_profile(target.device, profile, target.conversion, table)
-        return replace(target, profile=charged, decoder=choice, decoding=self.decoding(target.device, charged))
+        drawn = replace(target, profile=charged, decoder=choice, decoding=self.decoding(target.device, charged))
+        return drawn if target.waking is None else drawn.waking_up
 
     def target(self, device: str, measured: DeviceProfile, conversion: Conversion | None, table: LengthTable) -> Target:
         """Return how a device executes the workload's requests by its profile; `table`: the pairs that they are drawn from."""

@@ -28,17 +28,24 @@ from simnmt.world.batch_pool import decode_all
 from simnmt.world.fifo_server import FifoPool, LeastWork
 from simnmt.world.server import Balancer, ByNode, FewestTokens, InTurn, LeastLoadedOfDrawn, Server, ServerSpec
 from simnmt.world.simulation import simulate
+from simnmt.world.waking_server import WakingServerSpec
 
 
-def server_specs(case: Case) -> list[ServerSpec | None]:
-    """Return, per target, how its boxes batch or stream their model; None if they execute requests one by one."""
-    return [target.streamed or (target.decoding if case.batches else None) for target in case.targets]
+def server_specs(unit: Unit) -> list[ServerSpec | None]:
+    """Return, per target, how its boxes batch, stream their model, or wake up; None if they execute requests one by one."""
+    case, devices = unit.case, unit.scenario.devices.values()
+    return [
+        target.streamed
+        or (target.decoding if case.batches else None)
+        or (None if target.waking is None else WakingServerSpec(target.waking.after, device.workers))
+        for target, device in zip(case.targets, devices, strict=True)
+    ]
 
 
 def servers(unit: Unit) -> list[Server]:
     """Return the servers of every target but the first."""
     pools: list[Server] = []
-    for (name, device), spec in list(zip(unit.scenario.devices.items(), server_specs(unit.case), strict=True))[1:]:
+    for (name, device), spec in list(zip(unit.scenario.devices.items(), server_specs(unit), strict=True))[1:]:
         count = unit.scenario.count_of(name, unit.case.name)
         balancer = _balancer(unit, name, count)
         if spec is not None:
@@ -224,7 +231,7 @@ def _trail(unit: Unit, drawn: Drawn, setup: PolicySetup, judged_share: float = 0
         route=drawn.route,
         clients=drawn.clients,
         judged_share=judged_share,
-        local=server_specs(case)[0],
+        local=server_specs(unit)[0],
         plan_beyond_for=setup.plan_beyond_for,
     )
     arrival_s, node = trail.arrival_s[:], drawn.requests.node if trail.node is None else trail.node

@@ -36,8 +36,10 @@ from simnmt.nmt.engines import load_engine
 from simnmt.nmt.errors import NmtError, OutOfMemory
 from simnmt.nmt.source_lines import SourceLine
 
-REFERENCE = Work(src_len=8, tgt_len=2)
+REFERENCE = Work(src_len=8, tgt_len=6)
 """The fixed work of a reference execution."""
+BEFORE_REFERENCE = Work(src_len=8, tgt_len=2)
+"""Work right before it, which is not measured: the reference shall tell the pace of the box, not how long the engine idled."""
 
 
 def load_model(settings: EngineSettings) -> ServedModel:
@@ -59,6 +61,7 @@ def load_model(settings: EngineSettings) -> ServedModel:
         return engine.sentence_decoder(batching, settings.beam)
 
     def run_reference() -> float:
+        engine.run(BEFORE_REFERENCE)
         return engine.run(REFERENCE).total_s
 
     for _ in range(2):

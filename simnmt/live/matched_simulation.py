@@ -96,13 +96,18 @@ def _drawn_s(overhead: Overhead | None, random: np.random.Generator, count: int)
 
 
 def slowed(unit: Unit, factors: Sequence[float]) -> Unit:
-    """Return a unit whose batching devices have all costs multiplied by their factor; `predicted_costs` slows the others."""
+    """Return a unit whose batching and waking have all costs multiplied by their device's factor.
+
+    `predicted_costs` slows the executions of sentences alone.
+    """
 
     def one(target: Target, factor: float) -> Target:
+        waking = None if target.waking is None else target.waking.times(factor)
         if target.decoding is None:
-            return target
+            return replace(target, waking=waking)
         cost = at_pace(target.profile, factor).decoding_cost
-        return replace(target, decoding=replace(target.decoding, cost=cost))
+        decoding = replace(target.decoding, cost=cost, waking=None if waking is None else waking.after)
+        return replace(target, decoding=decoding, waking=waking)
 
     targets = tuple(one(target, factor) for target, factor in zip(unit.case.targets, factors, strict=True))
     return replace(unit, case=replace(unit.case, targets=targets))
@@ -159,7 +164,7 @@ def simulate_matched(
         setup.beliefs,
         servers(unit),
         expected_for=setup.expected_for,
-        local=server_specs(unit.case)[0],
+        local=server_specs(unit)[0],
         plan_beyond_for=setup.plan_beyond_for,
     )
     target = np.array(trail.target[:], np.int64)

@@ -314,6 +314,8 @@ def structural_run(unit: Unit, cell: Cell, requests: ReplayedRequests, run: Live
         _turnarounds_s(others or [run]),
     )
 
+    unit = _without_waking(unit)
+
     def simulated(factors: Sequence[float]) -> SimulatedRun:
         slow = slowed(unit, factors)
         return simulate_matched(slow, cell.policy, requests, costs, link_begin_s=run.link_begin_s, targets=target)
@@ -328,6 +330,12 @@ def structural_run(unit: Unit, cell: Cell, requests: ReplayedRequests, run: Live
                 factors[number] *= float(own_s[there].mean() / result.execution_s[there].mean())
         result = simulated(factors)
     return result
+
+
+def _without_waking(unit: Unit) -> Unit:
+    """Return a unit whose boxes, but for batching ones, need no waking up: measured executions contain it."""
+    targets = tuple(one if one.decoding else replace(one, waking=None) for one in unit.case.targets)
+    return replace(unit, case=replace(unit.case, targets=targets))
 
 
 def _turnarounds_s(runs: Sequence[LiveRun]) -> tuple[float, ...]:

@@ -16,6 +16,7 @@ from pydantic import Field, model_validator
 from simnmt.base.configuration import Configuration
 from simnmt.profile.blocks import CellSample, Count, Duration, Kind, NotNegative, Positive, RelativeError, Rising
 from simnmt.profile.execution_plane import PlaneCoefficients
+from simnmt.profile.waking import WakingCost
 
 Floats = NDArray[np.float64]
 GapKind = Literal["none", "poisson", "fixed"]
@@ -144,6 +145,8 @@ class ServiceBlock(Configuration):
     conditions: ServiceConditions
     plane: PlaneCoefficients
     """Plane of the mean times, fitted by relative error to all executions."""
+    waking: WakingCost | None = None
+    """What an execution takes longer after an idle gap, whose mean the plane contains; null: not found in these executions."""
     residual: ResidualQuantiles
     executions: Count
     """Number of executions; none was left out."""

@@ -20,6 +20,7 @@ from simnmt.results.device_accounts import BatchAccount
 from simnmt.world.batch_server import BatchServer, Sentence, ServerCost, StepTimes
 from simnmt.world.clock import SERVER_ACTS, Event
 from simnmt.world.server import Arrival, Balancer, ByNode, RequestEvent, Serve, Server, Site
+from simnmt.world.waking_server import Waking
 
 Arriving = tuple[int, int, int, float]
 """Request, source and target tokens, and when it arrives: the arguments of `BatchServer.arrive`."""
@@ -133,6 +134,8 @@ class BatchServerSpec:
 
     batching: Batching
     cost: ServerCost
+    waking: Waking | None = None
+    """Seconds that are added to the first encoding after a gap; None for none."""
 
     def servers(self, boxes: int = 1, balancer: Balancer | None = None) -> BatchPool:
         """Return idle servers; without a `balancer` each end node has its server."""
@@ -157,7 +160,9 @@ class BatchPool(Server):
     def __init__(self, batched: BatchServerSpec, boxes: int = 1, balancer: Balancer | None = None) -> None:
         """Create idle servers; without a `balancer` each end node has its server."""
         times = StepTimes(batched.cost)
-        self.boxes: Sequence[BatchServer] = [BatchServer(batched.batching, batched.cost, times) for _ in range(boxes)]
+        self.boxes: Sequence[BatchServer] = [
+            BatchServer(batched.batching, batched.cost, times, waking=batched.waking) for _ in range(boxes)
+        ]
         self._foreseen = [ForeseenServer(box, batched.batching) for box in self.boxes]
         self._balancer = ByNode() if balancer is None else balancer
         self._armed: list[set[float]] = [set() for _ in self.boxes]
