@@ -74,12 +74,11 @@ def live_figures(run: LiveRun) -> Figures:
     """Return the figures of a live run; requests that were not answered where they were sent are left out."""
     log_, valid = run.log, run.valid
     latency_s = log_.latency_s[valid]
-    span_s = float(np.nanmax(log_.received_s) - np.nanmin(log_.due_s))
     return Figures(
         float(latency_s.mean()),
         float(np.quantile(latency_s, 0.95)),
         float((log_.target[valid] != 0).mean()),
-        float(valid.sum()) / span_s,
+        float(valid.sum()) / run.span_s,
         float(run.waiting_s[valid].mean()),
         float(log_.execution_s[valid].mean()),
         float(run.transfer_s[valid].mean()),
@@ -229,7 +228,8 @@ def reason_void(run: LiveRun, rules: Rules) -> str:
         return f"{100 * (1 - answered):.1f} % of the requests were not answered where they were sent"
     if run.others_cpus is not None and run.others_cpus > rules.others_cpus:
         return f"other programs used {run.others_cpus:.2f} processors"
-    for device, seconds in run.reference_s.items():
+    for device, references in run.references.items():
+        seconds = references.execution_s
         if seconds.size >= 5 and np.quantile(seconds, 0.9) > rules.unsteady * np.median(seconds):
             return f"reference executions of {device} were unsteady"
     return ""

@@ -33,8 +33,19 @@ from simnmt.service.precise_timers import reduce_timer_slack, run_precisely
 Column = NDArray[np.float64]
 WARM_UP = 3
 """Requests before those that count: the first ones open connections and fill caches."""
-REFERENCE_EVERY_S = 0.8
+REFERENCE_EVERY_S = 0.5
 """Time between the reference executions of an idle engine."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class References:
+    """Reference executions of a device during a run; columns of shape (references,), seconds."""
+
+    begin_s: Column
+    """After the moment from which the offsets of the run's requests count; below 0 before the first request."""
+    busy_s: Column
+    """For which each kept the engine busy."""
+    execution_s: Column
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,8 +61,10 @@ class LiveRun:
     """Moment of the link's series at which the first request was due, less that request's own offset."""
     initial_s: float
     """The gateway's first measurement of the transfer time."""
-    reference_s: Mapping[str, Column]
-    """Reference executions, by device."""
+    begun_s: float
+    """Moment of the box's clock from which the offsets of the requests count."""
+    references: Mapping[str, References]
+    """By device."""
     handover_s: tuple[float, float]
     """Of each device, the usual time from sending a sentence to an idle engine to the begin of its execution."""
     turnaround_s: tuple[float, float]
@@ -67,6 +80,11 @@ class LiveRun:
         """Requests that were answered as decided, without a fallback."""
         valid: NDArray[np.bool_] = self.log.answered & ~self.log.fell_back
         return valid
+
+    @property
+    def span_s(self) -> float:
+        """From the first request to the last answer, seconds."""
+        return float(np.nanmax(self.log.received_s) - np.nanmin(self.log.due_s))
 
     @property
     def waiting_s(self) -> Column:
@@ -171,7 +189,8 @@ class LiveTestbed:
         first_s = 0.0 if requests.offsets_s is None else float(requests.offsets_s[0])
         devices = [target.device for target in unit.case.targets]
         engines = [_engine_gaps_s(log_rows, name) for log_rows, name in ((rows, devices[0]), (server.requests, "server"))]
-        link_begin_s = float(log.due_s[0]) - first_s + link_shift_s
+        begun_s = float(log.due_s[0]) - first_s
+        link_begin_s = begun_s + link_shift_s
         at_s = log.due_s - float(log.due_s[0]) + first_s + link_begin_s
         token_bytes = bytes_per_token(unit.case.profiles[-1].model.vocab)
         up_s, down_s = unit.links.link.ways_s(at_s, requests.src_len, requests.tgt_len, token_bytes)
@@ -181,7 +200,11 @@ class LiveTestbed:
             link_s=up_s + down_s,
             link_begin_s=link_begin_s,
             initial_s=live.begin.initial_s[0],
-            reference_s={devices[0]: live.references.execution_s, devices[1]: server.references.execution_s},
+            begun_s=begun_s,
+            references={
+                device: References(of_box.at_s - begun_s, of_box.busy_s, of_box.execution_s)
+                for device, of_box in zip(devices, (live.references, server.references), strict=True)
+            },
             handover_s=(engines[0][0], engines[1][0]),
             turnaround_s=(engines[0][1], engines[1][1]),
             decisions_identical=replayed_targets(unit, policy, initial_s, events) == decided,

@@ -6,7 +6,7 @@ prediction interval draws a pace from other runs, and a profile within the error
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from math import sqrt
 from typing import Protocol
 
@@ -34,16 +34,40 @@ class Draws(Protocol):
         ...
 
 
-def run_paces(run: LiveRun, references_s: Mapping[str, float]) -> list[float]:
-    """Return by how much each device was slower in a run than when it was measured, by its reference executions alone.
+AROUND_S = 10.0
+"""Reference executions up to so long before and after a run count for its pace, which wanders more slowly."""
+TRIMMED = 0.1
+"""Share of the least and of the greatest reference executions that do not count."""
 
-    1 for a device without reference executions. `references_s`: their mean time during the measurement, by device.
+
+class BoxPaces:
+    """By how much each device was slower in a run than when it was measured, by its reference executions alone.
+
+    Twenty single executions of 10 to 20 ms tell the pace to 5 %, so that those of neighbouring runs count as well.
     """
-    paces = []
-    for device, seconds in run.reference_s.items():
-        usual_s = references_s[device]
-        paces.append(float(seconds.mean()) / usual_s if seconds.size and usual_s > 0.0 else 1.0)
-    return paces
+
+    def __init__(self, measured: Sequence[LiveRun], runs: Sequence[LiveRun]) -> None:
+        """`measured`: runs by which the devices were measured; `runs`: the others on the same clock."""
+        self._usual_s, self._at_s, self._execution_s = dict[str, float](), dict[str, Floats](), dict[str, Floats]()
+        for device in measured[0].references:
+            self._usual_s[device] = _trimmed_mean(np.concatenate([run.references[device].execution_s for run in measured]))
+            self._at_s[device] = np.concatenate([run.begun_s + run.references[device].begin_s for run in runs])
+            self._execution_s[device] = np.concatenate([run.references[device].execution_s for run in runs])
+
+    def of(self, run: LiveRun) -> list[float]:
+        """Return the pace of each device in a run; 1 for a device without reference executions."""
+        begin_s, end_s = run.begun_s - AROUND_S, run.begun_s + run.span_s + AROUND_S
+        paces = []
+        for device, usual_s in self._usual_s.items():
+            at_s = self._at_s[device]
+            seconds = self._execution_s[device][(at_s >= begin_s) & (at_s <= end_s)]
+            paces.append(_trimmed_mean(seconds) / usual_s if seconds.size and usual_s > 0.0 else 1.0)
+        return paces
+
+
+def _trimmed_mean(seconds: Floats) -> float:
+    left_out = int(TRIMMED * seconds.size)
+    return float(np.sort(seconds)[left_out : seconds.size - left_out].mean()) if seconds.size else 0.0
 
 
 def calibration_levels(unit: Unit, draws: int) -> Floats:

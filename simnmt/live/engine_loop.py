@@ -202,7 +202,8 @@ class _Loop:
         begin_s = time.monotonic()
         if self.model.run_reference is not None:
             with suppress(OutOfMemory):
-                self._send("reference", Reference(begin_s, self.model.run_reference()))
+                execution_s = self.model.run_reference()
+                self._send("reference", Reference(begin_s, execution_s, time.monotonic() - begin_s))
         self.last_reference_s = time.monotonic()
 
     def _send(self, *message: Any) -> None:

@@ -122,6 +122,8 @@ class Reference:
 
     at_s: float
     execution_s: float
+    busy_s: float
+    """From `at_s` on, with the work before it that is not measured."""
 
 
 def codec_of(settings: EngineSettings, engine: EngineBlock, codec: Codec | None) -> Codec:

@@ -348,7 +348,7 @@ class LiveGateway:
         return time.monotonic() - self.begin_s
 
     def _note_reference(self, reference: Reference) -> None:
-        self._log.write(ReferenceRecord(self.devices[0], reference.at_s, reference.execution_s))
+        self._log.write(ReferenceRecord(self.devices[0], reference.at_s, reference.execution_s, reference.busy_s))
 
     def _note_request(self, trip: _Trip, result: Result | None, outcome: Outcome) -> None:
         task, decision, begin_s = trip.task, trip.decision, self.begin_s

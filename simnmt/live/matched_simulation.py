@@ -14,14 +14,16 @@ from simnmt.experiment.draws import learn
 from simnmt.experiment.inputs import Target, Unit
 from simnmt.experiment.policy_setup import PolicySetup, set_up_policy
 from simnmt.experiment.units import server_specs, servers
+from simnmt.live.cell_run import References
 from simnmt.live.deployment import ReplayedRequests
 from simnmt.network.link import bytes_per_token
 from simnmt.network.overhead import Overhead
+from simnmt.policies.decision import Decide
 from simnmt.policies.estimates import TransferEstimate
 from simnmt.profile.reconciliation import at_pace
-from simnmt.results.requests import Requests
+from simnmt.results.requests import Block, Requests
 from simnmt.world.deciders import Beliefs
-from simnmt.world.simulation import simulate
+from simnmt.world.simulation import DecideFor, simulate
 
 Column = NDArray[np.float64]
 
@@ -122,6 +124,7 @@ def simulate_matched(
     link_begin_s: float,
     initial_s: float | None = None,
     targets: NDArray[np.int64] | None = None,
+    references: Sequence[References] = (),
 ) -> SimulatedRun:
     """Simulate the requests of a live run.
 
@@ -133,6 +136,8 @@ def simulate_matched(
         link_begin_s: moment of the link's series at the begin.
         initial_s: the gateway's first measurement of the transfer time; None: the link's and the server's mean overhead.
         targets: targets to which the requests were sent, instead of the policy's choices.
+        references: executions beside those of the requests, by target, for which requests waited; a target that batches, where
+            a sentence of no company takes hardly any time from the others, is simulated without them.
     """
     assert requests.offsets_s is not None, "a matched simulation is of an open loop"
     link = unit.links.link
@@ -142,38 +147,87 @@ def simulate_matched(
     up_s, down_s = link.ways_s(at_s, requests.src_len, requests.tgt_len, token_bytes)
     uplink_s, downlink_s = up_s + server_s / 2, down_s + server_s / 2
     arrival_s = requests.offsets_s + gateway_s / 2
-    order = np.argsort(arrival_s, kind="stable")
+    count = len(arrival_s)
+    beside = _beside(unit, references)
+    order = np.argsort(np.concatenate([arrival_s, beside.begin_s]), kind="stable")
+
+    def column(of_requests: NDArray[Any], of_beside: NDArray[Any] | float) -> NDArray[Any]:
+        filled = np.broadcast_to(np.asarray(of_beside, of_requests.dtype), beside.begin_s.shape)
+        return np.concatenate([of_requests, filled])[order]
+
     columns: Requests[Any] = Requests(
-        src_len=requests.src_len[order],
-        tgt_len=requests.tgt_len[order],
+        src_len=column(requests.src_len, 1),
+        tgt_len=column(requests.tgt_len, 1),
         execution_s=tuple(
-            column[order] + turnaround_s for column, turnaround_s in zip(costs.execution_s, costs.turnaround_s, strict=True)
+            column(execution_s + turnaround_s, beside.busy_s)
+            for execution_s, turnaround_s in zip(costs.execution_s, costs.turnaround_s, strict=True)
         ),
-        uplink_s=(uplink_s[order],),
-        downlink_s=(downlink_s[order],),
-        arrival_s=arrival_s[order],
-        node=np.zeros(len(order), np.int32),
+        uplink_s=(column(uplink_s, 0.0),),
+        downlink_s=(column(downlink_s, 0.0),),
+        arrival_s=column(arrival_s, beside.begin_s),
+        # What a server executes beside comes from a decider of its own: the gateway neither sends nor hears it.
+        node=column(np.zeros(count, np.int32), beside.target),
     )
     setup = _setup(unit, policy, link.rtt_one_s(link_begin_s) + float(server_s.mean()) if initial_s is None else initial_s)
-    if targets is not None:
-        sent = targets[order].tolist()
-        setup = PolicySetup(lambda block: lambda in_block, delay_s: sent[block.first + in_block], Beliefs(_no_estimate))
+    sent = column(np.full(count, -1) if targets is None else targets, beside.target).tolist()
     trail = simulate(
         columns,
-        setup.decide_for,
-        setup.beliefs,
+        _sending(sent, setup.decide_for if targets is None else None),
+        setup.beliefs if targets is None else Beliefs(_no_estimate),
         servers(unit),
-        expected_for=setup.expected_for,
+        deciders=2 if beside.target.any() else 1,
+        expected_for=setup.expected_for if targets is None else None,
         local=server_specs(unit)[0],
-        plan_beyond_for=setup.plan_beyond_for,
+        plan_beyond_for=setup.plan_beyond_for if targets is None else None,
     )
     target = np.array(trail.target[:], np.int64)
     alone_s = np.where(target == 0, columns.execution_s[0], columns.execution_s[1])
     in_batch_s = alone_s if trail.execution_s is None else trail.execution_s[:]
     execution_s = np.where(np.isnan(in_batch_s), alone_s - np.take(costs.turnaround_s, target), in_batch_s)
     transfer_s = np.where(target == 0, 0.0, columns.uplink_s[0] + columns.downlink_s[0])
-    back = np.argsort(order)
+    back = np.argsort(order)[:count]
     return SimulatedRun(target[back], np.array(trail.queue_s[:])[back], execution_s[back], transfer_s[back], gateway_s)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Beside:
+    """Executions that are no requests; columns of shape (executions,)."""
+
+    target: NDArray[np.int32]
+    begin_s: Column
+    busy_s: Column
+
+
+def _beside(unit: Unit, references: Sequence[References]) -> _Beside:
+    taken = [
+        (number, of_target)
+        for number, (of_target, target) in enumerate(zip(references, unit.case.targets, strict=False))
+        if target.decoding is None
+    ]
+    target = np.concatenate([np.empty(0), *(np.full(one.begin_s.size, number) for number, one in taken)])
+    begin_s, busy_s = (
+        np.concatenate([np.empty(0), *(getattr(one, name) for _, one in taken)]) for name in ("begin_s", "busy_s")
+    )
+    during = begin_s >= 0.0
+    return _Beside(target[during].astype(np.int32), begin_s[during], busy_s[during])
+
+
+def _sending(sent: Sequence[int], decide_for: DecideFor | None) -> DecideFor:
+    """Return a policy that sends requests to given targets, and leaves those with target -1 to another policy."""
+
+    def decide_for_block(block: Block) -> Decide:
+        first = block.first
+        decide = None if decide_for is None else decide_for(block)
+
+        def decide_on(in_block: int, delay_s: Sequence[float]) -> int:
+            target = sent[first + in_block]
+            if target >= 0 or decide is None:
+                return target
+            return decide(in_block, delay_s)
+
+        return decide_on
+
+    return decide_for_block
 
 
 def _setup(unit: Unit, policy: str, initial_s: float) -> PolicySetup:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from simnmt.base.errors import InputError
 from simnmt.live.cell_comparison import Cell
-from simnmt.live.cell_run import LiveRun
+from simnmt.live.cell_run import LiveRun, References
 from simnmt.live.deployment import ReplayedRequests
 from simnmt.service.load import LoadLog
 
@@ -42,6 +42,7 @@ def save_runs(
         "offset_us": _microseconds(np.concatenate([_offsets_s(of_group[group]) for group in groups])),
         "cell": np.array([number for number, _ in every], np.int32),
         "link_begin_s": np.array([run.link_begin_s for _, run in every]),
+        "begun_s": np.array([run.begun_s for _, run in every]) - every[0][1].begun_s,
         "initial_s": np.array([run.initial_s for _, run in every]),
         "handover_s": np.array([run.handover_s for _, run in every]),
         "turnaround_s": np.array([run.turnaround_s for _, run in every]),
@@ -55,10 +56,13 @@ def save_runs(
     for name in _TIMES:
         column = np.concatenate([getattr(run.log, name) for _, run in every])
         columns[name.replace("_s", "_us")] = _microseconds(column)
-    for device in every[0][1].reference_s:
-        referred = [run.reference_s[device] for _, run in every]
-        columns[f"references {device}"] = np.array([seconds.size for seconds in referred], np.int32)
-        columns[f"reference_us {device}"] = _microseconds(np.concatenate(referred))
+    for device in every[0][1].references:
+        referred = [run.references[device] for _, run in every]
+        columns[f"references {device}"] = np.array([of_run.begin_s.size for of_run in referred], np.int32)
+        columns[f"reference begin_s {device}"] = np.concatenate([of_run.begin_s for of_run in referred]).round(6)
+        for name in ("busy", "execution"):
+            column = np.concatenate([getattr(of_run, f"{name}_s") for of_run in referred])
+            columns[f"reference {name}_us {device}"] = _microseconds(column)
     with path.open("wb") as file:
         np.savez_compressed(file, **columns)  # type: ignore[arg-type]
 
@@ -98,12 +102,7 @@ def _runs(columns: Mapping[str, NDArray[np.generic]], cells: Sequence[Cell]) -> 
         for name in ("valid", "target", "transfer_us", "link_us", "queue_us", "execution_us", "latency_us")
     }
     devices = [name.removeprefix("references ") for name in columns if name.startswith("references ")]
-    referred = {
-        device: np.split(
-            _seconds(columns[f"reference_us {device}"]), np.cumsum(columns[f"references {device}"].astype(np.int64))[:-1]
-        )
-        for device in devices
-    }
+    referred = {device: list(_references(columns, device)) for device in devices}
     runs: dict[Cell, list[LiveRun]] = {cell: [] for cell in cells}
     for number, cell in enumerate(of_run):
         offsets_s = requests[cell].offsets_s
@@ -115,7 +114,8 @@ def _runs(columns: Mapping[str, NDArray[np.generic]], cells: Sequence[Cell]) -> 
             link_s=_seconds(split["link_us"][number]),
             link_begin_s=float(columns["link_begin_s"][number]),
             initial_s=float(columns["initial_s"][number]),
-            reference_s={device: referred[device][number] for device in devices},
+            begun_s=float(columns["begun_s"][number]),
+            references={device: referred[device][number] for device in devices},
             handover_s=_pair(columns["handover_s"][number]),
             turnaround_s=_pair(columns["turnaround_s"][number]),
             decisions_identical=bool(columns["decisions_identical"][number]),
@@ -123,6 +123,14 @@ def _runs(columns: Mapping[str, NDArray[np.generic]], cells: Sequence[Cell]) -> 
         )
         runs[cell].append(run)
     return runs
+
+
+def _references(columns: Mapping[str, NDArray[np.generic]], device: str) -> Iterator[References]:
+    ends = np.cumsum(columns[f"references {device}"].astype(np.int64))[:-1]
+    begin_s = columns[f"reference begin_s {device}"].astype(np.float64)
+    busy_s, execution_s = (_seconds(columns[f"reference {name}_us {device}"]) for name in ("busy", "execution"))
+    parts = zip(*(np.split(column, ends) for column in (begin_s, busy_s, execution_s)), strict=True)
+    return (References(*part) for part in parts)
 
 
 def _log(offsets_s: Column, columns: Mapping[str, NDArray[np.generic]], requests: ReplayedRequests) -> LoadLog:

@@ -168,7 +168,7 @@ class LiveServer:
         return {"service": "server", "simnmt": VERSION, **self.engine.facts()}
 
     def _note_reference(self, reference: Reference) -> None:
-        self._log.write(ReferenceRecord("server", reference.at_s, reference.execution_s))
+        self._log.write(ReferenceRecord("server", reference.at_s, reference.execution_s, reference.busy_s))
 
     def _note_egress(self, task: Task, result: Result | ServiceError, egress_s: float) -> None:
         if isinstance(result, ServiceError):

@@ -35,7 +35,7 @@ from simnmt.live.calibrated_engines import calibrated_profile, parse_engine
 from simnmt.live.cell_comparison import Cell, CellResult, GroupVerdict, Rules, compare_cell, group_verdicts
 from simnmt.live.cell_run import LiveRun, LiveTestbed
 from simnmt.live.deployment import ReplayedRequests, replayed_requests
-from simnmt.live.drawn_paces import calibration_levels, drawn_paces, run_paces
+from simnmt.live.drawn_paces import BoxPaces, calibration_levels, drawn_paces
 from simnmt.live.engine_loop import REFERENCE
 from simnmt.live.matched_simulation import Costs, SimulatedRun, Simulations, predicted_costs, simulate_matched, slowed
 from simnmt.live.recorded_runs import RUNS, save_runs
@@ -190,7 +190,7 @@ def validate(
         )
         bench.measured[f"devices.{device}.profile"] = str(path.absolute())
     with LiveTestbed(out, any_model) as testbed:
-        capacity_rps = _measure_in_service(bench, testbed, cells[0], progress)
+        capacity_rps, measured = _measure_in_service(bench, testbed, cells[0], progress)
         written["capacity_rps"] = capacity_rps
         written["profile_hashes"] = {name: _hash(Path(path)) for name, path in _profiles(bench).items()}
         _write(out / PROTOCOL, written)
@@ -203,17 +203,17 @@ def validate(
                 unit, requests = prepared[cell]
                 progress(f"repeat {repeat + 1} of {protocol.repeats}, cell {done} of {len(cells)}: {_name(cell)}")
                 runs[cell].append(testbed.run(unit, cell.policy, requests, link_begin_s=_link_begin_s(repeat, unit)))
-    references_s = _reference_means(bench)
+    paces = BoxPaces(measured, [run for of_cell in runs.values() for run in of_cell])
     levels = calibration_levels(next(iter(prepared.values()))[0], protocol.draws)
     results = []
     for cell in cells:
         unit, requests = prepared[cell]
         progress(f"simulating {_name(cell)}")
         others = [run for other in cells if other != cell for run in runs[other]]
-        paces = drawn_paces(levels, _paces(cell, runs, references_s), protocol, len(runs[cell]))
+        drawn = drawn_paces(levels, _other_paces(cell, runs, paces), protocol, len(runs[cell]))
         simulated = [
-            _simulations(unit, cell, requests, run, protocol, references_s, others, of_run)
-            for run, of_run in zip(runs[cell], paces, strict=True)
+            _simulations(unit, cell, requests, run, protocol, paces.of(run), others, of_run)
+            for run, of_run in zip(runs[cell], drawn, strict=True)
         ]
         results.append(compare_cell(cell, runs[cell], simulated, protocol.rules))
     single = [name for name, settings in source.scenario.policies.items() if settings.single_device]
@@ -231,21 +231,21 @@ def _simulations(
     requests: ReplayedRequests,
     run: LiveRun,
     protocol: Protocol,
-    references_s: Mapping[str, float],
+    factors: Sequence[float],
     others: Sequence[LiveRun],
-    paces: NDArray[np.float64],
+    drawn: NDArray[np.float64],
 ) -> Simulations:
-    factors = run_paces(run, references_s)
-    slow = slowed(unit, factors)
-    matched, raw, predicted = [], [], []
-    for draw in range(protocol.draws):
+    references = list(run.references.values())
+
+    def simulated(draw: int, factors: Sequence[float]) -> SimulatedRun:
         costs = predicted_costs(unit, requests, draw, factors)
-        matched.append(simulate_matched(slow, cell.policy, requests, costs, link_begin_s=run.link_begin_s))
-        costs = predicted_costs(unit, requests, draw)
-        raw.append(simulate_matched(unit, cell.policy, requests, costs, link_begin_s=run.link_begin_s))
-        pace = paces[draw].tolist()
-        costs = predicted_costs(unit, requests, draw, pace)
-        predicted.append(simulate_matched(slowed(unit, pace), cell.policy, requests, costs, link_begin_s=run.link_begin_s))
+        slow = slowed(unit, factors)
+        return simulate_matched(slow, cell.policy, requests, costs, link_begin_s=run.link_begin_s, references=references)
+
+    matched, raw, predicted = (
+        [simulated(draw, of_draw) for draw, of_draw in enumerate(factors_of_draws)]
+        for factors_of_draws in ([factors] * protocol.draws, [(1.0, 1.0)] * protocol.draws, drawn.tolist())
+    )
     return Simulations(structural_run(unit, cell, requests, run, others), matched, raw, predicted)
 
 
@@ -292,11 +292,11 @@ def _is_busy(runs: Mapping[Cell, Sequence[LiveRun]], rules: Rules) -> bool:
     return 4 * sum(disturbed) > len(disturbed)
 
 
-def _paces(cell: Cell, runs: Mapping[Cell, Sequence[LiveRun]], references_s: Mapping[str, float]) -> NDArray[np.float64]:
+def _other_paces(cell: Cell, runs: Mapping[Cell, Sequence[LiveRun]], paces: BoxPaces) -> NDArray[np.float64]:
     """Return the paces of the runs of other groups; of all runs if there is one group. Shape (runs, devices)."""
     others = [run for other, of_cell in runs.items() if other.group != cell.group for run in of_cell]
     chosen = others or [run for of_cell in runs.values() for run in of_cell]
-    return np.array([run_paces(run, references_s) for run in chosen])
+    return np.array([paces.of(run) for run in chosen])
 
 
 def structural_run(unit: Unit, cell: Cell, requests: ReplayedRequests, run: LiveRun, others: Sequence[LiveRun]) -> SimulatedRun:
@@ -318,7 +318,15 @@ def structural_run(unit: Unit, cell: Cell, requests: ReplayedRequests, run: Live
 
     def simulated(factors: Sequence[float]) -> SimulatedRun:
         slow = slowed(unit, factors)
-        return simulate_matched(slow, cell.policy, requests, costs, link_begin_s=run.link_begin_s, targets=target)
+        return simulate_matched(
+            slow,
+            cell.policy,
+            requests,
+            costs,
+            link_begin_s=run.link_begin_s,
+            targets=target,
+            references=list(run.references.values()),
+        )
 
     batching = [number for number, one in enumerate(unit.case.targets) if one.decoding is not None]
     factors = [1.0] * len(unit.case.targets)
@@ -365,8 +373,11 @@ def _prepared(bench: Bench, cell: Cell, capacity_rps: float) -> tuple[Unit, Repl
     return unit, replayed_requests(unit)
 
 
-def _measure_in_service(bench: Bench, testbed: LiveTestbed, first: Cell, progress: Progress) -> float:
-    """Measure both devices as they serve, write their profiles, and return the gateway's capacity in requests a second."""
+def _measure_in_service(bench: Bench, testbed: LiveTestbed, first: Cell, progress: Progress) -> tuple[float, list[LiveRun]]:
+    """Measure both devices as they serve, and write their profiles.
+
+    Returns the gateway's capacity in requests a second, and the runs.
+    """
     cell = replace(first, batching=ALONE)
     unit = bench.unit(cell, 1.0, 40)
     devices = [target.device for target in unit.case.targets]
@@ -374,6 +385,7 @@ def _measure_in_service(bench: Bench, testbed: LiveTestbed, first: Cell, progres
     alone_s = [target.mean_alone_s(unit.case.table) for target in unit.case.targets]
     done = [Executions(Work(REFERENCE.src_len, REFERENCE.tgt_len)) for _ in devices]
     overheads: list[list[NDArray[np.float64]]] = [[], []]
+    runs = []
     for turn in range(2):
         for number, device in enumerate(devices):
             progress(f"measuring {device} in service, round {turn + 1} of 2")
@@ -381,6 +393,7 @@ def _measure_in_service(bench: Bench, testbed: LiveTestbed, first: Cell, progres
             unit = bench.unit(cell, rate_rps, bench.protocol.calibration)
             requests = replayed_requests(replace(unit, replication=turn))
             run = testbed.run(unit, single[number], requests)
+            runs.append(run)
             valid = run.valid
             # What keeps the next request waiting counts as execution, and not as overhead.
             turnaround_s = run.turnaround_s[number]
@@ -390,7 +403,7 @@ def _measure_in_service(bench: Bench, testbed: LiveTestbed, first: Cell, progres
             done[number].works += [Work(src, tgt) for src, tgt in lengths]
             done[number].seconds += seconds.tolist()
             done[number].idle_s += idle_before_s(run).tolist()
-            done[number].reference_s += run.reference_s[device].tolist()
+            done[number].reference_s += run.references[device].execution_s.tolist()
             overheads[number].append(run.overhead_s[valid] - turnaround_s)
     for number, device in enumerate(devices):
         source = bench.unit(cell, 1.0, 40).scenario
@@ -403,7 +416,7 @@ def _measure_in_service(bench: Bench, testbed: LiveTestbed, first: Cell, progres
             seconds_beyond = seconds_beyond - float(np.concatenate(overheads[0]).mean())
         sorted_ms = np.maximum(1e3 * np.sort(seconds_beyond), 0.0)
         bench.measured[f"devices.{device}.overhead"] = {"quantiles_ms": sorted_ms.tolist()}
-    return 1.0 / alone_s[0]
+    return 1.0 / alone_s[0], runs
 
 
 def idle_before_s(run: LiveRun) -> NDArray[np.float64]:
@@ -438,15 +451,6 @@ def _single_device_policies(unit: Unit) -> list[str]:
 
 def _profiles(bench: Bench) -> dict[str, str]:
     return {key.split(".")[1]: value for key, value in bench.measured.items() if key.endswith(".profile")}
-
-
-def _reference_means(bench: Bench) -> dict[str, float]:
-    means = {}
-    for device, path in _profiles(bench).items():
-        block = read_profile(Path(path)).in_service
-        assert block is not None
-        means[device] = 0.0 if block.reference is None else block.reference.mean_s
-    return means
 
 
 def _environment() -> dict[str, str | int | bool | None]:

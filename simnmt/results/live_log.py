@@ -124,6 +124,8 @@ class ReferenceRecord(NamedTuple):
     device: str
     at_s: float
     execution_s: float
+    busy_s: float = 0.0
+    """From `at_s` on, with what the engine executed before and did not measure; 0 if unknown."""
 
 
 DeciderRecord = DecisionRecord | HeardRecord | LostRecord | ProbeRecord
@@ -145,8 +147,8 @@ def format_record(record: Record) -> str:
     """Return the line of a record, its line break included.
 
     Example:
-        >>> format_record(ReferenceRecord("gateway", 12.5, 0.0051))
-        '{"event": "reference", "device": "gateway", "at_s": 12.5, "execution_s": 0.0051}\\n'
+        >>> format_record(ReferenceRecord("gateway", 12.5, 0.0051, 0.0074))
+        '{"event": "reference", "device": "gateway", "at_s": 12.5, "execution_s": 0.0051, "busy_s": 0.0074}\\n'
     """
     return _ENCODE({"event": _EVENTS[type(record)], **record._asdict()}) + "\n"
 
@@ -193,6 +195,8 @@ class LiveReferences:
     device: NDArray[np.str_]
     at_s: Floats
     execution_s: Floats
+    busy_s: Floats
+    """0 where the log has none."""
 
     def __len__(self) -> int:
         return int(self.line.size)
@@ -437,12 +441,13 @@ def _columns(requests: Sequence[_Numbered], references: Sequence[_Numbered], pat
     integers = {key: column.astype(np.int64) for key, column in ({"request": numbers["request"]} | whole).items()}
     texts = {"device": names, "outcome": outcome, "sender": table.texts("sender", optional=True)}
     columns: dict[str, Any] = {"line": table.line, **texts, **numbers, **integers}
-    of_references = {key: checks.numbers(key) for key in ("at_s", "execution_s")}
-    for key, column in of_references.items():
-        checks.refuse(np.isnan(column), key, "missing")
+    of_references = {key: checks.numbers(key) for key in ("at_s", "execution_s", "busy_s")}
+    for key in ("at_s", "execution_s"):
+        checks.refuse(np.isnan(of_references[key]), key, "missing")
+    of_references["busy_s"] = np.nan_to_num(of_references["busy_s"])
     return LiveLog(
         LiveRequests(**columns),
-        LiveReferences(checks.line, checks.texts("device"), of_references["at_s"], of_references["execution_s"]),
+        LiveReferences(checks.line, checks.texts("device"), **of_references),
     )
 
 

@@ -8,12 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.live.cell_comparison import Cell, CellResult, Rules, compare_cell
-from simnmt.live.cell_run import LiveRun
+from simnmt.live.cell_run import LiveRun, References
 from simnmt.live.matched_simulation import SimulatedRun, Simulations
 from simnmt.service.load import LoadLog
 
 REQUESTS = 40
 STEADY = np.full(20, 0.01)
+
+
+def references(execution_s: NDArray[np.float64]) -> References:
+    """Return reference executions that follow each other by 0.2 s."""
+    return References(0.2 * np.arange(execution_s.size), 1.5 * execution_s, execution_s)
 
 
 def live_run(
@@ -25,6 +30,7 @@ def live_run(
     refused: int = 0,
     identical: bool = True,
     requests: int = REQUESTS,
+    begun_s: float = 0.0,
 ) -> LiveRun:
     """Return a run of that mean latency: half execution, a quarter queue, the rest transfer and overhead."""
     due_s = np.arange(requests) * 0.1
@@ -57,7 +63,8 @@ def live_run(
         link_s=latency_s / 6,
         link_begin_s=3.5,
         initial_s=0.02,
-        reference_s={"gateway": reference_s, "cloud": STEADY},
+        begun_s=begun_s,
+        references={"gateway": references(reference_s), "cloud": references(STEADY)},
         handover_s=(0.0, 0.0),
         turnaround_s=(0.0, 0.0),
         decisions_identical=identical,

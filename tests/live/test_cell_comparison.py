@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 from simnmt.live.bars import BARS, Bar, judge_bars
 from simnmt.live.cell_comparison import Cell, Rules, compare_cell, equivalent, group_verdicts, mean_interval, reason_void
-from simnmt.live.drawn_paces import drawn_paces, run_paces
+from simnmt.live.drawn_paces import BoxPaces, drawn_paces
 from simnmt.live.matched_simulation import Simulations
 from simnmt.live.validation import Protocol
 from tests.live.made_runs import live_run, result, simulated_run
@@ -185,10 +187,22 @@ def test_full_coverage_is_as_much_a_fault_as_little() -> None:
 
 
 def test_the_pace_of_a_run_is_that_of_its_reference_executions() -> None:
-    run = live_run(0.1, reference_s=np.full(4, 0.012))
-    assert run_paces(run, {"gateway": 0.01, "cloud": 0.02}) == pytest.approx([1.2, 0.5])
+    measured, run = live_run(0.1), live_run(0.1, reference_s=np.full(4, 0.012))
+    assert BoxPaces([measured], [run]).of(run) == pytest.approx([1.2, 1.0])
     nothing = live_run(0.1, reference_s=np.empty(0))
-    assert run_paces(nothing, {"gateway": 0.01, "cloud": 0.01}) == pytest.approx([1.0, 1.0])
+    assert BoxPaces([measured], [nothing]).of(nothing) == pytest.approx([1.0, 1.0])
+
+
+def test_runs_shortly_before_and_after_count_for_a_pace_and_later_ones_do_not() -> None:
+    slow, usual, much_later = (live_run(0.1, reference_s=np.full(20, 0.01 * pace)) for pace in (1.2, 1.0, 3.0))
+    runs = [slow, replace(usual, begun_s=10.0), replace(much_later, begun_s=60.0)]
+    assert BoxPaces([usual], runs).of(runs[0]) == pytest.approx([1.1, 1.0])
+
+
+def test_a_few_disturbed_reference_executions_do_not_change_a_pace() -> None:
+    disturbed = np.where(np.arange(20) < 2, 0.5, 0.012)
+    run = live_run(0.1, reference_s=disturbed)
+    assert BoxPaces([live_run(0.1)], [run]).of(run) == pytest.approx([1.2, 1.0])
 
 
 def test_paces_are_drawn_from_the_given_runs_and_a_level_holds_for_all_repeats() -> None:
