@@ -34,8 +34,8 @@ class Draws(Protocol):
         ...
 
 
-AROUND_S = 10.0
-"""Reference executions up to so long before and after a run count for its pace, which wanders more slowly."""
+AROUND_S = 2.0
+"""Reference executions up to so long before and after a run count for its pace."""
 TRIMMED = 0.1
 """Share of the least and of the greatest reference executions that do not count."""
 
@@ -43,7 +43,8 @@ TRIMMED = 0.1
 class BoxPaces:
     """By how much each device was slower in a run than when it was measured, by its reference executions alone.
 
-    Twenty single executions of 10 to 20 ms tell the pace to 5 %, so that those of neighbouring runs count as well.
+    Twenty executions tell the pace of a run to 2 to 5 %. Boxes changed by a third from one run to the next, so that those of
+    other runs would tell less.
     """
 
     def __init__(self, measured: Sequence[LiveRun], runs: Sequence[LiveRun]) -> None:

@@ -40,6 +40,8 @@ REFERENCE = Work(src_len=8, tgt_len=6)
 """The fixed work of a reference execution."""
 BEFORE_REFERENCE = Work(src_len=8, tgt_len=2)
 """Work right before it, which is not measured: the reference shall tell the pace of the box, not how long the engine idled."""
+REST = 10.0
+"""Least time between two reference executions, as a multiple of theirs: requests meet them seldom."""
 
 
 def load_model(settings: EngineSettings) -> ServedModel:
@@ -95,8 +97,11 @@ class _Loop:
     """Sentences that take part in the steps, given up or not."""
     hurried: bool = False
     """Whether no sentence waits for company any more."""
-    last_reference_s: float = field(default_factory=time.monotonic)
+    next_reference_s: float = field(init=False)
     is_open: bool = True
+
+    def __post_init__(self) -> None:
+        self.next_reference_s = time.monotonic() + self.reference_every_s
 
     def run(self) -> None:
         """Serve until the front closes the connection."""
@@ -106,13 +111,13 @@ class _Loop:
             if idle:
                 rest = self.model.rest
                 rest_due_s = inf if rest is None or self.decoder.busy else rest(time.monotonic())
-                due_s = min(self.decoder.batcher.due_s, self.last_reference_s + self.reference_every_s, rest_due_s)
+                due_s = min(self.decoder.batcher.due_s, self.next_reference_s, rest_due_s)
                 wait_s = max(min(due_s - time.monotonic(), 1.0), 0.0)
             self._receive(wait_s)
             if not self.is_open:
                 return
             idle = self._act() if self.decoder.busy else True
-            if idle and time.monotonic() - self.last_reference_s >= self.reference_every_s:
+            if idle and time.monotonic() >= self.next_reference_s:
                 self._run_reference()
 
     def _receive(self, timeout_s: float) -> None:
@@ -204,7 +209,8 @@ class _Loop:
             with suppress(OutOfMemory):
                 execution_s = self.model.run_reference()
                 self._send("reference", Reference(begin_s, execution_s, time.monotonic() - begin_s))
-        self.last_reference_s = time.monotonic()
+        end_s = time.monotonic()
+        self.next_reference_s = end_s + max(self.reference_every_s, REST * (end_s - begin_s))
 
     def _send(self, *message: Any) -> None:
         try:

@@ -52,6 +52,8 @@ Progress = Callable[[str], None]
 PROTOCOL = "protocol.json"
 LEVEL_STEPS = 8
 """Steps of the search for the level of a batching server's costs."""
+MEASURING_ROUNDS, MEASURING_LOAD = 3, 0.4
+"""Rounds in which the devices are measured in service, one after the other, and the load of the gateway meanwhile."""
 ALONE = "alone"
 """Name of the batching of a server that executes one sentence after another."""
 
@@ -71,7 +73,7 @@ class Protocol:
     """Length of a live run, but for the least and the greatest number of requests."""
     requests: tuple[int, int] = (40, 600)
     calibration: int = 120
-    """Requests from which each device is measured in service, in each of two rounds."""
+    """Requests from which each device is measured in service, in each round."""
     draws: int = 20
     """Simulations of each run with other random numbers."""
     seed: int = 1
@@ -386,10 +388,11 @@ def _measure_in_service(bench: Bench, testbed: LiveTestbed, first: Cell, progres
     done = [Executions(Work(REFERENCE.src_len, REFERENCE.tgt_len)) for _ in devices]
     overheads: list[list[NDArray[np.float64]]] = [[], []]
     runs = []
-    for turn in range(2):
+    for turn in range(MEASURING_ROUNDS):
+        # Both at the rate of the gateway: the gaps between requests decide how far processes sleep.
+        rate_rps = MEASURING_LOAD / alone_s[0]
         for number, device in enumerate(devices):
-            progress(f"measuring {device} in service, round {turn + 1} of 2")
-            rate_rps = 0.4 / alone_s[number]
+            progress(f"measuring {device} in service, round {turn + 1} of {MEASURING_ROUNDS}")
             unit = bench.unit(cell, rate_rps, bench.protocol.calibration)
             requests = replayed_requests(replace(unit, replication=turn))
             run = testbed.run(unit, single[number], requests)
@@ -409,7 +412,7 @@ def _measure_in_service(bench: Bench, testbed: LiveTestbed, first: Cell, progres
         source = bench.unit(cell, 1.0, 40).scenario
         profile = read_profile(profile_path(source.profile_of(device, unit.case.name), Path.cwd()))
         path = bench.folder / f"{device}.profile.json"
-        write_profile(path, _in_service(profile, done[number], 0.4 / alone_s[number], testbed.cpus[number]))
+        write_profile(path, _in_service(profile, done[number], rate_rps, testbed.cpus[number]))
         bench.measured[f"devices.{device}.profile"] = str(path.absolute())
         seconds_beyond = np.concatenate(overheads[number])
         if number:  # beyond what the gateway takes for every request
