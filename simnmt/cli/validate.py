@@ -46,8 +46,8 @@ def validate(
 
     Example: simnmt validate @live-smoke --engine cloud=gru:torch:float16_weights --smoke
     """
+    from simnmt.live.protocol import Protocol
     from simnmt.live.recorded_validation import check_name, record
-    from simnmt.live.validation import Protocol
     from simnmt.live.validation import validate as run_validation
     from simnmt.live.validation_text import format_validation
     from simnmt.results.run_directory import check_free, reserved

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from simnmt.base import random_streams
 from simnmt.base.columns import AnyColumn, Array, Column, write_columns
-from simnmt.experiment.inputs import Case, Target, Unit
+from simnmt.experiment.inputs import Case, Unit
 from simnmt.experiment.routes import HalfOverheads, Routes, clock_pace_s, half_overheads_s, routes
+from simnmt.experiment.targets import Target
 from simnmt.network.link import bytes_per_token
 from simnmt.policies.decision import Knowledge
 from simnmt.profile.execution_plane import ExecutionPlane, PlaneFit, fit_plane

@@ -14,9 +14,10 @@ import numpy as np
 
 from simnmt.base.suggestions import format_list
 from simnmt.experiment.draws import Learnt, describe_active_shares
-from simnmt.experiment.inputs import Case, Decoding, RunPlan, Target, outside_share
+from simnmt.experiment.inputs import Case, RunPlan, outside_share
 from simnmt.experiment.routes import describe_clocks
 from simnmt.experiment.service_conditions import describe_other_conditions, describe_service
+from simnmt.experiment.targets import Decoding, Target
 from simnmt.network.link import Link
 from simnmt.network.series import BandwidthSeries
 from simnmt.profile.blocks import Overhead, Overheads

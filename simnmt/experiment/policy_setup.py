@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 from simnmt.base import random_streams
 from simnmt.experiment.draws import ACTIVE_SHARE_STREAM, Drawn, Learnt, more_s_per_tgt_token
-from simnmt.experiment.inputs import Decoding, Unit
+from simnmt.experiment.inputs import Unit
+from simnmt.experiment.targets import Decoding
 from simnmt.network.overhead import Overhead
 from simnmt.policies import CNmt, Oracle, TransferEstimate, least_total
 from simnmt.policies.cnmt import PredictLength
 from simnmt.policies.decision import Estimation, PolicySettings
-from simnmt.policies.estimates import BacklogView, BatchView, PlanView
+from simnmt.policies.views import BacklogView, BatchView, PlanView
 from simnmt.results.requests import Block
 from simnmt.scenario.configuration import Scenario
 from simnmt.world.deciders import Beliefs

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from simnmt.experiment.comparisons import baselines, gap_rows, load_sweeps, variants
 from simnmt.experiment.draws import Learnt
-from simnmt.experiment.inputs import RunPlan, Target, Unit
+from simnmt.experiment.inputs import RunPlan, Unit
 from simnmt.experiment.notes import fits, notes, warnings
 from simnmt.experiment.processes import run_in_processes
+from simnmt.experiment.targets import Target
 from simnmt.experiment.units import UnitResult, devices, known_misroutes, run_unit
 from simnmt.experiment.validated import badges
 from simnmt.policies.cnmt import CNmtPolicy

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from simnmt.experiment.inputs import Case, RunPlan, Target
+from simnmt.experiment.inputs import Case, RunPlan
+from simnmt.experiment.targets import Target
 from simnmt.results.number_text import duration
 from simnmt.results.summary import Row, by_cell
 
@@ -45,7 +46,8 @@ def describe_other_conditions(plan: RunPlan, rows: Sequence[Row]) -> Iterator[st
     for (workload, network), of_cell in cells.items():
         case = plan.cases[workload]
         for target in case.targets:
-            if target.service is not None and target.decoding is None:
+            # What waking up takes is known for every gap, where it is known at all.
+            if target.service is not None and target.decoding is None and target.waking is None:
                 message = _other_gaps(plan, case, target, of_cell)
                 if message is not None:
                     yield f"{workload} on {network}, {message}"

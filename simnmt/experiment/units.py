@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from simnmt.base import random_streams
 from simnmt.experiment.comparisons import truths_by_source
 from simnmt.experiment.draws import Drawn, Learnt, draw, learn
-from simnmt.experiment.inputs import Case, Decoding, Unit
+from simnmt.experiment.inputs import Case, Unit
 from simnmt.experiment.policy_setup import PolicySetup, set_up_policy
 from simnmt.experiment.routes import estimate_age_s
+from simnmt.experiment.targets import Decoding
 from simnmt.results.device_accounts import StreamAccount, stream_account
 from simnmt.results.request_log import RequestLog, Truth, lost_s
 from simnmt.results.requests import Trail

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from simnmt.experiment.inputs import Case, RunPlan, Target
+from simnmt.experiment.inputs import Case, RunPlan
+from simnmt.experiment.targets import Target
 from simnmt.network.configuration import Network
 from simnmt.results.envelope import Deployment, EngineKind, badge, validated_cells
 from simnmt.results.summary import Row, by_cell

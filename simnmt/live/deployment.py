@@ -17,7 +17,8 @@ from simnmt.base.random_streams import stream
 from simnmt.base.suggestions import did_you_mean
 from simnmt.batching import Batching
 from simnmt.experiment.draws import draw, learn
-from simnmt.experiment.inputs import Target, Unit
+from simnmt.experiment.inputs import Unit
+from simnmt.experiment.targets import Target
 from simnmt.live.engine_process import ONE_BY_ONE, EngineSettings
 from simnmt.live.streamed_deployment import expected_streamed_hash
 from simnmt.profile.blocks import ProfileError

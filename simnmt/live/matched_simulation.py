@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from simnmt.base import random_streams
 from simnmt.experiment.draws import learn
-from simnmt.experiment.inputs import Target, Unit
+from simnmt.experiment.inputs import Unit
 from simnmt.experiment.policy_setup import PolicySetup, set_up_policy
+from simnmt.experiment.targets import Target
 from simnmt.experiment.units import server_specs, servers
 from simnmt.live.cell_run import References
 from simnmt.live.deployment import ReplayedRequests

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from simnmt.experiment.inputs import Target
+from simnmt.experiment.targets import Target
 from simnmt.live.engine_process import EngineSettings, ServedModel
 from simnmt.live.streamed_settings import BACKEND, StreamedSettings
 from simnmt.profile.blocks import ProfileError

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -26,9 +26,7 @@ from simnmt.base import VERSION, random_streams
 from simnmt.base.errors import InputError
 from simnmt.base.files import written_whole
 from simnmt.base.suggestions import did_you_mean
-from simnmt.calibrate.in_situ import Executions, fit_service
-from simnmt.calibrate.settings import Gaps
-from simnmt.experiment.inputs import Unit, read_inputs
+from simnmt.experiment.inputs import Unit
 from simnmt.experiment.validated import deployment
 from simnmt.live.bars import BarResult, judge_bars
 from simnmt.live.calibrated_engines import calibrated_profile, parse_engine
@@ -36,87 +34,18 @@ from simnmt.live.cell_comparison import Cell, CellResult, GroupVerdict, Rules, c
 from simnmt.live.cell_run import LiveRun, LiveTestbed
 from simnmt.live.deployment import ReplayedRequests, replayed_requests
 from simnmt.live.drawn_paces import BoxPaces, calibration_levels, drawn_paces
-from simnmt.live.engine_loop import REFERENCE
 from simnmt.live.matched_simulation import Costs, SimulatedRun, Simulations, predicted_costs, simulate_matched, slowed
+from simnmt.live.protocol import ALONE, Bench, Progress, Protocol, server_batching
 from simnmt.live.recorded_runs import RUNS, save_runs
-from simnmt.nmt.engine import Work
-from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.profile_file import read_profile, write_profile
+from simnmt.live.service_measurement import measure_in_service
 from simnmt.results.envelope import VALIDATION, Deployment
 from simnmt.results.run_directory import INPUT
 from simnmt.scenario.configuration import Scenario
-from simnmt.scenario.document import Override
-from simnmt.scenario.source import open_source, profile_path
+from simnmt.scenario.source import open_source
 
-Progress = Callable[[str], None]
 PROTOCOL = "protocol.json"
 LEVEL_STEPS = 8
 """Steps of the search for the level of a batching server's costs."""
-MEASURING_ROUNDS, MEASURING_LOAD = 3, 0.4
-"""Rounds in which the devices are measured in service, one after the other, and the load of the gateway meanwhile."""
-ALONE = "alone"
-"""Name of the batching of a server that executes one sentence after another."""
-
-
-@dataclass(frozen=True, slots=True)
-class Protocol:
-    """What a validation runs. Raises `InputError` for settings out of range."""
-
-    loads: tuple[float, ...] = (0.2, 0.5, 0.8)
-    """Requests a second over the measured capacity of the gateway alone."""
-    policies: tuple[str, ...] = ()
-    """Names of policies; empty: all of the scenario that can be deployed."""
-    batchings: tuple[str, ...] = (ALONE,)
-    """`alone`, or batchings of the server such as `{kind: mini, size: 8}`, in YAML."""
-    repeats: int = 5
-    seconds: float = 12.0
-    """Length of a live run, but for the least and the greatest number of requests."""
-    requests: tuple[int, int] = (40, 600)
-    calibration: int = 120
-    """Requests from which each device is measured in service, in each round."""
-    draws: int = 20
-    """Simulations of each run with other random numbers."""
-    seed: int = 1
-    rules: Rules = field(default_factory=Rules)
-
-    def __post_init__(self) -> None:
-        if not self.loads or not all(0.0 < load <= 2.0 for load in self.loads):
-            raise InputError("loads are shares of the capacity above 0, 2 at most", remedy="give such as 0.2,0.5,0.8")
-        if self.repeats < 1 or self.draws < 2 or self.calibration < 20 or not self.seconds > 0.0:
-            raise InputError("repeats, seconds, draws or calibration are too few", remedy="give 1, 1, 2 and 20 or more")
-
-
-@dataclass(slots=True)
-class Bench:
-    """The scenario under validation, opened with overrides."""
-
-    scenario: str
-    overrides: Sequence[str]
-    protocol: Protocol
-    folder: Path
-    measured: dict[str, Any] = field(default_factory=dict)
-    """Overrides by the measurements of this validation: profiles and overheads."""
-
-    def unit(self, cell: Cell, rate_rps: float, requests: int) -> Unit:
-        """Return the unit of a cell."""
-        source = open_source(self.scenario, list(self.overrides))
-        workload = next(iter(source.scenario.workloads))
-        values: dict[tuple[str, ...], Any] = {
-            ("requests",): requests,
-            ("replications",): 1,
-            ("seed",): self.protocol.seed,
-            ("fit", "inferences"): 0,
-            ("workloads", workload, "arrivals"): {"kind": "poisson", "rate_rps": rate_rps},
-            ("workloads", workload, "end_nodes"): 1,
-            **{tuple(key.split(".")): value for key, value in self.measured.items()},
-        }
-        more = [Override.of(location, value) for location, value in values.items()]
-        if cell.batching != ALONE:
-            more.append(_batching(source.scenario, cell.batching))
-        source = open_source(self.scenario, [*self.overrides, *more])
-        plan = read_inputs(source.scenario, Path.cwd(), source.document)
-        case = plan.cases[workload]
-        return Unit(plan.scenario, case, cell.link, plan.networks[cell.link], 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -192,7 +121,7 @@ def validate(
         )
         bench.measured[f"devices.{device}.profile"] = str(path.absolute())
     with LiveTestbed(out, any_model) as testbed:
-        capacity_rps, measured = _measure_in_service(bench, testbed, cells[0], progress)
+        capacity_rps, measured = measure_in_service(bench, testbed, cells[0], progress)
         written["capacity_rps"] = capacity_rps
         written["profile_hashes"] = {name: _hash(Path(path)) for name, path in _profiles(bench).items()}
         _write(out / PROTOCOL, written)
@@ -260,7 +189,7 @@ def _planned_cells(bench: Bench, scenario: Scenario, engines: Sequence[str]) -> 
         parse_engine(text, devices)
     for batching in protocol.batchings:
         if batching != ALONE:
-            open_source(bench.scenario, [*bench.overrides, _batching(scenario, batching)])
+            open_source(bench.scenario, [*bench.overrides, server_batching(scenario, batching)])
     deployable = [name for name, settings in scenario.policies.items() if not settings.knows_truth]
     for name in protocol.policies:
         if name not in deployable:
@@ -273,10 +202,6 @@ def _planned_cells(bench: Bench, scenario: Scenario, engines: Sequence[str]) -> 
         for link in scenario.networks
         for policy in protocol.policies or deployable
     ]
-
-
-def _batching(scenario: Scenario, text: str) -> Override:
-    return Override.parse(f"devices.{list(scenario.devices)[1]}.batching={text}")
 
 
 def _batches(protocol: Protocol) -> bool:
@@ -373,83 +298,6 @@ def _prepared(bench: Bench, cell: Cell, capacity_rps: float) -> tuple[Unit, Repl
     count = min(max(round(rate_rps * bench.protocol.seconds), least), most)
     unit = bench.unit(cell, rate_rps, count)
     return unit, replayed_requests(unit)
-
-
-def _measure_in_service(bench: Bench, testbed: LiveTestbed, first: Cell, progress: Progress) -> tuple[float, list[LiveRun]]:
-    """Measure both devices as they serve, and write their profiles.
-
-    Returns the gateway's capacity in requests a second, and the runs.
-    """
-    cell = replace(first, batching=ALONE)
-    unit = bench.unit(cell, 1.0, 40)
-    devices = [target.device for target in unit.case.targets]
-    single = _single_device_policies(unit)
-    alone_s = [target.mean_alone_s(unit.case.table) for target in unit.case.targets]
-    done = [Executions(Work(REFERENCE.src_len, REFERENCE.tgt_len)) for _ in devices]
-    overheads: list[list[NDArray[np.float64]]] = [[], []]
-    runs = []
-    for turn in range(MEASURING_ROUNDS):
-        # Both at the rate of the gateway: the gaps between requests decide how far processes sleep.
-        rate_rps = MEASURING_LOAD / alone_s[0]
-        for number, device in enumerate(devices):
-            progress(f"measuring {device} in service, round {turn + 1} of {MEASURING_ROUNDS}")
-            unit = bench.unit(cell, rate_rps, bench.protocol.calibration)
-            requests = replayed_requests(replace(unit, replication=turn))
-            run = testbed.run(unit, single[number], requests)
-            runs.append(run)
-            valid = run.valid
-            # What keeps the next request waiting counts as execution, and not as overhead.
-            turnaround_s = run.turnaround_s[number]
-            seconds = run.log.execution_s[valid] + turnaround_s
-            alone_s[number] = float(seconds.mean())
-            lengths = zip(requests.src_len[valid].tolist(), requests.tgt_len[valid].tolist(), strict=True)
-            done[number].works += [Work(src, tgt) for src, tgt in lengths]
-            done[number].seconds += seconds.tolist()
-            done[number].idle_s += idle_before_s(run).tolist()
-            done[number].reference_s += run.references[device].execution_s.tolist()
-            overheads[number].append(run.overhead_s[valid] - turnaround_s)
-    for number, device in enumerate(devices):
-        source = bench.unit(cell, 1.0, 40).scenario
-        profile = read_profile(profile_path(source.profile_of(device, unit.case.name), Path.cwd()))
-        path = bench.folder / f"{device}.profile.json"
-        write_profile(path, _in_service(profile, done[number], rate_rps, testbed.cpus[number]))
-        bench.measured[f"devices.{device}.profile"] = str(path.absolute())
-        seconds_beyond = np.concatenate(overheads[number])
-        if number:  # beyond what the gateway takes for every request
-            seconds_beyond = seconds_beyond - float(np.concatenate(overheads[0]).mean())
-        sorted_ms = np.maximum(1e3 * np.sort(seconds_beyond), 0.0)
-        bench.measured[f"devices.{device}.overhead"] = {"quantiles_ms": sorted_ms.tolist()}
-    return 1.0 / alone_s[0], runs
-
-
-def idle_before_s(run: LiveRun) -> NDArray[np.float64]:
-    """Return the seconds that a device idled before each valid request's execution, of a run that used that device alone.
-
-    0 before the first one, and where requests waited. The overheads before executions, nearly equal, cancel out.
-    """
-    valid = run.valid
-    begin_s = (run.log.due_s + run.waiting_s)[valid]
-    end_s = begin_s + run.log.execution_s[valid]
-    order = np.argsort(begin_s, kind="stable")
-    idle_s = np.zeros(len(begin_s))
-    idle_s[order[1:]] = np.maximum(begin_s[order[1:]] - end_s[order[:-1]], 0.0)
-    return idle_s
-
-
-def _in_service(profile: DeviceProfile, done: Executions, rate_rps: float, cpus: tuple[int, ...]) -> DeviceProfile:
-    block = fit_service(done, Gaps("poisson", rate_rps=rate_rps), neighbour="idle", lengths="the workload", pinned_cpus=cpus)
-    return profile.model_copy(update={"in_service": block})
-
-
-def _single_device_policies(unit: Unit) -> list[str]:
-    policies = unit.scenario.policies
-    names = {}
-    for name, settings in policies.items():
-        if settings.single_device:
-            names[settings.kind] = name
-    if not {"edge", "cloud"} <= names.keys():
-        raise InputError("the scenario lacks the policies edge and cloud, by which its devices are measured", remedy="add them")
-    return [names["edge"], names["cloud"]]
 
 
 def _profiles(bench: Bench) -> dict[str, str]:

@@ -1,8 +1,8 @@
 """Policies choose the device that executes a request. Pure decisions; neither simpy nor torch.
 
-To read it, start with `decision.py` (a policy and its settings), then `cnmt.py` (C-NMT and its variants) and `estimates.py`
-(estimates of transfers and queues). The kinds that a scenario may name are registered here: a new one is a file and a line in
-`PolicyConfiguration`.
+To read it, start with `decision.py` (a policy and its settings), then `cnmt.py` (C-NMT and its variants), `estimates.py`
+(transfer times) and `views.py` (queues, batches, streamed models). The kinds that a scenario may name are registered here: a
+new one is a file and a line in `PolicyConfiguration`.
 """
 
 from typing import Annotated, get_args
@@ -12,7 +12,8 @@ from pydantic import Field
 from simnmt.policies.baselines import CloudPolicy, EdgePolicy, Fixed, FixedPolicy, Oracle, OraclePolicy
 from simnmt.policies.cnmt import CNmt, CNmtPolicy, NaivePolicy, Threshold, constant_length, threshold
 from simnmt.policies.decision import CLOUD, GATEWAY, Decide, Policy, least_total
-from simnmt.policies.estimates import BacklogView, BatchView, PlanView, ProbedEstimate, QuantileEstimate, TransferEstimate
+from simnmt.policies.estimates import ProbedEstimate, QuantileEstimate, TransferEstimate
+from simnmt.policies.views import BacklogView, BatchView, PlanView
 
 PolicyConfiguration = Annotated[
     EdgePolicy | CloudPolicy | FixedPolicy | OraclePolicy | NaivePolicy | CNmtPolicy, Field(discriminator="kind")

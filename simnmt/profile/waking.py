@@ -21,6 +21,8 @@ Floats = NDArray[np.float64]
 TIME_CONSTANTS_S = tuple(1e-3 * 2.0**power for power in range(8))
 """Time constants that are tried, 1 to 128 ms: shorter than that is no gap, longer is hardly met in service."""
 LEAST_EXECUTIONS = 40
+LEAST_RANGE_S = 1e-3
+"""Least difference between the longest and the shortest gap from which their effect can follow."""
 CLEAR_Z = 3.0
 """Standard errors by which the added time must exceed 0."""
 
@@ -63,7 +65,7 @@ def fit_waking(src_len: Floats, tgt_len: Floats, seconds: Floats, idle_s: Floats
     Columns of shape (executions,): tokens, seconds, and seconds of idling before each execution. Returns None for fewer than
     40 executions, and for executions that do not clearly depend on the gap.
     """
-    if seconds.size < LEAST_EXECUTIONS or np.ptp(idle_s) == 0.0:
+    if seconds.size < LEAST_EXECUTIONS or np.ptp(idle_s) < LEAST_RANGE_S:
         return None
     weight = 1.0 / np.full_like(seconds, seconds.mean())
     best: tuple[float, float, float, float] | None = None

@@ -10,7 +10,8 @@ from math import inf
 from typing import Any, NamedTuple, Protocol
 
 from simnmt.policies.decision import Decide
-from simnmt.policies.estimates import StateView, TransferEstimate, View
+from simnmt.policies.estimates import TransferEstimate
+from simnmt.policies.views import StateView, View
 
 Answer = tuple[float, int, int, float, int, float]
 """When it is received, request, target, its measured transfer time, the request's number in the view of the backlog, and the

@@ -17,7 +17,7 @@ from typing import Any, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.policies.estimates import StateView
+from simnmt.policies.views import StateView
 from simnmt.results.device_accounts import BatchAccount, BoxesUntil
 from simnmt.results.requests import Block, Recorder
 from simnmt.world.clock import Clock, Event

@@ -14,8 +14,9 @@ from simnmt.calibrate.cost_blocks import execution_block
 from simnmt.calibrate.plan import plan_execution
 from simnmt.calibrate.samples import Sample, group_by_work
 from simnmt.calibrate.settings import Settings
-from simnmt.experiment.inputs import RunPlan, Target, Unit, read_inputs
+from simnmt.experiment.inputs import RunPlan, Unit, read_inputs
 from simnmt.experiment.run import run_plan
+from simnmt.experiment.targets import Target
 from simnmt.experiment.units import run_unit
 from simnmt.nmt.engine import Timing
 from simnmt.profile.calibration_error import CalibrationError

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simnmt.batching import Batching, maxi, mini, top_up
-from simnmt.experiment.inputs import Decoding
+from simnmt.experiment.targets import Decoding
 from simnmt.experiment.units import saturated_s
 from simnmt.profile.batch_cost import BatchCost, DecodingCost, LinearSurface
 

@@ -13,7 +13,7 @@ from simnmt.live.bars import BARS, Bar, judge_bars
 from simnmt.live.cell_comparison import Cell, Rules, compare_cell, equivalent, group_verdicts, mean_interval, reason_void
 from simnmt.live.drawn_paces import BoxPaces, drawn_paces
 from simnmt.live.matched_simulation import Simulations
-from simnmt.live.validation import Protocol
+from simnmt.live.protocol import Protocol
 from tests.live.made_runs import live_run, result, simulated_run
 
 

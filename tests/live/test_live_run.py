@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from simnmt.live import cell_run
 from simnmt.live.cell_run import LiveRun
-from simnmt.live.validation import idle_before_s, mean_overheads_s
+from simnmt.live.service_measurement import idle_before_s
+from simnmt.live.validation import mean_overheads_s
 from simnmt.results.live_log import RequestRecord, format_record, read_live_log
 from simnmt.service.load import LoadLog
 

@@ -11,7 +11,7 @@ import pytest
 
 from simnmt.batching import Batching, maxi, mini, top_up
 from simnmt.policies import BacklogView, Decide, TransferEstimate
-from simnmt.policies.estimates import BatchView
+from simnmt.policies.views import BatchView
 from simnmt.results.requests import Block, Requests, Trail
 from simnmt.world.batch_pool import BatchPool, BatchServerSpec, decode_all
 from simnmt.world.deciders import Answers, Beliefs

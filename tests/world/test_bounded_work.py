@@ -13,7 +13,7 @@ import pytest
 
 import simnmt
 from simnmt.base.errors import InputError
-from simnmt.policies.estimates import BacklogView
+from simnmt.policies.views import BacklogView
 from simnmt.scenario.document import MAX_BYTES, read_document
 from simnmt.world.fifo_server import FifoServer, LeastWork
 from simnmt.world.simulation import ClosedLoop

@@ -1,0 +1,134 @@
+"""How a device executes the requests of one workload: the costs of its profile in the workload's unit, batched or streamed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simnmt.experiment.streaming_setup import StreamedDevice
+from simnmt.profile.batch_cost import DecodingCost
+from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.doubts import Doubt
+from simnmt.profile.profile_variant import DecoderChoice
+from simnmt.profile.service_block import ServiceBlock
+from simnmt.profile.waking import WakingCost
+from simnmt.workload.length_table import LengthTable
+from simnmt.world.batch_pool import BatchServerSpec
+from simnmt.world.streaming_server import StreamingServerSpec
+
+Column = NDArray[np.float64]
+Tokens = NDArray[np.int64]
+ExpectedTokens = Tokens | Column
+"""Target lengths, or expected ones, which need not be whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding(BatchServerSpec):
+    """How each box of a target decodes in batches, with the costs of its profile."""
+
+    cost: DecodingCost
+    free_refills: bool = False
+    """True if the scenario assumes that joining a batch costs nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """How a profile's costs were converted to the workload's unit: its tokens per token of the workload, on average."""
+
+    src: float
+    tgt: float
+    src_unit: str
+    """Unit of the profile as measured."""
+    tgt_unit: str
+    counted: bool
+    """True if counted on the corpus, False if stated in the scenario."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """How a device executes the requests of one workload."""
+
+    device: str
+    """Name of the device in the scenario."""
+    profile: DeviceProfile
+    doubts: tuple[Doubt, ...] = ()
+    """Reasons to doubt the cost models of its profile that this workload uses."""
+    decoder: DecoderChoice | None = None
+    """Decoder variant that replaces the profile's; None if the scenario names none."""
+    decoding: Decoding | None = None
+    """How it batches; None if it executes requests one by one."""
+    streaming: StreamedDevice | None = None
+    """How its model is streamed from the disk; None if the model stays in memory."""
+    conversion: Conversion | None = None
+    """How its profile was converted to the workload's unit; None if both count alike."""
+    service: ServiceBlock | None = None
+    """Executions in service by which it is charged; None if by those of the bench."""
+    service_level: float | None = None
+    """Mean time in service over that in the bench; None as `service`."""
+    waking: WakingCost | None = None
+    """What its boxes take to wake up, apart from executions; None if unknown, or if requests follow each other without gaps."""
+
+    @property
+    def streamed(self) -> StreamingServerSpec | None:
+        """How its boxes stream their model; None if the model stays in memory."""
+        return None if self.streaming is None else self.streaming.streamed
+
+    @property
+    def kind(self) -> str:
+        """How the numbers are known by which it executes; those of the block `sti` if its model is streamed."""
+        return self.profile.execution.kind if self.streaming is None else self.streaming.planned.kind
+
+    def in_memory_s(self, src_len: Tokens, tgt_len: ExpectedTokens, noise: Column, more_s: Column | None = None) -> Column:
+        """Return the seconds of requests alone, with nothing to be read from a disk (`DeviceProfile.execution_s`).
+
+        A streamed model takes the computing time of its plan, since the profile's plane is that of the whole model.
+
+        Args:
+            src_len, tgt_len: tokens, shape (requests,).
+            noise: standard normal numbers, from which the residual follows.
+            more_s: seconds above the mean for each target token; None for none.
+        """
+        if self.streamed is None:
+            return self._awake.execution_s(src_len, tgt_len, noise, more_s)
+        return self.streamed.compute.in_memory_s(src_len, tgt_len) * self.profile.residual.factor(noise)
+
+    def execution_s(self, src_len: Tokens, tgt_len: ExpectedTokens, noise: Column, more_s: Column | None = None) -> Column:
+        """Return the seconds that the device charges: `in_memory_s`, or the steps of the request alone if it batches."""
+        if self.decoding is None:
+            return self.in_memory_s(src_len, tgt_len, noise, more_s)
+        return self.decoding.cost.solo_s(src_len, np.rint(tgt_len) if tgt_len.dtype.kind == "f" else tgt_len)
+
+    @property
+    def waking_up(self) -> Target:
+        """The target whose boxes wake up after gaps, as far as its profile knows what that takes."""
+        waking = None if self.service is None else self.service.waking
+        decoding = self.decoding
+        if decoding is not None:
+            decoding = replace(decoding, waking=None if waking is None else waking.after)
+        return replace(self, waking=waking, decoding=decoding)
+
+    @property
+    def _awake(self) -> DeviceProfile:
+        """The profile of executions without waking up."""
+        if self.waking is None:
+            return self.profile
+        execution = self.profile.execution
+        s_fixed = max(execution.plane.s_fixed - self.waking.mean_s, 0.0)
+        plane = execution.plane.model_copy(update={"s_fixed": s_fixed})
+        return self.profile.model_copy(update={"execution": execution.model_copy(update={"plane": plane})})
+
+    def mean_alone_s(self, table: LengthTable) -> float:
+        """Return the mean seconds of a request alone, as charged back to back.
+
+        A streamed model is in the last turn of an engagement, since requests follow each other.
+        """
+        src_len, tgt_len = table.src_len, table.tgt_len
+        if self.streamed is not None:
+            alone_s = self.streamed.compute.in_memory_s(src_len, tgt_len) + self.streamed.beyond_s(src_len)[-1]
+        elif self.decoding is not None:
+            alone_s = self.decoding.cost.solo_s(src_len, tgt_len)
+        else:
+            alone_s = self.profile.plane.seconds(src_len, tgt_len)
+        return float(np.average(alone_s, weights=table.count))

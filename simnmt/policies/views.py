@@ -1,0 +1,438 @@
+"""Views that a decider keeps of its targets: the requests under way, and the state of a streamed model.
+
+`BacklogView` mirrors the queue of a first-in first-out target, `BatchView` the batch of a batched target (XP-01), and
+`PlanView` the state of a target that streams its model (XP-04). All are pure: the simulated world and the live gateway hold the
+same objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import copy
+from heapq import heappush, heapreplace
+from itertools import pairwise
+from typing import Any, NamedTuple, Protocol
+
+
+class View(Protocol):
+    """A decider's estimate of the requests under way at one target, from its own requests and the reports in answers."""
+
+    at_entry: bool
+    """True if `sent` and `added_s` take the moment at which the request should reach the target, False if the present."""
+
+    def added_s(self, at_s: float, expected: float) -> float:
+        """Return the estimated seconds beyond the plane of a request of this moment. Has no side effects."""
+        ...
+
+    def sent(self, at_s: float, expected: float) -> int:
+        """Note a request that is sent; return its number, for `reported`.
+
+        `expected`: its expected execution, in seconds or tokens, as the view counts.
+        """
+        ...
+
+    def reported(self, number: int, wait_s: float, report: Any, at_s: float) -> None:
+        """Take in an answer that came at `at_s`: how long its request waited, and the server's report."""
+        ...
+
+    def lost(self, number: int) -> None:
+        """Forget a request that was never answered."""
+        ...
+
+
+class StateView(Protocol):
+    """A decider's estimate of the state of a target that streams its model."""
+
+    def added_s(self, entry_s: float, beyond_s: Sequence[Sequence[float]], in_block: int) -> float:
+        """Return the seconds that a request entering at `entry_s` takes beyond the plane; `beyond_s`: by state and request."""
+        ...
+
+    def sent(self, request: int, entry_s: float) -> None:
+        """Note a request that is sent."""
+        ...
+
+    def reported(self, request: int, state: int, done_s: float) -> None:
+        """Take in the state in which the request was executed, and when that ended by the decider's clock."""
+        ...
+
+    def lost(self, request: int) -> None:
+        """Forget a request that was never answered."""
+        ...
+
+
+class _SentRequest(NamedTuple):
+    """The mirror's estimates for a request when it was sent."""
+
+    entry_s: float
+    believed_s: float
+    """Its wait by the mirror; 0 in an empty one."""
+    mirrored_s: float
+    """Its wait on the mirror's clock, without the shift."""
+    work_s: float
+    """Work sent before it, divided by the workers."""
+    behind_s: float
+    """Lag of the mirror's clock."""
+    times_empty: int
+    """How often a request had met an empty mirror, this one included."""
+
+
+class BacklogView:
+    """One decider's mirror of a first-in first-out pool of `parallel` workers.
+
+    The decider knows its own requests and their expected times, so it can simulate the pool's queue: a mirror. An answer
+    reports how long its request had waited; the mirror is then shifted until it agrees with the last such request. Three
+    corrections follow the truth if others use the pool as well:
+
+    - The mirror's clock is slow by the share of the pool that others take, since their requests join behind ours while we wait.
+      The share is learnt from pairs of answers between which the pool was surely busy: the growth of the wait beyond its growth
+      in the mirror, over the time between.
+    - An empty mirror estimates the mean wait that was measured on such occasions.
+    - Both fade while no answer comes, so that a burst of other requests does not keep a decider away for ever.
+
+    Alone with exact predictions there is nothing to learn, and the estimate is the truth. A request costs 2 us with all its
+    calls, however long the queue: nothing is replayed. Measured against the true wait (one worker at load 0.8, half of the
+    requests others', times 30 % off): correlation 0.85, where a learner given the same facts reaches 0.88, and a mirror that is
+    only shifted 0.76.
+    """
+
+    at_entry = True
+    SHARE_MEMORY, WAIT_MEMORY, FADE = 256, 64, 64
+    """Answers over which the others' share and the wait in an empty mirror are learnt, and mean gaps between answers after
+    which half of both is forgotten."""
+    MOST = 0.98
+    """Largest share that others may take: the mirror's clock must not stop."""
+    EXACT_S = 1e-9
+    """Error of an estimated wait below which nothing is learnt."""
+
+    def __init__(self, parallel: int) -> None:
+        self.others_share = 0.0
+        """Estimated share of the pool that others take."""
+        self._parallel = parallel
+        self._free_at_s = [0.0]
+        # The mirror's workers that have worked, a heap, and one that has not while there is one: a tier has 10^8 at most.
+        self._unused = parallel - 1
+        self._last_start_s = 0.0
+        self._shift_s = 0.0
+        """How much earlier a start is in the mirror than in truth."""
+        self._now_s, self._behind_s = 0.0, 0.0
+        """The last request's entry, and what the mirror's clock was then behind."""
+        self._sent, self._work_s, self._times_empty = 0, 0.0, 0
+        """Requests sent, their work divided by the workers, and how many met an empty mirror."""
+        self._under_way: dict[int, _SentRequest] = {}
+        """Requests not reported yet, by number."""
+        self._last: _SentRequest | None = None
+        self._last_number, self._last_wait_s = -1, 0.0
+        """The last request, of those reported, and its true wait."""
+        self._reports, self._waiting_share = 0, 0.0
+        """Requests reported, and the share of them that had to wait."""
+        self._found_empty, self._empty_wait_s = 0, 0.0
+        """Reported requests that had met an empty mirror, and their mean wait."""
+        self._gap_s, self._heard_s = 0.0, 0.0
+        """Mean time between the entries of reported requests; the last entry when the last answer came."""
+        self._grown_s, self._busy_s = 0.0, 0.0
+        """Growth of the wait beyond the mirror's while the pool was surely busy, and the length of that time."""
+
+    def added_s(self, entry_s: float, expected: float = 0.0) -> float:
+        """Return the estimated wait, at least 0, of a request that enters at `entry_s`. Has no side effects."""
+        wait_s = self._mirrored_s(entry_s - self._lag_s(entry_s))
+        empty_wait_s = self._empty_wait_s
+        if wait_s < empty_wait_s:
+            empty_wait_s *= self._trust(entry_s)
+        return wait_s if wait_s > empty_wait_s else empty_wait_s
+
+    def sent(self, entry_s: float, execution_s: float) -> int:
+        """Note a request that will enter at `entry_s` with predicted execution seconds; entries are in order of time.
+
+        Return its number, for `reported`.
+        """
+        if entry_s > self._now_s:
+            self._behind_s = self._lag_s(entry_s)
+            self._now_s = entry_s
+        mirror_s = entry_s - self._behind_s
+        wait_s = self._mirrored_s(mirror_s)
+        if wait_s == 0.0:
+            self._times_empty += 1
+        # Nobody starts before those who entered earlier; with several workers and a shift that fell, their ends do not say so.
+        start_s = max(self._free_at_s[0], self._last_start_s, mirror_s - self._shift_s)
+        heapreplace(self._free_at_s, start_s + execution_s)
+        if self._unused and self._free_at_s[0] > 0.0:
+            heappush(self._free_at_s, 0.0)
+            self._unused -= 1
+        self._last_start_s = start_s
+        number = self._sent
+        self._under_way[number] = _SentRequest(
+            entry_s, wait_s, start_s - mirror_s, self._work_s, self._behind_s, self._times_empty
+        )
+        self._sent = number + 1
+        self._work_s += execution_s / self._parallel
+        return number
+
+    def reported(self, number: int, wait_s: float, report: Any = None, at_s: float = 0.0) -> None:
+        """Take in an answer: the number that `sent` returned, and how long its request really waited, by the pool's clock.
+
+        All measurements of C-NMT are durations: clocks need no synchronisation (CNMT-11), and a transfer beyond its share of
+        the estimate is no queue. An answer overtaken by that of a later request moves nothing.
+        """
+        sent = self._under_way.pop(number)
+        self._reports += 1
+        waited = 1.0 if wait_s > self.EXACT_S else 0.0
+        self._waiting_share += (waited - self._waiting_share) / min(self._reports + 1, self.SHARE_MEMORY)
+        if sent.believed_s == 0.0:
+            self._found_empty += 1
+            # As if seven had waited for nothing before, so that the first one is no verdict.
+            self._empty_wait_s += (wait_s - self._empty_wait_s) / min(self._found_empty + 7, self.WAIT_MEMORY)
+        if number < self._last_number:
+            return
+        if self._last is not None:
+            self._learn_share(self._last, sent, wait_s)
+        self._last, self._last_number, self._last_wait_s = sent, number, wait_s
+        self._heard_s = self._now_s
+        self._shift_s = wait_s - sent.mirrored_s
+
+    def lost(self, number: int) -> None:
+        """Forget a request that was never answered; the mirror still counts its work, until the next report corrects it."""
+        self._under_way.pop(number, None)
+
+    def _learn_share(self, last: _SentRequest, sent: _SentRequest, wait_s: float) -> None:
+        """Learn the share of others from the waits of two consecutive requests."""
+        gap_s = sent.entry_s - last.entry_s
+        self._gap_s += (gap_s - self._gap_s) / min(self._reports + 1, self.WAIT_MEMORY)
+        # The earlier one waited beyond the later one's entry, so no worker was idle in between.
+        if self._last_wait_s > gap_s > 0.0 and abs(wait_s - sent.believed_s) > self.EXACT_S:
+            if sent.times_empty == last.times_empty:
+                expected_s = sent.mirrored_s - last.mirrored_s - (sent.behind_s - last.behind_s)
+            else:  # the mirror was met empty in between, wrongly: what was sent is all that is known
+                expected_s = sent.work_s - last.work_s - gap_s
+            kept = 1.0 - 1.0 / self.SHARE_MEMORY
+            self._grown_s = kept * self._grown_s + wait_s - self._last_wait_s - expected_s
+            self._busy_s = kept * self._busy_s + gap_s
+        if self._grown_s > 0.0:
+            # A load of r lets at least r**workers of the requests wait, so seldom a wait means a small load.
+            most = self._waiting_share ** (1.0 / self._parallel)
+            self.others_share = min(self._grown_s / self._busy_s, most, self.MOST)
+        else:
+            self.others_share = 0.0
+
+    def _mirrored_s(self, mirror_s: float) -> float:
+        """Return the wait by the mirror alone, at a moment of its clock."""
+        wait_s = max(self._free_at_s[0], self._last_start_s) + self._shift_s - mirror_s
+        return wait_s if wait_s > 0.0 else 0.0
+
+    def _lag_s(self, at_s: float) -> float:
+        """Return the lag of the mirror's clock at a moment."""
+        if self.others_share == 0.0:
+            return self._behind_s
+        return self._behind_s + self.others_share * self._trust(at_s) * (at_s - self._now_s)
+
+    def _trust(self, at_s: float) -> float:
+        """Return the share that is not forgotten at a moment: half after `FADE` mean gaps without an answer."""
+        silence_s = at_s - self._heard_s
+        memory_s = self.FADE * self._gap_s
+        return memory_s / (memory_s + silence_s) if silence_s > 0.0 and memory_s > 0.0 else 1.0
+
+
+class BatchView:
+    """One decider's estimate of the time beyond the plane at a batched target, from the target's last reports.
+
+    Four estimates, each as simple as the facts allow:
+
+    - **Sentences present.** The decider counts its own requests without an answer; reports give the others. The last report
+      counts in proportion to its freshness, the mean of reports in proportion to its age: half of what the last one says beyond
+      the mean is forgotten after the time that a request is usually away, half of the mean after 64 times that. (A negative
+      number of others stands for own requests on the way there or back.)
+    - **Wait of a request.** Sentences beyond the threshold have to end first, one after the other as fast as their batch ends
+      them: the steps of a mean output over the sentences that share them. If servers report longer waits, as for batches that
+      are not refilled, the wait is made longer in proportion; never shorter, as a report covers only the wait for the encoder,
+      and an encoded sentence may still wait for a place.
+    - **Slower steps.** The steps of a batch halfway between the one it meets, itself included, and the one that requests
+      usually leave behind.
+    - **Interruptions.** If a running batch is refilled, as many sentences join during a request's stay as end, and none is
+      decoded while they are encoded: one by one while there is room, many at once while they queue.
+
+    Without sentences present and known others the result is 0, the plane itself. All calls together cost 2 us a request,
+    whatever the queue. `docs/policies.md` compares the estimate with the truth.
+    """
+
+    at_entry = False
+    MEMORY, PRIOR = 64, 8
+    """Reports over which everything is learnt; and the number of assumed earlier waits that equalled the model, of a mean
+    output's time each."""
+    KEPT = 1.0 - 1.0 / MEMORY
+    """Share of a sum that is kept with each report."""
+
+    def __init__(
+        self,
+        step_s: Callable[[int], float],
+        size: int,
+        threshold: int = 0,
+        servers: int = 1,
+        joining_s: Callable[[int], float] = lambda sentences: 0.0,
+    ) -> None:
+        """`step_s`: seconds of a decode step, gap included, by the sentences in it, 1 to `size`; `threshold`: of its batcher;
+        `servers`: how many share the requests to the target; `joining_s`: seconds in which a number of sentences are encoded
+        and join."""
+        of = [step_s(active) for active in range(1, size + 1)]
+        self._step_alone_s = of[0]
+        self._slower_s = [0.0, 0.0, 0.0]
+        """Seconds of a step beyond one at batch 1, by twice the sentences in it."""
+        for before_s, at_s in pairwise(of):
+            self._slower_s += [(before_s + at_s) / 2.0 - of[0], at_s - of[0]]
+        self._end_s = [of[0], *(at_s / active for active, at_s in enumerate(of, start=1))]
+        """Time between two ends, per token of a mean output, by the sentences in the batch."""
+        self._alone_s, self._together_s = (joining_s(1), joining_s(size) / size) if threshold else (0.0, 0.0)
+        """Seconds by which each joining sentence interrupts a running batch: one by one, and with many."""
+        self._size, self._threshold, self._servers = size, threshold, servers
+        self._forget()
+
+    def blank(self) -> BatchView:
+        """Return a view of the same target without reports; both share the tables of costs."""
+        other = copy(self)
+        other._forget()
+        return other
+
+    def _forget(self) -> None:
+        self._sent, self._reports, self._tgt_len = 0, 0, 1.0
+        """Requests sent and reported, and the mean predicted length of the former."""
+        self._under_way: dict[int, tuple[float, float]] = {}
+        """For each request without a report: when it was sent, and its modelled wait."""
+        self._last_others, self._mean_others, self._heard_s = 0.0, 0.0, 0.0
+        self._left_behind, self._time_away_s = 0.0, 0.0
+        """Mean batch that a request leaves behind, and mean time from sending it to its answer."""
+        self._waited_s, self._modelled_s, self._lengthened = 0.0, 0.0, 1.0
+        """Sums of the reported waits and of the modelled waits of the same requests, old ones fading; and their ratio."""
+
+    def added_s(self, at_s: float, tgt_len_predicted: float) -> float:
+        """Return the estimated seconds beyond the plane at batch 1 of a request sent now: waiting, and slower steps."""
+        present = self._present(at_s)
+        if present == 0.0:
+            return 0.0
+        twice = min(present + 1.0, float(self._size))
+        left_behind = self._left_behind + 1.0
+        twice += left_behind if left_behind < twice else twice
+        slower_s = self._slower_s[int(twice + 0.5)]
+        each_s = self._together_s if present > self._threshold else self._alone_s
+        slower_s += each_s * (twice / 2.0 - 1.0) / self._tgt_len
+        return self._wait_s(present) * self._lengthened + tgt_len_predicted * slower_s
+
+    def sent(self, now_s: float, tgt_len_predicted: float) -> int:
+        """Note a request that is sent; return its number, for `reported`."""
+        number = self._sent
+        self._sent = number + 1
+        memory = number + 1 if number < self.MEMORY else self.MEMORY
+        # An output takes a step at least.
+        self._tgt_len += (max(tgt_len_predicted, 1.0) - self._tgt_len) / memory
+        self._under_way[number] = now_s, self._wait_s(self._present(now_s))
+        return number
+
+    def reported(self, number: int, wait_s: float, report: tuple[int, int], at_s: float) -> None:
+        """Take in an answer that came at `at_s`: how long its request waited for its encoding, and as `report` how many
+        sentences were left in its batch, and waited, when it was done."""
+        active, waiting = report
+        sent_s, modelled_s = self._under_way.pop(number)
+        self._reports += 1
+        memory = self._reports if self._reports < self.MEMORY else self.MEMORY
+        self._time_away_s += (at_s - sent_s - self._time_away_s) / memory
+        self._left_behind += (active - self._left_behind) / memory
+        self._last_others = active + waiting - len(self._under_way) / self._servers
+        self._mean_others += (self._last_others - self._mean_others) / memory
+        self._heard_s = at_s
+        waited_s = self._waited_s = self._waited_s * self.KEPT + wait_s
+        modelled_s = self._modelled_s = self._modelled_s * self.KEPT + modelled_s
+        if waited_s > modelled_s:
+            prior_s = self.PRIOR * self._tgt_len * self._step_alone_s
+            self._lengthened = (waited_s + prior_s) / (modelled_s + prior_s)
+        else:
+            self._lengthened = 1.0
+
+    def lost(self, number: int) -> None:
+        """Forget a request that was never answered."""
+        self._under_way.pop(number, None)
+
+    def _present(self, at_s: float) -> float:
+        """Return the estimated number of sentences at a server, at least 0."""
+        others, age_s, away_s = self._last_others, at_s - self._heard_s, self._time_away_s
+        if age_s > 0.0 < away_s:
+            mean, long_s = self._mean_others, self.MEMORY * away_s
+            others = (others - mean) * away_s / (away_s + age_s) + mean * long_s / (long_s + age_s)
+        present = len(self._under_way) / self._servers + others
+        return present if present > 0.0 else 0.0
+
+    def _wait_s(self, present: float) -> float:
+        """Return the wait of a request that meets `present` sentences, before it is lengthened."""
+        beyond = present - self._threshold
+        if beyond <= 0.0:
+            return 0.0
+        return beyond * self._tgt_len * self._end_s[int(present) if present < self._size else self._size]
+
+
+NextState = Callable[[int, float], int]
+"""`next_state(state, idle_s)`: the state of a request whose turn comes `idle_s` seconds after the end of one in `state`;
+negative while that one is under way."""
+
+
+class PlanView:
+    """One decider's estimate of the state that a request will meet at a remote target, from answers and their times.
+
+    Each answer reports the state in which its request was executed. The next state follows from that and from the time since
+    the request ended, by the decider's own clock; while a request is under way the next one is a turn of its engagement. This
+    errs if others use the boxes as well, or if there are several: so the view counts, for each expected state, the reported
+    ones, and expects the mean over those. `PRIOR` correct estimates are assumed before any, and an estimate of `MEMORY` answers
+    ago counts by 1/e.
+
+    Alone before one box there is nothing to learn but the transfer times. A target that gets no requests reports nothing: a box
+    that others keep warm, and that is wrongly expected to be too slow when cold, stays so.
+    """
+
+    __slots__ = ("_answer_counts", "_done_s", "_errs", "_latest", "_next_state", "_state", "_under_way")
+
+    MEMORY, PRIOR = 64, 1.0
+    _KEPT = 1.0 - 1.0 / MEMORY
+
+    def __init__(self, next_state: NextState, states: int) -> None:
+        """`states`: their number; state 0 is cold, the initial estimate."""
+        self._next_state = next_state
+        self._latest, self._state, self._done_s = -1, 0, float("-inf")
+        """The last request sent, its state as estimated or reported, and when the last reported one had ended."""
+        self._answer_counts = [
+            [self.PRIOR if actual == believed else 0.0 for actual in range(states)] for believed in range(states)
+        ]
+        """Answers by the estimated state and the reported one."""
+        self._errs = [False] * states
+        """Whether an estimate was ever wrong, by state."""
+        self._under_way: dict[int, int] = {}
+        """By request, the estimated state."""
+
+    def believed(self, entry_s: float) -> int:
+        """Return the estimated state of a request that would reach the target at a moment."""
+        return self._next_state(self._state, -1.0 if self._under_way else entry_s - self._done_s)
+
+    def added_s(self, entry_s: float, beyond_s: Sequence[Sequence[float]], in_block: int) -> float:
+        """Return the seconds that a request entering at `entry_s` takes beyond the plane; `beyond_s`: by state and request."""
+        believed = self.believed(entry_s)
+        if not self._errs[believed]:
+            return beyond_s[believed][in_block]
+        counts = self._answer_counts[believed]
+        return sum(count * column[in_block] for count, column in zip(counts, beyond_s, strict=True)) / sum(counts)
+
+    def sent(self, request: int, entry_s: float) -> None:
+        """Note a request that is sent."""
+        self._latest, self._state = request, self.believed(entry_s)
+        self._under_way[request] = self._state
+
+    def reported(self, request: int, state: int, done_s: float) -> None:
+        """Record an answer: the state in which the request was executed, and when that ended by the decider's clock."""
+        believed = self._under_way.pop(request)
+        counts = self._answer_counts[believed]
+        if state != believed:
+            self._errs[believed] = True
+        for number, count in enumerate(counts):
+            counts[number] = self._KEPT * count
+        counts[state] += 1.0
+        if request == self._latest:
+            self._state = state
+        if done_s > self._done_s:
+            self._done_s = done_s
+
+    def lost(self, request: int) -> None:
+        """Forget a request that was never answered."""
+        self._under_way.pop(request, None)
