@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -101,6 +101,18 @@ class LiveRun:
         return overhead_s
 
 
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What a testbed serves."""
+
+    url: str
+    """Of the gateway."""
+    logs: list[Path]
+    """Of gateway and server."""
+    link_s: float
+    """When the link began, by the box's clock."""
+
+
 @dataclass(slots=True)
 class LiveTestbed:
     """A gateway, a link and a server in pinned processes, which run one cell after another. Use it within `with`."""
@@ -132,6 +144,15 @@ class LiveTestbed:
 
     def run(self, unit: Unit, policy: str, requests: ReplayedRequests, *, link_begin_s: float = 0.0) -> LiveRun:
         """Run one cell: the requests of a unit under a policy. Raises `SimnmtError` if a part of the testbed fails."""
+        with self.serving(unit, policy, link_begin_s=link_begin_s) as served:
+            watch = BusyWatch(process_s=lambda: _tree_s(os.getpid()))
+            log = _sent(requests, served.url)
+            others_cpus = watch.others_cpus()
+        return self._gathered(unit, policy, requests, log, served.logs, link_begin_s - served.link_s, others_cpus)
+
+    @contextmanager
+    def serving(self, unit: Unit, policy: str, *, link_begin_s: float = 0.0) -> Iterator[Served]:
+        """Serve a unit under a policy within `with`. Raises `SimnmtError` if a part of the testbed fails."""
         self._runs += 1
         front = FrontSettings(forced_lengths=True, deadline_s=120.0, waiting=100_000)
         gateway, *others = unit.case.targets
@@ -157,14 +178,10 @@ class LiveTestbed:
                 any_model=self.any_model,
                 offload_s=60.0,
             )
-            entry = self._gateway.ask(ServeGateway(settings, logs[0]))
-            watch = BusyWatch(process_s=lambda: _tree_s(os.getpid()))
-            log = _sent(requests, entry)
-            others_cpus = watch.others_cpus()
+            yield Served(self._gateway.ask(ServeGateway(settings, logs[0])), logs, link_s)
         finally:
             for node in (self._gateway, self._link, self._server):
                 node.ask(EndService())
-        return self._gathered(unit, policy, requests, log, logs, link_begin_s - link_s, others_cpus)
 
     def _gathered(
         self,
