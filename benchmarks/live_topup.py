@@ -85,16 +85,18 @@ def simulated_rate_rps(batching: Batching, cost: DecodingCost, requests: Request
     return low
 
 
-def live_runs(
-    model: str, profile_compute: str, plans: Sequence[tuple[Batching, float]], count: int, seed: int
-) -> list[LoadLog]:
-    """Run each plan of (batching, rate) once on a server of its own core, the engine staying loaded."""
+Plan = tuple[Batching, float, int]
+"""Batching, requests a second, and seed of the requests."""
+
+
+def live_runs(model: str, compute_type: str, plans: Sequence[Plan], count: int) -> list[LoadLog]:
+    """Run each plan once on a server with a core of its own; the engine stays loaded."""
     logs = []
-    engine = EngineSettings(model, compute_type=profile_compute, threads=1, cpus=(1,))
+    engine = EngineSettings(model, compute_type=compute_type, threads=1, cpus=(1,))
     front = FrontSettings(forced_lengths=True, deadline_s=120.0, waiting=100_000)
     with tempfile.TemporaryDirectory() as folder, Node((1,)) as node:
-        for number, (batching, rate_rps) in enumerate(plans):
-            requests = Requests.drawn(count, seed + number)
+        for number, (batching, rate_rps, seed) in enumerate(plans):
+            requests = Requests.drawn(count, seed)
             settings = ServerSettings(replace(engine, batching=batching), front)
             url = node.ask(ServeModel(settings, Path(folder) / f"{number}.jsonl"))
             texts = [" ".join(["wort"] * max(length - 1, 1)) for length in requests.src_len.tolist()]
@@ -146,16 +148,18 @@ def main() -> None:
         tuned[name] = tried[best][0], rates[best]
         found["batchers"][name] = {"longest_wait_s": tried[best][1], "simulated_rps": rates[best], "simulated_by_wait": rates}
     plans = [
-        (batching, around * rate_rps) for _ in range(given.rounds) for around in AROUND for batching, rate_rps in tuned.values()
+        (batching, around * rate_rps, given.seed + turn)
+        for turn in range(given.rounds)
+        for around in AROUND
+        for batching, rate_rps in tuned.values()
     ]
-    logs = live_runs(profile.model.name, profile.engine.compute_type, plans, given.requests, given.seed)
+    logs = live_runs(profile.model.name, profile.engine.compute_type, plans, given.requests)
     for place, (name, (batching, _)) in enumerate(tuned.items()):
         own = list(zip(plans, logs, strict=True))[place :: len(tuned)]
-        rates_rps = [rate_rps for (_, rate_rps), _ in own]
+        rates_rps = [rate_rps for (_, rate_rps, _), _ in own]
         live_s = [p95((log_.queue_s + log_.execution_s)[log_.answered]) for _, log_ in own]
         paired = [  # the very same requests
-            simulated_p95_s(batching, cost, Requests.drawn(given.requests, given.seed + plans.index(plan)), plan[1])
-            for plan, _ in own
+            simulated_p95_s(batching, cost, Requests.drawn(given.requests, seed), rate_rps) for (_, rate_rps, seed), _ in own
         ]
         of_batcher = found["batchers"][name]
         of_batcher |= {
@@ -177,9 +181,8 @@ def main() -> None:
 
 
 def _text(found: dict[str, Any]) -> str:
-    lines = [
-        f"p95 of queue and execution at most {1e3 * found['limit_s']:.0f} ms; a mean sentence alone {1e3 * found['alone_s']:.1f} ms"
-    ]
+    limit_ms, alone_ms = 1e3 * found["limit_s"], 1e3 * found["alone_s"]
+    lines = [f"p95 of queue and execution at most {limit_ms:.0f} ms; a mean sentence alone {alone_ms:.1f} ms"]
     for name, part in found["batchers"].items():
         lines.append(
             f"{name:<7} longest wait {1e3 * part['longest_wait_s']:.1f} ms: live {part['live_rps']:.1f} requests/s, simulated "
