@@ -160,8 +160,8 @@ def simulate_matched(
         src_len=column(requests.src_len, 1),
         tgt_len=column(requests.tgt_len, 1),
         execution_s=tuple(
-            column(execution_s + turnaround_s, beside.busy_s)
-            for execution_s, turnaround_s in zip(costs.execution_s, costs.turnaround_s, strict=True)
+            column(execution_s + (0.0 if target.decoding else turnaround_s), beside.busy_s)
+            for execution_s, turnaround_s, target in zip(costs.execution_s, costs.turnaround_s, unit.case.targets, strict=True)
         ),
         uplink_s=(column(uplink_s, 0.0),),
         downlink_s=(column(downlink_s, 0.0),),

@@ -27,6 +27,7 @@ from simnmt.base.errors import InputError
 from simnmt.base.files import written_whole
 from simnmt.base.suggestions import did_you_mean
 from simnmt.experiment.inputs import Unit
+from simnmt.experiment.targets import Target
 from simnmt.experiment.validated import deployment
 from simnmt.live.bars import BarResult, judge_bars
 from simnmt.live.calibrated_engines import calibrated_profile, parse_engine
@@ -44,8 +45,8 @@ from simnmt.scenario.configuration import Scenario
 from simnmt.scenario.source import open_source
 
 PROTOCOL = "protocol.json"
-LEVEL_STEPS = 8
-"""Steps of the search for the level of a batching server's costs."""
+LEVEL_STEPS, LARGEST_STEP = 8, 1.5
+"""Steps of the search for the factors of sentences in batches, and the most that a step changes one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -229,47 +230,48 @@ def _other_paces(cell: Cell, runs: Mapping[Cell, Sequence[LiveRun]], paces: BoxP
 def structural_run(unit: Unit, cell: Cell, requests: ReplayedRequests, run: LiveRun, others: Sequence[LiveRun]) -> SimulatedRun:
     """Simulate a run by its own executions and targets, with the mean overheads of other runs.
 
-    In a batch an execution depends on its company. There the run's own level counts: the costs of steps are multiplied by the
-    factor with which the simulated executions take as long as the live ones in the mean.
+    In a batch an execution depends on its company. There each sentence is slower or faster than the costs of batches say by the
+    factor with which it takes as long as it did live; the factors are found in `LEVEL_STEPS` simulations.
     """
     local_s, remote_s = mean_overheads_s(others or [run])
     target, count = np.maximum(run.log.target, 0), len(requests.src_len)
     own_s = np.nan_to_num(run.log.execution_s)
-    costs = Costs(
-        tuple(np.where(target == number, own_s, 0.0) for number in range(2)),
-        (np.full(count, local_s), np.full(count, remote_s)),
-        _turnarounds_s(others or [run]),
-    )
-
     unit = _without_waking(unit)
+    overheads_s, turnarounds_s = (np.full(count, local_s), np.full(count, remote_s)), _turnarounds_s(others or [run])
 
-    def simulated(factors: Sequence[float]) -> SimulatedRun:
-        slow = slowed(unit, factors)
+    def simulated(execution_s: Sequence[NDArray[np.float64]]) -> SimulatedRun:
         return simulate_matched(
-            slow,
+            unit,
             cell.policy,
             requests,
-            costs,
+            Costs(tuple(execution_s), overheads_s, turnarounds_s),
             link_begin_s=run.link_begin_s,
             targets=target,
             references=list(run.references.values()),
         )
 
-    batching = [number for number, one in enumerate(unit.case.targets) if one.decoding is not None]
-    factors = [1.0] * len(unit.case.targets)
-    result = simulated(factors)
+    batching = {number: one.decoding for number, one in enumerate(unit.case.targets) if one.decoding is not None}
+    execution_s = [np.where(target == number, own_s, 0.0) for number in range(2)]
+    for number, decoding in batching.items():
+        execution_s[number] = decoding.cost.solo_s(requests.src_len, requests.tgt_len)
+    result = simulated(execution_s)
     for _ in range(LEVEL_STEPS if batching else 0):
         for number in batching:
-            there = target == number
-            if there.any():
-                factors[number] *= float(own_s[there].mean() / result.execution_s[there].mean())
-        result = simulated(factors)
+            there = (target == number) & run.valid
+            step = np.clip(own_s[there] / result.execution_s[there], 1.0 / LARGEST_STEP, LARGEST_STEP)
+            execution_s[number][there] *= step
+        result = simulated(execution_s)
     return result
 
 
 def _without_waking(unit: Unit) -> Unit:
-    """Return a unit whose boxes, but for batching ones, need no waking up: measured executions contain it."""
-    targets = tuple(one if one.decoding else replace(one, waking=None) for one in unit.case.targets)
+    """Return a unit whose boxes need no waking up, which measured executions contain, and whose sentences vary in batches."""
+
+    def one(target: Target) -> Target:
+        decoding = None if target.decoding is None else replace(target.decoding, waking=None, varies=True)
+        return replace(target, waking=None, decoding=decoding)
+
+    targets = tuple(map(one, unit.case.targets))
     return replace(unit, case=replace(unit.case, targets=targets))
 
 

@@ -17,13 +17,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from simnmt.batching import Batching
 from simnmt.results.device_accounts import BatchAccount
+from simnmt.results.requests import Block
 from simnmt.world.batch_server import BatchServer, Sentence, ServerCost, StepTimes
 from simnmt.world.clock import SERVER_ACTS, Event
-from simnmt.world.server import Arrival, Balancer, ByNode, RequestEvent, Serve, Server, Site
+from simnmt.world.server import Arrival, Balancer, ByNode, RequestEvent, Row, Serve, Server, Site
 from simnmt.world.waking_server import Waking
 
-Arriving = tuple[int, int, int, float]
-"""Request, source and target tokens, and when it arrives: the arguments of `BatchServer.arrive`."""
+Column = NDArray[np.float64]
+Arriving = tuple[int, int, int, float, float]
+"""Request, source and target tokens, when it arrives, and its factor: the arguments of `BatchServer.arrive`."""
 
 
 class ForeseenServer:
@@ -97,7 +99,7 @@ class _TrialServer:
             for earlier in self._come:
                 server.arrive(*earlier)
         server.foretells = True
-        request, _, _, now_s = last
+        request, _, _, now_s, _ = last
         while True:
             if server.next_s == inf:
                 server.close(now_s)
@@ -136,6 +138,9 @@ class BatchServerSpec:
     cost: ServerCost
     waking: Waking | None = None
     """Seconds that are added to the first encoding after a gap; None for none."""
+    varies: bool = False
+    """True if sentences of the same lengths take different times: in batches too, a request takes its seconds of execution
+    over the usual ones, `cost.solo_s`."""
 
     def servers(self, boxes: int = 1, balancer: Balancer | None = None) -> BatchPool:
         """Return idle servers; without a `balancer` each end node has its server."""
@@ -170,6 +175,21 @@ class BatchPool(Server):
         self._events: dict[int, RequestEvent] = {}
         """Requests at the servers, by number."""
         self._callbacks = (self._acts,)
+        self._usual_s = batched.cost.solo_s if batched.varies else None
+        self.columns = int(batched.varies)
+
+    def row_columns(self, block: Block, execution_s: Column) -> list[list[float]]:
+        """Return the factors of a block's requests, if they vary."""
+        if self._usual_s is None:
+            return []
+        assert block.tgt_len is not None
+        usual_s = self._usual_s(block.src_len, block.tgt_len)
+        return [np.divide(execution_s, usual_s, out=np.ones(len(usual_s)), where=usual_s > 0.0).tolist()]
+
+    def _arriving(self, request: int, row: Row, now_s: float) -> Arriving:
+        lengths = self._site.layout.lengths
+        factor = row[self._site.added] if self.columns else 1.0
+        return request, row[lengths], row[lengths + 1], now_s, factor
 
     def open(self, site: Site) -> Serve:
         """Register the servers in the world: a request waits at a box, which answers when it acts."""
@@ -177,10 +197,10 @@ class BatchPool(Server):
         return self._reaches
 
     def _reaches(self, event: Any) -> None:
-        request, row, now_s, lengths = event.request, event.row, event.entry_s, self._site.layout.lengths
+        request, row, now_s = event.request, event.row, event.entry_s
         self._events[request] = event
         box = self._balancer.chosen(self.boxes, now_s, request, row[1])
-        sentence = request, row[lengths], row[lengths + 1], now_s
+        sentence = self._arriving(request, row, now_s)
         self.boxes[box].arrive(*sentence)
         self._foreseen[box].arrived(sentence)
         self._arm(box)
@@ -195,7 +215,7 @@ class BatchPool(Server):
         boxes, balancer, layout = ForeseenServers(self._foreseen), self._balancer.copy(), self._site.layout
         for boxes.now_s, request, row in (*ahead, arrival):
             chosen = balancer.chosen(boxes, boxes.now_s, request, row[1])
-            sentence = request, row[layout.lengths], row[layout.lengths + 1], boxes.now_s
+            sentence = self._arriving(request, row, boxes.now_s)
             boxes[chosen].arrive(sentence)
         return boxes[chosen].finish_s(sentence) - boxes.now_s - float(row[layout.execution(self._site.target)])
 
@@ -242,9 +262,6 @@ class BatchPool(Server):
         site.trail["execution_s"][event.request] = finish_s - sentence.begin_s
         site.trail["first_token_s"][event.request] = sentence.first_s - event.entry_s
         site.answer(event, sentence.begin_s, finish_s, box, finish_s, left)
-
-
-Column = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

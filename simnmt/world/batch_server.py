@@ -10,6 +10,9 @@ from heapq import heappop, heappush
 from math import ceil, inf, nan
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from simnmt.batching import Batcher, Batching, Encode
 from simnmt.results.device_accounts import RunningBatchAccount
 
@@ -36,6 +39,10 @@ class ServerCost(Protocol):
 
     def encode_s(self, src_lens: Sequence[int]) -> float:
         """Return the seconds of encoding sentences of these lengths together."""
+        ...
+
+    def solo_s(self, src_len: NDArray[np.int64], tgt_len: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the seconds of sentences alone."""
         ...
 
     def refill_s(self, joining: int) -> float:
@@ -77,12 +84,14 @@ class StepTimes:
 class Sentence:
     """A sentence at a server, from its arrival to its end."""
 
-    __slots__ = ("begin_s", "entry_s", "finish_s", "first_s", "request", "src_len", "tgt_len")
+    __slots__ = ("begin_s", "entry_s", "factor", "finish_s", "first_s", "request", "src_len", "tgt_len")
 
     request: int
     src_len: int
     tgt_len: int
     """Steps that it takes; 0: it is done when it joins."""
+    factor: float
+    """By which it takes longer than usual. What several sentences do together takes the mean of their factors."""
     entry_s: float
     begin_s: float
     """When its encoding began."""
@@ -150,6 +159,8 @@ class BatchServer:
         """Position of the first step after it."""
         self._take_s: StepsTake = _no_batch
         """Step times of the present batch."""
+        self._factor, self._factor_sum = 1.0, 0.0
+        """Factor of the present batch, and sum over the active sentences."""
         self._more_s = 0.0
         """Seconds that its longest source adds to each step."""
         self._to_completion = 0
@@ -190,10 +201,10 @@ class BatchServer:
             taken += running if self._end_s(running) <= now_s else running - 1
         return self._waiting_tokens + self._finish_sum - len(self._active) * taken
 
-    def arrive(self, request: int, src_len: int, tgt_len: int, now_s: float) -> None:
-        """Add a sentence; arrivals are in order of time and none is after `next_s`."""
+    def arrive(self, request: int, src_len: int, tgt_len: int, now_s: float, factor: float = 1.0) -> None:
+        """Add a sentence, which takes `factor` times the usual; arrivals are in order of time and none is after `next_s`."""
         sentence = Sentence()
-        sentence.request, sentence.src_len, sentence.tgt_len = request, src_len, tgt_len
+        sentence.request, sentence.src_len, sentence.tgt_len, sentence.factor = request, src_len, tgt_len, factor
         sentence.entry_s = now_s
         self._sentences[request] = sentence
         self._waiting += 1
@@ -229,6 +240,7 @@ class BatchServer:
                 while active and active[0][0] == finish_step:
                     sentence = sentences.pop(heappop(active)[1])
                     sentence.finish_s = now_s
+                    self._factor_sum -= sentence.factor
                     done.append(sentence)
                 self._finish_sum -= finish_step * len(done)
                 self.left = len(active), self._waiting
@@ -268,12 +280,13 @@ class BatchServer:
             self._join(now_s, done)
 
     def _encode(self, requests: tuple[int, ...], now_s: float) -> None:
-        src_lens, sentences = [], self._sentences
+        src_lens, factor_sum, sentences = [], 0.0, self._sentences
         for request in requests:
             sentence = sentences[request]
             sentence.begin_s = now_s
+            factor_sum += sentence.factor
             src_lens.append(sentence.src_len)
-        taken_s = self._cost.encode_s(src_lens)
+        taken_s = self._cost.encode_s(src_lens) * (factor_sum / len(src_lens))
         if self._waking is not None and not self._active:
             if now_s > self._idle_since_s:
                 taken_s += self._waking(now_s - self._idle_since_s)
@@ -312,6 +325,7 @@ class BatchServer:
                 last = finish_step
             self._waiting_tokens -= tgt_len
             self._finish_sum += finish_step
+            self._factor_sum += sentence.factor
             self._awaiting_first.append(sentence)
         if last:
             self._joined.append((step, last))
@@ -341,6 +355,7 @@ class BatchServer:
         self._take_s = self._times.of(len(active))
         if self._weighs_sources:
             self._more_s = self._times.source_s(len(active), self._longest(step))
+        self._factor = self._factor_sum / len(active)
         self._base_s = now_s
         self.next_s = self._end_s(self._until)
         if self._awaiting_first:
@@ -353,21 +368,21 @@ class BatchServer:
         """Step until no more than the threshold are active, all at once; then the batcher is asked."""
         active, sentences, joined, step, threshold = self._active, self._sentences, self._joined, self._step, self._threshold
         times_of, account, finish_sum = self._times.of, self._account, self._finish_sum
-        more_s, leave_s, weighs_sources = 0.0, self._leave_s, self._weighs_sources
+        more_s, leave_s, weighs_sources, factor_sum = 0.0, self._leave_s, self._weighs_sources, self._factor_sum
         while len(active) > threshold:
             while joined[0][1] <= step:
                 joined.popleft()
             batch, finish_step = len(active), active[0][0]
-            position, steps = step - joined[0][0], finish_step - step
+            position, steps, factor = step - joined[0][0], finish_step - step, factor_sum / batch
             take_s = times_of(batch)
             if weighs_sources:
                 more_s = self._times.source_s(batch, self._longest(step))
             if self._awaiting_first:
-                first_s = now_s + (take_s(position, position) + more_s + (leave_s if steps == 1 else 0.0))
+                first_s = now_s + factor * (take_s(position, position) + more_s + (leave_s if steps == 1 else 0.0))
                 for sentence in self._awaiting_first:
                     sentence.first_s = first_s
                 self._awaiting_first = []
-            end_s = now_s + (take_s(position, position + steps - 1) + steps * more_s + leave_s)
+            end_s = now_s + factor * (take_s(position, position + steps - 1) + steps * more_s + leave_s)
             if account is not None:
                 account.stepped(step, batch, steps, end_s - now_s)
             now_s, step = end_s, finish_step
@@ -376,14 +391,15 @@ class BatchServer:
                 sentence.finish_s = now_s
                 done.append(sentence)
                 finish_sum -= finish_step
-        self._step, self._finish_sum = step, finish_sum
+                factor_sum -= sentence.factor
+        self._step, self._finish_sum, self._factor_sum = step, finish_sum, factor_sum
         self._joining = ()
         self.next_s = now_s
 
     def _end_s(self, steps: int) -> float:
         """Return when `steps` steps since the last change have ended."""
         taken_s = self._take_s(self._position, self._position + steps - 1) + steps * self._more_s
-        return self._base_s + (taken_s + self._leave_s if steps == self._to_completion else taken_s)
+        return self._base_s + self._factor * (taken_s + self._leave_s if steps == self._to_completion else taken_s)
 
     def _longest(self, step: int) -> int:
         """Return the tokens of the longest active source after a step; 0 if no sentence is active."""

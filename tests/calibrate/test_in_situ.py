@@ -87,8 +87,8 @@ def test_a_box_that_never_idles_pays_for_no_waking_up() -> None:
 
 def test_the_cost_of_waking_up_is_told_from_executions_after_gaps_and_without() -> None:
     box = Box(tail=0.0)
-    done = executions(box, gaps="poisson:8")
-    block = fit_service(done, Gaps.parse("poisson:8"), lengths="spread")
+    done = executions(box, gaps="poisson:2")
+    block = fit_service(done, Gaps.parse("poisson:2"), lengths="spread")
     assert block.waking is not None
     assert block.waking.seconds == pytest.approx(0.004, rel=0.02)
     assert block.waking.after(0.0) == 0.0
@@ -100,7 +100,7 @@ def test_the_cost_of_waking_up_is_told_from_executions_after_gaps_and_without() 
 
 
 def test_a_box_that_wakes_up_at_once_has_no_cost_of_waking_up() -> None:
-    block = fit_service(executions(Box(wake_s=0.0), gaps="poisson:8"), Gaps.parse("poisson:8"), lengths="spread")
+    block = fit_service(executions(Box(wake_s=0.0), gaps="poisson:2"), Gaps.parse("poisson:8"), lengths="spread")
     assert block.waking is None
     equal_gaps = fit_service(executions(Box(), gaps="fixed:50ms"), Gaps.parse("fixed:50ms"), lengths="spread")
     assert equal_gaps.waking is None, "it cannot be told from the fixed cost"

@@ -195,7 +195,7 @@ def test_the_pace_of_a_run_is_that_of_its_reference_executions() -> None:
 
 def test_runs_shortly_before_and_after_count_for_a_pace_and_later_ones_do_not() -> None:
     slow, usual, much_later = (live_run(0.1, reference_s=np.full(20, 0.01 * pace)) for pace in (1.2, 1.0, 3.0))
-    runs = [slow, replace(usual, begun_s=10.0), replace(much_later, begun_s=60.0)]
+    runs = [slow, replace(usual, begun_s=slow.span_s - 2.0), replace(much_later, begun_s=60.0)]
     assert BoxPaces([usual], runs).of(runs[0]) == pytest.approx([1.1, 1.0])
 
 

@@ -30,7 +30,7 @@ def rising(idle_s: float) -> float:
 def asked(requests: int = 400) -> Requests:
     random = np.random.default_rng(3)
     execution_s, (uplink_s, downlink_s) = random.random((2, requests)), 0.05 * random.random((2, requests))
-    arrival_s = np.cumsum(random.exponential(0.7, requests))
+    arrival_s = np.cumsum(random.exponential(1.0, requests))
     lengths, node = np.ones(requests, np.int64), np.arange(requests) % 2
     return Requests(lengths, tuple(execution_s), (uplink_s,), (downlink_s,), arrival_s, node)
 
