@@ -6,7 +6,7 @@ prediction interval draws a pace from other runs, and a profile within the error
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import sqrt
 from typing import Protocol
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from simnmt.base import random_streams
 from simnmt.experiment.inputs import Unit
-from simnmt.live.cell_run import LiveRun
+from simnmt.live.cell_run import LiveRun, References
 
 Floats = NDArray[np.float64]
 
@@ -36,6 +36,8 @@ class Draws(Protocol):
 
 AROUND_S = 2.0
 """Reference executions up to so long before and after a run count for its pace."""
+LEAST = 3
+"""Reference executions that count for the pace at a moment, at least."""
 TRIMMED = 0.1
 """Share of the least and of the greatest reference executions that do not count."""
 
@@ -47,11 +49,11 @@ class BoxPaces:
     other runs would tell less.
     """
 
-    def __init__(self, measured: Sequence[LiveRun], runs: Sequence[LiveRun]) -> None:
-        """`measured`: runs by which the devices were measured; `runs`: the others on the same clock."""
-        self._usual_s, self._at_s, self._execution_s = dict[str, float](), dict[str, Floats](), dict[str, Floats]()
-        for device in measured[0].references:
-            self._usual_s[device] = _trimmed_mean(np.concatenate([run.references[device].execution_s for run in measured]))
+    def __init__(self, usual_s: Mapping[str, float], runs: Sequence[LiveRun]) -> None:
+        """`usual_s`: by device, seconds of a reference execution while the device was measured; `runs`: all, on one clock."""
+        self._usual_s = usual_s
+        self._at_s, self._execution_s = dict[str, Floats](), dict[str, Floats]()
+        for device in usual_s:
             self._at_s[device] = np.concatenate([run.begun_s + run.references[device].begin_s for run in runs])
             self._execution_s[device] = np.concatenate([run.references[device].execution_s for run in runs])
 
@@ -64,6 +66,23 @@ class BoxPaces:
             seconds = self._execution_s[device][(at_s >= begin_s) & (at_s <= end_s)]
             paces.append(_trimmed_mean(seconds) / usual_s if seconds.size and usual_s > 0.0 else 1.0)
         return paces
+
+
+def reference_times_s(references: References, at_s: Floats) -> Floats:
+    """Return the seconds of the reference executions about each of these moments; 1 if there are none.
+
+    They are those up to `AROUND_S` before and after, or the nearest `LEAST` if those are fewer.
+
+    Args:
+        references: of one device.
+        at_s: shape (moments,), on the clock of the references.
+    """
+    if not references.begin_s.size:
+        return np.ones(at_s.shape)
+    away_s = np.abs(at_s[:, None] - references.begin_s)
+    enough_s = np.sort(away_s, axis=1)[:, :LEAST].max(axis=1)
+    within = away_s <= np.maximum(enough_s, AROUND_S)[:, None]
+    return np.array([_trimmed_mean(references.execution_s[near]) for near in within])
 
 
 def _trimmed_mean(seconds: Floats) -> float:

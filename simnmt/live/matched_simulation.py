@@ -137,8 +137,8 @@ def simulate_matched(
         link_begin_s: moment of the link's series at the begin.
         initial_s: the gateway's first measurement of the transfer time; None: the link's and the server's mean overhead.
         targets: targets to which the requests were sent, instead of the policy's choices.
-        references: executions beside those of the requests, by target, for which requests waited; a target that batches, where
-            a sentence of no company takes hardly any time from the others, is simulated without them.
+        references: executions beside those of the requests, by target, for which requests waited. A target that batches
+            executes them as sentences of no output, if its sentences vary; else it is simulated without them.
     """
     assert requests.offsets_s is not None, "a matched simulation is of an open loop"
     link = unit.links.link
@@ -158,7 +158,7 @@ def simulate_matched(
 
     columns: Requests[Any] = Requests(
         src_len=column(requests.src_len, 1),
-        tgt_len=column(requests.tgt_len, 1),
+        tgt_len=column(requests.tgt_len, beside.tgt_len),
         execution_s=tuple(
             column(execution_s + (0.0 if target.decoding else turnaround_s), beside.busy_s)
             for execution_s, turnaround_s, target in zip(costs.execution_s, costs.turnaround_s, unit.case.targets, strict=True)
@@ -195,22 +195,27 @@ class _Beside:
     """Executions that are no requests; columns of shape (executions,)."""
 
     target: NDArray[np.int32]
+    tgt_len: NDArray[np.int64]
+    """0 where the target batches: such a sentence is encoded for as long as the execution took, and has no company."""
     begin_s: Column
     busy_s: Column
 
 
 def _beside(unit: Unit, references: Sequence[References]) -> _Beside:
     taken = [
-        (number, of_target)
+        (number, int(target.decoding is None), of_target)
         for number, (of_target, target) in enumerate(zip(references, unit.case.targets, strict=False))
-        if target.decoding is None
+        if target.decoding is None or target.decoding.varies
     ]
-    target = np.concatenate([np.empty(0), *(np.full(one.begin_s.size, number) for number, one in taken)])
+    target, tgt_len = (
+        np.concatenate([np.empty(0, np.int64), *(np.full(one[2].begin_s.size, one[column]) for one in taken)])
+        for column in (0, 1)
+    )
     begin_s, busy_s = (
-        np.concatenate([np.empty(0), *(getattr(one, name) for _, one in taken)]) for name in ("begin_s", "busy_s")
+        np.concatenate([np.empty(0), *(getattr(one, name) for _, _, one in taken)]) for name in ("begin_s", "busy_s")
     )
     during = begin_s >= 0.0
-    return _Beside(target[during].astype(np.int32), begin_s[during], busy_s[during])
+    return _Beside(target[during].astype(np.int32), tgt_len[during], begin_s[during], busy_s[during])
 
 
 def _sending(sent: Sequence[int], decide_for: DecideFor | None) -> DecideFor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,7 @@ from simnmt.experiment.inputs import Unit
 from simnmt.live.cell_comparison import Cell
 from simnmt.live.cell_run import LiveRun, LiveTestbed
 from simnmt.live.deployment import replayed_requests
+from simnmt.live.drawn_paces import reference_times_s
 from simnmt.live.engine_loop import REFERENCE
 from simnmt.live.protocol import ALONE, Bench, Progress
 from simnmt.nmt.engine import Work
@@ -26,10 +27,21 @@ MEASURING_ROUNDS, MEASURING_LOAD = 3, 0.4
 """Rounds in which the devices are measured in service, one after the other, and the load of the gateway meanwhile."""
 
 
-def measure_in_service(bench: Bench, testbed: LiveTestbed, first: Cell, progress: Progress) -> tuple[float, list[LiveRun]]:
+@dataclass(frozen=True, slots=True)
+class ServiceMeasurement:
+    """What the measurement of the devices in service says beside their profiles."""
+
+    capacity_rps: float
+    """Of the gateway alone, requests a second."""
+    reference_s: dict[str, float]
+    """By device, the seconds of a reference execution at the pace that its profile is of."""
+
+
+def measure_in_service(bench: Bench, testbed: LiveTestbed, first: Cell, progress: Progress) -> ServiceMeasurement:
     """Measure both devices as they serve, and write their profiles.
 
-    Returns the gateway's capacity in requests a second, and the runs.
+    Executions are brought to one pace by the reference executions about them, so that the residual of a profile is what differs
+    between executions of one pace. The pace is the mean one of the device's own executions.
     """
     cell = replace(first, batching=ALONE)
     unit = bench.unit(cell, 1.0, 40)
@@ -38,7 +50,7 @@ def measure_in_service(bench: Bench, testbed: LiveTestbed, first: Cell, progress
     alone_s = [target.mean_alone_s(unit.case.table) for target in unit.case.targets]
     done = [Executions(Work(REFERENCE.src_len, REFERENCE.tgt_len)) for _ in devices]
     overheads: list[list[NDArray[np.float64]]] = [[], []]
-    runs = []
+    paces_s: list[list[NDArray[np.float64]]] = [[], []]
     for turn in range(MEASURING_ROUNDS):
         # Both at the rate of the gateway: the gaps between requests decide how far processes sleep.
         rate_rps = MEASURING_LOAD / alone_s[0]
@@ -47,7 +59,6 @@ def measure_in_service(bench: Bench, testbed: LiveTestbed, first: Cell, progress
             unit = bench.unit(cell, rate_rps, bench.protocol.calibration)
             requests = replayed_requests(replace(unit, replication=turn))
             run = testbed.run(unit, single[number], requests)
-            runs.append(run)
             valid = run.valid
             # What keeps the next request waiting counts as execution, and not as overhead.
             turnaround_s = run.turnaround_s[number]
@@ -56,10 +67,15 @@ def measure_in_service(bench: Bench, testbed: LiveTestbed, first: Cell, progress
             lengths = zip(requests.src_len[valid].tolist(), requests.tgt_len[valid].tolist(), strict=True)
             done[number].works += [Work(src, tgt) for src, tgt in lengths]
             done[number].seconds += seconds.tolist()
-            done[number].idle_s += idle_before_s(run).tolist()
+            done[number].idle_s += idle_before_s(run, device).tolist()
             done[number].reference_s += run.references[device].execution_s.tolist()
+            paces_s[number].append(reference_times_s(run.references[device], _begin_s(run)))
             overheads[number].append(run.overhead_s[valid] - turnaround_s)
+    reference_s = {}
     for number, device in enumerate(devices):
+        of_executions_s = np.concatenate(paces_s[number])
+        reference_s[device] = float(of_executions_s.mean())
+        done[number].seconds = (np.array(done[number].seconds) * reference_s[device] / of_executions_s).tolist()
         source = bench.unit(cell, 1.0, 40).scenario
         profile = read_profile(profile_path(source.profile_of(device, unit.case.name), Path.cwd()))
         path = bench.folder / f"{device}.profile.json"
@@ -70,21 +86,31 @@ def measure_in_service(bench: Bench, testbed: LiveTestbed, first: Cell, progress
             seconds_beyond = seconds_beyond - float(np.concatenate(overheads[0]).mean())
         sorted_ms = np.maximum(1e3 * np.sort(seconds_beyond), 0.0)
         bench.measured[f"devices.{device}.overhead"] = {"quantiles_ms": sorted_ms.tolist()}
-    return 1.0 / alone_s[0], runs
+    return ServiceMeasurement(1.0 / alone_s[0], reference_s)
 
 
-def idle_before_s(run: LiveRun) -> NDArray[np.float64]:
+def idle_before_s(run: LiveRun, device: str) -> NDArray[np.float64]:
     """Return the seconds that a device idled before each valid request's execution, of a run that used that device alone.
 
-    0 before the first one, and where requests waited. The overheads before executions, nearly equal, cancel out.
+    0 before the first one, and where requests waited. A device that does a reference execution does not idle.
     """
-    valid = run.valid
-    begin_s = (run.log.due_s + run.waiting_s)[valid]
-    end_s = begin_s + run.log.execution_s[valid]
+    begin_s = _begin_s(run)
+    end_s = begin_s + run.log.execution_s[run.valid]
     order = np.argsort(begin_s, kind="stable")
     idle_s = np.zeros(len(begin_s))
     idle_s[order[1:]] = np.maximum(begin_s[order[1:]] - end_s[order[:-1]], 0.0)
-    return idle_s
+    references = run.references[device]
+    before = np.searchsorted(references.begin_s, begin_s) - 1
+    since_s = begin_s - (references.begin_s + references.busy_s)[before] if references.begin_s.size else idle_s
+    return np.where(before >= 0, np.clip(since_s, 0.0, idle_s), idle_s)
+
+
+def _begin_s(run: LiveRun) -> NDArray[np.float64]:
+    """Return when each valid request's execution began, on the clock of the references: half of what is no wait came before."""
+    log, waiting_s = run.log, run.waiting_s
+    before_s = (log.latency_s - waiting_s - log.execution_s) / 2
+    begin_s: NDArray[np.float64] = (log.due_s - run.begun_s + before_s + waiting_s)[run.valid]
+    return begin_s
 
 
 def _with_service(profile: DeviceProfile, done: Executions, rate_rps: float, cpus: tuple[int, ...]) -> DeviceProfile:

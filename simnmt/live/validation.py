@@ -122,11 +122,11 @@ def validate(
         )
         bench.measured[f"devices.{device}.profile"] = str(path.absolute())
     with LiveTestbed(out, any_model) as testbed:
-        capacity_rps, measured = measure_in_service(bench, testbed, cells[0], progress)
-        written["capacity_rps"] = capacity_rps
+        measured = measure_in_service(bench, testbed, cells[0], progress)
+        written |= asdict(measured)
         written["profile_hashes"] = {name: _hash(Path(path)) for name, path in _profiles(bench).items()}
         _write(out / PROTOCOL, written)
-        prepared = {cell: _prepared(bench, cell, capacity_rps) for cell in cells}
+        prepared = {cell: _prepared(bench, cell, measured.capacity_rps) for cell in cells}
         runs: dict[Cell, list[LiveRun]] = {cell: [] for cell in cells}
         for repeat in range(protocol.repeats):
             order = random_streams.stream(protocol.seed, repeat, "order of cells").permutation(len(cells))
@@ -135,7 +135,7 @@ def validate(
                 unit, requests = prepared[cell]
                 progress(f"repeat {repeat + 1} of {protocol.repeats}, cell {done} of {len(cells)}: {_name(cell)}")
                 runs[cell].append(testbed.run(unit, cell.policy, requests, link_begin_s=_link_begin_s(repeat, unit)))
-    paces = BoxPaces(measured, [run for of_cell in runs.values() for run in of_cell])
+    paces = BoxPaces(measured.reference_s, [run for of_cell in runs.values() for run in of_cell])
     levels = calibration_levels(next(iter(prepared.values()))[0], protocol.draws)
     results = []
     for cell in cells:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from simnmt.live.bars import BARS, Bar, judge_bars
 from simnmt.live.cell_comparison import Cell, Rules, compare_cell, equivalent, group_verdicts, mean_interval, reason_void
-from simnmt.live.drawn_paces import BoxPaces, drawn_paces
+from simnmt.live.cell_run import References
+from simnmt.live.drawn_paces import BoxPaces, drawn_paces, reference_times_s
 from simnmt.live.matched_simulation import Simulations
 from simnmt.live.protocol import Protocol
 from tests.live.made_runs import live_run, result, simulated_run
@@ -186,23 +187,36 @@ def test_full_coverage_is_as_much_a_fault_as_little() -> None:
     ] is True
 
 
+USUAL_S = {"gateway": 0.01, "cloud": 0.01}
+
+
 def test_the_pace_of_a_run_is_that_of_its_reference_executions() -> None:
-    measured, run = live_run(0.1), live_run(0.1, reference_s=np.full(4, 0.012))
-    assert BoxPaces([measured], [run]).of(run) == pytest.approx([1.2, 1.0])
+    run = live_run(0.1, reference_s=np.full(4, 0.012))
+    assert BoxPaces(USUAL_S, [run]).of(run) == pytest.approx([1.2, 1.0])
     nothing = live_run(0.1, reference_s=np.empty(0))
-    assert BoxPaces([measured], [nothing]).of(nothing) == pytest.approx([1.0, 1.0])
+    assert BoxPaces(USUAL_S, [nothing]).of(nothing) == pytest.approx([1.0, 1.0])
 
 
 def test_runs_shortly_before_and_after_count_for_a_pace_and_later_ones_do_not() -> None:
     slow, usual, much_later = (live_run(0.1, reference_s=np.full(20, 0.01 * pace)) for pace in (1.2, 1.0, 3.0))
     runs = [slow, replace(usual, begun_s=slow.span_s - 2.0), replace(much_later, begun_s=60.0)]
-    assert BoxPaces([usual], runs).of(runs[0]) == pytest.approx([1.1, 1.0])
+    assert BoxPaces(USUAL_S, runs).of(runs[0]) == pytest.approx([1.1, 1.0])
+
+
+def test_the_pace_at_a_moment_is_that_of_the_reference_executions_about_it() -> None:
+    execution_s = np.where(np.arange(100) < 50, 0.01, 0.02)
+    about = References(0.2 * np.arange(100), execution_s, execution_s)
+    moments_s = np.array([-9.0, 5.0, 10.0, 15.0, 40.0])
+    assert reference_times_s(about, moments_s) == pytest.approx([0.01, 0.01, 0.015, 0.02, 0.02], rel=0.05)
+    assert reference_times_s(References(*np.empty((3, 0))), moments_s).tolist() == [1.0] * 5
+    few = References(np.array([0.0, 30.0]), np.array([0.01, 0.03]), np.array([0.01, 0.03]))
+    assert reference_times_s(few, np.array([0.0])) == pytest.approx([0.02]), "too few near it: the nearest ones"
 
 
 def test_a_few_disturbed_reference_executions_do_not_change_a_pace() -> None:
     disturbed = np.where(np.arange(20) < 2, 0.5, 0.012)
     run = live_run(0.1, reference_s=disturbed)
-    assert BoxPaces([live_run(0.1)], [run]).of(run) == pytest.approx([1.2, 1.0])
+    assert BoxPaces(USUAL_S, [run]).of(run) == pytest.approx([1.2, 1.0])
 
 
 def test_paces_are_drawn_from_the_given_runs_and_a_level_holds_for_all_repeats() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from simnmt.experiment.inputs import Unit, read_inputs
+from simnmt.live.cell_run import References
 from simnmt.live.decider import live_unit
 from simnmt.live.deployment import ReplayedRequests, engine_settings, replayed_requests
 from simnmt.live.matched_simulation import Costs, predicted_costs, simulate_matched, slowed
@@ -90,6 +92,38 @@ def test_a_slower_batching_server_has_slower_steps(unit: Unit) -> None:
         float(decoding.cost.solo_s(np.array([20]), np.array([20]))[0]) for decoding in decodings if decoding is not None
     )
     assert slow_s == pytest.approx(2.0 * usual_s, rel=1e-6)
+
+
+def test_requests_wait_for_the_reference_executions_of_a_server_that_batches() -> None:
+    unit = unit_of(
+        "devices.cloud={profile: '@cpu2-gru', batching: {kind: top_up, size: 8, refill: free}}",
+        "devices.gateway.profile=@cpu1-gru",
+        "networks.cp2={rtt: {constant_ms: 20}}",
+        "workloads.de-en.arrivals.rate_rps=1",
+    )
+    gateway, cloud = unit.case.targets
+    assert cloud.decoding is not None
+    varying = replace(cloud, waking=None, decoding=replace(cloud.decoding, waking=None, varies=True))
+    unit = replace(unit, case=replace(unit.case, targets=(replace(gateway, waking=None), varying)))
+    requests = replayed_requests(unit)
+    assert requests.offsets_s is not None
+    usual_s = cloud.decoding.cost.solo_s(requests.src_len, requests.tgt_len)
+    costs = Costs((usual_s, usual_s), (np.zeros(400), np.zeros(400)))
+    up_s, _ = unit.links.link.ways_s(np.zeros(400), requests.src_len, requests.tgt_len, 2)
+    entry_s = requests.offsets_s + up_s
+    # One execution of 0.3 s begins 0.1 s before each tenth request comes.
+    begin_s = entry_s[::10] - 0.1
+    busy = References(begin_s, np.full(begin_s.size, 0.3), np.full(begin_s.size, 0.2))
+    nothing = References(*np.empty((3, 0)))
+    alone, beside = (
+        simulate_matched(unit, "cloud", requests, costs, link_begin_s=0.0, references=[nothing, references])
+        for references in (nothing, busy)
+    )
+    assert (beside.target == 1).all()
+    waited_s = beside.queue_s[::10] - alone.queue_s[::10]
+    assert np.median(waited_s) == pytest.approx(0.2, abs=2e-3)
+    assert np.median(beside.queue_s - alone.queue_s) == 0.0, "the others meet none"
+    assert beside.transfer_s == pytest.approx(alone.transfer_s)
 
 
 def test_draws_differ_and_repeat(unit: Unit, requests: ReplayedRequests) -> None:
