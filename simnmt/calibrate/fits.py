@@ -12,15 +12,14 @@ from numpy.typing import ArrayLike, NDArray
 from simnmt.base.least_squares import bounded_least_squares, nonnegative_line
 from simnmt.profile.batch_cost import LinearSurface, Surface, TableSurface
 from simnmt.profile.blocks import (
-    DiskBlock,
     EncoderBlock,
     EncoderCoefficients,
     EnergyBlock,
-    ReadSample,
     StepBlock,
     StepCoefficients,
 )
 from simnmt.profile.device_cost import ReadTable
+from simnmt.profile.disk_block import DiskBlock, ReadSample
 from simnmt.profile.execution_fit import (
     MEDIAN,
     by_cell,

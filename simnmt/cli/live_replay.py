@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from simnmt.base.errors import InputError
 from simnmt.cli.live_serve import TOKEN, Source, TargetLanguage, read_token, service_packages
 from simnmt.cli.options import AsJson, argument, option, parse_duration, print_json
 from simnmt.cli.progress import progress_bar
@@ -48,6 +47,7 @@ def replay(
     """
     with service_packages():
         from simnmt.live.replay import ReplaySettings
+        from simnmt.live.text import read_texts
     import simnmt.api
     from simnmt.cli.tables import format_result
 
@@ -57,7 +57,7 @@ def replay(
         ca_file,
         source,
         target,
-        None if text is None else _lines(text),
+        None if text is None else read_texts(text),
         workload,
         device,
         timeout,
@@ -83,18 +83,3 @@ def replay(
     else:
         print(format_result(result))
         print(f"\nrun directory: {result.directory}\npage: {result.directory}/report.html")
-
-
-def _lines(path: Path) -> list[str]:
-    """Return the lines of a file that are not blank. Raises `InputError` for a file without any."""
-    from simnmt.base.files import MOST_TEXT_BYTES, read_bounded
-
-    try:
-        text = read_bounded(path, MOST_TEXT_BYTES).decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "no UTF-8 text"
-        raise InputError(f"cannot read the texts: {why}", path=path, remedy="name a text file") from None
-    lines = [line.strip() for line in text.split("\n") if line.strip()]
-    if not lines:
-        raise InputError("holds no text", path=path, remedy="write one text a line")
-    return lines

@@ -36,6 +36,10 @@ def validate(
     seconds: Annotated[float | None, option("S", "Length of a live run. [default: 12, with --smoke 6]")] = None,
     requests: Annotated[int | None, option("N", "Requests of each live run. [default: as --seconds gives, 40 to 600]")] = None,
     seed: Annotated[int, option("S", "Seed of requests and order.")] = 1,
+    text: Annotated[
+        Path | None,
+        option("FILE", "Sentences that trained engines decode freely, one a line. [default: the workload's lengths, forced]"),
+    ] = None,
     overrides: Annotated[list[str] | None, option("KEY=VALUE", "Override any key of the scenario.", "--set")] = None,
     smoke: Annotated[bool, flag("--smoke", "One load, short runs, one repeat: about three minutes for six cells.")] = False,
     out: Annotated[Path | None, option("DIR", "Folder of logs and results. [default: a new one under reports/]")] = None,
@@ -61,7 +65,10 @@ def validate(
         requests=(40, 600) if requests is None else (requests, requests),
         calibration=SMOKE_CALIBRATION if smoke else 120,
         seed=seed,
+        text="" if text is None else str(text),
     )
+    if name is not None and text is not None:
+        raise typer.BadParameter("recorded runs have forced lengths; leave out --text or --record", param_hint="--record")
     if name is not None:
         check_name(name)
 

@@ -193,6 +193,7 @@ class LiveTestbed:
         link_shift_s: float,
         others_cpus: float | None,
     ) -> LiveRun:
+        requests = requests.decoded(log)
         live, server = (read_live_log(path) for path in paths)
         assert live.begin is not None
         transfer_s = np.full(len(log.due_s), np.nan)
@@ -252,9 +253,11 @@ def _sent(requests: ReplayedRequests, url: str) -> LoadLog:
     async def send() -> LoadLog:
         reduce_timer_slack()
         async with TranslationClient(url, connections=1_000, timeout_s=180.0) as client:
-            warm_up = Load(requests.texts[:WARM_UP], "de", "en", requests.tgt_len[:WARM_UP].tolist(), name="warm-up ")
+            forced_lens = requests.tgt_len.tolist() if requests.forced else None
+            warm_up_lens = forced_lens and forced_lens[:WARM_UP]
+            warm_up = Load(requests.texts[:WARM_UP], "de", "en", warm_up_lens, name="warm-up ")
             await send_load(warm_up, client, timeout_s=180.0)
-            load = Load(requests.texts, "de", "en", requests.tgt_len.tolist(), _listed(requests.offsets_s))
+            load = Load(requests.texts, "de", "en", forced_lens, _listed(requests.offsets_s))
             return await send_load(load, client, timeout_s=180.0)
 
     return run_precisely(send())

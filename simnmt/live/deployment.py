@@ -24,6 +24,7 @@ from simnmt.live.streamed_deployment import expected_streamed_hash
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.results.run_directory import SUMMARY
+from simnmt.service.load import LoadLog
 from simnmt.world.simulation import Clients
 
 
@@ -138,6 +139,14 @@ class ReplayedRequests:
     """The end node that asks; in a closed loop, that of each client counts instead."""
     clients: Clients | None
     """The clients of a closed loop; None in another."""
+    forced: bool = True
+    """False: the model ends its outputs itself, so that the lengths are known when the texts are decoded."""
+
+    def decoded(self, log: LoadLog) -> ReplayedRequests:
+        """Return the requests with the lengths that a service counted, unless they were forced; 0, if unknown, counts as 1."""
+        if self.forced:
+            return self
+        return replace(self, src_len=np.maximum(log.src_len, 1), tgt_len=np.maximum(log.tgt_len, 1))
 
 
 def replayed_requests(unit: Unit) -> ReplayedRequests:

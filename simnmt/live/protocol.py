@@ -38,6 +38,8 @@ class Protocol:
     draws: int = 20
     """Simulations of each run with other random numbers."""
     seed: int = 1
+    text: str = ""
+    """File of sentences that are sent in turn and decoded freely; empty: random words, and the workload's lengths forced."""
     rules: Rules = field(default_factory=Rules)
 
     def __post_init__(self) -> None:

@@ -8,6 +8,8 @@ from math import exp
 from pathlib import Path
 from typing import Protocol
 
+from simnmt.base.errors import InputError
+from simnmt.base.files import MOST_TEXT_BYTES, read_bounded
 from simnmt.nmt.architecture import Architecture
 from simnmt.nmt.engine import Hypothesis
 from simnmt.nmt.source_lines import SourceLine, load_subwords
@@ -105,3 +107,16 @@ class LabelCodec:
         (label,) = output.tokens
         name = self._label_names[label] if self._label_names else f"class {label}"
         return name if output.score is None else f"{name} {exp(output.score):.3f}"
+
+
+def read_texts(path: Path) -> list[str]:
+    """Return the lines of a file that are not blank. Raises `InputError` for a file without any."""
+    try:
+        text = read_bounded(path, MOST_TEXT_BYTES).decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "no UTF-8 text"
+        raise InputError(f"cannot read the texts: {why}", path=path, remedy="name a text file") from None
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    if not lines:
+        raise InputError("holds no text", path=path, remedy="write one text a line")
+    return lines

@@ -16,6 +16,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +40,14 @@ from simnmt.live.matched_simulation import Costs, SimulatedRun, Simulations, pre
 from simnmt.live.protocol import ALONE, Bench, Progress, Protocol, server_batching
 from simnmt.live.recorded_runs import RUNS, save_runs
 from simnmt.live.service_measurement import measure_in_service
+from simnmt.live.text import read_texts
 from simnmt.results.envelope import VALIDATION, Deployment
 from simnmt.results.run_directory import INPUT
 from simnmt.scenario.configuration import Scenario
 from simnmt.scenario.source import open_source
 
 PROTOCOL = "protocol.json"
-LEVEL_STEPS, LARGEST_STEP = 8, 1.5
+FACTOR_STEPS, LARGEST_STEP = 8, 1.5
 """Steps of the search for the factors of sentences in batches, and the most that a step changes one."""
 
 
@@ -109,6 +111,7 @@ def validate(
     bench = Bench(scenario, overrides, protocol, out)
     source = open_source(scenario, list(overrides))
     cells = _planned_cells(bench, source.scenario, engines)
+    texts = read_texts(Path(protocol.text)) if protocol.text else []
     out.mkdir(parents=True, exist_ok=True)
     written: dict[str, Any] = {"scenario": scenario, "overrides": list(overrides), "cells": [asdict(cell) for cell in cells]}
     written |= {"version": VERSION, "at": datetime.now(timezone.utc).isoformat(timespec="seconds"), **asdict(protocol)}
@@ -126,7 +129,7 @@ def validate(
         written |= asdict(measured)
         written["profile_hashes"] = {name: _hash(Path(path)) for name, path in _profiles(bench).items()}
         _write(out / PROTOCOL, written)
-        prepared = {cell: _prepared(bench, cell, measured.capacity_rps) for cell in cells}
+        prepared = {cell: _prepared(bench, cell, measured.capacity_rps, texts) for cell in cells}
         runs: dict[Cell, list[LiveRun]] = {cell: [] for cell in cells}
         for repeat in range(protocol.repeats):
             order = random_streams.stream(protocol.seed, repeat, "order of cells").permutation(len(cells))
@@ -144,7 +147,7 @@ def validate(
         others = [run for other in cells if other != cell for run in runs[other]]
         drawn = drawn_paces(levels, _other_paces(cell, runs, paces), protocol, len(runs[cell]))
         simulated = [
-            _simulations(unit, cell, requests, run, protocol, paces.of(run), others, of_run)
+            _simulations(unit, cell, requests.decoded(run.log), run, protocol, paces.of(run), others, of_run)
             for run, of_run in zip(runs[cell], drawn, strict=True)
         ]
         results.append(compare_cell(cell, runs[cell], simulated, protocol.rules))
@@ -152,7 +155,8 @@ def validate(
     deployments = [_deployment(prepared[cell][0], cell) for cell in cells]
     environment = _environment() | {"busy": _is_busy(runs, protocol.rules)}
     validation = Validation(written, results, group_verdicts(results, single), deployments, environment)
-    save_runs(out / RUNS, cells, {cell: requests for cell, (_, requests) in prepared.items()}, runs)
+    of_cells = {cell: requests.decoded(runs[cell][0].log) for cell, (_, requests) in prepared.items()}
+    save_runs(out / RUNS, cells, of_cells, runs)
     _write(out / VALIDATION, validation.document())
     return validation
 
@@ -231,7 +235,7 @@ def structural_run(unit: Unit, cell: Cell, requests: ReplayedRequests, run: Live
     """Simulate a run by its own executions and targets, with the mean overheads of other runs.
 
     In a batch an execution depends on its company. There each sentence is slower or faster than the costs of batches say by the
-    factor with which it takes as long as it did live; the factors are found in `LEVEL_STEPS` simulations.
+    factor with which it takes as long as it did live; the factors are found in `FACTOR_STEPS` simulations.
     """
     local_s, remote_s = mean_overheads_s(others or [run])
     target, count = np.maximum(run.log.target, 0), len(requests.src_len)
@@ -255,7 +259,7 @@ def structural_run(unit: Unit, cell: Cell, requests: ReplayedRequests, run: Live
     for number, decoding in batching.items():
         execution_s[number] = decoding.cost.solo_s(requests.src_len, requests.tgt_len)
     result = simulated(execution_s)
-    for _ in range(LEVEL_STEPS if batching else 0):
+    for _ in range(FACTOR_STEPS if batching else 0):
         for number in batching:
             there = (target == number) & run.valid
             step = np.clip(own_s[there] / result.execution_s[there], 1.0 / LARGEST_STEP, LARGEST_STEP)
@@ -294,12 +298,15 @@ def _link_begin_s(repeat: int, unit: Unit) -> float:
     return float(random_streams.stream(unit.scenario.seed, repeat, "link begin").random()) * unit.links.link.rtt.duration_s
 
 
-def _prepared(bench: Bench, cell: Cell, capacity_rps: float) -> tuple[Unit, ReplayedRequests]:
+def _prepared(bench: Bench, cell: Cell, capacity_rps: float, texts: Sequence[str]) -> tuple[Unit, ReplayedRequests]:
     rate_rps = cell.load * capacity_rps
     least, most = bench.protocol.requests
     count = min(max(round(rate_rps * bench.protocol.seconds), least), most)
     unit = bench.unit(cell, rate_rps, count)
-    return unit, replayed_requests(unit)
+    requests = replayed_requests(unit)
+    if texts:
+        requests = replace(requests, texts=list(islice(cycle(texts), count)), forced=False)
+    return unit, requests
 
 
 def _profiles(bench: Bench) -> dict[str, str]:

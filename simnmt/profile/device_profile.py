@@ -20,7 +20,6 @@ from simnmt.profile.blocks import (
     CellSample,
     Conditions,
     Count,
-    DiskBlock,
     EncoderBlock,
     EnergyBlock,
     EngineBlock,
@@ -33,6 +32,7 @@ from simnmt.profile.blocks import (
     StepBlock,
 )
 from simnmt.profile.decoder_block import DecoderBlock
+from simnmt.profile.disk_block import DiskBlock
 from simnmt.profile.execution_plane import ExecutionPlane, LognormalResidual, PlaneCoefficients
 from simnmt.profile.service_block import ResidualQuantiles, ServiceBlock
 from simnmt.profile.streaming_block import StiBlock

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from simnmt.profile.blocks import DiskBlock, EncoderBlock, Overhead, Overheads, StepBlock
+from simnmt.profile.blocks import EncoderBlock, Overhead, Overheads, StepBlock
+from simnmt.profile.disk_block import DiskBlock
 from simnmt.profile.decoder_block import DecoderBlock, Fidelity, canonical, composition_error
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile, LengthUnit

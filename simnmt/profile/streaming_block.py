@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from simnmt.base.configuration import Configuration
-from simnmt.profile.blocks import Count, Duration, Kind, Length, Positive, ReadSample, RelativeError, RSquared, Seconds
+from simnmt.profile.blocks import Count, Duration, Kind, Length, Positive, RelativeError, RSquared, Seconds
+from simnmt.profile.disk_block import ReadSample
 from simnmt.profile.streaming_cost import BITS, DecoderShards, ShardGeometry, StiCost
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]

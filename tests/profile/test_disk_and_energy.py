@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.calibrate.fits import fit_disk, fit_energy
-from simnmt.profile.blocks import DiskBlock, EnergyBlock, ReadSample
+from simnmt.profile.blocks import EnergyBlock
+from simnmt.profile.disk_block import DiskBlock, ReadSample
 from simnmt.profile.device_cost import TokenBucket
 
 SIZE = np.repeat(2 ** np.arange(18, 25), 5)
