@@ -27,8 +27,8 @@ import numpy as np
 from simnmt.base.text_tables import format_table
 from simnmt.cli.options import parse_bytes, parse_duration
 from simnmt.cli.sti_costs import read_costs
+from simnmt.live.deployment import streamed_engine
 from simnmt.live.server import LiveServer, ServerSettings
-from simnmt.live.streamed_deployment import streamed_engine
 from simnmt.live.streamed_settings import StreamedSettings, streamed_settings
 from simnmt.profile.profile_file import read_profile
 from simnmt.results.device_accounts import state_name

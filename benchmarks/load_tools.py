@@ -110,7 +110,7 @@ def measured(given: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     requests = bursts(given.rate, given.seconds)
     rows = []
     with LiveTestbed(folder, any_model=True) as testbed:
-        _, measuring = measure_in_service(bench, testbed, Cell("edge", ALONE, 0.4, given.link), lambda line: None)
+        in_service = measure_in_service(bench, testbed, Cell("edge", ALONE, 0.4, given.link), lambda line: None)
         for policy in given.policy or ("edge", "cloud", "cnmt"):
             unit = bench.unit(Cell(policy, ALONE, 0.4, given.link), given.rate, len(requests.src_len))
             hey_s, runs = [], []
@@ -118,7 +118,7 @@ def measured(given: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
                 with testbed.serving(unit, policy) as served:
                     hey_s.append(run_hey(served.url, given.rate, given.seconds))
                 runs.append(testbed.run(unit, policy, requests))
-            paces, simulated_s = BoxPaces(measuring, runs), []
+            paces, simulated_s = BoxPaces(in_service.reference_s, runs), []
             for draw, run in enumerate(runs):
                 factors = paces.of(run)
                 slow, references = slowed(unit, factors), list(run.references.values())

@@ -18,8 +18,7 @@ from simnmt.profile.blocks import (
     StepBlock,
     StepCoefficients,
 )
-from simnmt.profile.device_cost import ReadTable
-from simnmt.profile.disk_block import DiskBlock, ReadSample
+from simnmt.profile.disk_block import DiskBlock, ReadSample, ReadTable
 from simnmt.profile.execution_fit import (
     MEDIAN,
     by_cell,

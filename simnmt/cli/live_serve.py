@@ -8,7 +8,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import fields
 from pathlib import Path
@@ -144,6 +144,8 @@ def server(
         if scenario is None:
             if model is None:
                 raise InputError("nothing to serve", remedy="give --model, or a scenario and its --device")
+            if given(context, ("overrides", "any_model")):
+                raise InputError("--set or --any-model without a scenario", remedy="name a scenario, or leave them out")
             engine, expected = EngineSettings(**_engine_options(context.params, device=device)), None
         else:
             unit = scenario_unit(scenario, overrides or ())
@@ -233,6 +235,11 @@ def gateway(
         serve(lambda: LiveGateway(settings, file, note), as_json)
 
 
+def given(context: typer.Context, names: Iterable[str]) -> bool:
+    """Return whether the command line gives one of these parameters."""
+    return any(getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE" for name in names)
+
+
 def serve(make: Callable[[], LiveServer | LiveGateway], as_json: bool) -> None:
     """Start a service, print where it listens, serve until a signal, and print a summary."""
 
@@ -250,10 +257,10 @@ def serve(make: Callable[[], LiveServer | LiveGateway], as_json: bool) -> None:
     begin_s = time.monotonic()
     service = asyncio.run(run())
     outcomes, duration_s = dict(service.front.outcomes), time.monotonic() - begin_s
-    if fallbacks := getattr(service, "fallbacks", 0):
-        outcomes["fallback"] = fallbacks
+    fallbacks = getattr(service, "fallbacks", 0)
     counts = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.items()) or "no request"
-    summary = {"event": "stopped", "seconds": round(duration_s, 3), "outcomes": outcomes}
+    counts += f"; {fallbacks:,} fell back to this box" if fallbacks else ""
+    summary = {"event": "stopped", "seconds": round(duration_s, 3), "outcomes": outcomes, "fallbacks": fallbacks}
     _print_line(as_json, summary, f"stopped after {duration_s:.1f} s: {counts}")
 
 
@@ -326,7 +333,7 @@ def _parse_batching(text: str, longest_wait_s: float) -> Batching:
 def read_token(path: Path | None, variable: str) -> str:
     """Return the token of a file, else of the environment; empty without both."""
     if path is None:
-        return os.environ.get(variable, "")
+        return os.environ.get(variable, "").strip()
     try:
         token = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:

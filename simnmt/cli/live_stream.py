@@ -13,6 +13,19 @@ from simnmt.cli import live_serve
 from simnmt.cli.options import AsJson, argument, flag, option, parse_bytes, parse_duration, parse_rate
 from simnmt.cli.terminal import note, warn
 
+PLANNING = (
+    "profile",
+    "deadline_s",
+    "preload_bytes",
+    "cache_bytes",
+    "length",
+    "pace",
+    "fill",
+    "engagement_gap",
+    "reclaimed_after",
+)
+"""Options of the plan, which a scenario states itself."""
+
 
 def stream_server(
     context: typer.Context,
@@ -73,19 +86,20 @@ def stream_server(
     Example: simnmt live stream-server store --profile box.json --deadline 200ms --preload 1MB
     """
     with live_serve.service_packages():
-        from simnmt.live.deployment import target_of
+        from simnmt.live.deployment import settings_of, streamed_engine, target_of
         from simnmt.live.server import LiveServer, ServerSettings
-        from simnmt.live.streamed_deployment import settings_of, streamed_engine
         from simnmt.live.streamed_settings import streamed_settings
 
     params = context.params | {"deadline": answer_within, "forced_lengths": True}
     front, access, limits = live_serve.service_settings(params)
     if scenario is not None:
-        if any(value is not None for value in (profile, deadline_s, preload_bytes, cache_bytes, length, pace)):
+        if live_serve.given(context, PLANNING):
             raise InputError("a scenario, and options of the plan", remedy="give one of them, or --set KEY=VALUE")
         unit = live_serve.scenario_unit(scenario, overrides or ())
         streamed = settings_of(target_of(unit, device or unit.case.targets[-1].device))
     else:
+        if live_serve.given(context, ("device", "overrides")):
+            raise InputError("--device or --set without a scenario", remedy="name the scenario after the store")
         if profile is None or deadline_s is None or preload_bytes is None:
             remedy = "give --profile, --deadline and --preload, or a scenario"
             raise InputError("nothing to plan the streaming with", remedy=remedy)

@@ -9,6 +9,7 @@ from math import log, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
+from simnmt.base.errors import SimnmtError
 from simnmt.live.cell_run import LiveRun
 from simnmt.live.matched_simulation import SimulatedRun, Simulations
 from simnmt.results.prediction import prediction_interval
@@ -71,8 +72,13 @@ def _mean_of(runs: Sequence[Figures]) -> Figures:
 
 
 def live_figures(run: LiveRun) -> Figures:
-    """Return the figures of a live run; requests that were not answered where they were sent are left out."""
+    """Return the figures of a live run; requests that were not answered where they were sent are left out.
+
+    Raises `SimnmtError` if none is left.
+    """
     log_, valid = run.log, run.valid
+    if not valid.any():
+        raise SimnmtError("a live run answered no request as decided: its services' logs say why")
     latency_s = log_.latency_s[valid]
     return Figures(
         float(latency_s.mean()),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -59,8 +59,6 @@ class LiveRun:
     """What the link prescribes for each request's way there and back."""
     link_begin_s: float
     """Moment of the link's series at which the first request was due, less that request's own offset."""
-    initial_s: float
-    """The gateway's first measurement of the transfer time."""
     begun_s: float
     """Moment of the box's clock from which the offsets of the requests count."""
     references: Mapping[str, References]
@@ -181,7 +179,8 @@ class LiveTestbed:
             yield Served(self._gateway.ask(ServeGateway(settings, logs[0])), logs, link_s)
         finally:
             for node in (self._gateway, self._link, self._server):
-                node.ask(EndService())
+                with suppress(SimnmtError):  # a node that has ended says so when it is asked to serve
+                    node.ask(EndService())
 
     def _gathered(
         self,
@@ -217,7 +216,6 @@ class LiveTestbed:
             transfer_s=transfer_s,
             link_s=up_s + down_s,
             link_begin_s=link_begin_s,
-            initial_s=live.begin.initial_s[0],
             begun_s=begun_s,
             references={
                 device: References(of_box.at_s - begun_s, of_box.busy_s, of_box.execution_s)

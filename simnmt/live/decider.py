@@ -47,7 +47,7 @@ class Decision:
 def live_unit(plan: RunPlan, workload: str | None = None) -> Unit:
     """Return the unit of a scenario that a gateway serves: its first workload, unless named, on its first network.
 
-    Raises `InputError` for a workload that the scenario does not have, and for devices that a gateway cannot be before.
+    Raises `InputError` for a workload that the scenario does not have.
     """
     name = next(iter(plan.cases)) if workload is None else workload
     if name not in plan.cases:

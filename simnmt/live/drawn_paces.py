@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import sqrt
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,20 +17,6 @@ from simnmt.experiment.inputs import Unit
 from simnmt.live.cell_run import LiveRun, References
 
 Floats = NDArray[np.float64]
-
-
-class Draws(Protocol):
-    """How often to draw, and by which seed."""
-
-    @property
-    def draws(self) -> int:
-        """Number of draws."""
-        ...
-
-    @property
-    def seed(self) -> int:
-        """Seed of the random numbers."""
-        ...
 
 
 AROUND_S = 2.0
@@ -105,7 +90,7 @@ def calibration_levels(unit: Unit, draws: int) -> Floats:
     return levels
 
 
-def drawn_paces(levels: Floats, paces: Floats, protocol: Draws, repeats: int) -> list[Floats]:
+def drawn_paces(levels: Floats, paces: Floats, seed: int, repeats: int) -> list[Floats]:
     """Draw the factors on the devices' times for each repeat of a cell, shape (draws, devices) each.
 
     The level of a draw holds for all repeats; the pace is another in each repeat. The policies of a group are given the same
@@ -114,11 +99,11 @@ def drawn_paces(levels: Floats, paces: Floats, protocol: Draws, repeats: int) ->
     Args:
         levels: of the profiles, shape (draws, devices).
         paces: of other runs, shape (runs, devices).
-        protocol: number of draws, and seed.
+        seed: of the random numbers.
         repeats: of the cell.
     """
     factors = []
     for repeat in range(repeats):
-        random = random_streams.stream(protocol.seed, repeat, "pace of the boxes")
-        factors.append(levels * paces[random.integers(0, len(paces), protocol.draws)])
+        random = random_streams.stream(seed, repeat, "pace of the boxes")
+        factors.append(levels * paces[random.integers(0, len(paces), len(levels))])
     return factors

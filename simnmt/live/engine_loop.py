@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 import time
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -97,6 +98,10 @@ class _Loop:
     """Sentences that take part in the steps, given up or not."""
     hurried: bool = False
     """Whether no sentence waits for company any more."""
+    next_batching: Batching | None = None
+    """Batching that begins when nothing is under way; what is received after it waits."""
+    received: deque[Any] = field(default_factory=deque)
+    """Messages to be taken."""
     next_reference_s: float = field(init=False)
     is_open: bool = True
 
@@ -116,6 +121,7 @@ class _Loop:
             self._receive(wait_s)
             if not self.is_open:
                 return
+            self._take_received()
             idle = self._act() if self.decoder.busy else True
             if idle and time.monotonic() >= self.next_reference_s:
                 self._run_reference()
@@ -128,9 +134,18 @@ class _Loop:
                 data = b""
             if not data:
                 self.is_open = False
-            for message in self.frames.feed(data):
-                self._take(*message)
+            self.received += self.frames.feed(data)
             timeout_s = 0.0
+
+    def _take_received(self) -> None:
+        while True:
+            if self.next_batching is not None:
+                if self.decoder.busy:
+                    return
+                self.decoder, self.next_batching = self.model.new_decoder(self.next_batching), None
+            if not self.received:
+                return
+            self._take(*self.received.popleft())
 
     def _take(self, kind: str, key: int = 0, *content: Any) -> None:
         decoder = self.decoder
@@ -144,8 +159,7 @@ class _Loop:
             decoder.withdraw(key)
             self.sentences.pop(key, None)  # what has begun goes on, and nobody waits for it
         elif kind == "batching":
-            if not decoder.busy:
-                self.decoder = self.model.new_decoder(content[0])
+            self.next_batching = content[0]
         else:
             self.hurried = True
         if self.hurried:

@@ -16,7 +16,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
@@ -208,13 +207,24 @@ class EngineProcess:
     @property
     def alive(self) -> bool:
         """Whether the process can take sentences."""
-        return self._transport is not None and self._ready is not None and self._ready.done()
+        return self._transport is not None and self._has_loaded
+
+    @property
+    def _has_loaded(self) -> bool:
+        ready = self._ready
+        return ready is not None and ready.done() and not ready.cancelled() and ready.exception() is None
 
     async def start(self) -> EngineFacts:
         """Start the process and wait for its model. Raises `NmtError` for a model or options that cannot be used."""
         self.facts = await self._start()
         self.codec = codec_of(self.settings, self.facts.engine, self.facts.codec)
         return self.facts
+
+    async def started(self) -> EngineFacts:
+        """Return the facts of the process, which is started unless it has been, or is being. Raises `NmtError`."""
+        if self._restarting is not None:
+            await asyncio.shield(self._restarting)
+        return self.facts if self.alive else await self.start()
 
     def submit(
         self, line: SourceLine, forced_len: int | None = None, began: Callable[[float], None] | None = None
@@ -238,9 +248,11 @@ class EngineProcess:
             self._transport.write(frame(("withdraw", key)))
 
     def use(self, batching: Batching) -> None:
-        """Batch otherwise from now on; has no effect while a sentence is under way."""
-        if self._transport is not None and not self._jobs:
-            self.settings = replace(self.settings, batching=batching)
+        """Batch otherwise as soon as nothing is under way. Raises `ServiceError` while a sentence is waited for."""
+        if self._jobs:
+            raise ServiceError(409, "sentences are under way, so that the batching cannot change")
+        self.settings = replace(self.settings, batching=batching)
+        if self._transport is not None:
             self._transport.write(frame(("batching", 0, batching)))
 
     def hurry(self) -> None:
@@ -321,8 +333,7 @@ class EngineProcess:
             if not job.done.done():
                 job.done.set_exception(ServiceError(503, "the engine's process ended", retry_after_s=self.RESTART_S))
                 job.done.exception()  # a sentence that nobody awaits any more is no error
-        loaded = self._ready is not None and self._ready.exception() is None
-        if loaded and not self._closing and self._restarting is None:
+        if self._has_loaded and not self._closing and self._restarting is None:
             self._restarting = asyncio.get_running_loop().create_task(self._restart())
 
     async def _restart(self) -> None:
@@ -334,8 +345,10 @@ class EngineProcess:
             await self._reap()
             self.restarts += 1
             pause_s = min(2.0 * pause_s, self.MOST_RESTART_S)
-            with suppress(SimnmtError):
+            try:
                 self.facts = await self._start()
+            except (SimnmtError, OSError) as error:
+                self.on_error(f"the engine's process could not be started: {error}")
         self._restarting = None
 
 

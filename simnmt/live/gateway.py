@@ -19,8 +19,7 @@ from simnmt.experiment.inputs import Unit
 from simnmt.live.decider import Decision, LiveDecider, deployable_policy
 from simnmt.live.deployment import expected_hash
 from simnmt.live.engine_process import EngineSettings, Reference
-from simnmt.live.event_log import EventLog
-from simnmt.live.front import Front, FrontSettings, Result, Task, outcome_of
+from simnmt.live.front import EventLog, Front, FrontSettings, Result, Task, outcome_of
 from simnmt.live.server import EngineMetrics, LocalEngine, local_result
 from simnmt.nmt.source_lines import SourceLine
 from simnmt.results.live_log import (
@@ -37,6 +36,8 @@ from simnmt.service.client import TranslationClient
 from simnmt.service.http_server import Access, Limits, Metrics
 from simnmt.service.messages import ServiceError, TranslateRequest
 
+HURRIED = 0.9
+"""Share of the usual time for an answer. A server that had less, by a client's own deadline, stays in use without one."""
 PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 """Seconds between attempts to reach a server that does not answer."""
 
@@ -228,7 +229,8 @@ class LiveGateway:
                 return self._described(await self._offloaded(task, line, trip, server), trip)
             except ServiceError as error:
                 self._lose(trip)
-                self._note_failure(server, error)
+                if error.status != 504 or not trip.hurried:
+                    self._note_failure(server, error)
             trip.fell_back = True
             self.fallbacks += 1
             # Decided again, with no server in reach, so that the views count the work that the gateway takes over.
@@ -272,6 +274,7 @@ class LiveGateway:
         front = self._settings.front
         left_s = task.deadline_s - time.monotonic()
         timeout_s = min(self._settings.offload_s, max(left_s / 2, 1e-3))
+        trip.hurried = timeout_s < HURRIED * min(self._settings.offload_s, front.deadline_s / 2)
         forced = None if task.forced_len is None else (task.forced_len,)
         request = TranslateRequest((line.text,), False, front.source, front.target, "", forced, timeout_s, str(task.number))
         exchange = await server.client.translate(request, timeout_s)
@@ -390,4 +393,6 @@ class _Trip:
     device: str = ""
     """Where the answer was computed."""
     transfer_s: float = 0.0
+    hurried: bool = False
+    """Whether a server had less than the usual time to answer."""
     fell_back: bool = False

@@ -123,7 +123,6 @@ def simulate_matched(
     costs: Costs,
     *,
     link_begin_s: float,
-    initial_s: float | None = None,
     targets: NDArray[np.int64] | None = None,
     references: Sequence[References] = (),
 ) -> SimulatedRun:
@@ -135,7 +134,6 @@ def simulate_matched(
         requests: with the moments at which they were sent.
         costs: of each request.
         link_begin_s: moment of the link's series at the begin.
-        initial_s: the gateway's first measurement of the transfer time; None: the link's and the server's mean overhead.
         targets: targets to which the requests were sent, instead of the policy's choices.
         references: executions beside those of the requests, by target, for which requests waited. A target that batches
             executes them as sentences of no output, if its sentences vary; else it is simulated without them.
@@ -169,7 +167,7 @@ def simulate_matched(
         # What a server executes beside comes from a decider of its own: the gateway neither sends nor hears it.
         node=column(np.zeros(count, np.int32), beside.target),
     )
-    setup = _setup(unit, policy, link.rtt_one_s(link_begin_s) + float(server_s.mean()) if initial_s is None else initial_s)
+    setup = _setup(unit, policy, link.rtt_one_s(link_begin_s) + float(server_s.mean()))
     sent = column(np.full(count, -1) if targets is None else targets, beside.target).tolist()
     trail = simulate(
         columns,
@@ -183,7 +181,7 @@ def simulate_matched(
     )
     target = np.array(trail.target[:], np.int64)
     alone_s = np.where(target == 0, columns.execution_s[0], columns.execution_s[1])
-    in_batch_s = alone_s if trail.execution_s is None else trail.execution_s[:]
+    in_batch_s = np.full(alone_s.shape, np.nan) if trail.execution_s is None else trail.execution_s[:]
     execution_s = np.where(np.isnan(in_batch_s), alone_s - np.take(costs.turnaround_s, target), in_batch_s)
     transfer_s = np.where(target == 0, 0.0, columns.uplink_s[0] + columns.downlink_s[0])
     back = np.argsort(order)[:count]

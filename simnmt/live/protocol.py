@@ -47,6 +47,8 @@ class Protocol:
             raise InputError("loads are shares of the capacity above 0, 2 at most", remedy="give such as 0.2,0.5,0.8")
         if self.repeats < 1 or self.draws < 2 or self.calibration < 20 or not self.seconds > 0.0:
             raise InputError("repeats, seconds, draws or calibration are too few", remedy="give 1, 1, 2 and 20 or more")
+        if not 1 <= self.requests[0] <= self.requests[1]:
+            raise InputError(f"{self.requests[0]} requests of a live run", remedy="give 1 or more")
 
 
 @dataclass(slots=True)

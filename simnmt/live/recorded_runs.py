@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +44,6 @@ def save_runs(
         "cell": np.array([number for number, _ in every], np.int32),
         "link_begin_s": np.array([run.link_begin_s for _, run in every]),
         "begun_s": np.array([run.begun_s for _, run in every]) - every[0][1].begun_s,
-        "initial_s": np.array([run.initial_s for _, run in every]),
         "handover_s": np.array([run.handover_s for _, run in every]),
         "turnaround_s": np.array([run.turnaround_s for _, run in every]),
         "others_cpus": np.array([np.nan if run.others_cpus is None else run.others_cpus for _, run in every]),
@@ -73,7 +73,7 @@ def load_runs(path: Path, cells: Sequence[Cell]) -> tuple[dict[Cell, ReplayedReq
         with np.load(path) as stored:
             columns = {name: stored[name] for name in stored.files}
         return _requests(columns, cells), _runs(columns, cells)
-    except (OSError, ValueError, KeyError, IndexError) as error:
+    except (OSError, EOFError, BadZipFile, ValueError, KeyError, IndexError) as error:
         remedy = "restore it, or record the validation anew"
         raise InputError(f"not the runs of a validation ({error})", path=path, remedy=remedy) from None
 
@@ -113,7 +113,6 @@ def _runs(columns: Mapping[str, NDArray[np.generic]], cells: Sequence[Cell]) -> 
             transfer_s=_seconds(split["transfer_us"][number]),
             link_s=_seconds(split["link_us"][number]),
             link_begin_s=float(columns["link_begin_s"][number]),
-            initial_s=float(columns["initial_s"][number]),
             begun_s=float(columns["begun_s"][number]),
             references={device: referred[device][number] for device in devices},
             handover_s=_pair(columns["handover_s"][number]),

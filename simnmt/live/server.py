@@ -13,8 +13,7 @@ from prometheus_client import Counter, Gauge, Histogram
 from simnmt.base import VERSION
 from simnmt.base.errors import InputError
 from simnmt.live.engine_process import EngineFacts, EngineProcess, EngineSettings, Execution, Reference
-from simnmt.live.event_log import EventLog
-from simnmt.live.front import Front, FrontSettings, Result, Task, outcome_of
+from simnmt.live.front import EventLog, Front, FrontSettings, Result, Task, outcome_of
 from simnmt.nmt.source_lines import SourceLine
 from simnmt.results.live_log import BeginRecord, ReferenceRecord, RequestRecord
 from simnmt.service.http_server import Access, Limits, Metrics
@@ -29,7 +28,7 @@ class LocalEngine:
 
     async def started(self) -> EngineFacts:
         """Return the facts of the engine, which is started unless it has been. Raises `NmtError`."""
-        return self.process.facts if self.process.alive else await self.process.start()
+        return await self.process.started()
 
     async def execute(
         self, line: SourceLine, forced_len: int | None, began: Callable[[float], None] | None = None

@@ -1,7 +1,8 @@
-"""Measure the devices of a validation as they serve: profiles with a block `in_service`, and overheads."""
+"""Measure the devices of a validation: engines that it names, in the bench, and both devices as they serve."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -9,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.errors import InputError
+from simnmt.base.suggestions import did_you_mean
+from simnmt.calibrate.calibration import calibrate
 from simnmt.calibrate.in_situ import Executions, fit_service
-from simnmt.calibrate.settings import Gaps
-from simnmt.experiment.inputs import Unit
+from simnmt.calibrate.settings import Gaps, Part, Settings
 from simnmt.live.cell_comparison import Cell
 from simnmt.live.cell_run import LiveRun, LiveTestbed
 from simnmt.live.deployment import replayed_requests
@@ -21,7 +23,54 @@ from simnmt.live.protocol import ALONE, Bench, Progress
 from simnmt.nmt.engine import Work
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_file import read_profile, write_profile
+from simnmt.scenario.configuration import Scenario
 from simnmt.scenario.source import profile_path
+
+
+def parse_engine(text: str, devices: Sequence[str]) -> tuple[str, str, str, str | None]:
+    """Return device, model, backend and number format of `DEVICE=MODEL[:backend[:compute_type]]`.
+
+    Raises `InputError` for another text or an unknown device.
+
+    Example:
+        >>> parse_engine("cloud=gru:torch:float16_weights", ["gateway", "cloud"])
+        ('cloud', 'gru', 'torch', 'float16_weights')
+        >>> parse_engine("cloud=gru", ["gateway", "cloud"])
+        ('cloud', 'gru', 'torch', None)
+    """
+    device, equals, engine = text.partition("=")
+    model, *more = engine.split(":")
+    if not equals or not model or len(more) > 2 or not all(more):
+        raise InputError(f"--engine {text}: not an engine", remedy="write DEVICE=MODEL[:backend[:compute_type]]")
+    if device not in devices:
+        raise InputError(f"--engine {text}: the scenario has no device {device}", remedy=did_you_mean(device, devices))
+    return device, model, more[0] if more else "torch", more[1] if len(more) > 1 else None
+
+
+def calibrated_profile(
+    text: str, devices: Sequence[str], folder: Path, *, batched: bool, progress: Callable[[str], None]
+) -> tuple[str, Path]:
+    """Calibrate an engine on one thread in the quick mode; return its device and its profile's file.
+
+    The profile sets the rates of the measurement in service, which then replaces its times; costs of batches stay.
+
+    Args:
+        text: the engine, as `parse_engine` reads it.
+        devices: of the scenario.
+        folder: for the profile.
+        batched: True to measure steps and encoders as well, which a batching server needs.
+        progress: called with a line.
+
+    Raises `InputError` for an engine that is not known, or cannot be loaded.
+    """
+    device, model, backend, compute_type = parse_engine(text, devices)
+    parts: tuple[Part, ...] = ("execution", "step", "overheads") if batched else ("execution",)
+    settings = Settings(model, backend, threads=1, compute_type=compute_type, mode="quick", parts=parts)
+    progress(f"calibrating {device}: {model} on {backend}")
+    path = folder / f"{device}.calibrated.json"
+    calibrate(settings, path, name=f"{device}-{model}")
+    return device, path
+
 
 MEASURING_ROUNDS, MEASURING_LOAD = 3, 0.4
 """Rounds in which the devices are measured in service, one after the other, and the load of the gateway meanwhile."""
@@ -46,7 +95,7 @@ def measure_in_service(bench: Bench, testbed: LiveTestbed, first: Cell, progress
     cell = replace(first, batching=ALONE)
     unit = bench.unit(cell, 1.0, 40)
     devices = [target.device for target in unit.case.targets]
-    single = _single_device_policies(unit)
+    single = single_device_policies(unit.scenario)
     alone_s = [target.mean_alone_s(unit.case.table) for target in unit.case.targets]
     done = [Executions(Work(REFERENCE.src_len, REFERENCE.tgt_len)) for _ in devices]
     overheads: list[list[NDArray[np.float64]]] = [[], []]
@@ -118,8 +167,9 @@ def _with_service(profile: DeviceProfile, done: Executions, rate_rps: float, cpu
     return profile.model_copy(update={"in_service": block})
 
 
-def _single_device_policies(unit: Unit) -> list[str]:
-    policies = unit.scenario.policies
+def single_device_policies(scenario: Scenario) -> list[str]:
+    """Return the policies by which the gateway and the server are measured. Raises `InputError` if one is missing."""
+    policies = scenario.policies
     names = {}
     for name, settings in policies.items():
         if settings.single_device:

@@ -24,7 +24,7 @@ from simnmt.live.streamed_settings import StreamedSettings, describe_states
 from simnmt.live.text import LabelCodec
 from simnmt.nmt.engine import DecodeRequest, Hypothesis
 from simnmt.nmt.whole_batch_decoder import WholeBatchDecoder
-from simnmt.profile.device_cost import TokenBucket
+from simnmt.profile.disk_block import TokenBucket
 from simnmt.streaming import page_cache
 from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
 from simnmt.streaming.encoder.tokenizer import padded, tokenizer_from
@@ -88,7 +88,7 @@ class StreamedModel:
         state = COLD if self._encoder is None else self.settings.lifecycle.next_state(self._state, idle_s)
         try:
             logits = self._turn(request.source, state, idle_s)
-        except SimnmtError as error:
+        except (SimnmtError, OSError) as error:
             self.reclaim()
             print(f"simnmt: {error}", file=sys.stderr, flush=True)  # with the path, which is not the clients' business
             raise StoreError("the model cannot be read from its store") from None
@@ -126,7 +126,7 @@ class StreamedModel:
         if self._engaged and idle_s >= lifecycle.engagement_gap_s + SETTLE_S:
             try:
                 self._end_engagement()
-            except SimnmtError as error:
+            except (SimnmtError, OSError) as error:
                 self.reclaim()
                 print(f"simnmt: {error}", file=sys.stderr, flush=True)
                 return inf

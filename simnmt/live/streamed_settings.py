@@ -42,7 +42,7 @@ class StreamedSettings:
     """Fingerprint of the profiled model, which the store must have; None if unknown."""
 
     def engine_block(self, fingerprint: str, **fields: Any) -> EngineBlock:
-        """Return what executes a model of this fingerprint; its hash covers the model and all that decides the plans."""
+        """Return what executes a model of this fingerprint; its hash covers the model, the deadline and the memory."""
         plan = {"deadline_s": self.deadline_s, "preload_bytes": self.preload_bytes, "length": self.length}
         cache_bytes = max(self.preload_bytes, self.cache_bytes or 0)
         architecture = {"kind": "streamed encoder", "fingerprint": fingerprint, "cache_bytes": cache_bytes} | plan

@@ -70,9 +70,7 @@ class Node:
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-c", f"from {__name__} import main; main()", str(theirs.fileno())]
         with theirs:
-            self._process = subprocess.Popen(
-                command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stderr=errors, env=os.environ
-            )
+            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stderr=errors)
         self._channel = _Channel(ours)
         self._channel.send(cpus)
 
@@ -114,7 +112,11 @@ class _Channel:
         self._received: deque[Any] = deque()
 
     def send(self, message: object) -> None:
-        self.connection.sendall(frame(message))
+        """Send a message. Raises `SimnmtError` if the other end is gone."""
+        try:
+            self.connection.sendall(frame(message))
+        except OSError:
+            raise SimnmtError("a process of the testbed has ended") from None
 
     def receive(self) -> Any:
         """Return the next message. Raises `SimnmtError` if the other end is gone or does not answer in time."""
@@ -123,6 +125,8 @@ class _Channel:
                 data = self.connection.recv(1 << 16)
             except TimeoutError:
                 raise SimnmtError("a process of the testbed did not answer in time") from None
+            except OSError:
+                data = b""
             if not data:
                 raise SimnmtError("a process of the testbed has ended")
             self._received += self._frames.feed(data)

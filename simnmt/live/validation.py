@@ -31,7 +31,6 @@ from simnmt.experiment.inputs import Unit
 from simnmt.experiment.targets import Target
 from simnmt.experiment.validated import deployment
 from simnmt.live.bars import BarResult, judge_bars
-from simnmt.live.calibrated_engines import calibrated_profile, parse_engine
 from simnmt.live.cell_comparison import Cell, CellResult, GroupVerdict, Rules, compare_cell, group_verdicts
 from simnmt.live.cell_run import LiveRun, LiveTestbed
 from simnmt.live.deployment import ReplayedRequests, replayed_requests
@@ -39,7 +38,7 @@ from simnmt.live.drawn_paces import BoxPaces, calibration_levels, drawn_paces
 from simnmt.live.matched_simulation import Costs, SimulatedRun, Simulations, predicted_costs, simulate_matched, slowed
 from simnmt.live.protocol import ALONE, Bench, Progress, Protocol, server_batching
 from simnmt.live.recorded_runs import RUNS, save_runs
-from simnmt.live.service_measurement import measure_in_service
+from simnmt.live.service_measurement import calibrated_profile, measure_in_service, parse_engine, single_device_policies
 from simnmt.live.text import read_texts
 from simnmt.results.envelope import VALIDATION, Deployment
 from simnmt.results.run_directory import INPUT
@@ -138,6 +137,8 @@ def validate(
                 unit, requests = prepared[cell]
                 progress(f"repeat {repeat + 1} of {protocol.repeats}, cell {done} of {len(cells)}: {_name(cell)}")
                 runs[cell].append(testbed.run(unit, cell.policy, requests, link_begin_s=_link_begin_s(repeat, unit)))
+    of_cells = {cell: requests.decoded(runs[cell][0].log) for cell, (_, requests) in prepared.items()}
+    save_runs(out / RUNS, cells, of_cells, runs)
     paces = BoxPaces(measured.reference_s, [run for of_cell in runs.values() for run in of_cell])
     levels = calibration_levels(next(iter(prepared.values()))[0], protocol.draws)
     results = []
@@ -145,7 +146,7 @@ def validate(
         unit, requests = prepared[cell]
         progress(f"simulating {_name(cell)}")
         others = [run for other in cells if other != cell for run in runs[other]]
-        drawn = drawn_paces(levels, _other_paces(cell, runs, paces), protocol, len(runs[cell]))
+        drawn = drawn_paces(levels, _other_paces(cell, runs, paces), protocol.seed, len(runs[cell]))
         simulated = [
             _simulations(unit, cell, requests.decoded(run.log), run, protocol, paces.of(run), others, of_run)
             for run, of_run in zip(runs[cell], drawn, strict=True)
@@ -155,8 +156,6 @@ def validate(
     deployments = [_deployment(prepared[cell][0], cell) for cell in cells]
     environment = _environment() | {"busy": _is_busy(runs, protocol.rules)}
     validation = Validation(written, results, group_verdicts(results, single), deployments, environment)
-    of_cells = {cell: requests.decoded(runs[cell][0].log) for cell, (_, requests) in prepared.items()}
-    save_runs(out / RUNS, cells, of_cells, runs)
     _write(out / VALIDATION, validation.document())
     return validation
 
@@ -190,6 +189,7 @@ def _planned_cells(bench: Bench, scenario: Scenario, engines: Sequence[str]) -> 
     protocol, devices = bench.protocol, list(scenario.devices)
     if len(devices) != 2:
         raise InputError(f"{bench.scenario} has {len(devices)} devices", remedy="validate a gateway and one server")
+    single_device_policies(scenario)
     for text in engines:
         parse_engine(text, devices)
     for batching in protocol.batchings:

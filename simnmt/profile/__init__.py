@@ -12,8 +12,8 @@ from simnmt.profile.batch_cost import BatchCost, DecodingCost
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.decoder_block import DecoderBlock, DecoderVariant
 from simnmt.profile.decoder_settings import DecoderSettings
-from simnmt.profile.device_cost import ReadTable, TokenBucket
 from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.disk_block import ReadTable, TokenBucket
 from simnmt.profile.doubts import Doubt, profile_doubts
 from simnmt.profile.execution_plane import ExecutionPlane, LognormalResidual, PlaneFit, fit_plane
 from simnmt.profile.profile_file import checked_profile, read_profile, write_profile

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from simnmt.profile.blocks import EncoderBlock, Overhead, Overheads, StepBlock
-from simnmt.profile.disk_block import DiskBlock
 from simnmt.profile.decoder_block import DecoderBlock, Fidelity, canonical, composition_error
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile, LengthUnit
+from simnmt.profile.disk_block import DiskBlock
 from simnmt.profile.doubts import (
     LENGTHS,
     MOST_APART,

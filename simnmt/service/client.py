@@ -8,6 +8,7 @@ import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ import aiohttp
 from simnmt.base.errors import InputError
 from simnmt.service.messages import Answer, ServiceError, TranslateRequest, parse_answer
 
+MOST_RETRY_S = 60.0
+"""Longest pause that a service may ask for."""
 MOST_BODY_BYTES = 16_000_000
 """Largest answer that a client reads."""
 
@@ -139,6 +142,7 @@ def _error_text(body: bytes) -> str:
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
     try:
-        return float(headers["Retry-After"])
+        seconds = float(headers["Retry-After"])
     except (KeyError, ValueError):
         return None
+    return None if isnan(seconds) else min(max(seconds, 0.0), MOST_RETRY_S)

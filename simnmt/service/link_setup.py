@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from simnmt.base.errors import short_repr
+from simnmt.base.errors import SimnmtError, short_repr
 from simnmt.network.configuration import ConstantRtt, CsvBandwidth, CsvRtt, NetworkConfiguration, load_network
 from simnmt.network.link import Link
 from simnmt.network.series import BandwidthSeries, constant_rtt
@@ -139,7 +139,10 @@ def _round_trip_s(end: socket.socket) -> float:
     end.sendall(_FRAME)
     left = len(_FRAME)
     while left:
-        left -= len(end.recv(left))
+        received = end.recv(left)
+        if not received:
+            raise SimnmtError("the link closed a connection while its overhead was measured")
+        left -= len(received)
     return time.perf_counter() - began_s
 
 

@@ -212,7 +212,7 @@ def _locust_json(text: str) -> LoadLog:
         end_s = max((float(entry["last_request_timestamp"] or 0.0) for entry in entries), default=0.0)
     except json.JSONDecodeError as error:
         raise _Fault(f"no JSON: {error.msg}", error.lineno) from None
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError, AttributeError) as error:
         raise _Fault(f"not the statistics of locust --json: {short_repr(error)}") from None
     values = np.array(sorted(counts))
     ranks = np.cumsum([counts[value] for value in values.tolist()])

@@ -21,7 +21,7 @@ _MOST_S = 1e6
 """Longest time that a message may state; a longer one is no measurement."""
 _MOST_COUNT = 10**9
 TIMING = "Server-Timing"
-"""Header of an answer: seconds of waiting and execution, and of the whole stay at the server."""
+"""Header of an answer: milliseconds of waiting and execution, and of the whole stay at the server."""
 FORCED_LENGTH = "Simnmt-Target-Tokens"
 """Header of a request: the exact number of target tokens of each text, separated by commas, for validation."""
 DEADLINE = "Simnmt-Deadline-Ms"
@@ -233,7 +233,7 @@ def parse_answer(body: bytes, headers: Mapping[str, str]) -> Answer:
     if not all(map(_is_unicode, texts)):
         raise ServiceError(502, "the server's answer is no text")
     report, lengths = _integers(headers.get(REPORT)), _integers(headers.get(LENGTHS))
-    return Answer(texts, parse_times(headers.get(TIMING)), report, (*lengths, 0, 0, 0)[:3] if len(lengths) == 3 else (0, 0, 0))
+    return Answer(texts, parse_times(headers.get(TIMING)), report, lengths if len(lengths) == 3 else (0, 0, 0))
 
 
 def _integers(text: str | None) -> tuple[int, ...]:

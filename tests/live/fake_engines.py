@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 
 from simnmt.live.engine_process import EngineSettings, ServedModel
 from simnmt.nmt.architecture import RecurrentArchitecture
@@ -83,3 +84,13 @@ def load_faulty(settings: EngineSettings) -> ServedModel:
 
 def load_refused(settings: EngineSettings) -> ServedModel:
     raise NmtError("no such model", remedy="name another")
+
+
+def load_refused_once(settings: EngineSettings) -> ServedModel:
+    """As `load_faulty`, but refused at the second start of the process; `settings.model` is a file that counts the starts."""
+    starts = Path(settings.model)
+    count = len(starts.read_text()) + 1 if starts.exists() else 1
+    starts.write_text("x" * count)
+    if count == 2:
+        raise OutOfMemory("cpu has too little memory for the model")
+    return load_faulty(settings)

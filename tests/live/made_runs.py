@@ -62,7 +62,6 @@ def live_run(
         transfer_s=latency_s / 5,
         link_s=latency_s / 6,
         link_begin_s=3.5,
-        initial_s=0.02,
         begun_s=begun_s,
         references={"gateway": references(reference_s), "cloud": references(STEADY)},
         handover_s=(0.0, 0.0),

@@ -8,6 +8,8 @@ import os
 import pickle
 import signal
 import time
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,12 +18,12 @@ from hypothesis import strategies as st
 
 from simnmt.batching import Batching
 from simnmt.live.engine_process import EngineProcess, Execution, Frames, frame
-from simnmt.live.event_log import EventLog
+from simnmt.live.front import EventLog
 from simnmt.live.server import LocalEngine
 from simnmt.nmt.errors import NmtError
 from simnmt.results.live_log import ReferenceRecord
 from simnmt.service.messages import ServiceError
-from tests.live.fake_engines import load_paced, load_refused
+from tests.live.fake_engines import FATAL, load_paced, load_refused, load_refused_once
 from tests.live.live_services import Services, engine_settings
 
 
@@ -62,6 +64,44 @@ def test_sentences_are_batched_as_the_settings_say(services: Services, paced: En
     paced.use(Batching(1))
     assert {execution.largest_batch for execution in decode(services, paced, ["a b"] * 4)} == {1}
     paced.use(Batching(4))
+
+
+def test_the_batching_changes_after_sentences_that_were_given_up(services: Services, paced: EngineProcess) -> None:
+    async def work() -> None:
+        (line,) = paced.codec.lines(["w " * 50])
+        key, done = paced.submit(line)
+        await asyncio.sleep(0.02)
+        with pytest.raises(ServiceError, match="under way"):
+            paced.use(Batching(1))
+        paced.withdraw(key)
+        paced.use(Batching(1))  # the engine still decodes it
+        done.cancel()
+
+    services.run(work())
+    assert {execution.largest_batch for execution in decode(services, paced, ["a b"] * 4)} == {1}
+    paced.use(Batching(4))
+
+
+def test_an_engine_whose_restart_is_refused_is_started_again(services: Services, tmp_path: Path) -> None:
+    errors: list[str] = []
+
+    async def work() -> int:
+        process = EngineProcess(replace(engine_settings(load_refused_once), model=str(tmp_path / "starts")))
+        process.RESTART_S = 0.05
+        process.on_error = errors.append
+        await process.start()
+        (line,) = process.codec.lines(["a b"])
+        with pytest.raises(ServiceError, match="ended"):
+            await process.submit(line, FATAL)[1]
+        await process.started()
+        steps = (await process.submit(line)[1]).tgt_len
+        await process.close()
+        return steps
+
+    assert services.run(work()) == 3
+    assert [text for text in errors if "could not be started" in text] == [
+        "the engine's process could not be started: cpu has too little memory for the model"
+    ]
 
 
 def test_a_withdrawn_sentence_is_not_decoded_and_nothing_of_it_is_left(services: Services, paced: EngineProcess) -> None:

@@ -191,6 +191,21 @@ def test_a_lossy_link_delays_and_loses_nothing(services: Services, faulty: Local
     assert {device_of(answer) for answer in answers} == {1}
 
 
+def test_a_client_in_a_hurry_takes_no_server_from_the_others(
+    services: Services, faulty: LocalEngine, make_scenario: Scenario
+) -> None:
+    server = services.server(faulty)
+    to = Address(*host_port(server.front.service.url))
+    with LinkProxy(Link(constant_rtt(0.3), 1e9, 1e9), to) as link:
+        gateway = services.gateway(settings(make_scenario(), f"http://{link.address}", faulty, offload_s=5.0), None, faulty)
+        (hurried,) = answered(services.translate(gateway.front.service.url, ask(deadline_s=0.2)))
+        (patient,) = answered(services.translate(gateway.front.service.url, ask()))
+        assert (device_of(hurried), device_of(patient)) == (0, 1)
+        assert gateway.health()["servers"]["cloud"] == "ok"
+        services.stop(gateway)
+    services.stop(server)
+
+
 def test_a_server_with_another_model_is_refused_with_both_hashes(
     services: Services, faulty: LocalEngine, make_scenario: Scenario, make_profile: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -79,7 +79,6 @@ def run_of(target: NDArray[np.int64], beyond_s: Column, link_s: float = 0.02) ->
         transfer_s=np.where(target > 0, link_s, 0.0),
         link_s=np.full(count, link_s),
         link_begin_s=0.0,
-        initial_s=link_s,
         begun_s=0.0,
         references={},
         handover_s=(1e-3, 1e-3),

@@ -66,6 +66,15 @@ def test_requests_that_stay_wait_as_in_a_queue_with_one_worker(unit: Unit, reque
     assert not run.transfer_s.any()
 
 
+def test_what_keeps_the_next_request_waiting_belongs_to_no_execution(unit: Unit, requests: ReplayedRequests) -> None:
+    execution_s, nothing_s = np.full(400, 0.05), np.zeros(400)
+    costs = Costs((execution_s, execution_s), (nothing_s, nothing_s), turnaround_s=(0.02, 0.0))
+    run = simulate_matched(unit, "edge", requests, costs, link_begin_s=0.0)
+    assert requests.offsets_s is not None
+    assert run.execution_s == pytest.approx(execution_s)
+    assert run.queue_s == pytest.approx(first_in_first_out(requests.offsets_s, execution_s + 0.02), abs=1e-9)
+
+
 def test_an_offloaded_request_pays_link_server_and_gateway(unit: Unit, requests: ReplayedRequests) -> None:
     costs = Costs((np.full(400, 9.0), np.full(400, 1e-4)), (np.full(400, 0.002), np.full(400, 0.003)))
     run = simulate_matched(unit, "cloud", requests, costs, link_begin_s=5.0)

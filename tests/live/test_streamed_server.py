@@ -17,8 +17,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
+from simnmt.live.deployment import streamed_engine  # noqa: E402
 from simnmt.live.engine_process import EngineSettings  # noqa: E402
-from simnmt.live.streamed_deployment import streamed_engine  # noqa: E402
 from simnmt.live.streamed_model import StreamedModel  # noqa: E402
 from simnmt.live.streamed_settings import StreamedSettings, streamed_settings  # noqa: E402
 from simnmt.nmt.engine import DecodeRequest  # noqa: E402

@@ -11,11 +11,11 @@ import pytest
 
 pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
-from simnmt.experiment.inputs import Unit, read_inputs  # noqa: E402
-from simnmt.live.cell_run import LiveTestbed  # noqa: E402
-from simnmt.live.decider import live_unit  # noqa: E402
-from simnmt.live.deployment import ReplayedRequests, replayed_requests  # noqa: E402
-from simnmt.scenario.source import open_source  # noqa: E402
+from simnmt.experiment.inputs import Unit, read_inputs
+from simnmt.live.cell_run import LiveTestbed
+from simnmt.live.decider import live_unit
+from simnmt.live.deployment import ReplayedRequests, replayed_requests
+from simnmt.scenario.source import open_source
 
 REQUESTS = 20
 
@@ -33,9 +33,7 @@ def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveTestbed]:
         yield started
 
 
-def test_requests_go_through_the_link_to_the_server_with_the_lengths_that_were_forced(
-    testbed: LiveTestbed, unit: Unit
-) -> None:
+def test_requests_go_through_the_link_to_the_server_with_the_lengths_that_were_forced(testbed: LiveTestbed, unit: Unit) -> None:
     requests = replayed_requests(unit)
     run = testbed.run(unit, "cloud", requests)
     assert run.valid.all()

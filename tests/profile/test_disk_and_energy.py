@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from simnmt.calibrate.fits import fit_disk, fit_energy
 from simnmt.profile.blocks import EnergyBlock
-from simnmt.profile.disk_block import DiskBlock, ReadSample
-from simnmt.profile.device_cost import TokenBucket
+from simnmt.profile.disk_block import DiskBlock, ReadSample, TokenBucket
 
 SIZE = np.repeat(2 ** np.arange(18, 25), 5)
 

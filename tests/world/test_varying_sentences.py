@@ -61,7 +61,7 @@ def test_equal_factors_stretch_time(factor: float) -> None:
 
 
 @pytest.mark.parametrize("name", list(BATCHINGS))
-def test_executions_alone_are_those_of_the_requests_and_an_oracle_foresees_all(name: str) -> None:
+def test_executions_alone_are_those_of_the_requests_foreseen_and_vary_more_in_batches(name: str) -> None:
     requests = asked(300)
     random = np.random.default_rng(7)
     factors = random.uniform(0.5, 2.0, 300)

@@ -131,7 +131,7 @@ def test_a_batching_server_wakes_up_for_the_first_encoding_after_a_gap(batching:
 
 
 def test_a_sentence_that_is_left_behind_for_company_lets_the_server_sleep() -> None:
-    # Two begin at 0 and are done at 3; the third waits alone until 3 + its longest wait, here 10 s after its arrival.
+    # Two begin at 0 and are done at 3; the third waits alone until 10 s after its arrival.
     batching = mini(2, longest_wait_s=10.0)
     server = BatchServer(batching, SECONDS, waking=half_a_second)
     assert finishes_s(server, (0.0, 3), (0.0, 3), (1.0, 2), (11.5, 2))[2] == 13.5
