@@ -72,7 +72,7 @@ def init(
         str,
         option(
             "NAME",
-            "quickstart, batched-cloud, live-smoke, load-sweep, locked-local, open-loop, own-data, sti-gateway, "
+            "quickstart, batched-cloud, live-smoke, live-split, load-sweep, locked-local, open-loop, own-data, sti-gateway, "
             "table1, table1-measured or tiers.",
         ),
     ] = "quickstart",

@@ -88,7 +88,6 @@ class LiveDecider:
             return transfer.estimate(first_s, _no_network)
 
         case: Case = unit.case
-        self.devices = [target.device for target in case.targets]
         self._setup: PolicySetup = set_up_policy(unit, learn(unit), None, settings, estimate=estimate)
         self._decider = Decider(0, len(case.targets), FifoServer(1), self._setup.beliefs)
         self._states = [0 if target.streamed is None else len(target.streamed.states) for target in case.targets]

@@ -114,7 +114,7 @@ class LiveGateway:
         if set(settings.servers) != set(self.devices[1:]):
             remedy = " ".join(f"--server {device}=URL" for device in self.devices[1:]) or "give no --server"
             raise InputError(f"the scenario's other devices are {', '.join(self.devices[1:]) or 'none'}", remedy=remedy)
-        metrics = Metrics("gateway")
+        metrics = Metrics()
         registry = metrics.registry
         self._log = EventLog(log, on_error)
         self._owns_engine = engine is None

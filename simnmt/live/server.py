@@ -121,7 +121,7 @@ class LiveServer:
         on_error: Callable[[str], None] = print,
         engine: LocalEngine | None = None,
     ) -> None:
-        metrics = Metrics("server")
+        metrics = Metrics()
         self._log = EventLog(log, on_error)
         self._expected_hash = settings.expected_hash
         self._owns_engine = engine is None

@@ -90,7 +90,7 @@ class Limits:
 class Metrics:
     """Prometheus metrics of a service, in a registry of its own."""
 
-    def __init__(self, service: str) -> None:
+    def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.requests = Counter("simnmt_requests", "Requests by path and status.", ["path", "status"], registry=self.registry)
         self.seconds = Histogram(
@@ -102,7 +102,6 @@ class Metrics:
         )
         self.connections = Gauge("simnmt_connections", "Open connections.", registry=self.registry)
         self.refused = Counter("simnmt_refused_connections", "Connections beyond the limit.", registry=self.registry)
-        self.service = service
         self._observers = dict[tuple[str, int], tuple[Counter, Histogram]]()
 
     def observe(self, path: str, status: int, seconds: float) -> None:

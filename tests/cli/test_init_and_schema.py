@@ -27,8 +27,8 @@ def schema() -> Any:
     return json.loads(schema_text())
 
 
-def test_eleven_are_shipped() -> None:
-    first = "batched-cloud live-smoke load-sweep locked-local open-loop own-data quickstart sti-gateway"
+def test_twelve_are_shipped() -> None:
+    first = "batched-cloud live-smoke live-split load-sweep locked-local open-loop own-data quickstart sti-gateway"
     assert " ".join(TEMPLATES) == f"{first} table1 table1-measured tiers"
 
 

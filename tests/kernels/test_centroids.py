@@ -29,12 +29,13 @@ def test_worked_example_of_fvp_05(level: str) -> None:
 @each_level
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_a_common_offset_of_100_deviations_changes_no_centroid(level: str, dtype: torch.dtype) -> None:
-    """Without the mean, one answer of 25 was wrong."""
+    """Without the mean, one answer of 25 was wrong. Of two that rounding to float32 cannot tell apart, either is right."""
     generator = torch.Generator().manual_seed(0)
     points = (torch.randn(500, 512, generator=generator) + 100).to(dtype)
     hidden = torch.randn(1_000, 512, generator=generator) + 100
-    exact = torch.cdist(hidden.double(), points.double()).argmin(1)
-    assert torch.equal(Centroids.of(points, level=level).nearest(hidden), exact)
+    distances = torch.cdist(hidden.double(), points.double()).square()
+    chosen = distances.gather(1, Centroids.of(points, level=level).nearest(hidden)[:, None])[:, 0]
+    assert (chosen <= (1.0 + 4e-6) * distances.min(1).values).all()
 
 
 @each_level

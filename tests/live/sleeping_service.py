@@ -52,7 +52,7 @@ class SleepingService:
 
     async def serve(self, ready: threading.Event, settings: FrontSettings) -> None:
         self._free, self._stop, self._loop = asyncio.Semaphore(self.workers), asyncio.Event(), asyncio.get_running_loop()
-        front = Front(self, settings, Access(), Limits(drain_s=0.0), Metrics("fake"), print)
+        front = Front(self, settings, Access(), Limits(drain_s=0.0), Metrics(), print)
         await front.service.start()
         self.url = front.service.url
         ready.set()

@@ -28,9 +28,7 @@ PACKAGE = "libretranslate-ts@0.5.12"
 
 
 @pytest.fixture(scope="module", params=["server", "gateway"])
-def url(
-    request: pytest.FixtureRequest, services: Services, faulty: LocalEngine, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
+def url(request: pytest.FixtureRequest, services: Services, faulty: LocalEngine) -> Iterator[str]:
     """A server, or a gateway that offloads everything to it; both ask for the token."""
     server = services.server(faulty, access=Access(token=TOKEN))
     if request.param == "server":
@@ -148,7 +146,7 @@ class _Stub(types.SimpleNamespace):
     """What the recipe uses of a response of LiteLLM."""
 
 
-def _stub_of_litellm() -> types.ModuleType:
+def _stub_of_litellm() -> dict[str, types.ModuleType]:
     """A module with the base class of LiteLLM's custom providers, whose methods it calls with keywords alone."""
     module = types.ModuleType("litellm")
 
@@ -163,8 +161,7 @@ def _stub_of_litellm() -> types.ModuleType:
     module.CustomLLM, module.ModelResponse = CustomLLM, _Stub  # type: ignore[attr-defined]
     below = types.ModuleType("litellm.llms.custom_llm")
     below.CustomLLMError = CustomLLMError  # type: ignore[attr-defined]
-    sys.modules["litellm.llms.custom_llm"] = below
-    return module
+    return {"litellm": module, "litellm.llms.custom_llm": below}
 
 
 def test_the_recipe_for_litellm(services: Services, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +170,8 @@ def test_the_recipe_for_litellm(services: Services, url: str, monkeypatch: pytes
     blocks = re.findall(r"```python not-run\n(.*?)```", page, re.S)
     (recipe,) = (block for block in blocks if block.startswith('"""simnmt_provider.py'))
     assert len(recipe.splitlines()) <= 65
-    monkeypatch.setitem(sys.modules, "litellm", _stub_of_litellm())
+    for name, module in _stub_of_litellm().items():
+        monkeypatch.setitem(sys.modules, name, module)
     namespace: dict[str, Any] = {"__name__": "simnmt_provider"}
     exec(compile(recipe, "simnmt_provider.py", "exec"), namespace)
     handler = namespace["handler"]

@@ -31,7 +31,6 @@ from tests.live.fake_engines import load_paced
 from tests.live.live_services import FRONT, Services, ask, engine_settings, host_port, together, unit_of
 
 Scenario = Callable[..., dict[str, Any]]
-OTHER_ENGINE = {"backend": "torch", "compute_type": "int8", "device": "cpu"}
 
 
 @pytest.fixture(autouse=True)
@@ -96,11 +95,9 @@ def test_decisions_replay_to_the_same_targets(
     assert np.all(requests.decision_s >= requests.ingress_s)
 
 
-def test_batched_targets_are_seen_by_their_reports(
-    services: Services, faulty: LocalEngine, make_profile: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_batched_targets_are_seen_by_their_reports(services: Services, faulty: LocalEngine, tmp_path: Path) -> None:
     unit = unit_of("@batched-cloud", "fit.inferences=0")
-    policy = next(name for name, each in unit.scenario.policies.items() if each.estimation.hears_batches)
+    policy = next(name for name, chosen in unit.scenario.policies.items() if chosen.estimation.hears_batches)
     server = services.server(faulty)
     path = tmp_path / "log.jsonl"
     with path.open("w") as log:

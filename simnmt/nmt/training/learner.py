@@ -122,6 +122,12 @@ class EncodedPairs:
         return Batch(src, src_lengths, tgt_in, tgt_out, int(self.lengths.tgt[rows].sum()))
 
 
+def diverged(step: int) -> TrainingError:
+    """Return the error of a loss that is not finite at a step."""
+    remedy = "start again in another folder with a smaller --rate"
+    return TrainingError(f"the loss of step {step:,} is not a number", remedy=remedy)
+
+
 class Learner(AdamLearner):
     """A model and its optimiser; the random numbers of a step depend only on the seed and the number of the step."""
 
@@ -144,8 +150,7 @@ class Learner(AdamLearner):
         self.model.train()
         value: float = self._within_memory(lambda: self._gradient(batch))
         if not math.isfinite(value):
-            remedy = "start again in another folder with a smaller --rate"
-            raise TrainingError(f"the loss of step {step:,} is not a number", remedy=remedy)
+            raise diverged(step)
         self._within_memory(lambda: nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip_norm))
         for group in self.optimizer.param_groups:
             group["lr"] = self.recipe.rate(step)

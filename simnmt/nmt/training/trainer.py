@@ -23,7 +23,7 @@ from simnmt.nmt.checkpoint import load_weights, save_checkpoint
 from simnmt.nmt.errors import TrainingError, need
 from simnmt.nmt.models import build_model
 from simnmt.nmt.subwords import SOURCE_TOKENIZER, TARGET_TOKENIZER, Subwords, learn_vocabulary
-from simnmt.nmt.training.learner import EncodedPairs, Learner, epoch_batches
+from simnmt.nmt.training.learner import EncodedPairs, Learner, diverged, epoch_batches
 from simnmt.nmt.training.recipe import DEFAULT_BUDGET, Budget, Corpus, CorpusFiles, Pair, Recipe, read_training_corpus, side_of
 from simnmt.nmt.training.session import (
     MOST_COUNT,
@@ -107,11 +107,16 @@ class TranslationSession(TrainingSession[Learner, TranslationTrainingState]):
             self.look_at_end()
 
     def look_at_end(self) -> None:
-        """Measure the development loss, at most once per step, and keep the weights if they are the best so far."""
+        """Measure the development loss, at most once per step, and keep the weights if they are the best so far.
+
+        Raises `TrainingError` for a loss that is not finite.
+        """
         standing, begun_s = self.standing, time.perf_counter()
         if standing.looked_at == standing.step:
             return
         loss = self.learner.mean_loss(self.dev.in_order(self.recipe.batch_tokens, self.learner.device))
+        if not math.isfinite(loss):
+            raise diverged(standing.step)
         with defer_signals():
             standing.seconds += time.perf_counter() - begun_s
             if standing.best_loss is None or loss < standing.best_loss:
