@@ -31,8 +31,6 @@ from simnmt.service.load import Load, LoadLog, send_load
 from simnmt.service.precise_timers import reduce_timer_slack, run_precisely
 
 Column = NDArray[np.float64]
-WARM_UP = 3
-"""Requests before those that count: the first ones open connections and fill caches."""
 REFERENCE_EVERY_S = 0.5
 """Time between the reference executions of an idle engine."""
 
@@ -252,10 +250,8 @@ def _sent(requests: ReplayedRequests, url: str) -> LoadLog:
         reduce_timer_slack()
         async with TranslationClient(url, connections=1_000, timeout_s=180.0) as client:
             forced_lens = requests.tgt_len.tolist() if requests.forced else None
-            warm_up_lens = forced_lens and forced_lens[:WARM_UP]
-            warm_up = Load(requests.texts[:WARM_UP], "de", "en", warm_up_lens, name="warm-up ")
-            await send_load(warm_up, client, timeout_s=180.0)
             load = Load(requests.texts, "de", "en", forced_lens, _listed(requests.offsets_s))
+            await send_load(load.warm_up(), client, timeout_s=180.0)
             return await send_load(load, client, timeout_s=180.0)
 
     return run_precisely(send())

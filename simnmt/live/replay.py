@@ -38,14 +38,12 @@ from simnmt.results.result import LiveMeasurement, RunResult
 from simnmt.results.stability import with_stability
 from simnmt.results.summary import Device, Numbers, RunKey, measure, rows, total_latencies_s, with_regret
 from simnmt.service.client import TranslationClient
-from simnmt.service.load import Load, LoadLog, send_load
+from simnmt.service.load import WARM_UP, Load, LoadLog, send_load
 from simnmt.service.messages import ServiceError
 from simnmt.service.precise_timers import reduce_timer_slack, run_precisely
 
 LIVE = "live"
 """Name of the policy in the result if the scenario does not have the service's."""
-WARM_UP = 3
-"""Requests before those of each replication that count: the first ones open connections and fill caches."""
 
 
 class ReplayError(InputError):
@@ -216,17 +214,8 @@ async def _send(requests: ReplayedRequests, settings: ReplaySettings, ended: Cal
         1 if clients is None else clients.count,
         None if clients is None else clients.think_s.tolist(),
     )
-    warm_up = replace(
-        load,
-        texts=load.texts[:WARM_UP],
-        forced_lens=None if forced is None else forced[:WARM_UP],
-        offsets_s=None,
-        clients=1,
-        think_s=None,
-        name="warm-up ",
-    )
     async with settings.client() as client:
-        first = await send_load(warm_up, client, timeout_s=settings.timeout_s)
+        first = await send_load(load.warm_up(), client, timeout_s=settings.timeout_s)
         if not first.answered.any():
             remedy = "see the service's log"
             if forced is not None and (first.status == 400).all():

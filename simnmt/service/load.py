@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite, nan
 from typing import Any
 
@@ -16,6 +16,8 @@ from simnmt.service.client import Exchange, TranslationClient
 from simnmt.service.messages import DECISION, ServiceError, TranslateRequest
 
 Column = NDArray[np.float64]
+WARM_UP = 3
+"""Requests before those that count: the first ones open connections and fill caches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,13 @@ class Load:
     the answer to each request; shape (clients + requests,). None: none."""
     name: str = ""
     """Text before each request's number in the service's logs."""
+
+    def warm_up(self) -> Load:
+        """Return the first requests, to be sent one after another before those that count."""
+        forced_lens = None if self.forced_lens is None else self.forced_lens[:WARM_UP]
+        return replace(
+            self, texts=self.texts[:WARM_UP], forced_lens=forced_lens, offsets_s=None, clients=1, think_s=None, name="warm-up "
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
