@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, TypeAdapter, ValidatorFunctionWrapHandler, WrapValidator, field_validator
+from pydantic_core import PydanticCustomError
 
 from simnmt.base.configuration import Configuration
 
@@ -82,7 +83,8 @@ class EmpiricalOverhead(Configuration):
     def _do_not_decrease(cls, quantiles_ms: list[float]) -> list[float]:
         for place, (before, after) in enumerate(pairwise(quantiles_ms), start=2):
             if after < before:
-                raise ValueError(f"quantiles must not decrease, but number {place} is {after:g} after {before:g} (sort them)")
+                what = f"quantiles must not decrease, but number {place} is {after:g} after {before:g} (sort them)"
+                raise PydanticCustomError("quantiles_decrease", what)
         return quantiles_ms
 
     @property

@@ -43,6 +43,7 @@ BEYOND_JSON_SCHEMA = {
     "no_rate",
     "no_whole",
     "one_rate",
+    "quantiles_decrease",
     "rank_of_engagements",
     "rate_or_scale",
     "reclaimed_too_soon",
