@@ -31,8 +31,8 @@ check-deep: $(VENV)/.installed-test
 	SIMNMT_CAMPAIGN_SCALE=10 $(BIN)/python -m pytest -n auto --dist worksteal tests/campaigns tests/live/test_server.py tests/kernels/test_sanitizers.py
 	$(BIN)/python docs/run_examples.py README.md docs/*.md
 
-# The kernels' C is compiled at installation, so that a change of it asks for another.
-$(VENV)/.installed: pyproject.toml hatch_build.py simnmt/kernels/compile.py $(wildcard simnmt/kernels/native/*.[ch])
+# The C is compiled at installation, so that a change of it asks for another.
+$(VENV)/.installed: pyproject.toml hatch_build.py simnmt/base/compile.py $(wildcard simnmt/kernels/native/*.[ch] simnmt/world/compiled/native/*.[ch])
 	@sh .ci/make-venv "$(PYTHON)" $(VENV)
 	$(BIN)/python -m pip install --quiet -e .
 	@touch $@

@@ -1,6 +1,6 @@
-"""Build hook: compiles the native kernels when the package is installed or a wheel is made, where a C compiler is there.
+"""Build hook: compiles the native libraries when the package is installed or a wheel is made, where a C compiler is there.
 
-Without one the package is installed all the same: every kernel has a fallback.
+Without one the package is installed all the same: every kernel and the world have a fallback.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import platform
 import re
+import sys
 import sysconfig
 from pathlib import Path
 from types import ModuleType
@@ -17,11 +18,12 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 def load_compile(root: Path) -> ModuleType:
-    """simnmt/kernels/compile.py by itself: the package's requirements may not be there yet."""
-    spec = importlib.util.spec_from_file_location("simnmt_compile", root / "simnmt" / "kernels" / "compile.py")
+    """simnmt/base/compile.py by itself: the package's requirements may not be there yet."""
+    spec = importlib.util.spec_from_file_location("simnmt_compile", root / "simnmt" / "base" / "compile.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where its dataclasses look their annotations up
     spec.loader.exec_module(module)
     return module
 
@@ -31,7 +33,7 @@ def platform_of_code() -> str:
     return sysconfig.get_platform().replace("universal2", platform.machine())
 
 
-class NativeKernels(BuildHookInterface):  # type: ignore[type-arg]
+class NativeLibraries(BuildHookInterface):  # type: ignore[type-arg]
     """Puts the compiled libraries beside their sources, and into the wheel with the platform's tag."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
@@ -40,9 +42,9 @@ class NativeKernels(BuildHookInterface):  # type: ignore[type-arg]
             return
         compiling = load_compile(Path(self.root))
         try:
-            made, complaints = compiling.compile_all()
+            made, complaints = compiling.compile_libraries()
         except (compiling.CompileError, OSError) as error:
-            self.app.display_warning(f"simnmt: the native kernels are not compiled, fallbacks are used: {error}")
+            self.app.display_warning(f"simnmt: the native libraries are not compiled, fallbacks are used: {error}")
             return
         for complaint in complaints:
             self.app.display_warning(f"simnmt: {complaint}")

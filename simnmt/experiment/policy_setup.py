@@ -16,7 +16,7 @@ from simnmt.experiment.draws import ACTIVE_SHARE_STREAM, Drawn, Learnt, more_s_p
 from simnmt.experiment.inputs import Unit
 from simnmt.experiment.targets import Decoding
 from simnmt.network.overhead import Overhead
-from simnmt.policies import CNmt, Oracle, TransferEstimate, least_total
+from simnmt.policies import CNmt, Fixed, LeastTotal, TransferEstimate
 from simnmt.policies.cnmt import PredictLength
 from simnmt.policies.decision import Estimation, PolicySettings
 from simnmt.policies.views import BacklogView, BatchView, PlanView
@@ -37,7 +37,7 @@ class PolicySetup:
 
     decide_for: DecideFor
     beliefs: Beliefs
-    expected_for: Callable[[Block], Sequence[Sequence[float]]] | None = None
+    expected_for: Callable[[Block], Sequence[Column]] | None = None
     """Returns, per target, the expected seconds of the requests of a block, or tokens if the policy views batches."""
     plan_beyond_for: Callable[[Block], Sequence[Sequence[Sequence[float]] | None]] | None = None
     """Returns, per streamed target and state, the seconds that reads add to the requests of a block, if the policy knows
@@ -96,17 +96,19 @@ def set_up_policy(
         true_backlog=(case.queues or case.streams) and (settings.knows_truth or "backlog" in truths),
     )
     if settings.knows_truth:
-        return PolicySetup(lambda block: Oracle(block.execution_s).prepare(block.src_len), beliefs)
+        return PolicySetup(lambda block: LeastTotal(block.execution_s), beliefs)
     policy = settings.policy(learnt.knowledge(list(unit.scenario.devices)))
     predict: PredictLength | None = getattr(policy, "predicted_tgt_len", None)
+    if isinstance(policy, Fixed):
+        return PolicySetup(lambda block: policy, beliefs)
     if not isinstance(policy, CNmt):
         return PolicySetup(lambda block: policy.prepare(block.src_len), beliefs, predicted_tgt_len=predict)
     estimates = _ExecutionEstimates(unit, drawn, policy, truths)
 
-    def expected_for(block: Block) -> Sequence[Sequence[float]]:
+    def expected_for(block: Block) -> list[Column]:
         columns = zip(case.targets, estimates.expected(block), strict=True)
         tgt_len = estimates.tgt_len(block, policy.predict)
-        return [(seconds if target.decoding is None else tgt_len).tolist() for target, seconds in columns]
+        return [seconds if target.decoding is None else tgt_len for target, seconds in columns]
 
     def plan_beyond_for(block: Block) -> Sequence[Sequence[Sequence[float]] | None]:
         # Reads are added to the plane's estimate as it is: the state does not correct errors of the plane's fit.
@@ -117,7 +119,7 @@ def set_up_policy(
         ]
 
     return PolicySetup(
-        lambda block: least_total(estimates.weighed(block)),
+        lambda block: LeastTotal(estimates.weighed(block)),
         beliefs,
         expected_for if any(beliefs.views) else None,
         plan_beyond_for if knows_states else None,

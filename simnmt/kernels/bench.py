@@ -13,12 +13,12 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
+from simnmt.base.compile import KERNEL_LIBRARY
 from simnmt.base.errors import InputError
 from simnmt.base.suggestions import did_you_mean
 from simnmt.kernels import bench_cases, sharp_cases
-from simnmt.kernels.compile import library_path
 from simnmt.kernels.measurement import Case, Kernel, Memory, Roofline, interleaved, library_threads, measure_roofline
-from simnmt.kernels.native_library import LEVELS, NONE, REMEDY, VARIABLE, level_name, load, processor_features, supported
+from simnmt.kernels.native_library import LEVELS, NONE, VARIABLE, level_name, load, processor_features, supported
 
 KERNELS = (
     Kernel(
@@ -147,7 +147,7 @@ class Listing:
     def text(self) -> str:
         """Return the listing for a terminal."""
         if self.level == NONE:
-            why = f"{VARIABLE}={self.masked}" if self.masked == NONE else f"nothing was compiled: {REMEDY}"
+            why = f"{VARIABLE}={self.masked}" if self.masked == NONE else f"nothing was compiled: {KERNEL_LIBRARY.remedy}"
             lines = [f"level: none, the fallbacks in torch and numpy are used{'' if self.notes else f' ({why})'}", *self.notes]
         else:
             masked = f"; {VARIABLE}={self.masked}" if self.masked else ""
@@ -170,7 +170,7 @@ def listing() -> Listing:
         portable = load("portable")
     return Listing(
         level=level,
-        compiled=tuple(level for level in LEVELS if library_path(level).is_file()),
+        compiled=tuple(level for level in LEVELS if KERNEL_LIBRARY.path(level).is_file()),
         supported=() if portable is None else supported(processor_features(portable.cdll)),
         masked=os.environ.get(VARIABLE),
         notes=tuple(str(warning.message) for warning in caught),

@@ -11,15 +11,14 @@ import ctypes
 import functools
 import os
 import sys
-import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from simnmt.base.compile import KERNEL_LIBRARY, LEVEL_FLAGS, Library
 from simnmt.base.suggestions import did_you_mean
-from simnmt.kernels.compile import LEVEL_FLAGS, NATIVE, library_path, sources_hash
 from simnmt.kernels.errors import KernelLevelError
 
 LEVELS = tuple(LEVEL_FLAGS)
@@ -30,7 +29,6 @@ NONE = "none"
 """Name of the fallbacks in the variable, in `level` arguments and in output."""
 AVX2, AVX512 = 1, 2
 """Bits of the result of the C function `simnmt_features`."""
-REMEDY = "fallbacks are used until you run `python -m simnmt.kernels.compile`"
 
 
 def supported(features: int) -> tuple[str, ...]:
@@ -141,45 +139,33 @@ def level_name(level: str | None = None) -> str:
 
 def load(
     asked: str | None = None,
-    native: Path = NATIVE,
+    library: Library = KERNEL_LIBRARY,
     *,
     named: str = "level",
     compiled: Callable[[], tuple[dict[str, Path], bytes]] | None = None,
 ) -> NativeLibrary | None:
-    """Open the widest library of a folder as `choose` does, without remembering the result.
+    """Open the widest level of a library as `choose` does, without remembering the result.
 
-    `compiled`: returns the result of `compiled_in`; None reads the folder now.
+    `compiled`: returns the result of `Library.compiled`; None reads the folder now.
     """
     if asked == NONE:
         return None
-    known, sources = compiled_in(native) if compiled is None else compiled()
+    known, sources = library.compiled() if compiled is None else compiled()
     paths = dict(known)
-    portable = _opened(paths.get("portable"), sources)
+    portable = _opened(library, paths.get("portable"), sources)
     features = processor_features(portable)
     while (level := choose(features, paths, asked, named=named)) is not None:
-        cdll = portable if level == "portable" else _opened(paths[level], sources)
+        cdll = portable if level == "portable" else _opened(library, paths[level], sources)
         if cdll is not None:
             return NativeLibrary(level, cdll)
         del paths[level]
     return None
 
 
-def compiled_in(native: Path) -> tuple[dict[str, Path], bytes]:
-    """Return the libraries of a folder that were made from its sources, by level, and the hash of the sources.
-
-    Opens no library. Warns of libraries that were made from other sources.
-    """
-    sources = sources_hash(native).encode()
-    paths = {level: path for level in LEVELS if (path := library_path(level, native)).is_file()}
-    sound = {level: path for level, path in paths.items() if sources in path.read_bytes()}
-    _warn_unusable([path for level, path in paths.items() if level not in sound], "were compiled from other sources")
-    return sound, sources
-
-
 @functools.cache
 def _compiled_at_first_use() -> tuple[dict[str, Path], bytes]:
-    """Return `compiled_in` of the package's own folder, whose files are read and hashed once for all levels."""
-    return compiled_in(NATIVE)
+    """Return the compiled kernels, whose files are read and hashed once for all levels."""
+    return KERNEL_LIBRARY.compiled()
 
 
 def processor_features(portable: ctypes.CDLL | None) -> int:
@@ -187,24 +173,8 @@ def processor_features(portable: ctypes.CDLL | None) -> int:
     return 0 if portable is None else int(portable.simnmt_features())
 
 
-def _opened(path: Path | None, sources: bytes) -> ctypes.CDLL | None:
-    """Open a library; warn and return None if it cannot be opened or was compiled from other sources in the meantime."""
-    if path is None:
-        return None
-    try:
-        cdll = ctypes.CDLL(str(path))
-        cdll.simnmt_sources.restype = ctypes.c_char_p
-    except (OSError, AttributeError):
-        _warn_unusable([path], "cannot be loaded")
-        return None
-    if cdll.simnmt_sources() != sources:
-        _warn_unusable([path], "were compiled from other sources")
-        return None
-    declare(cdll, SIGNATURES)
+def _opened(library: Library, path: Path | None, sources: bytes) -> ctypes.CDLL | None:
+    cdll = None if path is None else library.opened(path, sources)
+    if cdll is not None:
+        declare(cdll, SIGNATURES)
     return cdll
-
-
-def _warn_unusable(paths: list[Path], why: str) -> None:
-    if paths:
-        names = ", ".join(path.name for path in paths)
-        warnings.warn(f"the native kernels {names} {why}: {REMEDY}", stacklevel=4)

@@ -148,7 +148,7 @@ class LiveDecider:
         """Prepare the policy for a source length; what it holds depends on nothing else."""
         setup = self._setup
         block = Requests(src_len=np.array([src_len], np.int64), execution_s=())
-        prepared = Prepared(
+        prepared = Prepared.of(
             setup.decide_for(block),
             () if setup.expected_for is None else setup.expected_for(block),
             () if setup.plan_beyond_for is None else setup.plan_beyond_for(block),

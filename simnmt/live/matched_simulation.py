@@ -23,7 +23,7 @@ from simnmt.policies.decision import Decide
 from simnmt.policies.estimates import TransferEstimate
 from simnmt.profile.reconciliation import at_pace
 from simnmt.results.requests import Block, Requests
-from simnmt.world.deciders import Beliefs
+from simnmt.world.deciders import Beliefs, plain
 from simnmt.world.simulation import DecideFor, simulate
 
 Column = NDArray[np.float64]
@@ -221,7 +221,7 @@ def _sending(sent: Sequence[int], decide_for: DecideFor | None) -> DecideFor:
 
     def decide_for_block(block: Block) -> Decide:
         first = block.first
-        decide = None if decide_for is None else decide_for(block)
+        decide = None if decide_for is None else plain(decide_for(block))
 
         def decide_on(in_block: int, delay_s: Sequence[float]) -> int:
             target = sent[first + in_block]

@@ -9,9 +9,9 @@ from typing import Annotated, get_args
 
 from pydantic import Field
 
-from simnmt.policies.baselines import CloudPolicy, EdgePolicy, Fixed, FixedPolicy, Oracle, OraclePolicy
+from simnmt.policies.baselines import CloudPolicy, EdgePolicy, FixedPolicy, Oracle, OraclePolicy
 from simnmt.policies.cnmt import CNmt, CNmtPolicy, NaivePolicy, Threshold, constant_length, threshold
-from simnmt.policies.decision import CLOUD, GATEWAY, Decide, Policy, least_total
+from simnmt.policies.decision import CLOUD, GATEWAY, Choice, Decide, Fixed, LeastTotal, Policy, least_total
 from simnmt.policies.estimates import ProbedEstimate, QuantileEstimate, TransferEstimate
 from simnmt.policies.views import BacklogView, BatchView, PlanView
 
@@ -32,8 +32,10 @@ __all__ = [
     "BacklogView",
     "BatchView",
     "CNmt",
+    "Choice",
     "Decide",
     "Fixed",
+    "LeastTotal",
     "Oracle",
     "PlanView",
     "Policy",

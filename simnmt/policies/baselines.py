@@ -10,19 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from simnmt.policies.decision import Decide, Knowledge, PolicySettings, least_total
-
-
-@dataclass(frozen=True, slots=True)
-class Fixed:
-    """The policy that sends every request to one target, by its number: GW-only with the first, Server-only with the last."""
-
-    target: int
-
-    def prepare(self, src_len: NDArray[np.int64]) -> Decide:
-        """Return a constant decision."""
-        target = self.target
-        return lambda request, delay_s: target
+from simnmt.policies.decision import Decide, Fixed, Knowledge, PolicySettings, least_total
 
 
 class EdgePolicy(PolicySettings):

@@ -182,6 +182,39 @@ class EstimatingPolicySettings(Estimation, PolicySettings):
         return self
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class LeastTotal:
+    """The choice of the target with the least execution plus delay, for the requests of a block; see `least_total`."""
+
+    execution_s: Sequence[NDArray[np.float64]]
+    """Seconds on each target, shape (requests,)."""
+
+    def decide(self) -> Decide:
+        """Return the decision on plain floats."""
+        return least_total(self.execution_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """The choice of one target for every request, by its number; as a policy, GW-only with the first and Server-only with the
+    last (CNMT-10)."""
+
+    target: int
+
+    def decide(self) -> Decide:
+        """Return a constant decision."""
+        target = self.target
+        return lambda request, delay_s: target
+
+    def prepare(self, src_len: NDArray[np.int64]) -> Decide:
+        """Return the same decision for any requests."""
+        return self.decide()
+
+
+Choice = LeastTotal | Fixed | Decide
+"""How the requests of a block are decided on: as data, which a compiled world decides by as well, or by any function."""
+
+
 def least_total(execution_s: Sequence[NDArray[np.float64]]) -> Decide:
     """Return the decision for the target with the least execution plus delay; a tie goes to the target named first (CNMT-09).
 

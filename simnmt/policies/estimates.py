@@ -18,7 +18,7 @@ class TransferEstimate:
     by that share of the way towards itself, so that k measurements leave (1 - weight)**k of the initial value.
     """
 
-    __slots__ = ("_weight", "measured_at_s", "next_s", "value_s")
+    __slots__ = ("measured_at_s", "next_s", "value_s", "weight")
 
     probes_sent: int = 0
     """Only `ProbedEstimate` sends probes."""
@@ -30,14 +30,15 @@ class TransferEstimate:
         """When the last measurement came; 0 for the initial value."""
         self.next_s = inf
         """Before this moment the estimate changes by `learn` alone."""
-        self._weight = weight
+        self.weight = weight
+        """Weight of each new measurement."""
 
     def learn(self, transfer_s: float, at_s: float) -> None:
         """Take in the measurement of an answer that came at `at_s`; moments must not decrease."""
-        if self._weight == 1.0:
+        if self.weight == 1.0:
             self.value_s = transfer_s
         else:
-            self.value_s += self._weight * (transfer_s - self.value_s)
+            self.value_s += self.weight * (transfer_s - self.value_s)
         self.measured_at_s = at_s
 
     def refresh(self, now_s: float) -> None:
@@ -51,12 +52,12 @@ class QuantileEstimate(TransferEstimate):
     measurement.
     """
 
-    __slots__ = ("_latest_s", "_quantile", "_sorted_s", "_window")
+    __slots__ = ("_latest_s", "_sorted_s", "quantile", "window")
 
     def __init__(self, initial_s: float, quantile: float, window: int) -> None:
         """`quantile`: a share from 0 to 1; `window`: the number of measurements that count, 1 or more."""
         super().__init__(initial_s)
-        self._quantile, self._window = quantile, window
+        self.quantile, self.window = quantile, window
         self._latest_s: deque[float] = deque()
         """The measurements in the window, in the order in which they came."""
         self._sorted_s: list[float] = []
@@ -65,11 +66,11 @@ class QuantileEstimate(TransferEstimate):
     def learn(self, transfer_s: float, at_s: float) -> None:
         """Take in a measurement, and forget the oldest one if the window is full."""
         latest_s, sorted_s = self._latest_s, self._sorted_s
-        if len(latest_s) == self._window:
+        if len(latest_s) == self.window:
             del sorted_s[bisect_left(sorted_s, latest_s.popleft())]
         latest_s.append(transfer_s)
         insort(sorted_s, transfer_s)
-        place = self._quantile * (len(sorted_s) - 1)
+        place = self.quantile * (len(sorted_s) - 1)
         below = int(place)
         low_s = sorted_s[below]
         high_s = sorted_s[min(below + 1, len(sorted_s) - 1)]
@@ -85,15 +86,15 @@ class ProbedEstimate(TransferEstimate):
     decision are computed at the next one, each at its own moment.
     """
 
-    __slots__ = ("_answered_at_s", "_interval_s", "_probe_s", "_rtt_s", "probes_sent")
+    __slots__ = ("_answered_at_s", "_probe_s", "interval_s", "probes_sent", "rtt_s")
 
     def __init__(self, initial_s: float, interval_s: float, rtt_s: Callable[[float], float], weight: float = 1.0) -> None:
         """`rtt_s`: the true round-trip time of a probe sent at a moment, both in seconds."""
         super().__init__(initial_s, weight)
         self.probes_sent = 0
         self.next_s = interval_s
-        self._interval_s = interval_s
-        self._rtt_s = rtt_s
+        self.interval_s = interval_s
+        self.rtt_s = rtt_s
         self._answered_at_s = inf
         """When the probe under way will be answered; inf without one."""
         self._probe_s = 0.0
@@ -105,17 +106,17 @@ class ProbedEstimate(TransferEstimate):
             self.refresh(at_s)
         super().learn(transfer_s, at_s)
         if self._answered_at_s == inf:
-            self.next_s = at_s + self._interval_s
+            self.next_s = at_s + self.interval_s
 
     def refresh(self, now_s: float) -> None:
         """Process the probes until now; the cost is one look-up of the network per probe."""
         while self.next_s <= now_s:
             if self._answered_at_s == inf:
-                self._probe_s = self._rtt_s(self.next_s)
+                self._probe_s = self.rtt_s(self.next_s)
                 self.next_s += self._probe_s
                 self._answered_at_s = self.next_s
                 self.probes_sent += 1
             else:
                 self._answered_at_s = inf
                 super().learn(self._probe_s, self.next_s)
-                self.next_s += self._interval_s
+                self.next_s += self.interval_s

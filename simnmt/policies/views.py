@@ -107,7 +107,7 @@ class BacklogView:
     def __init__(self, parallel: int) -> None:
         self.others_share = 0.0
         """Estimated share of the pool that others take."""
-        self._parallel = parallel
+        self.parallel = parallel
         self._free_at_s = [0.0]
         # The mirror's workers that have worked, a heap, and one that has not while there is one: a tier has 10^8 at most.
         self._unused = parallel - 1
@@ -164,7 +164,7 @@ class BacklogView:
             entry_s, wait_s, start_s - mirror_s, self._work_s, self._behind_s, self._times_empty
         )
         self._sent = number + 1
-        self._work_s += execution_s / self._parallel
+        self._work_s += execution_s / self.parallel
         return number
 
     def reported(self, number: int, wait_s: float, report: Any = None, at_s: float = 0.0) -> None:
@@ -208,7 +208,7 @@ class BacklogView:
             self._busy_s = kept * self._busy_s + gap_s
         if self._grown_s > 0.0:
             # A load of r lets at least r**workers of the requests wait, so seldom a wait means a small load.
-            most = self._waiting_share ** (1.0 / self._parallel)
+            most = self._waiting_share ** (1.0 / self.parallel)
             self.others_share = min(self._grown_s / self._busy_s, most, self.MOST)
         else:
             self.others_share = 0.0

@@ -63,10 +63,10 @@ class Requests(Generic[ColumnT]):
     def __len__(self) -> int:
         return len(self.src_len)
 
-    def blocks(self) -> Iterator[Block]:
-        """Yield the columns that the world reads, a block of `BLOCK` requests at a time."""
-        for start in range(0, len(self), BLOCK):
-            part = slice(start, start + BLOCK)
+    def blocks(self, size: int = BLOCK) -> Iterator[Block]:
+        """Yield the columns that the world reads, a block of `size` requests at a time."""
+        for start in range(0, len(self), size):
+            part = slice(start, start + size)
             arrival_s = None if self.arrival_s is None else self.arrival_s[part]
             yield self._changed(itemgetter(part), arrival_s, self.first + start)
 
@@ -134,7 +134,7 @@ _OPTIONAL: dict[str, array[Any]] = {
 STREAMED_COLUMNS = ("state", "stall_s", "deadline_missed")
 """Columns of a run in which a device streams its model."""
 
-Recorder = Mapping[str, "array[Any]"]
+Recorder = Mapping[str, "array[Any] | Array"]
 """A trail under way: plain columns by name; 35 bytes a request, 51 if servers batch, 61 if they stream, 8 more with
 `lost_s`."""
 
@@ -203,7 +203,7 @@ class Trail:
     @classmethod
     def recorded(cls, columns: Recorder, probes: int, accounts: tuple[BatchAccount | BoxesUntil | None, ...]) -> Trail:
         """Return the trail of a run from its columns; `accounts`: of each target's servers."""
-        whole: dict[str, Any] = {name: np.frombuffer(column, column.typecode) for name, column in columns.items()}
+        whole: dict[str, Any] = {name: np.asarray(column) for name, column in columns.items()}
         if "deadline_missed" in whole:
             whole["deadline_missed"] = whole["deadline_missed"].view(np.bool_)
         batches = tuple(account if isinstance(account, BatchAccount) else None for account in accounts)

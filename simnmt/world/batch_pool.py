@@ -169,7 +169,7 @@ class BatchPool(Server):
             BatchServer(batched.batching, batched.cost, times, waking=batched.waking) for _ in range(boxes)
         ]
         self._foreseen = [ForeseenServer(box, batched.batching) for box in self.boxes]
-        self._balancer = ByNode() if balancer is None else balancer
+        self.balancer = ByNode() if balancer is None else balancer
         self._armed: list[set[float]] = [set() for _ in self.boxes]
         """By box, the moments for which it is on the clock."""
         self._events: dict[int, RequestEvent] = {}
@@ -199,7 +199,7 @@ class BatchPool(Server):
     def _reaches(self, event: Any) -> None:
         request, row, now_s = event.request, event.row, event.entry_s
         self._events[request] = event
-        box = self._balancer.chosen(self.boxes, now_s, request, row[1])
+        box = self.balancer.chosen(self.boxes, now_s, request, row[1])
         sentence = self._arriving(request, row, now_s)
         self.boxes[box].arrive(*sentence)
         self._foreseen[box].arrived(sentence)
@@ -212,7 +212,7 @@ class BatchPool(Server):
         at once. If more sentences wait than `ForeseenServer` allows, a balancer that compares servers compares their present
         work, not that at the moment of entry.
         """
-        boxes, balancer, layout = ForeseenServers(self._foreseen), self._balancer.copy(), self._site.layout
+        boxes, balancer, layout = ForeseenServers(self._foreseen), self.balancer.copy(), self._site.layout
         for boxes.now_s, request, row in (*ahead, arrival):
             chosen = balancer.chosen(boxes, boxes.now_s, request, row[1])
             sentence = self._arriving(request, row, boxes.now_s)

@@ -9,7 +9,10 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Any, NamedTuple, Protocol
 
-from simnmt.policies.decision import Decide
+import numpy as np
+from numpy.typing import NDArray
+
+from simnmt.policies.decision import Choice, Decide
 from simnmt.policies.estimates import TransferEstimate
 from simnmt.policies.views import StateView, View
 
@@ -154,6 +157,21 @@ class Prepared(NamedTuple):
     beyond: Sequence[Sequence[Sequence[float]] | None] = ()
     """Per target that streams its model, and by its state, the seconds beyond the plane at an idle box; needed if the policy
     views states."""
+
+    @classmethod
+    def of(
+        cls,
+        choice: Choice,
+        expected: Sequence[NDArray[np.float64]] = (),
+        beyond: Sequence[Sequence[Sequence[float]] | None] = (),
+    ) -> Prepared:
+        """Return a policy prepared for a block on plain floats."""
+        return cls(plain(choice), [np.asarray(column).tolist() for column in expected], beyond)
+
+
+def plain(choice: Choice) -> Decide:
+    """Return a choice as a function on plain floats."""
+    return choice if callable(choice) else choice.decide()
 
 
 class Device(Protocol):

@@ -62,17 +62,18 @@ class FifoPool(Server):
     def __init__(self, boxes: int = 1, workers: int = 1, balancer: Balancer | None = None) -> None:
         """Create idle boxes; without a `balancer` each end node has its box."""
         self.boxes: Sequence[FifoServer] = [FifoServer(workers) for _ in range(boxes)]
-        self._balancer = ByNode() if balancer is None else balancer
+        self.workers = workers
+        self.balancer = ByNode() if balancer is None else balancer
 
     def enter(self, entry_s: float, service_s: float, request: int, node: int) -> tuple[float, int]:
         """Let a request enter; return when it starts to execute, and the number of its box."""
-        box = self._balancer.chosen(self.boxes, entry_s, request, node)
+        box = self.balancer.chosen(self.boxes, entry_s, request, node)
         return self.boxes[box].serve(entry_s, service_s), box
 
     def copy(self) -> Self:
         """Return a pool in the same state, to foresee waits."""
         other = copy(self)
-        other.boxes, other._balancer = CopiedOnUse(self.boxes), self._balancer.copy()
+        other.boxes, other.balancer = CopiedOnUse(self.boxes), self.balancer.copy()
         return other
 
     def open(self, site: Site) -> Serve:
@@ -80,7 +81,7 @@ class FifoPool(Server):
         directly."""
         self._execution, downlink, target = site.layout.execution(site.target), site.layout.downlink(site.target), site.target
         execution, queue_s, servers, answered = self._execution, site.trail["queue_s"], site.trail["server"], site.answered
-        boxes, chosen, enter = self.boxes, self._balancer.chosen, None if self.boxes else self.enter
+        boxes, chosen, enter = self.boxes, self.balancer.chosen, None if self.boxes else self.enter
         only = boxes[0].serve if len(boxes) == 1 else None
 
         def reaches(event: Any) -> None:
@@ -123,7 +124,8 @@ class LeastWork(FifoPool):
     """
 
     def __init__(self, boxes: int = 1, workers: int = 1) -> None:
-        super().__init__(0)
+        super().__init__(0, workers)
+        self.count = boxes
         self._free_at_s = [(0.0, box) for box in range(boxes)]
         self._unused = [workers - 1] * boxes if workers > 1 else []
         """By box, workers that have never worked beside the one in the heap; empty if there are none."""

@@ -270,9 +270,11 @@ class LeastLoadedOfDrawn(ByNode):
     `choices`: shape (requests, drawn), numbers of boxes. They are given, not drawn here, so that every policy meets the same.
     """
 
-    __slots__ = ("_first", "_others")
+    __slots__ = ("_first", "_others", "choices")
 
     def __init__(self, choices: NDArray[np.integer]) -> None:
+        self.choices = choices.T
+        """By drawn box and request."""
         self._first, *self._others = (array("h", column.astype(np.int16).tobytes()) for column in choices.T)
 
     def chosen(self, boxes: Sequence[BalancedBox], now_s: float, request: int, node: int) -> int:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.columns import AnyColumn
-from simnmt.policies.decision import Decide
+from simnmt.policies.decision import Choice
 from simnmt.results.requests import Block, Requests, Trail
 from simnmt.world.clock import ARRIVAL, ASKS, Clock, Event
 from simnmt.world.deciders import Beliefs, Prepared
@@ -216,8 +216,15 @@ class ClosedLoop:
         self._will_ask(client, number, received_s + back_s + float(self._clients.think_s[number]))
 
 
-DecideFor = Callable[[Block], Decide]
+DecideFor = Callable[[Block], Choice]
 """Prepares a policy for one block of requests."""
+ExpectedFor = Callable[[Block], Sequence[NDArray[np.float64]]]
+"""Returns, per target, the policy's expectation of each request of a block in the unit of the target's view: seconds of
+execution, or tokens if it batches."""
+
+
+PlanBeyondFor = Callable[[Block], Sequence[Sequence[Sequence[float]] | None]]
+"""Returns, by target and state, the seconds that the policy expects beyond its plane."""
 
 
 def simulate(
@@ -228,11 +235,11 @@ def simulate(
     *,
     deciders: int = 1,
     workers: int = 1,
-    expected_for: Callable[[Block], Sequence[Sequence[float]]] | None = None,
+    expected_for: ExpectedFor | None = None,
     route: Route | None = None,
     clients: Clients | None = None,
     local: ServerSpec | None = None,
-    plan_beyond_for: Callable[[Block], Sequence[Sequence[Sequence[float]] | None]] | None = None,
+    plan_beyond_for: PlanBeyondFor | None = None,
     judged_share: float = 0.0,
 ) -> Trail:
     """Run every request through the world, and return its trail.
@@ -246,12 +253,11 @@ def simulate(
         servers: of every target but the first, new for each run. Back to back requests never meet, so nothing batches.
         deciders: devices that decide; end node n's is n modulo their number.
         workers: requests that each decider executes side by side, without `local`.
-        expected_for: per target, the policy's expectation of each request of a block in the unit of the target's view: seconds
-            of execution, or tokens if it batches; needed if `beliefs` has views.
+        expected_for: needed if `beliefs` has views.
         route: looks links up during the run, if the requests' columns do not hold their times.
         clients: closed loop; it needs a `route`.
         local: specification of each decider's own device, if it is no first-in first-out server.
-        plan_beyond_for: by target and state, the seconds that the policy expects beyond its plane, if it views states.
+        plan_beyond_for: needed if `beliefs` views states.
         judged_share: share of the requests for which the trail holds `lost_s`, each as expensive as an oracle's decision; back
             to back all or none, and only if a target streams.
     """
@@ -260,7 +266,7 @@ def simulate(
     def prepare(block: Block) -> None:
         expected = () if expected_for is None else expected_for(block)
         beyond = () if plan_beyond_for is None else plan_beyond_for(block)
-        traffic.prepare(Prepared(decide_for(block), expected, beyond))
+        traffic.prepare(Prepared.of(decide_for(block), expected, beyond))
 
     loop = None if clients is None else ClosedLoop(clock, clients, requests, prepare)
     answered = None if loop is None else loop.answered

@@ -343,7 +343,7 @@ class StreamingPool(Server):
         """Create idle boxes; without a `balancer` each end node has its box."""
         self.streamed = streamed
         self.boxes: Sequence[StreamingServer] = [StreamingServer(streamed) for _ in range(boxes)]
-        self._balancer = ByNode() if balancer is None else balancer
+        self.balancer = ByNode() if balancer is None else balancer
         self.needs_tgt_len, self.columns = streamed.compute.decoder_layers > 0, streamed.columns
 
     def row_columns(self, block: Block, execution_s: Column) -> list[list[float]]:
@@ -385,13 +385,13 @@ class StreamingPool(Server):
 
     def enter(self, entry_s: float, request: int, row: Row) -> tuple[StreamingOutcome, int]:
         """Let a request enter; return its outcome, and the number of its box."""
-        chosen = self._balancer.chosen(self.boxes, entry_s, request, row[1])
+        chosen = self.balancer.chosen(self.boxes, entry_s, request, row[1])
         return self.boxes[chosen].serve(entry_s, row[self._execution], row, self._added + 2), chosen
 
     def wait_s(self, arrival: Arrival, ahead: Sequence[Arrival]) -> float:
         """Return the seconds of `arrival` beyond its execution alone if it entered after `ahead`. Has no side effects."""
         trial = copy(self)
-        trial.boxes, trial._balancer = CopiedOnUse(self.boxes), self._balancer.copy()
+        trial.boxes, trial.balancer = CopiedOnUse(self.boxes), self.balancer.copy()
         for entry_s, request, row in (*ahead, arrival):
             (_, finish_s, _, _), _ = trial.enter(entry_s, request, row)
         return finish_s - entry_s - float(row[self._execution])

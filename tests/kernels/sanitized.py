@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from simnmt.kernels.compile import LEVEL_FLAGS, NATIVE, CompileError, find_compiler, levels_of
+from simnmt.base.compile import KERNEL_LIBRARY, LEVEL_FLAGS, CompileError, find_compiler, levels_of
 from simnmt.kernels.native_library import load, processor_features, supported
 
 HERE = Path(__file__).parent
@@ -34,7 +34,7 @@ def program(check: str, build: str, target: Path, options: tuple[str, ...] = SAN
         pytest.skip("not in this processor")
     if not takes(options):
         pytest.skip(f"no compiler here that takes {' '.join(options)}")
-    flags = (*STANDARD, *options, *more, *BUILDS[build], f"-I{NATIVE}")
+    flags = (*STANDARD, *options, *more, *BUILDS[build], f"-I{KERNEL_LIBRARY.folder}")
     made = _compiled(*flags, str(HERE / check), "-o", str(target), "-lm")
     assert made.returncode == 0, made.stderr
     return target

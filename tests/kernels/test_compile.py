@@ -8,14 +8,15 @@ import shutil
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from simnmt.kernels import compile as compiling
-from simnmt.kernels import native_library
+from simnmt.base import compile as compiling
+from simnmt.base.compile import KERNEL_LIBRARY, WORLD_LIBRARY, Library
 from simnmt.kernels.native_library import load
 
 ROOT = Path(__file__).parents[2]
@@ -28,112 +29,111 @@ int simnmt_features(void) { return FEATURES; }
 
 
 @pytest.fixture
-def native(tmp_path: Path) -> Path:
-    """Sources that compile in no time."""
+def library(tmp_path: Path) -> Library:
+    """Kernels that compile in no time."""
     folder = tmp_path / "native"
     folder.mkdir()
     (folder / "kernels.c").write_text(TINY)
     (folder / "features.h").write_text("#define FEATURES 0\n")
-    return folder
+    return replace(KERNEL_LIBRARY, folder=folder)
 
 
 needs_compiler = pytest.mark.skipif(not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="no C compiler")
 
 
 @needs_compiler
-def test_compiled_libraries_are_loaded(native: Path) -> None:
-    assert load(native=native) is None
-    made, complaints = compiling.compile_all(native)
+def test_compiled_libraries_are_loaded(library: Library) -> None:
+    assert load(library=library) is None
+    made, complaints = library.compile_all()
     assert complaints == []
-    assert made == [compiling.library_path("portable", native), *made[1:]]
+    assert made == [library.path(), *made[1:]]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        loaded = load(native=native)
+        loaded = load(library=library)
     assert loaded is not None
     assert loaded.level == "portable"
-    assert load("none", native) is None
-    assert sorted(path.name for path in native.iterdir() if path.name.startswith(".")) == []
+    assert load("none", library) is None
+    assert sorted(path.name for path in library.folder.iterdir() if path.name.startswith(".")) == []
 
 
 @needs_compiler
-def test_a_level_unknown_to_the_compiler_does_not_prevent_the_others(native: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_level_unknown_to_the_compiler_does_not_prevent_the_others(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(compiling.LEVEL_FLAGS, "avx2", ("-mno-such-thing",))
-    made, complaints = compiling.compile_all(native, "x86_64" if platform.machine() in ("x86_64", "AMD64") else None)
-    assert compiling.library_path("portable", native) in made
-    assert compiling.library_path("avx2", native) not in made
+    made, complaints = library.compile_all("x86_64" if platform.machine() in ("x86_64", "AMD64") else None)
+    assert library.path() in made
+    assert library.path("avx2") not in made
     assert all("could not compile level avx2" in complaint for complaint in complaints)
 
 
 @needs_compiler
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="another family of processors")
-def test_a_compiler_set_to_one_processor_still_compiles_for_the_family(native: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiler_set_to_one_processor_compiles_for_the_family(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
     compiler = compiling.find_compiler()
-    (native / "kernels.c").write_text(TINY + "#ifdef __SSE4_1__\n#error one processor's\n#endif\n")
+    (library.folder / "kernels.c").write_text(TINY + "#ifdef __SSE4_1__\n#error one processor's\n#endif\n")
     for asked in ("-march=native", "-march=haswell", "-march=skylake-avx512"):
         monkeypatch.setenv("CC", " ".join([*compiler, asked]))
-        assert compiling.compile_level("portable", native).is_file()
+        assert library.compile_level().is_file()
 
 
 @needs_compiler
 @pytest.mark.parametrize("changed", ["kernels.c", "features.h", "new.h"])
-def test_a_library_of_other_sources_is_not_used_and_a_warning_names_it(native: Path, changed: str) -> None:
-    compiling.compile_level("portable", native)
-    with (native / changed).open("a") as file:
+def test_a_library_of_other_sources_is_not_used_and_a_warning_names_it(library: Library, changed: str) -> None:
+    library.compile_level()
+    with (library.folder / changed).open("a") as file:
         file.write("/* changed */\n")
-    with pytest.warns(
-        UserWarning, match=r"libkernels-portable.so were compiled from other sources: fallbacks .*kernels.compile"
-    ):
-        assert load(native=native) is None
+    with pytest.warns(UserWarning, match=r"libkernels-portable.so were compiled from other sources: fallbacks .*base.compile"):
+        assert load(library=library) is None
 
 
 @needs_compiler
-def test_a_library_of_other_sources_is_not_even_opened(native: Path, tmp_path: Path) -> None:
+def test_a_library_of_other_sources_is_not_even_opened(library: Library, tmp_path: Path) -> None:
     """Opening runs its constructors."""
     touched = tmp_path / "touched"
     code = f'__attribute__((constructor)) static void touch(void) {{ fclose(fopen("{touched}", "w")); }}\n'
-    (native / "kernels.c").write_text("#include <stdio.h>\n" + TINY + code)
-    compiling.compile_level("portable", native)
-    (native / "new.h").touch()
+    (library.folder / "kernels.c").write_text("#include <stdio.h>\n" + TINY + code)
+    library.compile_level()
+    (library.folder / "new.h").touch()
     with pytest.warns(UserWarning, match="other sources"):
-        assert load(native=native) is None
+        assert load(library=library) is None
     assert not touched.exists()
-    (native / "new.h").unlink()
-    assert load(native=native) is not None
+    (library.folder / "new.h").unlink()
+    assert load(library=library) is not None
     assert touched.exists()
 
 
 @needs_compiler
-def test_a_library_recompiled_after_the_start_is_not_used(native: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_recompiled_after_the_start_is_not_used(library: Library) -> None:
     """A process that was started before holds to what it was started with, or to none."""
-    compiling.compile_level("portable", native)
-    before = native_library.compiled_in(native)
-    (native / "new.h").touch()
-    compiling.compile_level("portable", native)
-    monkeypatch.setattr(native_library, "compiled_in", lambda folder: before)
+    library.compile_level()
+    before = library.compiled()
+    (library.folder / "new.h").touch()
+    library.compile_level()
     with pytest.warns(UserWarning, match="other sources"):
-        assert load(native=native) is None
+        assert load(library=library, compiled=lambda: before) is None
 
 
-def test_a_file_that_is_no_library_is_not_used_and_a_warning_names_it(native: Path) -> None:
-    path = compiling.library_path("portable", native)
+def test_a_file_that_is_no_library_is_not_used_and_a_warning_names_it(library: Library) -> None:
+    path = library.path()
     path.write_bytes(b"not a library")
     with pytest.warns(UserWarning, match=r"libkernels-portable.so were compiled from other sources: fallbacks are used"):
-        assert load(native=native) is None
-    path.write_bytes(compiling.sources_hash(native).encode())
+        assert load(library=library) is None
+    path.write_bytes(library.sources_hash().encode())
     with pytest.warns(UserWarning, match=r"libkernels-portable.so cannot be loaded: fallbacks are used"):
-        assert load(native=native) is None
+        assert load(library=library) is None
 
 
 @needs_compiler
-def test_a_failed_compilation_keeps_the_previous_library(native: Path) -> None:
-    made = compiling.compile_level("portable", native)
+def test_a_failed_compilation_keeps_the_previous_library(library: Library) -> None:
+    made = library.compile_level()
     before = made.read_bytes()
-    (native / "features.h").write_text("#error no such luck\n")
-    with pytest.raises(compiling.CompileError, match=r"could not compile level portable: .*no such luck") as error:
-        compiling.compile_level("portable", native)
+    (library.folder / "features.h").write_text("#error no such luck\n")
+    with pytest.raises(compiling.CompileError, match=r"could not compile level portable of kernels: .*no such luck") as error:
+        library.compile_level()
     assert "\n" not in str(error.value)
     assert made.read_bytes() == before
-    assert [path.name for path in native.iterdir() if path.name.startswith(".")] == []
+    assert [path.name for path in library.folder.iterdir() if path.name.startswith(".")] == []
 
 
 @pytest.mark.parametrize(
@@ -141,18 +141,18 @@ def test_a_failed_compilation_keeps_the_previous_library(native: Path) -> None:
     [("no-such-compiler -m64", r"no-such-compiler -m64 \(CC\) is not installed"), ("/bin/false", "could not")],
 )
 def test_an_unusable_compiler_is_reported_in_one_line(
-    native: Path, monkeypatch: pytest.MonkeyPatch, compiler: str, why: str
+    library: Library, monkeypatch: pytest.MonkeyPatch, compiler: str, why: str
 ) -> None:
     monkeypatch.setenv("CC", compiler)
     with pytest.raises(compiling.CompileError, match=why):
-        compiling.compile_level("portable", native)
+        library.compile_level()
 
 
-def test_a_missing_compiler_is_reported_in_one_line(native: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_compiler_is_reported_in_one_line(library: Library, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(compiling.CompileError, match=r"no C compiler \(cc, gcc, clang\) is installed"):
-        compiling.compile_level("portable", native)
+        library.compile_level()
 
 
 def test_other_families_of_processors_get_the_portable_library_alone() -> None:
@@ -163,7 +163,7 @@ def test_other_families_of_processors_get_the_portable_library_alone() -> None:
 def test_the_command_reports_a_failed_compilation(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("CC", "/bin/false")
     assert compiling.main() == 1
-    assert capsys.readouterr().err.startswith("simnmt: the native kernels are not compiled: /bin/false could not compile")
+    assert capsys.readouterr().err.startswith("simnmt: the native libraries are not compiled: /bin/false could not compile")
 
 
 def test_compiling_imports_nothing_of_the_package(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_compiling_imports_nothing_of_the_package(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def hook(native: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType, Path]:
+def hook(library: Library, monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType, Path]:
     """hatch_build.py, in a tree of its own; what it needs of hatchling is a base class."""
     plugin = "hatchling.builders.hooks.plugin.interface"
     parts = plugin.split(".")
@@ -187,17 +187,19 @@ def hook(native: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType, Pat
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    root = native.parent
-    kernels = root / "simnmt" / "kernels"
-    kernels.mkdir(parents=True)
-    shutil.copy(compiling.__file__, kernels / "compile.py")
-    native.rename(kernels / "native")
+    root = library.folder.parent
+    for compiled, sources in ((KERNEL_LIBRARY, "kernels.c"), (WORLD_LIBRARY, "world.c")):
+        folder = root / compiled.folder.relative_to(ROOT)
+        shutil.copytree(library.folder, folder)
+        (folder / "kernels.c").rename(folder / sources)
+    (root / "simnmt" / "base").mkdir()
+    shutil.copy(compiling.__file__, root / "simnmt" / "base" / "compile.py")
     return module, root
 
 
 def build(module: ModuleType, root: Path, target: str = "wheel") -> tuple[dict[str, Any], list[str]]:
     warned: list[str] = []
-    made = module.NativeKernels()
+    made = module.NativeLibraries()
     made.root, made.target_name, made.app = str(root), target, SimpleNamespace(display_warning=warned.append)
     build_data: dict[str, Any] = {"artifacts": []}
     made.initialize("standard", build_data)
@@ -212,6 +214,7 @@ def test_a_wheel_contains_the_libraries_and_the_tag_of_the_platform(hook: tuple[
     assert "any" not in build_data["tag"]
     assert build_data["pure_python"] is False
     assert "/simnmt/kernels/native/libkernels-portable.so" in build_data["artifacts"]
+    assert "/simnmt/world/compiled/native/libworld-portable.so" in build_data["artifacts"]
     assert all((hook[1] / path.lstrip("/")).is_file() for path in build_data["artifacts"])
 
 
@@ -231,7 +234,9 @@ def test_without_a_compiler_the_package_is_still_installed(
     build_data, warned = build(*hook)
     assert build_data == {"artifacts": []}
     assert len(warned) == 1
-    assert warned[0].startswith("simnmt: the native kernels are not compiled, fallbacks are used: /bin/false could not compile")
+    assert warned[0].startswith(
+        "simnmt: the native libraries are not compiled, fallbacks are used: /bin/false could not compile"
+    )
 
 
 def test_a_source_distribution_carries_no_library(hook: tuple[ModuleType, Path]) -> None:

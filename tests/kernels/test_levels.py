@@ -15,9 +15,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simnmt.base.compile import KERNEL_LIBRARY, levels_of
 from simnmt.base.errors import InputError
 from simnmt.kernels import native_library
-from simnmt.kernels.compile import levels_of, library_path
 from simnmt.kernels.native_library import AVX2, AVX512, LEVELS, choose, supported
 from simnmt.kernels.output_layer import fused_argmax
 
@@ -69,7 +69,7 @@ def test_the_environment_limits_the_level_of_a_process(asked: str) -> None:
     portable = native_library.load("portable")
     if portable is None:
         pytest.skip("nothing was compiled")
-    there = [level for level in LEVELS if library_path(level).is_file()]
+    there = [level for level in LEVELS if KERNEL_LIBRARY.path(level).is_file()]
     wanted = choose(native_library.processor_features(portable.cdll), there, asked) or "none"
     code = "from simnmt.kernels.native_library import level_name\nprint(level_name())"
     assert printed(code, SIMNMT_KERNELS=asked) == wanted
@@ -78,9 +78,10 @@ def test_the_environment_limits_the_level_of_a_process(asked: str) -> None:
 
 def test_the_sources_are_hashed_once_for_all_levels() -> None:
     code = """
+from simnmt.base.compile import Library
 from simnmt.kernels import native_library
-original, hashed = native_library.sources_hash, []
-native_library.sources_hash = lambda native: hashed.append(native) or original(native)
+original, hashed = Library.sources_hash, []
+Library.sources_hash = lambda library: hashed.append(library) or original(library)
 for level in (None, "avx512", "avx2", "portable", "none", None):
     native_library.native_at(level)
 print(len(hashed))
@@ -94,7 +95,7 @@ def test_a_library_that_the_processor_cannot_run_is_not_even_opened(features: in
     wide = [level for level in mapped if level != "portable"]
     if not Path("/proc/self/maps").exists() or native_library.load("portable") is None:
         pytest.skip("nothing was compiled, or no map of what a process has opened")
-    if not all(library_path(level).is_file() for level in wide):
+    if not all(KERNEL_LIBRARY.path(level).is_file() for level in wide):
         pytest.skip("no such library")
     code = f"""
 import re
@@ -167,7 +168,7 @@ def test_instructions_beyond_sse2_are_recognised(code: str) -> None:
 
 @pytest.mark.parametrize("level", MNEMONICS)
 def test_a_level_contains_no_instruction_of_a_higher_level(level: str) -> None:
-    path = library_path(level)
+    path = KERNEL_LIBRARY.path(level)
     if shutil.which("objdump") is None or level not in levels_of(platform.machine()) or not path.is_file():
         pytest.skip("no objdump, or no such library")
     if platform.machine() != "x86_64":

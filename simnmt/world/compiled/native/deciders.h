@@ -1,0 +1,69 @@
+/* A decider's knowledge of its targets. See deciders.py. */
+#ifndef SIMNMT_WORLD_DECIDERS_H
+#define SIMNMT_WORLD_DECIDERS_H
+
+#include "world.h"
+
+static inline int is_heard_before(const Answer *one, const Answer *other) {
+    return one->received_s < other->received_s || (one->received_s == other->received_s && one->request < other->request);
+}
+
+static void add_answer(Memory *memory, Decider *self, Answer answer) {
+    GROW(memory, self->answers, self->answer_count, self->answer_capacity);
+    Answer *heap = self->answers;
+    int64_t place = self->answer_count++;
+    for (; place > 0 && is_heard_before(&answer, heap + (place - 1) / 2); place = (place - 1) / 2) heap[place] = heap[(place - 1) / 2];
+    heap[place] = answer;
+}
+
+static Answer pop_answer(Decider *self) {
+    Answer *heap = self->answers, first = heap[0], last = heap[--self->answer_count];
+    int64_t place = 0, count = self->answer_count;
+    for (int64_t child = 1; child < count; child = 2 * place + 1) {
+        if (child + 1 < count && is_heard_before(heap + child + 1, heap + child)) child += 1;
+        if (!is_heard_before(heap + child, &last)) break;
+        heap[place] = heap[child];
+        place = child;
+    }
+    if (count) heap[place] = last;
+    return first;
+}
+
+static void learn(Decider *self, int64_t target, double transfer_s, double at_s) {
+    estimate_learn(self->estimates + target, transfer_s, at_s);
+    self->delay_s[target] = self->estimates[target].value_s;
+}
+
+/* Learn from the answers received since the last decision; `waited_s`: by request, the reported wait. */
+static void hear(Decider *self, double now_s, const double *waited_s) {
+    while (self->answer_count && self->answers[0].received_s <= now_s) {
+        Answer answer = pop_answer(self);
+        learn(self, answer.target, answer.transfer_s, answer.received_s);
+        if (self->views != NULL && self->views[answer.target].parallel)
+            backlog_reported(self->views + answer.target, answer.sent_as, waited_s[answer.request]);
+    }
+}
+
+static void add_views(const World *world, Decider *self, double *delay_s, double now_s) {
+    if (self->views == NULL) return;
+    for (int64_t target = 0; target < world->settings.targets; target++)
+        if (self->views[target].parallel)
+            delay_s[target] += backlog_added_s(self->views + target, now_s + self->estimates[target].value_s / 2);
+}
+
+/* Note a request that is sent; return its number in the view of the target. */
+static int64_t announce(World *world, Decider *self, const Block *block, int64_t target, int64_t in_block, double now_s) {
+    if (self->views == NULL || !self->views[target].parallel) return 0;
+    double entry_s = now_s + self->estimates[target].value_s / 2;
+    return backlog_sent(&world->memory, self->views + target, entry_s, block->expected[target][in_block]);
+}
+
+static void probe(const World *world, Decider *self, double now_s) {
+    for (int64_t target = 1; target < world->settings.targets; target++)
+        if (self->estimates[target].next_s <= now_s) {
+            estimate_refresh(self->estimates + target, now_s);
+            self->delay_s[target] = self->estimates[target].value_s;
+        }
+}
+
+#endif

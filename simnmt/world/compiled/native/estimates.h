@@ -1,0 +1,120 @@
+/* Estimates of the transfer time of a target, learnt from answers and probes. See policies/estimates.py. */
+#ifndef SIMNMT_WORLD_ESTIMATES_H
+#define SIMNMT_WORLD_ESTIMATES_H
+
+#include <math.h>
+
+#include "memory.h"
+
+enum { LATEST, QUANTILE, PROBING };
+
+typedef double (*ProbeTime)(int64_t decider, int64_t target, double at_s);
+
+/* What Python hands over. */
+typedef struct {
+    double initial_s, weight, quantile, interval_s;
+    int64_t window, kind;
+} EstimateSettings;
+
+typedef struct {
+    double value_s, measured_at_s, next_s;
+    double weight, quantile, interval_s;
+    double answered_at_s, probe_s; /* of the probe under way */
+    double *latest_s, *sorted_s;   /* a ring of `window` measurements, and the same sorted */
+    int64_t window, measured, oldest, probes_sent, decider, target;
+    int kind;
+    ProbeTime rtt_s;
+} TransferEstimate;
+
+static void estimate_begin(Memory *memory, TransferEstimate *self, const EstimateSettings *settings, ProbeTime rtt_s, int64_t decider, int64_t target) {
+    self->value_s = settings->initial_s;
+    self->measured_at_s = 0.0;
+    self->weight = settings->weight;
+    self->quantile = settings->quantile;
+    self->interval_s = settings->interval_s;
+    self->answered_at_s = INFINITY;
+    self->kind = (int)settings->kind;
+    self->next_s = self->kind == PROBING ? settings->interval_s : INFINITY;
+    self->rtt_s = rtt_s;
+    self->decider = decider;
+    self->target = target;
+    if (self->kind == QUANTILE) {
+        self->window = settings->window;
+        self->latest_s = zeroed(memory, self->window, sizeof(double));
+        self->sorted_s = zeroed(memory, self->window + 1, sizeof(double));
+    }
+}
+
+static void estimate_free(TransferEstimate *self) {
+    free(self->latest_s);
+    free(self->sorted_s);
+}
+
+static void weighted_learn(TransferEstimate *self, double transfer_s, double at_s) {
+    if (self->weight == 1.0)
+        self->value_s = transfer_s;
+    else
+        self->value_s += self->weight * (transfer_s - self->value_s);
+    self->measured_at_s = at_s;
+}
+
+/* Return the first place of `value_s` in ascending values. */
+static int64_t bisected_left(const double *sorted_s, int64_t count, double value_s) {
+    int64_t low = 0, high = count;
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        if (sorted_s[middle] < value_s)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void quantile_learn(TransferEstimate *self, double transfer_s, double at_s) {
+    double *sorted_s = self->sorted_s;
+    if (self->measured == self->window) {
+        int64_t gone = bisected_left(sorted_s, self->measured, self->latest_s[self->oldest]);
+        self->measured -= 1;
+        memmove(sorted_s + gone, sorted_s + gone + 1, (size_t)(self->measured - gone) * sizeof(double));
+        self->oldest = (self->oldest + 1) % self->window;
+    }
+    self->latest_s[(self->oldest + self->measured) % self->window] = transfer_s;
+    int64_t place = bisected_left(sorted_s, self->measured, transfer_s);
+    memmove(sorted_s + place + 1, sorted_s + place, (size_t)(self->measured - place) * sizeof(double));
+    sorted_s[place] = transfer_s;
+    self->measured += 1;
+    double at = self->quantile * (double)(self->measured - 1);
+    int64_t below = (int64_t)at, above = below + 1 < self->measured ? below + 1 : self->measured - 1;
+    double low_s = sorted_s[below], high_s = sorted_s[above];
+    self->value_s = low_s + (at - (double)below) * (high_s - low_s);
+    self->measured_at_s = at_s;
+}
+
+/* Process the probes until now. */
+static void estimate_refresh(TransferEstimate *self, double now_s) {
+    while (self->next_s <= now_s) {
+        if (self->answered_at_s == INFINITY) {
+            self->probe_s = self->rtt_s(self->decider, self->target, self->next_s);
+            self->next_s += self->probe_s;
+            self->answered_at_s = self->next_s;
+            self->probes_sent += 1;
+        } else {
+            self->answered_at_s = INFINITY;
+            weighted_learn(self, self->probe_s, self->next_s);
+            self->next_s += self->interval_s;
+        }
+    }
+}
+
+static void estimate_learn(TransferEstimate *self, double transfer_s, double at_s) {
+    if (self->kind == QUANTILE) {
+        quantile_learn(self, transfer_s, at_s);
+        return;
+    }
+    if (self->next_s <= at_s) estimate_refresh(self, at_s);
+    weighted_learn(self, transfer_s, at_s);
+    if (self->kind == PROBING && self->answered_at_s == INFINITY) self->next_s = at_s + self->interval_s;
+}
+
+#endif

@@ -1,0 +1,197 @@
+/* How each request is decided on and sent to a server, and what an oracle foresees of it. See traffic.py and server.py. */
+#ifndef SIMNMT_WORLD_TRAFFIC_H
+#define SIMNMT_WORLD_TRAFFIC_H
+
+#include "deciders.h"
+
+static inline int64_t node_of(const Block *block, int64_t in_block) { return block->node == NULL ? 0 : block->node[in_block]; }
+
+/* Return the box of a pool for a trial, a copy made on first access; outside a trial, the box itself. */
+static FifoServer *box_of(World *world, Pool *pool, int64_t box, int64_t trial) {
+    if (!trial) return pool->boxes + box;
+    if (pool->trial_of[box] != trial) {
+        fifo_copy(&world->memory, pool->trial_boxes + box, pool->boxes + box);
+        pool->trial_of[box] = trial;
+    }
+    return pool->trial_boxes + box;
+}
+
+static int64_t chosen_box(World *world, Pool *pool, const Arrival *arrival, int64_t *next, int64_t trial) {
+    const PoolSettings *settings = &pool->settings;
+    if (settings->balancer == BY_NODE) return arrival->node % settings->boxes;
+    if (settings->balancer == IN_TURN) {
+        int64_t box = *next;
+        *next = (box + 1) % settings->boxes;
+        return box;
+    }
+    int64_t best = settings->choices[0][arrival->request];
+    if (settings->drawn > 1) {
+        double least = fifo_work_left(box_of(world, pool, best, trial), arrival->entry_s);
+        for (int64_t number = 1; least != 0.0 && number < settings->drawn; number++) {
+            int64_t other = settings->choices[number][arrival->request];
+            double left = fifo_work_left(box_of(world, pool, other, trial), arrival->entry_s);
+            if (left < least) {
+                best = other;
+                least = left;
+            }
+        }
+    }
+    return best;
+}
+
+/* Let a request enter a pool; return when it starts, and set its box. In a trial only copies change. */
+static double enter(World *world, Pool *pool, const Arrival *arrival, int64_t *next, int64_t *box, int64_t trial) {
+    if (pool->settings.kind == LEAST_WORK_POOL)
+        return least_work_enter(&world->memory, trial ? &pool->trial_least_work : &pool->least_work, arrival->entry_s, arrival->execution_s, box);
+    *box = chosen_box(world, pool, arrival, next, trial);
+    return fifo_serve(&world->memory, box_of(world, pool, *box, trial), arrival->entry_s, arrival->execution_s);
+}
+
+/* The request of an event has reached its server. */
+static void reaches(World *world, RequestEvent *event) {
+    int64_t box = 0, request = event->request;
+    Pool *pool = world->pools + event->target;
+    Arrival arrival = {event->entry_s, event->execution_s, request, event->node};
+    double start_s = enter(world, pool, &arrival, &pool->next, &box, 0), finish_s = start_s + event->execution_s;
+    if (start_s > event->entry_s) world->settings.queue_s[request] = start_s - event->entry_s;
+    if (box) world->settings.server[request] = (int16_t)box;
+    double received_s = finish_s + event->downlink_s;
+    double transfer_s = (received_s - event->sent_s) - (finish_s - event->entry_s);
+    add_answer(&world->memory, event->decider, (Answer){received_s, transfer_s, request, event->sent_as, event->target});
+    free_event(world, event);
+}
+
+static int compare_arrivals(const void *one, const void *other) {
+    const Arrival *first = one, *second = other;
+    if (first->entry_s != second->entry_s) return first->entry_s < second->entry_s ? -1 : 1;
+    return first->request < second->request ? -1 : first->request > second->request;
+}
+
+/* Return the wait of an arrival at a target, after the requests on their way that will reach it before. */
+static double foreseen_wait_s(World *world, int64_t target, const Arrival *arrival) {
+    Pool *pool = world->pools + target;
+    int64_t count = 0, box = 0, trial = ++world->trial, next = pool->next;
+    for (int64_t place = 0; place < world->clock.count; place++) {
+        const Entry *entry = world->clock.heap + place;
+        const RequestEvent *event = entry->event;
+        if (kind_of(entry->order) != REACHES_SERVER || event->target != target) continue;
+        if (!is_before(entry->at_s, event->request, arrival->entry_s, arrival->request)) continue;
+        GROW(&world->memory, world->ahead, count, world->ahead_capacity);
+        world->ahead[count++] = (Arrival){entry->at_s, event->execution_s, event->request, event->node};
+    }
+    qsort(world->ahead, (size_t)count, sizeof(Arrival), compare_arrivals);
+    if (pool->settings.kind == LEAST_WORK_POOL) least_work_copy(&world->memory, &pool->trial_least_work, &pool->least_work, pool->settings.boxes);
+    for (int64_t number = 0; number < count; number++) enter(world, pool, world->ahead + number, &next, &box, trial);
+    return enter(world, pool, arrival, &next, &box, trial) - arrival->entry_s;
+}
+
+/* Set `waits_s` to the seconds of a request beyond execution alone, by target. */
+static void foresee_waits(World *world, const Decider *decider, const Block *block, int64_t in_block, double now_s) {
+    int64_t request = block->first + in_block;
+    if (world->waits_of == request) return;
+    world->waits_of = request;
+    world->waits_s[0] = fifo_work_left(&decider->device, now_s);
+    for (int64_t target = 1; target < world->settings.targets; target++) {
+        Arrival arrival = {now_s + block->uplink_s[target][in_block], block->execution_s[target][in_block], request, node_of(block, in_block)};
+        world->waits_s[target] = foreseen_wait_s(world, target, &arrival);
+    }
+}
+
+static double transfer_of(const Block *block, int64_t target, int64_t in_block) {
+    return target ? block->uplink_s[target][in_block] + block->downlink_s[target][in_block] : 0.0;
+}
+
+/* Set `totals_s` to the seconds from the decision to the answer, by target, and return the least of them. */
+static double foresee_totals(World *world, const Decider *decider, const Block *block, int64_t in_block, double now_s) {
+    foresee_waits(world, decider, block, in_block, now_s);
+    double least_s = INFINITY;
+    for (int64_t target = 0; target < world->settings.targets; target++) {
+        double total_s = block->execution_s[target][in_block] + (transfer_of(block, target, in_block) + world->waits_s[target]);
+        world->totals_s[target] = total_s;
+        if (total_s < least_s) least_s = total_s;
+    }
+    return least_s;
+}
+
+/* Return the delay of each target beside execution, as far as the policy may know it. */
+static const double *delays(World *world, Decider *decider, const Block *block, int64_t in_block, double now_s) {
+    const WorldSettings *settings = &world->settings;
+    int64_t targets = settings->targets;
+    double *delay_s = world->delay_s;
+    if (!settings->probes && !settings->true_transfer && !settings->true_backlog && decider->views == NULL) return decider->delay_s;
+    if (settings->probes) probe(world, decider, now_s);
+    if (settings->true_transfer)
+        for (int64_t target = 0; target < targets; target++) delay_s[target] = transfer_of(block, target, in_block);
+    else
+        memcpy(delay_s, decider->delay_s, (size_t)targets * sizeof(double));
+    if (settings->true_backlog) {
+        foresee_waits(world, decider, block, in_block, now_s);
+        for (int64_t target = 0; target < targets; target++) delay_s[target] += world->waits_s[target];
+        return delay_s;
+    }
+    add_views(world, decider, delay_s, now_s);
+    return delay_s;
+}
+
+/* Return the target with the least execution plus delay; a tie goes to the target named first (CNMT-09). */
+static int64_t decide(const Block *block, int64_t in_block, const double *delay_s, int64_t targets) {
+    if (block->choice == ALWAYS) return block->chosen;
+    double least_s = block->weighed_s[0][in_block] + delay_s[0];
+    int64_t best = 0;
+    for (int64_t target = 1; target < targets; target++) {
+        double total_s = block->weighed_s[target][in_block] + delay_s[target];
+        if (total_s < least_s) {
+            least_s = total_s;
+            best = target;
+        }
+    }
+    return best;
+}
+
+static void note_decision(World *world, const Decider *decider, int64_t request, int64_t target) {
+    const TransferEstimate *estimate = decider->estimates + world->settings.targets - 1;
+    world->settings.target[request] = (int8_t)target;
+    world->settings.estimate_s[request] = estimate->value_s;
+    world->settings.measured_at_s[request] = estimate->measured_at_s;
+}
+
+/* Return whether an oracle judges the decision on a request: multiples of the golden ratio fall evenly. */
+static inline int is_judged(const World *world, int64_t request) {
+    return (int64_t)(((uint64_t)request * 0x9E3779B1u) & 0xFFFFFFFFu) < world->settings.judged_limit;
+}
+
+/* Decide on a request and send it on its way. */
+static void handle(World *world, const Block *block, int64_t in_block, double now_s) {
+    WorldSettings *settings = &world->settings;
+    int64_t request = block->first + in_block, node = node_of(block, in_block);
+    Decider *decider = world->deciders + node % settings->deciders;
+    double least_s = 0.0;
+    int judged = is_judged(world, request);
+    if (judged) least_s = foresee_totals(world, decider, block, in_block, now_s);
+    if (decider->answer_count && decider->answers[0].received_s <= now_s) hear(decider, now_s, settings->queue_s);
+    int64_t target = decide(block, in_block, delays(world, decider, block, in_block, now_s), settings->targets);
+    note_decision(world, decider, request, target);
+    if (judged) settings->lost_s[request] = world->totals_s[target] - least_s;
+    if (target == 0) {
+        double start_s = fifo_serve(&world->memory, &decider->device, now_s, block->execution_s[0][in_block]);
+        if (start_s > now_s) settings->queue_s[request] = start_s - now_s;
+        if (decider->views != NULL && decider->views[0].parallel) {
+            int64_t sent_as = announce(world, decider, block, 0, in_block, now_s);
+            add_answer(&world->memory, decider, (Answer){start_s, 0.0, request, sent_as, 0});
+        }
+        return;
+    }
+    RequestEvent *event = new_event(world);
+    event->request = request;
+    event->target = (int32_t)target;
+    event->decider = decider;
+    event->node = node;
+    event->sent_s = now_s;
+    event->entry_s = now_s + block->uplink_s[target][in_block];
+    event->execution_s = block->execution_s[target][in_block];
+    event->downlink_s = block->downlink_s[target][in_block];
+    event->sent_as = announce(world, decider, block, target, in_block, now_s);
+    clock_push(&world->memory, &world->clock, event->entry_s, order_of(REACHES_SERVER, request), event);
+}
+
+#endif

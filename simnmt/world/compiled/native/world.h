@@ -1,0 +1,124 @@
+/* What Python hands over, and the state of one run: deciders, servers, and the requests between them. */
+#ifndef SIMNMT_WORLD_WORLD_H
+#define SIMNMT_WORLD_WORLD_H
+
+#include "backlog_view.h"
+#include "clock.h"
+#include "estimates.h"
+
+enum { BACK_TO_BACK, OPEN_LOOP };                       /* disciplines */
+enum { ALWAYS, LEAST_TOTAL };                           /* choices */
+enum { FIFO_POOL, LEAST_WORK_POOL };                    /* servers */
+enum { BY_NODE, IN_TURN, LEAST_LOADED_OF_DRAWN };       /* balancers */
+
+/* How a target's boxes are, target 0 excepted. */
+typedef struct {
+    int64_t kind, boxes, workers, balancer, drawn;
+    const int16_t *const *choices; /* by drawn box and request */
+} PoolSettings;
+
+typedef struct {
+    int64_t targets, deciders, workers, discipline, judged_limit;
+    int64_t probes, true_transfer, true_backlog;
+    const PoolSettings *pools;          /* of targets 1 and following */
+    const EstimateSettings *estimates;  /* by decider and target 1 and following */
+    const int64_t *parallel;            /* by target, of its view of the backlog; 0: no view */
+    ProbeTime rtt_s;
+    int64_t allocations;                /* see `Memory` */
+    /* The trail, by request. */
+    double *arrival_s, *queue_s, *estimate_s, *measured_at_s, *lost_s;
+    int8_t *target;
+    int16_t *server;
+} WorldSettings;
+
+/* Consecutive requests, with what the policy prepared for them; columns by request in the block. */
+typedef struct {
+    int64_t first, count, choice, chosen;
+    const double *arrival_s, *access_s;
+    const int32_t *node;
+    const double *const *execution_s, *const *uplink_s, *const *downlink_s; /* by target; links from target 1 on */
+    const double *const *weighed_s, *const *expected;                       /* by target */
+} Block;
+
+typedef struct {
+    double received_s, transfer_s;
+    int64_t request, sent_as;
+    int32_t target;
+} Answer;
+
+typedef struct {
+    int64_t number;
+    FifoServer device;
+    Answer *answers; /* a heap by (received, request) */
+    int64_t answer_count, answer_capacity;
+    TransferEstimate *estimates; /* by target; that of target 0 stays at 0 */
+    double *delay_s;
+    BacklogView *views; /* by target; NULL without views */
+} Decider;
+
+typedef struct RequestEvent RequestEvent;
+
+/* A request between its decision and its arrival at its server. */
+struct RequestEvent {
+    int64_t request;
+    double sent_s, entry_s, execution_s, downlink_s;
+    int64_t sent_as, node;
+    Decider *decider;
+    int32_t target;
+    RequestEvent *next; /* of the unused ones */
+};
+
+typedef struct {
+    PoolSettings settings;
+    FifoServer *boxes;
+    LeastWork least_work;
+    int64_t next; /* of the balancer that takes boxes in turn */
+    /* Copies to foresee waits, each valid in one trial. */
+    FifoServer *trial_boxes;
+    int64_t *trial_of;
+    LeastWork trial_least_work;
+} Pool;
+
+typedef struct {
+    double entry_s, execution_s;
+    int64_t request, node;
+} Arrival;
+
+typedef struct {
+    Memory memory;
+    WorldSettings settings;
+    Clock clock;
+    Decider *deciders;
+    Pool *pools; /* by target; the first is unused */
+    double *delay_s, *waits_s, *totals_s; /* by target, of one decision */
+    int64_t waits_of;                     /* the request that `waits_s` is of */
+    double now_s;                         /* back to back */
+    RequestEvent *unused, **slabs;
+    int64_t slab_count, slab_capacity;
+    Arrival *ahead;
+    int64_t ahead_capacity, trial;
+} World;
+
+#define SLAB 1024
+
+static RequestEvent *new_event(World *world) {
+    if (world->unused == NULL) {
+        GROW(&world->memory, world->slabs, world->slab_count, world->slab_capacity);
+        RequestEvent *slab = resized(&world->memory, NULL, SLAB, sizeof *slab);
+        world->slabs[world->slab_count++] = slab;
+        for (int64_t number = 0; number < SLAB; number++) {
+            slab[number].next = world->unused;
+            world->unused = slab + number;
+        }
+    }
+    RequestEvent *event = world->unused;
+    world->unused = event->next;
+    return event;
+}
+
+static void free_event(World *world, RequestEvent *event) {
+    event->next = world->unused;
+    world->unused = event;
+}
+
+#endif
