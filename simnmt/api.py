@@ -21,6 +21,7 @@ from simnmt.experiment.run import Progress, run_plan
 from simnmt.papers import published_table
 from simnmt.results import result as results
 from simnmt.results import run_directory as files
+from simnmt.results.requests import Engine
 from simnmt.scenario.document import Override
 from simnmt.scenario.source import Source, input_files, open_source
 from simnmt.scenario.yaml_text import write_document
@@ -94,6 +95,7 @@ def run(
     progress: Progress | None = None,
     until_precision: float | None = None,
     profile_uncertainty: int | None = None,
+    engine: Engine | None = None,
 ) -> RunResult:
     """Run a scenario: a file's path, a shipped `@name`, a run directory, or a mapping.
 
@@ -109,6 +111,7 @@ def run(
             than this share of it, such as 0.02.
         profile_uncertainty: number of profiles drawn within the error of their calibration, for prediction intervals; in place
             of the scenario's `profile_uncertainty.profiles`.
+        engine: of the world; None: the compiled one for policies that it covers. Both give the same bytes.
 
     Raises `simnmt.base.errors.InputError` for any fault of the input.
     """
@@ -128,7 +131,9 @@ def run(
         inputs = {} if directory is None else _digests(source)
         replay_started = time.time()
         with files.scratch(directory) as folder:
-            measured = run_plan(plan, folder=folder, jobs=jobs, progress=progress, until_precision=until_precision)
+            measured = run_plan(
+                plan, folder=folder, jobs=jobs, progress=progress, until_precision=until_precision, engine=engine
+            )
         result = _own_result(measured)
         source = replace(source, resolved_text=write_document(result.scenario))
         times = Times(started, time.time() - replay_started)
@@ -239,6 +244,11 @@ def _directory(name: str, out: str | os.PathLike[str] | None, under: str | os.Pa
         yield None
 
 
+def _engine(engines: dict[str, str]) -> str | dict[str, str]:
+    """Return the engine of all policies, or of each."""
+    return next(iter(engines.values())) if len(set(engines.values())) == 1 else engines
+
+
 def _manifest(result: RunResult, times: Times, inputs: dict[str, str], outputs: dict[str, str]) -> dict[str, Any]:
     """Return the record of the run: the only file of a run directory that differs between repeats."""
     libraries = ("numpy", "pandas", "plotly", "pyarrow", "pydantic", "scipy", "simpy")
@@ -248,6 +258,7 @@ def _manifest(result: RunResult, times: Times, inputs: dict[str, str], outputs: 
         "simnmt": VERSION,
         "argv": sys.argv[1:],
         "seed": result.seed,
+        "engine": _engine(result.engines),
         "rtt_pace_s": {f"{row['workload']} on {row['network']}": row["rtt_pace_s"] for row in paced},
         "started": datetime.fromtimestamp(times.started, timezone.utc).isoformat(timespec="seconds"),
         "duration_s": round(time.time() - times.started, 3),

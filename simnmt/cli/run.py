@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from simnmt.cli.options import AsJson, Jobs, argument, option, parse_share, print_json
 from simnmt.cli.progress import progress_bar
@@ -32,6 +32,10 @@ def run(
         int | None,
         option("N", "Draw N profiles within the error of their calibration, for prediction intervals; 20 to 2000."),
     ] = None,
+    engine: Annotated[
+        Literal["compiled", "simpy"] | None,
+        option(None, "Engine of the world; both give the same bytes. [default: compiled where it covers the run]"),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Replay a workload through every policy of a scenario.
@@ -54,6 +58,7 @@ def run(
             progress=bar.runs,
             until_precision=until_precision,
             profile_uncertainty=profile_uncertainty,
+            engine=engine,
         )
     for warning in result.warnings:
         warn(warning)

@@ -23,6 +23,7 @@ from simnmt.profile.device_profile import DeviceProfile, LengthUnit
 from simnmt.profile.doubts import profile_doubts
 from simnmt.profile.profile_file import read_profile
 from simnmt.profile.profile_variant import DecoderChoice, with_decoder
+from simnmt.results.requests import Engine
 from simnmt.scenario.configuration import DeviceConfiguration, Scenario
 from simnmt.scenario.document import Document
 from simnmt.scenario.errors import ScenarioError
@@ -394,6 +395,8 @@ class Unit:
     """Where its columns are written, a folder that does not exist yet; None: a temporary one for this process alone."""
     calibrated: Case | None = None
     """The inputs with the profiles as calibrated, which policies know, if those of `case` are drawn; None if they are not."""
+    engine: Engine | None = None
+    """The engine of the world; None: the compiled one where it covers the unit."""
 
     @property
     def known_case(self) -> Case:

@@ -28,6 +28,7 @@ from simnmt.results.prediction import describe_exact, describe_predictions, with
 from simnmt.results.recommendation import Goal, Roles, recommend
 from simnmt.results.recommendation_text import Reason, describe_recommendation
 from simnmt.results.request_log import RequestLog, misroutes
+from simnmt.results.requests import Engine
 from simnmt.results.result import Cell, RunResult, Transfer
 from simnmt.results.stability import mark_unstable, with_stability
 from simnmt.results.summary import Numbers, Row, RunKey, by_cell, comparisons, rows, total_latencies_s, with_regret
@@ -47,6 +48,7 @@ def run_plan(
     jobs: int = 1,
     progress: Progress | None = None,
     until_precision: float | None = None,
+    engine: Engine | None = None,
 ) -> RunResult:
     """Run every unit of a plan. The result is the same for any number of processes.
 
@@ -59,19 +61,27 @@ def run_plan(
         until_precision: add replications until the 95 % interval of every policy's objective (mean, p95 or p99) reaches no
             further than this share of it, 100 replications at most; policies without a steady state are left out. The result
             is that of a scenario with this number of replications; its `precision` states whether they sufficed.
+        engine: of the world; None: the compiled one where it covers a unit.
 
     Raises `OSError` if the folder has no room.
     """
     if folder is None:
         with TemporaryDirectory(prefix="simnmt-", ignore_cleanup_errors=True) as temporary_folder:
-            return run_plan(plan, folder=Path(temporary_folder), jobs=jobs, progress=progress, until_precision=until_precision)
+            return run_plan(
+                plan,
+                folder=Path(temporary_folder),
+                jobs=jobs,
+                progress=progress,
+                until_precision=until_precision,
+                engine=engine,
+            )
     units: list[Unit] = []
     results: list[UnitResult] = []
     while True:
         # Replication by replication, so that further ones are appended.
         places = product(range(plan.scenario.replications), plan.cases.values(), plan.networks.items())
         units += [
-            Unit(plan.scenario, case, network, links, replication, folder / str(number))
+            Unit(plan.scenario, case, network, links, replication, folder / str(number), engine=engine)
             for number, (replication, case, (network, links)) in enumerate(places)
             if number >= len(units)
         ]
@@ -115,6 +125,7 @@ def _with_predictions(
             number % scenario.replications,
             folder / f"profile {place}",
             calibrated=case,
+            engine=units[0].engine,
         )
         for place, (number, case, (network, links)) in enumerate(places)
     ]
@@ -184,7 +195,17 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunR
         load_sweeps=list(load_sweeps(plan, table, compared)),
         badges=list(badges(plan, table, recommendations)),
         scenario=scenario.model_dump(mode="json"),
+        engines=_engines(results),
     )
+
+
+def _engines(results: list[UnitResult]) -> dict[str, str]:
+    """Return the engine of the world by policy; `compiled, simpy` where units had different ones."""
+    by_policy: dict[str, set[str]] = {}
+    for result in results:
+        for policy, engine in result.engines.items():
+            by_policy.setdefault(policy, set()).add(engine)
+    return {policy: ", ".join(sorted(engines)) for policy, engines in by_policy.items()}
 
 
 def _in_order(scenario: Scenario, results: list[UnitResult]) -> dict[RunKey, Numbers]:

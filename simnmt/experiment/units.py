@@ -22,13 +22,13 @@ from simnmt.experiment.routes import estimate_age_s
 from simnmt.experiment.targets import Decoding
 from simnmt.results.device_accounts import StreamAccount, stream_account
 from simnmt.results.request_log import RequestLog, Truth, lost_s
-from simnmt.results.requests import Trail
+from simnmt.results.requests import Engine, Trail
 from simnmt.results.summary import BatchesOfDevice, Device, Numbers, RunKey, measure
 from simnmt.scenario.configuration import Scenario
 from simnmt.world.batch_pool import decode_all
+from simnmt.world.engine import simulate
 from simnmt.world.fifo_server import FifoPool, LeastWork
 from simnmt.world.server import Balancer, ByNode, FewestTokens, InTurn, LeastLoadedOfDrawn, Server, ServerSpec
-from simnmt.world.simulation import simulate
 from simnmt.world.waking_server import WakingServerSpec
 
 
@@ -117,6 +117,8 @@ class UnitResult:
     learnt: Learnt
     gap_totals_s: dict[str, float]
     """Total latency by variant of the gap analysis; empty without one."""
+    engines: dict[str, Engine]
+    """The engine of the world by policy."""
     truth: Truth | None
     """The requests, in replication 0 only."""
     trails: dict[str, Trail]
@@ -136,9 +138,11 @@ def run_unit(unit: Unit) -> UnitResult:
     drawn = draw(unit, learnt)
     numbers: dict[RunKey, Numbers] = {}
     trails: dict[str, Trail] = {}
+    engines: dict[str, Engine] = {}
     for number, (name, settings) in enumerate(scenario.policies.items()):
         trail, numbers_of_policy = _run_policy(unit, drawn, set_up_policy(unit.known, learnt, drawn, settings))
         numbers[RunKey(case.name, unit.network, name, unit.replication)] = numbers_of_policy
+        engines[name] = trail.engine
         if unit.replication == 0 and unit.calibrated is None:
             # The folder has a number, since the name of a policy need not be one of a file.
             (unit.folder / str(number)).mkdir()
@@ -155,6 +159,7 @@ def run_unit(unit: Unit) -> UnitResult:
         mean_transfer_s=float(drawn.truth.transfer_s[-1][:].mean()),
         learnt=learnt,
         gap_totals_s=gap_totals_s,
+        engines=engines,
         truth=drawn.truth if unit.replication == 0 and unit.calibrated is None else None,
         trails=trails,
     )
@@ -222,6 +227,7 @@ def _trail(unit: Unit, drawn: Drawn, setup: PolicySetup, judged_share: float = 0
     first, device = next(iter(scenario.devices.items()))
     deciders = scenario.count_of(first, case.name)
     trail = simulate(
+        unit.engine,
         drawn.requests,
         setup.decide_for,
         setup.beliefs,

@@ -280,6 +280,7 @@ def _result(unit: Unit, served: _Served, log: LoadLog, truth: Truth, trail: Trai
         mean_transfer_s=np.nan,
         learnt=learnt,
         gap_totals_s={},
+        engines={},
         truth=truth if first else None,
         trails={served.policy: trail} if first else {},
         live=True,

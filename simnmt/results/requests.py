@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from math import nan
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,7 +134,8 @@ _OPTIONAL: dict[str, array[Any]] = {
 STREAMED_COLUMNS = ("state", "stall_s", "deadline_missed")
 """Columns of a run in which a device streams its model."""
 
-Recorder = Mapping[str, "array[Any] | Array"]
+Engine = Literal["compiled", "simpy"]
+Recorder = Mapping[str, "array[Any]"]
 """A trail under way: plain columns by name; 35 bytes a request, 51 if servers batch, 61 if they stream, 8 more with
 `lost_s`."""
 
@@ -199,9 +200,13 @@ class Trail:
     """Totals of each streamed target's boxes, as the world returns them; None for other targets. Empty if no target streams."""
     streams: tuple[StreamAccount | None, ...] = ()
     """Account of each target's streamed model with its requests. Empty if no target streams."""
+    engine: Engine = "simpy"
+    """The engine of the world that ran it; both give the same results."""
 
     @classmethod
-    def recorded(cls, columns: Recorder, probes: int, accounts: tuple[BatchAccount | BoxesUntil | None, ...]) -> Trail:
+    def recorded(
+        cls, columns: Mapping[str, array[Any] | Array], probes: int, accounts: tuple[BatchAccount | BoxesUntil | None, ...]
+    ) -> Trail:
         """Return the trail of a run from its columns; `accounts`: of each target's servers."""
         whole: dict[str, Any] = {name: np.asarray(column) for name, column in columns.items()}
         if "deadline_missed" in whole:

@@ -173,6 +173,8 @@ class RunResult:
     scenario asks for the replications that were made, and a repeat writes the same."""
     live: LiveMeasurement | None = None
     """How the numbers were measured live; None if they are simulated."""
+    engines: dict[str, str] = field(default_factory=dict)
+    """The engine of the world by policy, for the manifest: results are the same with either."""
     directory: Path | None = None
     """The run directory, if one was written."""
 

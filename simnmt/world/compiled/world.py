@@ -9,6 +9,7 @@ import ctypes
 import functools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -244,7 +245,7 @@ class _Run:
 
     def trail(self, probes: int) -> Trail:
         """Return the trail of the run."""
-        return Trail.recorded(self._columns, probes, (None,) * self._targets)
+        return replace(Trail.recorded(self._columns, probes, (None,) * self._targets), engine="compiled")
 
     def _array(self, kind: Any, items: Sequence[Any]) -> int:
         made = (kind * len(items))(*items)
@@ -252,7 +253,8 @@ class _Run:
         return ctypes.addressof(made)
 
     def _pool(self, server: Server) -> _PoolSettings:
-        boxes, workers, balancer = len(server.boxes), 1, ByNode()
+        boxes, workers = len(server.boxes), 1
+        balancer: Balancer = ByNode()
         if type(server) is LeastWork:
             kind, boxes, workers = _LEAST_WORK_POOL, server.count, server.workers
         elif type(server) is FifoPool:
@@ -263,7 +265,7 @@ class _Run:
             raise UncompiledError(f"a balancer {type(balancer).__name__} of {boxes} boxes")
         settings = _PoolSettings(kind, boxes, workers, _BALANCERS[type(balancer)])
         if isinstance(balancer, LeastLoadedOfDrawn):
-            settings.drawn, settings.choices = len(balancer.choices), _columns(balancer.choices, self._kept, np.int16)
+            settings.drawn, settings.choices = len(balancer.choices), _columns(list(balancer.choices), self._kept, np.int16)
         return settings
 
     def _probe_time(self, estimates: Sequence[TransferEstimate]) -> Any:
