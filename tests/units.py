@@ -51,9 +51,11 @@ def watched(patch: pytest.MonkeyPatch, unit: Unit) -> tuple[list[Run], UnitResul
     runs: list[Run] = []
     simulate = unit_module.simulate
 
-    def noting(requests: Requests, decide_for: DecideFor, beliefs: Beliefs, servers: Any, **keywords: Any) -> Trail:
+    def noting(
+        requests: Requests, decide_for: DecideFor, beliefs: Beliefs, servers: Any, *, engine: Any, **keywords: Any
+    ) -> Trail:
         idle_pools = deepcopy(servers)
-        trail = simulate(requests, decide_for, beliefs, servers, **keywords)
+        trail = simulate(requests, decide_for, beliefs, servers, engine=engine, **keywords)
         runs.append(Run(requests, decide_for, beliefs, idle_pools, keywords, trail))
         return trail
 

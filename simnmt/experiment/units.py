@@ -227,11 +227,11 @@ def _trail(unit: Unit, drawn: Drawn, setup: PolicySetup, judged_share: float = 0
     first, device = next(iter(scenario.devices.items()))
     deciders = scenario.count_of(first, case.name)
     trail = simulate(
-        unit.engine,
         drawn.requests,
         setup.decide_for,
         setup.beliefs,
         servers(unit),
+        engine=unit.engine,
         deciders=deciders,
         workers=device.workers,
         expected_for=setup.expected_for,

@@ -15,11 +15,12 @@ from simnmt.world.server import Server
 
 
 def simulate(
-    engine: Engine | None,
     requests: Requests[AnyColumn],
     decide_for: simulation.DecideFor,
     beliefs: Beliefs,
     servers: Sequence[Server],
+    *,
+    engine: Engine | None = None,
     **settings: Any,
 ) -> Trail:
     """Run every request through the world, as `simulation.simulate` does with these arguments; the trail names its engine.

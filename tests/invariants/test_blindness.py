@@ -12,6 +12,7 @@ import pytest
 
 from simnmt.policies import CNmt, Decide, Oracle, constant_length
 from simnmt.results.requests import Requests, Trail
+from simnmt.world.deciders import plain
 from simnmt.world.simulation import DecideFor, simulate
 from tests.units import Run, plan_of, unit_of, watched
 
@@ -68,7 +69,7 @@ def again(run: Run, requests: Requests | None = None) -> tuple[Trail, Delays]:
     handed: Delays = {}
 
     def decide_for(block: Requests) -> Decide:
-        decide = run.decide_for(block)
+        decide = plain(run.decide_for(block))
 
         def noted(request: int, delay_s: Sequence[float]) -> int:
             handed[block.first + request] = tuple(delay_s)
@@ -97,7 +98,7 @@ def replayed(run: Run, requests: Requests, handed: Delays) -> list[int]:
     """The decisions taken again, block by block, on the delays that were believed in then."""
     decisions = []
     for block in requests.blocks():
-        decide = run.decide_for(block)
+        decide = plain(run.decide_for(block))
         decisions += [decide(request, handed[block.first + request]) for request in range(len(block))]
     return decisions
 

@@ -24,7 +24,7 @@ from simnmt.policies.views import BacklogView
 from simnmt.results.requests import Block, Requests, Trail
 from simnmt.world.deciders import Beliefs
 from simnmt.world.fifo_server import FifoPool, LeastWork
-from simnmt.world.server import ByNode, InTurn, LeastLoadedOfDrawn, Server, ServerSpec
+from simnmt.world.server import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, Server, ServerSpec
 from simnmt.world.simulation import Clients, DecideFor, ExpectedFor, PlanBeyondFor, Route
 
 BLOCK = 65_536
