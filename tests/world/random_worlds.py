@@ -1,0 +1,120 @@
+"""Random small worlds for hypothesis: columns, servers, policies and beliefs, for comparisons of the engines to the bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from simnmt.policies import BacklogView, Fixed, LeastTotal, ProbedEstimate, QuantileEstimate, TransferEstimate
+from simnmt.results.requests import Requests, Trail
+from simnmt.world.deciders import Beliefs
+from simnmt.world.fifo_server import FifoPool, LeastWork
+from simnmt.world.server import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, Server
+
+Draw = Callable[[st.SearchStrategy[Any]], Any]
+
+
+@dataclass(frozen=True)
+class World:
+    """The arguments of `simulate`, from which any number of equal runs can be made."""
+
+    arguments: Callable[[], tuple[tuple[Any, ...], dict[str, Any]]]
+    """Returns new arguments, with idle servers."""
+    description: str
+
+    def __repr__(self) -> str:
+        return self.description
+
+    def run(self, simulate: Callable[..., Trail]) -> Trail:
+        """Run it once."""
+        positional, keywords = self.arguments()
+        return simulate(*positional, **keywords)
+
+
+def seconds(random: np.random.Generator, grid: bool, size: int, most_s: float = 1.0) -> np.ndarray:
+    """Times of any value, or on a grid of eighths, where ties and zeros are common."""
+    return random.integers(0, round(8 * most_s) + 1, size) / 8.0 if grid else random.uniform(0.0, most_s, size)
+
+
+def estimate_of(kind: str, initial_s: float, grid: bool) -> TransferEstimate:
+    if kind == "quantile":
+        return QuantileEstimate(initial_s, 0.25, 4)
+    if kind == "probing":
+        return ProbedEstimate(initial_s, 0.5, lambda at_s: 0.25 if grid else 0.1 + at_s % 0.3, 0.5)
+    return TransferEstimate(initial_s, 0.125 if kind == "smoothed" else 1.0)
+
+
+def server_of(kind: str, boxes: int, workers: int, choices: np.ndarray) -> Server:
+    if kind == "least_work":
+        return LeastWork(boxes, workers)
+    balancers: dict[str, Callable[[], Balancer]] = {
+        "by_node": ByNode,
+        "in_turn": InTurn,
+        "drawn": lambda: LeastLoadedOfDrawn(choices),
+    }
+    return FifoPool(boxes, workers, balancers[kind]())
+
+
+@st.composite
+def fifo_worlds(draw: Draw) -> World:
+    """First-in first-out targets behind every balancer, every estimate and choice, back to back and in the open loop."""
+    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    grid, is_open = draw(st.booleans()), draw(st.booleans())
+    count, targets, deciders = draw(st.integers(0, 60)), draw(st.integers(1, 5)), draw(st.integers(1, 4))
+    workers, nodes, load = draw(st.integers(1, 3)), draw(st.integers(1, 7)), draw(st.sampled_from([0.3, 1.0, 4.0]))
+    kinds = [draw(st.sampled_from(["by_node", "in_turn", "drawn", "least_work"])) for _ in range(1, targets)]
+    boxes = [draw(st.integers(1, 4)) for _ in kinds]
+    estimate = draw(st.sampled_from(["last", "smoothed", "quantile", "probing"]))
+    policy = draw(st.sampled_from(["fixed", "least", "oracle"]))
+    sees = is_open and policy == "least" and draw(st.booleans())
+    judged_share = draw(st.sampled_from([0.0, 0.5, 1.0])) if is_open else 0.0
+    drawn = draw(st.integers(1, 2))
+    columns = {
+        "src_len": random.integers(0, 9, count),
+        "execution_s": tuple(seconds(random, grid, count) for _ in range(targets)),
+        "uplink_s": tuple(seconds(random, grid, count, 0.5) for _ in kinds),
+        "downlink_s": tuple(seconds(random, grid, count, 0.5) for _ in kinds),
+        "arrival_s": np.sort(seconds(random, grid, count, max(count / load / deciders, 1.0))) if is_open else None,
+        "node": random.integers(0, nodes, count).astype(np.int32) if nodes > 1 else None,
+        "access_s": seconds(random, grid, count, 0.5) if not is_open and draw(st.booleans()) else None,
+    }
+    weighed_s = [seconds(random, grid, count) for _ in range(targets)]
+    choices = [random.integers(0, of_pool, (count, drawn)).astype(np.int16) for of_pool in boxes]
+    initial_s = seconds(random, grid, deciders * targets)
+    choice = {
+        "fixed": lambda block: Fixed(targets - 1),
+        "least": lambda block: LeastTotal([column[block.first : block.first + len(block)] for column in weighed_s]),
+        "oracle": lambda block: LeastTotal(block.execution_s),
+    }[policy]
+
+    def arguments() -> tuple[tuple[Any, ...], dict[str, Any]]:
+        beliefs = Beliefs(
+            lambda decider, target: estimate_of(estimate, float(initial_s[decider * targets + target]), grid),
+            probes=estimate == "probing",
+            views=tuple(partial(BacklogView, of_pool * workers) for of_pool in (1, *boxes)) if sees else (),
+            true_transfer=policy == "oracle",
+            true_backlog=policy == "oracle" and is_open,
+        )
+        servers = [server_of(*one) for one in zip(kinds, boxes, [workers] * len(kinds), choices, strict=True)]
+        expected = (lambda block: [column[block.first : block.first + len(block)] for column in weighed_s]) if sees else None
+        keywords = {"deciders": deciders, "workers": workers, "expected_for": expected, "judged_share": judged_share}
+        return (Requests(**columns), choice, beliefs, servers), keywords
+
+    what = f"{count} requests, targets {kinds} x {boxes}, {deciders} deciders, {workers} workers, {estimate}, {policy}"
+    return World(arguments, f"{what}, open={is_open}, grid={grid}, sees={sees}, judged={judged_share}")
+
+
+def assert_equal(one: Trail, other: Trail) -> None:
+    """Assert that two trails have the same bits in every column, and the same accounts."""
+    for field in fields(Trail):
+        first, second = getattr(one, field.name), getattr(other, field.name)
+        if isinstance(first, np.ndarray) or isinstance(second, np.ndarray):
+            assert first.dtype == second.dtype, field.name
+            assert first.tobytes() == second.tobytes(), f"{field.name}: {np.flatnonzero(first != second)[:5]}"
+        elif field.name != "engine":
+            assert first == second, field.name

@@ -1,0 +1,22 @@
+"""The compiled world gives the bits of the world in SimPy, and says what it does not cover."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from simnmt.policies import Decide
+from simnmt.world import simulation
+from simnmt.world.compiled import world as compiled_world
+from simnmt.world.compiled.world import UncompiledError
+from tests.campaigns.harness import SCALE
+from tests.world.random_worlds import World, assert_equal, fifo_worlds
+
+pytestmark = pytest.mark.skipif(compiled_world.library() is None, reason="the compiled world was not compiled")
+
+
+@given(fifo_worlds())
+@settings(max_examples=round(300 * SCALE))
+def test_first_in_first_out_worlds_are_equal_to_the_bit(world: World) -> None:
+    assert_equal(world.run(simulation.simulate), world.run(compiled_world.simulate))
