@@ -32,7 +32,7 @@ check-deep: $(VENV)/.installed-test
 	$(BIN)/python docs/run_examples.py README.md docs/*.md
 
 # The C is compiled at installation, so that a change of it asks for another.
-$(VENV)/.installed: pyproject.toml hatch_build.py simnmt/base/compile.py $(wildcard simnmt/kernels/native/*.[ch] simnmt/world/compiled/native/*.[ch])
+$(VENV)/.installed: pyproject.toml hatch_build.py simnmt/base/compile.py $(wildcard simnmt/kernels/native/*.[ch] simnmt/world/compiled/*.[ch])
 	@sh .ci/make-venv "$(PYTHON)" $(VENV)
 	$(BIN)/python -m pip install --quiet -e .
 	@touch $@

@@ -141,7 +141,7 @@ KERNEL_LIBRARY = Library(
 )
 WORLD_LIBRARY = Library(
     "world",
-    PACKAGE / "world" / "compiled" / "native",
+    PACKAGE / "world" / "compiled",
     (*SHARED_FLAGS, "-ffp-contract=off"),
     {PORTABLE: ()},
     "the world in SimPy is",

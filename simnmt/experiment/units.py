@@ -26,10 +26,9 @@ from simnmt.results.requests import Engine, Trail
 from simnmt.results.summary import BatchesOfDevice, Device, Numbers, RunKey, measure
 from simnmt.scenario.configuration import Scenario
 from simnmt.world.batch_pool import decode_all
-from simnmt.world.engine import simulate
-from simnmt.world.fifo_server import FifoPool, LeastWork
+from simnmt.world.compiled_world import simulate
+from simnmt.world.fifo_server import FifoPool, LeastWork, WakingServerSpec
 from simnmt.world.server import Balancer, ByNode, FewestTokens, InTurn, LeastLoadedOfDrawn, Server, ServerSpec
-from simnmt.world.waking_server import WakingServerSpec
 
 
 def server_specs(unit: Unit) -> list[ServerSpec | None]:

@@ -20,8 +20,8 @@ from simnmt.results.device_accounts import BatchAccount
 from simnmt.results.requests import Block
 from simnmt.world.batch_server import BatchServer, Sentence, ServerCost, StepTimes
 from simnmt.world.clock import SERVER_ACTS, Event
+from simnmt.world.fifo_server import Waking
 from simnmt.world.server import Arrival, Balancer, ByNode, RequestEvent, Row, Serve, Server, Site
-from simnmt.world.waking_server import Waking
 
 Column = NDArray[np.float64]
 Arriving = tuple[int, int, int, float, float]

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from simnmt.policies import Decide
-from simnmt.world import simulation
-from simnmt.world.compiled import world as compiled_world
-from simnmt.world.compiled.world import UncompiledError
+from simnmt.world import compiled_world, simulation
 from tests.campaigns.harness import SCALE
 from tests.world.random_worlds import World, assert_equal, fifo_worlds
 
@@ -19,4 +15,4 @@ pytestmark = pytest.mark.skipif(compiled_world.library() is None, reason="the co
 @given(fifo_worlds())
 @settings(max_examples=round(300 * SCALE))
 def test_first_in_first_out_worlds_are_equal_to_the_bit(world: World) -> None:
-    assert_equal(world.run(simulation.simulate), world.run(compiled_world.simulate))
+    assert_equal(world.run(simulation.simulate), world.run(compiled_world.simulate_compiled))

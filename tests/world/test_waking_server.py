@@ -11,10 +11,9 @@ import pytest
 from simnmt.batching import mini, top_up
 from simnmt.results.requests import Requests
 from simnmt.world.batch_server import BatchServer
-from simnmt.world.fifo_server import FifoPool
+from simnmt.world.fifo_server import FifoPool, WakingPool, WakingServer, WakingServerSpec
 from simnmt.world.server import FewestTokens
 from simnmt.world.simulation import simulate
-from simnmt.world.waking_server import WakingPool, WakingServer, WakingServerSpec
 from tests.world.decoding import SECONDS
 from tests.worlds import believing, columns, everything_to
 

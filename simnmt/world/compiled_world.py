@@ -1,6 +1,7 @@
-"""Hand a run to the compiled world and take its trail back; `simulate` takes the arguments of `simulation.simulate`.
+"""The engines of the world: hand a run to the C in `compiled/` where that covers it, and to SimPy where it does not.
 
-`UncompiledError` says what a run has that the C does not know: then the world in SimPy runs it, with the same bytes.
+The C is a translation of the modules of this room, function by function: what anything means is documented there. Both give the
+same bits. To read it, start with `compiled/simulation.h` beside `simulation.py`.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from numpy.typing import NDArray
 
 from simnmt.base.columns import AnyColumn
 from simnmt.base.compile import PORTABLE, WORLD_LIBRARY
+from simnmt.base.errors import InputError
 from simnmt.policies.decision import Choice, Fixed, LeastTotal
 from simnmt.policies.estimates import ProbedEstimate, QuantileEstimate, TransferEstimate
 from simnmt.policies.views import BacklogView
-from simnmt.results.requests import Block, Requests, Trail
+from simnmt.results.requests import Block, Engine, Requests, Trail
+from simnmt.world import simulation
 from simnmt.world.deciders import Beliefs
 from simnmt.world.fifo_server import FifoPool, LeastWork
 from simnmt.world.server import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, Server, ServerSpec
@@ -35,6 +38,28 @@ MOST_TARGETS, MOST_BOXES = 128, 32_768
 
 class UncompiledError(Exception):
     """A run that the compiled world does not cover; the message names what."""
+
+
+def simulate(
+    requests: Requests[AnyColumn],
+    decide_for: DecideFor,
+    beliefs: Beliefs,
+    servers: Sequence[Server],
+    *,
+    engine: Engine | None = None,
+    **settings: Any,
+) -> Trail:
+    """Run every request through the world, as `simulation.simulate` does with these arguments; the trail names its engine.
+
+    `engine`: None for the compiled one where it covers the run. Raises `InputError` if the run needs the other one.
+    """
+    if engine != "simpy":
+        try:
+            return simulate_compiled(requests, decide_for, beliefs, servers, **settings)
+        except UncompiledError as error:
+            if engine == "compiled":
+                raise InputError(f"the compiled world does not cover {error}", remedy="leave out --engine") from None
+    return simulation.simulate(requests, decide_for, beliefs, servers, **settings)
 
 
 _BACK_TO_BACK, _OPEN_LOOP = range(2)
@@ -108,7 +133,7 @@ def library() -> ctypes.CDLL | None:
     return cdll
 
 
-def simulate(
+def simulate_compiled(
     requests: Requests[AnyColumn],
     decide_for: DecideFor,
     beliefs: Beliefs,
