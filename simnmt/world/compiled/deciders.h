@@ -34,26 +34,39 @@ static void learn(Decider *self, int64_t target, double transfer_s, double at_s)
     self->delay_s[target] = self->estimates[target].value_s;
 }
 
+static inline int has_view(const Decider *self, int64_t target) {
+    return (self->views != NULL && self->views[target].parallel) || (self->batch_views != NULL && self->batch_views[target].settings != NULL);
+}
+
 /* Learn from the answers received since the last decision; `waited_s`: by request, the reported wait. */
 static void hear(Decider *self, double now_s, const double *waited_s) {
     while (self->answer_count && self->answers[0].received_s <= now_s) {
         Answer answer = pop_answer(self);
         learn(self, answer.target, answer.transfer_s, answer.received_s);
+        if (!has_view(self, answer.target)) continue;
+        double wait_s = waited_s[answer.request];
         if (self->views != NULL && self->views[answer.target].parallel)
-            backlog_reported(self->views + answer.target, answer.sent_as, waited_s[answer.request]);
+            backlog_reported(self->views + answer.target, answer.sent_as, wait_s);
+        else
+            batch_view_reported(self->batch_views + answer.target, answer.sent_as, wait_s, answer.left_active, answer.left_waiting, answer.received_s);
     }
 }
 
-static void add_views(const World *world, Decider *self, double *delay_s, double now_s) {
-    if (self->views == NULL) return;
-    for (int64_t target = 0; target < world->settings.targets; target++)
-        if (self->views[target].parallel)
+static void add_views(const World *world, Decider *self, const Block *block, int64_t in_block, double *delay_s, double now_s) {
+    for (int64_t target = 0; target < world->settings.targets; target++) {
+        if (!has_view(self, target)) continue;
+        if (self->views != NULL && self->views[target].parallel)
             delay_s[target] += backlog_added_s(self->views + target, now_s + self->estimates[target].value_s / 2);
+        else
+            delay_s[target] += batch_view_added_s(self->batch_views + target, now_s, block->expected[target][in_block]);
+    }
 }
 
 /* Note a request that is sent; return its number in the view of the target. */
 static int64_t announce(World *world, Decider *self, const Block *block, int64_t target, int64_t in_block, double now_s) {
-    if (self->views == NULL || !self->views[target].parallel) return 0;
+    if (!has_view(self, target)) return 0;
+    if (self->views == NULL || !self->views[target].parallel)
+        return batch_view_sent(&world->memory, self->batch_views + target, now_s, block->expected[target][in_block]);
     double entry_s = now_s + self->estimates[target].value_s / 2;
     return backlog_sent(&world->memory, self->views + target, entry_s, block->expected[target][in_block]);
 }

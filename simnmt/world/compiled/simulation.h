@@ -25,16 +25,50 @@ static void begin_decider(World *world, Decider *self, int64_t number) {
         if (settings->parallel[target]) backlog_begin(self->views + target, settings->parallel[target]);
 }
 
+static void begin_batch_views(World *world, Decider *self) {
+    const WorldSettings *settings = &world->settings;
+    if (settings->batch_views == NULL) return;
+    self->batch_views = zeroed(&world->memory, settings->targets, sizeof(BatchView));
+    for (int64_t target = 0; target < settings->targets; target++)
+        if (settings->batch_views[target] != NULL) batch_view_begin(self->batch_views + target, settings->batch_views[target]);
+}
+
+static Account *new_account(Memory *memory, int64_t size) {
+    Account *account = zeroed(memory, 1, sizeof(Account));
+    account->steps = zeroed(memory, size + 1, sizeof(int64_t));
+    account->step_s = zeroed(memory, size + 1, sizeof(double));
+    return account;
+}
+
+static void begin_batch_boxes(Memory *memory, Pool *self) {
+    int64_t boxes = self->settings.boxes;
+    self->servers = zeroed(memory, boxes, sizeof(BatchServer));
+    self->laters = zeroed(memory, boxes, sizeof(BatchServer));
+    self->trials = zeroed(memory, boxes, sizeof(BatchServer));
+    self->has_later = zeroed(memory, boxes, sizeof(int));
+    self->uses_later = zeroed(memory, boxes, sizeof(int));
+    self->armed_s = zeroed(memory, boxes, sizeof(double));
+    for (int64_t box = 0; box < boxes; box++) {
+        batch_server_begin(self->servers + box, &self->settings.batching, self->settings.cost);
+        self->servers[box].account = new_account(memory, self->settings.batching.size);
+        self->armed_s[box] = INFINITY;
+    }
+}
+
 static void begin_pool(World *world, Pool *self, const PoolSettings *settings) {
     Memory *memory = &world->memory;
     self->settings = *settings;
+    self->trial_of = zeroed(memory, settings->boxes, sizeof(int64_t));
+    if (settings->kind == BATCH_POOL) {
+        begin_batch_boxes(memory, self);
+        return;
+    }
     if (settings->kind == LEAST_WORK_POOL) {
         least_work_begin(memory, &self->least_work, settings->boxes, settings->workers);
         return;
     }
     self->boxes = zeroed(memory, settings->boxes, sizeof(FifoServer));
     self->trial_boxes = zeroed(memory, settings->boxes, sizeof(FifoServer));
-    self->trial_of = zeroed(memory, settings->boxes, sizeof(int64_t));
     for (int64_t box = 0; box < settings->boxes; box++) fifo_begin(self->boxes + box, settings->workers);
 }
 
@@ -46,9 +80,15 @@ static void world_begin(World *world, const WorldSettings *settings) {
     world->waits_s = zeroed(memory, settings->targets, sizeof(double));
     world->totals_s = zeroed(memory, settings->targets, sizeof(double));
     world->deciders = zeroed(memory, settings->deciders, sizeof(Decider));
-    for (int64_t number = 0; number < settings->deciders; number++) begin_decider(world, world->deciders + number, number);
+    for (int64_t number = 0; number < settings->deciders; number++) {
+        begin_decider(world, world->deciders + number, number);
+        begin_batch_views(world, world->deciders + number);
+    }
     world->pools = zeroed(memory, settings->targets, sizeof(Pool));
-    for (int64_t target = 1; target < settings->targets; target++) begin_pool(world, world->pools + target, settings->pools + target - 1);
+    for (int64_t target = !settings->is_local; target < settings->targets; target++) {
+        world->pools[target].target = target;
+        begin_pool(world, world->pools + target, settings->pools + target);
+    }
 }
 
 static void free_decider(Decider *self, int64_t targets) {
@@ -58,12 +98,24 @@ static void free_decider(Decider *self, int64_t targets) {
     free(self->answers);
     free(self->estimates);
     free(self->delay_s);
+    for (int64_t target = 0; self->batch_views != NULL && target < targets; target++) free(self->batch_views[target].under_way);
     free(self->views);
+    free(self->batch_views);
 }
 
 static void free_pool(Pool *self) {
     for (int64_t box = 0; self->boxes != NULL && box < self->settings.boxes; box++) free(self->boxes[box].free_at_s);
     for (int64_t box = 0; self->trial_boxes != NULL && box < self->settings.boxes; box++) free(self->trial_boxes[box].free_at_s);
+    for (int64_t box = 0; self->servers != NULL && box < self->settings.boxes; box++) batch_server_free(self->servers + box);
+    for (int64_t box = 0; self->laters != NULL && box < self->settings.boxes; box++) batch_server_free(self->laters + box);
+    for (int64_t box = 0; self->trials != NULL && box < self->settings.boxes; box++) batch_server_free(self->trials + box);
+    free(self->servers);
+    free(self->laters);
+    free(self->trials);
+    free(self->has_later);
+    free(self->uses_later);
+    free(self->armed_s);
+    free(self->coming);
     least_work_free(&self->least_work);
     least_work_free(&self->trial_least_work);
     free(self->boxes);
@@ -74,7 +126,7 @@ static void free_pool(Pool *self) {
 static void world_free(World *world) {
     const WorldSettings *settings = &world->settings;
     for (int64_t number = 0; world->deciders != NULL && number < settings->deciders; number++) free_decider(world->deciders + number, settings->targets);
-    for (int64_t target = 1; world->pools != NULL && target < settings->targets; target++) free_pool(world->pools + target);
+    for (int64_t target = 0; world->pools != NULL && target < settings->targets; target++) free_pool(world->pools + target);
     for (int64_t number = 0; number < world->slab_count; number++) free(world->slabs[number]);
     free(world->deciders);
     free(world->pools);
@@ -90,13 +142,31 @@ static void world_free(World *world) {
 /* Run all events before a moment and the order of an event at that moment. */
 static void run_until(World *world, double moment_s, int64_t order) {
     Clock *clock = &world->clock;
-    while (clock->count && is_before(clock->heap[0].at_s, clock->heap[0].order, moment_s, order)) reaches(world, clock_pop(clock).event);
+    while (clock->count && is_before(clock->heap[0].at_s, clock->heap[0].order, moment_s, order)) {
+        Entry entry = clock_pop(clock);
+        if (kind_of(entry.order) == REACHES_SERVER)
+            reaches(world, entry.event);
+        else
+            server_acts(world, entry.event, number_of(entry.order) & 0xFFFFFFFF, entry.at_s);
+    }
+}
+
+/* Run until no event is left and nobody waits for company. */
+static void run_to_end(World *world) {
+    const WorldSettings *settings = &world->settings;
+    for (int was_holding = 1; was_holding;) {
+        run_until(world, INFINITY, INT64_MAX);
+        was_holding = 0;
+        for (int64_t target = !settings->is_local; target < settings->targets; target++)
+            if (world->pools[target].settings.kind == BATCH_POOL) was_holding |= close_pool(world, world->pools + target);
+    }
 }
 
 static void open_loop(World *world, const Block *block) {
     for (int64_t in_block = 0; in_block < block->count; in_block++) {
         double now_s = block->arrival_s[in_block];
         run_until(world, now_s, order_of(ARRIVAL, 0));
+        world->clock.now_s = now_s;
         handle(world, block, in_block, now_s);
     }
 }

@@ -2,7 +2,7 @@
 #ifndef SIMNMT_WORLD_TRAFFIC_H
 #define SIMNMT_WORLD_TRAFFIC_H
 
-#include "deciders.h"
+#include "batch_pool.h"
 
 static inline int64_t node_of(const Block *block, int64_t in_block) { return block->node == NULL ? 0 : block->node[in_block]; }
 
@@ -16,6 +16,12 @@ static FifoServer *box_of(World *world, Pool *pool, int64_t box, int64_t trial) 
     return pool->trial_boxes + box;
 }
 
+/* Return the work left at a box at a moment; the balancers compare it. */
+static double work_left(World *world, Pool *pool, int64_t box, double now_s, int64_t trial) {
+    if (pool->settings.kind == BATCH_POOL) return work_left_at(world, pool, box, now_s, trial);
+    return fifo_work_left(box_of(world, pool, box, trial), now_s);
+}
+
 static int64_t chosen_box(World *world, Pool *pool, const Arrival *arrival, int64_t *next, int64_t trial) {
     const PoolSettings *settings = &pool->settings;
     if (settings->balancer == BY_NODE) return arrival->node % settings->boxes;
@@ -24,12 +30,25 @@ static int64_t chosen_box(World *world, Pool *pool, const Arrival *arrival, int6
         *next = (box + 1) % settings->boxes;
         return box;
     }
+    double now_s = arrival->entry_s;
+    if (settings->balancer == FEWEST_TOKENS) {
+        int64_t fewest = 0;
+        double least = work_left(world, pool, 0, now_s, trial);
+        for (int64_t box = 1; box < settings->boxes; box++) {
+            double left = work_left(world, pool, box, now_s, trial);
+            if (left < least) {
+                fewest = box;
+                least = left;
+            }
+        }
+        return fewest;
+    }
     int64_t best = settings->choices[0][arrival->request];
     if (settings->drawn > 1) {
-        double least = fifo_work_left(box_of(world, pool, best, trial), arrival->entry_s);
+        double least = work_left(world, pool, best, now_s, trial);
         for (int64_t number = 1; least != 0.0 && number < settings->drawn; number++) {
             int64_t other = settings->choices[number][arrival->request];
-            double left = fifo_work_left(box_of(world, pool, other, trial), arrival->entry_s);
+            double left = work_left(world, pool, other, now_s, trial);
             if (left < least) {
                 best = other;
                 least = left;
@@ -47,17 +66,29 @@ static double enter(World *world, Pool *pool, const Arrival *arrival, int64_t *n
     return fifo_serve(&world->memory, box_of(world, pool, *box, trial), arrival->entry_s, arrival->execution_s);
 }
 
+static Arrival arrival_of(const RequestEvent *event) {
+    return (Arrival){event->entry_s, event->execution_s, event->factor, event->request, event->node, event->src_len, event->tgt_len};
+}
+
 /* The request of an event has reached its server. */
 static void reaches(World *world, RequestEvent *event) {
     int64_t box = 0, request = event->request;
     Pool *pool = world->pools + event->target;
-    Arrival arrival = {event->entry_s, event->execution_s, request, event->node};
+    Arrival arrival = arrival_of(event);
+    if (pool->settings.kind == BATCH_POOL) {
+        Waiting sentence = sentence_of(&arrival, event);
+        box = chosen_box(world, pool, &arrival, &pool->next, 0);
+        batch_server_arrive(&world->memory, pool->servers + box, sentence);
+        if (pool->has_later[box]) batch_server_arrive(&world->memory, pool->laters + box, sentence_of(&arrival, NULL));
+        arm(world, pool, box);
+        return;
+    }
     double start_s = enter(world, pool, &arrival, &pool->next, &box, 0), finish_s = start_s + event->execution_s;
     if (start_s > event->entry_s) world->settings.queue_s[request] = start_s - event->entry_s;
     if (box) world->settings.server[request] = (int16_t)box;
     double received_s = finish_s + event->downlink_s;
     double transfer_s = (received_s - event->sent_s) - (finish_s - event->entry_s);
-    add_answer(&world->memory, event->decider, (Answer){received_s, transfer_s, request, event->sent_as, event->target});
+    add_answer(&world->memory, event->decider, (Answer){received_s, transfer_s, request, event->sent_as, event->target, 0, 0});
     free_event(world, event);
 }
 
@@ -67,22 +98,51 @@ static int compare_arrivals(const void *one, const void *other) {
     return first->request < second->request ? -1 : first->request > second->request;
 }
 
-/* Return the wait of an arrival at a target, after the requests on their way that will reach it before. */
-static double foreseen_wait_s(World *world, int64_t target, const Arrival *arrival) {
-    Pool *pool = world->pools + target;
-    int64_t count = 0, box = 0, trial = ++world->trial, next = pool->next;
+/* Set `ahead` to the requests on their way to a target that will reach it before an arrival, in their order; return their
+ * number. */
+static int64_t find_ahead(World *world, int64_t target, const Arrival *arrival) {
+    int64_t count = 0;
     for (int64_t place = 0; place < world->clock.count; place++) {
         const Entry *entry = world->clock.heap + place;
         const RequestEvent *event = entry->event;
         if (kind_of(entry->order) != REACHES_SERVER || event->target != target) continue;
         if (!is_before(entry->at_s, event->request, arrival->entry_s, arrival->request)) continue;
         GROW(&world->memory, world->ahead, count, world->ahead_capacity);
-        world->ahead[count++] = (Arrival){entry->at_s, event->execution_s, event->request, event->node};
+        world->ahead[count++] = arrival_of(event);
     }
     qsort(world->ahead, (size_t)count, sizeof(Arrival), compare_arrivals);
+    return count;
+}
+
+/* Return the seconds of an arrival at a target beyond execution alone, after the requests on their way. */
+static double foreseen_wait_s(World *world, int64_t target, const Arrival *arrival) {
+    Pool *pool = world->pools + target;
+    int64_t count = target ? find_ahead(world, target, arrival) : 0, box = 0, trial = ++world->trial, next = pool->next;
+    if (pool->settings.kind == BATCH_POOL) {
+        pool->coming_count = 0;
+        for (int64_t number = 0; number <= count; number++) {
+            const Arrival *entering = number < count ? world->ahead + number : arrival;
+            box = chosen_box(world, pool, entering, &next, trial);
+            enter_trial(world, pool, box, entering, trial);
+        }
+        return trial_finish_s(world, pool, box, arrival, trial) - arrival->entry_s - arrival->execution_s;
+    }
     if (pool->settings.kind == LEAST_WORK_POOL) least_work_copy(&world->memory, &pool->trial_least_work, &pool->least_work, pool->settings.boxes);
     for (int64_t number = 0; number < count; number++) enter(world, pool, world->ahead + number, &next, &box, trial);
     return enter(world, pool, arrival, &next, &box, trial) - arrival->entry_s;
+}
+
+/* Return a request of a block as it would arrive at a target. */
+static Arrival arrival_at(const Block *block, int64_t in_block, int64_t target, double now_s) {
+    return (Arrival){
+        target ? now_s + block->uplink_s[target][in_block] : now_s,
+        block->execution_s[target][in_block],
+        block->factor == NULL || block->factor[target] == NULL ? 1.0 : block->factor[target][in_block],
+        block->first + in_block,
+        node_of(block, in_block),
+        block->src_len == NULL ? 0 : block->src_len[in_block],
+        block->tgt_len == NULL ? 0 : block->tgt_len[in_block],
+    };
 }
 
 /* Set `waits_s` to the seconds of a request beyond execution alone, by target. */
@@ -90,9 +150,9 @@ static void foresee_waits(World *world, const Decider *decider, const Block *blo
     int64_t request = block->first + in_block;
     if (world->waits_of == request) return;
     world->waits_of = request;
-    world->waits_s[0] = fifo_work_left(&decider->device, now_s);
-    for (int64_t target = 1; target < world->settings.targets; target++) {
-        Arrival arrival = {now_s + block->uplink_s[target][in_block], block->execution_s[target][in_block], request, node_of(block, in_block)};
+    if (!world->settings.is_local) world->waits_s[0] = fifo_work_left(&decider->device, now_s);
+    for (int64_t target = !world->settings.is_local; target < world->settings.targets; target++) {
+        Arrival arrival = arrival_at(block, in_block, target, now_s);
         world->waits_s[target] = foreseen_wait_s(world, target, &arrival);
     }
 }
@@ -118,7 +178,8 @@ static const double *delays(World *world, Decider *decider, const Block *block, 
     const WorldSettings *settings = &world->settings;
     int64_t targets = settings->targets;
     double *delay_s = world->delay_s;
-    if (!settings->probes && !settings->true_transfer && !settings->true_backlog && decider->views == NULL) return decider->delay_s;
+    if (!settings->probes && !settings->true_transfer && !settings->true_backlog && decider->views == NULL && decider->batch_views == NULL)
+        return decider->delay_s;
     if (settings->probes) probe(world, decider, now_s);
     if (settings->true_transfer)
         for (int64_t target = 0; target < targets; target++) delay_s[target] = transfer_of(block, target, in_block);
@@ -129,7 +190,7 @@ static const double *delays(World *world, Decider *decider, const Block *block, 
         for (int64_t target = 0; target < targets; target++) delay_s[target] += world->waits_s[target];
         return delay_s;
     }
-    add_views(world, decider, delay_s, now_s);
+    add_views(world, decider, block, in_block, delay_s, now_s);
     return delay_s;
 }
 
@@ -163,8 +224,8 @@ static inline int is_judged(const World *world, int64_t request) {
 /* Decide on a request and send it on its way. */
 static void handle(World *world, const Block *block, int64_t in_block, double now_s) {
     WorldSettings *settings = &world->settings;
-    int64_t request = block->first + in_block, node = node_of(block, in_block);
-    Decider *decider = world->deciders + node % settings->deciders;
+    int64_t request = block->first + in_block;
+    Decider *decider = world->deciders + node_of(block, in_block) % settings->deciders;
     double least_s = 0.0;
     int judged = is_judged(world, request);
     if (judged) least_s = foresee_totals(world, decider, block, in_block, now_s);
@@ -172,26 +233,33 @@ static void handle(World *world, const Block *block, int64_t in_block, double no
     int64_t target = decide(block, in_block, delays(world, decider, block, in_block, now_s), settings->targets);
     note_decision(world, decider, request, target);
     if (judged) settings->lost_s[request] = world->totals_s[target] - least_s;
-    if (target == 0) {
+    if (target == 0 && !settings->is_local) {
         double start_s = fifo_serve(&world->memory, &decider->device, now_s, block->execution_s[0][in_block]);
         if (start_s > now_s) settings->queue_s[request] = start_s - now_s;
-        if (decider->views != NULL && decider->views[0].parallel) {
+        if (has_view(decider, 0)) {
             int64_t sent_as = announce(world, decider, block, 0, in_block, now_s);
-            add_answer(&world->memory, decider, (Answer){start_s, 0.0, request, sent_as, 0});
+            add_answer(&world->memory, decider, (Answer){start_s, 0.0, request, sent_as, 0, 0, 0});
         }
         return;
     }
+    Arrival arrival = arrival_at(block, in_block, target, now_s);
     RequestEvent *event = new_event(world);
     event->request = request;
     event->target = (int32_t)target;
     event->decider = decider;
-    event->node = node;
+    event->node = arrival.node;
     event->sent_s = now_s;
-    event->entry_s = now_s + block->uplink_s[target][in_block];
-    event->execution_s = block->execution_s[target][in_block];
-    event->downlink_s = block->downlink_s[target][in_block];
+    event->entry_s = arrival.entry_s;
+    event->execution_s = arrival.execution_s;
+    event->factor = arrival.factor;
+    event->src_len = arrival.src_len;
+    event->tgt_len = arrival.tgt_len;
+    event->downlink_s = target ? block->downlink_s[target][in_block] : 0.0;
     event->sent_as = announce(world, decider, block, target, in_block, now_s);
-    clock_push(&world->memory, &world->clock, event->entry_s, order_of(REACHES_SERVER, request), event);
+    if (target == 0)
+        reaches(world, event);
+    else
+        clock_push(&world->memory, &world->clock, event->entry_s, order_of(REACHES_SERVER, request), event);
 }
 
 #endif

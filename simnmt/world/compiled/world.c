@@ -8,6 +8,14 @@
 #define SIMNMT_SOURCES "unknown"
 #endif
 
+/* An account as Python reads it. */
+typedef struct {
+    const int64_t *steps, *timeline;
+    const double *step_s;
+    double encode_s, refill_s;
+    int64_t encodings, refills, src_tokens, padded_tokens, sentences, changes;
+} AccountCopy;
+
 #define SIMNMT_EXPORT __attribute__((visibility("default")))
 
 /* Which sources this library was made from. */
@@ -15,8 +23,9 @@ SIMNMT_EXPORT const char *simnmt_sources(void) { return SIMNMT_SOURCES; }
 
 /* Return the sizes of the structures that Python fills, to be compared with its own. */
 SIMNMT_EXPORT int64_t simnmt_world_size(int64_t structure) {
-    const int64_t sizes[] = {sizeof(WorldSettings), sizeof(PoolSettings), sizeof(EstimateSettings), sizeof(Block)};
-    return structure < 4 ? sizes[structure] : 0;
+    const int64_t sizes[] = {sizeof(WorldSettings), sizeof(PoolSettings), sizeof(EstimateSettings), sizeof(Block),
+                             sizeof(BatchCost),     sizeof(LengthCost),   sizeof(BatchViewSettings), sizeof(AccountCopy)};
+    return structure < 8 ? sizes[structure] : 0;
 }
 
 /* Return a world before its first request; NULL without memory. */
@@ -45,8 +54,15 @@ SIMNMT_EXPORT int64_t simnmt_world_block(World *world, const Block *block) {
 /* Run until no event is left; return 0, or 1 without memory. */
 SIMNMT_EXPORT int64_t simnmt_world_end(World *world) {
     if (setjmp(world->memory.out_of_memory)) return 1;
-    run_until(world, INFINITY, INT64_MAX);
+    run_to_end(world);
     return 0;
+}
+
+/* Copy the account of a box that batches; its arrays are those of the world, until it is freed. */
+SIMNMT_EXPORT void simnmt_world_account(const World *world, int64_t target, int64_t box, AccountCopy *copy) {
+    const Account *account = world->pools[target].servers[box].account;
+    *copy = (AccountCopy){account->steps,      account->timeline,   account->step_s,        account->encode_s, account->refill_s, account->encodings,
+                          account->refills,    account->src_tokens, account->padded_tokens, account->sentences, account->changes};
 }
 
 /* Return the probes sent by all deciders. */

@@ -3,30 +3,37 @@
 #define SIMNMT_WORLD_WORLD_H
 
 #include "backlog_view.h"
+#include "batch_server.h"
+#include "batch_view.h"
 #include "clock.h"
 #include "estimates.h"
 
 enum { BACK_TO_BACK, OPEN_LOOP };                       /* disciplines */
 enum { ALWAYS, LEAST_TOTAL };                           /* choices */
-enum { FIFO_POOL, LEAST_WORK_POOL };                    /* servers */
-enum { BY_NODE, IN_TURN, LEAST_LOADED_OF_DRAWN };       /* balancers */
+enum { FIFO_POOL, LEAST_WORK_POOL, BATCH_POOL };        /* servers */
+enum { BY_NODE, IN_TURN, LEAST_LOADED_OF_DRAWN, FEWEST_TOKENS }; /* balancers */
 
-/* How a target's boxes are, target 0 excepted. */
+/* How a target's boxes are; of target 0 only if they are no first-in first-out servers. */
 typedef struct {
     int64_t kind, boxes, workers, balancer, drawn;
     const int16_t *const *choices; /* by drawn box and request */
+    const BatchCost *cost;         /* of boxes that batch, as the following */
+    Batching batching;
+    int64_t enough;                /* sentences that wait, beyond which later arrivals change nothing for now */
 } PoolSettings;
 
 typedef struct {
     int64_t targets, deciders, workers, discipline, judged_limit;
     int64_t probes, true_transfer, true_backlog;
-    const PoolSettings *pools;          /* of targets 1 and following */
+    const PoolSettings *pools;          /* by target */
     const EstimateSettings *estimates;  /* by decider and target 1 and following */
-    const int64_t *parallel;            /* by target, of its view of the backlog; 0: no view */
+    const int64_t *parallel;            /* by target, of its view of the backlog; 0: no such view */
+    const BatchViewSettings *const *batch_views; /* by target; NULL: no view of a batch */
+    int64_t is_local;                   /* whether target 0 has a pool, of a box for each decider */
     ProbeTime rtt_s;
     int64_t allocations;                /* see `Memory` */
     /* The trail, by request. */
-    double *arrival_s, *queue_s, *estimate_s, *measured_at_s, *lost_s;
+    double *arrival_s, *queue_s, *estimate_s, *measured_at_s, *lost_s, *execution_s, *first_token_s;
     int8_t *target;
     int16_t *server;
 } WorldSettings;
@@ -36,14 +43,15 @@ typedef struct {
     int64_t first, count, choice, chosen;
     const double *arrival_s, *access_s;
     const int32_t *node;
+    const int64_t *src_len, *tgt_len;
     const double *const *execution_s, *const *uplink_s, *const *downlink_s; /* by target; links from target 1 on */
-    const double *const *weighed_s, *const *expected;                       /* by target */
+    const double *const *weighed_s, *const *expected, *const *factor;       /* by target */
 } Block;
 
 typedef struct {
     double received_s, transfer_s;
     int64_t request, sent_as;
-    int32_t target;
+    int32_t target, left_active, left_waiting; /* the report of a box that batches */
 } Answer;
 
 typedef struct {
@@ -53,7 +61,8 @@ typedef struct {
     int64_t answer_count, answer_capacity;
     TransferEstimate *estimates; /* by target; that of target 0 stays at 0 */
     double *delay_s;
-    BacklogView *views; /* by target; NULL without views */
+    BacklogView *views;     /* by target; NULL without views of backlogs */
+    BatchView *batch_views; /* by target; NULL without views of batches */
 } Decider;
 
 typedef struct RequestEvent RequestEvent;
@@ -62,11 +71,18 @@ typedef struct RequestEvent RequestEvent;
 struct RequestEvent {
     int64_t request;
     double sent_s, entry_s, execution_s, downlink_s;
-    int64_t sent_as, node;
+    double factor;
+    int64_t sent_as, node, src_len, tgt_len;
     Decider *decider;
     int32_t target;
     RequestEvent *next; /* of the unused ones */
 };
+
+/* A sentence that enters a box in a trial whose present state is not copied. */
+typedef struct {
+    int64_t box;
+    Waiting sentence;
+} Coming;
 
 typedef struct {
     PoolSettings settings;
@@ -77,11 +93,17 @@ typedef struct {
     FifoServer *trial_boxes;
     int64_t *trial_of;
     LeastWork trial_least_work;
+    BatchServer *servers, *laters, *trials; /* boxes that batch; copies at the moment when few sentences wait; and for trials */
+    int *has_later, *uses_later;
+    double *armed_s; /* by box, the last moment for which it was put on the clock */
+    Coming *coming;  /* of the present trial */
+    int64_t coming_count, coming_capacity;
+    int64_t target;
 } Pool;
 
 typedef struct {
-    double entry_s, execution_s;
-    int64_t request, node;
+    double entry_s, execution_s, factor;
+    int64_t request, node, src_len, tgt_len;
 } Arrival;
 
 typedef struct {
@@ -89,7 +111,7 @@ typedef struct {
     WorldSettings settings;
     Clock clock;
     Decider *deciders;
-    Pool *pools; /* by target; the first is unused */
+    Pool *pools; /* by target */
     double *delay_s, *waits_s, *totals_s; /* by target, of one decision */
     int64_t waits_of;                     /* the request that `waits_s` is of */
     double now_s;                         /* back to back */

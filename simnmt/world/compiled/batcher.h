@@ -1,0 +1,162 @@
+/* The queues of one batching server, which decide its next move. See batching/batcher.py. */
+#ifndef SIMNMT_WORLD_BATCHER_H
+#define SIMNMT_WORLD_BATCHER_H
+
+#include <math.h>
+
+#include "memory.h"
+
+enum { STEP, ENCODE, JOIN };
+
+/* What Python hands over; 0 for no collection and for no limit of padded tokens. */
+typedef struct {
+    int64_t size, threshold, collected, padded_tokens, together;
+    double longest_wait_s;
+} Batching;
+
+/* A sentence that has arrived at a server and has not joined a batch. */
+typedef struct {
+    double entry_s, begin_s, factor;
+    int64_t request, src_len, tgt_len, collected_as;
+    void *event; /* of the request, NULL in a look ahead */
+} Waiting;
+
+typedef struct {
+    Waiting *items;
+    int64_t first, count, capacity; /* items first..first + count - 1 */
+} Queue;
+
+typedef struct {
+    Batching batching;
+    Queue waiting, sorted, ready;
+    int64_t encodings, let_go;
+} Batcher;
+
+static void queue_add(Memory *memory, Queue *self, Waiting sentence) {
+    if (self->first + self->count == self->capacity) {
+        if (2 * self->first > self->capacity) { /* mostly gone: move the rest to the front */
+            memmove(self->items, self->items + self->first, (size_t)self->count * sizeof(Waiting));
+            self->first = 0;
+        } else {
+            int64_t end = self->capacity;
+            GROW(memory, self->items, end, self->capacity);
+        }
+    }
+    self->items[self->first + self->count++] = sentence;
+}
+
+static Waiting queue_take(Queue *self) {
+    Waiting first = self->items[self->first++];
+    self->count -= 1;
+    if (!self->count) self->first = 0;
+    return first;
+}
+
+static void queue_copy(Memory *memory, Queue *self, const Queue *other) {
+    if (self->capacity < other->count) {
+        self->items = resized(memory, self->items, other->count, sizeof(Waiting));
+        self->capacity = other->count;
+    }
+    if (other->count) memcpy(self->items, other->items + other->first, (size_t)other->count * sizeof(Waiting));
+    self->first = 0;
+    self->count = other->count;
+}
+
+static void batcher_copy(Memory *memory, Batcher *self, const Batcher *other) {
+    queue_copy(memory, &self->waiting, &other->waiting);
+    queue_copy(memory, &self->sorted, &other->sorted);
+    queue_copy(memory, &self->ready, &other->ready);
+    self->batching = other->batching;
+    self->encodings = other->encodings;
+    self->let_go = other->let_go;
+}
+
+static void batcher_free(Batcher *self) {
+    free(self->waiting.items);
+    free(self->sorted.items);
+    free(self->ready.items);
+}
+
+static inline int64_t batcher_waiting(const Batcher *self) { return self->waiting.count + self->sorted.count + self->ready.count; }
+
+static double batcher_due_s(const Batcher *self) {
+    if (self->sorted.count || self->ready.count) return -INFINITY;
+    return self->waiting.count ? self->waiting.items[self->waiting.first].entry_s + self->batching.longest_wait_s : INFINITY;
+}
+
+static int is_full(const Batcher *self) {
+    const Batching *batching = &self->batching;
+    const Queue *waiting = &self->waiting;
+    if (waiting->count >= (batching->collected ? batching->collected : batching->size)) return 1;
+    if (!batching->padded_tokens || batching->collected) return 0;
+    int64_t longest = 0;
+    for (int64_t place = 0; place < waiting->count; place++) {
+        int64_t src_len = waiting->items[waiting->first + place].src_len;
+        if (src_len > longest) longest = src_len;
+    }
+    return longest * (waiting->count + 1) > batching->padded_tokens;
+}
+
+static int compare_sources(const void *one, const void *other) {
+    const Waiting *first = one, *second = other;
+    if (first->src_len != second->src_len) return first->src_len < second->src_len ? -1 : 1;
+    return first->collected_as < second->collected_as ? -1 : 1;
+}
+
+/* Return whether sentences that are not encoded yet may be taken now; collect and sort them if due. */
+static int may_begin(Memory *memory, Batcher *self, int64_t active, double now_s) {
+    const Batching *batching = &self->batching;
+    Queue *waiting = &self->waiting;
+    if (self->sorted.count) return 1;
+    if (!waiting->count) return 0;
+    int joins = !batching->collected && (active > 0 || self->ready.count > 0);
+    if (!(joins || is_full(self) || self->let_go || now_s >= waiting->items[waiting->first].entry_s + batching->longest_wait_s)) return 0;
+    if (!batching->collected) return 1;
+    int64_t count = batching->collected < waiting->count ? batching->collected : waiting->count;
+    for (int64_t number = 0; number < count; number++) {
+        Waiting sentence = queue_take(waiting);
+        sentence.collected_as = number;
+        queue_add(memory, &self->sorted, sentence);
+    }
+    qsort(self->sorted.items + self->sorted.first, (size_t)count, sizeof(Waiting), compare_sources);
+    self->let_go = self->let_go > count ? self->let_go - count : 0;
+    return 1;
+}
+
+/* Return how many of the first sentences of a queue are taken: as many as fit, at least one if none is active. */
+static int64_t taken(const Batcher *self, const Queue *queue, int64_t most, int64_t active, int64_t longest) {
+    int64_t cap = self->batching.padded_tokens, count = 0;
+    if (!cap) return most < queue->count ? most : queue->count;
+    while (count < queue->count && count < most) {
+        int64_t src_len = queue->items[queue->first + count].src_len, together = active + count + 1;
+        if (src_len > longest) longest = src_len;
+        if (longest * together > cap && together > 1) break;
+        count += 1;
+    }
+    return count;
+}
+
+/* Return the move before the next step, and set `*count` to its sentences: the last ones of `ready` are to be encoded, or its
+ * first ones join. */
+static int next_move(Memory *memory, Batcher *self, int64_t active, double now_s, int64_t longest, int64_t *count) {
+    const Batching *batching = &self->batching;
+    if (active > batching->threshold || !batcher_waiting(self)) {
+        self->encodings = 0;
+        return STEP;
+    }
+    int64_t free_places = batching->size - active;
+    if (self->ready.count < free_places && self->encodings * batching->together < free_places && may_begin(memory, self, active, now_s)) {
+        self->encodings += 1;
+        int is_sorted = self->sorted.count > 0;
+        Queue *queue = is_sorted ? &self->sorted : &self->waiting;
+        *count = taken(self, queue, batching->together, 0, 0);
+        if (!is_sorted) self->let_go = self->let_go > *count ? self->let_go - *count : 0;
+        for (int64_t number = 0; number < *count; number++) queue_add(memory, &self->ready, queue_take(queue));
+        return ENCODE;
+    }
+    self->encodings = 0;
+    *count = taken(self, &self->ready, free_places, active, longest);
+    return *count ? JOIN : STEP;
+}
+
+#endif
