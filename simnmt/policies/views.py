@@ -272,16 +272,16 @@ class BatchView:
         `servers`: how many share the requests to the target; `joining_s`: seconds in which a number of sentences are encoded
         and join."""
         of = [step_s(active) for active in range(1, size + 1)]
-        self._step_alone_s = of[0]
-        self._slower_s = [0.0, 0.0, 0.0]
+        self.step_alone_s = of[0]
+        self.slower_s = [0.0, 0.0, 0.0]
         """Seconds of a step beyond one at batch 1, by twice the sentences in it."""
         for before_s, at_s in pairwise(of):
-            self._slower_s += [(before_s + at_s) / 2.0 - of[0], at_s - of[0]]
-        self._end_s = [of[0], *(at_s / active for active, at_s in enumerate(of, start=1))]
+            self.slower_s += [(before_s + at_s) / 2.0 - of[0], at_s - of[0]]
+        self.end_s = [of[0], *(at_s / active for active, at_s in enumerate(of, start=1))]
         """Time between two ends, per token of a mean output, by the sentences in the batch."""
-        self._alone_s, self._together_s = (joining_s(1), joining_s(size) / size) if threshold else (0.0, 0.0)
+        self.alone_s, self.together_s = (joining_s(1), joining_s(size) / size) if threshold else (0.0, 0.0)
         """Seconds by which each joining sentence interrupts a running batch: one by one, and with many."""
-        self._size, self._threshold, self._servers = size, threshold, servers
+        self.size, self.threshold, self.servers = size, threshold, servers
         self._forget()
 
     def blank(self) -> BatchView:
@@ -306,11 +306,11 @@ class BatchView:
         present = self._present(at_s)
         if present == 0.0:
             return 0.0
-        twice = min(present + 1.0, float(self._size))
+        twice = min(present + 1.0, float(self.size))
         left_behind = self._left_behind + 1.0
         twice += left_behind if left_behind < twice else twice
-        slower_s = self._slower_s[int(twice + 0.5)]
-        each_s = self._together_s if present > self._threshold else self._alone_s
+        slower_s = self.slower_s[int(twice + 0.5)]
+        each_s = self.together_s if present > self.threshold else self.alone_s
         slower_s += each_s * (twice / 2.0 - 1.0) / self._tgt_len
         return self._wait_s(present) * self._lengthened + tgt_len_predicted * slower_s
 
@@ -333,13 +333,13 @@ class BatchView:
         memory = self._reports if self._reports < self.MEMORY else self.MEMORY
         self._time_away_s += (at_s - sent_s - self._time_away_s) / memory
         self._left_behind += (active - self._left_behind) / memory
-        self._last_others = active + waiting - len(self._under_way) / self._servers
+        self._last_others = active + waiting - len(self._under_way) / self.servers
         self._mean_others += (self._last_others - self._mean_others) / memory
         self._heard_s = at_s
         waited_s = self._waited_s = self._waited_s * self.KEPT + wait_s
         modelled_s = self._modelled_s = self._modelled_s * self.KEPT + modelled_s
         if waited_s > modelled_s:
-            prior_s = self.PRIOR * self._tgt_len * self._step_alone_s
+            prior_s = self.PRIOR * self._tgt_len * self.step_alone_s
             self._lengthened = (waited_s + prior_s) / (modelled_s + prior_s)
         else:
             self._lengthened = 1.0
@@ -354,15 +354,15 @@ class BatchView:
         if age_s > 0.0 < away_s:
             mean, long_s = self._mean_others, self.MEMORY * away_s
             others = (others - mean) * away_s / (away_s + age_s) + mean * long_s / (long_s + age_s)
-        present = len(self._under_way) / self._servers + others
+        present = len(self._under_way) / self.servers + others
         return present if present > 0.0 else 0.0
 
     def _wait_s(self, present: float) -> float:
         """Return the wait of a request that meets `present` sentences, before it is lengthened."""
-        beyond = present - self._threshold
+        beyond = present - self.threshold
         if beyond <= 0.0:
             return 0.0
-        return beyond * self._tgt_len * self._end_s[int(present) if present < self._size else self._size]
+        return beyond * self._tgt_len * self.end_s[int(present) if present < self.size else self.size]
 
 
 NextState = Callable[[int, float], int]

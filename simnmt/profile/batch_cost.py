@@ -16,6 +16,44 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
+Sum = Callable[[int, int], float]
+"""Returns the seconds of lengths first..last, both included."""
+
+
+@dataclass(frozen=True, slots=True)
+class LengthForm:
+    """The cost of one batch size as a function of length: a line, or a table whose sums up to each knot are known."""
+
+    level: float = 0.0
+    slope: float = 0.0
+    """Of the line; used without knots."""
+    start: Sequence[float] = ()
+    """Lengths of the knots, rising."""
+    value: Sequence[float] = ()
+    """Seconds at each knot."""
+    slopes: Sequence[float] = ()
+    """Seconds per token after each knot."""
+    before: Sequence[float] = ()
+    """Sum over the lengths from the first knot up to, and without, each knot."""
+
+    def sum_s(self) -> Sum:
+        """Return a function of plain numbers: the sum over the whole lengths first..last, both included; 0 if last < first."""
+        level, slope, start, value, slopes, before = self.level, self.slope, self.start, self.value, self.slopes, self.before
+
+        def on_line(first: int, last: int) -> float:
+            return (last - first + 1) * (level + slope * 0.5 * (first + last)) if last >= first else 0.0
+
+        def up_to(end: int) -> float:
+            at = bisect_right(start, end) - 1
+            if at < 0:
+                return float(value[0] * (end - start[0]))
+            many = end - start[at]
+            return float(before[at] + many * value[at] + slopes[at] * 0.5 * many * (many - 1))
+
+        def in_table(first: int, last: int) -> float:
+            return up_to(last + 1) - up_to(first) if last >= first else 0.0
+
+        return in_table if start else on_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +78,9 @@ class LinearSurface:
         value: Floats = count * self.seconds(rows, 0.5 * (low + high))
         return value
 
-    def at_batch(self, batch: float) -> Callable[[int, int], float]:
-        """Return `sum_s` of one batch size as a function of plain numbers."""
-        level, slope = self.s_fixed + self.s_per_row * batch, self.s_per_token + self.s_per_row_token * batch
-
-        def sum_s(first: int, last: int) -> float:
-            return (last - first + 1) * (level + slope * 0.5 * (first + last)) if last >= first else 0.0
-
-        return sum_s
+    def at_batch(self, batch: float) -> LengthForm:
+        """Return the cost of one batch size."""
+        return LengthForm(self.s_fixed + self.s_per_row * batch, self.s_per_token + self.s_per_row_token * batch)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,23 +119,11 @@ class TableSurface:
         total: Floats = self._up_to(knots, np.maximum(high + 1.0, low)) - self._up_to(knots, low)
         return total
 
-    def at_batch(self, batch: float) -> Callable[[int, int], float]:
-        """Return `sum_s` of one batch size as a function of plain numbers."""
+    def at_batch(self, batch: float) -> LengthForm:
+        """Return the cost of one batch size."""
         knots = self._knots(np.asarray(batch, np.float64))
-        slopes, before = self._slopes(knots).tolist(), self._before(knots).tolist()
-        start, value = self.lengths.tolist(), knots.tolist()
-
-        def up_to(end: int) -> float:
-            at = bisect_right(start, end) - 1
-            if at < 0:
-                return float(value[0] * (end - start[0]))
-            many = end - start[at]
-            return float(before[at] + many * value[at] + slopes[at] * 0.5 * many * (many - 1))
-
-        def sum_s(first: int, last: int) -> float:
-            return up_to(last + 1) - up_to(first) if last >= first else 0.0
-
-        return sum_s
+        tables = (self.lengths, knots, self._slopes(knots), self._before(knots))
+        return LengthForm(0.0, 0.0, *(table.tolist() for table in tables))
 
     def _knots(self, rows: Floats) -> Floats:
         """Return the seconds at each length of the grid; shape (*rows.shape, lengths)."""
@@ -185,8 +206,8 @@ class BatchCost:
         batched_s = self.surface.sum_s(batch, first, last)
         return batched_s if self.alone is None else np.where(np.equal(batch, 1), self.alone.sum_s(1, first, last), batched_s)
 
-    def at_batch(self, batch: int) -> Callable[[int, int], float]:
-        """Return `sum_s` of one batch size as a function of plain numbers, which a simulated server keeps."""
+    def at_batch(self, batch: int) -> LengthForm:
+        """Return the cost of one batch size, which a simulated server keeps."""
         return (self.alone if self.alone is not None and batch == 1 else self.surface).at_batch(batch)
 
     def outside(self, batch: ArrayLike, length: ArrayLike) -> NDArray[np.bool_]:
@@ -194,9 +215,6 @@ class BatchCost:
         rows, tokens, (low, high), (first, last) = np.asarray(batch), np.asarray(length), self.batch_range, self.length_range
         outside: NDArray[np.bool_] = (rows < low) | (rows > high) | (tokens < first) | (tokens > last)
         return outside
-
-
-Sum = Callable[[int, int], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +278,7 @@ class DecodingCost:
 
         The function is a closed form, which a server keeps for each batch size.
         """
-        usual_s, times, gap_s = self.step.at_batch(batch), self.mean_over_usual, self.gap_s(batch)
+        usual_s, times, gap_s = self.step.at_batch(batch).sum_s(), self.mean_over_usual, self.gap_s(batch)
 
         def with_gaps(first: int, last: int) -> float:
             return times * usual_s(first, last) + (last - first + 1) * gap_s if last >= first else 0.0
@@ -312,5 +330,5 @@ class DecodingCost:
     def _encoder(self, batch: int) -> Sum:
         known = self._encoders.get(batch)
         if known is None:
-            known = self._encoders[batch] = self.encoder.at_batch(batch)
+            known = self._encoders[batch] = self.encoder.at_batch(batch).sum_s()
         return known

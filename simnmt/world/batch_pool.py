@@ -28,6 +28,11 @@ Arriving = tuple[int, int, int, float, float]
 """Request, source and target tokens, when it arrives, and its factor: the arguments of `BatchServer.arrive`."""
 
 
+def enough_waiting(batching: Batching) -> int:
+    """Return the number of waiting sentences beyond which later arrivals change nothing for now."""
+    return max(4 * batching.size, 2 * (batching.collected or 0), 2 * (batching.encoded_together or 0))
+
+
 class ForeseenServer:
     """A server, and if many sentences wait there, a copy of it at the later moment when few do.
 
@@ -39,7 +44,7 @@ class ForeseenServer:
 
     def __init__(self, server: BatchServer, batching: Batching) -> None:
         self.server = server
-        self._enough = max(4 * batching.size, 2 * (batching.collected or 0), 2 * (batching.encoded_together or 0))
+        self._enough = enough_waiting(batching)
         self._later: BatchServer | None = None
         """The copy at that moment, with all sentences that have arrived."""
 
@@ -164,6 +169,7 @@ class BatchPool(Server):
 
     def __init__(self, batched: BatchServerSpec, boxes: int = 1, balancer: Balancer | None = None) -> None:
         """Create idle servers; without a `balancer` each end node has its server."""
+        self.batched = batched
         times = StepTimes(batched.cost)
         self.boxes: Sequence[BatchServer] = [
             BatchServer(batched.batching, batched.cost, times, waking=batched.waking) for _ in range(boxes)

@@ -20,14 +20,18 @@ from numpy.typing import NDArray
 from simnmt.base.columns import AnyColumn
 from simnmt.base.compile import PORTABLE, WORLD_LIBRARY
 from simnmt.base.errors import InputError
+from simnmt.batching import Batching
 from simnmt.policies.decision import Choice, Fixed, LeastTotal
 from simnmt.policies.estimates import ProbedEstimate, QuantileEstimate, TransferEstimate
-from simnmt.policies.views import BacklogView
+from simnmt.policies.views import BacklogView, BatchView
+from simnmt.profile.batch_cost import DecodingCost, LengthForm
+from simnmt.results.device_accounts import BatchAccount
 from simnmt.results.requests import Block, Engine, Requests, Trail
 from simnmt.world import simulation
+from simnmt.world.batch_pool import BatchPool, BatchServerSpec, enough_waiting
 from simnmt.world.deciders import Beliefs
 from simnmt.world.fifo_server import FifoPool, LeastWork
-from simnmt.world.server import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, Server, ServerSpec
+from simnmt.world.server import Balancer, ByNode, FewestTokens, InTurn, LeastLoadedOfDrawn, Server, ServerSpec
 from simnmt.world.simulation import Clients, DecideFor, ExpectedFor, PlanBeyondFor, Route
 
 BLOCK = 65_536
@@ -64,15 +68,57 @@ def simulate(
 
 _BACK_TO_BACK, _OPEN_LOOP = range(2)
 _ALWAYS, _LEAST_TOTAL = range(2)
-_FIFO_POOL, _LEAST_WORK_POOL = range(2)
-_BALANCERS = {ByNode: 0, InTurn: 1, LeastLoadedOfDrawn: 2}
+_FIFO_POOL, _LEAST_WORK_POOL, _BATCH_POOL = range(3)
+_BALANCERS: dict[type[Balancer], int] = {ByNode: 0, InTurn: 1, LeastLoadedOfDrawn: 2, FewestTokens: 3}
 _ESTIMATES: dict[type[TransferEstimate], int] = {TransferEstimate: 0, QuantileEstimate: 1, ProbedEstimate: 2}
 _NUMBER, _REAL, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 _ProbeTime = ctypes.CFUNCTYPE(_REAL, _NUMBER, _NUMBER, _REAL)
 
 
+class _LengthCost(ctypes.Structure):
+    _fields_ = [
+        *(("knots", _NUMBER), ("level", _REAL), ("slope", _REAL)),
+        *((name, _POINTER) for name in ("start", "value", "slopes", "before")),
+    ]
+
+
+class _BatchCost(ctypes.Structure):
+    _fields_ = [
+        *((name, _POINTER) for name in ("steps", "encoders", "gap_s")),
+        *((name, _NUMBER) for name in ("encoder_count", "packs", "weighs_sources", "src_len")),
+        *((name, _REAL) for name in ("mean_over_usual", "padding_share", "refill_s_fixed", "refill_s_per_sentence", "leave_s")),
+        ("s_per_row_src_token", _REAL),
+    ]
+
+
+class _Batching(ctypes.Structure):
+    _fields_ = [
+        *((name, _NUMBER) for name in ("size", "threshold", "collected", "padded_tokens", "together")),
+        ("longest_wait_s", _REAL),
+    ]
+
+
 class _PoolSettings(ctypes.Structure):
-    _fields_ = [*((name, _NUMBER) for name in ("kind", "boxes", "workers", "balancer", "drawn")), ("choices", _POINTER)]
+    _fields_ = [
+        *((name, _NUMBER) for name in ("kind", "boxes", "workers", "balancer", "drawn")),
+        *(("choices", _POINTER), ("cost", _POINTER), ("batching", _Batching), ("enough", _NUMBER)),
+    ]
+
+
+class _BatchViewSettings(ctypes.Structure):
+    _fields_ = [
+        *((name, _NUMBER) for name in ("size", "threshold", "servers")),
+        *((name, _REAL) for name in ("step_alone_s", "alone_s", "together_s")),
+        *((name, _POINTER) for name in ("slower_s", "end_s")),
+    ]
+
+
+class _AccountCopy(ctypes.Structure):
+    _fields_ = [
+        *(("steps", ctypes.POINTER(_NUMBER)), ("timeline", ctypes.POINTER(_NUMBER)), ("step_s", ctypes.POINTER(_REAL))),
+        *((name, _REAL) for name in ("encode_s", "refill_s")),
+        *((name, _NUMBER) for name in ("encodings", "refills", "src_tokens", "padded_tokens", "sentences", "changes")),
+    ]
 
 
 class _EstimateSettings(ctypes.Structure):
@@ -83,7 +129,8 @@ class _EstimateSettings(ctypes.Structure):
 
 
 _TRAIL = {
-    **dict.fromkeys(("arrival_s", "queue_s", "estimate_s", "measured_at_s", "lost_s"), np.float64),
+    **dict.fromkeys(("arrival_s", "queue_s", "estimate_s", "measured_at_s"), np.float64),
+    **dict.fromkeys(("lost_s", "execution_s", "first_token_s"), np.float64),
     "target": np.int8,
     "server": np.int16,
 }
@@ -94,7 +141,8 @@ class _WorldSettings(ctypes.Structure):
     _fields_ = [
         *((name, _NUMBER) for name in ("targets", "deciders", "workers", "discipline", "judged_limit")),
         *((name, _NUMBER) for name in ("probes", "true_transfer", "true_backlog")),
-        *((name, _POINTER) for name in ("pools", "estimates", "parallel")),
+        *((name, _POINTER) for name in ("pools", "estimates", "parallel", "batch_views")),
+        ("is_local", _NUMBER),
         ("rtt_s", _ProbeTime),
         ("allocations", _NUMBER),
         *((name, _POINTER) for name in _TRAIL),
@@ -104,9 +152,16 @@ class _WorldSettings(ctypes.Structure):
 class _Block(ctypes.Structure):
     _fields_ = [
         *((name, _NUMBER) for name in ("first", "count", "choice", "chosen")),
-        *((name, _POINTER) for name in ("arrival_s", "access_s", "node")),
-        *((name, _POINTER) for name in ("execution_s", "uplink_s", "downlink_s", "weighed_s", "expected")),
+        *((name, _POINTER) for name in ("arrival_s", "access_s", "node", "src_len", "tgt_len")),
+        *((name, _POINTER) for name in ("execution_s", "uplink_s", "downlink_s", "weighed_s", "expected", "factor")),
     ]
+
+
+_STRUCTURES: tuple[type[ctypes.Structure], ...] = (
+    *(_WorldSettings, _PoolSettings, _EstimateSettings, _Block),
+    *(_BatchCost, _LengthCost, _BatchViewSettings, _AccountCopy),
+)
+"""In the order of the C function `simnmt_world_size`."""
 
 
 @functools.cache
@@ -123,12 +178,13 @@ def library() -> ctypes.CDLL | None:
         "end": (_NUMBER, _POINTER),
         "probes": (_NUMBER, _POINTER),
         "free": (None, _POINTER),
+        "account": (None, _POINTER, _NUMBER, _NUMBER, _POINTER),
         "size": (_NUMBER, _NUMBER),
     }
     for name, (result, *arguments) in signatures.items():
         function = getattr(cdll, f"simnmt_world_{name}")
         function.restype, function.argtypes = result, arguments
-    for number, structure in enumerate((_WorldSettings, _PoolSettings, _EstimateSettings, _Block)):
+    for number, structure in enumerate(_STRUCTURES):
         assert cdll.simnmt_world_size(number) == ctypes.sizeof(structure), f"{structure.__name__} is not as in C"
     return cdll
 
@@ -157,13 +213,14 @@ def simulate_compiled(
     cdll = library()
     if cdll is None:
         raise UncompiledError("the compiled world is not there")
-    _check(beliefs, requests, route, clients, local, plan_beyond_for, judged_share)
-    run = _Run(requests, beliefs, servers, deciders, workers, judged_share, allocations)
+    pools = [None if local is None else local.servers(deciders), *servers]
+    _check(beliefs, requests, route, clients, plan_beyond_for, judged_share, pools)
+    run = _Run(requests, beliefs, pools, deciders, workers, judged_share, allocations)
     with run.world(cdll) as world:
         for block in requests.blocks(BLOCK):
             run.check(cdll.simnmt_world_block(world, run.block(block, decide_for(block), expected_for)))
         run.check(cdll.simnmt_world_end(world))
-        return run.trail(int(cdll.simnmt_world_probes(world)))
+        return run.trail(cdll, world)
 
 
 def _check(
@@ -171,15 +228,16 @@ def _check(
     requests: Requests[AnyColumn],
     route: Route | None,
     clients: Clients | None,
-    local: ServerSpec | None,
     plan_beyond_for: PlanBeyondFor | None,
     judged_share: float,
+    pools: Sequence[Server | None],
 ) -> None:
     """Raise `UncompiledError` for what is not covered."""
     uncovered = {
         "a closed loop": clients is not None,
         "links that are looked up during the run": route is not None,
-        "a decider's device of another kind": local is not None,
+        "batches without lengths": requests.tgt_len is None and any(isinstance(pool, BatchPool) for pool in pools),
+        "a decider's device of another kind back to back": requests.arrival_s is None and pools[0] is not None,
         "states of streamed models": plan_beyond_for is not None or any(beliefs.plan_views),
         "true waits back to back": requests.arrival_s is None and (beliefs.true_backlog or judged_share > 0.0),
         "views back to back": requests.arrival_s is None and any(beliefs.views),
@@ -196,23 +254,26 @@ class _Run:
         self,
         requests: Requests[AnyColumn],
         beliefs: Beliefs,
-        servers: Sequence[Server],
+        pools: Sequence[Server | None],
         deciders: int,
         workers: int,
         judged_share: float,
         allocations: int,
     ) -> None:
-        self._targets = 1 + len(servers)
+        self._targets, self._pools = len(pools), pools
+        self._batched = {target: pool for target, pool in enumerate(pools) if isinstance(pool, BatchPool)}
         if self._targets > MOST_TARGETS:
             raise UncompiledError(f"{self._targets} targets")
         self._kept: list[Any] = []
         """What the C points to."""
         self._failure: BaseException | None = None
         count = len(requests)
-        optional = () if judged_share > 0.0 else ("lost_s",)
-        self._columns = {name: np.zeros(count, dtype) for name, dtype in _TRAIL.items() if name not in optional}
-        if judged_share > 0.0:
-            self._columns["lost_s"][:] = np.nan
+        optional = {"lost_s": judged_share > 0.0, "execution_s": bool(self._batched), "first_token_s": bool(self._batched)}
+        self._columns = {
+            name: np.full(count, np.nan if name in optional else 0, dtype)
+            for name, dtype in _TRAIL.items()
+            if optional.get(name, True)
+        }
         is_open = requests.arrival_s is not None
         if is_open:
             self._columns["arrival_s"][:] = requests.arrival_s
@@ -223,9 +284,13 @@ class _Run:
         settings.judged_limit = round(judged_share * 2**32)
         settings.probes, settings.true_transfer = beliefs.probes, beliefs.true_transfer
         settings.true_backlog, settings.allocations = beliefs.true_backlog, allocations
-        settings.pools = self._array(_PoolSettings, [self._pool(server) for server in servers])
+        settings.is_local = pools[0] is not None
+        settings.pools = self._array(_PoolSettings, [_PoolSettings() if pool is None else self._pool(pool) for pool in pools])
         settings.estimates = self._array(_EstimateSettings, [_estimate_settings(estimate) for estimate in estimates])
-        settings.parallel = self._array(_NUMBER, [_parallel(view) for view in beliefs.views or [None] * self._targets])
+        views = [None if view is None else view() for view in beliefs.views or [None] * self._targets]
+        settings.parallel = self._array(_NUMBER, [_parallel(view) for view in views])
+        if any(type(view) is BatchView for view in views):
+            settings.batch_views = self._array(_POINTER, [self._batch_view(view) for view in views])
         settings.rtt_s = self._probe_time(estimates)
         for name, column in self._columns.items():
             setattr(settings, name, column.ctypes.data)
@@ -261,6 +326,9 @@ class _Run:
             raise UncompiledError("a policy in Python")
         made.arrival_s, made.access_s = _column(block.arrival_s, kept), _column(block.access_s, kept)
         made.node = _column(block.node, kept, np.int32)
+        if self._batched:
+            made.src_len, made.tgt_len = _column(block.src_len, kept, np.int64), _column(block.tgt_len, kept, np.int64)
+            made.factor = _columns([self._factors(target, block) for target in range(self._targets)], kept)
         made.execution_s = _columns(block.execution_s, kept)
         made.uplink_s, made.downlink_s = (_columns((None, *ways_s), kept) for ways_s in (block.uplink_s, block.downlink_s))
         if expected_for is not None:
@@ -268,9 +336,19 @@ class _Run:
         kept.append(made)
         return ctypes.byref(made)
 
-    def trail(self, probes: int) -> Trail:
+    def _factors(self, target: int, block: Block) -> NDArray[np.float64] | None:
+        """Return by how much each sentence takes longer than usual at a target; None if sentences do not vary there."""
+        pool = self._batched.get(target)
+        columns = [] if pool is None else pool.row_columns(block, block.execution_s[target])
+        return np.asarray(columns[0]) if columns else None
+
+    def trail(self, cdll: ctypes.CDLL, world: int) -> Trail:
         """Return the trail of the run."""
-        return replace(Trail.recorded(self._columns, probes, (None,) * self._targets), engine="compiled")
+        accounts = tuple(
+            _account(cdll, world, target, self._batched[target]) if target in self._batched else None
+            for target in range(self._targets)
+        )
+        return replace(Trail.recorded(self._columns, int(cdll.simnmt_world_probes(world)), accounts), engine="compiled")
 
     def _array(self, kind: Any, items: Sequence[Any]) -> int:
         made = (kind * len(items))(*items)
@@ -280,18 +358,54 @@ class _Run:
     def _pool(self, server: Server) -> _PoolSettings:
         boxes, workers = len(server.boxes), 1
         balancer: Balancer = ByNode()
-        if type(server) is LeastWork:
+        cost, batching, enough = None, _Batching(), 0
+        if type(server) is BatchPool:
+            kind, balancer, batched = _BATCH_POOL, server.balancer, server.batched
+            cost, batching, enough = self._cost(batched), _batching(batched.batching), enough_waiting(batched.batching)
+        elif type(server) is LeastWork:
             kind, boxes, workers = _LEAST_WORK_POOL, server.count, server.workers
         elif type(server) is FifoPool:
             kind, workers, balancer = _FIFO_POOL, server.workers, server.balancer
         else:
-            raise UncompiledError(f"a {type(server).__name__}")
+            raise UncompiledError(f"servers of the kind {type(server).__name__}")
         if type(balancer) not in _BALANCERS or boxes > MOST_BOXES:
             raise UncompiledError(f"a balancer {type(balancer).__name__} of {boxes} boxes")
-        settings = _PoolSettings(kind, boxes, workers, _BALANCERS[type(balancer)])
+        settings = _PoolSettings(kind, boxes, workers, _BALANCERS[type(balancer)], cost=cost, batching=batching, enough=enough)
         if isinstance(balancer, LeastLoadedOfDrawn):
             settings.drawn, settings.choices = len(balancer.choices), _columns(list(balancer.choices), self._kept, np.int16)
         return settings
+
+    def _cost(self, batched: BatchServerSpec) -> int:
+        """Return the address of the costs of batches."""
+        cost, batching = batched.cost, batched.batching
+        if type(cost) is not DecodingCost or batched.waking is not None:
+            raise UncompiledError("batches of other costs")
+        together = max(batching.encoded_together or batching.size, batching.size)
+        steps, encoders = (
+            self._array(_LengthCost, [self._length_cost(part.at_batch(batch)) for batch in range(1, most + 1)])
+            for part, most in ((cost.step, batching.size), (cost.encoder, together))
+        )
+        made = _BatchCost(steps, encoders, _column(np.array([cost.gap_s(n) for n in range(1, batching.size + 1)]), self._kept))
+        made.encoder_count, made.packs, made.src_len = together, cost.packs, cost.src_len or 0
+        made.weighs_sources = any(cost.source_s(1, longest) for longest in (1, 2))
+        for name in ("mean_over_usual", "padding_share", "refill_s_fixed", "refill_s_per_sentence", "leave_s"):
+            setattr(made, name, getattr(cost, name))
+        made.s_per_row_src_token = cost.s_per_row_src_token
+        self._kept.append(made)
+        return ctypes.addressof(made)
+
+    def _length_cost(self, form: LengthForm) -> _LengthCost:
+        tables = (_column(np.array(table), self._kept) for table in (form.start, form.value, form.slopes, form.before))
+        return _LengthCost(len(form.start), form.level, form.slope, *tables)
+
+    def _batch_view(self, view: Any) -> int | None:
+        """Return the address of what the views of a target's batch have in common; None for another view."""
+        if type(view) is not BatchView:
+            return None
+        made = _BatchViewSettings(view.size, view.threshold, view.servers, view.step_alone_s, view.alone_s, view.together_s)
+        made.slower_s, made.end_s = (_column(np.array(table), self._kept) for table in (view.slower_s, view.end_s))
+        self._kept.append(made)
+        return ctypes.addressof(made)
 
     def _probe_time(self, estimates: Sequence[TransferEstimate]) -> Any:
         """Return the function by which the C asks for the round trip of a probe; an error of it ends the run at the block."""
@@ -325,12 +439,38 @@ def _estimate_settings(estimate: TransferEstimate) -> _EstimateSettings:
 
 def _parallel(view: Any) -> int:
     """Return the workers that a view of the backlog mirrors; 0 without a view."""
-    if view is None:
+    if view is None or type(view) is BatchView:
         return 0
-    made = view()
-    if type(made) is not BacklogView:
-        raise UncompiledError(f"a view of kind {type(made).__name__}")
-    return made.parallel
+    if type(view) is not BacklogView:
+        raise UncompiledError(f"a view of the kind {type(view).__name__}")
+    return view.parallel
+
+
+def _batching(batching: Batching) -> _Batching:
+    return _Batching(
+        batching.size,
+        batching.threshold,
+        batching.collected or 0,
+        batching.padded_tokens or 0,
+        batching.encoded_together or batching.size,
+        batching.longest_wait_s,
+    )
+
+
+def _account(cdll: ctypes.CDLL, world: int, target: int, pool: BatchPool) -> BatchAccount:
+    """Return the account of all boxes of a target."""
+    size, accounts = pool.batched.batching.size, list[BatchAccount]()
+    for box in range(len(pool.boxes)):
+        copied = _AccountCopy()
+        cdll.simnmt_world_account(world, target, box, ctypes.byref(copied))
+        timeline = np.empty((0, 2), np.int64)
+        if copied.changes:
+            timeline = np.ctypeslib.as_array(copied.timeline, (copied.changes, 2)).copy()
+        steps, step_s = (np.ctypeslib.as_array(column, (size + 1,)).copy() for column in (copied.steps, copied.step_s))
+        names = ("encode_s", "refill_s", "encodings", "refills", "src_tokens", "padded_tokens", "sentences")
+        counts = {name: getattr(copied, name) for name in names}
+        accounts.append(BatchAccount(size, steps, step_s, timeline=timeline, **counts))
+    return accounts[0].merged(accounts[1:])
 
 
 def _column(column: NDArray[Any] | None, kept: list[Any], dtype: Any = np.float64) -> int | None:

@@ -29,7 +29,7 @@ def test_the_closed_sum_is_the_sum_of_the_steps(surface: Surface, batch: int, fi
     each_s = surface.seconds(batch, np.arange(first, first + many))
     total_s = surface.sum_s(batch, first, first + many - 1)
     assert total_s == pytest.approx(each_s.sum(), rel=1e-9, abs=1e-12)
-    assert surface.at_batch(batch)(first, first + many - 1) == pytest.approx(each_s.sum(), rel=1e-9, abs=1e-12)
+    assert surface.at_batch(batch).sum_s()(first, first + many - 1) == pytest.approx(each_s.sum(), rel=1e-9, abs=1e-12)
 
 
 @given(surfaces(), st.integers(1, 100), st.integers(0, 50), st.integers(0, 50), st.integers(0, 50))
@@ -48,7 +48,7 @@ def test_columns_broadcast_and_a_run_without_steps_costs_nothing(surface: Surfac
     assert grid[1, 2] == pytest.approx(surface.seconds(7, 30), rel=1e-12)
     assert surface.sum_s(batch, 0, position)[1, 2] == pytest.approx(surface.sum_s(7, 0, 30), rel=1e-12)
     assert (surface.sum_s(batch, position + 1, position) == 0.0).all()
-    assert surface.at_batch(3)(5, 4) == 0.0
+    assert surface.at_batch(3).sum_s()(5, 4) == 0.0
 
 
 def test_a_table_holds_its_cells_and_is_bilinear_between_them() -> None:
@@ -89,7 +89,7 @@ def test_the_noise_of_the_last_cell_is_not_prolonged() -> None:
     segment = 90.0 + (200.0 - 63.0) * (90.0 - 62.0) / (63.0 - 32.0)
     assert 90.0 < table.seconds(64, 200) < (90.0 + segment) / 2.0
     singly = sum(float(table.seconds(64, length)) for length in range(60, 201))
-    assert table.sum_s(64, 60, 200) == pytest.approx(singly) == pytest.approx(table.at_batch(64)(60, 200))
+    assert table.sum_s(64, 60, 200) == pytest.approx(singly) == pytest.approx(table.at_batch(64).sum_s()(60, 200))
 
 
 def test_noise_alone_does_not_make_a_table_of_a_linear_device() -> None:

@@ -90,8 +90,8 @@ def test_steps_of_one_sentence_cost_the_measured_time_even_if_the_line_over_batc
     assert abs(alone_vs_plane(after) or 1.0) < 0.005
     assert after.decoding_cost.steps_at(16)(0, 9) == pytest.approx(forced.decoding_cost.steps_at(16)(0, 9), rel=5e-3)
     moved = after.decoding_cost.step
-    assert moved.seconds([1, 2], 5)[0] == pytest.approx(moved.at_batch(1)(5, 5), rel=1e-14)
-    assert moved.sum_s(1, 5, 5) == pytest.approx(moved.at_batch(1)(5, 5), rel=1e-14)
+    assert moved.seconds([1, 2], 5)[0] == pytest.approx(moved.at_batch(1).sum_s()(5, 5), rel=1e-14)
+    assert moved.sum_s(1, 5, 5) == pytest.approx(moved.at_batch(1).sum_s()(5, 5), rel=1e-14)
 
 
 def test_single_positions_that_were_disturbed_are_mended_by_whole_executions() -> None:
