@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
-from simnmt.policies import BacklogView, Fixed, LeastTotal, ProbedEstimate, QuantileEstimate, TransferEstimate
+from simnmt.policies import BacklogView, BatchView, Fixed, LeastTotal, ProbedEstimate, QuantileEstimate, TransferEstimate
+from simnmt.profile.batch_cost import BatchCost, DecodingCost, TableSurface
+from simnmt.results.device_accounts import BatchAccount
 from simnmt.results.requests import Requests, Trail
+from simnmt.world.batch_pool import BatchServerSpec
 from simnmt.world.deciders import Beliefs
 from simnmt.world.fifo_server import FifoPool, LeastWork
-from simnmt.world.server import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, Server
+from simnmt.world.server import Balancer, ByNode, FewestTokens, InTurn, LeastLoadedOfDrawn, Server
+from tests.world.decoding import EIGHTHS, LEAVING, LEAVING_EIGHTHS, batchings, cost
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 
@@ -49,26 +53,68 @@ def estimate_of(kind: str, initial_s: float, grid: bool) -> TransferEstimate:
     return TransferEstimate(initial_s, 0.125 if kind == "smoothed" else 1.0)
 
 
-def server_of(kind: str, boxes: int, workers: int, choices: np.ndarray) -> Server:
-    if kind == "least_work":
-        return LeastWork(boxes, workers)
+def server_of(kind: str, boxes: int, workers: int, choices: np.ndarray, batched: BatchServerSpec | None) -> Server:
     balancers: dict[str, Callable[[], Balancer]] = {
         "by_node": ByNode,
         "in_turn": InTurn,
         "drawn": lambda: LeastLoadedOfDrawn(choices),
+        "least_work": FewestTokens,
     }
-    return FifoPool(boxes, workers, balancers[kind]())
+    if batched is not None:
+        return batched.servers(boxes, balancers[kind]())
+    return LeastWork(boxes, workers) if kind == "least_work" else FifoPool(boxes, workers, balancers[kind]())
 
 
 @st.composite
-def fifo_worlds(draw: Draw) -> World:
-    """First-in first-out targets behind every balancer, every estimate and choice, back to back and in the open loop."""
+def costs(draw: Draw) -> DecodingCost:
+    """Costs of batches: linear ones in eighths and off them, and tables with packed or padded encoders."""
+    kind = draw(st.sampled_from(["linear", "eighths", "leaving", "leaving eighths", "table", "table"]))
+    if kind != "table":
+        return {"linear": cost(), "eighths": EIGHTHS, "leaving": LEAVING, "leaving eighths": LEAVING_EIGHTHS}[kind]
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    grid, is_open = draw(st.booleans()), draw(st.booleans())
+
+    def table(batches: int, lengths: int) -> TableSurface:
+        knots = (np.sort(random.choice(np.arange(1.0, 20.0), size, replace=False)) for size in (batches, lengths))
+        return TableSurface(*knots, random.uniform(0.01, 0.2, (batches, lengths)))
+
+    surfaces = [BatchCost(table(draw(st.integers(1, 4)), draw(st.integers(1, 4))), (1, 20), (1, 20)) for _ in range(2)]
+    alone = table(1, 3) if draw(st.booleans()) else None
+    return DecodingCost(
+        replace(surfaces[0], alone=alone),
+        surfaces[1],
+        mean_over_usual=1.125,
+        gap_s_per_sentence=0.01,
+        refill_s_fixed=0.02,
+        leave_s=draw(st.sampled_from([0.0, 0.03])),
+        packs=draw(st.booleans()),
+        padding_share=0.25,
+        src_len=draw(st.sampled_from([None, 4])),
+        s_per_row_src_token=0.002,
+    )
+
+
+def batch_view(batched: BatchServerSpec, servers: int) -> Callable[[], BatchView]:
+    """The view of a batch, as a policy has it."""
+    batching, of_steps = batched.batching, batched.cost
+    step_s = lambda active: of_steps.steps_at(active)(0, 4) / 5  # noqa: E731
+    joining_s = lambda sentences: of_steps.encode_s([5] * sentences) + of_steps.refill_s(sentences)  # noqa: E731
+    return BatchView(step_s, batching.size, batching.threshold, servers, joining_s).blank
+
+
+@st.composite
+def random_worlds(draw: Draw, batches: bool = False) -> World:
+    """First-in first-out targets behind every balancer, every estimate and choice, back to back and in the open loop.
+
+    `batches`: in the open loop, with targets that batch.
+    """
+    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    grid, is_open = draw(st.booleans()), batches or draw(st.booleans())
     count, targets, deciders = draw(st.integers(0, 60)), draw(st.integers(1, 5)), draw(st.integers(1, 4))
     workers, nodes, load = draw(st.integers(1, 3)), draw(st.integers(1, 7)), draw(st.sampled_from([0.3, 1.0, 4.0]))
     kinds = [draw(st.sampled_from(["by_node", "in_turn", "drawn", "least_work"])) for _ in range(1, targets)]
     boxes = [draw(st.integers(1, 4)) for _ in kinds]
+    maybe_batched = st.builds(BatchServerSpec, batchings(), costs(), st.none(), st.booleans())
+    specs = [draw(maybe_batched if batches and draw(st.booleans()) else st.none()) for _ in range(targets)]
     estimate = draw(st.sampled_from(["last", "smoothed", "quantile", "probing"]))
     policy = draw(st.sampled_from(["fixed", "least", "oracle"]))
     sees = is_open and policy == "least" and draw(st.booleans())
@@ -82,7 +128,10 @@ def fifo_worlds(draw: Draw) -> World:
         "arrival_s": np.sort(seconds(random, grid, count, max(count / load / deciders, 1.0))) if is_open else None,
         "node": random.integers(0, nodes, count).astype(np.int32) if nodes > 1 else None,
         "access_s": seconds(random, grid, count, 0.5) if not is_open and draw(st.booleans()) else None,
+        "tgt_len": random.integers(0, 12, count) if batches else None,
     }
+    if batches:
+        columns["src_len"] = random.integers(1, 16, count)
     weighed_s = [seconds(random, grid, count) for _ in range(targets)]
     choices = [random.integers(0, of_pool, (count, drawn)).astype(np.int16) for of_pool in boxes]
     initial_s = seconds(random, grid, deciders * targets)
@@ -96,16 +145,27 @@ def fifo_worlds(draw: Draw) -> World:
         beliefs = Beliefs(
             lambda decider, target: estimate_of(estimate, float(initial_s[decider * targets + target]), grid),
             probes=estimate == "probing",
-            views=tuple(partial(BacklogView, of_pool * workers) for of_pool in (1, *boxes)) if sees else (),
+            views=tuple(
+                partial(BacklogView, of_pool * workers) if spec is None else batch_view(spec, of_pool)
+                for of_pool, spec in zip((1, *boxes), specs, strict=True)
+            )
+            if sees
+            else (),
             true_transfer=policy == "oracle",
             true_backlog=policy == "oracle" and is_open,
         )
-        servers = [server_of(*one) for one in zip(kinds, boxes, [workers] * len(kinds), choices, strict=True)]
+        servers = [server_of(*one) for one in zip(kinds, boxes, [workers] * len(kinds), choices, specs[1:], strict=True)]
         expected = (lambda block: [column[block.first : block.first + len(block)] for column in weighed_s]) if sees else None
-        keywords = {"deciders": deciders, "workers": workers, "expected_for": expected, "judged_share": judged_share}
+        keywords = {
+            "deciders": deciders,
+            "workers": workers,
+            "expected_for": expected,
+            "judged_share": judged_share,
+            "local": specs[0],
+        }
         return (Requests(**columns), choice, beliefs, servers), keywords
 
-    what = f"{count} requests, targets {kinds} x {boxes}, {deciders} deciders, {workers} workers, {estimate}, {policy}"
+    what = f"{count} requests, targets {kinds} x {boxes} {specs}, {deciders} deciders, {workers} workers, {estimate}, {policy}"
     return World(arguments, f"{what}, open={is_open}, grid={grid}, sees={sees}, judged={judged_share}")
 
 
@@ -116,5 +176,17 @@ def assert_equal(one: Trail, other: Trail) -> None:
         if isinstance(first, np.ndarray) or isinstance(second, np.ndarray):
             assert first.dtype == second.dtype, field.name
             assert first.tobytes() == second.tobytes(), f"{field.name}: {np.flatnonzero(first != second)[:5]}"
+        elif field.name == "batches":
+            assert_equal_accounts(first, second)
         elif field.name != "engine":
             assert first == second, field.name
+
+
+def assert_equal_accounts(one: Sequence[BatchAccount | None], other: Sequence[BatchAccount | None]) -> None:
+    """Assert that the accounts of batches are the same."""
+    assert len(one) == len(other)
+    for first, second in zip(one, other, strict=True):
+        assert (first is None) == (second is None)
+        if first is not None and second is not None:
+            for field in fields(BatchAccount):
+                assert np.array_equal(getattr(first, field.name), getattr(second, field.name)), field.name
