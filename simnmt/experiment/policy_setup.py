@@ -39,7 +39,7 @@ class PolicySetup:
     beliefs: Beliefs
     expected_for: Callable[[Block], Sequence[Column]] | None = None
     """Returns, per target, the expected seconds of the requests of a block, or tokens if the policy views batches."""
-    plan_beyond_for: Callable[[Block], Sequence[Sequence[Sequence[float]] | None]] | None = None
+    plan_beyond_for: Callable[[Block], Sequence[Sequence[Column] | None]] | None = None
     """Returns, per streamed target and state, the seconds that reads add to the requests of a block, if the policy knows
     states."""
     predicted_tgt_len: PredictLength | None = None
@@ -110,7 +110,7 @@ def set_up_policy(
         tgt_len = estimates.tgt_len(block, policy.predict)
         return [seconds if target.decoding is None else tgt_len for target, seconds in columns]
 
-    def plan_beyond_for(block: Block) -> Sequence[Sequence[Sequence[float]] | None]:
+    def plan_beyond_for(block: Block) -> Sequence[Sequence[Column] | None]:
         # Reads are added to the plane's estimate as it is: the state does not correct errors of the plane's fit.
         factors = estimates.factors(block)
         return [

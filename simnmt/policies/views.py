@@ -383,14 +383,14 @@ class PlanView:
     that others keep warm, and that is wrongly expected to be too slow when cold, stays so.
     """
 
-    __slots__ = ("_answer_counts", "_done_s", "_errs", "_latest", "_next_state", "_state", "_under_way")
+    __slots__ = ("_answer_counts", "_done_s", "_errs", "_latest", "_state", "_under_way", "next_state")
 
     MEMORY, PRIOR = 64, 1.0
     _KEPT = 1.0 - 1.0 / MEMORY
 
     def __init__(self, next_state: NextState, states: int) -> None:
         """`states`: their number; state 0 is cold, the initial estimate."""
-        self._next_state = next_state
+        self.next_state = next_state
         self._latest, self._state, self._done_s = -1, 0, float("-inf")
         """The last request sent, its state as estimated or reported, and when the last reported one had ended."""
         self._answer_counts = [
@@ -404,15 +404,18 @@ class PlanView:
 
     def believed(self, entry_s: float) -> int:
         """Return the estimated state of a request that would reach the target at a moment."""
-        return self._next_state(self._state, -1.0 if self._under_way else entry_s - self._done_s)
+        return self.next_state(self._state, -1.0 if self._under_way else entry_s - self._done_s)
 
     def added_s(self, entry_s: float, beyond_s: Sequence[Sequence[float]], in_block: int) -> float:
         """Return the seconds that a request entering at `entry_s` takes beyond the plane; `beyond_s`: by state and request."""
         believed = self.believed(entry_s)
         if not self._errs[believed]:
             return beyond_s[believed][in_block]
-        counts = self._answer_counts[believed]
-        return sum(count * column[in_block] for count, column in zip(counts, beyond_s, strict=True)) / sum(counts)
+        total_s, answers = 0.0, 0.0
+        for count, column in zip(self._answer_counts[believed], beyond_s, strict=True):
+            total_s += count * column[in_block]
+            answers += count
+        return total_s / answers
 
     def sent(self, request: int, entry_s: float) -> None:
         """Note a request that is sent."""

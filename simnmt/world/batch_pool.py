@@ -184,13 +184,13 @@ class BatchPool(Server):
         self._usual_s = batched.cost.solo_s if batched.varies else None
         self.columns = int(batched.varies)
 
-    def row_columns(self, block: Block, execution_s: Column) -> list[list[float]]:
+    def row_columns(self, block: Block, execution_s: Column) -> list[Column]:
         """Return the factors of a block's requests, if they vary."""
         if self._usual_s is None:
             return []
         assert block.tgt_len is not None
         usual_s = self._usual_s(block.src_len, block.tgt_len)
-        return [np.divide(execution_s, usual_s, out=np.ones(len(usual_s)), where=usual_s > 0.0).tolist()]
+        return [np.divide(execution_s, usual_s, out=np.ones(len(usual_s)), where=usual_s > 0.0)]
 
     def _arriving(self, request: int, row: Row, now_s: float) -> Arriving:
         lengths = self._site.layout.lengths

@@ -23,9 +23,9 @@ from simnmt.base.errors import InputError
 from simnmt.batching import Batching
 from simnmt.policies.decision import Choice, Fixed, LeastTotal
 from simnmt.policies.estimates import ProbedEstimate, QuantileEstimate, TransferEstimate
-from simnmt.policies.views import BacklogView, BatchView
+from simnmt.policies.views import BacklogView, BatchView, PlanView
 from simnmt.profile.batch_cost import DecodingCost, LengthForm
-from simnmt.results.device_accounts import BatchAccount
+from simnmt.results.device_accounts import BatchAccount, BoxesUntil
 from simnmt.results.requests import Block, Engine, Requests, Trail
 from simnmt.world import simulation
 from simnmt.world.batch_pool import BatchPool, BatchServerSpec, enough_waiting
@@ -33,6 +33,7 @@ from simnmt.world.deciders import Beliefs
 from simnmt.world.fifo_server import FifoPool, LeastWork
 from simnmt.world.server import Balancer, ByNode, FewestTokens, InTurn, LeastLoadedOfDrawn, Server, ServerSpec
 from simnmt.world.simulation import Clients, DecideFor, ExpectedFor, PlanBeyondFor, Route
+from simnmt.world.streaming_server import ROUNDING, PlanChange, StreamingPool, StreamingServerSpec, engaged_s
 
 BLOCK = 65_536
 """Requests handed over at a time: between two blocks an interrupt is noticed."""
@@ -68,7 +69,7 @@ def simulate(
 
 _BACK_TO_BACK, _OPEN_LOOP = range(2)
 _ALWAYS, _LEAST_TOTAL = range(2)
-_FIFO_POOL, _LEAST_WORK_POOL, _BATCH_POOL = range(3)
+_FIFO_POOL, _LEAST_WORK_POOL, _BATCH_POOL, _STREAMING_POOL = range(4)
 _BALANCERS: dict[type[Balancer], int] = {ByNode: 0, InTurn: 1, LeastLoadedOfDrawn: 2, FewestTokens: 3}
 _ESTIMATES: dict[type[TransferEstimate], int] = {TransferEstimate: 0, QuantileEstimate: 1, ProbedEstimate: 2}
 _NUMBER, _REAL, _POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
@@ -101,7 +102,31 @@ class _Batching(ctypes.Structure):
 class _PoolSettings(ctypes.Structure):
     _fields_ = [
         *((name, _NUMBER) for name in ("kind", "boxes", "workers", "balancer", "drawn")),
-        *(("choices", _POINTER), ("cost", _POINTER), ("batching", _Batching), ("enough", _NUMBER)),
+        *(("choices", _POINTER), ("cost", _POINTER), ("batching", _Batching), ("enough", _NUMBER), ("streaming", _POINTER)),
+    ]
+
+
+class _Plans(ctypes.Structure):
+    _fields_ = [
+        *((name, _REAL) for name in ("begin_s", "fill_s", "within_s", "slowing", "engagement_gap_s", "reclaimed_after_s")),
+        *(("engaged_s", _REAL), ("fill_bytes", _NUMBER), ("offset", _NUMBER), ("keeps_preload", _NUMBER)),
+        *((name, _POINTER) for name in ("read_s", "held_bytes", "kept_bytes", "streamed_bytes")),
+    ]
+
+
+class _StreamingSettings(ctypes.Structure):
+    _fields_ = [*((name, _NUMBER) for name in ("states", "phases", "columns")), ("plans", _POINTER)]
+
+
+_STREAMED_SECONDS = ("free_s", "disk_free_s", "begun_s", "compute_s", "filled_s", "held_byte_s", "deferred_since_s")
+_STREAMED_COUNTS = ("filled_bytes", "peak_bytes", "peak_shard_bytes", "last_shard_bytes")
+
+
+class _StreamingBox(ctypes.Structure):
+    _fields_ = [
+        *((name, _REAL) for name in _STREAMED_SECONDS),
+        *((name, _NUMBER) for name in ("state", "phase", "is_deferred", "deferred_warm", *_STREAMED_COUNTS)),
+        ("counts", ctypes.POINTER(_NUMBER)),
     ]
 
 
@@ -130,8 +155,8 @@ class _EstimateSettings(ctypes.Structure):
 
 _TRAIL = {
     **dict.fromkeys(("arrival_s", "queue_s", "estimate_s", "measured_at_s"), np.float64),
-    **dict.fromkeys(("lost_s", "execution_s", "first_token_s"), np.float64),
-    "target": np.int8,
+    **dict.fromkeys(("lost_s", "execution_s", "first_token_s", "stall_s"), np.float64),
+    **dict.fromkeys(("target", "state", "deadline_missed"), np.int8),
     "server": np.int16,
 }
 """Columns that a run fills, in the order of the C."""
@@ -141,7 +166,7 @@ class _WorldSettings(ctypes.Structure):
     _fields_ = [
         *((name, _NUMBER) for name in ("targets", "deciders", "workers", "discipline", "judged_limit")),
         *((name, _NUMBER) for name in ("probes", "true_transfer", "true_backlog")),
-        *((name, _POINTER) for name in ("pools", "estimates", "parallel", "batch_views")),
+        *((name, _POINTER) for name in ("pools", "estimates", "parallel", "batch_views", "plan_views")),
         ("is_local", _NUMBER),
         ("rtt_s", _ProbeTime),
         ("allocations", _NUMBER),
@@ -154,12 +179,14 @@ class _Block(ctypes.Structure):
         *((name, _NUMBER) for name in ("first", "count", "choice", "chosen")),
         *((name, _POINTER) for name in ("arrival_s", "access_s", "node", "src_len", "tgt_len")),
         *((name, _POINTER) for name in ("execution_s", "uplink_s", "downlink_s", "weighed_s", "expected", "factor")),
+        *((name, _POINTER) for name in ("added", "beyond")),
     ]
 
 
 _STRUCTURES: tuple[type[ctypes.Structure], ...] = (
     *(_WorldSettings, _PoolSettings, _EstimateSettings, _Block),
     *(_BatchCost, _LengthCost, _BatchViewSettings, _AccountCopy),
+    *(_StreamingSettings, _Plans, _StreamingBox),
 )
 """In the order of the C function `simnmt_world_size`."""
 
@@ -179,6 +206,7 @@ def library() -> ctypes.CDLL | None:
         "probes": (_NUMBER, _POINTER),
         "free": (None, _POINTER),
         "account": (None, _POINTER, _NUMBER, _NUMBER, _POINTER),
+        "stream": (None, _POINTER, _NUMBER, _NUMBER, _POINTER),
         "size": (_NUMBER, _NUMBER),
     }
     for name, (result, *arguments) in signatures.items():
@@ -214,11 +242,11 @@ def simulate_compiled(
     if cdll is None:
         raise UncompiledError("the compiled world is not there")
     pools = [None if local is None else local.servers(deciders), *servers]
-    _check(beliefs, requests, route, clients, plan_beyond_for, judged_share, pools)
+    _check(beliefs, requests, route, clients, pools)
     run = _Run(requests, beliefs, pools, deciders, workers, judged_share, allocations)
     with run.world(cdll) as world:
         for block in requests.blocks(BLOCK):
-            run.check(cdll.simnmt_world_block(world, run.block(block, decide_for(block), expected_for)))
+            run.check(cdll.simnmt_world_block(world, run.block(block, decide_for(block), expected_for, plan_beyond_for)))
         run.check(cdll.simnmt_world_end(world))
         return run.trail(cdll, world)
 
@@ -228,18 +256,14 @@ def _check(
     requests: Requests[AnyColumn],
     route: Route | None,
     clients: Clients | None,
-    plan_beyond_for: PlanBeyondFor | None,
-    judged_share: float,
     pools: Sequence[Server | None],
 ) -> None:
     """Raise `UncompiledError` for what is not covered."""
     uncovered = {
         "a closed loop": clients is not None,
         "links that are looked up during the run": route is not None,
-        "batches without lengths": requests.tgt_len is None and any(isinstance(pool, BatchPool) for pool in pools),
-        "a decider's device of another kind back to back": requests.arrival_s is None and pools[0] is not None,
-        "states of streamed models": plan_beyond_for is not None or any(beliefs.plan_views),
-        "true waits back to back": requests.arrival_s is None and (beliefs.true_backlog or judged_share > 0.0),
+        "batches without lengths": requests.tgt_len is None and any(pool is not None and pool.needs_tgt_len for pool in pools),
+        "batches back to back": requests.arrival_s is None and any(isinstance(pool, BatchPool) for pool in pools),
         "views back to back": requests.arrival_s is None and any(beliefs.views),
     }
     for what, has in uncovered.items():
@@ -262,35 +286,40 @@ class _Run:
     ) -> None:
         self._targets, self._pools = len(pools), pools
         self._batched = {target: pool for target, pool in enumerate(pools) if isinstance(pool, BatchPool)}
+        self._streamed = {target: pool for target, pool in enumerate(pools) if isinstance(pool, StreamingPool)}
         if self._targets > MOST_TARGETS:
             raise UncompiledError(f"{self._targets} targets")
         self._kept: list[Any] = []
         """What the C points to."""
         self._failure: BaseException | None = None
         count = len(requests)
-        optional = {"lost_s": judged_share > 0.0, "execution_s": bool(self._batched), "first_token_s": bool(self._batched)}
+        is_open, streams = requests.arrival_s is not None, bool(self._streamed)
+        optional = {"lost_s": judged_share > 0.0, **dict.fromkeys(("state", "stall_s", "deadline_missed"), streams)}
+        optional |= dict.fromkeys(("execution_s", "first_token_s"), streams or bool(self._batched))
+        unset = {"state": -1, **dict.fromkeys(("lost_s", "execution_s", "first_token_s"), np.nan)}
         self._columns = {
-            name: np.full(count, np.nan if name in optional else 0, dtype)
-            for name, dtype in _TRAIL.items()
-            if optional.get(name, True)
+            name: np.full(count, unset.get(name, 0), dtype) for name, dtype in _TRAIL.items() if optional.get(name, True)
         }
-        is_open = requests.arrival_s is not None
         if is_open:
             self._columns["arrival_s"][:] = requests.arrival_s
         estimates = [beliefs.estimate(number, target) for number in range(deciders) for target in range(1, self._targets)]
         settings = self._settings = _WorldSettings()
         settings.targets, settings.deciders, settings.workers = self._targets, deciders, workers
         settings.discipline = _OPEN_LOOP if is_open else _BACK_TO_BACK
-        settings.judged_limit = round(judged_share * 2**32)
+        settings.judged_limit = round(judged_share * 2**32) if is_open or streams else 0
         settings.probes, settings.true_transfer = beliefs.probes, beliefs.true_transfer
         settings.true_backlog, settings.allocations = beliefs.true_backlog, allocations
         settings.is_local = pools[0] is not None
-        settings.pools = self._array(_PoolSettings, [_PoolSettings() if pool is None else self._pool(pool) for pool in pools])
+        self._pool_settings = [_PoolSettings() if pool is None else self._pool(pool) for pool in pools]
+        settings.pools = self._array(_PoolSettings, self._pool_settings)
         settings.estimates = self._array(_EstimateSettings, [_estimate_settings(estimate) for estimate in estimates])
         views = [None if view is None else view() for view in beliefs.views or [None] * self._targets]
         settings.parallel = self._array(_NUMBER, [_parallel(view) for view in views])
         if any(type(view) is BatchView for view in views):
             settings.batch_views = self._array(_POINTER, [self._batch_view(view) for view in views])
+        if any(beliefs.plan_views):
+            plans = [None if plan is None else plan() for plan in beliefs.plan_views]
+            settings.plan_views = self._array(_POINTER, [self._plan_view(target, plan) for target, plan in enumerate(plans)])
         settings.rtt_s = self._probe_time(estimates)
         for name, column in self._columns.items():
             setattr(settings, name, column.ctypes.data)
@@ -313,7 +342,9 @@ class _Run:
         if status:
             raise MemoryError
 
-    def block(self, block: Block, choice: Choice, expected_for: ExpectedFor | None) -> Any:
+    def block(
+        self, block: Block, choice: Choice, expected_for: ExpectedFor | None, plan_beyond_for: PlanBeyondFor | None
+    ) -> Any:
         """Return a block as the C reads it. Raises `UncompiledError` for a policy in Python."""
         self._kept_of_block = kept = list[Any]()
         made = _Block()
@@ -326,6 +357,14 @@ class _Run:
             raise UncompiledError("a policy in Python")
         made.arrival_s, made.access_s = _column(block.arrival_s, kept), _column(block.access_s, kept)
         made.node = _column(block.node, kept, np.int32)
+        if self._streamed:
+            added = [
+                self._streamed[target].row_columns(block, block.execution_s[target]) if target in self._streamed else None
+                for target in range(self._targets)
+            ]
+            made.added = self._tables(added, kept)
+        if plan_beyond_for is not None:
+            made.beyond = self._tables(plan_beyond_for(block), kept)
         if self._batched:
             made.src_len, made.tgt_len = _column(block.src_len, kept, np.int64), _column(block.tgt_len, kept, np.int64)
             made.factor = _columns([self._factors(target, block) for target in range(self._targets)], kept)
@@ -340,15 +379,23 @@ class _Run:
         """Return by how much each sentence takes longer than usual at a target; None if sentences do not vary there."""
         pool = self._batched.get(target)
         columns = [] if pool is None else pool.row_columns(block, block.execution_s[target])
-        return np.asarray(columns[0]) if columns else None
+        return columns[0] if columns else None
+
+    def _tables(self, tables: Sequence[Sequence[NDArray[np.float64]] | None], kept: list[Any]) -> int:
+        """Return the address of the addresses of columns, by target."""
+        made = (_POINTER * len(tables))(*(None if columns is None else _columns(columns, kept) for columns in tables))
+        kept.append(made)
+        return ctypes.addressof(made)
 
     def trail(self, cdll: ctypes.CDLL, world: int) -> Trail:
         """Return the trail of the run."""
-        accounts = tuple(
-            _account(cdll, world, target, self._batched[target]) if target in self._batched else None
-            for target in range(self._targets)
-        )
-        return replace(Trail.recorded(self._columns, int(cdll.simnmt_world_probes(world)), accounts), engine="compiled")
+        accounts: list[BatchAccount | BoxesUntil | None] = [None] * self._targets
+        for target, pool in self._batched.items():
+            accounts[target] = _account(cdll, world, target, pool)
+        for target, streamed in self._streamed.items():
+            _take_back(cdll, world, target, streamed)
+            accounts[target] = streamed.account()
+        return replace(Trail.recorded(self._columns, int(cdll.simnmt_world_probes(world)), tuple(accounts)), engine="compiled")
 
     def _array(self, kind: Any, items: Sequence[Any]) -> int:
         made = (kind * len(items))(*items)
@@ -358,10 +405,12 @@ class _Run:
     def _pool(self, server: Server) -> _PoolSettings:
         boxes, workers = len(server.boxes), 1
         balancer: Balancer = ByNode()
-        cost, batching, enough = None, _Batching(), 0
+        cost, streaming, batching, enough = None, None, _Batching(), 0
         if type(server) is BatchPool:
             kind, balancer, batched = _BATCH_POOL, server.balancer, server.batched
             cost, batching, enough = self._cost(batched), _batching(batched.batching), enough_waiting(batched.batching)
+        elif type(server) is StreamingPool:
+            kind, balancer, streaming = _STREAMING_POOL, server.balancer, self._streaming(server.streamed)
         elif type(server) is LeastWork:
             kind, boxes, workers = _LEAST_WORK_POOL, server.count, server.workers
         elif type(server) is FifoPool:
@@ -370,7 +419,8 @@ class _Run:
             raise UncompiledError(f"servers of the kind {type(server).__name__}")
         if type(balancer) not in _BALANCERS or boxes > MOST_BOXES:
             raise UncompiledError(f"a balancer {type(balancer).__name__} of {boxes} boxes")
-        settings = _PoolSettings(kind, boxes, workers, _BALANCERS[type(balancer)], cost=cost, batching=batching, enough=enough)
+        settings = _PoolSettings(kind, boxes, workers, _BALANCERS[type(balancer)])
+        settings.cost, settings.batching, settings.enough, settings.streaming = cost, batching, enough, streaming
         if isinstance(balancer, LeastLoadedOfDrawn):
             settings.drawn, settings.choices = len(balancer.choices), _columns(list(balancer.choices), self._kept, np.int16)
         return settings
@@ -393,6 +443,36 @@ class _Run:
         made.s_per_row_src_token = cost.s_per_row_src_token
         self._kept.append(made)
         return ctypes.addressof(made)
+
+    def _streaming(self, streamed: StreamingServerSpec) -> int:
+        """Return the address of a target's sets of plans."""
+        phases = streamed.phases()
+        plans = [self._plans(*phase, change) for phase, change in zip(phases, (None, *streamed.changes), strict=True)]
+        made = _StreamingSettings(len(streamed.states), len(phases), streamed.columns, self._array(_Plans, plans))
+        self._kept.append(made)
+        return ctypes.addressof(made)
+
+    def _plans(self, begin_s: float, streamed: StreamingServerSpec, offset: int, change: PlanChange | None) -> _Plans:
+        lifecycle, states = streamed.lifecycle, streamed.states
+        made = _Plans(begin_s, offset=offset, keeps_preload=lifecycle.keeps_preload)
+        if change is not None:
+            made.fill_s, made.fill_bytes = change.fill_s, change.fill_bytes
+        made.within_s, made.slowing = streamed.deadline_s * ROUNDING, 1.0 - 1.0 / streamed.compute.slowed
+        made.engagement_gap_s, made.reclaimed_after_s = lifecycle.engagement_gap_s, lifecycle.reclaimed_after_s
+        made.engaged_s = engaged_s(lifecycle)
+        made.read_s = _column(np.array([state.read_s for state in states]), self._kept)
+        for name in ("held_bytes", "kept_bytes", "streamed_bytes"):
+            setattr(made, name, _column(np.array([getattr(state, name) for state in states]), self._kept, np.int64))
+        return made
+
+    def _plan_view(self, target: int, view: Any) -> int | None:
+        """Return the address of the plans of a target whose state a policy views."""
+        if view is None:
+            return None
+        pool = self._streamed.get(target)
+        if type(view) is not PlanView or pool is None or view.next_state != pool.streamed.lifecycle.next_state:
+            raise UncompiledError(f"a view of the kind {type(view).__name__}")
+        return int(self._pool_settings[target].streaming)
 
     def _length_cost(self, form: LengthForm) -> _LengthCost:
         tables = (_column(np.array(table), self._kept) for table in (form.start, form.value, form.slopes, form.before))
@@ -455,6 +535,17 @@ def _batching(batching: Batching) -> _Batching:
         batching.encoded_together or batching.size,
         batching.longest_wait_s,
     )
+
+
+def _take_back(cdll: ctypes.CDLL, world: int, target: int, pool: StreamingPool) -> None:
+    """Bring the boxes of a target into the states that they have in the compiled world."""
+    for number, box in enumerate(pool.boxes):
+        copied = _StreamingBox()
+        cdll.simnmt_world_stream(world, target, number, ctypes.byref(copied))
+        counts = np.ctypeslib.as_array(copied.counts, (len(pool.streamed.phases()), len(pool.streamed.states))).tolist()
+        deferred = (copied.deferred_since_s, bool(copied.deferred_warm)) if copied.is_deferred else None
+        numbers = {name: getattr(copied, name) for name in (*_STREAMED_SECONDS[:-1], *_STREAMED_COUNTS)}
+        box.resume(copied.phase, copied.state, counts, deferred, numbers)
 
 
 def _account(cdll: ctypes.CDLL, world: int, target: int, pool: BatchPool) -> BatchAccount:

@@ -163,10 +163,11 @@ class Prepared(NamedTuple):
         cls,
         choice: Choice,
         expected: Sequence[NDArray[np.float64]] = (),
-        beyond: Sequence[Sequence[Sequence[float]] | None] = (),
+        beyond: Sequence[Sequence[NDArray[np.float64]] | None] = (),
     ) -> Prepared:
         """Return a policy prepared for a block on plain floats."""
-        return cls(plain(choice), [np.asarray(column).tolist() for column in expected], beyond)
+        by_state = [None if columns is None else [np.asarray(column).tolist() for column in columns] for columns in beyond]
+        return cls(plain(choice), [np.asarray(column).tolist() for column in expected], by_state)
 
 
 def plain(choice: Choice) -> Decide:

@@ -155,7 +155,7 @@ class Server(Protocol):
     alone: Alone | None = None
     """Set by `open` if an execution depends on earlier ones even if nothing waits; None: it takes the row's seconds."""
 
-    def row_columns(self, block: Block, execution_s: NDArray[np.float64]) -> list[list[float]]:
+    def row_columns(self, block: Block, execution_s: NDArray[np.float64]) -> list[NDArray[np.float64]]:
         """Return the columns of a block's rows for this server; `execution_s`: of its target."""
         return []
 

@@ -223,7 +223,7 @@ ExpectedFor = Callable[[Block], Sequence[NDArray[np.float64]]]
 execution, or tokens if it batches."""
 
 
-PlanBeyondFor = Callable[[Block], Sequence[Sequence[Sequence[float]] | None]]
+PlanBeyondFor = Callable[[Block], Sequence[Sequence[NDArray[np.float64]] | None]]
 """Returns, by target and state, the seconds that the policy expects beyond its plane."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import pairwise
@@ -86,7 +86,7 @@ class StreamingServerSpec:
             offset += 1 + change.streamed.columns
         return phases
 
-    def beyond_s(self, src_len: NDArray[np.int64], factor: ArrayLike = 1.0) -> list[list[float]]:
+    def beyond_s(self, src_len: NDArray[np.int64], factor: ArrayLike = 1.0) -> list[Column]:
         """Return for each state the seconds that its reads add to each request at an idle box; 0 if they are hidden.
 
         Reads delay only the first pass, so the added time does not depend on the output. `factor`: on all computing, per
@@ -95,13 +95,11 @@ class StreamingServerSpec:
         compute = self.compute
         first_pass_s = compute.first_pass_s(src_len) * np.asarray(factor, np.float64)
         return [
-            np.maximum(state.from_read_s(compute, src_len, factor=factor) - first_pass_s, state.slowing_s(compute)).tolist()
+            np.maximum(state.from_read_s(compute, src_len, factor=factor) - first_pass_s, state.slowing_s(compute))
             for state in self.states
         ]
 
-    def row_columns(
-        self, src_len: NDArray[np.int64], tgt_len: NDArray[np.int64] | None, execution_s: Column
-    ) -> list[list[float]]:
+    def row_columns(self, src_len: NDArray[np.int64], tgt_len: NDArray[np.int64] | None, execution_s: Column) -> list[Column]:
         """Return the columns that a box needs of each request.
 
         They are the seconds of computing after the first pass, and after the steps that the deadline is for; then, for each
@@ -113,11 +111,19 @@ class StreamingServerSpec:
         after_first_s = compute.after_step_s(tgt_len) * factor
         after_deadline_s = compute.after_step_s(tgt_len, self.deadline_steps) * factor
         from_read_s = (state.from_read_s(compute, src_len, tgt_len, factor) for state in self.states)
-        columns = [column.tolist() for column in (after_first_s, after_deadline_s, *from_read_s)]
+        columns = [after_first_s, after_deadline_s, *from_read_s]
         for change in self.changes:
             changed_s = change.streamed.compute.in_memory_s(src_len, tgt_len) * factor
-            columns += [changed_s.tolist(), *change.streamed.row_columns(src_len, tgt_len, changed_s)]
+            columns += [changed_s, *change.streamed.row_columns(src_len, tgt_len, changed_s)]
         return columns
+
+
+def engaged_s(lifecycle: Lifecycle) -> float:
+    """Return the idle time within which an engagement goes on.
+
+    It is finite, however long an engagement lasts: an infinite idle time is that of the first request, which finds nothing.
+    """
+    return min(lifecycle.engagement_gap_s, lifecycle.reclaimed_after_s, float_info.max)
 
 
 StreamingOutcome = tuple[float, float, int, float]
@@ -157,8 +163,7 @@ class StreamingServer:
         self._phase = phase
         self._changes_at_s = self._phases[phase + 1][0] if phase + 1 < len(self._phases) else inf
         lifecycle = self._lifecycle = streamed.lifecycle
-        # Finite, however long an engagement lasts: an infinite idle time is that of the first request, which finds nothing.
-        self._engaged_s = min(lifecycle.engagement_gap_s, lifecycle.reclaimed_after_s, float_info.max)
+        self._engaged_s = engaged_s(lifecycle)
         self._following = [lifecycle.next_state(state, 0.0) for state in range(lifecycle.last + 1)]
         """The next state within an engagement, by state."""
         self._read_s = [state.read_s for state in streamed.states]
@@ -169,6 +174,27 @@ class StreamingServer:
         self._preload_bytes = self._cached_bytes[FIRST_TURN]
         self._streamed_bytes = [state.streamed_bytes for state in streamed.states]
         self._shard_bytes = [state.held_bytes + state.streamed_bytes for state in streamed.states]
+
+    def resume(
+        self,
+        phase: int,
+        state: int,
+        counts: list[list[int]],
+        deferred: tuple[float, bool] | None,
+        numbers: Mapping[str, float | int],
+    ) -> None:
+        """Take the state of a box that has worked elsewhere.
+
+        Args:
+            phase, state: number of the set of plans that holds, and state of the last request.
+            counts: requests by set of plans and state.
+            deferred: see the attribute.
+            numbers: the other attributes by name, without the underscore.
+        """
+        self._use(phase)
+        self.state, self._counts, self._deferred = state, counts, deferred
+        for name, value in numbers.items():
+            setattr(self, name if hasattr(self, name) else f"_{name}", value)
 
     def _replan(self, now_s: float) -> None:
         """Apply the changes up to a moment: each ends the engagement and fills the buffer for its plans."""
@@ -327,7 +353,7 @@ class DeviceState:
         """Do nothing: the state is known."""
 
 
-_ROUNDING = 1.0 + 1e-9
+ROUNDING = 1.0 + 1e-9
 _RECORDS = ("execution_s", "first_token_s", *STREAMED_COLUMNS)
 
 
@@ -346,7 +372,7 @@ class StreamingPool(Server):
         self.balancer = ByNode() if balancer is None else balancer
         self.needs_tgt_len, self.columns = streamed.compute.decoder_layers > 0, streamed.columns
 
-    def row_columns(self, block: Block, execution_s: Column) -> list[list[float]]:
+    def row_columns(self, block: Block, execution_s: Column) -> list[Column]:
         """Return the columns of `StreamingServerSpec.row_columns`."""
         return self.streamed.row_columns(block.src_len, block.tgt_len, execution_s)
 
@@ -367,7 +393,7 @@ class StreamingPool(Server):
         execution_s, first_token_s, states, stall_s, missed = (trail[name] for name in _RECORDS)
         phases = self.streamed.phases()
         changes_at_s = [at_s for at_s, _, _ in phases[1:]]
-        columns = [(self._added + offset, streamed.deadline_s * _ROUNDING) for _, streamed, offset in phases]
+        columns = [(self._added + offset, streamed.deadline_s * ROUNDING) for _, streamed, offset in phases]
 
         def execute(entry_s: float, request: int, row: Row) -> tuple[float, float, int, int]:
             (begin_s, finish_s, state, stalled_s), box = enter(entry_s, request, row)

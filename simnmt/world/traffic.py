@@ -85,7 +85,7 @@ class Traffic:
     def rows(self, block: Block) -> Iterator[Row]:
         """Return the requests of a block as rows, with the columns of the servers."""
         added = (server.row_columns(block, block.execution_s[target]) for target, server in self._servers.items())
-        return self.layout.rows(block, [column for columns in added for column in columns])
+        return self.layout.rows(block, [column.tolist() for columns in added for column in columns])
 
     def close(self) -> bool:
         """Stop waiting for company everywhere, since no event is left; return whether a request was waiting."""

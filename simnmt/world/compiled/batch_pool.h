@@ -37,7 +37,7 @@ static void answer_done(World *world, Pool *pool, int64_t box) {
         }
         if (target || has_view(decider, 0))
             add_answer(&world->memory, decider,
-                       (Answer){heard_s, transfer_s, request, event->sent_as, target, (int32_t)server->left_active, (int32_t)server->left_waiting});
+                       (Answer){heard_s, transfer_s, request, event->sent_as, target, (int32_t)server->left_active, (int32_t)server->left_waiting, event->believed});
         free_event(world, event);
     }
 }

@@ -43,13 +43,23 @@ static void hear(Decider *self, double now_s, const double *waited_s) {
     while (self->answer_count && self->answers[0].received_s <= now_s) {
         Answer answer = pop_answer(self);
         learn(self, answer.target, answer.transfer_s, answer.received_s);
+        if (self->plans != NULL && answer.target && self->plans[answer.target].settings != NULL)
+            plan_view_reported(self->plans + answer.target, answer.request, answer.believed, answer.report, answer.received_s - answer.transfer_s / 2);
         if (!has_view(self, answer.target)) continue;
         double wait_s = waited_s[answer.request];
         if (self->views != NULL && self->views[answer.target].parallel)
             backlog_reported(self->views + answer.target, answer.sent_as, wait_s);
         else
-            batch_view_reported(self->batch_views + answer.target, answer.sent_as, wait_s, answer.left_active, answer.left_waiting, answer.received_s);
+            batch_view_reported(self->batch_views + answer.target, answer.sent_as, wait_s, answer.report, answer.left_waiting, answer.received_s);
     }
+}
+
+/* Return the estimated seconds that a target's state adds to the plane, for a request that reaches it at a moment; the state of
+ * its own device is known. */
+static double beyond_s(const World *world, const Decider *self, const Block *block, int64_t target, int64_t in_block, double entry_s) {
+    const double *const *by_state = block->beyond[target];
+    if (target) return plan_view_added_s(self->plans + target, entry_s, by_state, in_block);
+    return by_state[next_state(world->pools[0].streams + self->number, self->plans[0].settings, entry_s)][in_block];
 }
 
 static void add_views(const World *world, Decider *self, const Block *block, int64_t in_block, double *delay_s, double now_s) {
@@ -60,15 +70,27 @@ static void add_views(const World *world, Decider *self, const Block *block, int
         else
             delay_s[target] += batch_view_added_s(self->batch_views + target, now_s, block->expected[target][in_block]);
     }
+    for (int64_t target = 0; self->plans != NULL && target < world->settings.targets; target++)
+        if (self->plans[target].settings != NULL)
+            delay_s[target] += beyond_s(world, self, block, target, in_block, now_s + self->estimates[target].value_s / 2);
 }
 
-/* Note a request that is sent; return its number in the view of the target. */
-static int64_t announce(World *world, Decider *self, const Block *block, int64_t target, int64_t in_block, double now_s) {
-    if (!has_view(self, target)) return 0;
-    if (self->views == NULL || !self->views[target].parallel)
-        return batch_view_sent(&world->memory, self->batch_views + target, now_s, block->expected[target][in_block]);
+/* Note a request that is sent; return its number in the view of the target, and set the state that it is estimated to meet. */
+static int64_t announce(World *world, Decider *self, const Block *block, int64_t target, int64_t in_block, double now_s, int32_t *believed) {
     double entry_s = now_s + self->estimates[target].value_s / 2;
-    return backlog_sent(&world->memory, self->views + target, entry_s, block->expected[target][in_block]);
+    int64_t sent_as = 0;
+    int has_plan = self->plans != NULL && self->plans[target].settings != NULL;
+    *believed = 0;
+    if (has_view(self, target)) {
+        double expected = block->expected[target][in_block];
+        if (has_plan) expected += beyond_s(world, self, block, target, in_block, entry_s);
+        if (self->views == NULL || !self->views[target].parallel)
+            sent_as = batch_view_sent(&world->memory, self->batch_views + target, now_s, expected);
+        else
+            sent_as = backlog_sent(&world->memory, self->views + target, entry_s, expected);
+    }
+    if (has_plan && target) *believed = (int32_t)plan_view_sent(self->plans + target, block->first + in_block, entry_s);
+    return sent_as;
 }
 
 static void probe(const World *world, Decider *self, double now_s) {

@@ -33,6 +33,14 @@ static void begin_batch_views(World *world, Decider *self) {
         if (settings->batch_views[target] != NULL) batch_view_begin(self->batch_views + target, settings->batch_views[target]);
 }
 
+static void begin_plan_views(World *world, Decider *self) {
+    const WorldSettings *settings = &world->settings;
+    if (settings->plan_views == NULL) return;
+    self->plans = zeroed(&world->memory, settings->targets, sizeof(PlanView));
+    for (int64_t target = 0; target < settings->targets; target++)
+        if (settings->plan_views[target] != NULL) plan_view_begin(&world->memory, self->plans + target, settings->plan_views[target]);
+}
+
 static Account *new_account(Memory *memory, int64_t size) {
     Account *account = zeroed(memory, 1, sizeof(Account));
     account->steps = zeroed(memory, size + 1, sizeof(int64_t));
@@ -55,12 +63,26 @@ static void begin_batch_boxes(Memory *memory, Pool *self) {
     }
 }
 
+static void begin_streaming_boxes(Memory *memory, Pool *self) {
+    const StreamingSettings *streaming = self->settings.streaming;
+    self->streams = zeroed(memory, self->settings.boxes, sizeof(StreamingBox));
+    self->trial_streams = zeroed(memory, self->settings.boxes, sizeof(StreamingBox));
+    for (int64_t box = 0; box < self->settings.boxes; box++) {
+        streaming_begin(self->streams + box);
+        self->streams[box].counts = zeroed(memory, streaming->phases * streaming->states, sizeof(int64_t));
+    }
+}
+
 static void begin_pool(World *world, Pool *self, const PoolSettings *settings) {
     Memory *memory = &world->memory;
     self->settings = *settings;
     self->trial_of = zeroed(memory, settings->boxes, sizeof(int64_t));
     if (settings->kind == BATCH_POOL) {
         begin_batch_boxes(memory, self);
+        return;
+    }
+    if (settings->kind == STREAMING_POOL) {
+        begin_streaming_boxes(memory, self);
         return;
     }
     if (settings->kind == LEAST_WORK_POOL) {
@@ -83,12 +105,16 @@ static void world_begin(World *world, const WorldSettings *settings) {
     for (int64_t number = 0; number < settings->deciders; number++) {
         begin_decider(world, world->deciders + number, number);
         begin_batch_views(world, world->deciders + number);
+        begin_plan_views(world, world->deciders + number);
     }
     world->pools = zeroed(memory, settings->targets, sizeof(Pool));
     for (int64_t target = !settings->is_local; target < settings->targets; target++) {
         world->pools[target].target = target;
         begin_pool(world, world->pools + target, settings->pools + target);
+        const StreamingSettings *streaming = settings->pools[target].streaming;
+        if (streaming != NULL && streaming->columns > world->most_added) world->most_added = streaming->columns;
     }
+    world->added = zeroed(memory, settings->targets * world->most_added, sizeof(double));
 }
 
 static void free_decider(Decider *self, int64_t targets) {
@@ -99,8 +125,13 @@ static void free_decider(Decider *self, int64_t targets) {
     free(self->estimates);
     free(self->delay_s);
     for (int64_t target = 0; self->batch_views != NULL && target < targets; target++) free(self->batch_views[target].under_way);
+    for (int64_t target = 0; self->plans != NULL && target < targets; target++) {
+        free(self->plans[target].answer_counts);
+        free(self->plans[target].errs);
+    }
     free(self->views);
     free(self->batch_views);
+    free(self->plans);
 }
 
 static void free_pool(Pool *self) {
@@ -109,6 +140,9 @@ static void free_pool(Pool *self) {
     for (int64_t box = 0; self->servers != NULL && box < self->settings.boxes; box++) batch_server_free(self->servers + box);
     for (int64_t box = 0; self->laters != NULL && box < self->settings.boxes; box++) batch_server_free(self->laters + box);
     for (int64_t box = 0; self->trials != NULL && box < self->settings.boxes; box++) batch_server_free(self->trials + box);
+    for (int64_t box = 0; self->streams != NULL && box < self->settings.boxes; box++) free(self->streams[box].counts);
+    free(self->streams);
+    free(self->trial_streams);
     free(self->servers);
     free(self->laters);
     free(self->trials);
@@ -127,7 +161,12 @@ static void world_free(World *world) {
     const WorldSettings *settings = &world->settings;
     for (int64_t number = 0; world->deciders != NULL && number < settings->deciders; number++) free_decider(world->deciders + number, settings->targets);
     for (int64_t target = 0; world->pools != NULL && target < settings->targets; target++) free_pool(world->pools + target);
-    for (int64_t number = 0; number < world->slab_count; number++) free(world->slabs[number]);
+    for (int64_t number = 0; number < world->slab_count; number++) {
+        free(world->slabs[number]);
+        free(world->added_slabs[number]);
+    }
+    free(world->added_slabs);
+    free(world->added);
     free(world->deciders);
     free(world->pools);
     free(world->slabs);
@@ -175,13 +214,25 @@ static void back_to_back(World *world, const Block *block) {
     const WorldSettings *settings = &world->settings;
     for (int64_t in_block = 0; in_block < block->count; in_block++) {
         int64_t request = block->first + in_block;
-        double now_s = world->now_s;
+        double now_s = world->now_s, least_s = 0.0, access_s = block->access_s == NULL ? 0.0 : block->access_s[in_block];
         Decider *decider = world->deciders + node_of(block, in_block) % settings->deciders;
+        if (settings->judged_limit) least_s = foresee_totals(world, decider, block, in_block, now_s);
         int64_t target = decide(block, in_block, delays(world, decider, block, in_block, now_s), settings->targets);
         settings->arrival_s[request] = now_s;
         note_decision(world, decider, request, target);
+        if (settings->judged_limit) settings->lost_s[request] = world->totals_s[target] - least_s;
         double transfer_s = transfer_of(block, target, in_block);
-        now_s += block->execution_s[target][in_block] + transfer_s + (block->access_s == NULL ? 0.0 : block->access_s[in_block]);
+        Pool *pool = world->pools + target;
+        PlanView *plan = target && decider->plans != NULL && decider->plans[target].settings != NULL ? decider->plans + target : NULL;
+        int64_t believed = plan == NULL ? 0 : plan_view_sent(plan, request, now_s + decider->estimates[target].value_s / 2);
+        if (pool->settings.kind == STREAMING_POOL) {
+            Arrival arrival = arrival_at(world, block, in_block, target, now_s);
+            StreamingOutcome outcome = execute_streamed(world, pool, chosen_box(world, pool, &arrival, &pool->next, 0), &arrival);
+            now_s = outcome.finish_s + access_s + (target ? block->downlink_s[target][in_block] : 0.0);
+            if (plan != NULL) plan_view_reported(plan, request, believed, outcome.state, now_s - access_s - transfer_s / 2);
+        } else {
+            now_s += block->execution_s[target][in_block] + transfer_s + access_s;
+        }
         if (target) learn(decider, target, transfer_s, now_s);
         world->now_s = now_s;
     }

@@ -3,6 +3,7 @@
 #define SIMNMT_WORLD_TRAFFIC_H
 
 #include "batch_pool.h"
+#include "streaming_pool.h"
 
 static inline int64_t node_of(const Block *block, int64_t in_block) { return block->node == NULL ? 0 : block->node[in_block]; }
 
@@ -19,6 +20,10 @@ static FifoServer *box_of(World *world, Pool *pool, int64_t box, int64_t trial) 
 /* Return the work left at a box at a moment; the balancers compare it. */
 static double work_left(World *world, Pool *pool, int64_t box, double now_s, int64_t trial) {
     if (pool->settings.kind == BATCH_POOL) return work_left_at(world, pool, box, now_s, trial);
+    if (pool->settings.kind == STREAMING_POOL) {
+        double free_s = stream_of(pool, box, trial)->free_s;
+        return free_s > now_s ? free_s - now_s : 0.0;
+    }
     return fifo_work_left(box_of(world, pool, box, trial), now_s);
 }
 
@@ -67,7 +72,7 @@ static double enter(World *world, Pool *pool, const Arrival *arrival, int64_t *n
 }
 
 static Arrival arrival_of(const RequestEvent *event) {
-    return (Arrival){event->entry_s, event->execution_s, event->factor, event->request, event->node, event->src_len, event->tgt_len};
+    return (Arrival){event->entry_s, event->execution_s, event->factor, event->request, event->node, event->src_len, event->tgt_len, event->added};
 }
 
 /* The request of an event has reached its server. */
@@ -83,12 +88,16 @@ static void reaches(World *world, RequestEvent *event) {
         arm(world, pool, box);
         return;
     }
+    if (pool->settings.kind == STREAMING_POOL) {
+        reaches_stream(world, pool, chosen_box(world, pool, &arrival, &pool->next, 0), event, &arrival);
+        return;
+    }
     double start_s = enter(world, pool, &arrival, &pool->next, &box, 0), finish_s = start_s + event->execution_s;
     if (start_s > event->entry_s) world->settings.queue_s[request] = start_s - event->entry_s;
     if (box) world->settings.server[request] = (int16_t)box;
     double received_s = finish_s + event->downlink_s;
     double transfer_s = (received_s - event->sent_s) - (finish_s - event->entry_s);
-    add_answer(&world->memory, event->decider, (Answer){received_s, transfer_s, request, event->sent_as, event->target, 0, 0});
+    add_answer(&world->memory, event->decider, (Answer){received_s, transfer_s, request, event->sent_as, event->target, 0, 0, 0});
     free_event(world, event);
 }
 
@@ -127,13 +136,30 @@ static double foreseen_wait_s(World *world, int64_t target, const Arrival *arriv
         }
         return trial_finish_s(world, pool, box, arrival, trial) - arrival->entry_s - arrival->execution_s;
     }
+    if (pool->settings.kind == STREAMING_POOL) {
+        StreamingOutcome outcome = {0};
+        for (int64_t number = 0; number <= count; number++) {
+            const Arrival *entering = number < count ? world->ahead + number : arrival;
+            StreamingBox *stream = stream_of(pool, chosen_box(world, pool, entering, &next, trial), trial);
+            outcome = streaming_serve(stream, pool->settings.streaming, entering->entry_s, entering->execution_s, entering->added);
+        }
+        return outcome.finish_s - arrival->entry_s - arrival->execution_s;
+    }
     if (pool->settings.kind == LEAST_WORK_POOL) least_work_copy(&world->memory, &pool->trial_least_work, &pool->least_work, pool->settings.boxes);
     for (int64_t number = 0; number < count; number++) enter(world, pool, world->ahead + number, &next, &box, trial);
     return enter(world, pool, arrival, &next, &box, trial) - arrival->entry_s;
 }
 
+/* Return the columns of a request for a target that streams; NULL for another target. They hold until the next call. */
+static const double *added_of(World *world, const Block *block, int64_t in_block, int64_t target) {
+    if (block->added == NULL || block->added[target] == NULL) return NULL;
+    double *added = world->added + target * world->most_added;
+    for (int64_t column = 0; column < world->pools[target].settings.streaming->columns; column++) added[column] = block->added[target][column][in_block];
+    return added;
+}
+
 /* Return a request of a block as it would arrive at a target. */
-static Arrival arrival_at(const Block *block, int64_t in_block, int64_t target, double now_s) {
+static Arrival arrival_at(World *world, const Block *block, int64_t in_block, int64_t target, double now_s) {
     return (Arrival){
         target ? now_s + block->uplink_s[target][in_block] : now_s,
         block->execution_s[target][in_block],
@@ -142,6 +168,7 @@ static Arrival arrival_at(const Block *block, int64_t in_block, int64_t target, 
         node_of(block, in_block),
         block->src_len == NULL ? 0 : block->src_len[in_block],
         block->tgt_len == NULL ? 0 : block->tgt_len[in_block],
+        added_of(world, block, in_block, target),
     };
 }
 
@@ -152,7 +179,7 @@ static void foresee_waits(World *world, const Decider *decider, const Block *blo
     world->waits_of = request;
     if (!world->settings.is_local) world->waits_s[0] = fifo_work_left(&decider->device, now_s);
     for (int64_t target = !world->settings.is_local; target < world->settings.targets; target++) {
-        Arrival arrival = arrival_at(block, in_block, target, now_s);
+        Arrival arrival = arrival_at(world, block, in_block, target, now_s);
         world->waits_s[target] = foreseen_wait_s(world, target, &arrival);
     }
 }
@@ -178,7 +205,8 @@ static const double *delays(World *world, Decider *decider, const Block *block, 
     const WorldSettings *settings = &world->settings;
     int64_t targets = settings->targets;
     double *delay_s = world->delay_s;
-    if (!settings->probes && !settings->true_transfer && !settings->true_backlog && decider->views == NULL && decider->batch_views == NULL)
+    if (!settings->probes && !settings->true_transfer && !settings->true_backlog && decider->views == NULL && decider->batch_views == NULL &&
+        decider->plans == NULL)
         return decider->delay_s;
     if (settings->probes) probe(world, decider, now_s);
     if (settings->true_transfer)
@@ -237,12 +265,13 @@ static void handle(World *world, const Block *block, int64_t in_block, double no
         double start_s = fifo_serve(&world->memory, &decider->device, now_s, block->execution_s[0][in_block]);
         if (start_s > now_s) settings->queue_s[request] = start_s - now_s;
         if (has_view(decider, 0)) {
-            int64_t sent_as = announce(world, decider, block, 0, in_block, now_s);
-            add_answer(&world->memory, decider, (Answer){start_s, 0.0, request, sent_as, 0, 0, 0});
+            int32_t believed;
+            int64_t sent_as = announce(world, decider, block, 0, in_block, now_s, &believed);
+            add_answer(&world->memory, decider, (Answer){start_s, 0.0, request, sent_as, 0, 0, 0, 0});
         }
         return;
     }
-    Arrival arrival = arrival_at(block, in_block, target, now_s);
+    Arrival arrival = arrival_at(world, block, in_block, target, now_s);
     RequestEvent *event = new_event(world);
     event->request = request;
     event->target = (int32_t)target;
@@ -255,7 +284,8 @@ static void handle(World *world, const Block *block, int64_t in_block, double no
     event->src_len = arrival.src_len;
     event->tgt_len = arrival.tgt_len;
     event->downlink_s = target ? block->downlink_s[target][in_block] : 0.0;
-    event->sent_as = announce(world, decider, block, target, in_block, now_s);
+    if (arrival.added != NULL) memcpy(event->added, arrival.added, (size_t)world->most_added * sizeof(double));
+    event->sent_as = announce(world, decider, block, target, in_block, now_s, &event->believed);
     if (target == 0)
         reaches(world, event);
     else

@@ -24,8 +24,9 @@ SIMNMT_EXPORT const char *simnmt_sources(void) { return SIMNMT_SOURCES; }
 /* Return the sizes of the structures that Python fills, to be compared with its own. */
 SIMNMT_EXPORT int64_t simnmt_world_size(int64_t structure) {
     const int64_t sizes[] = {sizeof(WorldSettings), sizeof(PoolSettings), sizeof(EstimateSettings), sizeof(Block),
-                             sizeof(BatchCost),     sizeof(LengthCost),   sizeof(BatchViewSettings), sizeof(AccountCopy)};
-    return structure < 8 ? sizes[structure] : 0;
+                             sizeof(BatchCost),     sizeof(LengthCost),   sizeof(BatchViewSettings), sizeof(AccountCopy),
+                             sizeof(StreamingSettings), sizeof(Plans),      sizeof(StreamingBox)};
+    return structure < 11 ? sizes[structure] : 0;
 }
 
 /* Return a world before its first request; NULL without memory. */
@@ -63,6 +64,11 @@ SIMNMT_EXPORT void simnmt_world_account(const World *world, int64_t target, int6
     const Account *account = world->pools[target].servers[box].account;
     *copy = (AccountCopy){account->steps,      account->timeline,   account->step_s,        account->encode_s, account->refill_s, account->encodings,
                           account->refills,    account->src_tokens, account->padded_tokens, account->sentences, account->changes};
+}
+
+/* Copy a box that streams; its counts are those of the world, until it is freed. */
+SIMNMT_EXPORT void simnmt_world_stream(const World *world, int64_t target, int64_t box, StreamingBox *copy) {
+    *copy = world->pools[target].streams[box];
 }
 
 /* Return the probes sent by all deciders. */

@@ -7,10 +7,11 @@
 #include "batch_view.h"
 #include "clock.h"
 #include "estimates.h"
+#include "streaming_server.h"
 
 enum { BACK_TO_BACK, OPEN_LOOP };                       /* disciplines */
 enum { ALWAYS, LEAST_TOTAL };                           /* choices */
-enum { FIFO_POOL, LEAST_WORK_POOL, BATCH_POOL };        /* servers */
+enum { FIFO_POOL, LEAST_WORK_POOL, BATCH_POOL, STREAMING_POOL }; /* servers */
 enum { BY_NODE, IN_TURN, LEAST_LOADED_OF_DRAWN, FEWEST_TOKENS }; /* balancers */
 
 /* How a target's boxes are; of target 0 only if they are no first-in first-out servers. */
@@ -20,6 +21,7 @@ typedef struct {
     const BatchCost *cost;         /* of boxes that batch, as the following */
     Batching batching;
     int64_t enough;                /* sentences that wait, beyond which later arrivals change nothing for now */
+    const StreamingSettings *streaming;
 } PoolSettings;
 
 typedef struct {
@@ -29,12 +31,13 @@ typedef struct {
     const EstimateSettings *estimates;  /* by decider and target 1 and following */
     const int64_t *parallel;            /* by target, of its view of the backlog; 0: no such view */
     const BatchViewSettings *const *batch_views; /* by target; NULL: no view of a batch */
+    const StreamingSettings *const *plan_views;  /* by target; NULL: no view of a state */
     int64_t is_local;                   /* whether target 0 has a pool, of a box for each decider */
     ProbeTime rtt_s;
     int64_t allocations;                /* see `Memory` */
     /* The trail, by request. */
-    double *arrival_s, *queue_s, *estimate_s, *measured_at_s, *lost_s, *execution_s, *first_token_s;
-    int8_t *target;
+    double *arrival_s, *queue_s, *estimate_s, *measured_at_s, *lost_s, *execution_s, *first_token_s, *stall_s;
+    int8_t *target, *state, *deadline_missed;
     int16_t *server;
 } WorldSettings;
 
@@ -46,12 +49,17 @@ typedef struct {
     const int64_t *src_len, *tgt_len;
     const double *const *execution_s, *const *uplink_s, *const *downlink_s; /* by target; links from target 1 on */
     const double *const *weighed_s, *const *expected, *const *factor;       /* by target */
+    const double *const *const *added;  /* by target that streams: the columns of its requests */
+    const double *const *const *beyond; /* by target that streams: by state, what the policy expects beyond its plane */
 } Block;
 
 typedef struct {
     double received_s, transfer_s;
     int64_t request, sent_as;
-    int32_t target, left_active, left_waiting; /* the report of a box that batches */
+    int32_t target;
+    int32_t report;       /* of a box that batches, the sentences left active; of one that streams, the state */
+    int32_t left_waiting; /* at a box that batches */
+    int32_t believed;     /* the state that the decider had estimated */
 } Answer;
 
 typedef struct {
@@ -63,6 +71,7 @@ typedef struct {
     double *delay_s;
     BacklogView *views;     /* by target; NULL without views of backlogs */
     BatchView *batch_views; /* by target; NULL without views of batches */
+    PlanView *plans;        /* by target; NULL without views of states */
 } Decider;
 
 typedef struct RequestEvent RequestEvent;
@@ -71,10 +80,10 @@ typedef struct RequestEvent RequestEvent;
 struct RequestEvent {
     int64_t request;
     double sent_s, entry_s, execution_s, downlink_s;
-    double factor;
+    double factor, *added;
     int64_t sent_as, node, src_len, tgt_len;
     Decider *decider;
-    int32_t target;
+    int32_t target, believed;
     RequestEvent *next; /* of the unused ones */
 };
 
@@ -98,12 +107,14 @@ typedef struct {
     double *armed_s; /* by box, the last moment for which it was put on the clock */
     Coming *coming;  /* of the present trial */
     int64_t coming_count, coming_capacity;
+    StreamingBox *streams, *trial_streams;
     int64_t target;
 } Pool;
 
 typedef struct {
     double entry_s, execution_s, factor;
     int64_t request, node, src_len, tgt_len;
+    const double *added;
 } Arrival;
 
 typedef struct {
@@ -116,7 +127,8 @@ typedef struct {
     int64_t waits_of;                     /* the request that `waits_s` is of */
     double now_s;                         /* back to back */
     RequestEvent *unused, **slabs;
-    int64_t slab_count, slab_capacity;
+    double **added_slabs, *added; /* the columns of the events of each slab, and of the request that is decided on, by target */
+    int64_t slab_count, slab_capacity, most_added;
     Arrival *ahead;
     int64_t ahead_capacity, trial;
 } World;
@@ -125,10 +137,18 @@ typedef struct {
 
 static RequestEvent *new_event(World *world) {
     if (world->unused == NULL) {
-        GROW(&world->memory, world->slabs, world->slab_count, world->slab_capacity);
-        RequestEvent *slab = resized(&world->memory, NULL, SLAB, sizeof *slab);
-        world->slabs[world->slab_count++] = slab;
+        if (world->slab_count == world->slab_capacity) {
+            int64_t capacity = world->slab_capacity ? 2 * world->slab_capacity : 8;
+            world->slabs = resized(&world->memory, world->slabs, capacity, sizeof *world->slabs);
+            world->added_slabs = resized(&world->memory, world->added_slabs, capacity, sizeof *world->added_slabs);
+            world->slab_capacity = capacity;
+        }
+        double *added = resized(&world->memory, NULL, SLAB * world->most_added, sizeof *added);
+        world->added_slabs[world->slab_count] = added;
+        world->slabs[world->slab_count++] = NULL;
+        RequestEvent *slab = world->slabs[world->slab_count - 1] = resized(&world->memory, NULL, SLAB, sizeof *slab);
         for (int64_t number = 0; number < SLAB; number++) {
+            slab[number].added = added + number * world->most_added;
             slab[number].next = world->unused;
             world->unused = slab + number;
         }
