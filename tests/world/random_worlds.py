@@ -5,20 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from math import inf
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
-from simnmt.policies import BacklogView, BatchView, Fixed, LeastTotal, ProbedEstimate, QuantileEstimate, TransferEstimate
+from simnmt.policies import (
+    BacklogView,
+    BatchView,
+    Fixed,
+    LeastTotal,
+    PlanView,
+    ProbedEstimate,
+    QuantileEstimate,
+    TransferEstimate,
+)
 from simnmt.profile.batch_cost import BatchCost, DecodingCost, TableSurface
 from simnmt.results.device_accounts import BatchAccount
-from simnmt.results.requests import Requests, Trail
+from simnmt.results.requests import Block, Requests, Trail
+from simnmt.streaming.plan.engagement import Lifecycle
 from simnmt.world.batch_pool import BatchServerSpec
 from simnmt.world.deciders import Beliefs
 from simnmt.world.fifo_server import FifoPool, LeastWork
-from simnmt.world.server import Balancer, ByNode, FewestTokens, InTurn, LeastLoadedOfDrawn, Server
+from simnmt.world.server import Balancer, ByNode, FewestTokens, InTurn, LeastLoadedOfDrawn, Server, ServerSpec
+from simnmt.world.streaming_server import PlanChange, StreamingServerSpec
 from tests.world.decoding import EIGHTHS, LEAVING, LEAVING_EIGHTHS, batchings, cost
+from tests.world.streamed_boxes import COMPUTE, STATES
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 
@@ -53,15 +66,15 @@ def estimate_of(kind: str, initial_s: float, grid: bool) -> TransferEstimate:
     return TransferEstimate(initial_s, 0.125 if kind == "smoothed" else 1.0)
 
 
-def server_of(kind: str, boxes: int, workers: int, choices: np.ndarray, batched: BatchServerSpec | None) -> Server:
+def server_of(kind: str, boxes: int, workers: int, choices: np.ndarray, spec: ServerSpec | None) -> Server:
     balancers: dict[str, Callable[[], Balancer]] = {
         "by_node": ByNode,
         "in_turn": InTurn,
         "drawn": lambda: LeastLoadedOfDrawn(choices),
         "least_work": FewestTokens,
     }
-    if batched is not None:
-        return batched.servers(boxes, balancers[kind]())
+    if spec is not None:
+        return spec.servers(boxes, balancers[kind]())
     return LeastWork(boxes, workers) if kind == "least_work" else FifoPool(boxes, workers, balancers[kind]())
 
 
@@ -102,10 +115,24 @@ def batch_view(batched: BatchServerSpec, servers: int) -> Callable[[], BatchView
 
 
 @st.composite
-def random_worlds(draw: Draw, batches: bool = False) -> World:
+def streamed_specs(draw: Draw) -> StreamingServerSpec:
+    """Streamed models that cool within the seconds of a run, with and without changes of plans and slower computing."""
+    compute = replace(COMPUTE, slowed=draw(st.sampled_from([1.0, 1.25])))
+    lifecycle = Lifecycle(
+        3, draw(st.sampled_from([0.0, 0.5, 5.0])), draw(st.sampled_from([1.0, 10.0, inf])), keeps_preload=draw(st.booleans())
+    )
+    first = StreamingServerSpec(compute, STATES, lifecycle, 1.2, draw(st.sampled_from([1.0, 10.0])), 1_000, 50)
+    moments_s = draw(st.lists(st.sampled_from([0.5, 2.0, 7.0]), max_size=2, unique=True).map(sorted))
+    halved = tuple(replace(state, load_s=tuple(0.5 * load_s for load_s in state.load_s)) for state in STATES)
+    later = replace(first, states=halved, deadline_s=0.7, compute=replace(compute, step_s=0.01))
+    return replace(first, changes=tuple(PlanChange(at_s, later, 0.25, 40) for at_s in moments_s))
+
+
+@st.composite
+def random_worlds(draw: Draw, batches: bool = False, streams: bool = False) -> World:
     """First-in first-out targets behind every balancer, every estimate and choice, back to back and in the open loop.
 
-    `batches`: in the open loop, with targets that batch.
+    `batches`: in the open loop, with targets that batch; `streams`: with targets that stream their model.
     """
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     grid, is_open = draw(st.booleans()), batches or draw(st.booleans())
@@ -114,11 +141,12 @@ def random_worlds(draw: Draw, batches: bool = False) -> World:
     kinds = [draw(st.sampled_from(["by_node", "in_turn", "drawn", "least_work"])) for _ in range(1, targets)]
     boxes = [draw(st.integers(1, 4)) for _ in kinds]
     maybe_batched = st.builds(BatchServerSpec, batchings(), costs(), st.none(), st.booleans())
-    specs = [draw(maybe_batched if batches and draw(st.booleans()) else st.none()) for _ in range(targets)]
+    special = maybe_batched if batches else streamed_specs()
+    specs = [draw(special if (batches or streams) and draw(st.booleans()) else st.none()) for _ in range(targets)]
     estimate = draw(st.sampled_from(["last", "smoothed", "quantile", "probing"]))
     policy = draw(st.sampled_from(["fixed", "least", "oracle"]))
     sees = is_open and policy == "least" and draw(st.booleans())
-    judged_share = draw(st.sampled_from([0.0, 0.5, 1.0])) if is_open else 0.0
+    judged_share = draw(st.sampled_from([0.0, 0.5, 1.0])) if is_open else float(streams and draw(st.booleans()))
     drawn = draw(st.integers(1, 2))
     columns = {
         "src_len": random.integers(0, 9, count),
@@ -128,10 +156,11 @@ def random_worlds(draw: Draw, batches: bool = False) -> World:
         "arrival_s": np.sort(seconds(random, grid, count, max(count / load / deciders, 1.0))) if is_open else None,
         "node": random.integers(0, nodes, count).astype(np.int32) if nodes > 1 else None,
         "access_s": seconds(random, grid, count, 0.5) if not is_open and draw(st.booleans()) else None,
-        "tgt_len": random.integers(0, 12, count) if batches else None,
+        "tgt_len": random.integers(0, 12, count) if batches or streams else None,
     }
-    if batches:
+    if batches or streams:
         columns["src_len"] = random.integers(1, 16, count)
+    knows = streams and policy == "least" and draw(st.booleans())
     weighed_s = [seconds(random, grid, count) for _ in range(targets)]
     choices = [random.integers(0, of_pool, (count, drawn)).astype(np.int16) for of_pool in boxes]
     initial_s = seconds(random, grid, deciders * targets)
@@ -141,18 +170,26 @@ def random_worlds(draw: Draw, batches: bool = False) -> World:
         "oracle": lambda block: LeastTotal(block.execution_s),
     }[policy]
 
+    def beyond_for(block: Block) -> list[Any]:
+        return [None if spec is None else spec.beyond_s(block.src_len) for spec in specs]
+
     def arguments() -> tuple[tuple[Any, ...], dict[str, Any]]:
         beliefs = Beliefs(
             lambda decider, target: estimate_of(estimate, float(initial_s[decider * targets + target]), grid),
             probes=estimate == "probing",
             views=tuple(
-                partial(BacklogView, of_pool * workers) if spec is None else batch_view(spec, of_pool)
+                batch_view(spec, of_pool) if isinstance(spec, BatchServerSpec) else partial(BacklogView, of_pool * workers)
                 for of_pool, spec in zip((1, *boxes), specs, strict=True)
             )
             if sees
             else (),
+            plan_views=tuple(
+                None if spec is None else partial(PlanView, spec.lifecycle.next_state, len(spec.states)) for spec in specs
+            )
+            if knows
+            else (),
             true_transfer=policy == "oracle",
-            true_backlog=policy == "oracle" and is_open,
+            true_backlog=policy == "oracle" and (is_open or streams),
         )
         servers = [server_of(*one) for one in zip(kinds, boxes, [workers] * len(kinds), choices, specs[1:], strict=True)]
         expected = (lambda block: [column[block.first : block.first + len(block)] for column in weighed_s]) if sees else None
@@ -162,6 +199,7 @@ def random_worlds(draw: Draw, batches: bool = False) -> World:
             "expected_for": expected,
             "judged_share": judged_share,
             "local": specs[0],
+            "plan_beyond_for": beyond_for if knows else None,
         }
         return (Requests(**columns), choice, beliefs, servers), keywords
 
@@ -178,6 +216,8 @@ def assert_equal(one: Trail, other: Trail) -> None:
             assert first.tobytes() == second.tobytes(), f"{field.name}: {np.flatnonzero(first != second)[:5]}"
         elif field.name == "batches":
             assert_equal_accounts(first, second)
+        elif field.name == "streamed":
+            assert [until and until(1e3) for until in first] == [until and until(1e3) for until in second]
         elif field.name != "engine":
             assert first == second, field.name
 

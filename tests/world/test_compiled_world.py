@@ -18,6 +18,12 @@ def test_first_in_first_out_worlds_are_equal_to_the_bit(world: World) -> None:
     assert_equal(world.run(simulation.simulate), world.run(compiled_world.simulate_compiled))
 
 
+@given(random_worlds(streams=True))
+@settings(max_examples=round(300 * SCALE))
+def test_worlds_that_stream_are_equal_to_the_bit(world: World) -> None:
+    assert_equal(world.run(simulation.simulate), world.run(compiled_world.simulate_compiled))
+
+
 @given(random_worlds(batches=True))
 @settings(max_examples=round(300 * SCALE))
 def test_worlds_that_batch_are_equal_to_the_bit(world: World) -> None:
