@@ -340,7 +340,8 @@ def read_token(path: Path | None, variable: str) -> str:
         why = getattr(error, "strerror", None) or "no UTF-8 text"
         raise InputError(f"cannot read the token: {why}", path=path, remedy="name a text file") from None
     if not token or not token.isprintable() or len(token) > 1000:
-        raise InputError("holds no token", path=path, remedy="write one line of at most 1000 characters")
+        what = "holds more than one line" if "\n" in token else "holds no token" if not token else "holds more than a token"
+        raise InputError(what, path=path, remedy="write one line of at most 1000 characters")
     return token
 
 

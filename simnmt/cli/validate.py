@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from shutil import rmtree
 from typing import Annotated
 
 import typer
@@ -51,6 +52,7 @@ def validate(
     Example: simnmt validate @live-smoke --engine cloud=gru:torch:float16_weights --smoke
     """
     from simnmt.live.protocol import Protocol
+    from simnmt.live.recorded_runs import RUNS
     from simnmt.live.recorded_validation import check_name, record
     from simnmt.live.validation import validate as run_validation
     from simnmt.live.validation_text import format_validation
@@ -73,9 +75,14 @@ def validate(
         check_name(name)
 
     def measure(folder: Path) -> bool:
-        validation = run_validation(
-            scenario, protocol, folder, overrides=overrides or [], engines=engine or [], progress=_print_progress
-        )
+        try:
+            validation = run_validation(
+                scenario, protocol, folder, overrides=overrides or [], engines=engine or [], progress=_print_progress
+            )
+        except BaseException:
+            if not (folder / RUNS).exists():  # not all runs are measured: the folder is free for another attempt
+                rmtree(folder, ignore_errors=True)
+            raise
         print_result(as_json, validation.document, lambda: format_validation(validation))
         if name is not None:
             print(f"recorded {record(folder, name)}", file=sys.stderr)

@@ -50,7 +50,7 @@ def format_report(report: DriftReport) -> str:
         change = f"{duration(link.first_s)} at first, {duration(link.last_s)} at last"
         lines.append(f"for information: median transfer of {link.device} {change}")
     for reason, many in report.left_out.items():
-        lines.append(f"not judged: {many:,} requests ({reason})")
+        lines.append(f"not judged: {many:,} {'request' if many == 1 else 'requests'} ({reason})")
     if report.torn_lines:
         lines.append("the last line was half written and is left out")
     if report.unknown_events:

@@ -274,6 +274,8 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)  # the front drains, and then closes the connection
     try:
         serve_engine(socket.socket(fileno=int(sys.argv[1])))
+    except ConnectionError:  # the front has gone
+        sys.exit(1)
     except Exception as error:  # the front starts another process; its user needs the cause, no traceback
         print(f"simnmt: the engine failed: {type(error).__name__}: {str(error)[:200]}", file=sys.stderr)
         sys.exit(1)

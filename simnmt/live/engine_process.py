@@ -268,6 +268,8 @@ class EngineProcess:
             await asyncio.gather(self._restarting, return_exceptions=True)
         if self._transport is not None:
             self._transport.abort()
+        if self._process is not None and not self._has_loaded:
+            self._process.kill()  # it would load its model first
         await self._reap()
 
     async def _start(self) -> EngineFacts:
@@ -276,7 +278,10 @@ class EngineProcess:
         # A plain subprocess: it ends by itself when this end of the connection closes, however this process ends.
         command = [sys.executable, "-c", f"from {LOOP} import main; main()", str(theirs.fileno())]
         with theirs:
-            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+            # In a session of its own: a terminal's Ctrl-C is for the front, which ends the process.
+            self._process = subprocess.Popen(
+                command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True
+            )
         ours.setblocking(False)
         ready: asyncio.Future[EngineFacts] = loop.create_future()
         self._ready = ready
@@ -288,6 +293,15 @@ class EngineProcess:
             if self._transport is not None:
                 self._transport.abort()
             raise
+
+    async def _how_it_ended(self) -> str:
+        """Describe the end of the process, which may come a little after that of its connection."""
+        for _ in range(100):
+            status = None if self._process is None else self._process.poll()
+            if status is not None:
+                return f"signal {-status}" if status < 0 else f"status {status}"
+            await asyncio.sleep(0.01)
+        return "its connection closed"
 
     async def _reap(self) -> None:
         """Wait for the end of the process, and kill it if it does not end."""
@@ -339,8 +353,7 @@ class EngineProcess:
     async def _restart(self) -> None:
         pause_s = self.RESTART_S
         while not self.alive:
-            ended = self._process.poll() if self._process is not None else None
-            self.on_error(f"the engine's process ended (status {ended}); starting it again in {pause_s:g} s")
+            self.on_error(f"the engine's process ended ({await self._how_it_ended()}); starting it again in {pause_s:g} s")
             await asyncio.sleep(pause_s)
             await self._reap()
             self.restarts += 1

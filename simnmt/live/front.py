@@ -110,6 +110,9 @@ class Front:
         asked = messages.parse_request(body, request.content_type, request.headers, most_texts=settings.texts)
         self.service.check_token(request, asked.api_key)
         self._check(asked)
+        if len(asked.texts) > settings.waiting:
+            what = f"q has {len(asked.texts)} texts, and {settings.waiting} at most are translated at a time"
+            raise ServiceError(400, f"{what}; send fewer")
         if self.service.draining:
             raise ServiceError(503, "the service is ending", retry_after_s=1.0)
         if self.waiting + len(asked.texts) > settings.waiting:

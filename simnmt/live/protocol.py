@@ -46,7 +46,7 @@ class Protocol:
         if not self.loads or not all(0.0 < load <= 2.0 for load in self.loads):
             raise InputError("loads are shares of the capacity above 0, 2 at most", remedy="give such as 0.2,0.5,0.8")
         if self.repeats < 1 or self.draws < 2 or self.calibration < 20 or not self.seconds > 0.0:
-            raise InputError("repeats, seconds, draws or calibration are too few", remedy="give 1, 1, 2 and 20 or more")
+            raise InputError("too few repeats or seconds for a validation", remedy="give 1 or more of each")
         if not 1 <= self.requests[0] <= self.requests[1]:
             raise InputError(f"{self.requests[0]} requests of a live run", remedy="give 1 or more")
 
@@ -86,4 +86,4 @@ class Bench:
 
 def server_batching(scenario: Scenario, text: str) -> Override:
     """Return the override of a scenario by which its server batches like this. Raises `InputError` for another text."""
-    return Override.parse(f"devices.{list(scenario.devices)[1]}.batching={text}")
+    return Override.parse(f"devices.{list(scenario.devices)[1]}.batching={text}", "--batching")

@@ -39,7 +39,7 @@ from simnmt.results.stability import with_stability
 from simnmt.results.summary import Device, Numbers, RunKey, measure, rows, total_latencies_s, with_regret
 from simnmt.service.client import TranslationClient
 from simnmt.service.load import WARM_UP, Load, LoadLog, send_load
-from simnmt.service.messages import ServiceError
+from simnmt.service.messages import FORCED_LENGTH, ServiceError
 from simnmt.service.precise_timers import reduce_timer_slack, run_precisely
 
 LIVE = "live"
@@ -185,7 +185,9 @@ def _served(facts: Mapping[str, Any], unit: Unit, settings: ReplaySettings) -> _
 def _other_engine(unit: Unit, number: int, running: object) -> tuple[str, ...]:
     target = unit.case.targets[number]
     expected = expected_hash(target)
-    if expected is None or expected == running:
+    if expected is None:
+        return (f"The profile of {target.device} names no engine: that the service runs this scenario's is not known.",)
+    if expected == running:
         return ()
     return (f"The service runs engine {running}, the profile of {target.device} is of engine {expected}.",)
 
@@ -218,7 +220,7 @@ async def _send(requests: ReplayedRequests, settings: ReplaySettings, ended: Cal
         first = await send_load(load.warm_up(), client, timeout_s=settings.timeout_s)
         if not first.answered.any():
             remedy = "see the service's log"
-            if forced is not None and (first.status == 400).all():
+            if forced is not None and FORCED_LENGTH in first.fault:
                 remedy = "start the service with --forced-lengths, or give --text FILE"
             raise ReplayError(f"{settings.url} answers no request: {first.fault}", remedy=remedy)
         return await send_load(load, client, timeout_s=settings.timeout_s, ended=ended)

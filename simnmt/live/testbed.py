@@ -70,7 +70,10 @@ class Node:
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-c", f"from {__name__} import main; main()", str(theirs.fileno())]
         with theirs:
-            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stderr=errors)
+            # In a session of its own: a terminal's Ctrl-C is for the controller, which ends the process.
+            self._process = subprocess.Popen(
+                command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stderr=errors, start_new_session=True
+            )
         self._channel = _Channel(ours)
         self._channel.send(cpus)
 

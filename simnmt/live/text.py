@@ -14,6 +14,7 @@ from simnmt.nmt.architecture import Architecture
 from simnmt.nmt.engine import Hypothesis
 from simnmt.nmt.source_lines import SourceLine, load_subwords
 from simnmt.nmt.subwords import LONGEST_SOURCE, SOURCE_TOKENIZER, SourceEncoder, TextWriter
+from simnmt.service.messages import ServiceError
 from simnmt.streaming.encoder.tokenizer import Tokenizer
 
 
@@ -70,8 +71,12 @@ class TextCodec:
             self._source = WordNumbers(architecture)
 
     def lines(self, texts: Sequence[str]) -> list[SourceLine]:
-        """See `Codec`."""
-        return SourceLine.encode(texts, self._source, self._max_len, self._positions or LONGEST_SOURCE)
+        """See `Codec`. Raises `ServiceError` for a text with more tokens than the model takes."""
+        most = self._positions or LONGEST_SOURCE
+        lines = SourceLine.encode(texts, self._source, self._max_len, most)
+        if any(line.cut for line in lines):
+            raise ServiceError(400, f"a text has more than the {most} tokens that the model takes; send it in parts")
+        return lines
 
     def text(self, line: SourceLine, output: Hypothesis) -> str:
         """See `Codec`."""

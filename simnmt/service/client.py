@@ -99,7 +99,7 @@ class TranslationClient:
         except asyncio.TimeoutError:
             raise ServiceError(504, f"{self.url} did not answer in time") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise ServiceError(502, f"{self.url} cannot be reached: {error}") from None
+            raise ServiceError(502, f"{self.url} cannot be reached: {_cause(error)}") from None
 
     async def health(self, timeout_s: float = 5.0) -> tuple[Mapping[str, Any], float]:
         """Return what the service says of itself, and the seconds of the round trip. Raises `ServiceError`."""
@@ -114,7 +114,7 @@ class TranslationClient:
         except asyncio.TimeoutError:
             raise ServiceError(504, f"{self.url} did not answer in time") from None
         except (aiohttp.ClientError, OSError, ValueError, RecursionError) as error:
-            raise ServiceError(502, f"{self.url} cannot be reached: {error}") from None
+            raise ServiceError(502, f"{self.url} cannot be reached: {_cause(error)}") from None
         if response.status != 200 or not isinstance(content, dict):
             raise ServiceError(response.status, _error_text(body))
         return content, time.monotonic() - sent_s
@@ -131,6 +131,19 @@ async def _bounded_body(response: aiohttp.ClientResponse) -> bytes:
         if len(body) > MOST_BODY_BYTES:
             raise ServiceError(502, f"the service's answer has more than {MOST_BODY_BYTES:,} bytes")
     return bytes(body)
+
+
+def _cause(error: Exception) -> str:
+    """Describe why a connection failed."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return "nobody known here vouches for its certificate (name its authorities with --ca-file)"
+    if isinstance(error, aiohttp.ClientConnectorSSLError):
+        return "it does not encrypt as it should (write http:// if it does not at all)"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return error.os_error.strerror or str(error.os_error)
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return "it closed the connection (write https:// if it encrypts)"
+    return str(error)
 
 
 def _error_text(body: bytes) -> str:

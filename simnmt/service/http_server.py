@@ -10,6 +10,7 @@ import asyncio
 import hmac
 import json
 import logging
+import re
 import signal
 import socket
 import ssl
@@ -32,6 +33,9 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.Response]]
 """Answers one request; may raise `ServiceError`."""
 
 
+_ORIGIN = re.compile(r"https?://[^/\s]+")
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
     """Where a service listens, and who may use it. Raises `InputError` for an open address without protection."""
@@ -47,6 +51,8 @@ class Access:
     """Origin of web pages whose scripts may use the service, such as `https://example.org`, or `*`; empty: none."""
 
     def __post_init__(self) -> None:
+        if self.allow_origin not in ("", "*") and not _ORIGIN.fullmatch(self.allow_origin):
+            raise InputError(f"{self.allow_origin!r} is no origin", remedy="give such as https://example.org, or *")
         if (self.tls_cert is None) != (self.tls_key is None):
             raise InputError("--tls-cert and --tls-key belong together", remedy="give both")
         if self.address.is_loopback:

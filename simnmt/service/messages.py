@@ -87,7 +87,7 @@ def parse_request(body: bytes, content_type: str, headers: Mapping[str, str], *,
     q = content.get("q")
     texts = (q,) if isinstance(q, str) else tuple(q) if isinstance(q, list) else ()
     if not texts or not all(isinstance(text, str) for text in texts):
-        raise ServiceError(400, "q must be a text or a list of texts")
+        raise ServiceError(400, "q must be a text, or a list of at least one text")
     if not all(map(_is_unicode, texts)):
         raise ServiceError(400, "q holds half of a surrogate pair, which is no text")
     if len(texts) > most_texts:

@@ -70,11 +70,12 @@ def run_precisely(work: Coroutine[Any, Any, Result]) -> Result:
     try:
         return loop.run_until_complete(work)
     finally:
-        loop.run_until_complete(_cancel_others())
+        loop.run_until_complete(cancel_others())
         loop.close()
 
 
-async def _cancel_others() -> None:
+async def cancel_others() -> None:
+    """Cancel all other tasks of the loop, and wait for their ends."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()

@@ -21,6 +21,7 @@ from simnmt.service.addresses import Address, parse_address
 from simnmt.service.client import Exchange, TranslationClient
 from simnmt.service.http_server import Access
 from simnmt.service.messages import ServiceError, TranslateRequest
+from simnmt.service.precise_timers import cancel_others
 from tests.live.fake_engines import load_echo
 
 FRONT = FrontSettings(forced_lengths=True)
@@ -48,10 +49,13 @@ class Services:
         self._started: list[LiveServer | LiveGateway] = []
 
     def run(self, work: Coroutine[Any, Any, Answer], timeout_s: float = 30.0) -> Answer:
+        return self._complete(asyncio.wait_for(work, timeout_s))
+
+    def _complete(self, work: Coroutine[Any, Any, Answer]) -> Answer:
         browsers = asyncio._get_running_loop()  # Playwright's, while the last fixtures of all are torn down
         asyncio._set_running_loop(None)
         try:
-            return self.loop.run_until_complete(asyncio.wait_for(work, timeout_s))
+            return self.loop.run_until_complete(work)
         finally:
             asyncio._set_running_loop(browsers)
 
@@ -96,10 +100,11 @@ class Services:
     def close(self) -> None:
         for service in reversed(self._started[:]):
             self.stop(service)
+        self._complete(cancel_others())  # as at the end of a service's process: aiohttp reads what is left of refused bodies
         self.run(self.loop.shutdown_default_executor())
         self.loop.close()
         gc.collect()  # a task that failed unseen reports that when it is freed
-        assert self.faults == []
+        assert self.faults == [], self.faults
 
 
 async def together(client: TranslationClient, requests: Sequence[TranslateRequest]) -> list[Exchange | ServiceError]:

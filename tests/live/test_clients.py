@@ -85,7 +85,7 @@ def test_curl_as_documented(services: Services, url: str) -> None:
     assert is_translation(json.loads(output(services, "curl", "-sS", f"{url}/translate", *form))["translatedText"])
     large = (
         "-d",
-        "q=" + "w " * 40_000,
+        "q=" + "w" * 80_000,
         "-d",
         "source=de",
         "-d",

@@ -125,8 +125,8 @@ def test_bytes_that_are_no_request_close_only_their_connection(services: Service
         (b"{", "the body is no JSON"),
         (b"[" * 1900, "the body is no JSON"),
         (b"[]", "the body is no JSON object"),
-        (b'{"q": 3, "source": "de", "target": "en"}', "q must be a text or a list of texts"),
-        (b'{"q": [], "source": "de", "target": "en"}', "q must be a text or a list of texts"),
+        (b'{"q": 3, "source": "de", "target": "en"}', "q must be a text, or a list of at least one text"),
+        (b'{"q": [], "source": "de", "target": "en"}', "q must be a text, or a list of at least one text"),
         (b'{"q": "\\ud800", "source": "de", "target": "en"}', "q holds half of a surrogate pair, which is no text"),
         (b'{"q": "a", "source": "fr", "target": "en"}', "fr to en is not translated here, only de to en"),
         (b'{"q": "a", "source": "de"}', "target must be the code of a language"),
@@ -186,6 +186,22 @@ def test_a_client_that_does_not_read_its_answers_keeps_nobody_waiting(services: 
             services.wait(0.0)
         assert sent > 0
         assert_serves(services, served)
+
+
+def test_texts_that_could_never_be_translated_are_refused_for_good(services: Services, faulty: LocalEngine) -> None:
+    server = services.server(faulty, FrontSettings(waiting=3))
+    body = json.dumps({"q": ["a"] * 4, "source": "de", "target": "en"}).encode()
+    answer = speak(services, server, post(body))
+    assert (status(answer), error_text(answer)) == (400, "q has 4 texts, and 3 at most are translated at a time; send fewer")
+    assert_serves(services, server)
+    services.stop(server)
+
+
+def test_a_text_longer_than_the_model_takes_is_refused_and_not_cut(services: Services, served: LiveServer) -> None:
+    body = json.dumps({"q": "w " * 600, "source": "de", "target": "en"}).encode()
+    answer = speak(services, served, post(body))
+    message = "a text has more than the 512 tokens that the model takes; send it in parts"
+    assert (status(answer), error_text(answer)) == (400, message)
 
 
 def test_a_full_queue_refuses_and_says_when_to_come_back(services: Services, faulty: LocalEngine) -> None:
@@ -277,7 +293,7 @@ def test_a_lost_engine_fails_what_it_held_and_is_started_again(
     assert lost
     assert {error.status for error in lost} == {503}
     assert faulty.process.restarts == restarts + 1
-    assert services.errors.pop().startswith("the engine's process ended")
+    assert services.errors.pop().startswith("the engine's process ended (s")
     assert_serves(services, served)
     assert faulty.process.facts.process != process
 

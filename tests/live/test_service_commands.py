@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -113,6 +115,36 @@ def test_what_cannot_be_served_is_refused_in_one_line(
     outcome = simnmt("live", *arguments)
     assert (outcome.status, outcome.out) == (2, "")
     assert message in outcome.err
+
+
+@pytest.mark.parametrize("after_s", [0.8, 1.4, 2.2])
+def test_an_interrupt_while_a_server_starts_ends_it_in_one_line(after_s: float, tmp_path: Path) -> None:
+    """A terminal sends SIGINT to all processes at once; the engine's is then importing, or loading its model."""
+    (tmp_path / "tiny.json").write_text(ARCHITECTURE.model_dump_json())
+    command = [*COMMAND, "live", "server", "--model", "tiny.json", "--threads", "1", "--listen", "127.0.0.1:0"]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    time.sleep(after_s)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) in [(130, "simnmt: interrupted; nothing is left half-written\n"), (0, "")]
+
+
+def test_an_interrupted_validation_leaves_nothing(tmp_path: Path) -> None:
+    command = [*COMMAND, "validate", "@live-smoke", "--smoke", "--out", "validation"]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stderr is not None
+    while "measuring" not in process.stderr.readline():
+        assert process.poll() is None
+    time.sleep(1.0)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err.splitlines()[-1:]) == (130, ["simnmt: interrupted; nothing is left half-written"])
+    assert "Traceback" not in err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_engine_of_a_device_is_that_of_its_profile(make_profile: Callable[..., Any], tmp_path: Path) -> None:
