@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from simnmt.base import random_streams
 from simnmt.experiment.inputs import Case
 from simnmt.network.configuration import Network
-from simnmt.network.link import Link
+from simnmt.network.link import Hop, Link, MovingRoute
 from simnmt.results.number_text import duration
 from simnmt.results.summary import Row, by_cell
 from simnmt.scenario.configuration import END_NODE, ClockKind, Scenario
@@ -49,38 +49,6 @@ def half_overheads_s(overhead_s: Sequence[Column | None]) -> HalfOverheads:
             total_s = column if total_s is None else total_s + column
         halves.append(None if total_s is None else total_s / 2.0)
     return halves
-
-
-@dataclass(frozen=True, slots=True)
-class Hop:
-    """The links into one device from the one before it: one link for all end nodes, or several that are dealt to them."""
-
-    links: tuple[Link, ...]
-    """Links, dealt to the end nodes in turn."""
-    begin_s: tuple[float, ...]
-    """Moment on its link's traces at which the run begins: one number for all, or one per end node."""
-
-    def ways_s(
-        self, at_s: Column, node: NDArray[np.int32], src_len: NDArray[np.int64], tgt_len: NDArray[np.int64], token_bytes: int
-    ) -> tuple[Column, Column]:
-        """Return the seconds there and back, for requests at moments of the run."""
-        moments = at_s + (self.begin_s[0] if len(self.begin_s) == 1 else np.array(self.begin_s)[node])
-        if len(self.links) == 1:
-            return self.links[0].ways_s(moments, src_len, tgt_len, token_bytes)
-        up_s, down_s = np.empty_like(moments), np.empty_like(moments)
-        for number, link in enumerate(self.links):
-            on_link = node % len(self.links) == number
-            up_s[on_link], down_s[on_link] = link.ways_s(moments[on_link], src_len[on_link], tgt_len[on_link], token_bytes)
-        return up_s, down_s
-
-    def ways_one_s(self, at_s: float, node: int, src_len: int, tgt_len: int, token_bytes: int) -> tuple[float, float]:
-        """Return the seconds there and back of one request."""
-        link = self.links[node % len(self.links)]
-        return link.ways_one_s(at_s + self.begin_s[node % len(self.begin_s)], src_len, tgt_len, token_bytes)
-
-    def rtt_s(self, at_s: float, node: int) -> float:
-        """Return the round-trip seconds of a probe."""
-        return self.links[node % len(self.links)].rtt_one_s(at_s + self.begin_s[node % len(self.begin_s)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,39 +135,14 @@ class Routes:
         tgt_len: NDArray[np.int64],
         moments_s: Column | None = None,
         half_overhead_s: HalfOverheads = (),
-    ) -> Callable[[int, int, float], tuple[tuple[float, ...], tuple[float, ...], float, float]]:
+    ) -> MovingRoute:
         """Return a function that looks up one request, for a world in which the moment depends on the answers before.
 
         `moments_s`: when each request meets the links, whatever the time; None: when it is issued. `half_overhead_s`: empty
         without overheads.
         """
-
-        halves_s = half_overhead_s or (None,) * len(self.token_bytes)
-
-        def one(request: int, node: int, now_s: float) -> tuple[tuple[float, ...], tuple[float, ...], float, float]:
-            at_s = now_s if moments_s is None else float(moments_s[request])
-            lengths = int(src_len[request]), int(tgt_len[request])
-            ups: list[float] = []
-            downs: list[float] = []
-            for target, token_bytes in enumerate(self.token_bytes[1:], start=1):
-                up_s, down_s = self.hops[0].ways_one_s(at_s, node, *lengths, token_bytes)
-                for hop in self.hops[1:target]:
-                    further_up_s, further_down_s = hop.ways_one_s(at_s, node, *lengths, token_bytes)
-                    up_s, down_s = up_s + further_up_s, down_s + further_down_s
-                if (beyond_s := halves_s[target]) is not None:
-                    half_s = float(beyond_s[request])
-                    up_s, down_s = up_s + half_s, down_s + half_s
-                ups.append(up_s)
-                downs.append(down_s)
-            there_s, back_s = 0.0, 0.0
-            if self.access is not None:
-                there_s, back_s = self.access.ways_one_s(at_s, node, *lengths, self.token_bytes[0])
-            if (own_s := halves_s[0]) is not None:
-                half_s = float(own_s[request])
-                there_s, back_s = there_s + half_s, back_s + half_s
-            return tuple(ups), tuple(downs), there_s, back_s
-
-        return one
+        halves_s = tuple(half_overhead_s or (None,) * len(self.token_bytes))
+        return MovingRoute(self.access, self.hops, self.token_bytes, src_len, tgt_len, moments_s, halves_s)
 
     def rtt_s(self, node: int, target: int, at_s: float) -> float:
         """Return the seconds of a probe from an end node's decider to a target, sent at a moment of the run."""

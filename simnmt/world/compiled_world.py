@@ -67,7 +67,7 @@ def simulate(
     return simulation.simulate(requests, decide_for, beliefs, servers, **settings)
 
 
-_BACK_TO_BACK, _OPEN_LOOP = range(2)
+_BACK_TO_BACK, _OPEN_LOOP, _CLOSED_LOOP = range(3)
 _ALWAYS, _LEAST_TOTAL = range(2)
 _FIFO_POOL, _LEAST_WORK_POOL, _BATCH_POOL, _STREAMING_POOL = range(4)
 _BALANCERS: dict[type[Balancer], int] = {ByNode: 0, InTurn: 1, LeastLoadedOfDrawn: 2, FewestTokens: 3}
@@ -153,6 +153,31 @@ class _EstimateSettings(ctypes.Structure):
     ]
 
 
+class _Series(ctypes.Structure):
+    _fields_ = [("samples", _NUMBER), ("lap_s", _REAL), ("time_s", _POINTER), ("value", _POINTER)]
+
+
+class _Link(ctypes.Structure):
+    _fields_ = [("rtt", _Series), ("uplink_bps", _Series), ("downlink_bps", _Series)]
+
+
+class _Hop(ctypes.Structure):
+    _fields_ = [("link_count", _NUMBER), ("begin_count", _NUMBER), ("links", _POINTER), ("begin_s", _POINTER)]
+
+
+class _Routes(ctypes.Structure):
+    _fields_ = [
+        *((name, _POINTER) for name in ("access", "hops", "token_bytes", "src_len", "tgt_len", "moments_s", "half_overhead_s"))
+    ]
+
+
+class _Clients(ctypes.Structure):
+    _fields_ = [
+        *((name, _NUMBER) for name in ("count", "nodes", "first_count", "requests")),
+        *((name, _POINTER) for name in ("first", "think_s", "client_of", "back_s", "decided_s", "node")),
+    ]
+
+
 _TRAIL = {
     **dict.fromkeys(("arrival_s", "queue_s", "estimate_s", "measured_at_s"), np.float64),
     **dict.fromkeys(("lost_s", "execution_s", "first_token_s", "stall_s"), np.float64),
@@ -167,7 +192,7 @@ class _WorldSettings(ctypes.Structure):
         *((name, _NUMBER) for name in ("targets", "deciders", "workers", "discipline", "judged_limit")),
         *((name, _NUMBER) for name in ("probes", "true_transfer", "true_backlog")),
         *((name, _POINTER) for name in ("pools", "estimates", "parallel", "batch_views", "plan_views")),
-        ("is_local", _NUMBER),
+        *(("is_local", _NUMBER), ("routes", _POINTER), ("clients", _POINTER)),
         ("rtt_s", _ProbeTime),
         ("allocations", _NUMBER),
         *((name, _POINTER) for name in _TRAIL),
@@ -187,6 +212,7 @@ _STRUCTURES: tuple[type[ctypes.Structure], ...] = (
     *(_WorldSettings, _PoolSettings, _EstimateSettings, _Block),
     *(_BatchCost, _LengthCost, _BatchViewSettings, _AccountCopy),
     *(_StreamingSettings, _Plans, _StreamingBox),
+    *(_Series, _Link, _Hop, _Routes, _Clients),
 )
 """In the order of the C function `simnmt_world_size`."""
 
@@ -244,6 +270,7 @@ def simulate_compiled(
     pools = [None if local is None else local.servers(deciders), *servers]
     _check(beliefs, requests, route, clients, pools)
     run = _Run(requests, beliefs, pools, deciders, workers, judged_share, allocations)
+    run.meet_links(route, clients)
     with run.world(cdll) as world:
         for block in requests.blocks(BLOCK):
             run.check(cdll.simnmt_world_block(world, run.block(block, decide_for(block), expected_for, plan_beyond_for)))
@@ -260,11 +287,10 @@ def _check(
 ) -> None:
     """Raise `UncompiledError` for what is not covered."""
     uncovered = {
-        "a closed loop": clients is not None,
-        "links that are looked up during the run": route is not None,
+        "a route that is a function": route is not None and not isinstance(route, MovingRoute),
         "batches without lengths": requests.tgt_len is None and any(pool is not None and pool.needs_tgt_len for pool in pools),
-        "batches back to back": requests.arrival_s is None and any(isinstance(pool, BatchPool) for pool in pools),
-        "views back to back": requests.arrival_s is None and any(beliefs.views),
+        "batches back to back": is_back_to_back and any(isinstance(pool, BatchPool) for pool in pools),
+        "views back to back": is_back_to_back and any(beliefs.views),
     }
     for what, has in uncovered.items():
         if has:

@@ -26,18 +26,19 @@ static void answer_done(World *world, Pool *pool, int64_t box) {
         RequestEvent *event = done->event;
         Decider *decider = event->decider;
         int64_t request = done->request;
-        double finish_s = done->finish_s, heard_s = finish_s, transfer_s = 0.0;
+        double finish_s = done->finish_s, heard_s = finish_s, received_s = finish_s, transfer_s = 0.0;
         settings->execution_s[request] = finish_s - done->begin_s;
         settings->first_token_s[request] = done->first_s - event->entry_s;
         settings->queue_s[request] = done->begin_s - event->entry_s;
         if (target) {
             settings->server[request] = (int16_t)box;
-            heard_s = finish_s + event->downlink_s;
-            transfer_s = (heard_s - event->sent_s) - (finish_s - event->entry_s);
+            heard_s = received_s = finish_s + event->downlink_s;
+            transfer_s = (received_s - event->sent_s) - (finish_s - event->entry_s);
         }
         if (target || has_view(decider, 0))
             add_answer(&world->memory, decider,
                        (Answer){heard_s, transfer_s, request, event->sent_as, target, (int32_t)server->left_active, (int32_t)server->left_waiting, event->believed});
+        answered(world, request, received_s);
         free_event(world, event);
     }
 }

@@ -2,7 +2,7 @@
 #ifndef SIMNMT_WORLD_DECIDERS_H
 #define SIMNMT_WORLD_DECIDERS_H
 
-#include "world.h"
+#include "routes.h"
 
 static inline int is_heard_before(const Answer *one, const Answer *other) {
     return one->received_s < other->received_s || (one->received_s == other->received_s && one->request < other->request);
@@ -32,6 +32,15 @@ static Answer pop_answer(Decider *self) {
 static void learn(Decider *self, int64_t target, double transfer_s, double at_s) {
     estimate_learn(self->estimates + target, transfer_s, at_s);
     self->delay_s[target] = self->estimates[target].value_s;
+}
+
+/* Let the client of a request receive its answer a little after the decider, think, and ask again. */
+static void answered(World *world, int64_t request, double received_s) {
+    const Clients *clients = world->settings.clients;
+    if (clients == NULL) return;
+    int64_t number = clients->count + request;
+    double at_s = received_s + clients->back_s[request] + clients->think_s[number];
+    clock_push(&world->memory, &world->clock, at_s, order_of(ASKS, number), (void *)(intptr_t)clients->client_of[request]);
 }
 
 static inline int has_view(const Decider *self, int64_t target) {

@@ -167,6 +167,7 @@ static void world_free(World *world) {
     }
     free(world->added_slabs);
     free(world->added);
+    free_rows(world);
     free(world->deciders);
     free(world->pools);
     free(world->slabs);
@@ -178,27 +179,83 @@ static void world_free(World *world) {
     free(world);
 }
 
-/* Run all events before a moment and the order of an event at that moment. */
-static void run_until(World *world, double moment_s, int64_t order) {
-    Clock *clock = &world->clock;
-    while (clock->count && is_before(clock->heap[0].at_s, clock->heap[0].order, moment_s, order)) {
-        Entry entry = clock_pop(clock);
-        if (kind_of(entry.order) == REACHES_SERVER)
-            reaches(world, entry.event);
-        else
-            server_acts(world, entry.event, number_of(entry.order) & 0xFFFFFFFF, entry.at_s);
+/* Return whether the requests of the next block are needed to go on. */
+static int needs_block(const World *world) {
+    return world->issued < world->settings.clients->requests && (world->block == NULL || world->in_block == world->block->count);
+}
+
+/* A request has reached its decider. */
+static void reaches_decider(World *world, Row *row, double now_s) {
+    handle(world, &row->block, 0, now_s);
+    free_row(world, row);
+}
+
+/* Let a client issue the next request, if there is one. */
+static void ask(World *world, int64_t client, double now_s) {
+    const Clients *clients = world->settings.clients;
+    if (world->issued == clients->requests) return;
+    int64_t request = world->issued++, node = client % clients->nodes;
+    double there_s, back_s;
+    Row *row = new_row(world);
+    fill_row(world, row, world->block, world->in_block++, node);
+    look_up_route(world, row, now_s, &there_s, &back_s);
+    world->settings.arrival_s[request] = now_s;
+    clients->decided_s[request] = now_s + there_s;
+    clients->node[request] = (int32_t)node;
+    clients->client_of[request] = client;
+    clients->back_s[request] = back_s;
+    if (there_s == 0.0)
+        reaches_decider(world, row, now_s);
+    else
+        clock_push(&world->memory, &world->clock, now_s + there_s, order_of(ARRIVAL, request), row);
+}
+
+/* Let every client think once, and then ask. */
+static void begin_closed_loop(World *world) {
+    const Clients *clients = world->settings.clients;
+    for (int64_t place = 0; place < clients->first_count; place++) {
+        int64_t client = clients->first[place];
+        clock_push(&world->memory, &world->clock, clients->think_s[client], order_of(ASKS, client), (void *)(intptr_t)client);
     }
 }
 
-/* Run until no event is left and nobody waits for company. */
-static void run_to_end(World *world) {
+/* Run all events before a moment and the order of an event at that moment; return 0 if the next block is needed first. */
+static int run_until(World *world, double moment_s, int64_t order) {
+    Clock *clock = &world->clock;
+    while (clock->count && is_before(clock->heap[0].at_s, clock->heap[0].order, moment_s, order)) {
+        int kind = kind_of(clock->heap[0].order);
+        if (kind == ASKS && needs_block(world)) return 0;
+        Entry entry = clock_pop(clock);
+        if (kind == REACHES_SERVER)
+            reaches(world, entry.event);
+        else if (kind == ARRIVAL)
+            reaches_decider(world, entry.event, entry.at_s);
+        else if (kind == ASKS)
+            ask(world, (int64_t)(intptr_t)entry.event, entry.at_s);
+        else
+            server_acts(world, entry.event, number_of(entry.order) & 0xFFFFFFFF, entry.at_s);
+    }
+    return 1;
+}
+
+/* Run until no event is left and nobody waits for company; return 0 if the next block is needed first. */
+static int run_to_end(World *world) {
     const WorldSettings *settings = &world->settings;
     for (int was_holding = 1; was_holding;) {
-        run_until(world, INFINITY, INT64_MAX);
+        if (!run_until(world, INFINITY, INT64_MAX)) return 0;
         was_holding = 0;
         for (int64_t target = !settings->is_local; target < settings->targets; target++)
             if (world->pools[target].settings.kind == BATCH_POOL) was_holding |= close_pool(world, world->pools + target);
     }
+    return 1;
+}
+
+/* Run a closed loop until all requests of a block are issued and the next one is to be, or to its end. */
+static void closed_loop(World *world, const Block *block) {
+    world->block = block;
+    world->in_block = 0;
+    run_to_end(world);
+    world->block = NULL;
 }
 
 static void open_loop(World *world, const Block *block) {
@@ -210,31 +267,45 @@ static void open_loop(World *world, const Block *block) {
     }
 }
 
-static void back_to_back(World *world, const Block *block) {
+/* Execute a request while no other is under way. */
+static void serve_alone(World *world, const Block *block, int64_t in_block, double access_s) {
     const WorldSettings *settings = &world->settings;
+    int64_t request = block->first + in_block;
+    double now_s = world->now_s, least_s = 0.0;
+    Decider *decider = world->deciders + node_of(block, in_block) % settings->deciders;
+    if (settings->judged_limit) least_s = foresee_totals(world, decider, block, in_block, now_s);
+    int64_t target = decide(block, in_block, delays(world, decider, block, in_block, now_s), settings->targets);
+    settings->arrival_s[request] = now_s;
+    note_decision(world, decider, request, target);
+    if (settings->judged_limit) settings->lost_s[request] = world->totals_s[target] - least_s;
+    double transfer_s = transfer_of(block, target, in_block);
+    Pool *pool = world->pools + target;
+    PlanView *plan = target && decider->plans != NULL && decider->plans[target].settings != NULL ? decider->plans + target : NULL;
+    int64_t believed = plan == NULL ? 0 : plan_view_sent(plan, request, now_s + decider->estimates[target].value_s / 2);
+    if (pool->settings.kind == STREAMING_POOL) {
+        Arrival arrival = arrival_at(world, block, in_block, target, now_s);
+        StreamingOutcome outcome = execute_streamed(world, pool, chosen_box(world, pool, &arrival, &pool->next, 0), &arrival);
+        now_s = outcome.finish_s + access_s + (target ? block->downlink_s[target][in_block] : 0.0);
+        if (plan != NULL) plan_view_reported(plan, request, believed, outcome.state, now_s - access_s - transfer_s / 2);
+    } else {
+        now_s += block->execution_s[target][in_block] + transfer_s + access_s;
+    }
+    if (target) learn(decider, target, transfer_s, now_s);
+    world->now_s = now_s;
+}
+
+static void back_to_back(World *world, const Block *block) {
     for (int64_t in_block = 0; in_block < block->count; in_block++) {
-        int64_t request = block->first + in_block;
-        double now_s = world->now_s, least_s = 0.0, access_s = block->access_s == NULL ? 0.0 : block->access_s[in_block];
-        Decider *decider = world->deciders + node_of(block, in_block) % settings->deciders;
-        if (settings->judged_limit) least_s = foresee_totals(world, decider, block, in_block, now_s);
-        int64_t target = decide(block, in_block, delays(world, decider, block, in_block, now_s), settings->targets);
-        settings->arrival_s[request] = now_s;
-        note_decision(world, decider, request, target);
-        if (settings->judged_limit) settings->lost_s[request] = world->totals_s[target] - least_s;
-        double transfer_s = transfer_of(block, target, in_block);
-        Pool *pool = world->pools + target;
-        PlanView *plan = target && decider->plans != NULL && decider->plans[target].settings != NULL ? decider->plans + target : NULL;
-        int64_t believed = plan == NULL ? 0 : plan_view_sent(plan, request, now_s + decider->estimates[target].value_s / 2);
-        if (pool->settings.kind == STREAMING_POOL) {
-            Arrival arrival = arrival_at(world, block, in_block, target, now_s);
-            StreamingOutcome outcome = execute_streamed(world, pool, chosen_box(world, pool, &arrival, &pool->next, 0), &arrival);
-            now_s = outcome.finish_s + access_s + (target ? block->downlink_s[target][in_block] : 0.0);
-            if (plan != NULL) plan_view_reported(plan, request, believed, outcome.state, now_s - access_s - transfer_s / 2);
-        } else {
-            now_s += block->execution_s[target][in_block] + transfer_s + access_s;
+        if (world->settings.routes == NULL) {
+            serve_alone(world, block, in_block, block->access_s == NULL ? 0.0 : block->access_s[in_block]);
+            continue;
         }
-        if (target) learn(decider, target, transfer_s, now_s);
-        world->now_s = now_s;
+        double there_s, back_s;
+        Row *row = new_row(world);
+        fill_row(world, row, block, in_block, node_of(block, in_block));
+        look_up_route(world, row, world->now_s, &there_s, &back_s);
+        serve_alone(world, &row->block, 0, there_s + back_s);
+        free_row(world, row);
     }
 }
 

@@ -39,14 +39,15 @@ static StreamingOutcome execute_streamed(World *world, Pool *pool, int64_t box, 
 static void reaches_stream(World *world, Pool *pool, int64_t box, RequestEvent *event, const Arrival *arrival) {
     StreamingOutcome outcome = execute_streamed(world, pool, box, arrival);
     int32_t target = (int32_t)pool->target;
-    double heard_s = outcome.begin_s, transfer_s = 0.0;
+    double heard_s = outcome.begin_s, received_s = outcome.finish_s, transfer_s = 0.0;
     if (target) {
-        heard_s = outcome.finish_s + event->downlink_s;
-        transfer_s = (heard_s - event->sent_s) - (outcome.finish_s - event->entry_s);
+        heard_s = received_s = outcome.finish_s + event->downlink_s;
+        transfer_s = (received_s - event->sent_s) - (outcome.finish_s - event->entry_s);
     }
     if (target || has_view(event->decider, 0))
         add_answer(&world->memory, event->decider,
                    (Answer){heard_s, transfer_s, event->request, event->sent_as, target, (int32_t)outcome.state, 0, event->believed});
+    answered(world, event->request, received_s);
     free_event(world, event);
 }
 

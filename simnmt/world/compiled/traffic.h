@@ -98,6 +98,7 @@ static void reaches(World *world, RequestEvent *event) {
     double received_s = finish_s + event->downlink_s;
     double transfer_s = (received_s - event->sent_s) - (finish_s - event->entry_s);
     add_answer(&world->memory, event->decider, (Answer){received_s, transfer_s, request, event->sent_as, event->target, 0, 0, 0});
+    answered(world, request, received_s);
     free_event(world, event);
 }
 
@@ -269,6 +270,7 @@ static void handle(World *world, const Block *block, int64_t in_block, double no
             int64_t sent_as = announce(world, decider, block, 0, in_block, now_s, &believed);
             add_answer(&world->memory, decider, (Answer){start_s, 0.0, request, sent_as, 0, 0, 0, 0});
         }
+        answered(world, request, start_s + block->execution_s[0][in_block]);
         return;
     }
     Arrival arrival = arrival_at(world, block, in_block, target, now_s);

@@ -25,8 +25,9 @@ SIMNMT_EXPORT const char *simnmt_sources(void) { return SIMNMT_SOURCES; }
 SIMNMT_EXPORT int64_t simnmt_world_size(int64_t structure) {
     const int64_t sizes[] = {sizeof(WorldSettings), sizeof(PoolSettings), sizeof(EstimateSettings), sizeof(Block),
                              sizeof(BatchCost),     sizeof(LengthCost),   sizeof(BatchViewSettings), sizeof(AccountCopy),
-                             sizeof(StreamingSettings), sizeof(Plans),      sizeof(StreamingBox)};
-    return structure < 11 ? sizes[structure] : 0;
+                             sizeof(StreamingSettings), sizeof(Plans),        sizeof(StreamingBox),      sizeof(Series),
+                             sizeof(Link),          sizeof(Hop),          sizeof(Routes),            sizeof(Clients)};
+    return structure < 16 ? sizes[structure] : 0;
 }
 
 /* Return a world before its first request; NULL without memory. */
@@ -39,6 +40,7 @@ SIMNMT_EXPORT World *simnmt_world_new(const WorldSettings *settings) {
         return NULL;
     }
     world_begin(world, settings);
+    if (settings->discipline == CLOSED_LOOP) begin_closed_loop(world);
     return world;
 }
 
@@ -47,6 +49,8 @@ SIMNMT_EXPORT int64_t simnmt_world_block(World *world, const Block *block) {
     if (setjmp(world->memory.out_of_memory)) return 1;
     if (world->settings.discipline == OPEN_LOOP)
         open_loop(world, block);
+    else if (world->settings.discipline == CLOSED_LOOP)
+        closed_loop(world, block);
     else
         back_to_back(world, block);
     return 0;

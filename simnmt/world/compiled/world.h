@@ -9,7 +9,7 @@
 #include "estimates.h"
 #include "streaming_server.h"
 
-enum { BACK_TO_BACK, OPEN_LOOP };                       /* disciplines */
+enum { BACK_TO_BACK, OPEN_LOOP, CLOSED_LOOP };          /* disciplines */
 enum { ALWAYS, LEAST_TOTAL };                           /* choices */
 enum { FIFO_POOL, LEAST_WORK_POOL, BATCH_POOL, STREAMING_POOL }; /* servers */
 enum { BY_NODE, IN_TURN, LEAST_LOADED_OF_DRAWN, FEWEST_TOKENS }; /* balancers */
@@ -24,6 +24,42 @@ typedef struct {
     const StreamingSettings *streaming;
 } PoolSettings;
 
+/* A series of a link's RTT or bandwidth; a constant has one sample. */
+typedef struct {
+    int64_t samples;
+    double lap_s;
+    const double *time_s, *value;
+} Series;
+
+typedef struct {
+    Series rtt, uplink_bps, downlink_bps;
+} Link;
+
+typedef struct {
+    int64_t link_count, begin_count;
+    const Link *links;
+    const double *begin_s;
+} Hop;
+
+/* For links that are looked up during the run. */
+typedef struct {
+    const Hop *access, *hops; /* `access`: NULL if end nodes are their own deciders */
+    const int64_t *token_bytes, *src_len, *tgt_len;
+    const double *moments_s;               /* by request; NULL: the moments at which they are issued */
+    const double *const *half_overhead_s;  /* by target and request; NULL without overhead */
+} Routes;
+
+/* The clients of a closed loop; `first`: those that ever ask, in the order of their numbers. */
+typedef struct {
+    int64_t count, nodes, first_count, requests;
+    const int64_t *first;
+    const double *think_s;
+    /* By request: the client, seconds from its decider back to it, its end node, and when its decider had it. */
+    int64_t *client_of;
+    double *back_s, *decided_s;
+    int32_t *node;
+} Clients;
+
 typedef struct {
     int64_t targets, deciders, workers, discipline, judged_limit;
     int64_t probes, true_transfer, true_backlog;
@@ -33,6 +69,8 @@ typedef struct {
     const BatchViewSettings *const *batch_views; /* by target; NULL: no view of a batch */
     const StreamingSettings *const *plan_views;  /* by target; NULL: no view of a state */
     int64_t is_local;                   /* whether target 0 has a pool, of a box for each decider */
+    const Routes *routes;               /* NULL: the columns hold the times of links */
+    const Clients *clients;             /* of a closed loop */
     ProbeTime rtt_s;
     int64_t allocations;                /* see `Memory` */
     /* The trail, by request. */
@@ -117,6 +155,18 @@ typedef struct {
     const double *added;
 } Arrival;
 
+/* One request with all its numbers, for links that are looked up, and on its way to its decider. */
+typedef struct Row Row;
+
+struct Row {
+    Block block; /* of this request alone */
+    int64_t src_len, tgt_len, states;
+    int32_t node;
+    double *numbers, *execution_s, *uplink_s, *downlink_s, *weighed_s, *expected, *factor, *added, *beyond;
+    const double **of_targets[6], ***added_of, ***beyond_of;
+    Row *next; /* of the unused ones */
+};
+
 typedef struct {
     Memory memory;
     WorldSettings settings;
@@ -131,6 +181,10 @@ typedef struct {
     int64_t slab_count, slab_capacity, most_added;
     Arrival *ahead;
     int64_t ahead_capacity, trial;
+    Row **rows, *unused_rows;
+    int64_t row_count, row_capacity, issued;
+    const Block *block; /* of a closed loop: the present one, and its requests that were issued */
+    int64_t in_block;
 } World;
 
 #define SLAB 1024
