@@ -21,6 +21,8 @@ from simnmt.base.columns import AnyColumn
 from simnmt.base.compile import PORTABLE, WORLD_LIBRARY
 from simnmt.base.errors import InputError
 from simnmt.batching import Batching
+from simnmt.network.link import Hop, MovingRoute
+from simnmt.network.series import Series
 from simnmt.policies.decision import Choice, Fixed, LeastTotal
 from simnmt.policies.estimates import ProbedEstimate, QuantileEstimate, TransferEstimate
 from simnmt.policies.views import BacklogView, BatchView, PlanView
@@ -286,8 +288,9 @@ def _check(
     pools: Sequence[Server | None],
 ) -> None:
     """Raise `UncompiledError` for what is not covered."""
+    is_back_to_back = requests.arrival_s is None and clients is None
     uncovered = {
-        "a route that is a function": route is not None and not isinstance(route, MovingRoute),
+        "links that a function looks up": route is not None and not isinstance(route, MovingRoute),
         "batches without lengths": requests.tgt_len is None and any(pool is not None and pool.needs_tgt_len for pool in pools),
         "batches back to back": is_back_to_back and any(isinstance(pool, BatchPool) for pool in pools),
         "views back to back": is_back_to_back and any(beliefs.views),
@@ -318,6 +321,9 @@ class _Run:
         self._kept: list[Any] = []
         """What the C points to."""
         self._failure: BaseException | None = None
+        self._judged_share = judged_share
+        self._of_clients = dict[str, NDArray[Any]]()
+        """Columns that only a closed loop has."""
         count = len(requests)
         is_open, streams = requests.arrival_s is not None, bool(self._streamed)
         optional = {"lost_s": judged_share > 0.0, **dict.fromkeys(("state", "stall_s", "deadline_missed"), streams)}
@@ -349,6 +355,47 @@ class _Run:
         settings.rtt_s = self._probe_time(estimates)
         for name, column in self._columns.items():
             setattr(settings, name, column.ctypes.data)
+
+    def meet_links(self, route: Route | None, clients: Clients | None) -> None:
+        """Let the run look up its links, and let clients ask in a closed loop."""
+        if isinstance(route, MovingRoute):
+            made = _Routes()
+            made.hops = self._array(_Hop, [self._hop(hop) for hop in route.hops])
+            if route.access is not None:
+                made.access = self._array(_Hop, [self._hop(route.access)])
+            made.token_bytes = _column(np.array(route.token_bytes), self._kept, np.int64)
+            made.src_len, made.tgt_len = (_column(column, self._kept, np.int64) for column in (route.src_len, route.tgt_len))
+            made.moments_s = _column(route.moments_s, self._kept)
+            made.half_overhead_s = _columns(route.half_overhead_s, self._kept)
+            self._settings.routes = self._array(_Routes, [made])
+        if clients is not None:
+            assert route is not None
+            self._settings.discipline = _CLOSED_LOOP
+            self._settings.judged_limit = round(self._judged_share * 2**32)
+            self._settings.clients = self._array(_Clients, [self._clients(clients)])
+
+    def _hop(self, hop: Hop) -> _Hop:
+        links = [
+            _Link(self._series(link.rtt), self._series(link.uplink_bps), self._series(link.downlink_bps)) for link in hop.links
+        ]
+        return _Hop(len(links), len(hop.begin_s), self._array(_Link, links), _column(np.array(hop.begin_s), self._kept))
+
+    def _series(self, series: Series | float) -> _Series:
+        if not isinstance(series, Series):
+            return _Series(1, 1.0, _column(np.zeros(1), self._kept), _column(np.array([series]), self._kept))
+        columns = (_column(column, self._kept) for column in (series.time_s, series.value))
+        return _Series(len(series.time_s), series.duration_s, *columns)
+
+    def _clients(self, clients: Clients) -> _Clients:
+        count = len(self._columns["arrival_s"])
+        first = np.argsort(clients.think_s[: clients.count], kind="stable")[:count]
+        made = _Clients(clients.count, clients.nodes, len(first), count)
+        made.first, made.think_s = _column(first, self._kept, np.int64), _column(clients.think_s, self._kept)
+        self._of_clients = {"node": np.zeros(count, np.int32), "decided_s": np.zeros(count)}
+        for name, column in self._of_clients.items():
+            setattr(made, name, column.ctypes.data)
+        made.client_of, made.back_s = _column(np.zeros(count), self._kept, np.int64), _column(np.zeros(count), self._kept)
+        return made
 
     @contextmanager
     def world(self, cdll: ctypes.CDLL) -> Iterator[int]:
@@ -421,7 +468,10 @@ class _Run:
         for target, streamed in self._streamed.items():
             _take_back(cdll, world, target, streamed)
             accounts[target] = streamed.account()
-        return replace(Trail.recorded(self._columns, int(cdll.simnmt_world_probes(world)), tuple(accounts)), engine="compiled")
+        trail = Trail.recorded(self._columns, int(cdll.simnmt_world_probes(world)), tuple(accounts))
+        of_clients = self._of_clients
+        decided_s = of_clients.get("decided_s", trail.decided_s)
+        return replace(trail, node=of_clients.get("node"), decided_s=decided_s, engine="compiled")
 
     def _array(self, kind: Any, items: Sequence[Any]) -> int:
         made = (kind * len(items))(*items)

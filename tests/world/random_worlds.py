@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+from simnmt.network.link import Hop, Link, MovingRoute
+from simnmt.network.series import BandwidthSeries, RttSeries
 from simnmt.policies import (
     BacklogView,
     BatchView,
@@ -29,6 +31,7 @@ from simnmt.world.batch_pool import BatchServerSpec
 from simnmt.world.deciders import Beliefs
 from simnmt.world.fifo_server import FifoPool, LeastWork
 from simnmt.world.server import Balancer, ByNode, FewestTokens, InTurn, LeastLoadedOfDrawn, Server, ServerSpec
+from simnmt.world.simulation import Clients
 from simnmt.world.streaming_server import PlanChange, StreamingServerSpec
 from tests.world.decoding import EIGHTHS, LEAVING, LEAVING_EIGHTHS, batchings, cost
 from tests.world.streamed_boxes import COMPUTE, STATES
@@ -128,6 +131,29 @@ def streamed_specs(draw: Draw) -> StreamingServerSpec:
     return replace(first, changes=tuple(PlanChange(at_s, later, 0.25, 40) for at_s in moments_s))
 
 
+def moving_route(
+    random: np.random.Generator, grid: bool, count: int, targets: int, nodes: int, columns: dict[str, Any]
+) -> MovingRoute:
+    """Links whose times change with the moment, some with own links and overheads."""
+
+    def series(kind: type[RttSeries] | type[BandwidthSeries], most: float) -> Any:
+        samples = int(random.integers(1, 5))
+        times = np.arange(samples) * (0.5 if grid else float(random.uniform(0.1, 1.0)))
+        value = random.integers(1, 5, samples) * most / 4 if grid else random.uniform(0.1, 1.0, samples) * most
+        return kind("made", "synthetic", "", times, value)
+
+    def hop() -> Hop:
+        own = nodes if random.random() < 0.3 else 1
+        links = tuple(Link(series(RttSeries, 0.5), series(BandwidthSeries, 1e4), 4096.0) for _ in range(own))
+        return Hop(links, tuple(seconds(random, grid, own, 3.0).tolist()))
+
+    lengths = (columns["src_len"], columns["tgt_len"] if columns["tgt_len"] is not None else columns["src_len"])
+    access = hop() if random.random() < 0.5 else None
+    halves_s = tuple(seconds(random, grid, count, 0.25) if random.random() < 0.3 else None for _ in range(targets))
+    moments_s = seconds(random, grid, count, 9.0) if random.random() < 0.3 else None
+    return MovingRoute(access, tuple(hop() for _ in range(targets - 1)), (2,) * targets, *lengths, moments_s, halves_s)
+
+
 @st.composite
 def random_worlds(draw: Draw, batches: bool = False, streams: bool = False) -> World:
     """First-in first-out targets behind every balancer, every estimate and choice, back to back and in the open loop.
@@ -135,7 +161,8 @@ def random_worlds(draw: Draw, batches: bool = False, streams: bool = False) -> W
     `batches`: in the open loop, with targets that batch; `streams`: with targets that stream their model.
     """
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    grid, is_open = draw(st.booleans()), batches or draw(st.booleans())
+    grid, discipline = draw(st.booleans()), draw(st.sampled_from(["open", "closed"] + ["back to back"] * (not batches)))
+    is_open, queues = discipline == "open", discipline != "back to back"
     count, targets, deciders = draw(st.integers(0, 60)), draw(st.integers(1, 5)), draw(st.integers(1, 4))
     workers, nodes, load = draw(st.integers(1, 3)), draw(st.integers(1, 7)), draw(st.sampled_from([0.3, 1.0, 4.0]))
     kinds = [draw(st.sampled_from(["by_node", "in_turn", "drawn", "least_work"])) for _ in range(1, targets)]
@@ -145,8 +172,8 @@ def random_worlds(draw: Draw, batches: bool = False, streams: bool = False) -> W
     specs = [draw(special if (batches or streams) and draw(st.booleans()) else st.none()) for _ in range(targets)]
     estimate = draw(st.sampled_from(["last", "smoothed", "quantile", "probing"]))
     policy = draw(st.sampled_from(["fixed", "least", "oracle"]))
-    sees = is_open and policy == "least" and draw(st.booleans())
-    judged_share = draw(st.sampled_from([0.0, 0.5, 1.0])) if is_open else float(streams and draw(st.booleans()))
+    sees = queues and policy == "least" and draw(st.booleans())
+    judged_share = draw(st.sampled_from([0.0, 0.5, 1.0])) if queues else float(streams and draw(st.booleans()))
     drawn = draw(st.integers(1, 2))
     columns = {
         "src_len": random.integers(0, 9, count),
@@ -155,12 +182,21 @@ def random_worlds(draw: Draw, batches: bool = False, streams: bool = False) -> W
         "downlink_s": tuple(seconds(random, grid, count, 0.5) for _ in kinds),
         "arrival_s": np.sort(seconds(random, grid, count, max(count / load / deciders, 1.0))) if is_open else None,
         "node": random.integers(0, nodes, count).astype(np.int32) if nodes > 1 else None,
-        "access_s": seconds(random, grid, count, 0.5) if not is_open and draw(st.booleans()) else None,
+        "access_s": seconds(random, grid, count, 0.5) if not queues and draw(st.booleans()) else None,
         "tgt_len": random.integers(0, 12, count) if batches or streams else None,
     }
     if batches or streams:
         columns["src_len"] = random.integers(1, 16, count)
     knows = streams and policy == "least" and draw(st.booleans())
+    route = None
+    if targets > 1 and (discipline == "closed" or (not queues and draw(st.booleans()))):
+        route = moving_route(random, grid, count, targets, nodes, columns)
+    clients = None
+    if discipline == "closed" and route is not None:
+        asking = draw(st.integers(1, 12))
+        clients = Clients(asking, nodes, seconds(random, grid, asking + count, 3.0))
+    elif discipline == "closed":
+        columns["arrival_s"] = np.sort(seconds(random, grid, count, max(count / load / deciders, 1.0)))
     weighed_s = [seconds(random, grid, count) for _ in range(targets)]
     choices = [random.integers(0, of_pool, (count, drawn)).astype(np.int16) for of_pool in boxes]
     initial_s = seconds(random, grid, deciders * targets)
@@ -189,7 +225,7 @@ def random_worlds(draw: Draw, batches: bool = False, streams: bool = False) -> W
             if knows
             else (),
             true_transfer=policy == "oracle",
-            true_backlog=policy == "oracle" and (is_open or streams),
+            true_backlog=policy == "oracle" and (queues or streams),
         )
         servers = [server_of(*one) for one in zip(kinds, boxes, [workers] * len(kinds), choices, specs[1:], strict=True)]
         expected = (lambda block: [column[block.first : block.first + len(block)] for column in weighed_s]) if sees else None
@@ -199,12 +235,14 @@ def random_worlds(draw: Draw, batches: bool = False, streams: bool = False) -> W
             "expected_for": expected,
             "judged_share": judged_share,
             "local": specs[0],
+            "route": route,
+            "clients": clients,
             "plan_beyond_for": beyond_for if knows else None,
         }
         return (Requests(**columns), choice, beliefs, servers), keywords
 
     what = f"{count} requests, targets {kinds} x {boxes} {specs}, {deciders} deciders, {workers} workers, {estimate}, {policy}"
-    return World(arguments, f"{what}, open={is_open}, grid={grid}, sees={sees}, judged={judged_share}")
+    return World(arguments, f"{what}, {discipline}, grid={grid}, sees={sees}, judged={judged_share}")
 
 
 def assert_equal(one: Trail, other: Trail) -> None:
