@@ -23,14 +23,20 @@ import numpy as np
 from benchmarks import ciw_model, idiomatic
 from benchmarks.inputs import EndNodes, WorldInputs, cnmt_inputs, end_nodes, two_choices
 from benchmarks.printing import print_figures
-from simnmt.policies import Decide, TransferEstimate, least_total
+from simnmt.experiment.inputs import Unit, read_inputs
+from simnmt.experiment.units import run_unit
+from simnmt.policies import LeastTotal, TransferEstimate
 from simnmt.results.requests import Block, Requests, Trail
+from simnmt.scenario.source import open_source
+from simnmt.world import compiled_world, simulation
+from simnmt.world.compiled_world import simulate_compiled
 from simnmt.world.deciders import Beliefs
 from simnmt.world.fifo_server import FifoPool, LeastWork
 from simnmt.world.server import InTurn, LeastLoadedOfDrawn, Server
-from simnmt.world.simulation import simulate
 
 LOAD, OVERLOAD = 0.6, 1.9
+COMPILED_LARGE = 10_000_000
+"""Requests of the largest world that the compiled engine runs."""
 SIZES = (10_000, 100_000, 1_000_000)
 """Requests of the small world, of the common one that all models run, and of the large one; figures are named after these."""
 NODES, SERVERS = 1_000, 16
@@ -44,17 +50,26 @@ BARS = {
     "servers_16_over_1": ("<=", 1.25),
     "identical_to_ciw": ("==", True),
     "table1_over_idiomatic_process": ("<=", 12.0),
+    "compiled_vs_idiomatic": (">=", 50.0),
+    "compiled_run_vs_simpy_run": (">=", 8.0),
+    "compiled_batched_vs_simpy": (">=", 15.0),
+    "compiled_streamed_vs_simpy": (">=", 15.0),
+    "compiled_scale_10m_over_100k": ("<=", 1.15),
 }
 """What the project asks of the figures; a figure that misses its bar is printed as it is."""
 
 
 def run_world(
-    inputs: WorldInputs, asking: EndNodes | None = None, deciders: int = 1, pool: Callable[[], Server] = FifoPool
+    inputs: WorldInputs,
+    asking: EndNodes | None = None,
+    deciders: int = 1,
+    pool: Callable[[], Server] = FifoPool,
+    simulate: Callable[..., Trail] = simulation.simulate,
 ) -> Trail:
     """simnmt's own world on the common inputs, with C-NMT's rule; entries of the trail in the order of the decisions.
 
     `asking`: end nodes with links of their own to the one decider; with several, each decides for its share of the end nodes,
-    without a link. `pool`: the cloud's servers, idle.
+    without a link. `pool`: the cloud's servers, idle. `simulate`: of an engine.
     """
     numbers = np.arange(inputs.requests)
     columns = (inputs.gateway_s, inputs.cloud_s), (inputs.uplink_s,), (inputs.downlink_s,)
@@ -63,8 +78,8 @@ def run_world(
         decided_s = inputs.arrival_s + asking.access_s
         requests = requests.in_order(np.argsort(decided_s, kind="stable"), decided_s)
 
-    def decide_for(block: Block) -> Decide:
-        return least_total([inputs.local_predicted_s[block.src_len], inputs.remote_predicted_s[block.src_len]])
+    def decide_for(block: Block) -> LeastTotal:
+        return LeastTotal([inputs.local_predicted_s[block.src_len], inputs.remote_predicted_s[block.src_len]])
 
     beliefs = Beliefs(lambda decider, target: TransferEstimate(inputs.initial_transfer_s))
     return simulate(requests, decide_for, beliefs, [pool()], deciders=deciders)
@@ -112,7 +127,9 @@ def cpu_s(work: Callable[[], Any], at_least_s: float = 0.1) -> float:
             return spent / calls
 
 
-def measure(rounds: int, whole_processes: bool, ciw: bool = True, sizes: tuple[int, int, int] = SIZES) -> dict[str, Any]:
+def measure(
+    rounds: int, whole_processes: bool, ciw: bool = True, sizes: tuple[int, int, int] = SIZES, largest: int = COMPILED_LARGE
+) -> dict[str, Any]:
     """All figures; each round runs every contestant once, and the minimum of each counts. `sizes`: see `SIZES`."""
     small, middle, large = sizes
     world = {(n, LOAD): cnmt_inputs(n, LOAD) for n in sizes}
@@ -152,9 +169,50 @@ def measure(rounds: int, whole_processes: bool, ciw: bool = True, sizes: tuple[i
         difference = float(np.abs(completion_s(common, trail) - np.asarray(theirs)).max())
         figures["largest_difference_to_ciw_s"] = difference
         figures["identical_to_ciw"] = difference <= 1e-9 and bool((trail.target == np.asarray(target)).all())
+    if compiled_world.library() is not None:
+        figures |= measure_compiled(rounds, least["idiomatic"], common, largest)
     if whole_processes:
         figures |= measure_table1(requests=middle)
     return figures
+
+
+UNITS = {
+    "compiled_run_vs_simpy_run": ("@open-loop", ["requests=100000"]),
+    "compiled_batched_vs_simpy": ("@batched-cloud", ["requests=20000"]),
+    "compiled_streamed_vs_simpy": ("@sti-gateway", ["requests=100000"]),
+}
+"""Whole units of work that both engines run: draw, learn, world, log and summary, under every policy of the scenario."""
+
+
+def measure_compiled(rounds: int, idiomatic_s: float, common: WorldInputs, largest: int) -> dict[str, Any]:
+    """The compiled engine's figures; `idiomatic_s`: CPU seconds of the idiomatic model on the common inputs, taken before."""
+    contestants = {size: cnmt_inputs(size, LOAD) for size in (common.requests, largest)}
+    least_s = dict.fromkeys(contestants, float("inf"))
+    for _ in range(rounds):
+        for size, inputs in contestants.items():
+            least_s[size] = min(least_s[size], cpu_s(lambda inputs=inputs: run_world(inputs, simulate=simulate_compiled)))
+    figures: dict[str, Any] = {
+        "compiled_vs_idiomatic": idiomatic_s / least_s[common.requests],
+        "compiled_scale_10m_over_100k": least_s[largest] / largest / (least_s[common.requests] / common.requests),
+        "compiled_us_per_request": least_s[common.requests] / common.requests * 1e6,
+    }
+    for name, (scenario, overrides) in UNITS.items():
+        unit = unit_of(scenario, overrides if largest == COMPILED_LARGE else ["requests=500"])
+        of_engine = dict.fromkeys(("simpy", "compiled"), float("inf"))
+        for _ in range(max(rounds // 2, 1)):
+            for engine in of_engine:
+                one = replace(unit, engine=engine)
+                of_engine[engine] = min(of_engine[engine], cpu_s(lambda one=one: run_unit(one)))
+        figures[name] = of_engine["simpy"] / of_engine["compiled"]
+    return figures
+
+
+def unit_of(scenario: str, overrides: list[str]) -> Unit:
+    """The first unit of work of a scenario."""
+    source = open_source(scenario, overrides)
+    plan = read_inputs(source.scenario, Path.cwd(), source.document)
+    case, (network, links) = next(iter(plan.cases.values())), next(iter(plan.networks.items()))
+    return Unit(plan.scenario, case, network, links, 0)
 
 
 def bytes_per_request(inputs: WorldInputs) -> float:
@@ -198,7 +256,9 @@ def main() -> None:
     help_sizes = "requests of the small, the common and the large world, for a quick look; the bars hold for the default"
     parser.add_argument("--sizes", type=int, nargs=3, default=SIZES, metavar=("SMALL", "COMMON", "LARGE"), help=help_sizes)
     arguments = parser.parse_args()
-    figures = measure(arguments.rounds, whole_processes=not arguments.skip_table1, sizes=tuple(arguments.sizes))
+    sizes = tuple(arguments.sizes)
+    largest = COMPILED_LARGE if sizes == SIZES else sizes[2]
+    figures = measure(arguments.rounds, whole_processes=not arguments.skip_table1, sizes=sizes, largest=largest)
     print_figures(figures, BARS, as_json=arguments.json)
 
 

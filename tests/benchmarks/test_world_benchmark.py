@@ -26,7 +26,7 @@ OF_TABLE1 = ("table1_over_idiomatic_process", "table1_wall_s", "idiomatic_proces
 
 @pytest.fixture(scope="module")
 def figures() -> dict[str, Any]:
-    return world.measure(1, whole_processes=False, sizes=SIZES)
+    return world.measure(1, whole_processes=False, sizes=SIZES, largest=40)
 
 
 @pytest.fixture
@@ -66,14 +66,14 @@ def test_a_difference_to_ciw_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> N
         return completion_s + late_s, target
 
     monkeypatch.setattr(world.ciw_model, "simulate", late)
-    figures = world.measure(1, whole_processes=False, sizes=(10, 20, 30))
+    figures = world.measure(1, whole_processes=False, sizes=(10, 20, 30), largest=40)
     assert figures["identical_to_ciw"] is False
     assert figures["largest_difference_to_ciw_s"] == pytest.approx(late_s, rel=1e-3)
 
 
 @pytest.mark.usefixtures("untimed")
 def test_ratios_are_those_of_times_per_request() -> None:
-    figures = world.measure(1, whole_processes=False, sizes=(10, 20, 80))
+    figures = world.measure(1, whole_processes=False, sizes=(10, 20, 80), largest=40)
     assert figures["vs_idiomatic"] == figures["vs_ciw"] == 1.0
     assert figures["scale_1m_over_10k"] == 1 / 8
     assert figures["overload_100k_over_10k"] == 1 / 2
@@ -124,7 +124,7 @@ def test_requests_of_many_end_nodes_are_decided_in_the_order_in_which_they_come(
 
 @pytest.mark.usefixtures("untimed")
 def test_without_ciw_its_figures_are_empty() -> None:
-    figures = world.measure(1, whole_processes=False, ciw=False, sizes=(10, 20, 30))
+    figures = world.measure(1, whole_processes=False, ciw=False, sizes=(10, 20, 30), largest=40)
     assert figures["vs_ciw"] is figures["identical_to_ciw"] is figures["largest_difference_to_ciw_s"] is None
     assert figures["vs_idiomatic"] > 0
 
@@ -149,7 +149,7 @@ def test_people_get_a_table_with_what_is_asked_of_each_figure(
     monkeypatch.setattr(world, "measure", measured)
     monkeypatch.setattr(sys, "argv", ["benchmarks.world"])
     world.main()
-    assert asked == {"rounds": 5, "whole_processes": True, "sizes": (10_000, 100_000, 1_000_000)}
+    assert asked == {"rounds": 5, "whole_processes": True, "sizes": (10_000, 100_000, 1_000_000), "largest": 10_000_000}
     lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
     assert list(lines) == list(figures)
     assert lines["vs_ciw"].endswith("asked: >= 20.0")

@@ -97,7 +97,7 @@ def test_of_a_million_clients_only_those_who_can_ask_cost_anything(
     arrivals = {"kind": "clients", "clients": 1_000_000, "think_time": {"mean_s": 1.0}}
     scenario = make_scenario(requests=50, replications=1, policies={"edge": {}})
     scenario["workloads"]["de-en"] |= {"end_nodes": 7, "arrivals": arrivals}
-    log = simnmt.run(scenario).cells[0].logs["edge"]
+    log = simnmt.run(scenario, engine="simpy").cells[0].logs["edge"]
     assert asking == 2 * 50, "to begin with, and after each answer"
     assert (np.diff(log["arrival_s"]) >= 0.0).all()
     assert log["arrival_s"].max() < 1e-3, "the 50 least of a million thinking times of a mean of 1 s"
