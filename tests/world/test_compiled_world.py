@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 
+from simnmt.base.compile import WORLD_LIBRARY, find_compiler
 from simnmt.base.errors import InputError
 from simnmt.policies import LeastTotal, ProbedEstimate, QuantileEstimate, TransferEstimate
 from simnmt.results.requests import Trail
@@ -14,6 +22,7 @@ from simnmt.world.deciders import Beliefs
 from simnmt.world.fifo_server import FifoPool
 from simnmt.world.server import FewestTokens
 from tests.campaigns.harness import SCALE
+from tests.kernels.sanitized import SANITIZE, takes
 from tests.world.batched_worlds import BATCHINGS, COST, asked
 from tests.world.random_worlds import World, assert_equal, random_worlds
 
@@ -81,3 +90,38 @@ def test_an_error_of_the_network_ends_the_run() -> None:
     beliefs = Beliefs(lambda decider, target: ProbedEstimate(0.1, 0.01, broken), probes=True)
     with pytest.raises(OSError, match="no such moment"):
         compiled_world.simulate_compiled(asked(50), lambda block: LeastTotal(block.execution_s), beliefs, [FifoPool()])
+
+
+SANITIZED = """
+from dataclasses import replace
+from pathlib import Path
+from hypothesis import given, settings
+from simnmt.world import compiled_world, simulation
+from tests.world.random_worlds import assert_equal, random_worlds
+
+compiled_world.WORLD_LIBRARY = replace(compiled_world.WORLD_LIBRARY, folder=Path.cwd(), flags=FLAGS)
+assert compiled_world.library() is not None
+for kind in ({}, {"streams": True}, {"batches": True}):
+    @given(random_worlds(**kind))
+    @settings(max_examples=EXAMPLES, derandomize=True, deadline=None, database=None)
+    def compare(world):
+        assert_equal(world.run(simulation.simulate), world.run(compiled_world.simulate_compiled))
+    compare()
+print("equal")
+"""
+
+
+@pytest.mark.skipif(not takes(SANITIZE), reason="no compiler here that takes the sanitizers")
+def test_no_world_reads_or_writes_beyond_its_memory(tmp_path: Path) -> None:
+    """With the sanitizers for addresses and undefined behaviour, of which the former must be loaded before Python."""
+    for source in WORLD_LIBRARY.folder.glob("*.[ch]"):
+        shutil.copy(source, tmp_path)
+    flags = (*WORLD_LIBRARY.flags, *SANITIZE, "-O1")
+    replace(WORLD_LIBRARY, folder=tmp_path, flags=flags).compile_level()
+    preloaded = subprocess.run([*find_compiler(), "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
+    environment = os.environ | {"LD_PRELOAD": preloaded.stdout.strip(), "ASAN_OPTIONS": "detect_leaks=0"}
+    environment["PYTHONPATH"] = str(Path(__file__).parents[2])
+    script = SANITIZED.replace("EXAMPLES", str(round(40 * SCALE))).replace("FLAGS", repr(flags))
+    command = [sys.executable, "-c", script]
+    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout, run.stderr) == (0, "equal\n", "")

@@ -411,7 +411,7 @@ static void join(Memory *memory, BatchServer *self, double now_s) {
     if (last) {
         if (2 * self->joined_first >= self->joined_count) { /* mostly gone: move the rest to the front */
             self->joined_count -= self->joined_first;
-            memmove(self->joined, self->joined + self->joined_first, (size_t)self->joined_count * sizeof(Joined));
+            if (self->joined_count) memmove(self->joined, self->joined + self->joined_first, (size_t)self->joined_count * sizeof(Joined));
             self->joined_first = 0;
         }
         GROW(memory, self->joined, self->joined_count, self->joined_capacity);

@@ -120,7 +120,7 @@ static int64_t find_ahead(World *world, int64_t target, const Arrival *arrival) 
         GROW(&world->memory, world->ahead, count, world->ahead_capacity);
         world->ahead[count++] = arrival_of(event);
     }
-    qsort(world->ahead, (size_t)count, sizeof(Arrival), compare_arrivals);
+    if (count) qsort(world->ahead, (size_t)count, sizeof(Arrival), compare_arrivals);
     return count;
 }
 
