@@ -285,13 +285,15 @@ class EngineProcess:
         ours.setblocking(False)
         ready: asyncio.Future[EngineFacts] = loop.create_future()
         self._ready = ready
-        self._transport, _ = await loop.create_connection(lambda: _Connection(self._take, self._lose), sock=ours)
-        self._transport.write(frame(self.settings))
         try:
+            self._transport, _ = await loop.create_connection(lambda: _Connection(self._take, self._lose), sock=ours)
+            self._transport.write(frame(self.settings))
             return await ready
         except BaseException:
             if self._transport is not None:
                 self._transport.abort()
+            if self._process is not None:
+                self._process.kill()  # it would load its model first, and outlive an interrupted front
             raise
 
     async def _how_it_ended(self) -> str:

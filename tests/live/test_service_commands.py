@@ -128,7 +128,8 @@ def test_an_interrupt_while_a_server_starts_ends_it_in_one_line(after_s: float, 
     time.sleep(after_s)
     os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=30)
-    assert (process.returncode, err) in [(130, "simnmt: interrupted; nothing is left half-written\n"), (0, "")]
+    # Before it has begun anything there is nothing to say; a server that listens ends well.
+    assert (process.returncode, err) in [(130, "simnmt: interrupted; nothing is left half-written\n"), (130, ""), (0, "")]
 
 
 def test_an_interrupted_validation_leaves_nothing(tmp_path: Path) -> None:
