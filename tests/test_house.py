@@ -17,8 +17,13 @@ def size() -> Iterator[dict[str, Any]]:
     house._nodes.cache_clear()
 
 
+FILES, CODE_LINES = 357, 50_159
+"""Of the house after its redesign."""
+
+
 def test_the_number_of_files_stays_readable(size: dict[str, Any]) -> None:
-    assert size["files"] <= 420
+    """A file that was added since then holds 150 lines of code in the mean, the least of STYLE section 3."""
+    assert size["files"] <= FILES + (size["code_lines"] - CODE_LINES) / 150
 
 
 def test_no_function_has_a_body_of_more_than_sixty_lines(size: dict[str, Any]) -> None:

@@ -142,7 +142,7 @@ KERNEL_LIBRARY = Library(
 WORLD_LIBRARY = Library(
     "world",
     PACKAGE / "world" / "compiled",
-    (*SHARED_FLAGS, "-ffp-contract=off"),
+    (*SHARED_FLAGS, "-ffp-contract=off", "-DNDEBUG"),
     {PORTABLE: ()},
     "the world in SimPy is",
 )

@@ -19,6 +19,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar, cast
 
 from simnmt.base.errors import SimnmtError
+from simnmt.base.signals import signals_held
 
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
@@ -138,6 +139,10 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
+_OF_GROUP = (signal.SIGINT, signal.SIGHUP) if hasattr(signal, "SIGHUP") else (signal.SIGINT,)
+"""Signals that reach all processes of a terminal."""
+
+
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
     """Shield the processes started in this block from Ctrl-C and a closing terminal, which reach the whole group: the parent
@@ -151,23 +156,13 @@ def _interrupts_held() -> Iterator[None]:
         return
     from multiprocessing import resource_tracker
 
-    held = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
-    arrived: list[int] = []
-    handlers = {}
-    if threading.current_thread() is threading.main_thread():
-        # The mask is this thread's alone; numpy's threads take the signal, and Python then handles it here.
-        for number in held:
-            if callable(signal.getsignal(number)):
-                handlers[number] = signal.signal(number, lambda number, frame: arrived.append(number))
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, held[:2])
-    try:
-        # A process of multiprocessing's own; started with the first of ours, it would let SIGINT through again on its way.
-        resource_tracker.ensure_running()
-        signal.pthread_sigmask(signal.SIG_BLOCK, held[:2])
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        if arrived:
-            signal.raise_signal(arrived[0])
+    # The mask is this thread's alone; numpy's threads take the signal, and Python then handles it here.
+    with signals_held():
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _OF_GROUP)
+        try:
+            # A process of multiprocessing's own; started with the first of ours, it would let SIGINT through again on its way.
+            resource_tracker.ensure_running()
+            signal.pthread_sigmask(signal.SIG_BLOCK, _OF_GROUP)
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -25,8 +25,7 @@ from simnmt.results.request_log import RequestLog, Truth, lost_s
 from simnmt.results.requests import Engine, Trail
 from simnmt.results.summary import BatchesOfDevice, Device, Numbers, RunKey, measure
 from simnmt.scenario.configuration import Scenario
-from simnmt.world.batch_pool import decode_all
-from simnmt.world.compiled_world import simulate
+from simnmt.world.compiled_world import decode_all, simulate
 from simnmt.world.fifo_server import FifoPool, LeastWork, WakingServerSpec
 from simnmt.world.server import Balancer, ByNode, FewestTokens, InTurn, LeastLoadedOfDrawn, Server, ServerSpec
 
@@ -83,7 +82,9 @@ LEAST_BATCHES = 4
 """Fewest batches decoded for that."""
 
 
-def saturated_s(decoding: Decoding, src_len: NDArray[np.int64], tgt_len: NDArray[np.int64]) -> float:
+def saturated_s(
+    decoding: Decoding, src_len: NDArray[np.int64], tgt_len: NDArray[np.int64], engine: Engine | None = None
+) -> float:
     """Return the seconds that one server needs for these sentences in the long run, with batches as full as possible.
 
     Of many sentences an even sample is decoded, few sentences are repeated, in either case to fill whole batches or
@@ -99,7 +100,8 @@ def saturated_s(decoding: Decoding, src_len: NDArray[np.int64], tgt_len: NDArray
     rows = np.arange(wanted) % count if count < wanted else (np.arange(wanted) * (count / wanted)).astype(np.int64)
     source, target = np.asarray(src_len)[rows], np.asarray(tgt_len)[rows]
     once_s, twice_s = (
-        decode_all(decoding.batching, decoding.cost, np.tile(source, times), np.tile(target, times)).total_s for times in (1, 2)
+        decode_all(decoding.batching, decoding.cost, np.tile(source, times), np.tile(target, times), engine=engine).total_s
+        for times in (1, 2)
     )
     return max(twice_s - once_s, 0.0) * int(np.sum(tgt_len + 1)) / int(np.sum(target + 1))
 
@@ -191,7 +193,8 @@ def _run_policy(unit: Unit, drawn: Drawn, setup: PolicySetup) -> tuple[Trail, Nu
             batches.append(None)
             continue
         there = np.flatnonzero(trail.target[:] == number)
-        batches.append(BatchesOfDevice(account, saturated_s(target.decoding, log["src_len"][there], log["tgt_len"][there])))
+        full_s = saturated_s(target.decoding, log["src_len"][there], log["tgt_len"][there], unit.engine)
+        batches.append(BatchesOfDevice(account, full_s))
     numbers = measure(log, lost, devices(unit.scenario, unit.case.name), discipline, batches, trail.streams)
     if setup.predicted_tgt_len is None:
         # A policy that predicts nothing uses no estimate of the transfer time, so no estimate has an age.

@@ -293,12 +293,8 @@ def decode_all(
     The server knows when no more will come. Lengths in tokens; `tgt_len`: steps of each sentence, 0 or more. Raises
     `ValueError` for columns of different lengths and for arrivals out of order.
     """
-    sources, targets = np.asarray(src_len, np.int64).tolist(), np.asarray(tgt_len, np.int64).tolist()
-    arrivals = np.zeros(len(sources)) if arrival_s is None else np.asarray(arrival_s, np.float64)
-    if not len(sources) == len(targets) == len(arrivals):
-        raise ValueError(f"{len(sources)} sources, {len(targets)} targets, {len(arrivals)} arrivals")
-    if (np.diff(arrivals) < 0.0).any():
-        raise ValueError("arrivals out of order")
+    src_lens, tgt_lens, arrivals = checked_sentences(src_len, tgt_len, arrival_s)
+    sources, targets = src_lens.tolist(), tgt_lens.tolist()
     server = BatchServer(batching, cost, foretells=True)
     begin_s, finish_s, first_s = (np.full(len(sources), np.nan).tolist() for _ in range(3))
 
@@ -323,3 +319,16 @@ def decode_all(
         server.account.finished(),
         max(finish_s, default=0.0),
     )
+
+
+def checked_sentences(
+    src_len: ArrayLike, tgt_len: ArrayLike, arrival_s: ArrayLike | None
+) -> tuple[NDArray[np.int64], NDArray[np.int64], Column]:
+    """Return source tokens, target tokens and arrivals of sentences, shape (sentences,); errors as of `decode_all`."""
+    sources, targets = np.asarray(src_len, np.int64), np.asarray(tgt_len, np.int64)
+    arrivals = np.zeros(len(sources)) if arrival_s is None else np.asarray(arrival_s, np.float64)
+    if not len(sources) == len(targets) == len(arrivals):
+        raise ValueError(f"{len(sources)} sources, {len(targets)} targets, {len(arrivals)} arrivals")
+    if (np.diff(arrivals) < 0.0).any():
+        raise ValueError("arrivals out of order")
+    return sources, targets, arrivals

@@ -184,6 +184,7 @@ class WakingPool(FifoPool):
     def __init__(self, waking: Waking, boxes: int = 1, workers: int = 1, balancer: Balancer | None = None) -> None:
         """Create idle boxes; without a `balancer` each end node has its box."""
         super().__init__(0, workers, balancer)
+        self.waking = waking
         self.boxes: Sequence[WakingServer] = [WakingServer(workers, waking) for _ in range(boxes)]
 
     def open(self, site: Site) -> Serve:

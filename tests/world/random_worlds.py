@@ -24,12 +24,13 @@ from simnmt.policies import (
     TransferEstimate,
 )
 from simnmt.profile.batch_cost import BatchCost, DecodingCost, TableSurface
+from simnmt.profile.waking import WakingCost
 from simnmt.results.device_accounts import BatchAccount
 from simnmt.results.requests import Block, Requests, Trail
 from simnmt.streaming.plan.engagement import Lifecycle
 from simnmt.world.batch_pool import BatchServerSpec
 from simnmt.world.deciders import Beliefs
-from simnmt.world.fifo_server import FifoPool, LeastWork
+from simnmt.world.fifo_server import FifoPool, LeastWork, Waking, WakingServerSpec
 from simnmt.world.server import Balancer, ByNode, FewestTokens, InTurn, LeastLoadedOfDrawn, Server, ServerSpec
 from simnmt.world.simulation import Clients
 from simnmt.world.streaming_server import PlanChange, StreamingServerSpec
@@ -117,6 +118,14 @@ def batch_view(batched: BatchServerSpec, servers: int) -> Callable[[], BatchView
     return BatchView(step_s, batching.size, batching.threshold, servers, joining_s).blank
 
 
+def wakings() -> st.SearchStrategy[Waking]:
+    """What waking up takes: short and long beside executions, soon and late after a gap."""
+    costs_of_waking = st.builds(
+        WakingCost, seconds=st.sampled_from([0.125, 0.3]), time_constant_s=st.sampled_from([0.05, 1.0]), mean_s=st.just(0.0)
+    )
+    return costs_of_waking.map(lambda waking: waking.after)
+
+
 @st.composite
 def streamed_specs(draw: Draw) -> StreamingServerSpec:
     """Streamed models that cool within the seconds of a run, with and without changes of plans and slower computing."""
@@ -154,12 +163,24 @@ def moving_route(
     return MovingRoute(access, tuple(hop() for _ in range(targets - 1)), (2,) * targets, *lengths, moments_s, halves_s)
 
 
-@st.composite
-def random_worlds(draw: Draw, batches: bool = False, streams: bool = False) -> World:
-    """First-in first-out targets behind every balancer, every estimate and choice, back to back and in the open loop.
+SPECIAL = {
+    "plain": (),
+    "batches": ("batches",),
+    "streams": ("streams",),
+    "wakes": ("wakes",),
+    "all": ("batches", "streams", "wakes"),
+}
+"""Kinds of boxes that a world may have, beside first-in first-out ones."""
 
-    `batches`: in the open loop, with targets that batch; `streams`: with targets that stream their model.
+
+@st.composite
+def random_worlds(draw: Draw, special: str | None = None) -> World:
+    """Targets of every kind behind every balancer, with every estimate and choice, in every discipline.
+
+    `special`: a key of `SPECIAL`; None: any.
     """
+    kinds_of_boxes = SPECIAL[draw(st.sampled_from(list(SPECIAL))) if special is None else special]
+    batches, streams = "batches" in kinds_of_boxes, "streams" in kinds_of_boxes
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     grid, discipline = draw(st.booleans()), draw(st.sampled_from(["open", "closed"] + ["back to back"] * (not batches)))
     is_open, queues = discipline == "open", discipline != "back to back"
@@ -167,9 +188,12 @@ def random_worlds(draw: Draw, batches: bool = False, streams: bool = False) -> W
     workers, nodes, load = draw(st.integers(1, 3)), draw(st.integers(1, 7)), draw(st.sampled_from([0.3, 1.0, 4.0]))
     kinds = [draw(st.sampled_from(["by_node", "in_turn", "drawn", "least_work"])) for _ in range(1, targets)]
     boxes = [draw(st.integers(1, 4)) for _ in kinds]
-    maybe_batched = st.builds(BatchServerSpec, batchings(), costs(), st.none(), st.booleans())
-    special = maybe_batched if batches else streamed_specs()
-    specs = [draw(special if (batches or streams) and draw(st.booleans()) else st.none()) for _ in range(targets)]
+    of_kind: dict[str, st.SearchStrategy[Any]] = {
+        "batches": st.builds(BatchServerSpec, batchings(), costs(), st.none() | wakings(), st.booleans()),
+        "streams": streamed_specs(),
+        "wakes": st.builds(WakingServerSpec, wakings(), st.just(workers)),
+    }
+    specs = [draw(st.one_of(st.none(), *(of_kind[kind] for kind in kinds_of_boxes))) for _ in range(targets)]
     estimate = draw(st.sampled_from(["last", "smoothed", "quantile", "probing"]))
     policy = draw(st.sampled_from(["fixed", "least", "oracle"]))
     sees = queues and policy == "least" and draw(st.booleans())
@@ -207,7 +231,7 @@ def random_worlds(draw: Draw, batches: bool = False, streams: bool = False) -> W
     }[policy]
 
     def beyond_for(block: Block) -> list[Any]:
-        return [None if spec is None else spec.beyond_s(block.src_len) for spec in specs]
+        return [spec.beyond_s(block.src_len) if isinstance(spec, StreamingServerSpec) else None for spec in specs]
 
     def arguments() -> tuple[tuple[Any, ...], dict[str, Any]]:
         beliefs = Beliefs(
@@ -220,7 +244,10 @@ def random_worlds(draw: Draw, batches: bool = False, streams: bool = False) -> W
             if sees
             else (),
             plan_views=tuple(
-                None if spec is None else partial(PlanView, spec.lifecycle.next_state, len(spec.states)) for spec in specs
+                partial(PlanView, spec.lifecycle.next_state, len(spec.states))
+                if isinstance(spec, StreamingServerSpec)
+                else None
+                for spec in specs
             )
             if knows
             else (),

@@ -7,16 +7,21 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, seed, settings
+from hypothesis import strategies as st
 
 from simnmt.base.compile import WORLD_LIBRARY, find_compiler
 from simnmt.base.errors import InputError
+from simnmt.batching import Batching
 from simnmt.policies import LeastTotal, ProbedEstimate, QuantileEstimate, TransferEstimate
+from simnmt.profile.batch_cost import DecodingCost
 from simnmt.results.requests import Trail
-from simnmt.world import compiled_world, simulation
+from simnmt.world import batch_pool, compiled_world, simulation
 from simnmt.world.batch_pool import BatchServerSpec
 from simnmt.world.deciders import Beliefs
 from simnmt.world.fifo_server import FifoPool
@@ -24,27 +29,38 @@ from simnmt.world.server import FewestTokens
 from tests.campaigns.harness import SCALE
 from tests.kernels.sanitized import SANITIZE, takes
 from tests.world.batched_worlds import BATCHINGS, COST, asked
-from tests.world.random_worlds import World, assert_equal, random_worlds
+from tests.world.decoding import batchings
+from tests.world.random_worlds import World, assert_equal, assert_equal_accounts, costs, random_worlds
 
 pytestmark = pytest.mark.skipif(compiled_world.library() is None, reason="the compiled world was not compiled")
 
 
-@given(random_worlds())
-@settings(max_examples=round(300 * SCALE))
-def test_first_in_first_out_worlds_are_equal_to_the_bit(world: World) -> None:
-    assert_equal(world.run(simulation.simulate), world.run(compiled_world.simulate_compiled))
+DEEP = SCALE > 1.0
+WORLDS = 10_000 if DEEP else 300
+"""Random worlds that are compared: in the suite, and in `make check-deep`."""
 
 
-@given(random_worlds(streams=True))
-@settings(max_examples=round(300 * SCALE))
-def test_worlds_that_stream_are_equal_to_the_bit(world: World) -> None:
-    assert_equal(world.run(simulation.simulate), world.run(compiled_world.simulate_compiled))
+@seed(20)
+@given(random_worlds(), st.sampled_from([0, compiled_world.PAUSE_AFTER_MS]))
+@settings(max_examples=WORLDS, database=None)
+def test_random_worlds_are_equal_to_the_bit(world: World, pause_after_ms: int) -> None:
+    """In both engines, the compiled one with a pause between all events, and without."""
+    compiled = partial(compiled_world.simulate_compiled, pause_after_ms=pause_after_ms)
+    assert_equal(world.run(simulation.simulate), world.run(compiled))
 
 
-@given(random_worlds(batches=True))
-@settings(max_examples=round(300 * SCALE))
-def test_worlds_that_batch_are_equal_to_the_bit(world: World) -> None:
-    assert_equal(world.run(simulation.simulate), world.run(compiled_world.simulate_compiled))
+@given(batchings(), costs(), st.lists(st.tuples(st.integers(1, 16), st.integers(0, 12), st.integers(0, 40)), max_size=60))
+@settings(max_examples=round(60 * SCALE))
+def test_decoded_sentences_are_equal_to_the_bit(
+    batching: Batching, cost: DecodingCost, sentences: list[tuple[int, int, int]]
+) -> None:
+    src_len, tgt_len, eighths = np.array(sentences, np.int64).reshape(-1, 3).T
+    arrival_s = np.sort(eighths) / 8.0
+    reference = batch_pool.decode_all(batching, cost, src_len, tgt_len, arrival_s)
+    compiled = compiled_world.decode_all_compiled(batching, cost, src_len, tgt_len, arrival_s)
+    for name in ("finish_s", "first_token_s", "begin_s", "total_s"):
+        assert np.asarray(getattr(reference, name)).tobytes() == np.asarray(getattr(compiled, name)).tobytes(), name
+    assert_equal_accounts([reference.account], [compiled.account])
 
 
 def test_every_failed_allocation_is_a_memory_error_and_nothing_else() -> None:
@@ -96,13 +112,13 @@ SANITIZED = """
 from dataclasses import replace
 from pathlib import Path
 from hypothesis import given, settings
-from simnmt.world import compiled_world, simulation
-from tests.world.random_worlds import assert_equal, random_worlds
+from simnmt.world import compiled_library, compiled_world, simulation
+from tests.world.random_worlds import SPECIAL, assert_equal, random_worlds
 
-compiled_world.WORLD_LIBRARY = replace(compiled_world.WORLD_LIBRARY, folder=Path.cwd(), flags=FLAGS)
+compiled_library.WORLD_LIBRARY = replace(compiled_library.WORLD_LIBRARY, folder=Path.cwd(), flags=FLAGS)
 assert compiled_world.library() is not None
-for kind in ({}, {"streams": True}, {"batches": True}):
-    @given(random_worlds(**kind))
+for kind in SPECIAL:
+    @given(random_worlds(kind))
     @settings(max_examples=EXAMPLES, derandomize=True, deadline=None, database=None)
     def compare(world):
         assert_equal(world.run(simulation.simulate), world.run(compiled_world.simulate_compiled))
@@ -116,7 +132,7 @@ def test_no_world_reads_or_writes_beyond_its_memory(tmp_path: Path) -> None:
     """With the sanitizers for addresses and undefined behaviour, of which the former must be loaded before Python."""
     for source in WORLD_LIBRARY.folder.glob("*.[ch]"):
         shutil.copy(source, tmp_path)
-    flags = (*WORLD_LIBRARY.flags, *SANITIZE, "-O1")
+    flags = (*(flag for flag in WORLD_LIBRARY.flags if flag != "-DNDEBUG"), *SANITIZE, "-O1")
     replace(WORLD_LIBRARY, folder=tmp_path, flags=flags).compile_level()
     preloaded = subprocess.run([*find_compiler(), "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
     environment = os.environ | {"LD_PRELOAD": preloaded.stdout.strip(), "ASAN_OPTIONS": "detect_leaks=0"}

@@ -138,4 +138,36 @@ static int close_pool(World *world, Pool *pool) {
     return was_holding;
 }
 
+/* Sentences that one server decodes without a clock, as Python hands them over; columns by sentence. */
+typedef struct {
+    const BatchCost *cost;
+    Batching batching;
+    int64_t count, allocations;
+    const int64_t *src_len, *tgt_len;
+    const double *arrival_s;
+    double *begin_s, *finish_s, *first_s;
+} Decoding;
+
+static void act_and_note(Memory *memory, BatchServer *server, const Decoding *decoding) {
+    batch_server_act(memory, server);
+    for (int64_t number = 0; number < server->done_count; number++) {
+        const Finished *done = server->done + number;
+        decoding->begin_s[done->request] = done->begin_s;
+        decoding->finish_s[done->request] = done->finish_s;
+        decoding->first_s[done->request] = done->first_s;
+    }
+}
+
+/* Let one server decode sentences that arrive in order of time; it knows when no more will come. */
+static void decode_all(Memory *memory, BatchServer *server, const Decoding *decoding) {
+    server->foretells = 1;
+    for (int64_t request = 0; request < decoding->count; request++) {
+        double now_s = decoding->arrival_s[request];
+        while (server->next_s < now_s) act_and_note(memory, server, decoding);
+        batch_server_arrive(memory, server, (Waiting){now_s, 0.0, 1.0, request, decoding->src_len[request], decoding->tgt_len[request], 0, NULL});
+    }
+    if (decoding->count) batch_server_close(server, decoding->arrival_s[decoding->count - 1]);
+    while (holds_sentences(server)) act_and_note(memory, server, decoding);
+}
+
 #endif

@@ -2,14 +2,17 @@
 #ifndef SIMNMT_WORLD_MEMORY_H
 #define SIMNMT_WORLD_MEMORY_H
 
+#include <assert.h> /* with NDEBUG in a release: see WORLD_LIBRARY in base/compile.py */
 #include <setjmp.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
+enum { DONE, NO_MEMORY, PAUSED }; /* how a call of Python ends */
+
 typedef struct {
-    jmp_buf out_of_memory;
+    jmp_buf way_out;
     int64_t left; /* further allocations that succeed; below 0: no limit. For tests. */
 } Memory;
 
@@ -17,7 +20,7 @@ typedef struct {
 static void *resized(Memory *memory, void *content, int64_t count, size_t size) {
     void *made = NULL;
     if (memory->left != 0 && (uint64_t)count <= PTRDIFF_MAX / size) made = realloc(content, count ? (size_t)count * size : 1);
-    if (made == NULL) longjmp(memory->out_of_memory, 1);
+    if (made == NULL) longjmp(memory->way_out, NO_MEMORY);
     if (memory->left > 0) memory->left -= 1;
     return made;
 }

@@ -41,13 +41,6 @@ static void begin_plan_views(World *world, Decider *self) {
         if (settings->plan_views[target] != NULL) plan_view_begin(&world->memory, self->plans + target, settings->plan_views[target]);
 }
 
-static Account *new_account(Memory *memory, int64_t size) {
-    Account *account = zeroed(memory, 1, sizeof(Account));
-    account->steps = zeroed(memory, size + 1, sizeof(int64_t));
-    account->step_s = zeroed(memory, size + 1, sizeof(double));
-    return account;
-}
-
 static void begin_batch_boxes(Memory *memory, Pool *self) {
     int64_t boxes = self->settings.boxes;
     self->servers = zeroed(memory, boxes, sizeof(BatchServer));
@@ -57,8 +50,8 @@ static void begin_batch_boxes(Memory *memory, Pool *self) {
     self->uses_later = zeroed(memory, boxes, sizeof(int));
     self->armed_s = zeroed(memory, boxes, sizeof(double));
     for (int64_t box = 0; box < boxes; box++) {
-        batch_server_begin(self->servers + box, &self->settings.batching, self->settings.cost);
-        self->servers[box].account = new_account(memory, self->settings.batching.size);
+        batch_server_begin(self->servers + box, &self->settings.batching, self->settings.cost, self->settings.waking);
+        begin_account(memory, self->servers + box, self->settings.batching.size);
         self->armed_s[box] = INFINITY;
     }
 }
@@ -219,7 +212,8 @@ static void begin_closed_loop(World *world) {
     }
 }
 
-/* Run all events before a moment and the order of an event at that moment; return 0 if the next block is needed first. */
+/* Run all events before a moment and the order of an event at that moment; return 0 if the next block is needed first, or a
+ * pause is due. */
 static int run_until(World *world, double moment_s, int64_t order) {
     Clock *clock = &world->clock;
     while (clock->count && is_before(clock->heap[0].at_s, clock->heap[0].order, moment_s, order)) {
@@ -234,36 +228,37 @@ static int run_until(World *world, double moment_s, int64_t order) {
             ask(world, (int64_t)(intptr_t)entry.event, entry.at_s);
         else
             server_acts(world, entry.event, number_of(entry.order) & 0xFFFFFFFF, entry.at_s);
+        if (is_pause_due(world)) return 0;
     }
     return 1;
 }
 
-/* Run until no event is left and nobody waits for company; return 0 if the next block is needed first. */
-static int run_to_end(World *world) {
+/* Run until no event is left and nobody waits for company, the next block is needed, or a pause is due. */
+static void run_to_end(World *world) {
     const WorldSettings *settings = &world->settings;
     for (int was_holding = 1; was_holding;) {
-        if (!run_until(world, INFINITY, INT64_MAX)) return 0;
+        if (!run_until(world, INFINITY, INT64_MAX)) return;
         was_holding = 0;
         for (int64_t target = !settings->is_local; target < settings->targets; target++)
             if (world->pools[target].settings.kind == BATCH_POOL) was_holding |= close_pool(world, world->pools + target);
     }
-    return 1;
 }
 
-/* Run a closed loop until all requests of a block are issued and the next one is to be, or to its end. */
-static void closed_loop(World *world, const Block *block) {
+/* Take the next block, or go on with a paused one. */
+static void begin_block(World *world, const Block *block) {
+    if (!world->is_paused) world->in_block = 0;
     world->block = block;
-    world->in_block = 0;
-    run_to_end(world);
-    world->block = NULL;
+    world->is_paused = 0;
 }
 
-static void open_loop(World *world, const Block *block) {
-    for (int64_t in_block = 0; in_block < block->count; in_block++) {
-        double now_s = block->arrival_s[in_block];
-        run_until(world, now_s, order_of(ARRIVAL, 0));
+static void open_loop(World *world) {
+    const Block *block = world->block;
+    while (world->in_block < block->count) {
+        double now_s = block->arrival_s[world->in_block];
+        if (!run_until(world, now_s, order_of(ARRIVAL, 0))) return;
         world->clock.now_s = now_s;
-        handle(world, block, in_block, now_s);
+        handle(world, block, world->in_block++, now_s);
+        if (is_pause_due(world)) return;
     }
 }
 
@@ -294,18 +289,21 @@ static void serve_alone(World *world, const Block *block, int64_t in_block, doub
     world->now_s = now_s;
 }
 
-static void back_to_back(World *world, const Block *block) {
-    for (int64_t in_block = 0; in_block < block->count; in_block++) {
+static void back_to_back(World *world) {
+    const Block *block = world->block;
+    while (world->in_block < block->count) {
+        int64_t in_block = world->in_block++;
         if (world->settings.routes == NULL) {
             serve_alone(world, block, in_block, block->access_s == NULL ? 0.0 : block->access_s[in_block]);
-            continue;
+        } else {
+            double there_s, back_s;
+            Row *row = new_row(world);
+            fill_row(world, row, block, in_block, node_of(block, in_block));
+            look_up_route(world, row, world->now_s, &there_s, &back_s);
+            serve_alone(world, &row->block, 0, there_s + back_s);
+            free_row(world, row);
         }
-        double there_s, back_s;
-        Row *row = new_row(world);
-        fill_row(world, row, block, in_block, node_of(block, in_block));
-        look_up_route(world, row, world->now_s, &there_s, &back_s);
-        serve_alone(world, &row->block, 0, there_s + back_s);
-        free_row(world, row);
+        if (is_pause_due(world)) return;
     }
 }
 

@@ -63,12 +63,16 @@ static int64_t chosen_box(World *world, Pool *pool, const Arrival *arrival, int6
     return best;
 }
 
-/* Let a request enter a pool; return when it starts, and set its box. In a trial only copies change. */
-static double enter(World *world, Pool *pool, const Arrival *arrival, int64_t *next, int64_t *box, int64_t trial) {
+/* Let a request enter a pool; return when it starts, with waking up, and set its box and how long that wakes up. In a trial
+ * only copies change. */
+static double enter(World *world, Pool *pool, const Arrival *arrival, int64_t *next, int64_t *box, double *woke_s, int64_t trial) {
+    *woke_s = 0.0;
     if (pool->settings.kind == LEAST_WORK_POOL)
         return least_work_enter(&world->memory, trial ? &pool->trial_least_work : &pool->least_work, arrival->entry_s, arrival->execution_s, box);
     *box = chosen_box(world, pool, arrival, next, trial);
-    return fifo_serve(&world->memory, box_of(world, pool, *box, trial), arrival->entry_s, arrival->execution_s);
+    FifoServer *server = box_of(world, pool, *box, trial);
+    *woke_s = waking_after(pool->settings.waking, arrival->entry_s - server->first_s);
+    return fifo_serve(&world->memory, server, arrival->entry_s, arrival->execution_s + *woke_s);
 }
 
 static Arrival arrival_of(const RequestEvent *event) {
@@ -92,12 +96,18 @@ static void reaches(World *world, RequestEvent *event) {
         reaches_stream(world, pool, chosen_box(world, pool, &arrival, &pool->next, 0), event, &arrival);
         return;
     }
-    double start_s = enter(world, pool, &arrival, &pool->next, &box, 0), finish_s = start_s + event->execution_s;
+    double woke_s, start_s = enter(world, pool, &arrival, &pool->next, &box, &woke_s, 0);
+    double execution_s = event->execution_s + woke_s, finish_s = start_s + execution_s;
     if (start_s > event->entry_s) world->settings.queue_s[request] = start_s - event->entry_s;
-    if (box) world->settings.server[request] = (int16_t)box;
-    double received_s = finish_s + event->downlink_s;
-    double transfer_s = (received_s - event->sent_s) - (finish_s - event->entry_s);
-    add_answer(&world->memory, event->decider, (Answer){received_s, transfer_s, request, event->sent_as, event->target, 0, 0, 0});
+    if (pool->settings.waking != NULL) world->settings.execution_s[request] = execution_s;
+    double heard_s = start_s, received_s = finish_s, transfer_s = 0.0;
+    if (event->target) {
+        if (box) world->settings.server[request] = (int16_t)box;
+        heard_s = received_s = finish_s + event->downlink_s;
+        transfer_s = (received_s - event->sent_s) - (finish_s - event->entry_s);
+    }
+    if (event->target || has_view(event->decider, 0))
+        add_answer(&world->memory, event->decider, (Answer){heard_s, transfer_s, request, event->sent_as, event->target, 0, 0, 0});
     answered(world, request, received_s);
     free_event(world, event);
 }
@@ -147,8 +157,10 @@ static double foreseen_wait_s(World *world, int64_t target, const Arrival *arriv
         return outcome.finish_s - arrival->entry_s - arrival->execution_s;
     }
     if (pool->settings.kind == LEAST_WORK_POOL) least_work_copy(&world->memory, &pool->trial_least_work, &pool->least_work, pool->settings.boxes);
-    for (int64_t number = 0; number < count; number++) enter(world, pool, world->ahead + number, &next, &box, trial);
-    return enter(world, pool, arrival, &next, &box, trial) - arrival->entry_s;
+    double woke_s;
+    for (int64_t number = 0; number < count; number++) enter(world, pool, world->ahead + number, &next, &box, &woke_s, trial);
+    double start_s = enter(world, pool, arrival, &next, &box, &woke_s, trial);
+    return start_s - arrival->entry_s + woke_s;
 }
 
 /* Return the columns of a request for a target that streams; NULL for another target. They hold until the next call. */

@@ -2,6 +2,8 @@
 #ifndef SIMNMT_WORLD_WORLD_H
 #define SIMNMT_WORLD_WORLD_H
 
+#include <time.h>
+
 #include "backlog_view.h"
 #include "batch_server.h"
 #include "batch_view.h"
@@ -22,6 +24,7 @@ typedef struct {
     Batching batching;
     int64_t enough;                /* sentences that wait, beyond which later arrivals change nothing for now */
     const StreamingSettings *streaming;
+    const Waking *waking; /* of boxes that are first in, first out, or batch; NULL: they do not wake up */
 } PoolSettings;
 
 /* A series of a link's RTT or bandwidth; a constant has one sample. */
@@ -73,6 +76,7 @@ typedef struct {
     const Clients *clients;             /* of a closed loop */
     ProbeTime rtt_s;
     int64_t allocations;                /* see `Memory` */
+    int64_t events_a_look, pause_after_ms; /* see `is_pause_due` */
     /* The trail, by request. */
     double *arrival_s, *queue_s, *estimate_s, *measured_at_s, *lost_s, *execution_s, *first_token_s, *stall_s;
     int8_t *target, *state, *deadline_missed;
@@ -183,9 +187,25 @@ typedef struct {
     int64_t ahead_capacity, trial;
     Row **rows, *unused_rows;
     int64_t row_count, row_capacity, issued;
-    const Block *block; /* of a closed loop: the present one, and its requests that were issued */
+    const Block *block; /* the present one, and its requests that were issued */
     int64_t in_block;
+    int64_t looks_left, paused_at_ms; /* events until the wall clock is looked at; when the run returned to Python */
+    int is_paused;                    /* whether it returned before the end of the block, or of the run */
 } World;
+
+/* Return whether it is time to return to Python, which handles signals: an interrupt ends the run there. Looks at the wall clock
+ * after some events; then at least one event comes before the next pause. */
+static inline int is_pause_due(World *world) {
+    if (world->looks_left-- > 0) return 0;
+    struct timespec now;
+    timespec_get(&now, TIME_UTC);
+    int64_t now_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000, since_ms = now_ms - world->paused_at_ms;
+    world->looks_left = world->settings.events_a_look;
+    if (since_ms >= 0 && since_ms < world->settings.pause_after_ms) return 0;
+    world->paused_at_ms = now_ms;
+    world->is_paused = 1;
+    return 1;
+}
 
 #define SLAB 1024
 
