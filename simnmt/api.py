@@ -69,7 +69,7 @@ class RunResult(results.RunResult):
     def _panel(self, name: str, workload: str | None, network: str | None) -> Panel:
         from simnmt.report.page import cell_panels, fit_panels, sweep_panels, view_of
 
-        places = [cell for cell in self.answered_cells if workload in (None, cell.workload) and network in (None, cell.network)]
+        places = [cell for cell in self.drawn_cells if workload in (None, cell.workload) and network in (None, cell.network)]
         if not places:
             known = ", ".join(f"{cell.workload} on {cell.network}" for cell in self.cells)
             raise InputError(f"figure {name}: no results of {workload} on {network}", remedy=f"this run has: {known}")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.policies import CLOUD, Decide, TransferEstimate
+from simnmt.policies import CLOUD, Decide, Fixed, TransferEstimate
 from simnmt.results.requests import Requests, Trail
 from simnmt.world.deciders import Beliefs
 from simnmt.world.fifo_server import FifoPool
@@ -74,7 +74,7 @@ def fixed(*target: int) -> DecideFor:
 
 def everything_to(target: int) -> DecideFor:
     """All requests to one target."""
-    return lambda block: lambda request, delay_s: target
+    return lambda block: Fixed(target)
 
 
 def link_of(requests: Requests, rtt_s: Callable[[float], float]) -> Route:

@@ -44,11 +44,25 @@ class Column:
         return len(self._content) // self._dtype.itemsize
 
     def __getitem__(self, rows: Rows) -> Array:
+        self._advise("MADV_NORMAL" if isinstance(rows, slice) else "MADV_RANDOM")
         values = np.array(np.frombuffer(self._content, self._dtype)[rows])
-        if isinstance(self._content, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
-            # Pages that were read count as memory of this process until it gives them back.
-            self._content.madvise(mmap.MADV_DONTNEED)
+        self._release()
         return values
+
+    def numbers_below(self, values: Array) -> NDArray[np.int64]:
+        """Return how many numbers of this column, which ascends, are less than each value; same shape."""
+        below = np.searchsorted(np.frombuffer(self._content, self._dtype), values, side="left")
+        self._release()
+        return below
+
+    def _release(self) -> None:
+        # Pages that were read count as memory of this process until it gives them back.
+        self._advise("MADV_DONTNEED")
+
+    def _advise(self, advice: str) -> None:
+        # Where rows lie apart, Linux would map 64 KB about each.
+        if isinstance(self._content, mmap.mmap) and hasattr(mmap, advice):
+            self._content.madvise(getattr(mmap, advice))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         return self[:].astype(dtype or self._dtype, copy=False)
@@ -73,7 +87,52 @@ class Reordered:
         return values
 
 
-AnyColumn = Array | Column | Reordered
+class Computed:
+    """A column whose numbers follow from the numbers of the rows: `of` maps these to values, both of shape (rows,)."""
+
+    __slots__ = ("_count", "_of")
+
+    def __init__(self, count: int, of: Callable[[Array], Array]) -> None:
+        self._count, self._of = count, of
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, rows: Rows) -> Array:
+        return self._of(np.arange(*rows.indices(self._count)) if isinstance(rows, slice) else rows)
+
+
+AnyColumn = Array | Column | Reordered | Computed
+FILES_FROM = 1 << 20
+"""Rows from which columns are kept in files."""
+
+
+class ColumnFile:
+    """A column that others write in place, in a file that is as long as the column from the start.
+
+    `array` is the content of the file. Pages that were written count as memory of this process until `release`.
+    """
+
+    __slots__ = ("_path", "array")
+
+    def __init__(self, path: Path, dtype: Any, count: int, value: float = 0.0) -> None:
+        """Create the file; every number is `value`. Raises `OSError`."""
+        self._path = path
+        self.array: np.memmap[Any, Any] = np.memmap(path, dtype, "w+", shape=(count,))
+        if value != 0.0:
+            for rows in blocks_of(slice(0, count)):
+                self.array[rows] = value
+            self.release()
+
+    def release(self) -> None:
+        """Give the memory of the pages back; the file keeps their content."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self.array._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
+
+    def column(self, dtype: Any = None) -> Column:
+        """Return the finished column, read as another type of the same size if one is given."""
+        self.array.flush()
+        return Column(str(self._path), np.dtype(dtype or self.array.dtype))
 
 
 def write_columns(folder: Path, blocks: Iterable[Mapping[str, Array]]) -> dict[str, Column]:
@@ -96,9 +155,41 @@ def write_columns(folder: Path, blocks: Iterable[Mapping[str, Array]]) -> dict[s
 def assemble(part: Callable[[slice], Array], rows: slice) -> Array:
     """Return the values that `part` gives for `rows`, computed block by block, as one array."""
     whole: Array | None = None
+    filled = 0
     for block in blocks_of(rows):
         values = part(block)
         if whole is None:
-            whole = np.empty(rows.stop - rows.start, values.dtype)
-        whole[block.start - rows.start : block.stop - rows.start] = values
+            whole = np.empty(size_of(rows), values.dtype)
+        whole[filled : filled + len(values)] = values
+        filled += len(values)
     return np.empty(0) if whole is None else whole
+
+
+def size_of(rows: slice) -> int:
+    """Return the number of rows in a slice with a start and a stop."""
+    return len(range(rows.start, rows.stop, rows.step or 1))
+
+
+def mean_of(column: AnyColumn) -> float:
+    """Return the mean of a column of at least one number."""
+    return float(sum(column[rows].sum(dtype=np.float64) for rows in blocks_of(slice(0, len(column))))) / len(column)
+
+
+def numbers_below(column: AnyColumn, values: Array) -> NDArray[np.int64]:
+    """Return how many numbers of a column, which ascends, are less than each value; same shape."""
+    return column.numbers_below(values) if isinstance(column, Column) else np.searchsorted(column[:], values, side="left")
+
+
+def are_kept_in_files(count: int) -> bool:
+    """Return whether columns of so many rows are kept in files."""
+    return count >= FILES_FROM
+
+
+def kept_columns(folder: Path | None, count: int, part: Callable[[slice], Mapping[str, Array]]) -> dict[str, AnyColumn]:
+    """Return the columns that `part` gives for consecutive rows, computed block by block: arrays, or from `FILES_FROM` rows on
+    columns in files of `folder`, if one is given. Raises `OSError`."""
+    blocks = (part(rows) for rows in blocks_of(slice(0, count)))
+    if folder is not None and are_kept_in_files(count):
+        return dict(write_columns(folder, blocks))
+    parts = list(blocks) or [part(slice(0, 0))]
+    return {name: np.concatenate([of_block[name] for of_block in parts]) for name in parts[0]}

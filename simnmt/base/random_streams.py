@@ -52,5 +52,6 @@ def blocks(size: int) -> Iterator[tuple[int, slice]]:
 
 def blocks_of(rows: slice) -> Iterator[slice]:
     """Yield consecutive requests, a block at a time."""
-    for start in range(rows.start, rows.stop, BLOCK):
-        yield slice(start, min(start + BLOCK, rows.stop))
+    step = rows.step or 1
+    for start in range(rows.start, rows.stop, BLOCK * step):
+        yield slice(start, min(start + BLOCK * step, rows.stop), rows.step)

@@ -105,10 +105,14 @@ def _top(
 _STOPPING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
-class _Stopped(BaseException):
-    """A signal that ends the program; not an `Exception`, so that no handler takes it for a failure."""
+class _Stopped(SystemExit):
+    """A signal that ends the program; not an `Exception`, so that no handler takes it for a failure.
+
+    A `SystemExit`, since asyncio logs any other exception that meets it between two reads of a socket, and goes on.
+    """
 
     def __init__(self, number: int) -> None:
+        super().__init__(128 + number)
         self.number = number
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base import random_streams
-from simnmt.base.columns import AnyColumn, Array, Column, write_columns
+from simnmt.base.columns import AnyColumn, Array, Column, Computed, write_columns
 from simnmt.experiment.inputs import Case, Unit
 from simnmt.experiment.routes import HalfOverheads, Routes, clock_pace_s, half_overheads_s, routes
 from simnmt.experiment.targets import Target
@@ -24,6 +24,7 @@ from simnmt.profile.execution_plane import ExecutionPlane, PlaneFit, fit_plane
 from simnmt.profile.profile_variant import DecoderChoice
 from simnmt.results.request_log import Truth
 from simnmt.results.requests import Joules, Requests
+from simnmt.workload.arrivals.process import times_by_block
 from simnmt.workload.length_regression import LengthFit, LengthRegression, fit_lengths
 from simnmt.workload.length_table import LengthTable
 from simnmt.world.simulation import Clients, Route
@@ -135,7 +136,7 @@ class Drawn:
     routes: Routes
     route: Route | None
     """For a world that looks links up during the run."""
-    moments_s: Seconds | None
+    moments_s: AnyColumn | None
     """When requests meet the links, on the time of the run, for every policy; None if that is when they are issued."""
     pace_s: float | None
     """Seconds from one such moment to the next."""
@@ -147,14 +148,16 @@ class Drawn:
         """Return the mean overhead of requests that were executed on these targets; None if no device has an overhead."""
         if all(half_s is None for half_s in self.half_overhead_s):
             return None
-        chosen, total_s = target[:], 0.0
-        for number, half_s in enumerate(self.half_overhead_s):
-            if half_s is not None:
-                # Every request pays the first device's overhead.
-                total_s += 2.0 * float(half_s[:].sum() if number == 0 else half_s[:][chosen == number].sum())
-        return total_s / len(chosen)
+        total_s = 0.0
+        for rows in random_streams.blocks_of(self.truth.all):
+            chosen = target[rows]
+            for number, half_s in enumerate(self.half_overhead_s):
+                if half_s is not None:
+                    # Every request pays the first device's overhead.
+                    total_s += 2.0 * float(half_s[rows].sum() if number == 0 else half_s[rows][chosen == number].sum())
+        return total_s / len(target)
 
-    def own_truth(self, arrival_s: Seconds, node: AnyColumn) -> Truth | None:
+    def own_truth(self, arrival_s: AnyColumn, node: AnyColumn) -> Truth | None:
         """Return the truth of the requests that a policy issued at these moments; None if all policies share one truth."""
         if self.route is None:
             return None
@@ -167,7 +170,7 @@ class Drawn:
             return self.routes.ways(at_s[rows], node[rows], truth.src_len[rows], tgt_len[rows], half_s).transfer_s
 
         whole_s = tuple(map(np.concatenate, zip(*map(transfer_s, random_streams.blocks_of(truth.all)), strict=True)))
-        trace_s = np.mod(self.routes.begin_s + at_s, self.routes.lap_s)
+        trace_s = np.mod(self.routes.begin_s + at_s[:], self.routes.lap_s)
         return replace(truth, node=node, transfer_s=whole_s, rtt_time_s=trace_s)
 
 
@@ -176,18 +179,24 @@ def draw(unit: Unit, learnt: Learnt) -> Drawn:
     assert unit.folder is not None
     scenario, case, size = unit.scenario, unit.case, unit.scenario.requests
     arrivals = case.arrivals
-    issued_s = arrivals.times(size, *unit.stream("arrivals")) if arrivals.discipline == "open" else None
+    issued_s: Column | None = None
+    if arrivals.discipline == "open":
+        times_s = times_by_block(arrivals, size, *unit.stream("arrivals"))
+        issued_s = write_columns(unit.folder, ({"issued_s": of_block} for of_block in times_s))["issued_s"]
     token_bytes = tuple(bytes_per_token(profile.model.vocab) for profile in case.profiles)
     network_routes = routes(
         unit.links, tuple(scenario.devices), token_bytes, unit.nodes, scenario.seed, unit.replication, unit.network
     )
     clock = scenario.clock_of(case.name, unit.network)
     pace_s = clock_pace_s(scenario, unit.known_case, unit.network, network_routes)
+    moments_s: AnyColumn
     if pace_s is not None and clock == "pace":
-        moments_s = np.arange(size, dtype=np.float64) * np.float64(pace_s)
+        moments_s = Computed(size, lambda rows: rows.astype(np.float64) * np.float64(pace_s))
+    elif clock == "spread" or issued_s is None:
+        moments_s = Computed(size, lambda rows: (rows + 0.5) / size * network_routes.lap_s)
     else:
-        moments_s = (np.arange(size) + 0.5) / size * network_routes.lap_s if clock == "spread" or issued_s is None else issued_s
-    columns = write_columns(unit.folder, _blocks(unit, learnt, network_routes, issued_s, moments_s))
+        moments_s = issued_s
+    columns = write_columns(unit.folder, _blocks(unit, learnt, network_routes, moments_s))
     truth: Truth = Requests(
         src_len=columns["src_len"],
         tgt_len=columns["tgt_len"],
@@ -204,7 +213,8 @@ def draw(unit: Unit, learnt: Learnt) -> Drawn:
     route = None
     if looked_up:
         half_s = _rows_of(half_overhead_s, truth.all)
-        route = network_routes.route(columns["src_len"][:], columns["tgt_len"][:], run_moments_s, half_s)
+        met_s = None if run_moments_s is None else run_moments_s[:]
+        route = network_routes.route(columns["src_len"][:], columns["tgt_len"][:], met_s, half_s)
     clients = None
     if arrivals.discipline == "closed":
         think_s = arrivals.think_times(size + arrivals.clients, *unit.stream("thinking"))
@@ -213,7 +223,7 @@ def draw(unit: Unit, learnt: Learnt) -> Drawn:
         truth=truth,
         requests=requests,
         decided_order=order,
-        issued_s=columns.get("issued_s"),
+        issued_s=issued_s,
         routes=network_routes,
         route=route,
         moments_s=run_moments_s,
@@ -228,9 +238,7 @@ def _rows_of(half_overhead_s: Sequence[AnyColumn | None], rows: slice) -> HalfOv
     return [None if column is None else column[rows] for column in half_overhead_s]
 
 
-def _blocks(
-    unit: Unit, learnt: Learnt, network_routes: Routes, issued_s: Seconds | None, moments_s: Seconds
-) -> Iterator[dict[str, Array]]:
+def _blocks(unit: Unit, learnt: Learnt, network_routes: Routes, moments_s: AnyColumn) -> Iterator[dict[str, Array]]:
     """Yield the columns of each block of requests by name; columns per target are numbered."""
     case, size = unit.case, unit.scenario.requests
     ranks = case.arrivals.size_ranks(size, *unit.stream("arrivals"))
@@ -255,20 +263,19 @@ def _blocks(
                 for device, part in unit.scenario.devices.items()
             ]
         )
-        ways = network_routes.ways(moments_s[rows], node, src_len, tgt_len, half_s)
+        met_s = moments_s[rows]
+        ways = network_routes.ways(met_s, node, src_len, tgt_len, half_s)
         columns: dict[str, Array] = {
             "node": node,
             "src_len": src_len,
             "tgt_len": tgt_len,
-            "rtt_time_s": np.mod(network_routes.begin_s + moments_s[rows], network_routes.lap_s),
+            "rtt_time_s": np.mod(network_routes.begin_s + met_s, network_routes.lap_s),
             **_numbered("execution_s", execution_s),
             **_numbered("transfer_s", ways.transfer_s),
             **_numbered("uplink_s", ways.uplink_s),
             **_numbered("downlink_s", ways.downlink_s),
         }
         columns |= {f"half_overhead_s {number}": column for number, column in enumerate(half_s) if column is not None}
-        if issued_s is not None:
-            columns["issued_s"] = issued_s[rows]
         if ways.access_up_s is not None and ways.access_down_s is not None:
             columns |= {"access_up_s": ways.access_up_s, "access_s": ways.access_up_s + ways.access_down_s}
         yield columns
@@ -301,7 +308,7 @@ def _numbers(columns: dict[str, Column], name: str) -> tuple[Column, ...]:
 
 
 def _order_by_decision(
-    truth: Truth, columns: dict[str, Column], issued_s: Seconds | None
+    truth: Truth, columns: dict[str, Column], issued_s: Column | None
 ) -> tuple[Truth, NDArray[np.int64] | None]:
     """Return the requests as the deciders receive them, after the access link, and their order if it is another one."""
     requests = replace(
@@ -313,6 +320,6 @@ def _order_by_decision(
     )
     if issued_s is None or "access_up_s" not in columns:
         return requests, None
-    decided_s = issued_s + columns["access_up_s"][:]
+    decided_s = issued_s[:] + columns["access_up_s"][:]
     order = np.argsort(decided_s, kind="stable")
     return requests.in_order(order, decided_s), order

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base import random_streams
+from simnmt.base.columns import AnyColumn, numbers_below
 from simnmt.experiment.inputs import Case
 from simnmt.network.configuration import Network
 from simnmt.network.link import Hop, Link, MovingRoute
@@ -221,11 +222,14 @@ def _mean_access_s(table: LengthTable, network_routes: Routes) -> float:
     return sum(way_s) / len(way_s)
 
 
-def estimate_age_s(arrival_s: Column, decided_s: Column, measured_at_s: Column, moments_s: Column | None) -> Column:
-    """Return the age of the transfer estimate at each decision, seconds on the clock by which RTT is looked up.
+def estimate_age_s(
+    rows: slice, arrival_s: AnyColumn, decided_s: AnyColumn, measured_at_s: AnyColumn, moments_s: AnyColumn | None
+) -> Column:
+    """Return the age of the transfer estimate at some decisions, seconds on the clock by which RTT is looked up.
 
     Args:
-        arrival_s: when each request is issued, in the order of the decisions; sorted, as are the other columns.
+        rows: the decisions.
+        arrival_s: when each request is issued, in the order of the decisions; ascending.
         decided_s: when each decision is made, on the time of the run.
         measured_at_s: when the measurement behind the estimate was received, on the time of the run; 0 for the initial belief.
         moments_s: when each request meets the traces; None if it does so on the time of the run.
@@ -234,9 +238,10 @@ def estimate_age_s(arrival_s: Column, decided_s: Column, measured_at_s: Column, 
     request met the traces when the measurement was received.
     """
     if moments_s is None:
-        return decided_s - measured_at_s
-    last = np.searchsorted(arrival_s, measured_at_s, side="left") - 1
-    age_s: Column = moments_s - np.where(last < 0, 0.0, moments_s[last])
+        age_s: Column = decided_s[rows] - measured_at_s[rows]
+        return age_s
+    last = numbers_below(arrival_s, measured_at_s[rows]) - 1
+    age_s = moments_s[rows] - np.where(last < 0, 0.0, moments_s[last])
     # Over access links of different lengths requests are decided on in another order than they met the traces.
     return np.maximum(age_s, 0.0)
 

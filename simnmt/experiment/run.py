@@ -11,9 +11,7 @@ from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import numpy as np
-from numpy.typing import NDArray
-
+from simnmt.base.columns import AnyColumn, mean_of
 from simnmt.experiment.comparisons import baselines, gap_rows, load_sweeps, variants
 from simnmt.experiment.draws import Learnt
 from simnmt.experiment.inputs import RunPlan, Unit
@@ -27,10 +25,11 @@ from simnmt.results.precision import describe_precision, next_replications
 from simnmt.results.prediction import describe_exact, describe_predictions, with_predictions
 from simnmt.results.recommendation import Goal, Roles, recommend
 from simnmt.results.recommendation_text import Reason, describe_recommendation
-from simnmt.results.request_log import RequestLog, misroutes
+from simnmt.results.request_log import RequestLog, misroutes, parts_of
 from simnmt.results.requests import Engine
 from simnmt.results.result import Cell, RunResult, Transfer
 from simnmt.results.stability import mark_unstable, with_stability
+from simnmt.results.statistics import quantiles_of_parts
 from simnmt.results.summary import Numbers, Row, RunKey, by_cell, comparisons, rows, total_latencies_s, with_regret
 from simnmt.scenario.configuration import Scenario
 from simnmt.workload.arrivals import BackToBack
@@ -272,7 +271,7 @@ def cell_of(unit: Unit, result: UnitResult) -> Cell:
         profile_names=tuple(map(_profile_name, case.targets)),
         profile_warnings=tuple(tuple(doubt.message for doubt in target.doubts) for target in case.targets),
         logs={name: RequestLog(truth, trail) for name, trail in trails.items()},
-        transfers=tuple(_transfer(column[:]) for column in truth.transfer_s if not result.live),
+        transfers=tuple(_transfer(column) for column in truth.transfer_s if not result.live),
         misroutes={name: misroutes(truth, trail, most) for name, trail in trails.items() if known},
         batches={name: trail.batches for name, trail in trails.items() if trail.batches},
         streams={name: trail.streams for name, trail in trails.items() if trail.streams},
@@ -287,6 +286,6 @@ def _profile_name(target: Target) -> str:
     return ", ".join(labels)
 
 
-def _transfer(seconds: NDArray[np.float64]) -> Transfer:
-    low_s, high_s = np.quantile(seconds, [0.1, 0.9]).tolist()
-    return Transfer(float(seconds.mean()), low_s, high_s)
+def _transfer(seconds: AnyColumn) -> Transfer:
+    _, (low_s, high_s) = quantiles_of_parts(lambda: (seconds[rows] for rows in parts_of(len(seconds))), [0.1, 0.9])
+    return Transfer(mean_of(seconds), low_s, high_s)

@@ -6,14 +6,17 @@ each policy, and measures the log. The load of a batching server is judged by th
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base import random_streams
+from simnmt.base.columns import kept_columns, mean_of
 from simnmt.experiment.comparisons import truths_by_source
 from simnmt.experiment.draws import Drawn, Learnt, draw, learn
 from simnmt.experiment.inputs import Case, Unit
@@ -21,7 +24,7 @@ from simnmt.experiment.policy_setup import PolicySetup, set_up_policy
 from simnmt.experiment.routes import estimate_age_s
 from simnmt.experiment.targets import Decoding
 from simnmt.results.device_accounts import StreamAccount, stream_account
-from simnmt.results.request_log import RequestLog, Truth, lost_s
+from simnmt.results.request_log import RequestLog, Truth, lost_s, total_latency_s
 from simnmt.results.requests import Engine, Trail
 from simnmt.results.summary import BatchesOfDevice, Device, Numbers, RunKey, measure
 from simnmt.scenario.configuration import Scenario
@@ -141,23 +144,27 @@ def run_unit(unit: Unit) -> UnitResult:
     trails: dict[str, Trail] = {}
     engines: dict[str, Engine] = {}
     for number, (name, settings) in enumerate(scenario.policies.items()):
-        trail, numbers_of_policy = _run_policy(unit, drawn, set_up_policy(unit.known, learnt, drawn, settings))
+        # The folder has a number, since the name of a policy need not be one of a file.
+        kept = unit.folder / str(number)
+        kept.mkdir()
+        trail, numbers_of_policy = _run_policy(unit, drawn, set_up_policy(unit.known, learnt, drawn, settings), kept)
         numbers[RunKey(case.name, unit.network, name, unit.replication)] = numbers_of_policy
         engines[name] = trail.engine
         if unit.replication == 0 and unit.calibrated is None:
-            # The folder has a number, since the name of a policy need not be one of a file.
-            (unit.folder / str(number)).mkdir()
-            trails[name] = trail.stored(unit.folder / str(number))
+            trails[name] = trail.stored(kept)
+        else:
+            shutil.rmtree(kept)
     gap_totals_s: dict[str, float] = {}
     if scenario.gap_analysis and scenario.analysed_policy is not None and unit.calibrated is None:
         settings = scenario.policies[scenario.analysed_policy]
         for removed, truths in truths_by_source(case.queues, case.streams).items():
-            trail = _trail(unit, drawn, set_up_policy(unit, learnt, drawn, settings, truths))
-            gap_totals_s[removed] = float(RequestLog(drawn.truth, trail)["latency_s"].sum())
+            with TemporaryDirectory(dir=unit.folder) as made:
+                trail = _trail(unit, drawn, set_up_policy(unit, learnt, drawn, settings, truths), Path(made))
+                gap_totals_s[removed] = total_latency_s(RequestLog(drawn.truth, trail))
     return UnitResult(
         numbers=numbers,
-        best_offloaded_share=float((drawn.truth.best_target != 0).mean()),
-        mean_transfer_s=float(drawn.truth.transfer_s[-1][:].mean()),
+        best_offloaded_share=drawn.truth.best_offloaded_share,
+        mean_transfer_s=mean_of(drawn.truth.transfer_s[-1]),
         learnt=learnt,
         gap_totals_s=gap_totals_s,
         engines=engines,
@@ -180,12 +187,12 @@ def devices(scenario: Scenario, workload: str) -> list[Device]:
     ]
 
 
-def _run_policy(unit: Unit, drawn: Drawn, setup: PolicySetup) -> tuple[Trail, Numbers]:
+def _run_policy(unit: Unit, drawn: Drawn, setup: PolicySetup, folder: Path) -> tuple[Trail, Numbers]:
     """Run one policy; return its trail and its numbers."""
     # Misroutes of runs with drawn profiles are shown nowhere.
     judged = unit.calibrated is None
-    trail = _trail(unit, drawn, setup, judged_share=_judged_share(unit.scenario, unit.case) if judged else 0.0)
-    lost = lost_s(drawn.truth, trail) if judged and known_misroutes(unit.scenario, unit.case) else None
+    trail = _trail(unit, drawn, setup, folder, judged_share=_judged_share(unit.scenario, unit.case) if judged else 0.0)
+    lost = lost_s(drawn.truth, trail, folder) if judged and known_misroutes(unit.scenario, unit.case) else None
     log, discipline = RequestLog(drawn.truth, trail), unit.case.arrivals.discipline
     batches: list[BatchesOfDevice | None] = []
     for number, (account, target) in enumerate(zip(trail.batches, unit.case.targets, strict=False)):
@@ -223,11 +230,13 @@ def _judged_share(scenario: Scenario, case: Case) -> float:
     return min(JUDGED / scenario.requests, 1.0) if case.queues else 0.0
 
 
-def _trail(unit: Unit, drawn: Drawn, setup: PolicySetup, judged_share: float = 0.0) -> Trail:
-    """Simulate a policy; return the trail of the requests in the order of issue."""
+def _trail(unit: Unit, drawn: Drawn, setup: PolicySetup, folder: Path, judged_share: float = 0.0) -> Trail:
+    """Simulate a policy; return the trail of the requests in the order of issue. Long columns are in files of the folder."""
     scenario, case = unit.scenario, unit.case
     first, device = next(iter(scenario.devices.items()))
     deciders = scenario.count_of(first, case.name)
+    of_world = folder / "world"
+    of_world.mkdir()
     trail = simulate(
         drawn.requests,
         setup.decide_for,
@@ -242,21 +251,35 @@ def _trail(unit: Unit, drawn: Drawn, setup: PolicySetup, judged_share: float = 0
         judged_share=judged_share,
         local=server_specs(unit)[0],
         plan_beyond_for=setup.plan_beyond_for,
+        folder=of_world,
     )
-    arrival_s, node = trail.arrival_s[:], drawn.requests.node if trail.node is None else trail.node
-    assert node is not None and trail.decided_s is not None and trail.measured_at_s is not None
+    issued_s, decided_s, measured_at_s = trail.arrival_s, trail.decided_s, trail.measured_at_s
+    node = drawn.requests.node if trail.node is None else trail.node
+    assert node is not None and decided_s is not None and measured_at_s is not None
     moments_s = drawn.moments_s
     if moments_s is not None and drawn.decided_order is not None:
         moments_s = moments_s[drawn.decided_order]
-    tgt_len_by_src_len = np.full(int(drawn.truth.src_len[:].max()) + 1, np.nan)
+
+    recorded = trail
+
+    def finished(rows: slice) -> dict[str, NDArray[Any]]:
+        server = np.where(recorded.target[rows] == 0, node[rows] % deciders, recorded.server[rows])
+        return {
+            "server": server.astype(np.int32),
+            "estimate_age_s": estimate_age_s(rows, issued_s, decided_s, measured_at_s, moments_s),
+        }
+
+    longest = max(int(drawn.truth.src_len[rows].max()) for rows in random_streams.blocks_of(drawn.truth.all))
+    tgt_len_by_src_len = np.full(longest + 1, np.nan)
     if setup.predicted_tgt_len is not None:
         tgt_len_by_src_len[1:] = setup.predicted_tgt_len(np.arange(1, len(tgt_len_by_src_len)))
+    made = kept_columns(folder, scenario.requests, finished)
     trail = replace(
         trail,
-        server=np.where(trail.target[:] == 0, node[:] % deciders, trail.server[:]).astype(np.int32),
-        estimate_age_s=estimate_age_s(arrival_s, trail.decided_s[:], trail.measured_at_s[:], moments_s),
+        server=made["server"],
+        estimate_age_s=made["estimate_age_s"],
         tgt_len_by_src_len=tgt_len_by_src_len,
-        truth=drawn.own_truth(arrival_s, node),
+        truth=drawn.own_truth(issued_s, node),
         decided_s=None,
         measured_at_s=None,
         node=None,

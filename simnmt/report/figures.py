@@ -223,7 +223,7 @@ def timeline(view: CellView) -> Panel:
     cell = view.cell
     span_budget = TIMELINE_NUMBERS // (max(view.cells, 1) * 2 * len(cell.logs) * len(cell.devices))
     spans = min(max(span_budget, FEWEST_SPANS), SPANS)
-    runs = {policy: device_timeline(log, cell.devices, spans) for policy, log in cell.logs.items()}
+    runs = {policy: device_timeline(log.whole, cell.devices, spans) for policy, log in cell.logs.items()}
     unit, length_s = time_unit(max(float(run.edges_s[-1]) for run in runs.values()))
     edges = {policy: run.edges_s / length_s for policy, run in runs.items()}
     arrivals = max(float(values[_turn(values)]) for values in edges.values())

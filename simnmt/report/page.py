@@ -31,7 +31,7 @@ from simnmt.report.typography import DASH, is_number, number, significant
 from simnmt.results import Cell, RunResult
 from simnmt.results.recommendation_text import gap_sentences
 from simnmt.results.request_log import UNKNOWN_MISROUTES
-from simnmt.results.result import doubtful_profiles
+from simnmt.results.result import MOST_DRAWN, doubtful_profiles
 from simnmt.results.stability import busiest_load
 from simnmt.results.summary import Row
 
@@ -57,7 +57,7 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
 
     It opens from disk without a network, and every name that came with the input is escaped.
     """
-    result = replace(result, cells=result.answered_cells)
+    result = replace(result, cells=result.drawn_cells, notes=[*result.notes, *_sampling(result)])
     colours = policy_colours(result)
     cells = {(cell.workload, cell.network): cell for cell in result.cells}
     workloads = _first_by_name((cell.workload, cell) for cell in result.cells)
@@ -102,6 +102,12 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
         stream_columns=[head for _, head, _, _ in STREAM_COLUMNS],
         plan_columns=PLAN_COLUMNS,
     )
+
+
+def _sampling(result: RunResult) -> list[str]:
+    """Return the sentence that figures show a sample, if they do."""
+    most = max((log.requests for cell in result.cells for log in cell.logs.values()), default=0)
+    return [f"Figures over single requests show an even sample of at most {MOST_DRAWN:,}."] if most > MOST_DRAWN else []
 
 
 def cell_panels(view: CellView) -> list[Panel]:
@@ -191,7 +197,7 @@ def _judged_by(result: RunResult, batching: bool, streaming: bool) -> str:
 
 
 def _requests(cell: Cell) -> int:
-    return int(next(iter(cell.logs.values()))["src_len"].size)
+    return next(iter(cell.logs.values())).requests
 
 
 def _fitted_line(cell: Cell) -> tuple[Any, ...]:

@@ -95,8 +95,8 @@ def plane(view: CellView) -> Panel:
         f"Requests in the plane of source and target length, by the device they went to, with the {what}, {view.place}",
         draw,
         [Control("policy", "Policy", options, "0" if shown is None else str(view.policies.index(shown))), _RANGE],
-        caption=f"{number(sampled.size, 0)} of {number(requests, 0)} requests by source length N and target length M, coloured "
-        "by the device that translated them.",
+        caption=f"{number(sampled.size, 0)} of {number(log.requests, 0)} requests by source length N and target length M, "
+        "coloured by the device that translated them.",
     )
 
 
@@ -157,7 +157,7 @@ def misrouted(view: CellView) -> Panel | None:
     if not wrong:
         return None
     all_ends = axis_ends(cell)
-    requests = next(iter(cell.logs.values()))["src_len"].size
+    requests = next(iter(cell.logs.values())).requests
     names = [device.name for device in cell.devices]
     texts = {policy: _losses(misroutes, names) for policy, misroutes in wrong.items()}
 

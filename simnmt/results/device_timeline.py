@@ -9,20 +9,18 @@ the sum of the waits (Little's law), and the work is the sum of the executions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simnmt.results.request_log import parts
 from simnmt.results.summary import Device
 
 Column = NDArray[np.float64]
 Log = Mapping[str, NDArray[Any]]
-
-BLOCK = 1_000_000
-"""Requests processed at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +95,3 @@ def presence_s(begin_s: Column, end_s: Column, edges_s: Column) -> Column:
         before = np.cumsum(np.bincount(span, minlength=present.size)) - np.bincount(span, minlength=present.size)
         present += sign * (rest_s + before * np.diff(edges_s))
     return np.maximum(present, 0.0)
-
-
-def parts(log: Log) -> Iterator[Log]:
-    """Yield a long log block by block if it supports that, else the whole log."""
-    read = getattr(log, "parts", None)
-    yield from [log] if read is None else read(BLOCK)

@@ -7,13 +7,15 @@ is the time of an execution alone, plus the transfer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.base.columns import AnyColumn, Array, assemble
+from simnmt.base.columns import AnyColumn, Array, assemble, kept_columns, size_of
+from simnmt.base.random_streams import blocks_of
 from simnmt.results.live_log import OUTCOMES
 from simnmt.results.requests import STREAMED_COLUMNS, Requests, Trail
 
@@ -51,7 +53,7 @@ def _execution_s(truth: Truth, trail: Trail, rows: slice) -> NDArray[np.float64]
 
 
 def _first_token_s(truth: Truth, trail: Trail, rows: slice) -> NDArray[np.float64]:
-    return np.full(rows.stop - rows.start, np.nan) if trail.first_token_s is None else trail.first_token_s[rows]
+    return np.full(size_of(rows), np.nan) if trail.first_token_s is None else trail.first_token_s[rows]
 
 
 def _energy_j(truth: Truth, trail: Trail, rows: slice) -> NDArray[np.float64]:
@@ -68,7 +70,7 @@ def _energy_j(truth: Truth, trail: Trail, rows: slice) -> NDArray[np.float64]:
 
 
 _COLUMNS: dict[str, Callable[[Truth, Trail, slice], Array]] = {
-    "request_id": lambda _, __, rows: np.arange(rows.start, rows.stop, dtype=np.int32),
+    "request_id": lambda _, __, rows: np.arange(rows.start, rows.stop, rows.step, dtype=np.int32),
     "node": lambda truth, _, rows: _known(truth.node)[rows],
     "arrival_s": lambda _, trail, rows: trail.arrival_s[rows],
     "src_len": lambda truth, _, rows: truth.src_len[rows].astype(np.int32),
@@ -86,9 +88,7 @@ _COLUMNS: dict[str, Callable[[Truth, Trail, slice], Array]] = {
     "rtt_time_s": lambda truth, _, rows: _known(truth.rtt_time_s)[rows],
     "rtt_estimate_s": lambda _, trail, rows: trail.estimate_s[rows],
     "rtt_estimate_age_s": lambda _, trail, rows: _known(trail.estimate_age_s)[rows],
-    "outcome": lambda _, trail, rows: (
-        np.full(rows.stop - rows.start, DONE, np.int8) if trail.outcome is None else trail.outcome[rows]
-    ),
+    "outcome": lambda _, trail, rows: np.full(size_of(rows), DONE, np.int8) if trail.outcome is None else trail.outcome[rows],
     "energy_j": _energy_j,
 }
 COLUMNS = tuple(_COLUMNS)
@@ -101,7 +101,7 @@ class RequestLog(Log):
     __slots__ = ("_kept", "_rows", "_trail", "_truth")
 
     def __init__(self, truth: Truth, trail: Trail, rows: slice | None = None, kept: NDArray[np.bool_] | None = None) -> None:
-        """`rows`: the requests of the log; None for all. `kept`: those of them that count; None for all."""
+        """`rows`: the requests, with start and stop; None for all. `kept`: those of them that count; None for all."""
         self._truth, self._trail = trail.truth or truth, trail
         self._rows, self._kept = rows or self._truth.all, kept
 
@@ -128,10 +128,28 @@ class RequestLog(Log):
 
     def parts(self, requests: int) -> Iterator[Log]:
         """Yield the log in parts of at most `requests` requests."""
+        requests *= self._rows.step or 1
         for start in range(self._rows.start, self._rows.stop, requests):
-            rows = slice(start, min(start + requests, self._rows.stop))
+            rows = slice(start, min(start + requests, self._rows.stop), self._rows.step)
             kept = None if self._kept is None else self._kept[start - self._rows.start : rows.stop - self._rows.start]
             yield RequestLog(self._truth, self._trail, rows, kept)
+
+    def thinned(self, most: int) -> RequestLog:
+        """Return an even sample of at most `most` requests: every k-th one; the log itself if it has no more."""
+        requests = size_of(self._rows)
+        if requests <= most or self._kept is not None:
+            return self
+        return RequestLog(self._truth, self._trail, slice(self._rows.start, self._rows.stop, -(-requests // most)))
+
+    @property
+    def whole(self) -> RequestLog:
+        """The log of which this is a sample; the log itself if it is none."""
+        return self if self._kept is not None else RequestLog(self._truth, self._trail)
+
+    @property
+    def requests(self) -> int:
+        """Number of requests of the whole log."""
+        return len(self._truth) if self._kept is None else int(self._kept.sum())
 
     @property
     def answered(self) -> RequestLog:
@@ -141,8 +159,27 @@ class RequestLog(Log):
         return RequestLog(self._truth, self._trail, self._rows, self._column("outcome") <= FALLBACK)
 
 
-BLOCK = 1_000_000
-"""Requests processed at a time."""
+PART = 1_000_000
+"""Requests summed up at a time."""
+
+
+def parts_of(requests: int) -> Iterator[slice]:
+    """Yield the rows of each part."""
+    for start in range(0, requests, PART):
+        yield slice(start, min(start + PART, requests))
+
+
+def parts(log: Log) -> Iterator[Log]:
+    """Yield a long log part by part if it supports that, else the whole log."""
+    read = getattr(log, "parts", None)
+    yield from [log] if read is None else read(PART)
+
+
+def total_latency_s(log: Log) -> float:
+    """Return the sum of all latencies."""
+    return float(sum(part["latency_s"].sum() for part in parts(log)))
+
+
 ROUNDING_S = 1e-9
 """Smaller differences are rounding errors of sums in another order, not misroutes."""
 
@@ -183,12 +220,14 @@ class Misroutes:
 def misroutes(truth: Truth, trail: Trail, most: int) -> Misroutes:
     """Return the requests that a policy misrouted, at most `most` of them in the sample. `truth` is used unless the trail has
     its own."""
-    lost = lost_s(truth, trail)
     truth = trail.truth or truth
-    judged = None if trail.lost_s is None else int(np.isfinite(lost).sum())
-    lost = np.nan_to_num(lost)
-    misrouted = np.flatnonzero(lost > 0.0)
-    sampled = misrouted[np.unique(np.linspace(0, max(misrouted.size - 1, 0), min(most, misrouted.size)).astype(np.int64))]
+    counts, judged, total_lost_s = list[int](), 0, 0.0
+    for rows in blocks_of(truth.all):
+        lost = _lost_of(truth, trail, rows)
+        judged += int(np.isfinite(lost).sum())
+        counts.append(int((lost > 0.0).sum()))
+        total_lost_s += float(np.nansum(lost, dtype=np.float64))
+    sampled = _sampled(truth, trail, counts, most)
     total_s = np.stack([truth.total_s(number, sampled) for number in range(len(truth.execution_s))])
     target = trail.target[sampled]
     chosen = target[None].astype(np.int64)
@@ -201,41 +240,52 @@ def misroutes(truth: Truth, trail: Trail, most: int) -> Misroutes:
         # Which of the others was foreseen to be best is not kept.
         best_target[:] = len(total_s)
     return Misroutes(
-        count=int(misrouted.size),
-        lost_s=float(lost.sum(dtype=np.float64)),
+        count=sum(counts),
+        lost_s=total_lost_s,
         request_lost_s=request_lost_s,
         src_len=truth.src_len[sampled],
         tgt_len=_known(truth.tgt_len)[sampled],
         target=target,
         best_target=best_target,
         foreseen=trail.lost_s is not None,
-        judged=judged,
+        judged=None if trail.lost_s is None else judged,
     )
 
 
-def lost_s(truth: Truth, trail: Trail) -> NDArray[np.float32]:
-    """Return by how many seconds each request takes longer than on the best device, shape (requests,); 0 on the best device.
+def _sampled(truth: Truth, trail: Trail, counts: Sequence[int], most: int) -> NDArray[np.int64]:
+    """Return the numbers of at most `most` misrouted requests, evenly among them; `counts`: misrouted requests by block."""
+    misrouted, before = sum(counts), 0
+    wanted = np.unique(np.linspace(0, max(misrouted - 1, 0), min(most, misrouted)).astype(np.int64))
+    sampled = [np.empty(0, np.int64)]
+    for rows, count in zip(blocks_of(truth.all), counts, strict=True):
+        of_block = wanted[np.searchsorted(wanted, before) : np.searchsorted(wanted, before + count)] - before
+        if of_block.size:
+            sampled.append(rows.start + np.flatnonzero(_lost_of(truth, trail, rows) > 0.0)[of_block])
+        before += count
+    return np.concatenate(sampled)
+
+
+def lost_s(truth: Truth, trail: Trail, folder: Path | None = None) -> AnyColumn:
+    """Return by how many seconds each request takes longer than on the best device, float32; 0 on the best device.
 
     If an oracle judged decisions, the loss is the one it foresaw, and NaN for requests that were not judged. A request with a
-    loss above 0 was misrouted. `truth` is used unless the trail has its own.
+    loss above 0 was misrouted. `truth` is used unless the trail has its own. With a folder, a long column is in a file there.
     """
+    truth = trail.truth or truth
+    return kept_columns(folder, len(truth), lambda rows: {"lost": _lost_of(truth, trail, rows)})["lost"]
+
+
+def _lost_of(truth: Truth, trail: Trail, rows: slice) -> NDArray[np.float32]:
+    """Return the seconds of some requests beyond those of the best device."""
     if trail.lost_s is not None:
-        foreseen_s: NDArray[np.float32] = trail.lost_s[:].astype(np.float32)
+        foreseen_s: NDArray[np.float32] = trail.lost_s[rows].astype(np.float32)
         foreseen_s[foreseen_s < ROUNDING_S] = 0.0
         return foreseen_s
-    truth = trail.truth or truth
-    lost = np.empty(len(truth.src_len), np.float32)
-    for start in range(0, lost.size, BLOCK):
-        rows = slice(start, start + BLOCK)
-        lost[rows] = _lost_s(truth, rows, trail.target[rows])
-    return lost
-
-
-def _lost_s(truth: Truth, rows: slice, target: NDArray[np.int8]) -> NDArray[np.float64]:
-    """Return the seconds beyond those of the best device, per request."""
+    target = trail.target[rows]
     least_s = chosen_s = truth.total_s(0, rows)
     for number in range(1, len(truth.execution_s)):
         total_s = truth.total_s(number, rows)
         chosen_s = np.where(target == number, total_s, chosen_s)
         least_s = np.minimum(least_s, total_s)
-    return chosen_s - least_s
+    lost: NDArray[np.float32] = (chosen_s - least_s).astype(np.float32)
+    return lost

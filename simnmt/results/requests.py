@@ -13,7 +13,8 @@ from typing import Any, Generic, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.base.columns import AnyColumn, Array, Reordered, Rows, assemble, write_columns
+from simnmt.base.columns import AnyColumn, Array, Column, Reordered, Rows, assemble, write_columns
+from simnmt.base.random_streams import blocks_of
 from simnmt.results.device_accounts import BatchAccount, BoxesUntil, StreamAccount
 
 ColumnT = TypeVar("ColumnT", bound=AnyColumn, covariant=True)
@@ -43,7 +44,7 @@ class Requests(Generic[ColumnT]):
     """From the decider to each target but the first; unused if a `Route` looks links up during the run."""
     downlink_s: tuple[ColumnT, ...] = ()
     """From each target but the first to the decider."""
-    arrival_s: NDArray[np.float64] | None = None
+    arrival_s: ColumnT | None = None
     """Sorted times of arrival at the decider; None if the world sets the pace."""
     node: ColumnT | None = None
     """The end node that asks; None if there is only one."""
@@ -74,9 +75,7 @@ class Requests(Generic[ColumnT]):
         """Return the requests in the order of other times of arrival; `order`: a permutation that sorts `arrival_s`."""
         return self._changed(lambda column: Reordered(column, order), arrival_s[order])
 
-    def _changed(
-        self, change: Callable[[AnyColumn], ChangedT], arrival_s: NDArray[np.float64] | None, first: int = 0
-    ) -> Requests[ChangedT]:
+    def _changed(self, change: Callable[[AnyColumn], ChangedT], arrival_s: Any, first: int = 0) -> Requests[ChangedT]:
         """Return the columns that the world reads, each changed; the times of arrival are given."""
         return Requests(
             change(self.src_len),
@@ -104,6 +103,11 @@ class Requests(Generic[ColumnT]):
     def best_target(self) -> NDArray[np.int8]:
         """The target with the least execution plus transfer, without queues; a tie goes to the nearer target."""
         return assemble(self._best_target, self.all)
+
+    @property
+    def best_offloaded_share(self) -> float:
+        """Share of requests whose best target is another one than the first."""
+        return sum(np.count_nonzero(self._best_target(rows)) for rows in blocks_of(self.all)) / len(self)
 
     def _best_target(self, rows: slice) -> NDArray[np.int8]:
         totals_s = np.stack([self.total_s(target, rows) for target in range(len(self.execution_s))])
@@ -205,11 +209,16 @@ class Trail:
 
     @classmethod
     def recorded(
-        cls, columns: Mapping[str, array[Any] | Array], probes: int, accounts: tuple[BatchAccount | BoxesUntil | None, ...]
+        cls,
+        columns: Mapping[str, array[Any] | Array | Column],
+        probes: int,
+        accounts: tuple[BatchAccount | BoxesUntil | None, ...],
     ) -> Trail:
         """Return the trail of a run from its columns; `accounts`: of each target's servers."""
-        whole: dict[str, Any] = {name: np.asarray(column) for name, column in columns.items()}
-        if "deadline_missed" in whole:
+        whole: dict[str, Any] = {
+            name: column if isinstance(column, Column) else np.asarray(column) for name, column in columns.items()
+        }
+        if isinstance(whole.get("deadline_missed"), np.ndarray):
             whole["deadline_missed"] = whole["deadline_missed"].view(np.bool_)
         batches = tuple(account if isinstance(account, BatchAccount) else None for account in accounts)
         streamed = tuple(
@@ -228,8 +237,10 @@ class Trail:
         decided."""
         position = np.argsort(order)
         values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
-        arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray) and name not in _UNSORTED}
-        return replace(self, **(values | {name: column[position] for name, column in arrays.items()}))
+        columns = {
+            name: value for name, value in values.items() if isinstance(value, (np.ndarray, Column)) and name not in _UNSORTED
+        }
+        return replace(self, **(values | {name: column[:][position] for name, column in columns.items()}))
 
     def stored(self, folder: Path) -> Trail:
         """Return the trail with every array in a file of a folder. Raises `OSError`."""

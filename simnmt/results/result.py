@@ -17,6 +17,8 @@ from simnmt.workload.length_table import LengthTable
 if TYPE_CHECKING:
     import pandas as pd
 
+MOST_DRAWN = 2_000_000
+"""Most requests of a policy that the figures show; of more, an even sample."""
 Account = TypeVar("Account")
 
 
@@ -82,9 +84,9 @@ class Cell:
     profile_warnings: tuple[tuple[str, ...], ...] = ()
     """Doubts about each target's profile; empty if they were not determined."""
 
-    def answered(self) -> Cell:
-        """Return the cell with the answered requests alone, which have times."""
-        return replace(self, logs={policy: log.answered for policy, log in self.logs.items()})
+    def drawn(self) -> Cell:
+        """Return the cell for figures: with the answered requests alone, which have times, and of many an even sample."""
+        return replace(self, logs={policy: log.answered.thinned(MOST_DRAWN) for policy, log in self.logs.items()})
 
     @property
     def shown_kinds(self) -> tuple[str, ...]:
@@ -179,9 +181,9 @@ class RunResult:
     """The run directory, if one was written."""
 
     @property
-    def answered_cells(self) -> list[Cell]:
-        """The cells with the answered requests alone: those of a simulation are all answered."""
-        return self.cells if self.live is None else [cell.answered() for cell in self.cells]
+    def drawn_cells(self) -> list[Cell]:
+        """The cells for figures: with the answered requests alone, and of many an even sample."""
+        return [cell.drawn() for cell in self.cells]
 
     @property
     def unknown_misroutes(self) -> str:

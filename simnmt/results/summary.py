@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import inf, isnan
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simnmt.base.columns import AnyColumn
+from simnmt.base.random_streams import blocks_of
 from simnmt.results.device_accounts import BatchAccount, StreamAccount, batch_columns, stream_columns
-from simnmt.results.request_log import Log
+from simnmt.results.request_log import Log, parts
 from simnmt.results.statistics import (
     Estimate,
     change_columns,
@@ -72,7 +75,7 @@ def by_cell(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
 
 def measure(
     log: Log,
-    lost_s: NDArray[np.floating[Any]] | None,
+    lost_s: AnyColumn | None,
     devices: Sequence[Device],
     discipline: Discipline,
     batched: Sequence[BatchesOfDevice | None] = (),
@@ -93,54 +96,88 @@ def measure(
             do decodes small ones.
         streamed: account per streamed device; empty if none is streamed.
     """
-    latency_s, arrival_s, target = log["latency_s"], log["arrival_s"], log["target"]
-    execution_s = log["t_exe_s"]
-    issued_s, makespan_s = float(arrival_s.max()), float((arrival_s + latency_s).max())
+    totals = _Totals(len(devices), [device.servers for device in devices])
+    for part in parts(log):
+        totals.add(part, [bool(batched) and batched[number] is not None for number in range(len(devices))])
+    issued_s, makespan_s, requests = totals.issued_s, totals.makespan_s, totals.requests
     working_s = {"back_to_back": 0.0, "open": issued_s, "closed": makespan_s}[discipline]
-    quantiles = latency_quantiles(latency_s)
+    quantiles = latency_quantiles(lambda: (part["latency_s"] for part in parts(log)))
     numbers: Numbers = {
-        "total_latency_s": float(latency_s.sum()),
-        "mean_latency_s": float(latency_s.mean()),
+        "total_latency_s": totals.sums["latency_s"],
+        "mean_latency_s": totals.sums["latency_s"] / requests,
         **quantiles,
-        "offloaded_share": float((target != 0).mean()),
+        "offloaded_share": (requests - int(totals.sent[0])) / requests,
         **_misrouted(lost_s),
-        **_parts(log, latency_s, quantiles),
-        "mean_estimate_age_s": float(log["rtt_estimate_age_s"].mean()),
-        "mean_energy_j": _known_mean(log["energy_j"]),
-        "offered_rps": len(latency_s) / issued_s if discipline != "back_to_back" and issued_s > 0.0 else None,
+        **_parts(log, totals, quantiles),
+        "mean_estimate_age_s": totals.sums["rtt_estimate_age_s"] / requests,
+        "mean_energy_j": _known(totals.sums["energy_j"] / requests),
+        "offered_rps": requests / issued_s if discipline != "back_to_back" and issued_s > 0.0 else None,
     }
     for number, device in enumerate(devices):
-        there = target == number
-        numbers[f"{device.name}_share"] = float(there.mean())
+        numbers[f"{device.name}_share"] = int(totals.sent[number]) / requests
         numbers[f"{device.name}_load"] = numbers[f"{device.name}_busiest_load"] = None
         what = batched[number] if batched else None
         if device.batch is not None:
-            account = None if what is None else what.account
+            account, there = None if what is None else what.account, log["target"] == number
             numbers |= batch_columns(
                 device.name, device.servers, account, makespan_s, log["t_queue_s"][there], log["first_token_s"][there]
             )
         if device.streamed:
             numbers |= stream_columns(device.name, streamed[number] if streamed else None, makespan_s)
         if working_s > 0.0:
-            weights = execution_s[there] if what is None else _shares(log["tgt_len"][there]) * what.saturated_s
-            work_s = np.bincount(log["server"][there], weights, minlength=device.servers)
+            work_s = totals.work[number]
+            if what is not None:
+                # The share of each box in the work of full batches.
+                work_s = work_s / max(work_s.sum(), 1.0) * what.saturated_s
             numbers[f"{device.name}_load"] = float(work_s.sum()) / (device.servers * device.workers * working_s)
             numbers[f"{device.name}_busiest_load"] = float(work_s.max()) / (device.workers * working_s)
-    return numbers | {"makespan_s": makespan_s, "throughput_rps": len(latency_s) / makespan_s}
+    return numbers | {"makespan_s": makespan_s, "throughput_rps": requests / makespan_s}
 
 
-def _misrouted(lost_s: NDArray[np.floating[Any]] | None) -> Numbers:
+SUMMED = ("latency_s", "rtt_estimate_age_s", "energy_j", "t_queue_s", "t_exe_s", "t_tx_s")
+
+
+class _Totals:
+    """Sums and counts over the parts of a log."""
+
+    def __init__(self, devices: int, servers: Sequence[int]) -> None:
+        self.requests = 0
+        self.issued_s = self.makespan_s = -inf
+        """When the last request was issued, and answered."""
+        self.sums = dict.fromkeys(SUMMED, 0.0)
+        self.sent = np.zeros(max(devices, 1), np.int64)
+        """Requests by device."""
+        self.work = [np.zeros(boxes) for boxes in servers]
+        """By device and box, seconds of execution; of a device that batches, target tokens with the end of the sentence."""
+
+    def add(self, part: Log, batches: Sequence[bool]) -> None:
+        """Add a part; `batches`: by device."""
+        latency_s, arrival_s, target = part["latency_s"], part["arrival_s"], part["target"]
+        self.requests += len(latency_s)
+        self.issued_s = max(self.issued_s, float(arrival_s.max()))
+        self.makespan_s = max(self.makespan_s, float((arrival_s + latency_s).max()))
+        for name in SUMMED:
+            self.sums[name] += float(part[name].sum())
+        for number, boxes in enumerate(self.work):
+            there = target == number
+            self.sent[number] += int(there.sum())
+            weights = part["tgt_len"][there] + 1.0 if batches[number] else part["t_exe_s"][there]
+            self.work[number] = boxes + np.bincount(part["server"][there], weights, minlength=boxes.size)
+
+
+def _misrouted(lost_s: AnyColumn | None) -> Numbers:
     """Return the share of the judged requests that were misrouted, and their mean loss."""
-    judged_s = None if lost_s is None else lost_s[np.isfinite(lost_s)]
-    if judged_s is None or judged_s.size == 0:
+    judged, misrouted, total_s = 0, 0, 0.0
+    for rows in blocks_of(slice(0, 0 if lost_s is None else len(lost_s))):
+        assert lost_s is not None
+        of_block = lost_s[rows]
+        judged_s = of_block[np.isfinite(of_block)]
+        judged += judged_s.size
+        misrouted += int((judged_s > 0.0).sum())
+        total_s += float(judged_s.sum(dtype=np.float64))
+    if not judged:
         return {"misrouted_share": None, "mean_lost_s": None}
-    return {"misrouted_share": float((judged_s > 0.0).mean()), "mean_lost_s": float(judged_s.mean(dtype=np.float64))}
-
-
-def _shares(tgt_len: NDArray[Any]) -> Column:
-    """Return the share of each request in a batched device's work."""
-    steps: Column = tgt_len + 1.0
-    return steps / steps.sum() if steps.size else steps
+    return {"misrouted_share": misrouted / judged, "mean_lost_s": total_s / judged}
 
 
 Objective = Literal["mean", "p95", "p99"]
@@ -164,21 +201,29 @@ TAILS = ("p95", "p99")
 """Quantiles of the latency beyond which requests are also summarised separately."""
 
 
-def _parts(log: Log, latency_s: Column, quantiles: Mapping[str, float | None]) -> Numbers:
+def _parts(log: Log, totals: _Totals, quantiles: Mapping[str, float | None]) -> Numbers:
     """Return the mean parts of all requests, and of those that take as long as a quantile or longer."""
-    slowest = {name: latency_s >= known(quantiles[f"{name}_latency_s"]) for name in TAILS}
+    beyond = {(name, part): 0.0 for part in PARTS for name in TAILS}
+    slow = dict.fromkeys(TAILS, 0)
+    for of_log in parts(log):
+        latency_s = of_log["latency_s"]
+        slowest = {name: latency_s >= known(quantiles[f"{name}_latency_s"]) for name in TAILS}
+        for name, those in slowest.items():
+            slow[name] += int(those.sum())
+        for part, column in PARTS.items():
+            seconds = of_log[column]
+            for name, those in slowest.items():
+                beyond[name, part] += float(seconds[those].sum())
     means: Numbers = {}
     for part, column in PARTS.items():
-        seconds = log[column]
-        means[f"mean_{part}_s"] = float(seconds.mean())
-        means |= {f"beyond_{name}_{part}_s": float(seconds[those].mean()) for name, those in slowest.items()}
+        means[f"mean_{part}_s"] = totals.sums[column] / totals.requests
+        means |= {f"beyond_{name}_{part}_s": beyond[name, part] / slow[name] for name in TAILS}
     return means
 
 
-def _known_mean(values: Column) -> float | None:
-    """Return the mean; None if a value is unknown, so that known values do not represent all."""
-    mean = float(values.mean())
-    return None if np.isnan(mean) else mean
+def _known(mean: float) -> float | None:
+    """Return a mean; None if a value is unknown, so that known values do not represent all."""
+    return None if isnan(mean) else mean
 
 
 def with_regret(runs: Mapping[RunKey, Numbers], oracle: str | None) -> dict[RunKey, Numbers]:

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from math import inf
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simnmt.base.columns import AnyColumn
+from simnmt.base.columns import AnyColumn, ColumnFile, are_kept_in_files
 from simnmt.base.errors import InputError
 from simnmt.base.signals import signals_held
 from simnmt.batching import Batching
@@ -60,15 +61,17 @@ def simulate(
     servers: Sequence[Server],
     *,
     engine: Engine | None = None,
+    folder: Path | None = None,
     **settings: Any,
 ) -> Trail:
     """Run every request through the world, as `simulation.simulate` does with these arguments; the trail names its engine.
 
-    `engine`: None for the compiled one where it covers the run. Raises `InputError` if the run needs the other one.
+    `engine`: None for the compiled one where it covers the run; `folder`: where that keeps the columns of a long run. Raises
+    `InputError` if the run needs the other one.
     """
     if engine != "simpy":
         try:
-            return simulate_compiled(requests, decide_for, beliefs, servers, **settings)
+            return simulate_compiled(requests, decide_for, beliefs, servers, folder=folder, **settings)
         except UncompiledError as error:
             if engine == "compiled":
                 raise InputError(f"the compiled world does not cover {error}", remedy="leave out --engine") from None
@@ -138,25 +141,27 @@ def simulate_compiled(
     local: ServerSpec | None = None,
     plan_beyond_for: PlanBeyondFor | None = None,
     judged_share: float = 0.0,
+    folder: Path | None = None,
     allocations: int = -1,
     pause_after_ms: int = PAUSE_AFTER_MS,
 ) -> Trail:
     """Run every request through the compiled world, and return its trail; arguments as in `simulation.simulate`.
 
-    `allocations`: of memory that succeed; below 0 all. `pause_after_ms`: see `PAUSE_AFTER_MS`; 0: pause between all events.
-    Raises `UncompiledError` for a run that it does not cover, and `MemoryError`.
+    `folder`: for the columns of a long run. `allocations`: of memory that succeed; below 0 all. `pause_after_ms`: see
+    `PAUSE_AFTER_MS`; 0: pause between all events. Raises `UncompiledError` for a run that it does not cover, and `MemoryError`.
     """
     cdll = library()
     if cdll is None:
         raise UncompiledError("the compiled world is not there")
     pools = [None if local is None else local.servers(deciders), *servers]
     _check(beliefs, requests, route, clients, pools)
-    run = _Run(requests, beliefs, pools, deciders, workers, judged_share, allocations)
+    run = _Run(requests, beliefs, pools, deciders, workers, judged_share, allocations, folder)
     run.pause(pause_after_ms)
     run.meet_links(route, clients)
     with run.world(cdll) as world:
         for block in requests.blocks(BLOCK):
             run.go(cdll.simnmt_world_block, world, run.block(block, decide_for(block), expected_for, plan_beyond_for))
+            run.release()
         run.go(cdll.simnmt_world_end, world)
         return run.trail(cdll, world)
 
@@ -193,6 +198,7 @@ class _Run:
         workers: int,
         judged_share: float,
         allocations: int,
+        folder: Path | None,
     ) -> None:
         self._targets, self._pools = len(pools), pools
         self._batched = {target: pool for target, pool in enumerate(pools) if isinstance(pool, BatchPool)}
@@ -211,11 +217,14 @@ class _Run:
         recorded = frozenset[str]().union(*(pool.records for pool in pools if pool is not None))
         optional |= {name: name in recorded for name in ("execution_s", "first_token_s")}
         unset = {"state": -1, **dict.fromkeys(("lost_s", "execution_s", "first_token_s"), np.nan)}
-        self._columns = {
-            name: np.full(count, unset.get(name, 0), dtype) for name, dtype in c.TRAIL.items() if optional.get(name, True)
-        }
-        if is_open:
-            self._columns["arrival_s"][:] = requests.arrival_s
+        self._files = dict[str, ColumnFile]()
+        """Of a long run's columns."""
+        wanted = {name: dtype for name, dtype in c.TRAIL.items() if optional.get(name, True)}
+        if folder is not None and are_kept_in_files(count):
+            self._files = {name: ColumnFile(folder / name, dtype, count, unset.get(name, 0)) for name, dtype in wanted.items()}
+            self._columns: dict[str, NDArray[Any]] = {name: file.array for name, file in self._files.items()}
+        else:
+            self._columns = {name: np.full(count, unset.get(name, 0), dtype) for name, dtype in wanted.items()}
         estimates = [beliefs.estimate(number, target) for number in range(deciders) for target in range(1, self._targets)]
         settings = self._settings = c.WorldSettings()
         settings.targets, settings.deciders, settings.workers = self._targets, deciders, workers
@@ -324,6 +333,8 @@ class _Run:
             made.choice, made.chosen = c.ALWAYS, choice.target
         else:
             raise UncompiledError("a policy in Python")
+        if block.arrival_s is not None:
+            self._columns["arrival_s"][block.first : block.first + len(block)] = block.arrival_s
         made.arrival_s, made.access_s = c.address(block.arrival_s, kept), c.address(block.access_s, kept)
         made.node = c.address(block.node, kept, np.int32)
         if self._streamed:
@@ -343,6 +354,11 @@ class _Run:
             made.expected = c.addresses(expected_for(block), kept)
         kept.append(made)
         return ctypes.byref(made)
+
+    def release(self) -> None:
+        """Give the memory of columns in files back."""
+        for file in self._files.values():
+            file.release()
 
     def _factors(self, target: int, block: Block) -> NDArray[np.float64] | None:
         """Return by how much each sentence takes longer than usual at a target; None if sentences do not vary there."""
@@ -364,7 +380,9 @@ class _Run:
         for target, streamed in self._streamed.items():
             _take_back(cdll, world, target, streamed)
             accounts[target] = streamed.account()
-        trail = Trail.recorded(self._columns, int(cdll.simnmt_world_probes(world)), tuple(accounts))
+        read_as = {"deadline_missed": np.bool_}
+        columns = {name: file.column(read_as.get(name)) for name, file in self._files.items()} or self._columns
+        trail = Trail.recorded(columns, int(cdll.simnmt_world_probes(world)), tuple(accounts))
         of_clients = self._of_clients
         decided_s = of_clients.get("decided_s", trail.decided_s)
         return replace(trail, node=of_clients.get("node"), decided_s=decided_s, engine="compiled")

@@ -94,7 +94,7 @@ def open_loop(traffic: Traffic, requests: Requests[AnyColumn], prepare: Callable
     """
     handle = traffic.handler()
     assert requests.arrival_s is not None
-    np.frombuffer(traffic.trail["arrival_s"])[:] = requests.arrival_s
+    np.frombuffer(traffic.trail["arrival_s"])[:] = requests.arrival_s[:]
     for block in requests.blocks():
         prepare(block)
         first = block.first

@@ -6,6 +6,7 @@ import copy
 import multiprocessing
 import pickle
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.base import random_streams
-from simnmt.base.columns import Column, Reordered, assemble, write_columns
+from simnmt.base import columns, random_streams
+from simnmt.base.columns import (
+    Column,
+    ColumnFile,
+    Computed,
+    Reordered,
+    assemble,
+    kept_columns,
+    mean_of,
+    numbers_below,
+    write_columns,
+)
 from simnmt.base.random_streams import blocks_of
 
 SMALL, LARGE = 1_000, 300_000
@@ -156,3 +167,57 @@ def test_assembled_is_what_the_parts_are_together(monkeypatch: pytest.MonkeyPatc
     assert values.tolist() == list(range(start, stop))
     assert values.dtype == np.int16 or start == stop
     assert max(asked, default=0) <= block
+
+
+@given(st.lists(st.integers(0, 20), max_size=60), st.lists(st.floats(-1.0, 21.0), max_size=9), st.sampled_from([1, 7, 100]))
+def test_numbers_below_are_those_of_a_count(values: list[int], limits: list[float], block: int) -> None:
+    ascending = np.array(sorted(values), float)
+    counted = [sum(value < limit for value in values) for limit in limits]
+    assert numbers_below(ascending, np.array(limits)).tolist() == counted
+    with tempfile.TemporaryDirectory() as folder:
+        parts = ({"values": ascending[start : start + block]} for start in range(0, max(len(values), 1), block))
+        assert numbers_below(write_columns(Path(folder), parts)["values"], np.array(limits)).tolist() == counted
+
+
+def test_a_computed_column_reads_as_the_array_of_its_numbers() -> None:
+    column = Computed(40, lambda rows: rows * 0.5)
+    assert len(column) == 40
+    for rows in (slice(None), slice(3, 9), slice(1, 40, 7), np.array([39, 0, 4])):
+        np.testing.assert_array_equal(column[rows], (np.arange(40) * 0.5)[rows])
+
+
+def test_the_mean_of_a_column_in_a_file_is_that_of_its_numbers(tmp_path: Path, size: int) -> None:
+    assert mean_of(column_of(tmp_path, numbers(size))) == pytest.approx(numbers(size).mean(), rel=1e-14)
+
+
+@pytest.mark.parametrize("value", [0, -1])
+def test_a_column_that_is_written_in_place_reads_as_it_was_left(tmp_path: Path, size: int, value: int) -> None:
+    file = ColumnFile(tmp_path / "written", np.int8, size, value)
+    file.array[3:9] = 1
+    file.release()
+    column = file.column()
+    expected = np.full(size, value, np.int8)
+    expected[3:9] = 1
+    np.testing.assert_array_equal(column[:], expected)
+    np.testing.assert_array_equal(file.column(np.bool_)[:], expected.view(np.bool_))
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="looks for its memory in /proc")
+def test_what_was_written_in_place_does_not_stay_in_memory(tmp_path: Path) -> None:
+    """80 MB are written block by block."""
+    before = resident_bytes()
+    file = ColumnFile(tmp_path / "written", np.float64, 10_000_000)
+    for rows in blocks_of(slice(0, 10_000_000)):
+        file.array[rows] = 1.0
+        file.release()
+    assert resident_bytes() - before < 20e6
+    assert mean_of(file.column()) == 1.0
+
+
+@pytest.mark.parametrize("size", [0, 5, 30])
+def test_kept_columns_are_arrays_until_they_are_long(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, size: int) -> None:
+    monkeypatch.setattr(columns, "FILES_FROM", 30)
+    monkeypatch.setattr(random_streams, "BLOCK", 7)
+    kept = kept_columns(tmp_path, size, lambda rows: {"a": np.arange(rows.start, rows.stop)})["a"]
+    assert isinstance(kept, Column) == (size >= 30)
+    assert kept[:].tolist() == list(range(size))

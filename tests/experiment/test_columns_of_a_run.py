@@ -11,11 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from simnmt.base import columns
 from simnmt.base.columns import Column
 from simnmt.base.random_streams import BLOCK
 from simnmt.experiment.run import run_plan
 from simnmt.experiment.units import run_unit
-from simnmt.results.request_log import COLUMNS
+from simnmt.results import request_log
+from simnmt.results.request_log import COLUMNS, RequestLog
+from simnmt.world import compiled_world
 from tests.units import plan_of, unit_of
 
 MakeScenario = Callable[..., dict[str, Any]]
@@ -97,3 +100,31 @@ def test_a_longer_run_begins_with_the_shorter_one(make_scenario: MakeScenario, d
         same += zip(longer.truth.transfer_s, shorter.truth.transfer_s, strict=True)
     for ours, theirs in same:
         np.testing.assert_array_equal(ours[: fewer["requests"]], theirs[:])
+
+
+@pytest.mark.parametrize("engine", ["simpy", "compiled"])
+@pytest.mark.parametrize("discipline", DISCIPLINES)
+def test_a_long_unit_that_is_kept_in_files_gives_what_a_short_one_gives(
+    make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, discipline: str, engine: Any
+) -> None:
+    """Columns in files and sums over parts change no bit of a column, and no number beyond rounding."""
+    if engine == "compiled" and compiled_world.library() is None:
+        pytest.skip("needs a C compiler")
+    unit = unit_of(plan_of(make_scenario(**DISCIPLINES[discipline] | {"requests": 2_500})))
+    unit = replace(unit, engine=engine)
+    short = run_unit(replace(unit, folder=tmp_path / "short"))
+    monkeypatch.setattr(columns, "FILES_FROM", 1_000)
+    monkeypatch.setattr(request_log, "PART", 700)
+    long = run_unit(replace(unit, folder=tmp_path / "long"))
+    assert short.truth is not None and long.truth is not None
+    for policy, trail in short.trails.items():
+        one, other = RequestLog(short.truth, trail), RequestLog(long.truth, long.trails[policy])
+        for name in COLUMNS:
+            np.testing.assert_array_equal(one[name], other[name], err_msg=f"{policy}, {name}")
+    for key, numbers in short.numbers.items():
+        known = {name: number for name, number in numbers.items() if number is not None}
+        assert {name: number for name, number in long.numbers[key].items() if number is not None} == pytest.approx(
+            known, rel=1e-12
+        )
+    assert long.best_offloaded_share == short.best_offloaded_share
+    assert long.mean_transfer_s == pytest.approx(short.mean_transfer_s, rel=1e-12)

@@ -117,6 +117,30 @@ def make_result(
     )
 
 
+class MadeUpLog(dict[str, Any]):
+    """The columns of a log, all in memory, with what figures ask of a `RequestLog`."""
+
+    @property
+    def requests(self) -> int:
+        return len(self["src_len"])
+
+    @property
+    def answered(self) -> MadeUpLog:
+        return self
+
+    @property
+    def whole(self) -> MadeUpLog:
+        return self
+
+    def thinned(self, most: int) -> MadeUpLog:
+        assert self.requests <= most
+        return self
+
+    def first(self, requests: int) -> MadeUpLog:
+        """The first requests alone."""
+        return MadeUpLog({name: values[:requests] for name, values in self.items()})
+
+
 def make_cell(workload: str, network: str, requests: int, seed: int) -> Any:
     draw = np.random.default_rng(seed)
     src_len = np.clip(draw.gamma(2.6, 9.0, requests).astype(np.int32) + 1, 1, 200)
@@ -147,7 +171,7 @@ def make_cell(workload: str, network: str, requests: int, seed: int) -> Any:
     for policy in POLICIES:
         away = targets[policy]
         t_tx_s, t_exe_s = np.where(away, request_rtt_s, 0.0), np.where(away, seconds[1], seconds[0])
-        logs[policy] = {
+        columns = {
             "request_id": np.arange(requests, dtype=np.int32), "node": np.zeros(requests, np.int32),
             "arrival_s": np.zeros(requests), "src_len": src_len, "tgt_len": tgt_len,
             "tgt_len_predicted": predicted.get(policy, np.full(requests, np.nan)), "target": away.astype(np.int8),
@@ -156,6 +180,7 @@ def make_cell(workload: str, network: str, requests: int, seed: int) -> Any:
             "rtt_estimate_s": believed_s, "rtt_estimate_age_s": np.zeros(requests),
             "outcome": np.zeros(requests, np.int8), "rtt_time_s": rtt_time_s,
         }  # fmt: skip
+        logs[policy] = MadeUpLog(columns)
     return Cell(
         workload=workload, network=network, series=series, regression_slope=SLOPE, regression_offset=OFFSET,
         lengths=LengthTable.of_pairs("de-en-news", "news text <i>of a test</i>", "word", "word", src_len, tgt_len),
@@ -267,4 +292,4 @@ def view_of(cell: Any, rows: Any = (), gaps: Any = (), cells: int = 1) -> CellVi
 
 def with_log(cell: Any, **columns: Any) -> Any:
     """The same cell with columns of every log replaced."""
-    return replace(cell, logs={name: {**log, **columns} for name, log in cell.logs.items()})
+    return replace(cell, logs={name: MadeUpLog({**log, **columns}) for name, log in cell.logs.items()})

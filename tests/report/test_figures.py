@@ -27,7 +27,7 @@ from simnmt.report.page import cell_panels
 from simnmt.results.live_log import OUTCOMES
 from simnmt.results.summary import Device
 
-from .conftest import view_of, with_log
+from .conftest import MadeUpLog, view_of, with_log
 
 ENDS = {"": 0.1, "_low": 0.05, "_high": None}
 
@@ -80,10 +80,7 @@ def test_the_shares_of_all_devices_add_up_to_all_requests(result: Any) -> None:
 @pytest.mark.parametrize("requests", [1, 2, 7])
 def test_a_handful_of_requests_is_enough(result: Any, requests: int) -> None:
     cell = result.cells[0]
-    few = replace(
-        cell,
-        logs={name: {key: values[:requests] for key, values in log.items()} for name, log in cell.logs.items()},
-    )
+    few = replace(cell, logs={name: log.first(requests) for name, log in cell.logs.items()})
     assert pack(cell_panels(view_of(few)))
 
 
@@ -208,13 +205,16 @@ def flooded(result: Any) -> Any:
     arrival_s = np.linspace(0.0, 100.0, requests)
     local = cell.logs["cnmt"]["target"] == 0
     times = {
-        "arrival_s": arrival_s, "t_queue_s": np.where(local, 5 * arrival_s, 0.0), "t_exe_s": np.full(requests, 0.01),
+        "src_len": cell.logs["edge"]["src_len"], "arrival_s": arrival_s,
+        "t_queue_s": np.where(local, 5 * arrival_s, 0.0), "t_exe_s": np.full(requests, 0.01),
         "t_tx_s": np.where(local, 0.0, 0.1), "target": np.where(local, 0, 2).astype(np.int8),
         "rtt_estimate_s": np.full(requests, np.nan), "tgt_len_predicted": np.full(requests, np.nan),
     }  # fmt: skip
     times["latency_s"] = times["t_queue_s"] + times["t_exe_s"] + times["t_tx_s"]
     devices = (Device("gateway", 1, 1), Device("region", 1, 1), Device("cloud", 2, 2))
-    return replace(cell, devices=devices, logs={"cnmt": times, "other": {**times, "t_queue_s": np.zeros(requests)}})
+    return replace(
+        cell, devices=devices, logs={"cnmt": MadeUpLog(times), "other": MadeUpLog({**times, "t_queue_s": np.zeros(requests)})}
+    )
 
 
 def test_what_is_drawn_encloses_the_time_that_was_waited_and_worked(flooded: Any) -> None:

@@ -93,7 +93,7 @@ def test_of_long_targets_neighbours_share_a_mean(result: Any) -> None:
 
 def test_one_request_is_enough_and_has_no_deviation(result: Any) -> None:
     cell = result.cells[0]
-    one = replace(cell, logs={name: {key: values[:1] for key, values in log.items()} for name, log in cell.logs.items()})
+    one = replace(cell, logs={name: log.first(1) for name, log in cell.logs.items()})
     curves, _ = curves_of(one, [])
     assert len(curves["gateway"].x) == 1 and curves["bands"][0].low == [None]
 

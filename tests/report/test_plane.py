@@ -20,7 +20,8 @@ from .conftest import view_of
 def worked_example(result: Any) -> Any:
     """The planes and lengths of CNMT-09, at an RTT of 50 ms."""
     src_len = np.arange(1, 61)
-    logs = {"cnmt": {**{key: values[:60] for key, values in result.cells[0].logs["cnmt"].items()}, "src_len": src_len}}
+    logs = {"cnmt": result.cells[0].logs["cnmt"].first(60)}
+    logs["cnmt"]["src_len"] = src_len
     logs["cnmt"]["tgt_len_predicted"] = 0.8 * src_len + 1.0
     series = SimpleNamespace(**{**vars(result.cells[0].series), "mean_s": 0.050})
     return replace(result.cells[0], logs=logs, series=series, planes=((0.0004, 0.003, 0.005), (0.0001, 0.001, 0.004)))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simnmt.results import request_log as module
+from simnmt.base import random_streams
 from simnmt.results.request_log import Truth, lost_s, misroutes
 from simnmt.results.requests import Requests, Trail
 
@@ -36,7 +36,7 @@ def made_up(requests: int, targets: int = 3) -> tuple[Truth, Trail]:
 
 def test_what_is_lost_is_what_the_best_device_would_have_saved_request_by_request(monkeypatch: pytest.MonkeyPatch) -> None:
     truth, trail = made_up(500)
-    monkeypatch.setattr(module, "BLOCK", 64)
+    monkeypatch.setattr(random_streams, "BLOCK", 64)
     found = misroutes(truth, trail, 500)
     lost = []
     for request in range(500):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import simnmt
-from simnmt.results import device_timeline as module
+from simnmt.results import request_log
 from simnmt.results.device_timeline import device_timeline, edges, presence_s
 from simnmt.results.summary import Device
 
@@ -83,7 +83,7 @@ def test_a_log_read_block_by_block_gives_the_same(monkeypatch: pytest.MonkeyPatc
             for start in range(0, LONG, requests):
                 yield {name: column[start : start + requests] for name, column in self.items()}
 
-    monkeypatch.setattr(module, "BLOCK", 700)
+    monkeypatch.setattr(request_log, "PART", 700)
     whole, blocks = device_timeline(made_up_log(LONG), DEVICES, 50), device_timeline(Blocks(made_up_log(LONG)), DEVICES, 50)
     np.testing.assert_array_equal(whole.edges_s, blocks.edges_s)
     np.testing.assert_allclose(whole.waiting, blocks.waiting, atol=1e-9)

@@ -19,7 +19,7 @@ from simnmt.policies import Decide, least_total
 from simnmt.results.requests import Requests
 from simnmt.world.fifo_server import FifoPool, LeastWork
 from simnmt.world.server import InTurn, Server
-from simnmt.world.simulation import simulate
+from tests.world.engines import simulate
 from tests.worlds import believing, everything_to, latency_s, run, two_devices
 
 REQUESTS, FEWER = 3_000, 1_200

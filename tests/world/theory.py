@@ -12,7 +12,7 @@ from scipy.stats import t as student
 
 from simnmt.results.requests import Requests, Trail
 from simnmt.world.server import Server
-from simnmt.world.simulation import simulate
+from tests.world.engines import simulate
 from tests.worlds import believing, everything_to
 
 CONFIDENCE = 0.999

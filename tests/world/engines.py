@@ -1,0 +1,22 @@
+"""Run a world in both engines: whatever theory or an oracle says of one then holds for the other."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+from simnmt.results.requests import Trail
+from simnmt.world import compiled_world, simulation
+from tests.world.random_worlds import assert_equal
+
+
+def simulate(requests: Any, decide_for: Any, beliefs: Any, servers: Any, **settings: Any) -> Trail:
+    """Return the trail of a world after both engines gave it the same bits; without the compiled one, that of SimPy.
+
+    Raises `UncompiledError` for a world that only SimPy covers, so that no test holds for one engine unnoticed.
+    """
+    idle = deepcopy(servers)
+    trail = simulation.simulate(requests, decide_for, beliefs, servers, **settings)
+    if compiled_world.library() is not None:
+        assert_equal(trail, compiled_world.simulate_compiled(requests, decide_for, beliefs, idle, **settings))
+    return trail
