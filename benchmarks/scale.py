@@ -9,18 +9,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import shutil
-import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from benchmarks.inputs import cnmt_inputs
+from benchmarks.process_costs import Cost, cost, simnmt_command
 from benchmarks.world import LOAD, cpu_s, run_world
 
 SIZES = (1_000_000, 10_000_000)
@@ -37,71 +30,13 @@ BARS = {
 """What the project asks of the figures: no more than this."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """Of one command, with all the processes that it started."""
-
-    wall_s: float
-    cpu_s: float
-    peak_mib: float
-    """Most memory at a time; sampled, but never less than what a single process ever had up to the last look at it."""
-
-
-def cost(command: list[str], every_s: float = 0.1) -> Cost:
-    """Run a command and look at its memory every so often."""
-    started, peak_kib = time.perf_counter(), 0
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    while True:
-        ended, status, usage = os.wait4(process.pid, os.WNOHANG)
-        if ended:
-            break
-        processes = list(tree(process.pid))
-        # Not the system's own `ru_maxrss`, which begins with the memory of whoever started the process.
-        peak_kib = max(peak_kib, sum(map(memory_kib, processes)), *map(most_kib, processes))
-        time.sleep(every_s)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise subprocess.CalledProcessError(process.returncode, command)
-    return Cost(time.perf_counter() - started, usage.ru_utime + usage.ru_stime, peak_kib / 1024)
-
-
-def tree(process: int) -> Iterator[int]:
-    """A process and all that descend from it, as long as they live."""
-    yield process
-    try:
-        for children in Path(f"/proc/{process}/task").glob("*/children"):
-            for child in children.read_text().split():
-                yield from tree(int(child))
-    except OSError:
-        return
-
-
-def memory_kib(process: int) -> int:
-    """Its share of the memory, each page divided by the processes that have it mapped; 0 for one that has ended."""
-    return _kib(Path(f"/proc/{process}/smaps_rollup"), "Pss:")
-
-
-def most_kib(process: int) -> int:
-    """The most memory that it ever had, pages shared with others in full."""
-    return _kib(Path(f"/proc/{process}/status"), "VmHWM:")
-
-
-def _kib(path: Path, key: str) -> int:
-    try:
-        lines = path.read_text().splitlines()
-    except OSError:
-        return 0
-    return sum(int(line.split()[1]) for line in lines if line.startswith(key))
-
-
 def run_cost(discipline: str, requests: int, replications: int = 1, jobs: int = 1) -> Cost:
     """One whole run, written to a folder that is gone afterwards."""
-    simnmt = shutil.which("simnmt", path=str(Path(sys.executable).parent)) or "simnmt"
     with tempfile.TemporaryDirectory() as folder:
         options = {"requests": requests, "replications": replications, "jobs": jobs, "out": f"{folder}/run"}
         sets = (f"workloads.de-en.arrivals={ARRIVALS[discipline]}", 'networks={cp2: {rtt: "@cp2"}}')
         return cost(
-            [simnmt, "run", "@quickstart"]
+            [simnmt_command(), "run", "@quickstart"]
             + [part for text in sets for part in ("--set", text)]
             + [part for name, value in options.items() for part in (f"--{name}", str(value))]
         )

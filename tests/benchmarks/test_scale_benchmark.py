@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks import scale
-from benchmarks.scale import Cost
+from benchmarks.process_costs import Cost
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="looks for memory in /proc")
 

@@ -12,9 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import world
+from benchmarks import compiled, world
+from benchmarks.batch_server import SIZE, Work
 from benchmarks.inputs import cnmt_inputs, end_nodes
+from simnmt.batching import half_empty, top_up
 from simnmt.results.requests import Trail
+from simnmt.world import simulation
+from simnmt.world.compiled_world import simulate_compiled
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SIZES = (100, 500, 1_000)
@@ -54,7 +58,8 @@ def test_figures_survive_json(figures: dict[str, Any]) -> None:
 
 
 def test_every_bar_is_about_a_figure(figures: dict[str, Any]) -> None:
-    assert set(world.BARS) <= {*figures, *OF_TABLE1}
+    of_processes = {"compiled_1k_over_simpy", "peak_gib_100m", "peak_100m_over_50m"}
+    assert set(world.BARS) <= {*figures, *OF_TABLE1, *of_processes}
 
 
 @pytest.mark.usefixtures("untimed")
@@ -149,7 +154,8 @@ def test_people_get_a_table_with_what_is_asked_of_each_figure(
     monkeypatch.setattr(world, "measure", measured)
     monkeypatch.setattr(sys, "argv", ["benchmarks.world"])
     world.main()
-    assert asked == {"rounds": 5, "whole_processes": True, "sizes": (10_000, 100_000, 1_000_000), "largest": 10_000_000}
+    sizes = (10_000, 100_000, 1_000_000)
+    assert asked == {"rounds": 5, "whole_processes": True, "sizes": sizes, "largest": 10_000_000, "huge": True}
     lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
     assert list(lines) == list(figures)
     assert lines["vs_ciw"].endswith("asked: >= 20.0")
@@ -160,3 +166,21 @@ def test_whole_processes_are_timed_too() -> None:
     figures = world.measure_table1(rounds=1, requests=100)
     assert tuple(figures) == OF_TABLE1
     assert are_positive_numbers(list(figures.values()))
+
+
+def test_memory_and_small_processes_are_measured_of_real_commands() -> None:
+    figures = compiled.measure_memory(2_000) | compiled.measure_few(1, 100)
+    assert are_positive_numbers(list(figures.values()))
+    assert 0.5 < figures["peak_100m_over_50m"] < 1.5
+    assert 0.05 < figures["peak_gib_100m"] < 1.0
+    assert 0.5 < figures["compiled_1k_over_simpy"] < 2.0
+
+
+def test_both_engines_decode_the_same_batches() -> None:
+    work = Work.of(top_up(SIZE, half_empty(SIZE)), 20, 600)
+    finish_s = [
+        trail.arrival_s + trail.queue_s + trail.execution_s
+        for trail in (compiled.batched_world(work, simulate) for simulate in (simulation.simulate, simulate_compiled))
+    ]
+    np.testing.assert_array_equal(*finish_s)
+    np.testing.assert_allclose(finish_s[0], work.jumping().finish_s)
