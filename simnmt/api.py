@@ -106,7 +106,7 @@ def run(
         overrides: texts such as `"policies.cnmt.len_slope=0.8"`.
         requests, replications, seed: in place of the scenario's.
         jobs: processes; with more than one, a script must call this below `if __name__ == "__main__":`.
-        progress: called after each unit with the number of finished units and of all units.
+        progress: called with the number of finished units, a part of a long one included, and of all units.
         until_precision: add replications, 100 at most, until the 95 % interval of every policy's objective reaches no further
             than this share of it, such as 0.02.
         profile_uncertainty: number of profiles drawn within the error of their calibration, for prediction intervals; in place

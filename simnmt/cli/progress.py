@@ -31,9 +31,9 @@ class Bar:
         """Return whether standard error is a terminal."""
         return self._progress is not None
 
-    def runs(self, done: int, total: int, title: str = "runs") -> None:
-        """Show that `done` of `total` are done, and that `title` is at work."""
-        self._show(title, done, total, f"{done}/{total}")
+    def runs(self, done: float, total: int, title: str = "runs") -> None:
+        """Show that `done` of `total` are done, a part of one included, and that `title` is at work."""
+        self._show(title, done, total, f"{int(done)}/{total}")
 
     def stage(self, title: str, share: float | None = None) -> None:
         """Show a stage of the work and its finished share, None if that is not known."""

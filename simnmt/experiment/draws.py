@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from simnmt.base import random_streams
 from simnmt.base.columns import AnyColumn, Array, Column, Computed, write_columns
-from simnmt.experiment.inputs import Case, Unit
+from simnmt.experiment.inputs import Case, ShareDone, Unit
 from simnmt.experiment.routes import HalfOverheads, Routes, clock_pace_s, half_overheads_s, routes
 from simnmt.experiment.targets import Target
 from simnmt.network.link import bytes_per_token
@@ -174,8 +174,8 @@ class Drawn:
         return replace(truth, node=node, transfer_s=whole_s, rtt_time_s=trace_s)
 
 
-def draw(unit: Unit, learnt: Learnt) -> Drawn:
-    """Draw the requests of a unit into files of its folder."""
+def draw(unit: Unit, learnt: Learnt, progress: ShareDone | None = None) -> Drawn:
+    """Draw the requests of a unit into files of its folder; `progress` is called with the share of them that is drawn."""
     assert unit.folder is not None
     scenario, case, size = unit.scenario, unit.case, unit.scenario.requests
     arrivals = case.arrivals
@@ -196,7 +196,7 @@ def draw(unit: Unit, learnt: Learnt) -> Drawn:
         moments_s = Computed(size, lambda rows: (rows + 0.5) / size * network_routes.lap_s)
     else:
         moments_s = issued_s
-    columns = write_columns(unit.folder, _blocks(unit, learnt, network_routes, moments_s))
+    columns = write_columns(unit.folder, _blocks(unit, learnt, network_routes, moments_s, progress))
     truth: Truth = Requests(
         src_len=columns["src_len"],
         tgt_len=columns["tgt_len"],
@@ -238,12 +238,16 @@ def _rows_of(half_overhead_s: Sequence[AnyColumn | None], rows: slice) -> HalfOv
     return [None if column is None else column[rows] for column in half_overhead_s]
 
 
-def _blocks(unit: Unit, learnt: Learnt, network_routes: Routes, moments_s: AnyColumn) -> Iterator[dict[str, Array]]:
+def _blocks(
+    unit: Unit, learnt: Learnt, network_routes: Routes, moments_s: AnyColumn, progress: ShareDone | None
+) -> Iterator[dict[str, Array]]:
     """Yield the columns of each block of requests by name; columns per target are numbered."""
     case, size = unit.case, unit.scenario.requests
     ranks = case.arrivals.size_ranks(size, *unit.stream("arrivals"))
     node_of = _nodes_of_engagements(unit)
     for block, rows in random_streams.blocks(size):
+        if progress is not None and rows.start:
+            progress(rows.start / size)
         count = rows.stop - rows.start
 
         def stream(name: str, block: int = block) -> np.random.Generator:

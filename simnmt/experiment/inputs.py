@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -380,6 +380,10 @@ def _conversion(
 def outside_share(profile: DeviceProfile, table: LengthTable) -> float:
     """Return the share of the pairs that lie outside the profile's range."""
     return float(table.count[profile.outside(table.src_len, table.tgt_len)].sum() / table.pairs)
+
+
+ShareDone = Callable[[float], None]
+"""Called with the share of a piece of work that is done."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from simnmt.base.columns import AnyColumn, mean_of
 from simnmt.experiment.comparisons import baselines, gap_rows, load_sweeps, variants
 from simnmt.experiment.draws import Learnt
-from simnmt.experiment.inputs import RunPlan, Unit
+from simnmt.experiment.inputs import RunPlan, ShareDone, Unit
 from simnmt.experiment.notes import fits, notes, warnings
 from simnmt.experiment.processes import run_in_processes
 from simnmt.experiment.targets import Target
@@ -34,7 +34,7 @@ from simnmt.results.summary import Numbers, Row, RunKey, by_cell, comparisons, r
 from simnmt.scenario.configuration import Scenario
 from simnmt.workload.arrivals import BackToBack
 
-Progress = Callable[[int, int], None]
+Progress = Callable[[float, int], None]
 """Called with the number of finished units and the number of all units."""
 KEPT_MISROUTES = 3_000
 """Misrouted requests kept per workload and network, shared evenly among the policies."""
@@ -56,7 +56,7 @@ def run_plan(
         folder: where the columns of the requests are written; None: the system's temporary folder. The files have no names
             once this returns, but the result still reads them.
         jobs: number of processes.
-        progress: called after each unit.
+        progress: called with the number of finished units, a part of a unit included, and of all units.
         until_precision: add replications until the 95 % interval of every policy's objective (mean, p95 or p99) reaches no
             further than this share of it, 100 replications at most; policies without a steady state are left out. The result
             is that of a scenario with this number of replications; its `precision` states whether they sufficed.
@@ -147,7 +147,11 @@ def _with_predictions(
 def _run(units: list[Unit], begin: int, jobs: int, progress: Progress | None) -> list[UnitResult]:
     """Run the units from number `begin` on, and return their results in order."""
     waiting, results = units[begin:], {}
-    in_order = ((index, run_unit(unit)) for index, unit in enumerate(waiting))
+
+    def within(index: int) -> ShareDone | None:
+        return None if progress is None else lambda share: progress(begin + index + share, len(units))
+
+    in_order = ((index, run_unit(unit, within(index))) for index, unit in enumerate(waiting))
     with closing(run_in_processes(run_unit, waiting, jobs) if min(jobs, len(waiting)) > 1 else in_order) as finished:
         for done, (index, result) in enumerate(finished, start=begin + 1):
             results[index] = result

@@ -19,18 +19,20 @@ from simnmt.base import random_streams
 from simnmt.base.columns import kept_columns, mean_of
 from simnmt.experiment.comparisons import truths_by_source
 from simnmt.experiment.draws import Drawn, Learnt, draw, learn
-from simnmt.experiment.inputs import Case, Unit
+from simnmt.experiment.inputs import Case, ShareDone, Unit
 from simnmt.experiment.policy_setup import PolicySetup, set_up_policy
 from simnmt.experiment.routes import estimate_age_s
 from simnmt.experiment.targets import Decoding
+from simnmt.policies import Choice
 from simnmt.results.device_accounts import StreamAccount, stream_account
 from simnmt.results.request_log import RequestLog, Truth, lost_s, total_latency_s
-from simnmt.results.requests import Engine, Trail
+from simnmt.results.requests import Block, Engine, Trail
 from simnmt.results.summary import BatchesOfDevice, Device, Numbers, RunKey, measure
 from simnmt.scenario.configuration import Scenario
 from simnmt.world.compiled_world import decode_all, simulate
 from simnmt.world.fifo_server import FifoPool, LeastWork, WakingServerSpec
 from simnmt.world.server import Balancer, ByNode, FewestTokens, InTurn, LeastLoadedOfDrawn, Server, ServerSpec
+from simnmt.world.simulation import DecideFor
 
 
 def server_specs(unit: Unit) -> list[ServerSpec | None]:
@@ -130,16 +132,25 @@ class UnitResult:
     """True if measured live, so that only the target that was taken has known times."""
 
 
-def run_unit(unit: Unit) -> UnitResult:
-    """Draw the requests of a unit and run them under every policy of the scenario. Raises `OSError` without room for them."""
+def run_unit(unit: Unit, progress: ShareDone | None = None) -> UnitResult:
+    """Draw the requests of a unit and run them under every policy of the scenario.
+
+    `progress`: called between blocks of requests with the share of the unit that is done. Raises `OSError` without room for the
+    requests.
+    """
     if unit.folder is None:
         with TemporaryDirectory(prefix="simnmt-", ignore_cleanup_errors=True) as folder:
-            return run_unit(replace(unit, folder=Path(folder) / "unit"))
+            return run_unit(replace(unit, folder=Path(folder) / "unit"), progress)
     unit.folder.mkdir()
     scenario, case = unit.scenario, unit.case
     # Policies know the profiles as calibrated, also where the boxes have drawn ones.
     learnt = learn(unit.known)
-    drawn = draw(unit, learnt)
+    stages = len(scenario.policies) + 1
+
+    def at_stage(number: int) -> ShareDone | None:
+        return None if progress is None else lambda share: progress((number + share) / stages)
+
+    drawn = draw(unit, learnt, at_stage(0))
     numbers: dict[RunKey, Numbers] = {}
     trails: dict[str, Trail] = {}
     engines: dict[str, Engine] = {}
@@ -147,7 +158,8 @@ def run_unit(unit: Unit) -> UnitResult:
         # The folder has a number, since the name of a policy need not be one of a file.
         kept = unit.folder / str(number)
         kept.mkdir()
-        trail, numbers_of_policy = _run_policy(unit, drawn, set_up_policy(unit.known, learnt, drawn, settings), kept)
+        setup = set_up_policy(unit.known, learnt, drawn, settings)
+        trail, numbers_of_policy = _run_policy(unit, drawn, setup, kept, at_stage(number + 1))
         numbers[RunKey(case.name, unit.network, name, unit.replication)] = numbers_of_policy
         engines[name] = trail.engine
         if unit.replication == 0 and unit.calibrated is None:
@@ -187,11 +199,14 @@ def devices(scenario: Scenario, workload: str) -> list[Device]:
     ]
 
 
-def _run_policy(unit: Unit, drawn: Drawn, setup: PolicySetup, folder: Path) -> tuple[Trail, Numbers]:
+def _run_policy(
+    unit: Unit, drawn: Drawn, setup: PolicySetup, folder: Path, progress: ShareDone | None
+) -> tuple[Trail, Numbers]:
     """Run one policy; return its trail and its numbers."""
     # Misroutes of runs with drawn profiles are shown nowhere.
     judged = unit.calibrated is None
-    trail = _trail(unit, drawn, setup, folder, judged_share=_judged_share(unit.scenario, unit.case) if judged else 0.0)
+    judged_share = _judged_share(unit.scenario, unit.case) if judged else 0.0
+    trail = _trail(unit, drawn, setup, folder, judged_share, progress)
     lost = lost_s(drawn.truth, trail, folder) if judged and known_misroutes(unit.scenario, unit.case) else None
     log, discipline = RequestLog(drawn.truth, trail), unit.case.arrivals.discipline
     batches: list[BatchesOfDevice | None] = []
@@ -230,7 +245,26 @@ def _judged_share(scenario: Scenario, case: Case) -> float:
     return min(JUDGED / scenario.requests, 1.0) if case.queues else 0.0
 
 
-def _trail(unit: Unit, drawn: Drawn, setup: PolicySetup, folder: Path, judged_share: float = 0.0) -> Trail:
+def _with_progress(decide_for: DecideFor, requests: int, progress: ShareDone | None) -> DecideFor:
+    """Return `decide_for`, reporting the share of the requests that were decided on before each block."""
+    if progress is None:
+        return decide_for
+
+    def decide_and_report(block: Block) -> Choice:
+        progress(block.first / requests)
+        return decide_for(block)
+
+    return decide_and_report
+
+
+def _trail(
+    unit: Unit,
+    drawn: Drawn,
+    setup: PolicySetup,
+    folder: Path,
+    judged_share: float = 0.0,
+    progress: ShareDone | None = None,
+) -> Trail:
     """Simulate a policy; return the trail of the requests in the order of issue. Long columns are in files of the folder."""
     scenario, case = unit.scenario, unit.case
     first, device = next(iter(scenario.devices.items()))
@@ -239,7 +273,7 @@ def _trail(unit: Unit, drawn: Drawn, setup: PolicySetup, folder: Path, judged_sh
     of_world.mkdir()
     trail = simulate(
         drawn.requests,
-        setup.decide_for,
+        _with_progress(setup.decide_for, scenario.requests, progress),
         setup.beliefs,
         servers(unit),
         engine=unit.engine,

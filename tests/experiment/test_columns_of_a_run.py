@@ -61,7 +61,12 @@ def test_a_run_removes_its_files_as_it_goes_and_is_read_all_the_same(
     plan = plan_of(make_scenario(workloads=OPEN, requests=3_000, replications=3))
     folder, seen = tmp_path / "scratch", []
     folder.mkdir()
-    result = run_plan(plan, folder=folder, jobs=jobs, progress=lambda done, of: seen.append(len(list(folder.iterdir()))))
+
+    def ended(units: float, _: int) -> None:
+        if units == int(units):
+            seen.append(len(list(folder.iterdir())))
+
+    result = run_plan(plan, folder=folder, jobs=jobs, progress=ended)
     assert max(seen) <= (jobs if jobs > 1 else 0)  # with several, the others are at their next units by then
     assert list(folder.iterdir()) == []
     folder.rmdir()
@@ -128,3 +133,14 @@ def test_a_long_unit_that_is_kept_in_files_gives_what_a_short_one_gives(
         )
     assert long.best_offloaded_share == short.best_offloaded_share
     assert long.mean_transfer_s == pytest.approx(short.mean_transfer_s, rel=1e-12)
+
+
+@pytest.mark.parametrize("engine", ["simpy", "compiled"])
+def test_a_long_unit_reports_what_is_done_block_by_block(make_scenario: MakeScenario, engine: Any) -> None:
+    """Draws are a stage, and so is each policy; between their blocks an interrupt ends the run."""
+    plan = plan_of(make_scenario(workloads=OPEN, requests=REQUESTS, replications=1, policies={"edge": {}, "cnmt": {}}))
+    done: list[float] = []
+    run_plan(plan, engine=engine, progress=lambda runs, of: done.append(runs / of))
+    assert done == sorted(done)
+    assert {1 / 3, 2 / 3, 1.0} <= set(done)
+    assert sum(1 / 3 < share < 2 / 3 for share in done) == (1 if engine == "compiled" else REQUESTS // 4_096)

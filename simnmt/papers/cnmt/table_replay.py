@@ -23,7 +23,7 @@ from simnmt.scenario.configuration import Scenario
 from simnmt.scenario.document import Override
 from simnmt.scenario.source import open_source
 
-Progress = Callable[[int, int], None]
+Progress = Callable[[float, int], None]
 """Called with the number of runs done and the number of all runs."""
 REPLICATIONS = 5
 """Replications of a replay whose claims are judged: one replication does not show how far chance moves a difference."""
