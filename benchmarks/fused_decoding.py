@@ -5,6 +5,9 @@ Sentences of both length mixes (FNI-14), with forced lengths and maxi-batching, 
 Amdahl predicts from the share of the output layer and from how much faster this alone is, timed by itself at a few batch sizes
 (FNI-17, XP-07): once with the product as the fused layer takes it, block by block, once with the product left as it was, as in
 the paper. `--model` names what `simnmt nmt train` wrote, or any other.
+
+`--two-threads` decodes one batch alternately with one and with two of torch's threads, fused, in steps of equally many rows:
+how many times as fast are the kernels, the products and the whole step on two threads? The median step of each decoding counts.
 """
 
 from __future__ import annotations
@@ -13,19 +16,29 @@ import argparse
 import json
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from time import perf_counter
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
 from benchmarks.batched_decoding import MIXES, Sentences
 from simnmt.base.errors import SimnmtError
-from simnmt.batching import maxi
+from simnmt.batching import maxi, mini
 from simnmt.calibrate.decoder_speeds import LAYER, Known, decode_alternately, parts_of, stages_over, watched
+from simnmt.kernels import output_layer
 from simnmt.kernels.projection_timing import clock_of
+from simnmt.nmt import output_layer as decoder_layer
+from simnmt.nmt.devices import torch_threads
 from simnmt.nmt.models import TranslationModel, load_model
+from simnmt.nmt.slot_decoder import BatchedRun, decode_batched
 from simnmt.papers.kit.claim import end_to_end
 
+LEAST_OF_TWO_THREADS = 1.6
+"""How many times as fast the kernels are to be on two threads, for 160 rows or more."""
+SOURCE_LEN = 20
+"""Tokens of each source of the decoding on two threads."""
 NEAR = 0.10
 """FNI-17: the prediction lies so near to what is measured."""
 
@@ -81,6 +94,77 @@ def figures(model: TranslationModel, mix: str, beam: int, given: argparse.Namesp
     }
 
 
+PARTS_OF_A_STEP = ("kernels", "fused_best", "products", "step")
+"""`kernels`: the compiled functions, with the time to begin and end on all threads; `fused_best`: the same with its checks and
+allocations in Python; `products`: those of the output layer, by torch; `step`: the whole."""
+
+
+def two_threads(model: TranslationModel, beam: int, given: argparse.Namespace) -> dict[str, Any]:
+    """Return the seconds of the median step on one and on two threads, by round, and the median ratios of the rounds.
+
+    `tokens_equal`: whether every decoding gave the same translations. Products of torch may differ in their last bits.
+    """
+    source = [[model.eos_token] * SOURCE_LEN] * given.batch
+    seconds: dict[int, dict[str, list[float]]] = {threads: {name: [] for name in PARTS_OF_A_STEP} for threads in (1, 2)}
+    translations = set()
+    for number in range(given.rounds + 1):
+        for threads in (1, 2) if number % 2 else (2, 1):
+            with torch_threads(threads):
+                run, by_part = _timed_steps(model, source, beam, given.steps)
+            translations.add(tuple(hypothesis.tokens for hypothesis in run.hypotheses))
+            if number:  # the first round warms up
+                for name, step_s in by_part.items():
+                    seconds[threads][name].append(statistics.median(step_s))
+    ratios = {
+        name: statistics.median(one / two for one, two in zip(seconds[1][name], seconds[2][name], strict=True))
+        for name in PARTS_OF_A_STEP
+    }
+    return {
+        "rows": given.batch * beam,
+        "beam": beam,
+        "steps": given.steps,
+        "one_s": seconds[1],
+        "two_s": seconds[2],
+        "ratios": ratios,
+        "reached": ratios["kernels"] >= LEAST_OF_TWO_THREADS,
+        "tokens_equal": len(translations) == 1,
+    }
+
+
+def _timed_steps(
+    model: TranslationModel, sources: list[list[int]], beam: int, steps: int
+) -> tuple[BatchedRun, dict[str, list[float]]]:
+    """Decode one batch of translations of `steps` tokens; return the seconds of each step by `PARTS_OF_A_STEP`."""
+    seconds: dict[str, list[float]] = {"kernels": [], "fused_best": [], "products": []}
+
+    def timed(do: Callable[..., Any], part: str) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            start_s = perf_counter()
+            try:
+                return do(*arguments, **named)
+            finally:
+                seconds[part][-1] += perf_counter() - start_s
+
+        return call
+
+    def model_products(*arguments: Any) -> Iterator[Any]:
+        for part_s in seconds.values():
+            part_s.append(0.0)
+        blocks = plain_products(*arguments)
+        yield from iter(timed(lambda: next(blocks, None), "products"), None)
+
+    plain_products: Any = model.products
+    with (
+        patch.object(model, "products", model_products),
+        patch.object(decoder_layer, "fused_best", timed(output_layer.fused_best, "fused_best")),
+        patch.object(output_layer, "_search", timed(output_layer._search, "kernels")),
+        patch.object(output_layer, "share", timed(output_layer.share, "kernels")),
+    ):
+        run = decode_batched(model, sources, mini(len(sources)), beam=beam, forced_lens=[steps] * len(sources), fused=True)
+    # A beam search begins with one row for each sentence.
+    return run, {part: part_s[1:] for part, part_s in (*seconds.items(), ("step", run.step_s.tolist()))}
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -92,15 +176,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--two-threads", action="store_true", help="compare two threads with one, on the CPU")
+    parser.add_argument("--steps", type=int, default=12, help="with --two-threads: steps of each decoding, at least 2")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
     given = parser.parse_args(arguments)
     for option in ("sentences", "batch", "rounds", "threads"):
         if getattr(given, option) < 1:
             parser.error(f"--{option} {getattr(given, option)}: give 1 or more")
+    if given.steps < 2:
+        parser.error(f"--steps {given.steps}: give 2 or more")
     torch.set_num_threads(given.threads)
     model = load_model(given.model).model.to(torch.device(given.device))
     found: dict[str, Any] = {"model": given.model, "vocab": model.vocab, "batch": given.batch, "sentences": given.sentences}
+    if given.two_threads:
+        found["results"] = [two_threads(model, beam, given) for beam in given.beam or (5,)]
+        print(json.dumps(found, indent=1)) if given.json else _print_two_threads(found)
+        return
     known: Known = {}
     found["results"] = []
     for mix in given.mix or MIXES:
@@ -111,6 +203,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(json.dumps(found, indent=1))
     else:
         _print(found)
+
+
+def _print_two_threads(found: dict[str, Any]) -> None:
+    print(f"{found['model']}, {found['vocab']:,} target tokens, batch {found['batch']}: two threads beside one")
+    for row in found["results"]:
+        told = "asked" if row["reached"] else "misses its bar,"
+        print(f"{row['rows']} rows, beam {row['beam']} ({told} {LEAST_OF_TWO_THREADS} times for the kernels)")
+        for name, ratio in row["ratios"].items():
+            one_s, two_s = (statistics.median(row[threads][name]) for threads in ("one_s", "two_s"))
+            print(f"  {name:<10} {1e3 * one_s:8.2f} ms, on two {1e3 * two_s:8.2f} ms: {ratio:.2f} times as fast")
 
 
 def _print(found: dict[str, Any]) -> None:

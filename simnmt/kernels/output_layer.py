@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
-import itertools
-from collections.abc import Callable, Sequence
-from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from simnmt.kernels.errors import KernelError
-from simnmt.kernels.native_library import NativeLibrary, at_once, native_at
+from simnmt.kernels.native_library import NativeLibrary, native_at, share
 from simnmt.kernels.output_reference import (
     Best,
     Partial,
@@ -33,7 +31,6 @@ MOST_LISTED = 64
 """Most best columns that the kernels search for; beyond that torch is faster, because each new column moves those below it."""
 KINDS = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
 """Numbers of the types of products in `simnmt_best`."""
-T = TypeVar("T")
 
 
 def fused_best(
@@ -106,8 +103,7 @@ def fused_argmax(products: Tensor, bias: Tensor | None, *, threads: int = 1, lev
             raise refuse_row(products, bias, broken)
         return columns
     if products.shape[0] < ROWS_OF_A_THREAD * parts:
-        parted = _by_columns(native, products, bias, 1, parts, with_sum=False)
-        return _argmax_of(functools.reduce(combine, (part for part, _, _ in parted)), products, bias)
+        return _argmax_of(_by_columns(native, products, bias, 1, parts, with_sum=False)[0], products, bias)
     _by_rows(native, products, bias, 1, parts, columns, None, None)
     return columns
 
@@ -123,7 +119,7 @@ def partial(products: Tensor, bias: Tensor | None, *, level: str | None = None) 
     native = native_at(level)
     if native is None:
         return fallback_partial(products, bias)
-    return _by_columns(native, products, bias, 1, 1, with_sum=True)[0][0]
+    return _by_columns(native, products, bias, 1, 1, with_sum=True)[0]
 
 
 def parts_of(products: Tensor, threads: int, count: int) -> int:
@@ -145,58 +141,64 @@ def _search(
     return broken
 
 
+class _SharedSearch(ctypes.Structure):
+    """`SharedSearch` of output_layer.h."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("products", "bias", "columns", "values", "log_total", "maximum", "total")),
+        *((name, ctypes.c_int64) for name in ("kind", "stride", "rows", "width", "count", "row_parts", "column_parts")),
+        *((name, ctypes.c_int64) for name in ("next", "broken")),
+    )
+
+
+def _search_together(
+    native: NativeLibrary,
+    products: Tensor,
+    bias: Tensor | None,
+    count: int,
+    threads: int,
+    *results: Tensor | None,
+    row_parts: int = 1,
+    column_parts: int = 1,
+) -> None:
+    """Search `products` on several threads; `results` are those of `_search`, one after the other for each part of columns."""
+    rows, width = products.shape
+    addresses = [None if tensor is None else tensor.data_ptr() for tensor in (products, bias, *results)]
+    sizes = KINDS[products.dtype], products.stride(0), rows, width, count, row_parts, column_parts
+    search = _SharedSearch(*addresses, *sizes, 0, rows)
+    share(native.cdll.simnmt_best_shared, search, threads)
+    if search.broken < rows:
+        raise refuse_row(products, bias, search.broken)
+
+
 def _by_rows(
     native: NativeLibrary, products: Tensor, bias: Tensor | None, count: int, parts: int, *results: Tensor | None
 ) -> None:
     """Write columns, values and log_total of all rows, divided into groups of rows, into `results`."""
-
-    def work(begin: int, end: int) -> int:
-        parts = (None if tensor is None else tensor[begin:end] for tensor in results)
-        broken = _search(native, products[begin:end], bias, count, 0, *parts, None, None)
-        return begin + broken if broken >= 0 else -1
-
-    _raise_for(_divided(work, len(products), parts), products, bias)
+    _search_together(native, products, bias, count, parts, *results, None, None, row_parts=parts)
 
 
 def _best_by_columns(native: NativeLibrary, products: Tensor, bias: Tensor | None, count: int, parts: int) -> Best:
     """Select the best among the best of each part of the columns, and combine the sums of the parts (FNI-04)."""
-    parted = _by_columns(native, products, bias, count, parts, with_sum=True)
-    whole = functools.reduce(combine, (part for part, _, _ in parted))
+    whole, columns, values = _by_columns(native, products, bias, count, parts, with_sum=True)
     _argmax_of(whole, products, bias)
     # Stable, and the parts are in the order of their columns: among equal values the lowest column stays first.
-    values, order = torch.cat([values for _, values, _ in parted], dim=1).sort(dim=1, descending=True, stable=True)
-    columns = torch.cat([columns for _, _, columns in parted], dim=1).gather(1, order)
+    values, order = torch.cat(list(values), dim=1).sort(dim=1, descending=True, stable=True)
+    columns = torch.cat(list(columns), dim=1).gather(1, order)
     return Best(columns[:, :count].contiguous(), values[:, :count].contiguous(), whole.total.log())
 
 
 def _by_columns(
     native: NativeLibrary, products: Tensor, bias: Tensor | None, count: int, parts: int, *, with_sum: bool
-) -> list[tuple[Partial, Tensor, Tensor]]:
-    """Return for each part of the columns the rows' partial maxima and sums, and the best values and columns [rows, count]."""
-
-    def work(begin: int, end: int) -> tuple[int, tuple[Partial, Tensor, Tensor]]:
-        columns, values, log_total = Best.empty(len(products), count)
-        part = Partial(torch.empty_like(log_total), torch.zeros_like(log_total), columns[:, 0])
-        part_bias = None if bias is None else bias[begin:end]
-        total = part.total if with_sum else None
-        broken = _search(native, products[:, begin:end], part_bias, count, begin, columns, values, None, part.maximum, total)
-        return broken, (part, values, columns)
-
-    answers = _divided(work, products.shape[1], parts)
-    _raise_for([broken for broken, _ in answers], products, bias)
-    return [results for _, results in answers]
-
-
-def _divided(work: Callable[[int, int], T], size: int, parts: int) -> list[T]:
-    """Call `work(begin, end)` for `parts` stretches of `size` in parallel, one of them on this thread; results in order."""
-    bounds = (size * part // parts for part in range(parts + 1))
-    return at_once([functools.partial(work, *ends) for ends in itertools.pairwise(bounds)])
-
-
-def _raise_for(broken: Sequence[int], products: Tensor, bias: Tensor | None) -> None:
-    rows = [row for row in broken if row >= 0]
-    if rows:
-        raise refuse_row(products, bias, min(rows))
+) -> tuple[Partial, Tensor, Tensor]:
+    """Return the rows' maxima and sums, and the best columns and values of each part of the columns, [parts, rows, count]."""
+    rows = products.shape[0]
+    columns, values = torch.empty((parts, rows, count), dtype=torch.int64), torch.empty((parts, rows, count))
+    maximum, total = torch.empty((parts, rows)), torch.zeros((parts, rows))
+    results = columns, values, None, maximum, total if with_sum else None
+    _search_together(native, products, bias, count, parts, *results, column_parts=parts)
+    partials = (Partial(maximum[part], total[part], columns[part, :, 0]) for part in range(parts))
+    return functools.reduce(combine, partials), columns, values
 
 
 def _argmax_of(whole: Partial, products: Tensor, bias: Tensor | None) -> Tensor:

@@ -39,6 +39,22 @@ def test_shares_sum_to_one_and_amdahl_stands_beside_the_measured_ratio(
     assert row["differing"] == 0
 
 
+def test_two_threads_are_compared_with_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "tiny.json").write_text(GRU.model_copy(update={"tgt_vocab": 20_000}).model_dump_json())
+    asked = ["--two-threads", "--model", str(tmp_path / "tiny.json"), "--batch", "8", "--rounds", "1", "--steps", "3"]
+    before = torch.get_num_threads()
+    fused_decoding.main([*asked, "--json", "--threads", str(before)])
+    (row,) = json.loads(capsys.readouterr().out)["results"]
+    assert torch.get_num_threads() == before
+    assert (row["rows"], row["steps"], row["tokens_equal"]) == (40, 3, True)
+    for threads in ("one_s", "two_s"):
+        (kernels_s,), (fused_best_s,), (products_s,), (step_s,) = row[threads].values()
+        assert 0.0 < kernels_s < fused_best_s
+        assert products_s > 0.0 and fused_best_s + products_s < step_s
+    assert row["ratios"]["kernels"] == pytest.approx(row["one_s"]["kernels"][0] / row["two_s"]["kernels"][0])
+    assert row["reached"] == (row["ratios"]["kernels"] >= 1.6)
+
+
 def test_a_watched_decoder_says_the_same_and_is_left_as_it_was() -> None:
     model = build_model(GRU, seed=2).eval()
     sources = [[5, 6, 7, GRU.eos_token], [8, GRU.eos_token]]

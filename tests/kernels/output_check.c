@@ -129,6 +129,36 @@ static int check_best(int64_t rows, int64_t width, int64_t count, int with_bias,
     return failed;
 }
 
+/* All parts of a shared search on one thread: the results of a search of the whole, in buffers that are just as large. */
+static int check_shared(int64_t rows, int64_t width, int64_t count, int64_t row_parts, int64_t column_parts) {
+    const int64_t results = rows * column_parts;
+    float *products = malloc((size_t)(rows * width) * sizeof *products), *bias = malloc((size_t)width * sizeof *bias);
+    float *values = malloc((size_t)(results * count) * sizeof *values), *maximum = malloc((size_t)results * sizeof *maximum);
+    int64_t *columns = malloc((size_t)(results * count) * sizeof *columns);
+    for (int64_t i = 0; i < rows * width; i++) products[i] = drawn(9);
+    for (int64_t i = 0; i < width; i++) bias[i] = drawn(2);
+    SharedSearch search = {products, bias, columns, values, NULL, maximum, NULL, FLOAT32, width, rows, width, count, row_parts, column_parts, 0, rows};
+    simnmt_best_shared(&search);
+    int failed = search.broken != rows ? wrong("shared row", 0, (double)search.broken, (double)rows) : 0;
+    for (int64_t i = 0; i < rows && !failed; i++) {
+        float found = -INFINITY, wanted = -INFINITY;
+        for (int64_t part = 0; part < column_parts; part++) {
+            found = fmaxf(found, maximum[part * rows + i]);
+            int64_t column = columns[(part * rows + i) * count];
+            if (products[i * width + column] + bias[column] != maximum[part * rows + i])
+                failed = wrong("shared column", (double)column, products[i * width + column] + bias[column], maximum[part * rows + i]);
+        }
+        for (int64_t j = 0; j < width; j++) wanted = fmaxf(wanted, products[i * width + j] + bias[j]);
+        if (found != wanted) failed = wrong("shared maximum of row", (double)i, found, wanted);
+    }
+    for (int64_t row = 0; row < rows; row += 3) products[row * width + width / 2] = NAN;
+    search.next = 0;
+    simnmt_best_shared(&search);
+    if (search.broken != 0) failed |= wrong("shared broken row", 0, (double)search.broken, 0);
+    free(products), free(bias), free(values), free(maximum), free(columns);
+    return failed;
+}
+
 int main(void) {
     static const int64_t widths[] = {1, 2, 3, 7, 15, 16, 17, 63, 64, 65, 1000, 1023, 1024, 1025, 1087, 1088, 1089, 2049, 5000};
     int failed = check_exponential() | check_halves() | check_tails();
@@ -136,5 +166,8 @@ int main(void) {
         for (int64_t rows = 0; rows <= 3; rows++)
             for (int64_t count = 1; count <= 8 && count <= widths[w]; count += 3)
                 failed |= check_best(rows, widths[w], count, (int)(rows + count) & 1, (int)rows & 1);
+    for (int64_t row_parts = 1; row_parts <= 4; row_parts++)
+        for (int64_t column_parts = 1; column_parts <= 3; column_parts++)
+            failed |= check_shared(9, 1031, 3, row_parts, column_parts) | check_shared(1, 9, 3, row_parts, column_parts);
     return failed;
 }

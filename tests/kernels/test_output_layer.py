@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -13,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from simnmt.kernels import output_layer
-from simnmt.kernels.native_library import level_name, native_at
+from simnmt.kernels import native_library, output_layer
+from simnmt.kernels.native_library import at_once, level_name, native_at
 from simnmt.kernels.output_layer import Best, Partial, combine, fused_argmax, fused_best, partial
 from simnmt.kernels.output_reference import reference_best
 from tests.kernels.each_level import ALL, each_level
@@ -407,16 +410,74 @@ def test_an_interrupt_waits_for_the_other_threads() -> None:
     """They read and write tensors that are freed as soon as the caller is left."""
     ended = []
 
-    def work(begin: int, end: int) -> int:
-        if begin == 0:
-            raise KeyboardInterrupt
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    def work() -> None:
         time.sleep(0.05)
-        ended.append(begin)
-        return -1
+        ended.append(True)
 
     with pytest.raises(KeyboardInterrupt):
-        output_layer._divided(work, 3, 3)
-    assert sorted(ended) == [1, 2]
+        at_once([interrupt, work, work])
+    assert ended == [True, True]
+
+
+def test_threads_are_those_of_torch_where_its_runtime_can_be_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads of Python beside torch's waiting threads took longer than one thread; see docs/kernels.md."""
+    if native_at(None) is None or native_library._openmp_parallel() is None:
+        pytest.skip("no kernels, or no OpenMP runtime whose function is known")
+
+    def refuse(works: object) -> None:
+        raise AssertionError("threads of Python were used")
+
+    products, bias = drawn(8, 40_000)
+    one = fused_best(products, bias, 5)
+    with monkeypatch.context() as patched:
+        patched.setattr(native_library, "at_once", refuse)
+        two = fused_best(products, bias, 5, threads=2)
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(two, one, strict=True))
+    monkeypatch.setattr(native_library, "_openmp_parallel", lambda: None)
+    without = fused_best(products, bias, 5, threads=2)
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(without, one, strict=True))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_forked_process_waits_for_no_thread_that_was_not_forked() -> None:
+    """The OpenMP runtime of a forked process still counts the threads of its parent."""
+    script = """
+import os, torch
+from simnmt.kernels.output_layer import fused_best
+products = torch.randn(8, 40_000)
+best = fused_best(products, None, 5, threads=2)
+child = os.fork()
+if child == 0:
+    os._exit(0 if torch.equal(fused_best(products, None, 5, threads=2).columns, best.columns) else 3)
+raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    # In a process of its own, so that a test that fails ends.
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", script], timeout=60, check=False)
+    assert done.returncode == 0
+
+
+def test_a_shared_search_of_any_number_of_parts_covers_every_row_and_column(level: str) -> None:
+    """Groups of rows may be empty, since they begin at multiples of four."""
+    native = native_at(level)
+    if native is None:
+        pytest.skip("the fallback shares nothing")
+    products, bias = drawn(11, 700)
+    one = fused_best(products, bias, 3)
+    for row_parts, column_parts in ((1, 1), (2, 1), (3, 1), (11, 1), (1, 4), (3, 4)):
+        columns = torch.full((column_parts, 11, 3), -7)
+        values, maximum = torch.empty(column_parts, 11, 3), torch.empty(column_parts, 11)
+        output_layer._search_together(
+            *(native, products, bias, 3, 2, columns, values, None, maximum, None),
+            row_parts=row_parts,
+            column_parts=column_parts,
+        )
+        best, places = torch.cat(list(values), dim=1).sort(dim=1, descending=True, stable=True)
+        assert torch.equal(best[:, :3], one.values)
+        assert torch.equal(torch.cat(list(columns), dim=1).gather(1, places)[:, :3], one.columns)
+        assert torch.equal(maximum.amax(0), one.values[:, 0])
 
 
 def test_more_best_columns_than_the_kernels_list_are_found(level: str) -> None:

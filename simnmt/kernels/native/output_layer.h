@@ -96,6 +96,49 @@ SIMNMT_EXPORT int64_t simnmt_best(int kind, const void *products, int64_t stride
     return sound < rows ? sound : -1;
 }
 
+/* A search that several threads divide: into groups of rows, into stretches of columns, or both. Each stretch has results of its own, one stretch
+   after the other: columns and values [column_parts, rows, count]; log_total, maximum and total [column_parts, rows] or NULL as in simnmt_best. */
+typedef struct {
+    const void *products;
+    const float *bias;
+    int64_t *columns;
+    float *values, *log_total, *maximum, *total;
+    int64_t kind, stride, rows, width, count, row_parts, column_parts;
+    int64_t next;   /* the part that the next free thread takes; 0 at first */
+    int64_t broken; /* the first row that has no result; `rows` at first, and if all have one */
+} SharedSearch;
+
+/* Where part number `part` begins: at a multiple of `whole`. */
+static int64_t bound(int64_t size, int64_t part, int64_t parts, int64_t whole) {
+    return part == parts ? size : size * part / parts / whole * whole;
+}
+
+/* Search parts of `shared`, a SharedSearch, until none is left. Each thread calls this once; whichever comes late finds less to do. */
+SIMNMT_EXPORT void simnmt_best_shared(void *shared) {
+    SharedSearch *search = shared;
+    const int64_t element = search->kind == FLOAT32 ? 4 : 2;
+    for (;;) {
+        const int64_t part = __atomic_fetch_add(&search->next, 1, __ATOMIC_RELAXED);
+        if (part >= search->row_parts * search->column_parts) return;
+        const int64_t stretch = part / search->row_parts, group = part % search->row_parts;
+        const int64_t first = bound(search->rows, group, search->row_parts, GROUP_WITHOUT);
+        const int64_t begin = bound(search->width, stretch, search->column_parts, 1);
+        const int64_t rows = bound(search->rows, group + 1, search->row_parts, GROUP_WITHOUT) - first;
+        const int64_t width = bound(search->width, stretch + 1, search->column_parts, 1) - begin;
+        const int64_t row = stretch * search->rows + first;
+        int64_t broken = simnmt_best((int)search->kind, (const char *)search->products + (first * search->stride + begin) * element, search->stride,
+                                     search->bias ? search->bias + begin : NULL, rows, width, begin, search->count,
+                                     search->columns + row * search->count, search->values ? search->values + row * search->count : NULL,
+                                     search->log_total ? search->log_total + row : NULL, search->maximum ? search->maximum + row : NULL,
+                                     search->total ? search->total + row : NULL);
+        if (broken < 0) continue;
+        int64_t lowest = __atomic_load_n(&search->broken, __ATOMIC_RELAXED);
+        while (first + broken < lowest &&
+               !__atomic_compare_exchange_n(&search->broken, &lowest, first + broken, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+        }
+    }
+}
+
 #undef BLOCK
 #undef FAR
 
