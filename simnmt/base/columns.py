@@ -122,7 +122,7 @@ class ColumnFile:
         if value != 0.0:
             for rows in blocks_of(slice(0, count)):
                 self.array[rows] = value
-            self.release()
+                self.release()
 
     def release(self) -> None:
         """Give the memory of the pages back; the file keeps their content."""

@@ -206,7 +206,8 @@ def test_a_column_that_is_written_in_place_reads_as_it_was_left(tmp_path: Path, 
 def test_what_was_written_in_place_does_not_stay_in_memory(tmp_path: Path) -> None:
     """80 MB are written block by block."""
     before = resident_bytes()
-    file = ColumnFile(tmp_path / "written", np.float64, 10_000_000)
+    file = ColumnFile(tmp_path / "written", np.float64, 10_000_000, 0.5)
+    assert resident_bytes() - before < 20e6, "filled block by block too"
     for rows in blocks_of(slice(0, 10_000_000)):
         file.array[rows] = 1.0
         file.release()
