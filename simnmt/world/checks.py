@@ -6,9 +6,10 @@ The compiled world takes all of this for granted; `compiled/checks.h` asserts it
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simnmt.base.errors import InputError
 from simnmt.network.link import MovingRoute
@@ -16,10 +17,18 @@ from simnmt.policies.decision import Choice, Fixed, LeastTotal
 from simnmt.results.requests import Block, Requests
 from simnmt.world.server import LeastLoadedOfDrawn, Server
 
-if TYPE_CHECKING:
-    from simnmt.world.simulation import Clients, Route
-
 NO_TARGET = -1
+
+
+class _Clients(Protocol):
+    """The clients of a closed loop, see `simulation.Clients`."""
+
+    @property
+    def count(self) -> int: ...
+    @property
+    def nodes(self) -> int: ...
+    @property
+    def think_s(self) -> NDArray[np.float64]: ...
 
 
 def check_run(
@@ -27,8 +36,8 @@ def check_run(
     servers: Sequence[Server],
     deciders: int,
     workers: int,
-    route: Route | None,
-    clients: Clients | None,
+    route: object,
+    clients: _Clients | None,
 ) -> None:
     """Raise `InputError` if the parts of a run do not fit each other; the columns are checked block by block."""
     count, targets = len(requests), len(requests.execution_s)
