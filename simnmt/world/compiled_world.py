@@ -33,6 +33,7 @@ from simnmt.results.requests import Block, Engine, Requests, Trail
 from simnmt.world import batch_pool, simulation
 from simnmt.world import compiled_library as c
 from simnmt.world.batch_pool import BatchPool, BatchServerSpec, Decoded, enough_waiting
+from simnmt.world.checks import check_block, check_run
 from simnmt.world.compiled_library import library
 from simnmt.world.deciders import Beliefs
 from simnmt.world.fifo_server import FifoPool, LeastWork, Waking, WakingPool
@@ -148,19 +149,24 @@ def simulate_compiled(
     """Run every request through the compiled world, and return its trail; arguments as in `simulation.simulate`.
 
     `folder`: for the columns of a long run. `allocations`: of memory that succeed; below 0 all. `pause_after_ms`: see
-    `PAUSE_AFTER_MS`; 0: pause between all events. Raises `UncompiledError` for a run that it does not cover, and `MemoryError`.
+    `PAUSE_AFTER_MS`; 0: pause between all events. Raises `UncompiledError` for a run that it does not cover, `MemoryError`, and
+    `InputError` as `simulation.simulate` does.
     """
     cdll = library()
     if cdll is None:
         raise UncompiledError("the compiled world is not there")
+    check_run(requests, servers, deciders, workers, route, clients)
     pools = [None if local is None else local.servers(deciders), *servers]
     _check(beliefs, requests, route, clients, pools)
     run = _Run(requests, beliefs, pools, deciders, workers, judged_share, allocations, folder)
     run.pause(pause_after_ms)
     run.meet_links(route, clients)
+    foresees = beliefs.true_transfer or beliefs.true_backlog or judged_share > 0.0
     with run.world(cdll) as world:
         for block in requests.blocks(BLOCK):
-            run.go(cdll.simnmt_world_block, world, run.block(block, decide_for(block), expected_for, plan_beyond_for))
+            choice = decide_for(block)
+            check_block(block, choice, route is None, foresees)
+            run.go(cdll.simnmt_world_block, world, run.block(block, choice, expected_for, plan_beyond_for))
             run.release()
         run.go(cdll.simnmt_world_end, world)
         return run.trail(cdll, world)

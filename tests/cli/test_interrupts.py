@@ -82,6 +82,51 @@ def test_a_signal_to_all_processes_at_once(
     eventually(lambda: not living(process.pid))
 
 
+LONG_UNIT = """\
+version: 1
+name: long
+requests: 300000
+replications: 1
+workloads:
+  w: {lengths: "@de-en-news", arrivals: {kind: poisson, rate_rps: 3000}, end_nodes: 40}
+networks: {n: {rtt: "@cp2"}}
+devices:
+  gateway: {profile: "@cpu1-gru", count: 40}
+  cloud: {profile: "@cpu2-gru", batching: {kind: top_up, size: 32, threshold: half_empty, refill: free}}
+policies: {oracle: {}}
+"""
+"""One simulation whose oracle foresees a growing queue at every decision: many minutes in either engine."""
+TRIES, MOST_S = 3, 0.5
+
+
+@pytest.mark.parametrize("engine", ["compiled", "simpy"])
+def test_an_interrupt_ends_a_long_unit_within_half_a_second(
+    folder: Path, start: Callable[..., Any], tree: Callable[..., Any], engine: str
+) -> None:
+    """From the signal to the message, which ends the work; the best of three tries, since a busy machine delays some."""
+    (folder / "long.yaml").write_text(LONG_UNIT)
+    before, delays_s = tree(folder), []
+    while len(delays_s) < TRIES and min(delays_s, default=MOST_S) >= MOST_S:
+        process = start("run", "long.yaml", "--jobs", "1", "--engine", engine)
+        try:
+            eventually(lambda: list(folder.glob("reports/long-*")))
+            time.sleep(2.5)  # to read the inputs and draw the requests
+            assert process.poll() is None
+            sent_s = time.monotonic()
+            os.kill(process.pid, signal.SIGINT)
+            first_line = process.stderr.readline()
+            delays_s.append(time.monotonic() - sent_s)
+            out, err = process.communicate(timeout=30)
+        finally:
+            if living(process.pid):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+        message = "simnmt: interrupted; nothing is left half-written\n"
+        assert (process.returncode, out, first_line + err) == (130, "", message)
+        assert tree(folder) == before
+    assert min(delays_s) < MOST_S, delays_s
+
+
 def test_impatience_changes_nothing(folder: Path, long_run: Callable[..., Any], tree: Callable[..., Any]) -> None:
     before = tree(folder)
     process = long_run(2)

@@ -62,12 +62,43 @@ def seconds(random: np.random.Generator, grid: bool, size: int, most_s: float = 
     return random.integers(0, round(8 * most_s) + 1, size) / 8.0 if grid else random.uniform(0.0, most_s, size)
 
 
-def estimate_of(kind: str, initial_s: float, grid: bool) -> TransferEstimate:
-    if kind == "quantile":
-        return QuantileEstimate(initial_s, 0.25, 4)
-    if kind == "probing":
-        return ProbedEstimate(initial_s, 0.5, lambda at_s: 0.25 if grid else 0.1 + at_s % 0.3, 0.5)
-    return TransferEstimate(initial_s, 0.125 if kind == "smoothed" else 1.0)
+@dataclass(frozen=True)
+class Estimation:
+    """How all deciders of a world estimate transfer times."""
+
+    kind: str
+    weight: float
+    quantile: float
+    window: int
+    interval_s: float
+    probe_s: float
+    """Round trip of every probe on a grid of eighths; off it, the longest."""
+    grid: bool
+
+    def estimate(self, initial_s: float) -> TransferEstimate:
+        """Return an estimate without a measurement."""
+        if self.kind == "quantile":
+            return QuantileEstimate(initial_s, self.quantile, self.window)
+        if self.kind == "probing":
+            return ProbedEstimate(initial_s, self.interval_s, self._rtt_s, self.weight)
+        return TransferEstimate(initial_s, self.weight if self.kind == "smoothed" else 1.0)
+
+    def _rtt_s(self, at_s: float) -> float:
+        return self.probe_s if self.grid else self.probe_s * (1.0 + at_s % 1.0) / 2.0
+
+
+def estimations(grid: bool) -> st.SearchStrategy[Estimation]:
+    """Estimates of every kind, with windows that fill and that do not, and probes that take longer than their interval."""
+    return st.builds(
+        Estimation,
+        kind=st.sampled_from(["last", "smoothed", "quantile", "probing"]),
+        weight=st.sampled_from([0.125, 0.5, 1.0]),
+        quantile=st.sampled_from([0.0, 0.25, 0.5, 0.9, 1.0]),
+        window=st.sampled_from([1, 4, 32]),
+        interval_s=st.sampled_from([0.25, 0.5, 2.0]),
+        probe_s=st.sampled_from([0.0, 0.25, 1.0]),
+        grid=st.just(grid),
+    )
 
 
 def server_of(kind: str, boxes: int, workers: int, choices: np.ndarray, spec: ServerSpec | None) -> Server:
@@ -151,16 +182,20 @@ def moving_route(
         value = random.integers(1, 5, samples) * most / 4 if grid else random.uniform(0.1, 1.0, samples) * most
         return kind("made", "synthetic", "", times, value)
 
+    def bandwidth() -> Any:
+        return series(BandwidthSeries, 1e4) if random.random() < 0.6 else 4096.0
+
     def hop() -> Hop:
         own = nodes if random.random() < 0.3 else 1
-        links = tuple(Link(series(RttSeries, 0.5), series(BandwidthSeries, 1e4), 4096.0) for _ in range(own))
+        links = tuple(Link(series(RttSeries, 0.5), *(bandwidth() for _ in range(2))) for _ in range(own))
         return Hop(links, tuple(seconds(random, grid, own, 3.0).tolist()))
 
     lengths = (columns["src_len"], columns["tgt_len"] if columns["tgt_len"] is not None else columns["src_len"])
     access = hop() if random.random() < 0.5 else None
     halves_s = tuple(seconds(random, grid, count, 0.25) if random.random() < 0.3 else None for _ in range(targets))
     moments_s = seconds(random, grid, count, 9.0) if random.random() < 0.3 else None
-    return MovingRoute(access, tuple(hop() for _ in range(targets - 1)), (2,) * targets, *lengths, moments_s, halves_s)
+    token_bytes = tuple(random.integers(2, 5, targets).tolist())
+    return MovingRoute(access, tuple(hop() for _ in range(targets - 1)), token_bytes, *lengths, moments_s, halves_s)
 
 
 SPECIAL = {
@@ -184,8 +219,9 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     grid, discipline = draw(st.booleans()), draw(st.sampled_from(["open", "closed"] + ["back to back"] * (not batches)))
     is_open, queues = discipline == "open", discipline != "back to back"
-    count, targets, deciders = draw(st.integers(0, 60)), draw(st.integers(1, 5)), draw(st.integers(1, 4))
-    workers, nodes, load = draw(st.integers(1, 3)), draw(st.integers(1, 7)), draw(st.sampled_from([0.3, 1.0, 4.0]))
+    count = draw(st.sampled_from([1] * 5 + [4])) * draw(st.integers(0, 60))
+    targets, deciders = draw(st.integers(1, 5)), draw(st.integers(1, 4))
+    workers, nodes, load = draw(st.integers(1, 3)), draw(st.integers(1, 7)), draw(st.sampled_from([0.3, 1.0, 4.0, inf]))
     kinds = [draw(st.sampled_from(["by_node", "in_turn", "drawn", "least_work"])) for _ in range(1, targets)]
     boxes = [draw(st.integers(1, 4)) for _ in kinds]
     of_kind: dict[str, st.SearchStrategy[Any]] = {
@@ -194,23 +230,39 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
         "wakes": st.builds(WakingServerSpec, wakings(), st.just(workers)),
     }
     specs = [draw(st.one_of(st.none(), *(of_kind[kind] for kind in kinds_of_boxes))) for _ in range(targets)]
-    estimate = draw(st.sampled_from(["last", "smoothed", "quantile", "probing"]))
-    policy = draw(st.sampled_from(["fixed", "least", "oracle"]))
-    sees = queues and policy == "least" and draw(st.booleans())
+    estimation = draw(estimations(grid))
+    policy = draw(st.sampled_from(["fixed", "least", "least", "oracle"]))
+    # A gap analysis lets C-NMT know the truth of one quantity at a time.
+    knows_transfer = policy == "oracle" or (policy == "least" and draw(st.sampled_from([False, False, True])))
+    knows_backlog = (queues or streams) and (
+        policy == "oracle" or (policy == "least" and draw(st.sampled_from([False, False, False, True])))
+    )
+    viewed = [queues and policy == "least" and draw(st.booleans()) for _ in range(targets)]
+    sees = any(viewed)
     judged_share = draw(st.sampled_from([0.0, 0.5, 1.0])) if queues else float(streams and draw(st.booleans()))
     drawn = draw(st.integers(1, 2))
+    # Probes are sent from the beginning on, every one at its moment.
+    # Where links and planes hardly differ, the least view decides.
+    spread = draw(st.sampled_from([1.0, 0.125, 0.0]))
+    begins_s = draw(st.sampled_from([0.0, 0.0, 100.0 if estimation.kind == "probing" else 1e6]))
+
+    def arrivals() -> Any:
+        """Sorted moments; late in a long run sums of seconds are rounded more, and with an infinite load all come at once."""
+        lasts_s = 0.0 if load == inf else max(count / load / deciders, 1.0)
+        return begins_s + np.sort(seconds(random, grid, count, lasts_s))
+
     columns = {
         "src_len": random.integers(0, 9, count),
         "execution_s": tuple(seconds(random, grid, count) for _ in range(targets)),
-        "uplink_s": tuple(seconds(random, grid, count, 0.5) for _ in kinds),
-        "downlink_s": tuple(seconds(random, grid, count, 0.5) for _ in kinds),
-        "arrival_s": np.sort(seconds(random, grid, count, max(count / load / deciders, 1.0))) if is_open else None,
+        "uplink_s": tuple(spread * seconds(random, grid, count, 0.5) for _ in kinds),
+        "downlink_s": tuple(spread * seconds(random, grid, count, 0.5) for _ in kinds),
+        "arrival_s": arrivals() if is_open else None,
         "node": random.integers(0, nodes, count).astype(np.int32) if nodes > 1 else None,
         "access_s": seconds(random, grid, count, 0.5) if not queues and draw(st.booleans()) else None,
         "tgt_len": random.integers(0, 12, count) if batches or streams else None,
     }
     if batches or streams:
-        columns["src_len"] = random.integers(1, 16, count)
+        columns["src_len"] = random.integers(0, 16, count)
     knows = streams and policy == "least" and draw(st.booleans())
     route = None
     if targets > 1 and (discipline == "closed" or (not queues and draw(st.booleans()))):
@@ -220,10 +272,18 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
         asking = draw(st.integers(1, 12))
         clients = Clients(asking, nodes, seconds(random, grid, asking + count, 3.0))
     elif discipline == "closed":
-        columns["arrival_s"] = np.sort(seconds(random, grid, count, max(count / load / deciders, 1.0)))
-    weighed_s = [seconds(random, grid, count) for _ in range(targets)]
+        columns["arrival_s"] = arrivals()
+    weighed_s = [spread * seconds(random, grid, count) for _ in range(targets)]
+    # A policy that minimises a percentile compares other times than it expects; where targets batch it expects tokens.
+    expects_weighed = draw(st.booleans())
+    expected_columns = [
+        seconds(random, grid, count, 12.0)
+        if isinstance(spec, BatchServerSpec)
+        else (column if expects_weighed else seconds(random, grid, count))
+        for spec, column in zip(specs, weighed_s, strict=True)
+    ]
     choices = [random.integers(0, of_pool, (count, drawn)).astype(np.int16) for of_pool in boxes]
-    initial_s = seconds(random, grid, deciders * targets)
+    initial_s = spread * seconds(random, grid, deciders * targets)
     choice = {
         "fixed": lambda block: Fixed(targets - 1),
         "least": lambda block: LeastTotal([column[block.first : block.first + len(block)] for column in weighed_s]),
@@ -235,11 +295,13 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
 
     def arguments() -> tuple[tuple[Any, ...], dict[str, Any]]:
         beliefs = Beliefs(
-            lambda decider, target: estimate_of(estimate, float(initial_s[decider * targets + target]), grid),
-            probes=estimate == "probing",
+            lambda decider, target: estimation.estimate(float(initial_s[decider * targets + target])),
+            probes=estimation.kind == "probing",
             views=tuple(
-                batch_view(spec, of_pool) if isinstance(spec, BatchServerSpec) else partial(BacklogView, of_pool * workers)
-                for of_pool, spec in zip((1, *boxes), specs, strict=True)
+                (batch_view(spec, of_pool) if isinstance(spec, BatchServerSpec) else partial(BacklogView, of_pool * workers))
+                if is_viewed
+                else None
+                for of_pool, spec, is_viewed in zip((1, *boxes), specs, viewed, strict=True)
             )
             if sees
             else (),
@@ -251,11 +313,13 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
             )
             if knows
             else (),
-            true_transfer=policy == "oracle",
-            true_backlog=policy == "oracle" and (queues or streams),
+            true_transfer=knows_transfer,
+            true_backlog=knows_backlog,
         )
         servers = [server_of(*one) for one in zip(kinds, boxes, [workers] * len(kinds), choices, specs[1:], strict=True)]
-        expected = (lambda block: [column[block.first : block.first + len(block)] for column in weighed_s]) if sees else None
+        expected = (
+            (lambda block: [column[block.first : block.first + len(block)] for column in expected_columns]) if sees else None
+        )
         keywords = {
             "deciders": deciders,
             "workers": workers,
@@ -268,8 +332,13 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
         }
         return (Requests(**columns), choice, beliefs, servers), keywords
 
-    what = f"{count} requests, targets {kinds} x {boxes} {specs}, {deciders} deciders, {workers} workers, {estimate}, {policy}"
-    return World(arguments, f"{what}, {discipline}, grid={grid}, sees={sees}, judged={judged_share}")
+    what = (
+        f"{count} requests, targets {kinds} x {boxes} {specs}, {deciders} deciders, {workers} workers, {estimation}, {policy}"
+    )
+    knowledge = f"views of {viewed}, knows transfer: {knows_transfer}, backlog: {knows_backlog}, states: {knows}"
+    return World(
+        arguments, f"{what}, {discipline}, {knowledge}, judged={judged_share}, from {begins_s} s, load {load}, spread {spread}"
+    )
 
 
 def assert_equal(one: Trail, other: Trail) -> None:

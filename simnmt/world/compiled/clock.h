@@ -30,6 +30,7 @@ static inline int is_before(double at_s, int64_t order, double other_s, int64_t 
 }
 
 static void clock_push(Memory *memory, Clock *clock, double at_s, int64_t order, void *event) {
+    assert(at_s >= clock->now_s); /* and no NaN */
     GROW(memory, clock->heap, clock->count, clock->capacity);
     Entry *heap = clock->heap;
     int64_t place = clock->count++;

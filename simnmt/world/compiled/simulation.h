@@ -2,6 +2,7 @@
 #ifndef SIMNMT_WORLD_SIMULATION_H
 #define SIMNMT_WORLD_SIMULATION_H
 
+#include "checks.h"
 #include "traffic.h"
 
 static void begin_decider(World *world, Decider *self, int64_t number) {
@@ -89,6 +90,7 @@ static void begin_pool(World *world, Pool *self, const PoolSettings *settings) {
 
 static void world_begin(World *world, const WorldSettings *settings) {
     Memory *memory = &world->memory;
+    CHECK_SETTINGS(settings);
     world->settings = *settings;
     world->waits_of = -1;
     world->delay_s = zeroed(memory, settings->targets, sizeof(double));
@@ -246,7 +248,10 @@ static void run_to_end(World *world) {
 
 /* Take the next block, or go on with a paused one. */
 static void begin_block(World *world, const Block *block) {
-    if (!world->is_paused) world->in_block = 0;
+    if (!world->is_paused) {
+        CHECK_BLOCK(world, block);
+        world->in_block = 0;
+    }
     world->block = block;
     world->is_paused = 0;
 }

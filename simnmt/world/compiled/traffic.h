@@ -27,7 +27,7 @@ static double work_left(World *world, Pool *pool, int64_t box, double now_s, int
     return fifo_work_left(box_of(world, pool, box, trial), now_s);
 }
 
-static int64_t chosen_box(World *world, Pool *pool, const Arrival *arrival, int64_t *next, int64_t trial) {
+static int64_t box_chosen_by_balancer(World *world, Pool *pool, const Arrival *arrival, int64_t *next, int64_t trial) {
     const PoolSettings *settings = &pool->settings;
     if (settings->balancer == BY_NODE) return arrival->node % settings->boxes;
     if (settings->balancer == IN_TURN) {
@@ -61,6 +61,12 @@ static int64_t chosen_box(World *world, Pool *pool, const Arrival *arrival, int6
         }
     }
     return best;
+}
+
+static int64_t chosen_box(World *world, Pool *pool, const Arrival *arrival, int64_t *next, int64_t trial) {
+    int64_t box = box_chosen_by_balancer(world, pool, arrival, next, trial);
+    assert(box >= 0 && box < pool->settings.boxes);
+    return box;
 }
 
 /* Let a request enter a pool; return when it starts, with waking up, and set its box and how long that wakes up. In a trial
@@ -251,6 +257,7 @@ static int64_t decide(const Block *block, int64_t in_block, const double *delay_
 }
 
 static void note_decision(World *world, const Decider *decider, int64_t request, int64_t target) {
+    assert(request >= 0 && target >= 0 && target < world->settings.targets);
     const TransferEstimate *estimate = decider->estimates + world->settings.targets - 1;
     world->settings.target[request] = (int8_t)target;
     world->settings.estimate_s[request] = estimate->value_s;

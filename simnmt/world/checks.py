@@ -1,0 +1,134 @@
+"""Checks of a run before either engine begins it: no NaN, no time below 0, no index and no length that does not fit.
+
+The compiled world takes all of this for granted; `compiled/checks.h` asserts it in debug builds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simnmt.base.errors import InputError
+from simnmt.network.link import MovingRoute
+from simnmt.policies.decision import Choice, Fixed, LeastTotal
+from simnmt.results.requests import Block, Requests
+from simnmt.world.server import LeastLoadedOfDrawn, Server
+
+NO_TARGET = -1
+
+
+class _Clients(Protocol):
+    """The clients of a closed loop, see `simulation.Clients`."""
+
+    @property
+    def count(self) -> int: ...
+    @property
+    def nodes(self) -> int: ...
+    @property
+    def think_s(self) -> NDArray[np.float64]: ...
+
+
+def check_run(
+    requests: Requests[Any],
+    servers: Sequence[Server],
+    deciders: int,
+    workers: int,
+    route: object,
+    clients: _Clients | None,
+) -> None:
+    """Raise `InputError` if the parts of a run do not fit each other; the columns are checked block by block."""
+    count, targets = len(requests), len(requests.execution_s)
+    _require(deciders >= 1, f"{deciders} deciders", "give at least 1")
+    _require(workers >= 1, f"{workers} workers", "give at least 1")
+    _require(
+        len(servers) == targets - 1, f"execution times of {targets} targets, servers of {1 + len(servers)}", "give one each"
+    )
+    for name, column in _columns(requests, has_links=route is None):
+        _require(len(column) == count, f"{len(column)} values of {name} for {count} requests", "give one each")
+    for target, server in enumerate(servers, start=1):
+        balancer = getattr(server, "balancer", None)
+        for drawn in balancer.choices if isinstance(balancer, LeastLoadedOfDrawn) else ():
+            fits = len(drawn) == count and _is_between(drawn, len(server.boxes))
+            _require(
+                fits,
+                f"drawn boxes of target {target} are not its boxes 0 to {len(server.boxes) - 1}",
+                "draw one for each request",
+            )
+    if isinstance(route, MovingRoute):
+        _require(
+            len(route.hops) == targets - 1, f"{len(route.hops)} hops to {targets} targets", "give one to each but the first"
+        )
+        columns = (route.src_len, route.tgt_len, route.moments_s, *route.half_overhead_s)
+        fits = all(column is None or len(column) == count for column in columns)
+        _require(
+            fits and len(route.token_bytes) == len(route.half_overhead_s) == targets,
+            "a route of other requests",
+            "make a new one",
+        )
+    if clients is not None:
+        _require(
+            clients.count >= 1 and clients.nodes >= 1,
+            f"{clients.count} clients at {clients.nodes} end nodes",
+            "give at least 1",
+        )
+        fits = len(clients.think_s) >= clients.count + count and _is_at_least_0(clients.think_s)
+        _require(fits, "think times below 0, NaN, or too few", "give seconds of 0 or more for each client and each request")
+
+
+def check_block(block: Block, choice: Choice, has_links: bool, foresees: bool) -> None:
+    """Raise `InputError` if columns of a block hold what no request has.
+
+    `has_links`: the columns hold the times of links. `foresees`: the times of all targets are read; without foresight those of
+    targets that a fixed policy never chooses are not, and of a policy in Python it is not known which are.
+    """
+    numbers = f"requests {block.first} to {block.first + len(block) - 1}"
+    only = None if foresees or isinstance(choice, LeastTotal) else choice.target if isinstance(choice, Fixed) else NO_TARGET
+    for name, column in _columns(block, has_links, only):
+        _require(_is_at_least_0(column), f"{name} of {numbers} is below 0 or NaN somewhere", "give values of 0 or more")
+    arrival_s, targets = block.arrival_s, len(block.execution_s)
+    _require(
+        arrival_s is None or not (np.diff(arrival_s) < 0.0).any(), f"arrival_s of {numbers} decreases", "sort the requests"
+    )
+    if isinstance(choice, Fixed):
+        _require(0 <= choice.target < targets, f"a policy for target {choice.target} of {targets}", "count them from 0")
+    elif isinstance(choice, LeastTotal):
+        fits = len(choice.execution_s) == targets and all(len(column) == len(block) for column in choice.execution_s)
+        _require(fits, f"a policy that was prepared for other requests than {numbers}", "prepare it for the block")
+        is_number = not any(np.isnan(column).any() for column in choice.execution_s)
+        _require(is_number, f"a policy that estimates NaN for some of {numbers}", "give seconds")
+
+
+def _columns(requests: Requests[Any], has_links: bool, only: int | None = None) -> Iterator[tuple[str, Any]]:
+    """Yield the columns that a run reads, with their names; `only`: the target whose times are read, if not all are."""
+    for name in ("src_len", "tgt_len", "arrival_s", "node", "access_s"):
+        if (column := getattr(requests, name)) is not None:
+            yield name, column
+    for target, column in enumerate(requests.execution_s):
+        if only in (None, target):
+            yield f"execution_s[{target}]", column
+    for name in ("uplink_s", "downlink_s") if has_links else ():
+        columns = getattr(requests, name)
+        _require(
+            len(columns) == len(requests.execution_s) - 1,
+            f"{name} of {len(columns)} targets",
+            "give one column to each but the first",
+        )
+        for number, column in enumerate(columns):
+            if only in (None, number + 1):
+                yield f"{name}[{number}]", column
+
+
+def _is_at_least_0(column: Any) -> bool:
+    return not len(column) or bool(np.min(column) >= 0)
+
+
+def _is_between(column: Any, end: int) -> bool:
+    return not len(column) or bool(np.min(column) >= 0 and np.max(column) < end)
+
+
+def _require(is_met: bool, fault: str, remedy: str) -> None:
+    if not is_met:
+        raise InputError(fault, remedy=remedy)

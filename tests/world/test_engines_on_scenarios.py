@@ -1,0 +1,51 @@
+"""Units of whole scenarios give the same bits in both engines, under every policy with every key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import given, seed, settings
+
+from simnmt.experiment import units as unit_module
+from simnmt.results.requests import Requests, Trail
+from simnmt.world import compiled_world
+from simnmt.world.deciders import Beliefs
+from simnmt.world.server import Server
+from simnmt.world.simulation import DecideFor
+from tests.campaigns.harness import SCALE
+from tests.units import plan_of, unit_of
+from tests.world.random_scenarios import random_scenarios
+from tests.world.random_worlds import assert_equal
+
+pytestmark = pytest.mark.skipif(compiled_world.library() is None, reason="the compiled world was not compiled")
+
+SEED = 21
+SCENARIOS = 1_000 if SCALE > 1.0 else 25
+"""Random scenarios: in `make check-deep`, and in the suite."""
+
+
+def simulate_in_both(
+    requests: Requests, decide_for: DecideFor, beliefs: Beliefs, servers: Sequence[Server], *, engine: Any, **keywords: Any
+) -> Trail:
+    """Run one policy in both engines, with equal idle servers, and assert that their trails are equal."""
+    idle = deepcopy(servers)
+    trails = [
+        compiled_world.simulate(requests, decide_for, beliefs, pools, engine=name, **keywords)
+        for name, pools in (("compiled", servers), ("simpy", idle))
+    ]
+    assert [trail.engine for trail in trails] == ["compiled", "simpy"]
+    assert_equal(*trails)
+    return trails[1]
+
+
+@seed(SEED)
+@given(random_scenarios())
+@settings(max_examples=SCENARIOS, database=None)
+def test_every_policy_of_a_random_scenario_is_equal_to_the_bit(scenario: dict[str, Any]) -> None:
+    """And the runs of a gap analysis, in which C-NMT knows the truth of one quantity at a time."""
+    with mock.patch.object(unit_module, "simulate", simulate_in_both):
+        unit_module.run_unit(unit_of(plan_of(scenario)))

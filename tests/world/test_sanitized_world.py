@@ -1,0 +1,117 @@
+"""The compiled world under the address, undefined-behaviour and thread sanitizers, with its assertions."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from simnmt.base.compile import WORLD_LIBRARY, find_compiler
+from simnmt.world import compiled_world
+from tests.campaigns.harness import SCALE
+from tests.kernels.sanitized import SANITIZE, takes
+
+pytestmark = pytest.mark.skipif(compiled_world.library() is None, reason="the compiled world was not compiled")
+
+THREAD_SANITIZE = ("-g1", "-fsanitize=thread")
+BEGIN = """
+import threading
+from dataclasses import replace
+from pathlib import Path
+from hypothesis import given, settings
+from simnmt.world import compiled_library, compiled_world, simulation
+from tests.world.random_worlds import SPECIAL, assert_equal, random_worlds
+
+compiled_library.WORLD_LIBRARY = replace(compiled_library.WORLD_LIBRARY, folder=Path.cwd(), flags=FLAGS)
+assert compiled_world.library() is not None
+campaign = settings(max_examples=EXAMPLES, derandomize=True, deadline=None, database=None)
+"""
+COMPARE = """
+for kind in SPECIAL:
+    @given(random_worlds(kind))
+    @campaign
+    def compare(world):
+        assert_equal(world.run(simulation.simulate), world.run(compiled_world.simulate_compiled))
+    compare()
+print("equal")
+"""
+THREADS = """
+worlds, failures = [], []
+
+@given(random_worlds("all"))
+@campaign
+def collect(world):
+    worlds.append(world)
+
+collect()
+alone = [world.run(compiled_world.simulate_compiled) for world in worlds]
+
+def run_all(step):
+    try:
+        for world, trail in list(zip(worlds, alone))[::step]:
+            assert_equal(world.run(compiled_world.simulate_compiled), trail)
+    except BaseException as failure:
+        failures.append(failure)
+
+threads = [threading.Thread(target=run_all, args=(step,)) for step in (1, -1, 1, -1)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+assert not failures, failures
+print("equal")
+"""
+
+
+def run_sanitized(
+    folder: Path, script: str, examples: int, sanitize: tuple[str, ...], runtime: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a script with the sources in a folder, compiled with a sanitizer and assertions; its runtime is loaded first."""
+    flags = (*(flag for flag in WORLD_LIBRARY.flags if flag != "-DNDEBUG"), *sanitize, "-O1")
+    replace(WORLD_LIBRARY, folder=folder, flags=flags).compile_level()
+    preloaded = subprocess.run([*find_compiler(), f"-print-file-name={runtime}"], capture_output=True, text=True, check=True)
+    environment = os.environ | {
+        "LD_PRELOAD": preloaded.stdout.strip(),
+        "ASAN_OPTIONS": "detect_leaks=0",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
+    environment["PYTHONPATH"] = str(Path(__file__).parents[2])
+    whole = (BEGIN + script).replace("EXAMPLES", str(examples)).replace("FLAGS", repr(flags))
+    return subprocess.run(
+        [sys.executable, "-c", whole], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    """A folder with the sources of the compiled world."""
+    for source in WORLD_LIBRARY.folder.glob("*.[ch]"):
+        shutil.copy(source, tmp_path)
+    return tmp_path
+
+
+@pytest.mark.skipif(not takes(SANITIZE), reason="no compiler here that takes the sanitizers")
+def test_no_world_reads_or_writes_beyond_its_memory_or_fails_an_assertion(sources: Path) -> None:
+    run = run_sanitized(sources, COMPARE, round(20 * SCALE), SANITIZE, "libasan.so")
+    assert (run.returncode, run.stdout, run.stderr) == (0, "equal\n", "")
+
+
+@pytest.mark.skipif(not takes(THREAD_SANITIZE), reason="no compiler here that takes the thread sanitizer")
+def test_worlds_in_several_threads_at_once_share_nothing(sources: Path) -> None:
+    run = run_sanitized(sources, THREADS, round(8 * SCALE), THREAD_SANITIZE, "libtsan.so")
+    assert (run.returncode, run.stdout, run.stderr) == (0, "equal\n", "")
+
+
+@pytest.mark.skipif(not takes(THREAD_SANITIZE), reason="no compiler here that takes the thread sanitizer")
+def test_the_thread_sanitizer_detects_a_counter_that_worlds_share(sources: Path) -> None:
+    clock = sources / "clock.h"
+    push = "    GROW(memory, clock->heap"
+    text = clock.read_text(encoding="utf-8")
+    assert push in text
+    shared = text.replace(push, f"    static int64_t pushed;\n    pushed += 1;\n{push}")
+    clock.write_text(shared, encoding="utf-8")
+    run = run_sanitized(sources, THREADS, 3, THREAD_SANITIZE, "libtsan.so")
+    assert run.returncode != 0 and "data race" in run.stderr
