@@ -91,7 +91,7 @@ def run(
     requests: int | None = None,
     replications: int | None = None,
     seed: int | None = None,
-    jobs: int = 1,
+    jobs: int | None = 1,
     progress: Progress | None = None,
     until_precision: float | None = None,
     profile_uncertainty: int | None = None,
@@ -105,7 +105,8 @@ def run(
         under: also write a run directory in this folder, under a new name.
         overrides: texts such as `"policies.cnmt.len_slope=0.8"`.
         requests, replications, seed: in place of the scenario's.
-        jobs: processes; with more than one, a script must call this below `if __name__ == "__main__":`.
+        jobs: processes; None: as many as save time, at most one per processor. Unless it is 1, a script must call this below
+            `if __name__ == "__main__":`.
         progress: called with the number of finished units, a part of a long one included, and of all units.
         until_precision: add replications, 100 at most, until the 95 % interval of every policy's objective reaches no further
             than this share of it, such as 0.02.
@@ -115,7 +116,7 @@ def run(
 
     Raises `simnmt.base.errors.InputError` for any fault of the input.
     """
-    if jobs < 1:
+    if jobs is not None and jobs < 1:
         raise InputError(f"jobs: {jobs} processes", remedy="give 1 or more")
     if until_precision is not None and not 0.0 < until_precision < 1.0:
         raise InputError(f"until_precision: {until_precision:g} is no share above 0 and below 1", remedy="give 0.02 for 2 %")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
-from simnmt.cli.options import AsJson, Jobs, argument, option, parse_share, print_json
+from simnmt.cli.options import AsJson, argument, option, parse_share, print_json
 from simnmt.cli.progress import progress_bar
 from simnmt.cli.terminal import warn
 
@@ -19,7 +18,9 @@ def run(
     requests: Annotated[int | None, option("N", "Requests per run.")] = None,
     replications: Annotated[int | None, option("R", "Independent repeats.")] = None,
     seed: Annotated[int | None, option("S", "Same seed, same bytes. [default: the scenario's, else 1]")] = None,
-    jobs: Jobs = 0,
+    jobs: Annotated[
+        int, option("J", "Processes; 0: as many as save time, at most one per processor.", "--jobs", min=0, max=1024)
+    ] = 0,
     until_precision: Annotated[
         float | None,
         option(
@@ -54,7 +55,7 @@ def run(
             requests=requests,
             replications=replications,
             seed=seed,
-            jobs=jobs or os.cpu_count() or 1,
+            jobs=jobs or None,
             progress=bar.runs,
             until_precision=until_precision,
             profile_uncertainty=profile_uncertainty,

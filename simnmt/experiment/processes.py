@@ -25,6 +25,19 @@ Task = TypeVar("Task")
 Answer = TypeVar("Answer")
 
 
+LEAST_WORK_S = 3.0
+"""Seconds of work per process from which it is started: the start alone takes 1 s of processor time, mostly for imports."""
+
+
+def worthwhile_processes(work_s: float) -> int:
+    """Return how many processes shorten work of so many seconds of processor time: at most one per processor.
+
+    >>> worthwhile_processes(2.0)
+    1
+    """
+    return max(1, min(os.cpu_count() or 1, int(work_s / LEAST_WORK_S)))
+
+
 class _RemoteTraceback(Exception):
     """The traceback of an error in another process."""
 

@@ -16,9 +16,9 @@ from simnmt.experiment.comparisons import baselines, gap_rows, load_sweeps, vari
 from simnmt.experiment.draws import Learnt
 from simnmt.experiment.inputs import RunPlan, ShareDone, Unit
 from simnmt.experiment.notes import fits, notes, warnings
-from simnmt.experiment.processes import run_in_processes
+from simnmt.experiment.processes import run_in_processes, worthwhile_processes
 from simnmt.experiment.targets import Target
-from simnmt.experiment.units import UnitResult, devices, known_misroutes, run_unit
+from simnmt.experiment.units import UnitResult, devices, expected_s, known_misroutes, run_unit
 from simnmt.experiment.validated import badges
 from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.results.precision import describe_precision, next_replications
@@ -44,7 +44,7 @@ def run_plan(
     plan: RunPlan,
     *,
     folder: Path | None = None,
-    jobs: int = 1,
+    jobs: int | None = 1,
     progress: Progress | None = None,
     until_precision: float | None = None,
     engine: Engine | None = None,
@@ -55,7 +55,7 @@ def run_plan(
         plan: the scenario with its inputs.
         folder: where the columns of the requests are written; None: the system's temporary folder. The files have no names
             once this returns, but the result still reads them.
-        jobs: number of processes.
+        jobs: number of processes; None: as many as save time, at most one per processor.
         progress: called with the number of finished units, a part of a unit included, and of all units.
         until_precision: add replications until the 95 % interval of every policy's objective (mean, p95 or p99) reaches no
             further than this share of it, 100 replications at most; policies without a steady state are left out. The result
@@ -102,7 +102,7 @@ def _with_predictions(
     units: list[Unit],
     results: list[UnitResult],
     folder: Path,
-    jobs: int,
+    jobs: int | None,
     progress: Progress | None,
 ) -> RunResult:
     """Run the units with drawn profiles and return the result with prediction intervals; the same result if none are drawn.
@@ -144,9 +144,11 @@ def _with_predictions(
     )
 
 
-def _run(units: list[Unit], begin: int, jobs: int, progress: Progress | None) -> list[UnitResult]:
+def _run(units: list[Unit], begin: int, jobs: int | None, progress: Progress | None) -> list[UnitResult]:
     """Run the units from number `begin` on, and return their results in order."""
     waiting, results = units[begin:], {}
+    if jobs is None:
+        jobs = worthwhile_processes(sum(map(expected_s, waiting)))
 
     def within(index: int) -> ShareDone | None:
         return None if progress is None else lambda share: progress(begin + index + share, len(units))

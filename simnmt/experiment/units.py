@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base import random_streams
-from simnmt.base.columns import kept_columns, mean_of
+from simnmt.base.columns import are_kept_in_files, kept_columns, mean_of
 from simnmt.experiment.comparisons import truths_by_source
 from simnmt.experiment.draws import Drawn, Learnt, draw, learn
 from simnmt.experiment.inputs import Case, ShareDone, Unit
@@ -29,6 +29,7 @@ from simnmt.results.request_log import RequestLog, Truth, lost_s, total_latency_
 from simnmt.results.requests import Block, Engine, Trail
 from simnmt.results.summary import BatchesOfDevice, Device, Numbers, RunKey, measure
 from simnmt.scenario.configuration import Scenario
+from simnmt.world.compiled_library import library
 from simnmt.world.compiled_world import decode_all, simulate
 from simnmt.world.fifo_server import FifoPool, LeastWork, WakingServerSpec
 from simnmt.world.server import Balancer, ByNode, FewestTokens, InTurn, LeastLoadedOfDrawn, Server, ServerSpec
@@ -154,17 +155,20 @@ def run_unit(unit: Unit, progress: ShareDone | None = None) -> UnitResult:
     numbers: dict[RunKey, Numbers] = {}
     trails: dict[str, Trail] = {}
     engines: dict[str, Engine] = {}
+    is_kept = unit.replication == 0 and unit.calibrated is None
     for number, (name, settings) in enumerate(scenario.policies.items()):
         # The folder has a number, since the name of a policy need not be one of a file.
         kept = unit.folder / str(number)
-        kept.mkdir()
+        has_files = is_kept or are_kept_in_files(scenario.requests)
+        if has_files:
+            kept.mkdir()
         setup = set_up_policy(unit.known, learnt, drawn, settings)
         trail, numbers_of_policy = _run_policy(unit, drawn, setup, kept, at_stage(number + 1))
         numbers[RunKey(case.name, unit.network, name, unit.replication)] = numbers_of_policy
         engines[name] = trail.engine
-        if unit.replication == 0 and unit.calibrated is None:
+        if is_kept:
             trails[name] = trail.stored(kept)
-        else:
+        elif has_files:
             shutil.rmtree(kept)
     gap_totals_s: dict[str, float] = {}
     if scenario.gap_analysis and scenario.analysed_policy is not None and unit.calibrated is None:
@@ -180,9 +184,27 @@ def run_unit(unit: Unit, progress: ShareDone | None = None) -> UnitResult:
         learnt=learnt,
         gap_totals_s=gap_totals_s,
         engines=engines,
-        truth=drawn.truth if unit.replication == 0 and unit.calibrated is None else None,
+        truth=drawn.truth if is_kept else None,
         trails=trails,
     )
+
+
+REQUEST_S: dict[Engine, dict[str, float]] = {
+    "compiled": {"alone": 0.5e-6, "queued": 0.8e-6, "foreseen": 10e-6},
+    "simpy": {"alone": 1.7e-6, "queued": 7e-6, "foreseen": 200e-6},
+}
+"""Seconds of processor time that a request takes under one policy, with its part of drawing and summary: if no request waits
+for another, if requests queue, and if an oracle foresees batches or streams. Measured on @quickstart, @load-sweep and
+@batched-cloud; only the number of processes depends on them."""
+
+
+def expected_s(unit: Unit) -> float:
+    """Return about how many seconds of processor time a unit takes."""
+    engine: Engine = "simpy" if unit.engine == "simpy" or library() is None else "compiled"
+    case = unit.case
+    together = case.batches or case.streams
+    kind = "foreseen" if together and unit.scenario.foresee_misroutes else "queued" if case.queues or together else "alone"
+    return unit.scenario.requests * len(unit.scenario.policies) * REQUEST_S[engine][kind]
 
 
 def devices(scenario: Scenario, workload: str) -> list[Device]:
@@ -269,8 +291,6 @@ def _trail(
     scenario, case = unit.scenario, unit.case
     first, device = next(iter(scenario.devices.items()))
     deciders = scenario.count_of(first, case.name)
-    of_world = folder / "world"
-    of_world.mkdir()
     trail = simulate(
         drawn.requests,
         _with_progress(setup.decide_for, scenario.requests, progress),
@@ -285,7 +305,7 @@ def _trail(
         judged_share=judged_share,
         local=server_specs(unit)[0],
         plan_beyond_for=setup.plan_beyond_for,
-        folder=of_world,
+        folder=folder / "world",
     )
     issued_s, decided_s, measured_at_s = trail.arrival_s, trail.decided_s, trail.measured_at_s
     node = drawn.requests.node if trail.node is None else trail.node

@@ -67,10 +67,14 @@ def plane(view: CellView) -> Panel:
         ends = all_ends[axes]
         name = view.policies[int(policy)]
         target = cell.logs[name]["target"][sampled].tolist()
+        styles = {
+            number: (view.device_colour(number), view.device_symbol(number), plain(cell.devices[number].name))
+            for number in set(target)
+        }
+        colour, symbol, text = ([styles[number][part] for number in target] for part in range(3))
         points = Mark(
-            "points", src_len.tolist(), tgt_len.tolist(), colour=[view.device_colour(number) for number in target],
-            symbol=[view.device_symbol(number) for number in target], opacity=0.6,
-            text=[plain(cell.devices[number].name) for number in target], hover="N %{x}, M %{y}: %{text}",
+            "points", src_len.tolist(), tgt_len.tolist(), colour=colour, symbol=symbol, opacity=0.6, text=text,
+            hover="N %{x}, M %{y}: %{text}",
         )  # fmt: skip
         background, believed, sentence = _belief(view, ends, all_ends["all"])
         used = set(target) | believed if len(cell.devices) > 2 else range(len(cell.devices))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -60,4 +61,5 @@ def changes(values: Column) -> NDArray[np.int64]:
 
 def numbers(values: Column, digits: int = 5) -> list[float | None]:
     """Return plain floats with `digits` significant digits, which are short in JSON; None for values that are not finite."""
-    return [float(f"{value:.{digits}g}") if np.isfinite(value) else None for value in values.tolist()]
+    shortened = f".{digits}g"
+    return [float(format(value, shortened)) if math.isfinite(value) else None for value in values.tolist()]

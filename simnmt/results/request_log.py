@@ -58,8 +58,10 @@ def _first_token_s(truth: Truth, trail: Trail, rows: slice) -> NDArray[np.float6
 
 def _energy_j(truth: Truth, trail: Trail, rows: slice) -> NDArray[np.float64]:
     """Return the energy of each request; NaN, never 0, if its target's energy is unknown."""
+    energy_j = np.full(size_of(rows), np.nan)
+    if not any(truth.joules):
+        return energy_j
     target, execution_s = trail.target[rows], _execution_s(truth, trail, rows)
-    energy_j = np.full(len(target), np.nan)
     for number, joules in enumerate(truth.joules):
         there = target == number
         lengths = truth.src_len[rows][there], _known(truth.tgt_len)[rows][there]
@@ -173,6 +175,27 @@ def parts(log: Log) -> Iterator[Log]:
     """Yield a long log part by part if it supports that, else the whole log."""
     read = getattr(log, "parts", None)
     yield from [log] if read is None else read(PART)
+
+
+READ_ONCE_UP_TO = 1 << 18
+"""Requests of the longest log whose columns are kept: the eight that a summary reads take 64 bytes a request."""
+
+
+class _ReadOnce(dict[str, Array]):
+    """The columns of a log, each computed when it is read first, and then kept."""
+
+    def __init__(self, log: RequestLog) -> None:
+        super().__init__()
+        self._log = log
+
+    def __missing__(self, name: str) -> Array:
+        self[name] = self._log[name]
+        return self[name]
+
+
+def read_once(log: Log) -> Log:
+    """Return a log that computes each column once; the log itself if it is too long to keep columns."""
+    return _ReadOnce(log) if isinstance(log, RequestLog) and log.requests <= READ_ONCE_UP_TO else log
 
 
 def total_latency_s(log: Log) -> float:

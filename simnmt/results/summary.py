@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from simnmt.base.columns import AnyColumn
 from simnmt.base.random_streams import blocks_of
 from simnmt.results.device_accounts import BatchAccount, StreamAccount, batch_columns, stream_columns
-from simnmt.results.request_log import Log, parts
+from simnmt.results.request_log import Log, parts, read_once
 from simnmt.results.statistics import (
     Estimate,
     change_columns,
@@ -96,6 +96,7 @@ def measure(
             do decodes small ones.
         streamed: account per streamed device; empty if none is streamed.
     """
+    log = read_once(log)
     totals = _Totals(len(devices), [device.servers for device in devices])
     for part in parts(log):
         totals.add(part, [bool(batched) and batched[number] is not None for number in range(len(devices))])

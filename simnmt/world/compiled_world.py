@@ -227,6 +227,7 @@ class _Run:
         """Of a long run's columns."""
         wanted = {name: dtype for name, dtype in c.TRAIL.items() if optional.get(name, True)}
         if folder is not None and are_kept_in_files(count):
+            folder.mkdir(exist_ok=True)
             self._files = {name: ColumnFile(folder / name, dtype, count, unset.get(name, 0)) for name, dtype in wanted.items()}
             self._columns: dict[str, NDArray[Any]] = {name: file.array for name, file in self._files.items()}
         else:
@@ -476,24 +477,44 @@ class _Run:
         return made
 
 
+_MOST_COSTS = 16
+_batch_costs: dict[tuple[int, int, int], tuple[DecodingCost, list[Any]]] = {}
+"""The last tables of costs by identity of the cost and the sizes of its tables, and what these consist of, the structure last.
+Making them takes 15 ms, for every policy of every unit and twice for its saturated servers."""
+
+
 def _batch_cost(batched: BatchServerSpec, kept: list[Any]) -> int:
     """Return the address of the costs of batches."""
     cost, batching = batched.cost, batched.batching
     if type(cost) is not DecodingCost:
         raise UncompiledError("batches of other costs")
     together = max(batching.encoded_together or batching.size, batching.size)
+    key = (id(cost), batching.size, together)
+    _, tables = _batch_costs.get(key, (cost, None))
+    if tables is None:
+        tables = _batch_tables(cost, batching.size, together)
+        if len(_batch_costs) >= _MOST_COSTS:
+            _batch_costs.clear()
+        # The cost is kept too, so that no other one has its identity.
+        _batch_costs[key] = cost, tables
+    kept.append(tables)
+    return ctypes.addressof(tables[-1])
+
+
+def _batch_tables(cost: DecodingCost, size: int, together: int) -> list[Any]:
+    """Return the tables of costs of batches up to `size`, and of encoding up to `together` sentences; their structure last."""
+    kept = list[Any]()
     steps, encoders = (
         _array(c.LengthCost, [_length_cost(part.at_batch(batch), kept) for batch in range(1, most + 1)], kept)
-        for part, most in ((cost.step, batching.size), (cost.encoder, together))
+        for part, most in ((cost.step, size), (cost.encoder, together))
     )
-    made = c.BatchCost(steps, encoders, c.address(np.array([cost.gap_s(n) for n in range(1, batching.size + 1)]), kept))
+    made = c.BatchCost(steps, encoders, c.address(np.array([cost.gap_s(n) for n in range(1, size + 1)]), kept))
     made.encoder_count, made.packs, made.src_len = together, cost.packs, cost.src_len or 0
     made.weighs_sources = any(cost.source_s(1, longest) for longest in (1, 2))
     for name in ("mean_over_usual", "padding_share", "refill_s_fixed", "refill_s_per_sentence", "leave_s"):
         setattr(made, name, getattr(cost, name))
     made.s_per_row_src_token = cost.s_per_row_src_token
-    kept.append(made)
-    return ctypes.addressof(made)
+    return [*kept, made]
 
 
 def _length_cost(form: LengthForm, kept: list[Any]) -> c.LengthCost:

@@ -6,17 +6,23 @@ import math
 import multiprocessing
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from simnmt.base.errors import SimnmtError
-from simnmt.experiment.processes import run_in_processes
+from simnmt.experiment import processes
+from simnmt.experiment.processes import run_in_processes, worthwhile_processes
+from simnmt.experiment.run import run_plan
+from simnmt.experiment.units import expected_s
 from simnmt.workload.errors import CorpusError
 from simnmt.workload.length_table import read_table
+from simnmt.world.compiled_library import library
+from tests.units import plan_of, unit_of
 
 
 @pytest.fixture(autouse=True)
@@ -77,3 +83,31 @@ def test_a_caller_that_has_enough_leaves_no_process() -> None:
     asked.close()
     assert multiprocessing.active_children() == []
     assert time.monotonic() - begun < 30
+
+
+def test_processes_are_started_only_for_work_that_outlasts_their_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    seconds = [0.0, processes.LEAST_WORK_S * 1.9, processes.LEAST_WORK_S * 2.1, processes.LEAST_WORK_S * 100.0]
+    assert [worthwhile_processes(work_s) for work_s in seconds] == [1, 1, 2, 4]
+
+
+def test_work_is_expected_by_engine_and_by_what_a_policy_foresees(make_scenario: Callable[..., dict[str, Any]]) -> None:
+    unit = unit_of(plan_of(make_scenario(requests=1_000)))
+    simpy_s = expected_s(replace(unit, engine="simpy"))
+    assert expected_s(unit) < simpy_s if library() is not None else expected_s(unit) == simpy_s
+    longer = unit_of(plan_of(make_scenario(requests=3_000)))
+    assert expected_s(longer) == pytest.approx(3 * expected_s(unit))
+    queued = {"de-en": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 6.0}}}
+    assert expected_s(unit_of(plan_of(make_scenario(requests=1_000, workloads=queued)))) > expected_s(unit)
+
+
+@pytest.mark.parametrize(("least_work_s", "started"), [(1e9, 0), (1e-9, 2)])
+def test_a_run_without_a_number_of_processes_starts_as_many_as_its_work_asks_for(
+    make_scenario: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch, least_work_s: float, started: int
+) -> None:
+    monkeypatch.setattr(processes, "LEAST_WORK_S", least_work_s)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    plan, active = plan_of(make_scenario(requests=200, replications=3)), list[int]()
+    result = run_plan(plan, jobs=None, progress=lambda done, of: active.append(len(multiprocessing.active_children())))
+    assert max(active) == started
+    assert result.rows == run_plan(plan, jobs=1).rows
