@@ -31,7 +31,6 @@ from simnmt.world.deciders import Beliefs
 
 HUGE = 100_000_000
 """Requests of the largest run; the other has half as many."""
-FEW = 1_000
 BARS = {
     "compiled_vs_idiomatic": (">=", 50.0),
     "compiled_run_vs_simpy_run": (">=", 8.0),
@@ -116,35 +115,17 @@ def measure_memory(requests: int = HUGE) -> dict[str, float]:
     peaks = {}
     for size in (requests // 2, requests):
         with tempfile.TemporaryDirectory() as folder:
-            command = [*_simnmt("@open-loop", size), "--set", "policies={cnmt: {}}", "--jobs", "1", "--out", f"{folder}/run"]
-            spent = cost(command)
+            options = {"requests": size, "replications": 1, "jobs": 1, "set": "policies={cnmt: {}}", "out": f"{folder}/run"}
+            spent = cost(
+                [simnmt_command(), "run", "@open-loop"]
+                + [part for name, value in options.items() for part in (f"--{name}", str(value))]
+            )
             peaks[size] = spent.peak_mib / 1024
     return {
         "peak_gib_100m": peaks[requests],
         "peak_100m_over_50m": peaks[requests] / peaks[requests // 2],
         "cpu_us_per_request_100m": spent.cpu_s / requests * 1e6,
     }
-
-
-def measure_few(rounds: int, requests: int = FEW) -> dict[str, float]:
-    """CPU time of whole processes of few requests, compiled over SimPy: the median of pairs run in turn."""
-    ratios = []
-    with tempfile.TemporaryDirectory() as folder:
-        for number in range(rounds):
-            spent = {}
-            for engine in ("compiled", "simpy") if number % 2 else ("simpy", "compiled"):
-                command = [
-                    *_simnmt("@quickstart", requests),
-                    "--jobs",
-                    "1",
-                    "--engine",
-                    engine,
-                    "--out",
-                    f"{folder}/{engine}{number}",
-                ]
-                spent[engine] = cost(command).cpu_s
-            ratios.append(spent["compiled"] / spent["simpy"])
-    return {"compiled_1k_over_simpy": float(np.median(ratios))}
 
 
 def measure_wheel() -> dict[str, float]:
@@ -157,7 +138,3 @@ def measure_wheel() -> dict[str, float]:
                 if added.is_file():
                     archive.write(added, added.name)
         return {"wheel_growth_mb": path.stat().st_size / 1e6}
-
-
-def _simnmt(scenario: str, requests: int) -> list[str]:
-    return [simnmt_command(), "run", scenario, "--requests", str(requests), "--replications", "1"]

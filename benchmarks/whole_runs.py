@@ -8,17 +8,14 @@ shared machine: both engines run in turn, and a figure is the median of the roun
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
-import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from benchmarks.printing import print_figures
+from benchmarks.process_costs import cost, simnmt_command
 
 SCENARIOS = {"quickstart": "@quickstart", "load_sweep": "@load-sweep", "batched_cloud": "@batched-cloud"}
 SMALL = 1_000
@@ -39,16 +36,25 @@ def run_cpu_s(arguments: list[str], engine: str) -> float:
 
     `compiled` stands for the default, without `--engine`. Raises `subprocess.CalledProcessError` if the run fails.
     """
-    command = shutil.which("simnmt", path=str(Path(sys.executable).parent)) or "simnmt"
     chosen = [] if engine == "compiled" else ["--engine", engine]
     with tempfile.TemporaryDirectory() as folder:
-        call = [command, "run", *arguments, *chosen, "--out", str(Path(folder) / "run")]
-        with subprocess.Popen(call, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-            _, status, usage = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise subprocess.CalledProcessError(process.returncode, call)
-    return usage.ru_utime + usage.ru_stime
+        return cost([simnmt_command(), "run", *arguments, *chosen, "--out", str(Path(folder) / "run")]).cpu_s
+
+
+def measure_pairs(arguments: list[str], rounds: int) -> tuple[float, dict[str, float]]:
+    """Return the median ratio of the compiled world's cost to that of SimPy's, and the median cost of each engine, seconds."""
+    taken = {engine: list[float]() for engine in ENGINES}
+    for number in range(rounds):
+        # The engine that begins changes, so that none always follows the other.
+        for engine in ENGINES if number % 2 == 0 else reversed(ENGINES):
+            taken[engine].append(run_cpu_s(arguments, engine))
+    ratio = median(ours / theirs for ours, theirs in zip(taken["compiled"], taken["simpy"], strict=True))
+    return ratio, {engine: median(seconds) for engine, seconds in taken.items()}
+
+
+def measure_small(rounds: int, requests: int = SMALL) -> tuple[float, dict[str, float]]:
+    """Return the figures of `measure_pairs` for a run of few requests."""
+    return measure_pairs(["@quickstart", "--requests", str(requests)], rounds)
 
 
 def measure(rounds: int, small_rounds: int, requests: int | None = None) -> dict[str, Any]:
@@ -60,20 +66,10 @@ def measure(rounds: int, small_rounds: int, requests: int | None = None) -> dict
         requests: of every run, for a quick look; None: as the scenarios and the bars have it.
     """
     size = [] if requests is None else ["--requests", str(requests)]
-    runs: Mapping[str, tuple[list[str], int]] = {
-        **{name: ([scenario, *size], rounds) for name, scenario in SCENARIOS.items()},
-        "compiled_1k_over_simpy": (["@quickstart", "--requests", str(requests or SMALL)], small_rounds),
-    }
-    figures: dict[str, Any] = {}
-    cpu_s: dict[str, float] = {}
-    for name, (arguments, repeats) in runs.items():
-        taken = {engine: list[float]() for engine in ENGINES}
-        for number in range(repeats):
-            # The engine that begins changes, so that none always follows the other.
-            for engine in ENGINES if number % 2 == 0 else reversed(ENGINES):
-                taken[engine].append(run_cpu_s(arguments, engine))
-        figures[name] = median(ours / theirs for ours, theirs in zip(taken["compiled"], taken["simpy"], strict=True))
-        cpu_s |= {f"{name}_{engine}_cpu_s": median(taken[engine]) for engine in ENGINES}
+    pairs = {name: measure_pairs([scenario, *size], rounds) for name, scenario in SCENARIOS.items()}
+    pairs["compiled_1k_over_simpy"] = measure_small(small_rounds, requests or SMALL)
+    figures = {name: ratio for name, (ratio, _) in pairs.items()}
+    cpu_s = {f"{name}_{engine}_cpu_s": seconds for name, (_, of) in pairs.items() for engine, seconds in of.items()}
     return figures | cpu_s | {"rounds": rounds, "small_rounds": small_rounds, "python": sys.version.split()[0]}
 
 

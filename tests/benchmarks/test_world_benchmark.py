@@ -168,12 +168,11 @@ def test_whole_processes_are_timed_too() -> None:
     assert are_positive_numbers(list(figures.values()))
 
 
-def test_memory_and_small_processes_are_measured_of_real_commands() -> None:
-    figures = compiled.measure_memory(2_000) | compiled.measure_few(1, 100)
+def test_memory_is_measured_of_real_commands() -> None:
+    figures = compiled.measure_memory(2_000)
     assert are_positive_numbers(list(figures.values()))
     assert 0.5 < figures["peak_100m_over_50m"] < 1.5
     assert 0.05 < figures["peak_gib_100m"] < 1.0
-    assert 0.5 < figures["compiled_1k_over_simpy"] < 2.0
 
 
 def test_both_engines_decode_the_same_batches() -> None:
