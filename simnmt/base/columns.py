@@ -107,6 +107,16 @@ FILES_FROM = 1 << 20
 """Rows from which columns are kept in files."""
 
 
+def _reserve(file: IO[bytes], size: int) -> None:
+    """Give a new file its size and the room on its disk; without room, writing into a mapped page would end the process."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file.fileno(), 0, size)
+    else:
+        for _ in range(0, size, 1 << 20):
+            file.write(bytes(1 << 20))
+        file.truncate(size)
+
+
 class ColumnFile:
     """A column that others write in place, in a file that is as long as the column from the start.
 
@@ -116,9 +126,11 @@ class ColumnFile:
     __slots__ = ("_path", "array")
 
     def __init__(self, path: Path, dtype: Any, count: int, value: float = 0.0) -> None:
-        """Create the file; every number is `value`. Raises `OSError`."""
+        """Create the file; every number is `value`. Raises `OSError` without room for it."""
         self._path = path
-        self.array: np.memmap[Any, Any] = np.memmap(path, dtype, "w+", shape=(count,))
+        with path.open("xb") as file:
+            _reserve(file, max(count * np.dtype(dtype).itemsize, 1))
+        self.array: np.memmap[Any, Any] = np.memmap(path, dtype, "r+", shape=(count,))
         if value != 0.0:
             for rows in blocks_of(slice(0, count)):
                 self.array[rows] = value
@@ -131,7 +143,6 @@ class ColumnFile:
 
     def column(self, dtype: Any = None) -> Column:
         """Return the finished column, read as another type of the same size if one is given."""
-        self.array.flush()
         return Column(str(self._path), np.dtype(dtype or self.array.dtype))
 
 

@@ -44,6 +44,9 @@ class PolicySetup:
     states."""
     predicted_tgt_len: PredictLength | None = None
     """Predicts target lengths; None if the policy predicts none."""
+    decides_in_python: bool = False
+    """Whether `decide_for` may return a function, which only the world in SimPy calls. It is known before the run, since a
+    policy may not bear to be prepared twice."""
 
 
 Estimate = Callable[[int, int], TransferEstimate]
@@ -102,7 +105,9 @@ def set_up_policy(
     if isinstance(policy, Fixed):
         return PolicySetup(lambda block: policy, beliefs)
     if not isinstance(policy, CNmt):
-        return PolicySetup(lambda block: policy.prepare(block.src_len), beliefs, predicted_tgt_len=predict)
+        return PolicySetup(
+            lambda block: policy.prepare(block.src_len), beliefs, predicted_tgt_len=predict, decides_in_python=True
+        )
     estimates = _ExecutionEstimates(unit, drawn, policy, truths)
 
     def expected_for(block: Block) -> list[Column]:

@@ -296,7 +296,7 @@ def _trail(
         _with_progress(setup.decide_for, scenario.requests, progress),
         setup.beliefs,
         servers(unit),
-        engine=unit.engine,
+        engine="simpy" if setup.decides_in_python and unit.engine is None else unit.engine,
         deciders=deciders,
         workers=device.workers,
         expected_for=setup.expected_for,
@@ -342,6 +342,9 @@ def _trail(
         trail = trail.in_order(drawn.decided_order)
     if drawn.issued_s is not None:
         trail = replace(trail, arrival_s=drawn.issued_s)
+        (folder / "world" / "arrival_s").unlink(missing_ok=True)
+    for replaced in ("server", "decided_s", "measured_at_s"):
+        (folder / "world" / replaced).unlink(missing_ok=True)
     return replace(trail, streams=_stream_accounts(case, RequestLog(drawn.truth, trail), trail), streamed=())
 
 

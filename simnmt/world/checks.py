@@ -1,6 +1,7 @@
-"""Checks of a run before either engine begins it: no NaN, no time below 0, no index and no length that does not fit.
+"""Checks that both engines make of a run before it begins, and of each block before it is run.
 
-The compiled world takes all of this for granted; `compiled/checks.h` asserts it in debug builds.
+No number is NaN, infinite or below 0, and no index and no length is out of place. The compiled world relies on this;
+`compiled/checks.h` asserts it in debug builds.
 """
 
 from __future__ import annotations
@@ -74,31 +75,49 @@ def check_run(
             f"{clients.count} clients at {clients.nodes} end nodes",
             "give at least 1",
         )
-        fits = len(clients.think_s) >= clients.count + count and _is_at_least_0(clients.think_s)
-        _require(fits, "think times below 0, NaN, or too few", "give seconds of 0 or more for each client and each request")
+        fits = len(clients.think_s) >= clients.count + count and bool(_is_sound(clients.think_s).all())
+        _require(
+            fits, "think times below 0, infinite, NaN, or too few", "give seconds of 0 or more for each client and each request"
+        )
 
 
-def check_block(block: Block, choice: Choice, has_links: bool, foresees: bool) -> None:
-    """Raise `InputError` if columns of a block hold what no request has.
+class BlockChecks:
+    """The checks of the blocks of one run, one after another."""
 
-    `has_links`: the columns hold the times of links. `foresees`: the times of all targets are read; without foresight those of
-    targets that a fixed policy never chooses are not, and of a policy in Python it is not known which are.
-    """
-    numbers = f"requests {block.first} to {block.first + len(block) - 1}"
-    only = None if foresees or isinstance(choice, LeastTotal) else choice.target if isinstance(choice, Fixed) else NO_TARGET
-    for name, column in _columns(block, has_links, only):
-        _require(_is_at_least_0(column), f"{name} of {numbers} is below 0 or NaN somewhere", "give values of 0 or more")
-    arrival_s, targets = block.arrival_s, len(block.execution_s)
-    _require(
-        arrival_s is None or not (np.diff(arrival_s) < 0.0).any(), f"arrival_s of {numbers} decreases", "sort the requests"
-    )
-    if isinstance(choice, Fixed):
-        _require(0 <= choice.target < targets, f"a policy for target {choice.target} of {targets}", "count them from 0")
-    elif isinstance(choice, LeastTotal):
-        fits = len(choice.execution_s) == targets and all(len(column) == len(block) for column in choice.execution_s)
-        _require(fits, f"a policy that was prepared for other requests than {numbers}", "prepare it for the block")
-        is_number = not any(np.isnan(column).any() for column in choice.execution_s)
-        _require(is_number, f"a policy that estimates NaN for some of {numbers}", "give seconds")
+    __slots__ = ("_foresees", "_has_links", "_last_s")
+
+    def __init__(self, has_links: bool, foresees: bool) -> None:
+        """`has_links`: the columns hold the times of links. `foresees`: the times of all targets are read.
+
+        Without foresight the times of targets that a fixed policy never chooses are not read, and of a policy in Python it is
+        not known which are.
+        """
+        self._has_links, self._foresees, self._last_s = has_links, foresees, 0.0
+
+    def check(self, block: Block, choice: Choice) -> None:
+        """Raise `InputError` if columns of the next block hold what no request has; the message names the first such one."""
+        only = None
+        if not self._foresees and not isinstance(choice, LeastTotal):
+            only = choice.target if isinstance(choice, Fixed) else NO_TARGET
+        for name, column in _columns(block, self._has_links, only):
+            _refuse_first(block, ~_is_sound(column), f"{name} of request {{}} is below 0, infinite or NaN", "give 0 or more")
+        if (arrival_s := block.arrival_s) is not None and len(arrival_s):
+            falls = np.diff(arrival_s, prepend=self._last_s) < 0.0
+            _refuse_first(block, falls, "arrival_s of request {} is before that of the request before", "sort the requests")
+            self._last_s = float(arrival_s[-1])
+        targets = len(block.execution_s)
+        if isinstance(choice, Fixed):
+            _require(0 <= choice.target < targets, f"a policy for target {choice.target} of {targets}", "count them from 0")
+        elif isinstance(choice, LeastTotal):
+            fits = len(choice.execution_s) == targets and all(len(column) == len(block) for column in choice.execution_s)
+            _require(fits, "a policy that was prepared for other requests than those of the block", "prepare it for the block")
+            for column in choice.execution_s:
+                _refuse_first(block, np.isnan(column), "a policy that estimates NaN for request {}", "give seconds")
+
+
+def _refuse_first(block: Block, faulty: NDArray[np.bool_], fault: str, remedy: str) -> None:
+    if faulty.any():
+        raise InputError(fault.format(block.first + int(faulty.argmax())), remedy=remedy)
 
 
 def _columns(requests: Requests[Any], has_links: bool, only: int | None = None) -> Iterator[tuple[str, Any]]:
@@ -121,8 +140,9 @@ def _columns(requests: Requests[Any], has_links: bool, only: int | None = None) 
                 yield f"{name}[{number}]", column
 
 
-def _is_at_least_0(column: Any) -> bool:
-    return not len(column) or bool(np.min(column) >= 0)
+def _is_sound(column: Any) -> NDArray[np.bool_]:
+    sound: NDArray[np.bool_] = (np.asarray(column) >= 0) & np.isfinite(column)
+    return sound
 
 
 def _is_between(column: Any, end: int) -> bool:

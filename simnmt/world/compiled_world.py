@@ -7,8 +7,9 @@ same bits. To read it, start with `compiled/simulation.h` beside `simulation.py`
 from __future__ import annotations
 
 import ctypes
+import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -24,19 +25,30 @@ from simnmt.batching import Batching
 from simnmt.network.link import Hop, MovingRoute
 from simnmt.network.series import Series
 from simnmt.policies.decision import Choice, Fixed, LeastTotal
-from simnmt.policies.estimates import ProbedEstimate, QuantileEstimate, TransferEstimate
-from simnmt.policies.views import BacklogView, BatchView, PlanView
-from simnmt.profile.batch_cost import DecodingCost, LengthForm
-from simnmt.profile.waking import WakingCost
+from simnmt.policies.estimates import ProbedEstimate, TransferEstimate
+from simnmt.policies.views import BatchView, PlanView
 from simnmt.results.device_accounts import TIMELINE, BatchAccount, BoxesUntil
 from simnmt.results.requests import Block, Engine, Requests, Trail
 from simnmt.world import batch_pool, simulation
 from simnmt.world import compiled_library as c
 from simnmt.world.batch_pool import BatchPool, BatchServerSpec, Decoded, enough_waiting
-from simnmt.world.checks import check_block, check_run
+from simnmt.world.checks import BlockChecks, check_run
 from simnmt.world.compiled_library import library
+from simnmt.world.compiled_settings import (
+    NoLibraryError,
+    UncompiledError,
+    account_of,
+    array_of,
+    batch_cost,
+    batching_settings,
+    counts_of,
+    estimate_settings,
+    parallel_workers,
+    take_back,
+    waking_settings,
+)
 from simnmt.world.deciders import Beliefs
-from simnmt.world.fifo_server import FifoPool, LeastWork, Waking, WakingPool
+from simnmt.world.fifo_server import FifoPool, LeastWork, WakingPool
 from simnmt.world.server import Balancer, ByNode, LeastLoadedOfDrawn, Server, ServerSpec
 from simnmt.world.simulation import Clients, DecideFor, ExpectedFor, PlanBeyondFor, Route
 from simnmt.world.streaming_server import ROUNDING, PlanChange, StreamingPool, StreamingServerSpec, engaged_s
@@ -49,10 +61,6 @@ EVENTS_A_LOOK = 256
 """Events after which the C looks at the clock; with an oracle's foresight, where events may take milliseconds, each."""
 MOST_TARGETS, MOST_BOXES = 128, 32_768
 """Numbers of targets and boxes that the columns of a trail hold."""
-
-
-class UncompiledError(Exception):
-    """A run that the compiled world does not cover; the message names what."""
 
 
 def simulate(
@@ -74,9 +82,16 @@ def simulate(
         try:
             return simulate_compiled(requests, decide_for, beliefs, servers, folder=folder, **settings)
         except UncompiledError as error:
-            if engine == "compiled":
-                raise InputError(f"the compiled world does not cover {error}", remedy="leave out --engine") from None
+            _refuse_if_chosen(engine, error)
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
     return simulation.simulate(requests, decide_for, beliefs, servers, **settings)
+
+
+def _refuse_if_chosen(engine: Engine | None, error: UncompiledError) -> None:
+    if engine == "compiled":
+        message = str(error) if isinstance(error, NoLibraryError) else f"the compiled world does not cover {error}"
+        raise InputError(message, remedy=error.remedy) from None
 
 
 def decode_all(
@@ -90,8 +105,10 @@ def decode_all(
 ) -> Decoded:
     """Let one server decode sentences, as `batch_pool.decode_all` does with these arguments; `engine` as of `simulate`."""
     if engine != "simpy":
-        with suppress(UncompiledError):
+        try:
             return decode_all_compiled(batching, cost, src_len, tgt_len, arrival_s)
+        except UncompiledError as error:
+            _refuse_if_chosen(engine, error)
     return batch_pool.decode_all(batching, cost, src_len, tgt_len, arrival_s)
 
 
@@ -106,11 +123,13 @@ def decode_all_compiled(
     """Let one compiled server decode sentences; arguments and errors as of `batch_pool.decode_all` and `simulate_compiled`."""
     cdll = library()
     if cdll is None:
-        raise UncompiledError("the compiled world is not there")
+        raise NoLibraryError
     sources, targets, arrivals = batch_pool.checked_sentences(src_len, tgt_len, arrival_s)
     kept = list[Any]()
     begin_s, finish_s, first_s = (np.full(len(sources), np.nan) for _ in range(3))
-    settings = c.Decoding(_batch_cost(BatchServerSpec(batching, cost), kept), _batching(batching), len(sources), allocations)
+    settings = c.Decoding(
+        batch_cost(BatchServerSpec(batching, cost), kept), batching_settings(batching), len(sources), allocations
+    )
     settings.src_len, settings.tgt_len = c.address(sources, kept, np.int64), c.address(targets, kept, np.int64)
     settings.arrival_s = c.address(arrivals, kept)
     settings.begin_s, settings.finish_s, settings.first_s = (c.address(column, kept) for column in (begin_s, finish_s, first_s))
@@ -124,7 +143,7 @@ def decode_all_compiled(
         setattr(copied, name, column.ctypes.data_as(type(getattr(copied, name))))
     if cdll.simnmt_world_decode(ctypes.byref(settings), ctypes.byref(copied)):
         raise MemoryError
-    account = BatchAccount(batching.size, steps, step_s, timeline=timeline[: copied.changes].copy(), **_counts(copied))
+    account = BatchAccount(batching.size, steps, step_s, timeline=timeline[: copied.changes].copy(), **counts_of(copied))
     return Decoded(finish_s, first_s - arrivals, begin_s, account, float(finish_s.max(initial=0.0)))
 
 
@@ -154,18 +173,18 @@ def simulate_compiled(
     """
     cdll = library()
     if cdll is None:
-        raise UncompiledError("the compiled world is not there")
+        raise NoLibraryError
     check_run(requests, servers, deciders, workers, route, clients)
     pools = [None if local is None else local.servers(deciders), *servers]
     _check(beliefs, requests, route, clients, pools)
     run = _Run(requests, beliefs, pools, deciders, workers, judged_share, allocations, folder)
     run.pause(pause_after_ms)
     run.meet_links(route, clients)
-    foresees = beliefs.true_transfer or beliefs.true_backlog or judged_share > 0.0
+    checks = BlockChecks(route is None, beliefs.true_transfer or beliefs.true_backlog or judged_share > 0.0)
     with run.world(cdll) as world:
         for block in requests.blocks(BLOCK):
             choice = decide_for(block)
-            check_block(block, choice, route is None, foresees)
+            checks.check(block, choice)
             run.go(cdll.simnmt_world_block, world, run.block(block, choice, expected_for, plan_beyond_for))
             run.release()
         run.go(cdll.simnmt_world_end, world)
@@ -241,15 +260,15 @@ class _Run:
         settings.true_backlog, settings.allocations = beliefs.true_backlog, allocations
         settings.is_local = pools[0] is not None
         self._pool_settings = [c.PoolSettings() if pool is None else self._pool(pool) for pool in pools]
-        settings.pools = _array(c.PoolSettings, self._pool_settings, self._kept)
-        settings.estimates = _array(c.EstimateSettings, [_estimate_settings(estimate) for estimate in estimates], self._kept)
+        settings.pools = array_of(c.PoolSettings, self._pool_settings, self._kept)
+        settings.estimates = array_of(c.EstimateSettings, [estimate_settings(estimate) for estimate in estimates], self._kept)
         views = [None if view is None else view() for view in beliefs.views or [None] * self._targets]
-        settings.parallel = _array(c.NUMBER, [_parallel(view) for view in views], self._kept)
+        settings.parallel = array_of(c.NUMBER, [parallel_workers(view) for view in views], self._kept)
         if any(type(view) is BatchView for view in views):
-            settings.batch_views = _array(c.POINTER, [self._batch_view(view) for view in views], self._kept)
+            settings.batch_views = array_of(c.POINTER, [self._batch_view(view) for view in views], self._kept)
         if any(beliefs.plan_views):
             plans = [None if plan is None else plan() for plan in beliefs.plan_views]
-            settings.plan_views = _array(
+            settings.plan_views = array_of(
                 c.POINTER, [self._plan_view(target, plan) for target, plan in enumerate(plans)], self._kept
             )
         settings.rtt_s = self._probe_time(estimates)
@@ -261,26 +280,26 @@ class _Run:
         """Let the run look up its links, and let clients ask in a closed loop."""
         if isinstance(route, MovingRoute):
             made = c.Routes()
-            made.hops = _array(c.Hop, [self._hop(hop) for hop in route.hops], self._kept)
+            made.hops = array_of(c.Hop, [self._hop(hop) for hop in route.hops], self._kept)
             if route.access is not None:
-                made.access = _array(c.Hop, [self._hop(route.access)], self._kept)
+                made.access = array_of(c.Hop, [self._hop(route.access)], self._kept)
             made.token_bytes = c.address(np.array(route.token_bytes), self._kept, np.int64)
             made.src_len, made.tgt_len = (c.address(column, self._kept, np.int64) for column in (route.src_len, route.tgt_len))
             made.moments_s = c.address(route.moments_s, self._kept)
             made.half_overhead_s = c.addresses(route.half_overhead_s, self._kept)
-            self._settings.routes = _array(c.Routes, [made], self._kept)
+            self._settings.routes = array_of(c.Routes, [made], self._kept)
         if clients is not None:
             assert route is not None
             self._settings.discipline = c.CLOSED_LOOP
             self._settings.judged_limit = round(self._judged_share * 2**32)
-            self._settings.clients = _array(c.Clients, [self._clients(clients)], self._kept)
+            self._settings.clients = array_of(c.Clients, [self._clients(clients)], self._kept)
 
     def _hop(self, hop: Hop) -> c.Hop:
         links = [
             c.Link(self._series(link.rtt), self._series(link.uplink_bps), self._series(link.downlink_bps)) for link in hop.links
         ]
         return c.Hop(
-            len(links), len(hop.begin_s), _array(c.Link, links, self._kept), c.address(np.array(hop.begin_s), self._kept)
+            len(links), len(hop.begin_s), array_of(c.Link, links, self._kept), c.address(np.array(hop.begin_s), self._kept)
         )
 
     def _series(self, series: Series | float) -> c.Series:
@@ -319,11 +338,12 @@ class _Run:
 
     def go(self, function: Callable[..., int], *arguments: Any) -> None:
         """Call a function of the C to its end, and raise what went wrong."""
-        with signals_held() if self._probes else nullcontext(list[int]()) as arrived:
-            while (status := function(*arguments)) == c.PAUSED and self._failure is None and not arrived:
-                pass  # Python handles signals between two calls.
-        if self._failure is not None:
-            raise self._failure
+        status = c.PAUSED
+        while status == c.PAUSED:  # Python handles signals between two calls.
+            with signals_held() if self._probes else nullcontext():
+                status = function(*arguments)
+            if self._failure is not None:
+                raise self._failure
         if status:
             raise MemoryError
 
@@ -383,9 +403,9 @@ class _Run:
         """Return the trail of the run."""
         accounts: list[BatchAccount | BoxesUntil | None] = [None] * self._targets
         for target, pool in self._batched.items():
-            accounts[target] = _account(cdll, world, target, pool)
+            accounts[target] = account_of(cdll, world, target, pool)
         for target, streamed in self._streamed.items():
-            _take_back(cdll, world, target, streamed)
+            take_back(cdll, world, target, streamed)
             accounts[target] = streamed.account()
         read_as = {"deadline_missed": np.bool_}
         columns = {name: file.column(read_as.get(name)) for name, file in self._files.items()} or self._columns
@@ -401,8 +421,8 @@ class _Run:
         waking = server.waking if isinstance(server, WakingPool) else None
         if type(server) is BatchPool:
             kind, balancer, batched = c.BATCH_POOL, server.balancer, server.batched
-            cost, waking = _batch_cost(batched, self._kept), batched.waking
-            batching, enough = _batching(batched.batching), enough_waiting(batched.batching)
+            cost, waking = batch_cost(batched, self._kept), batched.waking
+            batching, enough = batching_settings(batched.batching), enough_waiting(batched.batching)
         elif type(server) is StreamingPool:
             kind, balancer, streaming = c.STREAMING_POOL, server.balancer, self._streaming(server.streamed)
         elif type(server) is LeastWork:
@@ -415,7 +435,7 @@ class _Run:
             raise UncompiledError(f"a balancer {type(balancer).__name__} of {boxes} boxes")
         settings = c.PoolSettings(kind, boxes, workers, c.BALANCERS[type(balancer)])
         settings.cost, settings.batching, settings.enough, settings.streaming = cost, batching, enough, streaming
-        settings.waking = _waking(waking, self._kept)
+        settings.waking = waking_settings(waking, self._kept)
         if isinstance(balancer, LeastLoadedOfDrawn):
             settings.drawn, settings.choices = len(balancer.choices), c.addresses(list(balancer.choices), self._kept, np.int16)
         return settings
@@ -424,7 +444,7 @@ class _Run:
         """Return the address of a target's sets of plans."""
         phases = streamed.phases()
         plans = [self._plans(*phase, change) for phase, change in zip(phases, (None, *streamed.changes), strict=True)]
-        made = c.StreamingSettings(len(streamed.states), len(phases), streamed.columns, _array(c.Plans, plans, self._kept))
+        made = c.StreamingSettings(len(streamed.states), len(phases), streamed.columns, array_of(c.Plans, plans, self._kept))
         self._kept.append(made)
         return ctypes.addressof(made)
 
@@ -475,128 +495,3 @@ class _Run:
         made = c.ProbeTime(rtt_s)
         self._kept.append(made)
         return made
-
-
-_MOST_COSTS = 16
-_batch_costs: dict[tuple[int, int, int], tuple[DecodingCost, list[Any]]] = {}
-"""The last tables of costs by identity of the cost and the sizes of its tables, and what these consist of, the structure last.
-Making them takes 15 ms, for every policy of every unit and twice for its saturated servers."""
-
-
-def _batch_cost(batched: BatchServerSpec, kept: list[Any]) -> int:
-    """Return the address of the costs of batches."""
-    cost, batching = batched.cost, batched.batching
-    if type(cost) is not DecodingCost:
-        raise UncompiledError("batches of other costs")
-    together = max(batching.encoded_together or batching.size, batching.size)
-    key = (id(cost), batching.size, together)
-    _, tables = _batch_costs.get(key, (cost, None))
-    if tables is None:
-        tables = _batch_tables(cost, batching.size, together)
-        if len(_batch_costs) >= _MOST_COSTS:
-            _batch_costs.clear()
-        # The cost is kept too, so that no other one has its identity.
-        _batch_costs[key] = cost, tables
-    kept.append(tables)
-    return ctypes.addressof(tables[-1])
-
-
-def _batch_tables(cost: DecodingCost, size: int, together: int) -> list[Any]:
-    """Return the tables of costs of batches up to `size`, and of encoding up to `together` sentences; their structure last."""
-    kept = list[Any]()
-    steps, encoders = (
-        _array(c.LengthCost, [_length_cost(part.at_batch(batch), kept) for batch in range(1, most + 1)], kept)
-        for part, most in ((cost.step, size), (cost.encoder, together))
-    )
-    made = c.BatchCost(steps, encoders, c.address(np.array([cost.gap_s(n) for n in range(1, size + 1)]), kept))
-    made.encoder_count, made.packs, made.src_len = together, cost.packs, cost.src_len or 0
-    made.weighs_sources = any(cost.source_s(1, longest) for longest in (1, 2))
-    for name in ("mean_over_usual", "padding_share", "refill_s_fixed", "refill_s_per_sentence", "leave_s"):
-        setattr(made, name, getattr(cost, name))
-    made.s_per_row_src_token = cost.s_per_row_src_token
-    return [*kept, made]
-
-
-def _length_cost(form: LengthForm, kept: list[Any]) -> c.LengthCost:
-    tables = (c.address(np.array(table), kept) for table in (form.start, form.value, form.slopes, form.before))
-    return c.LengthCost(len(form.start), form.level, form.slope, *tables)
-
-
-def _waking(waking: Waking | None, kept: list[Any]) -> int | None:
-    """Return the address of what waking up takes; None for boxes that do not wake up."""
-    if waking is None:
-        return None
-    cost = getattr(waking, "__self__", None)
-    if type(cost) is not WakingCost or waking != cost.after:
-        raise UncompiledError("boxes that wake up by a function in Python")
-    made = c.Waking(cost.seconds, cost.time_constant_s)
-    kept.append(made)
-    return ctypes.addressof(made)
-
-
-def _array(kind: Any, items: Sequence[Any], kept: list[Any]) -> int:
-    made = (kind * len(items))(*items)
-    kept.append(made)
-    return ctypes.addressof(made)
-
-
-def _estimate_settings(estimate: TransferEstimate) -> c.EstimateSettings:
-    kind = c.ESTIMATES.get(type(estimate))
-    if kind is None:
-        raise UncompiledError(f"an estimate of kind {type(estimate).__name__}")
-    settings = c.EstimateSettings(estimate.value_s, estimate.weight, kind=kind)
-    if isinstance(estimate, QuantileEstimate):
-        settings.quantile, settings.window = estimate.quantile, estimate.window
-    elif isinstance(estimate, ProbedEstimate):
-        settings.interval_s = estimate.interval_s
-    return settings
-
-
-def _parallel(view: Any) -> int:
-    """Return the workers that a view of the backlog mirrors; 0 without a view."""
-    if view is None or type(view) is BatchView:
-        return 0
-    if type(view) is not BacklogView:
-        raise UncompiledError(f"a view of the kind {type(view).__name__}")
-    return view.parallel
-
-
-def _batching(batching: Batching) -> c.Batching:
-    return c.Batching(
-        batching.size,
-        batching.threshold,
-        batching.collected or 0,
-        batching.padded_tokens or 0,
-        batching.encoded_together or batching.size,
-        batching.longest_wait_s,
-    )
-
-
-def _take_back(cdll: ctypes.CDLL, world: int, target: int, pool: StreamingPool) -> None:
-    """Bring the boxes of a target into the states that they have in the compiled world."""
-    for number, box in enumerate(pool.boxes):
-        copied = c.StreamingBox()
-        cdll.simnmt_world_stream(world, target, number, ctypes.byref(copied))
-        counts = np.ctypeslib.as_array(copied.counts, (len(pool.streamed.phases()), len(pool.streamed.states))).tolist()
-        deferred = (copied.deferred_since_s, bool(copied.deferred_warm)) if copied.is_deferred else None
-        numbers = {name: getattr(copied, name) for name in (*c.STREAMED_SECONDS[:-1], *c.STREAMED_COUNTS)}
-        box.resume(copied.phase, copied.state, counts, deferred, numbers)
-
-
-def _account(cdll: ctypes.CDLL, world: int, target: int, pool: BatchPool) -> BatchAccount:
-    """Return the account of all boxes of a target."""
-    size, accounts = pool.batched.batching.size, list[BatchAccount]()
-    for box in range(len(pool.boxes)):
-        copied = c.AccountCopy()
-        cdll.simnmt_world_account(world, target, box, ctypes.byref(copied))
-        timeline = np.empty((0, 2), np.int64)
-        if copied.changes:
-            timeline = np.ctypeslib.as_array(copied.timeline, (copied.changes, 2)).copy()
-        steps, step_s = (np.ctypeslib.as_array(column, (size + 1,)).copy() for column in (copied.steps, copied.step_s))
-        accounts.append(BatchAccount(size, steps, step_s, timeline=timeline, **_counts(copied)))
-    return accounts[0].merged(accounts[1:])
-
-
-def _counts(copied: c.AccountCopy) -> dict[str, Any]:
-    names = ("encode_s", "refill_s", "encodings", "refills", "src_tokens", "padded_tokens", "sentences")
-    return {name: getattr(copied, name) for name in names}

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from simnmt.base.columns import AnyColumn
 from simnmt.policies.decision import Choice
 from simnmt.results.requests import Block, Requests, Trail
-from simnmt.world.checks import check_block, check_run
+from simnmt.world.checks import BlockChecks, check_run
 from simnmt.world.clock import ARRIVAL, ASKS, Clock, Event
 from simnmt.world.deciders import Beliefs, Prepared
 from simnmt.world.server import Row, Server, ServerSpec
@@ -262,17 +262,17 @@ def simulate(
         judged_share: share of the requests for which the trail holds `lost_s`, each as expensive as an oracle's decision; back
             to back all or none, and only if a target streams.
 
-    Raises `InputError` for columns with NaN or values below 0, and for parts that do not fit each other.
+    Raises `InputError` for columns with values that are NaN, infinite or below 0, and for parts that do not fit each other.
     """
     check_run(requests, servers, deciders, workers, route, clients)
     clock = Clock()
-    foresees = beliefs.true_transfer or beliefs.true_backlog or judged_share > 0.0
+    checks = BlockChecks(route is None, beliefs.true_transfer or beliefs.true_backlog or judged_share > 0.0)
 
     def prepare(block: Block) -> None:
         expected = () if expected_for is None else expected_for(block)
         beyond = () if plan_beyond_for is None else plan_beyond_for(block)
         choice = decide_for(block)
-        check_block(block, choice, route is None, foresees)
+        checks.check(block, choice)
         traffic.prepare(Prepared.of(choice, expected, beyond))
 
     loop = None if clients is None else ClosedLoop(clock, clients, requests, prepare)

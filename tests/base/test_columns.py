@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import errno
 import multiprocessing
+import os
 import pickle
 import shutil
 import tempfile
@@ -213,6 +215,18 @@ def test_what_was_written_in_place_does_not_stay_in_memory(tmp_path: Path) -> No
         file.release()
     assert resident_bytes() - before < 20e6
     assert mean_of(file.column()) == 1.0
+
+
+def test_a_column_without_room_on_its_disk_is_refused_before_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_full(file: int, offset: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    assert (ColumnFile(tmp_path / "whole", np.float64, 1_000_000), (tmp_path / "whole").stat().st_blocks)[1] * 512 >= 8_000_000
+    monkeypatch.setattr(os, "posix_fallocate", is_full)
+    with pytest.raises(OSError, match="No space left on device"):
+        ColumnFile(tmp_path / "written", np.float64, 1_000)
 
 
 @pytest.mark.parametrize("size", [0, 5, 30])

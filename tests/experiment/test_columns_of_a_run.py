@@ -14,10 +14,12 @@ import pytest
 from simnmt.base import columns
 from simnmt.base.columns import Column
 from simnmt.base.random_streams import BLOCK
+from simnmt.experiment.inputs import Unit, read_inputs
 from simnmt.experiment.run import run_plan
 from simnmt.experiment.units import run_unit
 from simnmt.results import request_log
 from simnmt.results.request_log import COLUMNS, RequestLog
+from simnmt.scenario.source import open_source
 from simnmt.world import compiled_world
 from tests.units import plan_of, unit_of
 
@@ -116,16 +118,34 @@ def test_a_long_unit_that_is_kept_in_files_gives_what_a_short_one_gives(
     if engine == "compiled" and compiled_world.library() is None:
         pytest.skip("needs a C compiler")
     unit = unit_of(plan_of(make_scenario(**DISCIPLINES[discipline] | {"requests": 2_500})))
-    unit = replace(unit, engine=engine)
-    short = run_unit(replace(unit, folder=tmp_path / "short"))
+    assert_files_change_nothing(replace(unit, engine=engine), monkeypatch, tmp_path)
+
+
+@pytest.mark.parametrize("scenario", ["@batched-cloud", "@sti-gateway"])
+def test_so_does_a_unit_that_batches_or_streams_and_foresees_its_misroutes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scenario: str
+) -> None:
+    source = open_source(scenario, ["requests=1200", "foresee_misroutes=true"])
+    plan = read_inputs(source.scenario, tmp_path, source.document)
+    case, (network, links) = next(iter(plan.cases.values())), next(iter(plan.networks.items()))
+    assert_files_change_nothing(Unit(plan.scenario, case, network, links, 0), monkeypatch, tmp_path)
+
+
+def assert_files_change_nothing(unit: Unit, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Assert that a unit gives the same columns and numbers if it counts as a long one."""
+    short = run_unit(replace(unit, folder=folder / "short"))
     monkeypatch.setattr(columns, "FILES_FROM", 1_000)
     monkeypatch.setattr(request_log, "PART", 700)
-    long = run_unit(replace(unit, folder=tmp_path / "long"))
+    long = run_unit(replace(unit, folder=folder / "long"))
     assert short.truth is not None and long.truth is not None
     for policy, trail in short.trails.items():
         one, other = RequestLog(short.truth, trail), RequestLog(long.truth, long.trails[policy])
-        for name in COLUMNS:
+        assert list(one) == list(other)
+        for name in one:
             np.testing.assert_array_equal(one[name], other[name], err_msg=f"{policy}, {name}")
+            assert one[name].dtype == other[name].dtype
+        if trail.lost_s is not None:
+            np.testing.assert_array_equal(trail.lost_s[:], long.trails[policy].lost_s[:])
     for key, numbers in short.numbers.items():
         known = {name: number for name, number in numbers.items() if number is not None}
         assert {name: number for name, number in long.numbers[key].items() if number is not None} == pytest.approx(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -12,8 +14,10 @@ import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
+from simnmt.base import columns
 from simnmt.base.errors import InputError
 from simnmt.batching import Batching
+from simnmt.network.link import Hop, Link, MovingRoute
 from simnmt.policies import Fixed, LeastTotal, ProbedEstimate, QuantileEstimate, TransferEstimate
 from simnmt.profile.batch_cost import DecodingCost
 from simnmt.results.requests import Trail
@@ -22,6 +26,7 @@ from simnmt.world.batch_pool import BatchServerSpec
 from simnmt.world.deciders import Beliefs
 from simnmt.world.fifo_server import FifoPool
 from simnmt.world.server import FewestTokens, LeastLoadedOfDrawn
+from simnmt.world.simulation import Clients
 from tests.campaigns.harness import SCALE
 from tests.world.batched_worlds import BATCHINGS, COST, asked
 from tests.world.decoding import batchings
@@ -60,15 +65,22 @@ def test_decoded_sentences_are_equal_to_the_bit(
     assert_equal_accounts([reference.account], [compiled.account])
 
 
-def test_every_failed_allocation_is_a_memory_error_and_nothing_else() -> None:
+@pytest.mark.parametrize("discipline", ["open", "closed"])
+def test_every_failed_allocation_is_a_memory_error_and_nothing_else(discipline: str) -> None:
     """Of a run with batches, views, an oracle's foresight, and more requests under way than the first arrays hold."""
     requests, choice = asked(300, rate_rps=60.0), lambda block: LeastTotal(block.execution_s)
     spec = BatchServerSpec(BATCHINGS["half-empty"], COST)
+    loop: dict[str, Any] = {}
+    if discipline == "closed":
+        requests = replace(requests, arrival_s=None, node=None)
+        hop = Hop((Link(0.02, 1e6, 1e6),), (0.0,))
+        loop["route"] = MovingRoute(hop, (hop,), (2, 2), requests.src_len, requests.tgt_len, None, (None, None))
+        loop["clients"] = Clients(100, 5, np.full(100 + len(requests), 0.5))
 
     def run(allocations: int) -> Trail:
         beliefs = Beliefs(lambda decider, target: QuantileEstimate(0.1, 0.5, 4), true_backlog=True)
         pool = spec.servers(3, FewestTokens())
-        settings = {"deciders": 2, "workers": 2, "judged_share": 1.0, "allocations": allocations}
+        settings = {"deciders": 2, "workers": 2, "judged_share": 1.0, "allocations": allocations, **loop}
         return compiled_world.simulate_compiled(requests, choice, beliefs, [pool], **settings)
 
     whole, failures = run(-1), 0
@@ -111,15 +123,16 @@ NAN = float("nan")
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"execution_s": (np.full(50, NAN), np.ones(50))}, "execution_s[0] of requests 0 to 49 is below 0 or NaN"),
-        ({"uplink_s": (np.full(50, -1.0),)}, "uplink_s[0] of requests 0 to 49 is below 0 or NaN"),
+        ({"execution_s": (np.full(50, NAN), np.ones(50))}, "execution_s[0] of request 0 is below 0, infinite or NaN"),
+        ({"execution_s": (np.ones(50), np.append(np.ones(49), np.inf))}, "execution_s[1] of request 49 is below 0, infinite"),
+        ({"uplink_s": (np.full(50, -1.0),)}, "uplink_s[0] of request 0 is below 0, infinite or NaN"),
         ({"downlink_s": (np.ones(49),)}, "49 values of downlink_s[0] for 50 requests"),
         ({"downlink_s": ()}, "downlink_s of 0 targets"),
-        ({"arrival_s": np.append(np.arange(49.0), 3.0)}, "arrival_s of requests 0 to 49 decreases"),
-        ({"arrival_s": np.append(np.arange(49.0), NAN)}, "arrival_s of requests 0 to 49 is below 0 or NaN"),
-        ({"node": np.full(50, -1, np.int32)}, "node of requests 0 to 49 is below 0"),
-        ({"tgt_len": np.full(50, -1)}, "tgt_len of requests 0 to 49 is below 0"),
-        ({"src_len": np.full(50, -1)}, "src_len of requests 0 to 49 is below 0"),
+        ({"arrival_s": np.append(np.arange(49.0), 3.0)}, "arrival_s of request 49 is before that of the request before"),
+        ({"arrival_s": np.append(np.arange(49.0), NAN)}, "arrival_s of request 49 is below 0, infinite or NaN"),
+        ({"node": np.full(50, -1, np.int32)}, "node of request 0 is below 0"),
+        ({"tgt_len": np.full(50, -1)}, "tgt_len of request 0 is below 0"),
+        ({"src_len": np.full(50, -1)}, "src_len of request 0 is below 0"),
     ],
 )
 def test_columns_that_no_request_has_are_refused_alike_by_both_engines(changed: dict[str, Any], message: str) -> None:
@@ -135,7 +148,7 @@ def test_columns_that_no_request_has_are_refused_alike_by_both_engines(changed: 
         ({"servers": [FifoPool(2, 1, LeastLoadedOfDrawn(np.full((50, 1), 2, np.int16)))]}, "are not its boxes 0 to 1"),
         ({"servers": [FifoPool(2, 1, LeastLoadedOfDrawn(np.zeros((49, 1), np.int16)))]}, "draw one for each request"),
         ({"decide_for": lambda block: Fixed(2)}, "a policy for target 2 of 2 (count them from 0)"),
-        ({"decide_for": lambda block: LeastTotal([np.ones(50)])}, "prepared for other requests than requests 0 to 49"),
+        ({"decide_for": lambda block: LeastTotal([np.ones(50)])}, "prepared for other requests than those of the block"),
         ({"decide_for": lambda block: LeastTotal([np.ones(50), np.full(50, NAN)])}, "a policy that estimates NaN"),
     ],
 )
@@ -143,8 +156,68 @@ def test_parts_of_a_run_that_do_not_fit_are_refused_alike_by_both_engines(change
     assert_refused_alike(message, **changed)
 
 
+def guess(decider: int, target: int) -> TransferEstimate:
+    return TransferEstimate(0.1)
+
+
+@pytest.mark.parametrize("faulty", [5_000, 65_536])
+def test_both_engines_name_the_same_request_beyond_their_first_block(faulty: int) -> None:
+    """Blocks of the engines differ in size: 4,096 and 65,536 requests."""
+    requests = asked(65_600)
+    assert requests.arrival_s is not None
+    unknown, earlier = np.array(requests.execution_s[1]), np.array(requests.arrival_s)
+    unknown[faulty] = NAN
+    earlier[faulty:] -= 1.0
+    changes: list[dict[str, Any]] = [{"execution_s": (requests.execution_s[0], unknown)}, {"arrival_s": earlier}]
+    for changed in changes:
+        lines = set()
+        for engine in ("simpy", "compiled"):
+            world = replace(requests, **changed), lambda block: LeastTotal(block.execution_s), Beliefs(guess), [FifoPool()]
+            with pytest.raises(InputError, match=f"of request {faulty} ") as refused:
+                compiled_world.simulate(*world, engine=engine)
+            lines.add(str(refused.value))
+        assert len(lines) == 1
+
+
+def test_without_a_compiled_world_the_message_says_how_to_compile_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled_world, "library", lambda: None)
+    world = asked(5), lambda block: Fixed(0), Beliefs(guess), [FifoPool()]
+    with pytest.raises(InputError, match=r"^the compiled world is not compiled .run `python -m simnmt.base.compile`"):
+        compiled_world.simulate(*world, engine="compiled")
+    with pytest.raises(InputError, match=r"^the compiled world is not compiled"):
+        compiled_world.decode_all(BATCHINGS["one"], COST, [3], [4], engine="compiled")
+    assert compiled_world.simulate(*world).engine == "simpy"
+
+
+def test_a_signal_whose_handler_returns_lets_a_run_with_probes_go_on() -> None:
+    """Signals are held while the C may call Python; the run is neither ended nor taken for one without memory."""
+    seen = list[int]()
+    before = signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
+
+    def probe_s(at_s: float) -> float:
+        if not seen and at_s > 3.0:
+            signal.raise_signal(signal.SIGTERM)
+        return 0.1
+
+    try:
+        beliefs = Beliefs(lambda decider, target: ProbedEstimate(0.1, 0.5, probe_s), probes=True)
+        world = asked(3_000), lambda block: LeastTotal(block.execution_s), beliefs, [FifoPool()]
+        trail = compiled_world.simulate_compiled(*world, pause_after_ms=0)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert seen and set(seen) == {signal.SIGTERM}
+    assert trail.probes > 10 and (trail.target == 1).any()
+
+
+def test_a_policy_in_python_leaves_no_files_of_the_compiled_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "FILES_FROM", 10)
+    world = asked(50), lambda block: lambda in_block, delay_s: 0, Beliefs(guess), [FifoPool()]
+    assert compiled_world.simulate(*world, folder=tmp_path / "world").engine == "simpy"
+    assert list(tmp_path.iterdir()) == []
+
+
 def assert_refused_alike(message: str, **changed: Any) -> None:
-    """Assert that both engines refuse a run in the same line before they begin it."""
+    """Assert that both engines refuse a run in the same line before they hand it to the C."""
     arguments = {"requests": asked(50), "decide_for": lambda block: LeastTotal(block.execution_s), "servers": [FifoPool()]}
     beliefs = Beliefs(lambda decider, target: TransferEstimate(0.1))
     lines = []

@@ -1,5 +1,5 @@
-/* What the compiled world takes for granted of what Python hands over, asserted in debug builds: no NaN, no time below 0, no index
- * out of range. Python refuses such runs before: see checks.py. */
+/* What the compiled world relies on, asserted in debug builds: no NaN, no time that is infinite or below 0, no index out of range. Python
+ * refuses columns of requests and parts that do not fit before: see checks.py. Routes, views and reads are made and checked by their rooms. */
 #ifndef SIMNMT_WORLD_CHECKS_H
 #define SIMNMT_WORLD_CHECKS_H
 
@@ -14,7 +14,7 @@
 
 /* NaN compares as false, so that these refuse it. */
 static void check_times(const double *column, int64_t count) {
-    for (int64_t number = 0; number < count; number++) assert(column[number] >= 0.0);
+    for (int64_t number = 0; number < count; number++) assert(column[number] >= 0.0 && column[number] < INFINITY);
 }
 
 static void check_numbers(const double *column, int64_t count) {
@@ -27,7 +27,7 @@ static void check_lengths(const int64_t *column, int64_t count) {
 
 static void check_series(const Series *series) {
     assert(series->samples >= 1 && series->lap_s > 0.0);
-    check_times(series->value, series->samples);
+    for (int64_t sample = 0; sample < series->samples; sample++) assert(series->value[sample] >= 0.0); /* an infinite bandwidth is one */
     for (int64_t sample = 1; sample < series->samples; sample++) assert(series->time_s[sample] > series->time_s[sample - 1]);
 }
 

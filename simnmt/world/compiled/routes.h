@@ -75,7 +75,8 @@ static Row *new_row(World *world) {
     for (int64_t target = 0; target < targets; target++)
         if (state_count(world, target) > states) states = state_count(world, target);
     GROW(memory, world->rows, world->row_count, world->row_capacity);
-    Row *row = world->rows[world->row_count++] = zeroed(memory, 1, sizeof(Row));
+    Row *row = zeroed(memory, 1, sizeof(Row));
+    world->rows[world->row_count++] = row; /* counted only now, since `zeroed` may not return */
     row->numbers = zeroed(memory, targets * (6 + world->most_added + states) + 1, sizeof(double));
     double *const columns[] = {row->numbers,  row->numbers + targets, row->numbers + 2 * targets, row->numbers + 3 * targets, row->numbers + 4 * targets,
                                row->numbers + 5 * targets};

@@ -243,6 +243,7 @@ static void run_to_end(World *world) {
         was_holding = 0;
         for (int64_t target = !settings->is_local; target < settings->targets; target++)
             if (world->pools[target].settings.kind == BATCH_POOL) was_holding |= close_pool(world, world->pools + target);
+        if (was_holding && is_pause_due(world)) return;
     }
 }
 
