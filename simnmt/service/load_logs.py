@@ -89,18 +89,18 @@ def read_load_log(path: str | os.PathLike[str], benchmark: int | None = None) ->
     Raises `LoadLogError` with file and line, or JSON path, for anything else.
     """
     try:
+        if starts_like_request_log(path):
+            return _request_log(path, benchmark)
         text = read_bounded(path, MOST_TEXT_BYTES).decode("utf-8-sig")
+        if text.lstrip()[:1] == "{":
+            return _request_log(path, benchmark)
+        if benchmark is not None:
+            raise _Fault("benchmark is for a report of GuideLLM", remedy="leave --benchmark out")
+        return _locust_json(text) if text.lstrip()[:1] == "[" else _table(text)
     except OSError as error:
         raise LoadLogError(f"cannot be read: {error.strerror}", path=path, remedy=_FORMS) from None
     except UnicodeDecodeError:
         raise LoadLogError("no UTF-8 text", path=path, remedy=_FORMS) from None
-    start = text.lstrip()[:1]
-    try:
-        if start == "{" or starts_like_request_log(path):
-            return _request_log(path, benchmark)
-        if benchmark is not None:
-            raise _Fault("benchmark is for a report of GuideLLM", remedy="leave --benchmark out")
-        return _locust_json(text) if start == "[" else _table(text)
     except RequestLogError as error:
         remedy = _FORMS if error.remedy == KNOWN_FORMS else error.remedy
         raise LoadLogError(error.what, path=path, line=error.line, column=error.column, remedy=remedy) from None

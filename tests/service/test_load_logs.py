@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -134,6 +135,8 @@ def test_guidellm_and_litellm_are_measurements_and_a_cut_entry_is_a_note(folder:
     assert "  note: entries skipped, since the file ends within them: 1" in outcome.out
     document = json.loads(simnmt("live", "import", "litellm.jsonl", "--json").out)
     assert document["notes"] == ["entries skipped, since the file ends within them: 1"]
+    (folder / "packed").write_bytes(gzip.compress(text.encode()))
+    assert read_load_log(folder / "packed").summary == read_load_log(folder / "litellm.jsonl").summary
     (folder / "array.json").write_text(json.dumps(entries))
     assert read_load_log(folder / "array.json").summary == read_load_log(folder / "litellm.jsonl").summary
     request = {"request_start_time": 100.0, "request_latency": 0.25, "prompt_tokens": 3, "output_tokens": 4}

@@ -15,8 +15,7 @@ from simnmt.workload.arrivals import Arrivals
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "arrivals.md"
 BLOCKS = [
-    YAML(typ="safe").load(block)
-    for block in re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.M | re.S)
+    YAML(typ="safe").load(block) for block in re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.M | re.S)
 ]
 EXAMPLES = [keys["arrivals"] for block in BLOCKS for keys in block.get("workloads", {"": block}).values()]
 
