@@ -267,7 +267,7 @@ def _aiperf(record: Entry, skipped: Counter[str]) -> _Request | None:
             raise _Fault("metrics is missing")
         latency = _number(record, "metrics", "request_latency", "value")
         unit = _value(record, "metrics", "request_latency", "unit")
-        if not math.isnan(latency) and unit not in _SECONDS:
+        if not math.isnan(latency) and (not isinstance(unit, str) or unit not in _SECONDS):
             raise _Fault(f"metrics.request_latency.unit is {short_repr(unit)}")
     except _Fault as fault:
         raise _Fault(f"{what}{fault.what}") from None

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simnmt.network.errors import TraceError
@@ -251,6 +251,7 @@ def test_a_cut_report_is_refused_with_line_and_column(file: Path, report: dict[s
 rtts = st.lists(st.none() | st.floats(0.01, 5e3), min_size=1, max_size=30).filter(lambda values: values[0] is not None)
 
 
+@settings(max_examples=40)
 @given(rtts)
 def test_round_trips_of_irtt_and_fping_survive_writing_and_reading(
     tmp_path_factory: pytest.TempPathFactory, rtts_ms: list[float | None]
@@ -291,6 +292,7 @@ REPORTS = {
 }
 
 
+@settings(max_examples=40)
 @given(st.sampled_from(sorted(REPORTS)), st.data(), json_values)
 def test_any_change_of_a_report_is_read_or_refused_in_one_line(
     tmp_path_factory: pytest.TempPathFactory, tool: str, data: st.DataObject, value: Any

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simnmt.base.errors import InputError
@@ -18,6 +19,9 @@ from simnmt.workload.arrivals.recording import read_recording
 from simnmt.workload.configuration import WorkloadConfiguration
 from simnmt.workload.errors import RequestLogError
 from simnmt.workload.request_logs import RequestLog, read_request_log
+from tests.command_line import Outcome, folder, simnmt
+
+__all__ = ["folder", "simnmt"]
 
 BEGAN_S = 1_759_813_207
 Request = tuple[float, float | None, int, int]
@@ -285,6 +289,7 @@ requests = st.lists(
 )
 
 
+@settings(max_examples=40)
 @given(requests)
 def test_all_tools_tell_the_same_of_any_requests(tmp_path_factory: pytest.TempPathFactory, sent: list[Request]) -> None:
     folder = tmp_path_factory.getbasetemp()
@@ -311,6 +316,7 @@ def places(document: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | 
     return [path] * bool(path) + [place for key, value in items for place in places(value, (*path, key))]
 
 
+@settings(max_examples=40)
 @given(st.sampled_from([aiperf(REQUESTS[0]), litellm(REQUESTS[2]), guidellm(REQUESTS[1:3])]), st.data(), json_values)
 def test_any_change_of_a_log_is_read_or_refused_in_one_line(
     tmp_path_factory: pytest.TempPathFactory, log: dict[str, Any], data: st.DataObject, value: Any
@@ -325,3 +331,17 @@ def test_any_change_of_a_log_is_read_or_refused_in_one_line(
         read(tmp_path_factory.getbasetemp(), json.dumps(changed))
     except InputError as error:
         assert "\n" not in str(error) and len(str(error)) < 700
+
+
+def test_a_scenario_runs_on_one_log_and_a_wrong_one_is_one_line(folder: Path, simnmt: Callable[..., Outcome]) -> None:
+    (folder / "log.jsonl").write_text(LOGS["litellm"], encoding="utf-8")
+    workload = "{lengths: {request_log: log.jsonl, unit: word}, arrivals: {kind: recorded, file: log.jsonl, lengths: rank}}"
+    done = simnmt("run", "small.yaml", "--set", f"workloads={{chat: {workload}}}", "--out", "run")
+    assert (done.status, done.err) == (0, "")
+    inputs = json.loads((folder / "run" / "manifest.json").read_text())["inputs"]
+    assert "log.jsonl" in {Path(name).name for name in inputs}
+    (folder / "log.jsonl").write_text(LOGS["litellm"].replace('"completion_tokens": 8', '"completion_tokens": NaN'))
+    wrong = simnmt("run", "small.yaml", "--set", f"workloads={{chat: {workload}}}", "--out", "again")
+    assert wrong.status == 2
+    assert "log.jsonl:2: completion_tokens is nan, no number from 0 to 1e+09 (" in wrong.err
+    assert len(wrong.err.splitlines()) == 1
