@@ -87,17 +87,18 @@ def watch(
 
 
 def import_load_log(
-    file: Annotated[Path, argument("FILE", "hey -o csv, locust's PREFIX_stats.csv or --json, or AIPerf's JSON Lines.")],
+    file: Annotated[Path, argument("FILE", "Log of hey, locust, AIPerf, GuideLLM or LiteLLM.")],
+    benchmark: Annotated[int | None, option("N", "Number of the benchmark, of several of GuideLLM.", min=1)] = None,
     as_json: AsJson = False,
 ) -> None:
     """Import the log of a load tool as a measurement: latencies, failures and throughput.
 
     Example: simnmt live import hey.csv --json
     """
-    from simnmt.service.load_logs import format_load_summary, load_document, read_load_log
+    from simnmt.service.load_logs import format_load_log, load_document, read_load_log
 
-    log = read_load_log(file)
-    print_result(as_json, lambda: load_document(log), lambda: format_load_summary(log.summary))
+    log = read_load_log(file, benchmark)
+    print_result(as_json, lambda: load_document(log), lambda: format_load_log(log))
 
 
 POLL_S = 0.5

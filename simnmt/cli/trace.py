@@ -71,6 +71,8 @@ PingInterval = Annotated[
     ),
 ]
 
+Host = Annotated[str | None, option("NAME", "Read this host alone, of several that fping asked.", "--host")]
+
 
 def _read_traces(context: typer.Context, file: Path) -> list[Trace]:
     """Read a file by the options that `import` and `inspect` share."""
@@ -85,6 +87,7 @@ def _read_traces(context: typer.Context, file: Path) -> list[Trace]:
         columns=parse_columns(given["column"] or ()),
         idle_below_bps=given["idle_below"],
         interval_s=given["interval"],
+        host=given["host"],
     )
     return read_trace(file, how)
 
@@ -104,7 +107,9 @@ def _print_notes(notes: tuple[str, ...] | list[str]) -> None:
 @app.command("import")
 def import_(
     context: typer.Context,
-    file: Annotated[Path, argument("FILE", "RIPE Atlas results, what ping printed, or a CSV log.")],
+    file: Annotated[
+        Path, argument("FILE", "RIPE Atlas results, output of ping or fping, JSON of iperf3, irtt or mtr, or a CSV log.")
+    ],
     out: Annotated[Path, option("FILE", "CSV file to write; of several series each gets a word before .csv.")],
     reply: Reply = ReplyName.min,
     probe: Probe = None,
@@ -112,6 +117,7 @@ def import_(
     column: Columns = None,
     idle_below: IdleBelow = 0.0,
     interval: PingInterval = 1.0,
+    host: Host = None,
     kind: Annotated[str | None, option("KIND", "Where a CSV log does not name its kind: measured, synthetic.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -150,6 +156,7 @@ def inspect(
     column: Columns = None,
     idle_below: IdleBelow = 0.0,
     interval: PingInterval = 1.0,
+    host: Host = None,
     as_json: AsJson = False,
     page: Page = None,
 ) -> None:

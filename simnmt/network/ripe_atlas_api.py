@@ -26,6 +26,7 @@ from simnmt.network.text_files import naming_write_errors
 from simnmt.network.trace_options import ReadOptions, Reply
 from simnmt.network.traces import ripe_atlas
 from simnmt.network.traces.readings import Trace, mended
+from simnmt.network.traces.tool_json import parse_json
 
 SETTLED_S = 3600.0
 """Results may arrive this long after their time, so an answer that was fetched earlier may be incomplete."""
@@ -194,7 +195,8 @@ def fetch(query: Query, cache: Cache | None = None, *, key: str | None = None, h
 def _trace(query: Query, raw: bytes, reply: Reply) -> Trace:
     source = Path(f"RIPE Atlas {query}")
     how = ReadOptions(reply=reply, probe=query.probe, measurement=query.measurement)
-    return mended(ripe_atlas.read_ripe_atlas(source, _checked(query, raw), how)[0], source)
+    results = parse_json(source, _checked(query, raw))
+    return mended(ripe_atlas.read_ripe_atlas(source, results, how)[0], source)
 
 
 def day(unix_s: int) -> str:

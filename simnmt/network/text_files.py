@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import errno
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -15,11 +15,11 @@ _PACKED = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zX
 _BYTE_ORDER_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, decode_other: Callable[[bytes], str | None] = lambda raw: None) -> str:
     """Return the text of a file or pipe, with newlines at the ends of its lines.
 
-    Raises `TraceError` if it cannot be read, is a device, is packed, has more than `MOST_TEXT_BYTES`, or is neither UTF-8 nor
-    marked as UTF-16.
+    `decode_other` may return the text of bytes that are not Unicode. Raises `TraceError` if the file cannot be read, is a
+    device, is packed, has more than `MOST_TEXT_BYTES`, or is neither UTF-8 nor marked as UTF-16.
     """
     try:
         raw = read_bounded(path, MOST_TEXT_BYTES, pipes=True)
@@ -33,6 +33,8 @@ def read_text(path: Path) -> str:
         # A Windows shell redirects output into a file as UTF-16.
         text = raw.decode("utf-16" if raw.startswith(_BYTE_ORDER_MARKS) else "utf-8-sig")
     except UnicodeDecodeError as error:
+        if (other := decode_other(raw)) is not None:
+            return other.replace("\r\n", "\n")
         line = raw.count(b"\n", 0, error.start) + 1
         column = error.start - raw.rfind(b"\n", 0, error.start)
         what = f"byte 0x{raw[error.start]:02x} is not UTF-8 text"

@@ -1,13 +1,13 @@
-"""Logs of load tools as measurements: hey, locust and AIPerf, recognised by their content.
+"""Logs of load tools as measurements: hey, locust, and the logs of `workload.request_logs`, recognised by their content.
 
 | tool | file | formats |
 |---|---|---|
 | hey | `hey -o csv` | https://pkg.go.dev/github.com/rakyll/hey/requester |
 | locust | `--csv PREFIX`: PREFIX_stats.csv | https://docs.locust.io/en/stable/retrieving-stats.html |
 | locust | `--json` | https://github.com/locustio/locust/pull/2269 |
-| AIPerf | profile_export.jsonl | https://docs.nvidia.com/aiperf/tutorials/metrics-analysis/working-with-profile-export-files |
 
-hey and AIPerf list requests; locust only counts them, in milliseconds of two significant digits, failed ones included.
+hey, AIPerf, GuideLLM and LiteLLM list requests; locust only counts them, in milliseconds of two significant digits, failed ones
+included.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ from simnmt.base.csv_table import parse_number
 from simnmt.base.errors import InputError, short_repr
 from simnmt.base.files import MOST_TEXT_BYTES, read_bounded
 from simnmt.base.text_tables import format_pairs
+from simnmt.workload.errors import RequestLogError
+from simnmt.workload.request_logs import KNOWN_FORMS, read_request_log, starts_like_request_log
 
 Floats = NDArray[np.float64]
 
-_FORMS = "give hey -o csv, locust's PREFIX_stats.csv or --json output, or AIPerf's profile_export.jsonl"
+_FORMS = f"{KNOWN_FORMS}, hey -o csv, or locust's PREFIX_stats.csv or --json output"
 
 
 class LoadLogError(InputError):
@@ -77,32 +79,40 @@ class LoadLog:
 
     summary: LoadSummary
     requests: LoadRequests | None
+    notes: tuple[str, ...] = ()
+    """What was skipped, and what is uncertain, a sentence each."""
 
 
-def read_load_log(path: str | os.PathLike[str]) -> LoadLog:
-    """Read a log of hey, locust or AIPerf. Raises `LoadLogError` with file and line for anything else."""
+def read_load_log(path: str | os.PathLike[str], benchmark: int | None = None) -> LoadLog:
+    """Read a log of hey, locust, AIPerf, GuideLLM or LiteLLM; `benchmark` is the number of one, of several of GuideLLM.
+
+    Raises `LoadLogError` with file and line, or JSON path, for anything else.
+    """
     try:
+        if starts_like_request_log(path):
+            return _request_log(path, benchmark)
         text = read_bounded(path, MOST_TEXT_BYTES).decode("utf-8-sig")
+        if text.lstrip()[:1] == "{":
+            return _request_log(path, benchmark)
+        if benchmark is not None:
+            raise _Fault("benchmark is for a report of GuideLLM", remedy="leave --benchmark out")
+        return _locust_json(text) if text.lstrip()[:1] == "[" else _table(text)
     except OSError as error:
         raise LoadLogError(f"cannot be read: {error.strerror}", path=path, remedy=_FORMS) from None
     except UnicodeDecodeError:
         raise LoadLogError("no UTF-8 text", path=path, remedy=_FORMS) from None
-    start = text.lstrip()[:1]
-    try:
-        if start == "[":
-            return _locust_json(text)
-        if start == "{":
-            return _aiperf(text)
-        return _table(text)
+    except RequestLogError as error:
+        remedy = _FORMS if error.remedy == KNOWN_FORMS else error.remedy
+        raise LoadLogError(error.what, path=path, line=error.line, column=error.column, remedy=remedy) from None
     except _Fault as fault:
-        raise LoadLogError(fault.what, path=path, line=fault.line, remedy=_FORMS) from None
+        raise LoadLogError(fault.what, path=path, line=fault.line, remedy=fault.remedy) from None
 
 
 class _Fault(Exception):
     """A fault at a line of a log, whose path the caller knows."""
 
-    def __init__(self, what: str, line: int | None = None) -> None:
-        self.what, self.line = what, line
+    def __init__(self, what: str, line: int | None = None, remedy: str = _FORMS) -> None:
+        self.what, self.line, self.remedy = what, line, remedy
         super().__init__(what)
 
 
@@ -116,6 +126,11 @@ def summarise(tool: str, requests: LoadRequests) -> LoadSummary:
     throughput = many / span_s if span_s > 0.0 else None
     mean_s = float(latency_s.mean()) if many else None
     return LoadSummary(tool, int(begin_s.size), int(begin_s.size) - many, mean_s, p50_s, p95_s, p99_s, throughput, False)
+
+
+def format_load_log(log: LoadLog) -> str:
+    """Return the summary of a log as aligned lines, and its notes below."""
+    return "\n".join([format_load_summary(log.summary), *(f"  note: {note}" for note in log.notes)])
 
 
 def format_load_summary(summary: LoadSummary) -> str:
@@ -138,7 +153,7 @@ def load_document(log: LoadLog) -> dict[str, Any]:
         "latency_s": [None if math.isnan(latency_s) else latency_s for latency_s in requests.latency_s.tolist()],
         "status": requests.status.tolist(),
     }
-    return {"summary": log.summary._asdict(), "requests": columns}
+    return {"summary": log.summary._asdict(), "requests": columns, "notes": list(log.notes)}
 
 
 def _requests(tool: str, begin_s: Sequence[float], latency_s: Sequence[float], status: Sequence[int]) -> LoadLog:
@@ -225,35 +240,7 @@ def _locust_json(text: str) -> LoadLog:
     return LoadLog(LoadSummary("locust", requests, failures, mean_s, p50_s, p95_s, p99_s, throughput, True), None)
 
 
-_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0}
-
-
-def _aiperf(text: str) -> LoadLog:
-    """Read AIPerf's records of single requests."""
-    rows = list[tuple[float, float, int]]()
-    lines = text.splitlines()
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            rows.append(_aiperf_record(json.loads(line)))
-        except json.JSONDecodeError as error:
-            if number == len(lines) and not text.endswith("\n"):
-                break  # half written
-            raise _Fault(f"no JSON: {error.msg}", number) from None
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise _Fault(f"not a record of AIPerf's profile_export.jsonl: {short_repr(error)}", number) from None
-    begin_s, latency_s, status = zip(*rows, strict=True) if rows else ((), (), ())
-    return _requests("aiperf", begin_s, latency_s, status)
-
-
-def _aiperf_record(record: Mapping[str, Any]) -> tuple[float, float, int]:
-    # Nanoseconds of the epoch exceed the precision of a float: differences are taken of whole numbers.
-    metadata, error = record["metadata"], record.get("error")
-    begin_ns, end_ns = int(metadata["request_start_ns"]), int(metadata["request_end_ns"])
-    if error is not None or metadata.get("was_cancelled"):
-        code = (error or {}).get("code")
-        return begin_ns * 1e-9, math.nan, int(code) if code is not None and not 200 <= int(code) < 300 else 0
-    latency = record["metrics"].get("request_latency")
-    latency_s = (end_ns - begin_ns) * 1e-9 if latency is None else float(latency["value"]) * _SECONDS[latency["unit"]]
-    return begin_ns * 1e-9, latency_s, 200
+def _request_log(path: str | os.PathLike[str], benchmark: int | None) -> LoadLog:
+    log = read_request_log(path, benchmark)
+    requests = LoadRequests(log.begin_s, log.latency_s, log.status)
+    return LoadLog(summarise(log.tool, requests), requests, log.notes)

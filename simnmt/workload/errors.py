@@ -11,3 +11,7 @@ class CorpusError(InputError):
 
 class ArrivalsError(InputError):
     """A recorded trace or a rate series that cannot be used."""
+
+
+class RequestLogError(ArrivalsError, CorpusError):
+    """A log of requests that cannot be used, neither for arrivals nor for lengths."""

@@ -146,3 +146,165 @@ def test_a_reply_of_less_than_a_millisecond_counts_as_one_with_a_remark(file: Pa
 def test_a_destination_that_no_terminal_should_see_is_printable(file: Path) -> None:
     trace = read(file, LINUX.replace("PING goal.example", "PING \x1b[31m" + "x" * 5000))
     assert trace.source.isprintable() and len(trace.source) < 200
+
+
+GERMAN = """
+Ping wird ausgeführt für goal.example [192.0.2.9] mit 32 Bytes Daten:
+Antwort von 192.0.2.9: Bytes=32 Zeit=12ms TTL=57
+Antwort von 192.0.2.9: Bytes=32 Zeit<1ms TTL=57
+Zeitüberschreitung der Anforderung.
+Antwort von 192.0.2.1: Zielhost nicht erreichbar.
+PING: Fehler bei der Übertragung. Allgemeiner Fehler.
+Antwort von 192.0.2.9: Bytes=32 Zeit=13ms TTL=57
+
+Ping-Statistik für 192.0.2.9:
+    Pakete: Gesendet = 6, Empfangen = 4, Verloren = 2
+    (33% Verlust),
+Ca. Zeitangaben in Millisek.:
+    Minimum = 0ms, Maximum = 13ms, Mittelwert = 8ms
+"""
+FRENCH = """
+Envoi d’une requête 'Ping'  goal.example [192.0.2.9] avec 32 octets de données :
+Réponse de 192.0.2.9 : octets=32 temps=12 ms TTL=57
+Réponse de 192.0.2.9 : octets=32 temps<1ms TTL=57
+Délai d’attente de la demande dépassé.
+Réponse de 192.0.2.1 : Impossible de joindre l’hôte de destination.
+PING : échec de la transmission. Défaillance générale.
+Réponse de 192.0.2.9 : octets=32 temps=13 ms TTL=57
+
+Statistiques Ping pour 192.0.2.9:
+    Paquets : envoyés = 6, reçus = 4, perdus = 2 (perte 33%),
+Durée approximative des boucles en millisecondes :
+    Minimum = 0ms, Maximum = 13ms, Moyenne = 8ms
+"""
+SPANISH = """
+Haciendo ping a goal.example [192.0.2.9] con 32 bytes de datos:
+Respuesta desde 192.0.2.9: bytes=32 tiempo=12ms TTL=57
+Respuesta desde 192.0.2.9: bytes=32 tiempo<1m TTL=57
+Tiempo de espera agotado para esta solicitud.
+Respuesta desde 192.0.2.1: Host de destino inaccesible.
+PING: error en la transmisión. Error general.
+Respuesta desde 192.0.2.9: bytes=32 tiempo=13ms TTL=57
+
+Estadísticas de ping para 192.0.2.9:
+    Paquetes: enviados = 6, recibidos = 4, perdidos = 2
+    (33% perdidos),
+Tiempos aproximados de ida y vuelta en milisegundos:
+    Mínimo = 0ms, Máximo = 13ms, Media = 8ms
+"""
+CHINESE = """
+正在 Ping goal.example [192.0.2.9] 具有 32 字节的数据:
+来自 192.0.2.9 的回复: 字节=32 时间=12ms TTL=57
+来自 192.0.2.9 的回复: 字节=32 时间<1ms TTL=57
+请求超时。
+来自 192.0.2.1 的回复: 无法访问目标主机。
+PING: 传输失败。一般故障。
+来自 192.0.2.9 的回复: 字节=32 时间=13ms TTL=57
+
+192.0.2.9 的 Ping 统计信息:
+    数据包: 已发送 = 6，已接收 = 4，丢失 = 2 (33% 丢失)，
+往返行程的估计时间(以毫秒为单位):
+    最短 = 0ms，最长 = 13ms，平均 = 8ms
+"""
+LANGUAGES = {"German": GERMAN, "French": FRENCH, "Spanish": SPANISH, "Chinese": CHINESE}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "code page", "other code page"])
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_windows_is_read_in_every_language_and_code_page(file: Path, language: str, encoding: str) -> None:
+    pages = {"code page": "cp936", "other code page": "gb18030"} if language == "Chinese" else {}
+    pages = pages or {"code page": "cp850", "other code page": "cp1252"}
+    text = LANGUAGES[language].replace("’", "'") if "page" in encoding else LANGUAGES[language]
+    file.write_bytes(text.replace("\n", "\r\n").encode(pages.get(encoding, encoding)))
+    (trace,) = read_trace(file)
+    assert (trace.value * 1e3).tolist() == pytest.approx([12, 1, 1, 1, 1, 13])
+    assert trace.lost.tolist() == [False, False, True, True, True, False]
+    assert trace.source == "ping to goal.example"
+    assert "replies in less than 1 ms, taken for 1 ms: 1" in trace.remarks
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_letters_that_a_log_has_lost_change_nothing(file: Path, language: str) -> None:
+    if language == "Chinese":
+        pytest.skip("its words have no other letters")
+    lossy = "".join(letter if letter.isascii() else "?" for letter in LANGUAGES[language])
+    assert read(file, lossy).lost.tolist() == [False, False, True, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("line", "rtt_ms"),
+    [
+        ("64 Bytes von 192.0.2.9: icmp_seq=1 ttl=57 Zeit=12,5 ms", 12.5),
+        ("64 octets de 192.0.2.9 : icmp_seq=1 ttl=57 temps=12.5 ms", 12.5),
+        ("64 bytes desde 192.0.2.9: icmp_seq=1 ttl=57 tiempo=12.5 ms", 12.5),
+        ("64 字节，来自 192.0.2.9: icmp_seq=1 ttl=57 时间=12.5 毫秒", 12.5),
+        ("Antwort von 2001:db8::9: Zeit=12ms", 12.0),
+    ],
+)
+def test_other_systems_in_other_languages_are_read_too(file: Path, line: str, rtt_ms: float) -> None:
+    assert (read(file, f"{line}\n").value * 1e3).tolist() == pytest.approx([rtt_ms])
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_reply_within_which_the_file_ends_is_skipped_and_counted(file: Path, language: str) -> None:
+    text = LANGUAGES[language]
+    cut = text[: text.index("13") - 1]
+    trace = read(file, cut)
+    assert (trace.value * 1e3).tolist() == pytest.approx([12, 1, 1, 1, 1])
+    assert "entries skipped, since the file ends within them: 1" in trace.remarks
+    with pytest.raises(TraceError, match=r"ping\.txt:8: a reply without a time \(complete the line or remove it\)"):
+        read(file, cut + "\n")
+
+
+FPING = """\
+192.0.2.9 : [0], 64 bytes, 12.5 ms (12.5 avg, 0% loss)
+192.0.2.9 : [1], timed out (12.5 avg, 50% loss)
+192.0.2.9 : [2], 64 bytes, 0.954 ms (6.73 avg, 33% loss)
+192.0.2.9 : duplicate for [2], 64 bytes, 20.1 ms
+192.0.2.9 : [4], 64 bytes, 101 ms (38.2 avg, 40% loss)
+
+192.0.2.9 : xmt/rcv/%loss = 5/3/40%, min/avg/max = 0.954/38.2/101
+"""
+
+
+def test_fping_prints_replies_timeouts_and_duplicates(file: Path) -> None:
+    trace = read(file, FPING)
+    assert (trace.value * 1e3).tolist() == pytest.approx([12.5, 12.5, 0.954, 0.954, 101])
+    assert trace.lost.tolist() == [False, True, False, True, False]
+    assert trace.source == "fping to 192.0.2.9"
+    assert "duplicate replies left out: 1" in trace.remarks
+
+
+@pytest.mark.parametrize(
+    "stamps", [("1700000000.25000", "1700000000.75000"), ("2023-11-14T22:13:20+0000", "2023-11-14T22:13:21+0000")]
+)
+def test_fping_prints_times_in_several_formats(file: Path, stamps: tuple[str, str]) -> None:
+    lines = [f"[{stamp}] 192.0.2.9 : [{at}], 64 bytes, 5 ms (5 avg, 0% loss)\n" for at, stamp in enumerate(stamps)]
+    trace = read(file, "".join(lines))
+    assert trace.began_s == (1_700_000_000.25 if "." in stamps[0] else 1_700_000_000)
+    assert trace.time_s.tolist() == [0, 0.5 if "." in stamps[0] else 1]
+    assert trace.remarks == ()
+
+
+def test_the_summary_of_fping_counts_where_replies_are_not_printed(file: Path) -> None:
+    summary = "192.0.2.9 : 12.5 - 0.954 - 101\n"
+    trace = read(file, summary)
+    assert (trace.value * 1e3).tolist() == pytest.approx([12.5, 12.5, 0.954, 0.954, 101])
+    assert trace.lost.tolist() == [False, True, False, True, False]
+    assert read(file, FPING + summary).value.tolist() == trace.value.tolist()
+
+
+def test_a_second_run_of_fping_goes_on(file: Path) -> None:
+    trace = read(file, FPING + FPING)
+    assert len(trace.value) == 10
+    assert trace.lost.tolist() == [False, True, False, True, False] * 2
+
+
+def test_several_hosts_and_cut_lines_of_fping(file: Path) -> None:
+    cut = read(file, FPING + "192.0.2.9 : [5], 64 byt")
+    assert cut.value.size == 5
+    assert "entries skipped, since the file ends within them: 1" in cut.remarks
+    with pytest.raises(TraceError, match=r"ping\.txt:8: no reply and no timeout of fping"):
+        read(file, FPING + "192.0.2.9 : [5], 64 byt\n" + FPING)
+    with pytest.raises(TraceError, match=r"replies of 2 hosts: 192\.0\.2\.9 \(3\), b\.example \(3\) \(choose one by --host\)"):
+        read(file, FPING + FPING.replace("192.0.2.9", "b.example"))

@@ -222,7 +222,7 @@ def test_a_destination_with_several_addresses_is_remarked(file: Path) -> None:
         ('[{"fw": 1,]', ":1:11: no JSON: "),
         ('{"type": "ping"\n', ":2:1: no JSON: "),
         ("[1]", ": result 1 is no JSON object"),
-        ('[{"a": 1}]', ": result 1 is no ping and no traceroute of RIPE Atlas"),
+        ('[{"a": 1}]', ": result 1 is of no known tool, keys: a (give results of RIPE Atlas, or the JSON of iperf3"),
         ('[{"type": "dns"}]', ": result 1 is of type 'dns' (give results of ping or traceroute)"),
         ('[{"type": "ping", "avg": 3, "timestamp": "noon"}]', ": result 1 has the timestamp 'noon', which is no Unix time"),
         ('[{"type": "ping", "min": 3}]', ": result 1 has the timestamp None"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -121,6 +122,32 @@ def test_a_wrong_log_is_refused_with_its_line(tmp_path: Path, content: str, mess
     with pytest.raises(LoadLogError) as error:
         read_load_log(path)
     assert message in str(error.value)
+
+
+def test_guidellm_and_litellm_are_measurements_and_a_cut_entry_is_a_note(folder: Path, simnmt: Callable[..., Outcome]) -> None:
+    payload = {"startTime": 100.0, "endTime": 100.5, "prompt_tokens": 3, "completion_tokens": 4, "status": "success"}
+    entries = [payload, payload | {"startTime": 101.0, "endTime": 102.5}, payload | {"status": "failure"}]
+    text = "".join(json.dumps(entry) + "\n" for entry in entries)
+    (folder / "litellm.jsonl").write_text(text + text[:30])
+    outcome = simnmt("live", "import", "litellm.jsonl")
+    assert outcome.status == 0
+    assert "3 requests, 1 failed" in outcome.out and "mean        1,000.0 ms" in outcome.out
+    assert "  note: entries skipped, since the file ends within them: 1" in outcome.out
+    document = json.loads(simnmt("live", "import", "litellm.jsonl", "--json").out)
+    assert document["notes"] == ["entries skipped, since the file ends within them: 1"]
+    (folder / "packed").write_bytes(gzip.compress(text.encode()))
+    assert read_load_log(folder / "packed").summary == read_load_log(folder / "litellm.jsonl").summary
+    (folder / "array.json").write_text(json.dumps(entries))
+    assert read_load_log(folder / "array.json").summary == read_load_log(folder / "litellm.jsonl").summary
+    request = {"request_start_time": 100.0, "request_latency": 0.25, "prompt_tokens": 3, "output_tokens": 4}
+    runs = [{"requests": {"successful": [request] * many, "errored": [], "incomplete": []}} for many in (1, 2)]
+    (folder / "benchmarks.json").write_text(json.dumps({"benchmarks": runs}))
+    assert "2 requests, 0 failed" in simnmt("live", "import", "benchmarks.json", "--benchmark", "2").out
+    several = simnmt("live", "import", "benchmarks.json")
+    assert several.status == 2
+    assert "benchmarks.json: benchmarks holds 2 benchmarks: 1, 2 (choose one by its number, --benchmark 1" in several.err
+    (folder / "hey.csv").write_text(HEY)
+    assert simnmt("live", "import", "hey.csv", "--benchmark", "1").status == 2
 
 
 def test_the_command_prints_a_summary(folder: Path, simnmt: Callable[..., Outcome]) -> None:

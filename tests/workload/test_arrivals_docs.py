@@ -14,15 +14,15 @@ from ruamel.yaml import YAML
 from simnmt.workload.arrivals import Arrivals
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "arrivals.md"
-EXAMPLES = [
-    YAML(typ="safe").load(block)["arrivals"]
-    for block in re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.M | re.S)
+BLOCKS = [
+    YAML(typ="safe").load(block) for block in re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.M | re.S)
 ]
+EXAMPLES = [keys["arrivals"] for block in BLOCKS for keys in block.get("workloads", {"": block}).values()]
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example["kind"])
 def test_an_example_loads(tmp_path: Path, example: dict[str, Any]) -> None:
-    for name in ("azure.csv", "rates.csv"):
+    for name in ("azure.csv", "rates.csv", "litellm.jsonl"):
         shutil.copy(Path(__file__).parent / "arrivals" / name, tmp_path)
     process = TypeAdapter(Arrivals).validate_python(example).process(tmp_path)
     if process.discipline == "open":

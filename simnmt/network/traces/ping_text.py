@@ -1,8 +1,14 @@
-"""Reader of the output of `ping` on Linux, macOS or Windows."""
+"""Readers of what `ping` and `fping` print: `ping` of Linux, macOS and Windows in five languages, `fping` of one host.
+
+The words of Windows were taken from its English, German, French, Spanish and Chinese editions. Letters with accents are matched
+as any one to three characters, since a log that was saved in another code page has lost them.
+"""
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,35 +16,69 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.errors import shorten
+from simnmt.base.suggestions import format_list
 from simnmt.network.errors import TraceError
-from simnmt.network.trace_options import ReadOptions
+from simnmt.network.trace_options import ReadOptions, parse_date_s
 from simnmt.network.traces.readings import Readings
 
 _STAMP = re.compile(r"^\[(\d+(?:\.\d+)?)\]\s*")
-_RTT = re.compile(r"\btime\s*([=<])\s*(\d+(?:\.\d+)?)\s*ms\b", re.IGNORECASE)
+_RTT = re.compile(r"(?:\b(?:time|Zeit|temps|tiempo)|时间)\s*([=<])\s*(\d+(?:[.,]\d+)?)\s*(?:ms?\b|毫秒)", re.IGNORECASE)
+"""A Spanish Windows prints `tiempo<1m`, a French one `temps=1 ms`."""
 _SEQUENCE = re.compile(r"\b(?:icmp_)?seq[= ](\d+)\b", re.IGNORECASE)
-_REPLY = re.compile(r"\bbytes from\b|^Reply from\b.*\btime", re.IGNORECASE)
+_UNIX_REPLY = re.compile(r"\bbytes (?:from|von|desde)\b|\boctets de\b|字节，来自", re.IGNORECASE)
+_WINDOWS_ANSWER = re.compile(r"^(?:Reply from|Antwort von|R.{1,3}ponse de|Respuesta desde|来自)\s+[\w.:%-]+", re.IGNORECASE)
+"""The start of a line about a reply, or about a router's answer that the destination was not reached."""
+_SIZE = re.compile(r"(?:bytes|octets|字节)=", re.IGNORECASE)
 _LOST = re.compile(
-    r"^Request timed out|^Request timeout for|no answer yet|\bunreachable\b|\bGeneral failure|\bTTL expired in transit",
+    r"^Request timed out|^Request timeout for|no answer yet|\bunreachable\b|\bGeneral failure|\bTTL expired in transit"
+    r"|^Zeit.{1,3}berschreitung der Anforderung|nicht erreichbar|\bAllgemeiner Fehler"
+    r"|^D.{1,3}lai d.{1,3}attente de la demande|^Impossible de joindre|D.{1,3}faillance g.{1,3}n.{1,3}rale|\bTTL expir"
+    r"|^Tiempo de espera agotado|\bdestino inaccesible|\bError general"
+    r"|^请求超时|无法访问目标|一般故障|TTL 传输中过期",
     re.IGNORECASE,
 )
-_GOAL = re.compile(r"^(?:PING|Pinging) (\S+)", re.IGNORECASE)
+_GOALS = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        r"^Ping wird ausgef.{1,3}hrt f.{1,3}r (\S+)",
+        r"^Envoi d.{1,3}une requ.{1,3}te .Ping.\s+(?:sur )?(\S+)",
+        r"^Haciendo ping a (\S+)",
+        r"^正在 Ping (\S+)",
+        r"^(?:PING|Pinging) (?!: )(\S+)",
+    )
+)
 _WRAP = 1 << 16
 _MOST_LOST = 1_000_000
 """Lost requests in a row; more show a misread number."""
 _MOST_DIGITS = 12
 """Digits of a number before the point; no ping prints more."""
+_CODE_PAGES = ("cp850", "cp936")
+"""Encodings in which a western and a Chinese Windows write what is not Unicode; the first in which a ping is recognised."""
 
 
 def is_ping_text(text: str) -> bool:
     """Return whether the first lines look like output of `ping`."""
     lines = [_STAMP.sub("", line.strip()) for line in text[:4000].split("\n")[:20]]
-    return any(_GOAL.match(line) or _REPLY.search(line) for line in lines)
+    return any(_goal(line) or _UNIX_REPLY.search(line) or _is_windows_reply(line) for line in lines)
+
+
+def decode_code_page(raw: bytes) -> str | None:
+    """Return the text of a Windows ping that is not Unicode, decoded from its code page; None if it is no ping."""
+    texts = (raw.decode(code_page, errors="replace") for code_page in _CODE_PAGES)
+    return next((text for text in texts if is_ping_text(text)), None)
+
+
+def _goal(line: str) -> str | None:
+    return next((match[1] for pattern in _GOALS if (match := pattern.match(line))), None)
+
+
+def _is_windows_reply(line: str) -> bool:
+    return _WINDOWS_ANSWER.match(line) is not None and _RTT.search(line) is not None
 
 
 @dataclass(slots=True)
-class _Replies:
-    """Replies of one or several runs of `ping`, by the number of the request."""
+class Replies:
+    """Replies of one or several runs of a ping to one host, by the number of the request."""
 
     rtts_ms: dict[int, float] = field(default_factory=dict)
     stamps_s: dict[int, float] = field(default_factory=dict)
@@ -51,9 +91,26 @@ class _Replies:
     duplicates: int = 0
     below: int = 0
     """Number of replies printed as less than a millisecond."""
+    cut: int = 0
+    """Entries at the end that are left out, since the file ends within them."""
 
-    def number(self, printed: int | None) -> int:
-        """Return the unique number of a request for the number that `ping` printed; None: the next number."""
+    def add(self, printed: int | None, rtt_ms: float | None, stamp_s: float = math.nan) -> str | None:
+        """Add a request by its printed number, None for the next one; `rtt_ms` is None if it was lost.
+
+        Returns what is wrong with the number, None if nothing is.
+        """
+        sequence = self._number(printed)
+        if sequence > self.last + _MOST_LOST:
+            return f"request {sequence if printed is None else printed} follows request {self.last}"
+        self.last = max(self.last, sequence)
+        if rtt_ms is not None:
+            self.rtts_ms[sequence] = rtt_ms
+            if math.isfinite(stamp_s):
+                self.stamps_s[sequence] = stamp_s
+        return None
+
+    def _number(self, printed: int | None) -> int:
+        """Return the unique number of a request for the number that was printed; None: the next number."""
         if printed is None:
             return self.last + 1
         if self.new_run:  # a second run in the same file continues where the first ended
@@ -66,67 +123,77 @@ class _Replies:
         late = self.offset >= _WRAP and number > self.last + _WRAP // 2
         return number - _WRAP if late else number
 
+    def readings(self, path: Path, how: ReadOptions, tool: str = "ping") -> Readings:
+        """Return one value per request, lost if it has no reply.
+
+        The times are those that the tool printed; without them, one request per `how.interval_s` is assumed. Raises
+        `TraceError` if there is no reply.
+        """
+        if not self.rtts_ms:
+            remedy = "give a run in which at least one request was answered"
+            raise TraceError(f"{tool} had no reply", path=path, remedy=remedy)
+        granted, repairs = [], []
+        if self.below:
+            granted.append(f"replies in less than 1 ms, taken for 1 ms: {self.below:,}")
+        if self.duplicates:
+            repairs.append(f"duplicate replies left out: {self.duplicates:,}")
+        if self.cut:
+            repairs.append(f"entries skipped, since the file ends within them: {self.cut:,}")
+        sequences = np.arange(min(self.rtts_ms), self.last + 1)
+        if len(self.stamps_s) == len(self.rtts_ms):
+            time_s = _interpolate(self.stamps_s, sequences, how.interval_s)
+        else:
+            time_s = (sequences - sequences[0]) * how.interval_s
+            every = f"a request each {how.interval_s:g} s taken for granted"
+            granted.append(f"no times in the file, which {tool} -D prints: {every}")
+        value = np.array([self.rtts_ms.get(number, np.nan) for number in sequences.tolist()]) / 1e3
+        if zeros := int((value == 0.0).sum()):
+            repairs.append(f"replies within 0 ms left out: {zeros:,}")
+            value[value == 0.0] = np.nan
+        source = f"{tool} to {shorten(self.goal)}" if self.goal else f"{tool}, file {shorten(path.name)}"
+        return Readings("rtt", time_s, value, "measured", source, tuple(repairs), tuple(granted))
+
 
 def read_ping_text(path: Path, text: str, how: ReadOptions) -> list[Readings]:
-    """Return the RTTs of a run of `ping`: one value per request, lost if its number is missing.
-
-    The times are those that `ping -D` prints; without them, one request per `how.interval_s` is assumed. Raises `TraceError`
-    if the text has no reply.
-    """
-    replies = _read_replies(path, text)
-    if not replies.rtts_ms:
-        raise TraceError("ping had no reply", path=path, remedy="give a run in which at least one request was answered")
-    granted, repairs = [], []
-    if replies.below:
-        granted.append(f"replies in less than 1 ms, taken for 1 ms: {replies.below:,}")
-    if replies.duplicates:
-        repairs.append(f"duplicate replies left out: {replies.duplicates:,}")
-    sequences = np.arange(min(replies.rtts_ms), replies.last + 1)
-    if len(replies.stamps_s) == len(replies.rtts_ms):
-        time_s = _interpolate(replies.stamps_s, sequences, how.interval_s)
-    else:
-        time_s = (sequences - sequences[0]) * how.interval_s
-        granted.append(f"no times in the file, which ping -D prints: a request each {how.interval_s:g} s taken for granted")
-    value = np.array([replies.rtts_ms.get(number, np.nan) for number in sequences.tolist()]) / 1e3
-    if zeros := int((value == 0.0).sum()):
-        repairs.append(f"replies within 0 ms left out: {zeros:,}")
-        value[value == 0.0] = np.nan
-    source = f"ping to {shorten(replies.goal)}" if replies.goal else f"ping, file {shorten(path.name)}"
-    return [Readings("rtt", time_s, value, "measured", source, tuple(repairs), tuple(granted))]
-
-
-def _read_replies(path: Path, text: str) -> _Replies:
-    replies = _Replies()
-    for at, text_line in enumerate(text.split("\n"), 1):
+    """Return the RTTs of a run of `ping`: one value per request, lost if its number is missing. Raises `TraceError`."""
+    replies = Replies()
+    lines = text.split("\n")
+    for at, text_line in enumerate(lines, 1):
         stamp = _STAMP.match(text_line.strip())
         line = _STAMP.sub("", text_line.strip())
-        if match := _GOAL.match(line):
-            replies.goal, replies.new_run = replies.goal or match[1], replies.last >= 0
+        if goal := _goal(line):
+            replies.goal, replies.new_run = replies.goal or goal, replies.last >= 0
             continue
-        rtt = _RTT.search(line) if _REPLY.search(line) else None
-        if rtt is None and not _LOST.search(line):
-            continue
+        answer = _WINDOWS_ANSWER.match(line)
+        replied = answer or _UNIX_REPLY.search(line)
+        rtt = _RTT.search(line) if replied else None
+        if rtt is None:
+            if replied and (not answer or _SIZE.search(line)):
+                if at < len(lines):
+                    raise TraceError("a reply without a time", path=path, line=at, remedy="complete the line or remove it")
+                replies.cut += 1
+                continue
+            if not answer and not _LOST.search(line):
+                continue
         if "DUP!" in line:
             replies.duplicates += 1
             continue
         printed = _SEQUENCE.search(line)
-        what = ""
-        for number in (printed, stamp):
-            if number and len(number[1].partition(".")[0]) > _MOST_DIGITS:
-                what = f"{shorten(number[1], 40)} is no number that ping prints"
-        if not what:
-            sequence = replies.number(int(printed[1]) if printed else None)
-            if sequence > replies.last + _MOST_LOST:
-                what = f"request {printed[1] if printed else sequence} follows request {replies.last}"
-        if what:
+        what = next((long for number in (printed, stamp, rtt and rtt[2]) if number and (long := _too_long(number))), None)
+        if what is None:
+            rtt_ms = None if rtt is None else float(rtt[2].replace(",", "."))
+            what = replies.add(int(printed[1]) if printed else None, rtt_ms, float(stamp[1]) if stamp else math.nan)
+        if what is not None:
             raise TraceError(what, path=path, line=at, remedy="give what ping printed, unchanged")
-        replies.last = max(replies.last, sequence)
-        if rtt is not None:
-            replies.rtts_ms[sequence] = float(rtt[2])
-            replies.below += rtt[1] == "<"
-            if stamp:
-                replies.stamps_s[sequence] = float(stamp[1])
-    return replies
+        replies.below += rtt is not None and rtt[1] == "<"
+    return [replies.readings(path, how)]
+
+
+def _too_long(number: re.Match[str] | str) -> str | None:
+    digits = number if isinstance(number, str) else number[1]
+    if len(re.split("[.,]", digits)[0]) <= _MOST_DIGITS:
+        return None
+    return f"{shorten(digits, 40)} is no number that ping prints"
 
 
 def _interpolate(stamps_s: dict[int, float], sequences: NDArray[np.int64], interval_s: float) -> NDArray[np.float64]:
@@ -137,3 +204,95 @@ def _interpolate(stamps_s: dict[int, float], sequences: NDArray[np.int64], inter
     time_s: NDArray[np.float64] = np.interp(sequences, numbers, known_s)
     time_s += np.maximum(sequences - numbers[-1], 0) * step_s
     return time_s
+
+
+_NUMBER = r"\d{1,12}(?:\.\d{1,12})?(?:e[+-]?\d\d?)?"
+_FPING = re.compile(
+    rf"^(?:\[(?P<stamp>[^\]]+)\] )?(?P<host>\S+)\s+: "
+    rf"(?:(?P<again>duplicate) for )?\[(?P<number>\d{{1,12}})\], (?:(?P<lost>timed out)|(?:\d+ bytes, )?(?P<rtt>{_NUMBER}) ms)"
+)
+_FPING_SUMMARY = re.compile(rf"^(\S+)\s+:((?:\s+(?:-|{_NUMBER}))+)\s*$")
+_FPING_CUT = re.compile(r"^(?:\[[^\]]+\] )?\S+\s+: \[")
+
+
+def is_fping_text(text: str) -> bool:
+    """Return whether the first lines look like output of `fping -c`, `-C` or `-l`."""
+    lines = [line.rstrip() for line in text[:4000].split("\n")[:20]]
+    return any(_FPING.match(line) or _FPING_SUMMARY.match(line) for line in lines)
+
+
+def read_fping_text(path: Path, text: str, how: ReadOptions) -> list[Readings]:
+    """Return the RTTs of the one host that `fping` asked: of the replies it printed, else of the summary of `fping -C`."""
+    hosts, summaries = FpingHosts(), FpingHosts()
+    lines = text.split("\n")
+    for at, line in enumerate(lines, 1):
+        if match := _FPING.match(line):
+            if match["again"]:
+                hosts.of(match["host"]).duplicates += 1
+                continue
+            rtt_ms = None if match["lost"] else float(match["rtt"])
+            what = hosts.add(match["host"], int(match["number"]), rtt_ms, fping_stamp_s(match["stamp"]))
+        elif match := _FPING_SUMMARY.match(line.rstrip()):
+            values = [None if value == "-" else float(value) for value in match[2].split()]
+            what = summaries.add_all(match[1], values)
+        elif _FPING_CUT.match(line):
+            if at < len(lines):
+                what = "no reply and no timeout of fping"
+            else:
+                hosts.cut += 1
+                continue
+        else:
+            continue
+        if what is not None:
+            raise TraceError(what, path=path, line=at, remedy="give what fping printed, unchanged")
+    return [(hosts if hosts.replies else summaries).chosen(path, how).readings(path, how, "fping")]
+
+
+def fping_stamp_s(stamp: object) -> float:
+    """Return the Unix time of a time that `fping -D` printed, in any of its formats but that of ctime; NaN for another."""
+    if not isinstance(stamp, str):
+        return math.nan
+    try:
+        return float(stamp)
+    except ValueError:
+        return parse_date_s(stamp)
+
+
+@dataclass(slots=True)
+class FpingHosts:
+    """Replies of each host that `fping` asked."""
+
+    replies: dict[str, Replies] = field(default_factory=dict)
+    cut: int = 0
+    """Entries at the end that are left out, since the file ends within them."""
+
+    def of(self, host: str) -> Replies:
+        """Return the replies of a host, none yet if it is new."""
+        return self.replies.setdefault(host, Replies(goal=host))
+
+    def add(self, host: str, number: int, rtt_ms: float | None, stamp_s: float = math.nan) -> str | None:
+        """Add a request; a number that was answered before begins a new run. Returns what is wrong, None if nothing is."""
+        replies = self.of(host)
+        replies.new_run = number + replies.offset in replies.rtts_ms
+        return replies.add(number, rtt_ms, stamp_s)
+
+    def add_all(self, host: str, rtts_ms: list[float | None]) -> str | None:
+        """Add the requests of a summary, in their order."""
+        replies = self.of(host)
+        return next((what for rtt_ms in rtts_ms if (what := replies.add(None, rtt_ms))), None)
+
+    def chosen(self, path: Path, how: ReadOptions) -> Replies:
+        """Return the replies of the one host, or of `how.host`. Raises `TraceError` for several hosts."""
+        wanted: Mapping[str, Replies] = self.replies
+        names = format_list((f"{shorten(host)} ({len(replies.rtts_ms):,})" for host, replies in wanted.items()), ",")
+        if how.host is not None:
+            wanted = {host: replies for host, replies in wanted.items() if host == how.host}
+            if not wanted:
+                raise TraceError(f"no host {shorten(how.host)} among {names}", path=path, remedy="choose another by --host")
+        if len(wanted) > 1:
+            raise TraceError(f"replies of {len(wanted)} hosts: {names}", path=path, remedy="choose one by --host")
+        if not wanted:
+            raise TraceError("no replies of fping", path=path, remedy="run it with -c, -C or -l and without -q")
+        (replies,) = wanted.values()
+        replies.cut += self.cut
+        return replies

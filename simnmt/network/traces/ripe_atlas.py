@@ -8,12 +8,11 @@ texts or numbers, and a traceroute as the text of the command; later firmware gi
 from __future__ import annotations
 
 import ipaddress
-import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache, partial
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +23,16 @@ from simnmt.base.suggestions import format_list
 from simnmt.network.errors import TraceError
 from simnmt.network.trace_options import ReadOptions, Reply
 from simnmt.network.traces.readings import Readings
+from simnmt.network.traces.tool_json import Placed
 
 Result = Mapping[str, Any]
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 KINDS = ("ping", "traceroute")
+ATLAS_TYPES = (*KINDS, "dns", "sslcert", "http", "ntp", "wifi", "connection")
+"""Types of measurements; only `KINDS` are read."""
+RESULT_KEYS = frozenset(("prb_id", "msm_id", "msm_name", "paris_id", "dst_addr", "fw", "sent", "avg", "lts", "rcvd"))
+"""Keys of which a result has at least one, unless it states its type."""
 
 
 class UnknownFormError(Exception):
@@ -195,12 +199,17 @@ _IN_STEP_S = 3600.0
 _NO_UNIX_TIME_S = 1e11
 
 
-def read_ripe_atlas(path: Path, text: str, how: ReadOptions) -> list[Readings]:
-    """Return the RTTs of a file of results: one value per round.
+def is_ripe_atlas(result: Result) -> bool:
+    """Return whether a JSON object looks like a result of RIPE Atlas."""
+    return not RESULT_KEYS.isdisjoint(result) or result.get("type") in ATLAS_TYPES
+
+
+def read_ripe_atlas(path: Path, placed: Sequence[Placed], how: ReadOptions) -> list[Readings]:
+    """Return the RTTs of results, each with its place in the file: one value per round.
 
     Raises `TraceError` for another file, and for several probes or measurements of which `how` chooses none.
     """
-    results = _chosen(_results(path, text), how, path)
+    results = _chosen(placed, how, path)
     oddities: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
     times, rtts_ms, adrift = [], [], 0
@@ -232,46 +241,7 @@ def read_ripe_atlas(path: Path, text: str, how: ReadOptions) -> list[Readings]:
     return [Readings("rtt", np.array(times), np.array(rtts_ms) / 1e3, "measured", source, tuple(repairs), tuple(granted))]
 
 
-_Placed = tuple[Callable[..., TraceError], Result]
-"""A function that makes the error at a result, and the result."""
-_DOWNLOAD = "download the file again"
-
-
-def _results(path: Path, text: str) -> list[_Placed]:
-    """Return the results of an array, of one object, or of one object per line."""
-
-    def fault(name: str, line: int | None, what: str, remedy: str = "remove it, or correct it") -> TraceError:
-        return TraceError(f"{name} {what}", path=path, line=line, remedy=remedy)
-
-    def parsed(text: str, line: int) -> Any:
-        try:
-            return json.loads(text)
-        except json.JSONDecodeError as error:
-            what = f"no JSON: {error.msg[:1].lower()}{error.msg[1:]}"
-            place = (line + error.lineno - 1, error.colno)
-            raise TraceError(what, path=path, line=place[0], column=place[1], remedy=_DOWNLOAD) from None
-        except (RecursionError, ValueError):
-            raise TraceError("no JSON that could hold results", path=path, line=line, remedy=_DOWNLOAD) from None
-
-    placed: list[_Placed]
-    try:
-        whole = parsed(text, 1)
-        results = whole if isinstance(whole, list) else [whole]
-        placed = [(partial(fault, f"result {index}", None), result) for index, result in enumerate(results, 1)]
-    except TraceError as error:
-        if not error.what.endswith("extra data"):
-            raise
-        lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
-        placed = [(partial(fault, "the result", number), parsed(line, number)) for number, line in lines]
-    if not placed:
-        raise TraceError("no results", path=path, remedy="give at least one round")
-    for fault_at, result in placed:
-        if not isinstance(result, Mapping):
-            raise fault_at("is no JSON object")
-    return placed
-
-
-def _chosen(results: list[_Placed], how: ReadOptions, path: Path) -> list[_Placed]:
+def _chosen(results: Sequence[Placed], how: ReadOptions, path: Path) -> Sequence[Placed]:
     """Return the results of the one probe and the one measurement that are meant."""
     wanted = {"probe": how.probe, "measurement": how.measurement}
     held = {noun: Counter(_id(result, noun) for _, result in results) for noun in wanted}

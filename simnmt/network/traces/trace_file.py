@@ -10,22 +10,71 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import cast, get_args
 
+from simnmt.base.errors import shorten
+from simnmt.base.suggestions import format_list
 from simnmt.network.errors import TraceError
 from simnmt.network.series import Kind, RttSeries
 from simnmt.network.series_csv import series_text
 from simnmt.network.text_files import read_text, write_texts
 from simnmt.network.trace_options import ReadOptions
 from simnmt.network.traces.measured_csv import read_measured_csv
-from simnmt.network.traces.ping_text import is_ping_text, read_ping_text
+from simnmt.network.traces.ping_text import (
+    decode_code_page,
+    is_fping_text,
+    is_ping_text,
+    read_fping_text,
+    read_ping_text,
+)
 from simnmt.network.traces.readings import Readings, Trace, align_starts, mended
-from simnmt.network.traces.ripe_atlas import read_ripe_atlas
+from simnmt.network.traces.ripe_atlas import is_ripe_atlas, read_ripe_atlas
+from simnmt.network.traces.tool_json import (
+    Document,
+    Placed,
+    is_fping,
+    is_iperf3,
+    is_irtt,
+    is_mtr,
+    parse_json,
+    read_fping_json,
+    read_iperf3,
+    read_irtt,
+    read_mtr,
+)
 
 Reader = Callable[[Path, str, ReadOptions], list[Readings]]
+JsonReader = Callable[[Path, Sequence[Placed], ReadOptions], list[Readings]]
 
 _JSON = re.compile(r"\s*(?:\{|\[(?!\d+(?:\.\d+)?\]\s*\S))")  # lines of ping -D begin with a bracket too
+_LOADS = frozenset(("benchmarks", "metadata", "startTime", "standard_logging_object"))
+"""Keys of the logs that `simnmt live import` reads."""
+
+JSON_FORMS: list[tuple[Callable[[Document], bool], JsonReader]] = [
+    (is_iperf3, read_iperf3),
+    (is_irtt, read_irtt),
+    (is_mtr, read_mtr),
+    (is_fping, read_fping_json),
+    (is_ripe_atlas, read_ripe_atlas),
+]
+"""(test of the first JSON object, reader) of each form."""
+
+
+def _read_json(path: Path, text: str, how: ReadOptions) -> list[Readings]:
+    """Return the readings of a JSON file of a known tool. Raises `TraceError`, with its keys, for the JSON of another."""
+    placed = parse_json(path, text)
+    fault, first = placed[0]
+    for is_form, read in JSON_FORMS:
+        if is_form(first):
+            return read(path, placed, how)
+    remedy = "give results of RIPE Atlas, or the JSON of iperf3 -J, irtt -o, mtr --json or fping -J"
+    if not _LOADS.isdisjoint(first):
+        remedy = "simnmt live import reads logs of requests"
+    keys = format_list((shorten(key) for key in first), ",") or "none"
+    raise fault(f"is of no known tool, keys: {keys}", remedy)
+
 
 FORMS: list[tuple[Callable[[str], bool], Reader]] = [
-    (lambda text: _JSON.match(text) is not None, read_ripe_atlas),
+    (is_fping_text, read_fping_text),
+    (lambda text: _JSON.match(text) is not None, _read_json),
     (is_ping_text, read_ping_text),
     (lambda text: True, read_measured_csv),
 ]
@@ -33,13 +82,13 @@ FORMS: list[tuple[Callable[[str], bool], Reader]] = [
 
 
 def read_trace(path: str | os.PathLike[str], how: ReadOptions | None = None) -> list[Trace]:
-    """Read and repair the traces of a file: RIPE Atlas results, `ping` output, or CSV with RTTs, bandwidths or both.
+    """Read and repair the traces of a file in any of `FORMS`: RTTs, bandwidths or both.
 
     Several quantities of one file begin at one moment. Raises `TraceError` for a file of no known form, and for one that holds
     several series of which `how` chooses none.
     """
     path = Path(path)
-    text = read_text(path)
+    text = read_text(path, decode_code_page)
     read = next(reader for is_form, reader in FORMS if is_form(text))
     return align_starts([mended(readings, path) for readings in read(path, text, how or ReadOptions())])
 

@@ -27,9 +27,10 @@ from simnmt.workload.arrivals.trace_table import (
     row_clock,
 )
 from simnmt.workload.errors import ArrivalsError
+from simnmt.workload.request_logs import TOOL_NAMES, read_request_log, starts_like_request_log
 from simnmt.workload.text_lines import json_object
 
-Form = Literal["auto", "azure", "mooncake", "counts", "times"]
+Form = Literal["auto", "azure", "mooncake", "counts", "times", "aiperf", "guidellm", "litellm"]
 
 MAX_REQUESTS = 50_000_000
 """Most requests of a file, since each takes 16 bytes of memory."""
@@ -60,23 +61,28 @@ class Recording:
     time_s: Times
     """From the trace's start, shape (requests,), ascending; at least two requests."""
     size_tokens: Times | None
-    """Input tokens, shape (requests,); None if the file has none."""
+    """Input tokens, shape (requests,), NaN if unknown; None if the file has none."""
     step_s: float
     """Step of the grid to which times were rounded down; 0 if they are exact."""
     duration_s: float
     """Length of a lap: it ends a step after the last time, or the mean gap if there is no grid."""
 
 
-def read_recording(path: str | os.PathLike[str], form: Form = "auto") -> Recording:
-    """Read a trace; `auto` detects its form in the first line.
+def read_recording(path: str | os.PathLike[str], form: Form = "auto", benchmark: int | None = None) -> Recording:
+    """Read a trace; `auto` detects its form at its start.
 
     `azure`: CSV with the time and the input tokens of each request. `mooncake`: JSONL with `timestamp` (ms) and
     `input_length`. `counts`: CSV with the number of `requests` in the window that begins at each time; the width of a window is
     the least distance of two rows, all distances are multiples of it, and windows without a row had no requests. `times`: CSV
-    with the time of each request.
+    with the time of each request. `aiperf`, `guidellm` and `litellm`: logs of single requests, in any order; of several
+    benchmarks of GuideLLM, the one of the number `benchmark`.
 
     Raises `ArrivalsError`, with line and column, for times that decrease and for a file of none of these forms.
     """
+    if form in TOOL_NAMES or (form == "auto" and starts_like_request_log(path)):
+        return _of_log(Path(path), form, benchmark)
+    if benchmark is not None:
+        raise ArrivalsError("benchmark is for a report of GuideLLM", path=path, remedy="leave it out")
     lines = TraceLines(path)
     rows = iter(lines)
     first = next(rows, b"")
@@ -131,6 +137,24 @@ def _of_requests(form: str, lines: TraceLines, notes: dict[str, str], times: arr
     duration_s = last_s + (step_s or last_s / (len(times) - 1))
     size_tokens = np.frombuffer(sizes) if len(sizes) else None
     return Recording(form, *_kind_and_source(lines, notes), time_s, size_tokens, step_s, duration_s)
+
+
+def _of_log(path: Path, form: str, benchmark: int | None) -> Recording:
+    log = read_request_log(path, benchmark)
+    if form not in ("auto", log.tool):
+        what = f"a log of {TOOL_NAMES[log.tool]}"
+        raise ArrivalsError(f"{what}, not of the form {form}", path=path, remedy=f"give form: {log.tool}, or leave it out")
+    if log.sampled_from is not None:
+        what = f"lists {len(log.begin_s):,} of {log.sampled_from:,} requests, whose arrivals are more than these"
+        raise ArrivalsError(what, path=path, remedy="run GuideLLM without --sample-requests")
+    last_s = float(log.begin_s[-1])
+    if last_s < 1e-6:
+        raise ArrivalsError("no two requests at different times", path=path, remedy="give two requests or more")
+    step_s = granularity_s(log.begin_s)
+    duration_s = last_s + (step_s or last_s / (len(log.begin_s) - 1))
+    size_tokens = None if np.isnan(log.src_tokens).all() else log.src_tokens
+    source = "; ".join([f"{TOOL_NAMES[log.tool]}, file {path.name}", *log.notes])
+    return Recording(log.tool, "measured", source, log.begin_s, size_tokens, step_s, duration_s)
 
 
 def _of_counts(lines: TraceLines, table: TraceTable) -> Recording:
@@ -251,7 +275,10 @@ class Recorded(ArrivalsConfiguration):
     file: str = Field(min_length=1)
     """Path, relative to the scenario file; plain or gzip."""
     form: Form = "auto"
-    """Content of the file: requests with their tokens (`azure`: CSV, `mooncake`: JSONL), `counts` per window, or `times`."""
+    """Content of the file: requests with their tokens (`azure`: CSV, `mooncake`: JSONL), `counts` per window, `times`, or the
+    log of `aiperf`, `guidellm` or `litellm`."""
+    benchmark: int | None = Field(default=None, ge=1, le=10_000)
+    """Number of the benchmark, from 1, of several in a report of GuideLLM."""
     lengths: Literal["independent", "rank"] = "independent"
     """Lengths drawn from the corpus `independent` of the trace, or those at the `rank` of the request's input tokens."""
     speed: float | None = Field(default=None, ge=1e-6, le=1e6)
@@ -270,7 +297,7 @@ class Recorded(ArrivalsConfiguration):
 
     def process(self, base: Path) -> RecordedProcess:
         """Return the process after reading its trace. Raises `ArrivalsError`."""
-        recording = read_recording(base / self.file, self.form)
+        recording = read_recording(base / self.file, self.form, self.benchmark)
         if self.lengths == "rank" and recording.size_tokens is None:
             what = f"lengths: rank needs the tokens of each request, the trace ({recording.form}) has none"
             remedy = f"give a column {SIZE_COLUMNS[0]}, or lengths: independent"
@@ -389,9 +416,13 @@ def _widths(recording: Recording, step_s: float) -> Times:
 
 
 def _ranks(size_tokens: Times) -> tuple[Times, Times]:
-    _, of_request, count = np.unique(size_tokens, return_inverse=True, return_counts=True)
-    below = np.cumsum(count) - count
-    return below[of_request] / len(size_tokens), count[of_request] / len(size_tokens)
+    """Return the shares of requests that are shorter and as long; a request of unknown size may have any rank."""
+    known = ~np.isnan(size_tokens)
+    _, of_request, count = np.unique(size_tokens[known], return_inverse=True, return_counts=True)
+    below, equal = np.zeros(len(size_tokens)), np.ones(len(size_tokens))
+    below[known] = (np.cumsum(count) - count)[of_request] / len(of_request)
+    equal[known] = count[of_request] / len(of_request)
+    return below, equal
 
 
 def _describe_recording(recording: Recording, speed: float, step_s: float, lengths: str) -> str:

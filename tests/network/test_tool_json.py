@@ -1,0 +1,311 @@
+"""JSON of iperf3, irtt, mtr and fping, in the forms of their sources."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simnmt.network.errors import TraceError
+from simnmt.network.trace_options import ReadOptions
+from simnmt.network.traces.readings import Trace
+from simnmt.network.traces.trace_file import read_trace, write_traces
+
+BEGAN = 1_700_000_000
+
+
+def part(begin_s: float, bits: float, *, sender: bool = True, omitted: bool = False) -> dict[str, Any]:
+    return {
+        "start": begin_s,
+        "end": begin_s + 1.0,
+        "seconds": 1.0,
+        "bits_per_second": bits,
+        "omitted": omitted,
+        "sender": sender,
+    }
+
+
+def iperf3(*intervals: dict[str, Any], reverse: int = 0, protocol: str = "TCP", server: bool = False) -> dict[str, Any]:
+    end = "accepted_connection" if server else "connecting_to"
+    return {
+        "start": {
+            "version": "iperf 3.16",
+            "timestamp": {"time": "Tue, 14 Nov 2023 22:13:20 GMT", "timesecs": BEGAN},
+            end: {"host": "iperf.example", "port": 5201},
+            "test_start": {"protocol": protocol, "num_streams": 1, "reverse": reverse, "duration": len(intervals)},
+        },
+        "intervals": [{"streams": [], **interval} for interval in intervals],
+        "end": {},
+    }
+
+
+def irtt(*rtts_ms: float | None, texts: bool = True) -> dict[str, Any]:
+    trips = []
+    for number, rtt_ms in enumerate(rtts_ms):
+        sent = {"wall": BEGAN * 10**9 + number * 200_000_000, "monotonic": 5 + number * 200_000_000}
+        lost = rtt_ms is None
+        trips.append(
+            {
+                "seqno": number,
+                "lost": ("true_down" if lost else "false") if texts else lost,
+                "timestamps": {"client": {"receive": {}, "send": sent}, "server": {"receive": {}, "send": {}}},
+                "delay": {} if rtt_ms is None else {"rtt": round(rtt_ms * 1e6)},
+                "ipdv": {},
+            }
+        )
+    config = {"remote_address": "192.0.2.9:2112", "supplied": {"remote_address": "irtt.example"}}
+    return {"version": {"irtt": "0.9.1"}, "config": config, "stats": {}, "round_trips": trips}
+
+
+def mtr(best: float, mean: float, *, lost: float = 0.0, texts: bool = False, host: str = "192.0.2.9") -> dict[str, Any]:
+    hubs = [
+        {"count": 1, "host": "_gateway", "Loss%": 0.0, "Snt": 10, "Last": 0.3, "Avg": 0.4, "Best": 0.2, "Wrst": 0.9},
+        {"count": 2, "host": host, "Loss%": lost, "Snt": 10, "Last": best, "Avg": mean, "Best": best, "Wrst": 99.0},
+    ]
+    if texts:
+        hubs = [{key: str(value) for key, value in hub.items()} for hub in hubs]
+    return {"report": {"mtr": {"src": "box", "dst": "goal.example", "tests": "10"}, "hubs": hubs}}
+
+
+def fping(number: int, rtt_ms: float | None, host: str = "192.0.2.9", stamp: str | None = None) -> dict[str, Any]:
+    entry: dict[str, Any] = {} if stamp is None else {"timestamp": stamp}
+    entry |= {"host": host, "seq": number}
+    return {"timeout": entry} if rtt_ms is None else {"resp": entry | {"size": 64, "rtt": rtt_ms}}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "tool.json"
+
+
+def read(file: Path, *documents: Any, indent: int | None = None, **how: Any) -> list[Trace]:
+    file.write_text("".join(json.dumps(document, indent=indent) + "\n" for document in documents), encoding="utf-8")
+    return read_trace(file, ReadOptions(**how))
+
+
+def test_iperf3_gives_the_bandwidth_of_each_interval_and_omits_the_slow_start(file: Path) -> None:
+    intervals = [{"sum": part(at, bits, omitted=at < 1)} for at, bits in enumerate((9e6, 20e6, 0.0, 30e6))]
+    (trace,) = read(file, iperf3(*intervals), indent=1)
+    assert (trace.quantity, trace.kind) == ("uplink", "measured")
+    assert trace.value.tolist() == [20e6, 20e6, 30e6]
+    assert trace.lost.tolist() == [False, True, False]
+    assert (trace.began_s, trace.time_s.tolist()) == (BEGAN + 1, [0, 1, 2])
+    assert trace.source == "iperf3, TCP, to iperf.example"
+    assert "intervals omitted by iperf3 -O: 1" in trace.remarks
+    assert "zero values, so lost: 1" in trace.remarks
+
+
+@pytest.mark.parametrize(
+    ("report", "quantity"),
+    [
+        (iperf3({"sum": part(0, 1e7)}), "uplink"),
+        (iperf3({"sum": part(0, 1e7, sender=False)}, reverse=1), "downlink"),
+        (iperf3({"sum": part(0, 1e7, sender=False)}, server=True), "uplink"),
+        (iperf3({"sum": part(0, 1e7)}, server=True, reverse=1), "downlink"),
+    ],
+    ids=["client", "client -R", "server", "server of -R"],
+)
+def test_iperf3_knows_the_direction_at_both_ends_with_and_without_the_newer_key(
+    file: Path, report: dict[str, Any], quantity: str
+) -> None:
+    (trace,) = read(file, report)
+    assert trace.quantity == quantity
+    del report["intervals"][0]["sum"]["sender"]  # as iperf3 before 3.7 writes it
+    (older,) = read(file, report)
+    assert older.quantity == quantity
+    assert older.remarks == trace.remarks
+
+
+def test_both_directions_of_iperf3_become_two_series(file: Path) -> None:
+    intervals = [{"sum": part(at, 1e7), "sum_bidir_reverse": part(at, 5e7 + at, sender=False)} for at in range(3)]
+    up, down = read(file, iperf3(*intervals))
+    assert (up.quantity, down.quantity) == ("uplink", "downlink")
+    assert down.value.tolist() == [5e7, 5e7 + 1, 5e7 + 2]
+    assert any("counted by the sender" in remark for remark in up.remarks)
+    assert not any("counted by the sender" in remark for remark in down.remarks)
+
+
+def test_a_stream_of_iperf3_equals_its_report_and_may_end_within_an_event(file: Path) -> None:
+    report = iperf3({"sum": part(0, 1e7)}, {"sum": part(1, 2e7)}, protocol="UDP")
+    (whole,) = read(file, report)
+    events = [{"event": "start", "data": report["start"]}]
+    events += [{"event": "interval", "data": interval} for interval in report["intervals"]]
+    (streamed,) = read(file, *events)
+    assert (streamed.value.tolist(), streamed.source) == (whole.value.tolist(), whole.source)
+    assert any("what was sent, not what arrived" in remark for remark in whole.remarks)
+    file.write_text(file.read_text() + '{"event": "interval", "data": {"str')
+    (cut,) = read_trace(file)
+    assert cut.value.tolist() == whole.value.tolist()
+    assert "entries skipped, since the file ends within them: 1" in cut.remarks
+
+
+@pytest.mark.parametrize("texts", [True, False])
+def test_irtt_gives_each_packet_at_the_time_it_was_sent(file: Path, texts: bool) -> None:
+    (trace,) = read(file, irtt(12.5, None, 14.25, texts=texts))
+    assert trace.value.tolist() == pytest.approx([0.0125, 0.0125, 0.01425])
+    assert trace.lost.tolist() == [False, True, False]
+    assert trace.time_s.tolist() == pytest.approx([0, 0.2, 0.4], abs=1e-6)
+    assert (trace.source, trace.began_s) == ("irtt to irtt.example", pytest.approx(BEGAN))
+
+
+def test_mtr_gives_a_value_a_report_after_the_time_of_its_pings(file: Path) -> None:
+    reports = [mtr(20.0, 25.0), mtr(0.0, 0.0, lost=100.0, host="???"), mtr(22.0, 28.0, lost=10.0, texts=True)]
+    (trace,) = read(file, *reports, indent=4)
+    assert (trace.value * 1e3).tolist() == pytest.approx([20, 20, 22])
+    assert trace.lost.tolist() == [False, True, False]
+    assert trace.time_s.tolist() == [0, 10, 20]
+    assert trace.source == "mtr to goal.example; the best of each report's replies"
+    assert any("11 of 30" in remark for remark in trace.remarks)
+    (mean,) = read(file, *reports, reply="mean", interval_s=2.0)
+    assert (mean.value * 1e3).tolist() == pytest.approx([25, 25, 28])
+    assert mean.time_s.tolist() == [0, 20, 40]
+
+
+def test_fping_gives_a_value_a_request_with_timeouts_lost(file: Path) -> None:
+    entries = [fping(0, 5.5), fping(1, None), fping(3, 6.5), {"summary": {"host": "192.0.2.9", "xmt": 4, "rcv": 2}}]
+    (trace,) = read(file, *entries)
+    assert (trace.value * 1e3).tolist() == pytest.approx([5.5, 5.5, 5.5, 6.5])
+    assert trace.lost.tolist() == [False, True, True, False]
+    assert trace.source == "fping to 192.0.2.9"
+    file.write_text(file.read_text() + '{"resp": {"host": "192.0.')
+    (cut,) = read_trace(file)
+    assert cut.value.tolist() == trace.value.tolist()
+    assert "entries skipped, since the file ends within them: 1" in cut.remarks
+
+
+def test_fping_prints_times_and_a_summary_of_values(file: Path) -> None:
+    (stamped,) = read(file, fping(0, 5.0, stamp=f"{BEGAN}.25000"), fping(1, 6.0, stamp=f"{BEGAN}.75000"))
+    assert (stamped.began_s, stamped.time_s.tolist()) == (BEGAN + 0.25, [0, 0.5])
+    (summary,) = read(file, {"vSum": {"host": "192.0.2.9", "values": [5.0, None, 7.0]}})
+    assert (summary.value * 1e3).tolist() == pytest.approx([5, 5, 7])
+    assert summary.lost.tolist() == [False, True, False]
+
+
+def test_of_several_hosts_of_fping_one_has_to_be_chosen(file: Path) -> None:
+    entries = [fping(0, 5.0), fping(0, 50.0, "b.example"), fping(1, 6.0), fping(1, 60.0, "b.example")]
+    with pytest.raises(TraceError, match=r"replies of 2 hosts: 192\.0\.2\.9 \(2\), b\.example \(2\) \(choose one by --host\)"):
+        read(file, *entries)
+    (trace,) = read(file, *entries, host="b.example")
+    assert (trace.value * 1e3).tolist() == pytest.approx([50, 60])
+    with pytest.raises(TraceError, match=r"no host c among 192\.0\.2\.9 \(2\), b\.example \(2\)"):
+        read(file, *entries, host="c")
+
+
+NAN = iperf3({"sum": part(0, float("nan"))})
+WITHOUT = iperf3({"sum": part(0, 1e7)}, {"streams": []})
+FAILED = iperf3() | {"error": "unable to connect to server: Connection refused"}
+NO_RTT = irtt(1.0, 2.0)
+NO_RTT["round_trips"][1]["delay"] = {}
+
+
+@pytest.mark.parametrize(
+    ("documents", "message"),
+    [
+        ([NAN], ": result 1 has intervals[0].sum.bits_per_second nan, which is no number from 0"),
+        ([WITHOUT], ": result 1 has no intervals[1].sum (the file is damaged"),
+        ([FAILED], ": result 1 has no interval of iperf3: unable to connect to server: Connection refused"),
+        ([iperf3({"sum": part(0, 1e7)})] * 2, ": 2 runs of iperf3 (give each run a file of its own)"),
+        ([{"event": "start", "data": {}}] * 2, ":2: the result begins a second run of iperf3"),
+        ([NO_RTT], ": result 1 has no round_trips[1].delay.rtt"),
+        ([irtt()], ": result 1 has no round_trips of irtt"),
+        ([irtt(None, None)], ": RTT: no sample of 2 arrived"),
+        ([irtt(1.0)] * 2, ": 2 runs of irtt"),
+        ([{"report": {"mtr": {}, "hubs": []}}], ": result 1 has no hops of mtr"),
+        ([mtr(1.0, 2.0), mtr(1.0, 2.0) | {"report": {"hubs": [{}]}}], ":2: the result has no report.hubs[0].Snt"),
+        ([{"summary": {"host": "a", "xmt": 3}}], ": no replies of fping (run it with -c, -C or -l and without -q)"),
+        ([fping(0, -1.0)], ": result 1 has resp.rtt -1.0, which is no number from 0"),
+        ([{"type": "FeatureCollection", "features": []}], ": result 1 is of no known tool, keys: type, features (give results"),
+        ([{"benchmarks": []}], ": result 1 is of no known tool, keys: benchmarks (simnmt live import reads logs of requests)"),
+        ([{}], ": result 1 is of no known tool, keys: none"),
+    ],
+)
+def test_what_no_tool_wrote_is_refused_in_one_line_with_its_path(file: Path, documents: list[Any], message: str) -> None:
+    with pytest.raises(TraceError) as caught:
+        read(file, *documents)
+    assert str(caught.value).startswith(f"{file}{message}")
+    assert "\n" not in str(caught.value) and caught.value.remedy
+
+
+def test_mtr_has_no_single_replies(file: Path) -> None:
+    with pytest.raises(TraceError, match=r"mtr prints no single replies \(take --reply min or mean\)"):
+        read(file, mtr(1.0, 2.0), reply="first")
+
+
+@pytest.mark.parametrize(
+    "report", [iperf3({"sum": part(0, 1e7)}), irtt(5.0, 6.0), mtr(3.0, 4.0)], ids=["iperf3", "irtt", "mtr"]
+)
+@pytest.mark.parametrize("share", [0.2, 0.6, 0.95])
+def test_a_cut_report_is_refused_with_line_and_column(file: Path, report: dict[str, Any], share: float) -> None:
+    text = json.dumps(report, indent=2)
+    file.write_text(text[: int(len(text) * share)])
+    with pytest.raises(TraceError, match=r"tool\.json:\d+:\d+: no JSON: .*\(the file is damaged or cut off") as caught:
+        read_trace(file)
+    assert "\n" not in str(caught.value)
+
+
+rtts = st.lists(st.none() | st.floats(0.01, 5e3), min_size=1, max_size=30).filter(lambda values: values[0] is not None)
+
+
+@settings(max_examples=40)
+@given(rtts)
+def test_round_trips_of_irtt_and_fping_survive_writing_and_reading(
+    tmp_path_factory: pytest.TempPathFactory, rtts_ms: list[float | None]
+) -> None:
+    file = tmp_path_factory.getbasetemp() / "trips.json"
+    out = file.with_suffix(".csv")
+    lost = [rtt_ms is None for rtt_ms in rtts_ms]
+    for documents in ([irtt(*rtts_ms)], [fping(number, rtt_ms) for number, rtt_ms in enumerate(rtts_ms)]):
+        (trace,) = read(file, *documents)
+        assert trace.lost.tolist() == lost
+        kept = [rtt_ms for rtt_ms in rtts_ms if rtt_ms is not None]
+        assert trace.value[~trace.lost] * 1e3 == pytest.approx(kept, abs=1e-6)
+        write_traces([trace], out)
+        (again,) = read_trace(out)
+        assert again.lost.tolist() == lost
+        np.testing.assert_allclose(again.value, trace.value, atol=1e-9)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def places(document: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    """Every path of keys within a document."""
+    items = document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+    return [path] * bool(path) + [place for key, value in items for place in places(value, (*path, key))]
+
+
+REPORTS = {
+    "iperf3": iperf3({"sum": part(0, 1e7), "sum_bidir_reverse": part(0, 1e7)}),
+    "irtt": irtt(5.0, None),
+    "mtr": mtr(3.0, 4.0),
+    "fping": fping(0, 3.0),
+    "fping summary": {"vSum": {"host": "a", "values": [1.0, None]}},
+}
+
+
+@settings(max_examples=40)
+@given(st.sampled_from(sorted(REPORTS)), st.data(), json_values)
+def test_any_change_of_a_report_is_read_or_refused_in_one_line(
+    tmp_path_factory: pytest.TempPathFactory, tool: str, data: st.DataObject, value: Any
+) -> None:
+    report = json.loads(json.dumps(REPORTS[tool]))
+    path = data.draw(st.sampled_from(places(report)))
+    inner = report
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    try:
+        traces = read(tmp_path_factory.getbasetemp() / "changed.json", report)
+    except TraceError as error:
+        assert "\n" not in str(error) and len(str(error)) < 600
+    else:
+        assert all((trace.value > 0).all() for trace in traces)
