@@ -37,6 +37,7 @@ from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.calibrate.variant_bench import decoder_block
 from simnmt.nmt.engine import Engine, Work
 from simnmt.nmt.errors import OutOfMemory
+from simnmt.nmt.hub import model_path
 from simnmt.profile.blocks import BeamOverrun, EnergyBlock, Overhead, Overheads
 from simnmt.profile.decoder_block import DecoderBlock
 from simnmt.profile.disk_block import DiskBlock
@@ -221,7 +222,7 @@ class Parts:
         }
         remarks = []
         tokenisation, note = None, "no sentencepiece model belongs to this model"
-        tokeniser = tokeniser_in(self._settings.model, "src")
+        tokeniser = tokeniser_in(model_path(self._settings.model), "src")
         if tokeniser is not None:
             note = "sentencepiece is not installed, or cuts all sentences alike"
             try:

@@ -33,7 +33,10 @@ def calibrate(
     context: typer.Context,
     model: Annotated[
         str,
-        option("NAME|PATH", "bilstm, gru, gru-512, marian, sharp, sharp-s1 to -s7, an architecture file, or a model's folder."),
+        option(
+            "NAME|PATH|ID",
+            "bilstm, gru, gru-512, marian, sharp, sharp-s1 to -s7, an architecture file, a model's folder, or an id of Hugging Face.",
+        ),
     ],
     out: Annotated[Path, option("FILE", "Device profile to write; an older one is replaced.")],
     backend: Annotated[Backend, option(None, "Engine that computes.")] = Backend.torch,
