@@ -130,8 +130,8 @@ class Settings:
     inferences: int = PAPER_INFERENCES
     """Number of inferences in paper mode."""
     src_unit: str | None = None
-    """Unit of source tokens; None: a piece of the sentencepiece model in the model's folder, named by its content; without one,
-    word for bilstm and gru, subword for any other model."""
+    """Unit of source tokens; None: a token of the tokeniser in the model's folder, named by its content; without one, word for
+    bilstm and gru, subword for any other model."""
     tgt_unit: str | None = None
     disk_bytes_per_s: float | None = None
     """Pace of the disk reads, to imitate a slower flash; None: the speed of the disk."""

@@ -144,9 +144,8 @@ def _tokenizer_in(path: Path) -> Any:
 def _choose_languages(model: PretrainedModel, tokenizer: Any, languages: Languages, path: Path) -> None:
     """Set the source's language in the tokeniser, and the target's in the model."""
     codes = _codes(tokenizer)
-    source = languages.source or tokenizer.init_kwargs.get("src_lang")
-    target = languages.target or tokenizer.init_kwargs.get("tgt_lang")
-    example = next((code for code in codes if code.startswith("de")), "de")
+    source, target = languages.source, languages.target  # the tokeniser's default is English, whatever the text is
+    example = next((code for code in ("deu_Latn", "de_DE", "de") if code in codes), next(iter(codes), "de"))
     for option, language in (("--src-lang", source), ("--tgt-lang", target)):
         if language is None:
             what = f"a model of {len(codes):,} languages, and {option} is not given"

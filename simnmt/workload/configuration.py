@@ -27,7 +27,7 @@ from simnmt.workload.corpus import count_tokens, order_warning, read_corpus
 from simnmt.workload.fertility import Fertility
 from simnmt.workload.filters import FILTERS, RatioFilter, dropped_warning, keep
 from simnmt.workload.length_table import LengthTable, read_table
-from simnmt.workload.length_units import MODEL_PREFIX, TOKENISER_FILES, UNITS, Side, model_file, unit_of
+from simnmt.workload.length_units import TOKENISER_FILES, UNITS, Side, TokeniserKind, model_file, unit_of
 from simnmt.workload.lognormal_lengths import MIXES, SENTENCES, LognormalLengths
 
 
@@ -54,21 +54,39 @@ FilePath = Annotated[str, Field(min_length=1)]
 ShippedName = Annotated[str, Field(json_schema_extra={"pattern": "^@."})]
 
 
-class SentencePieceUnit(Configuration):
-    """Lengths in the pieces of a sentencepiece model."""
+class TokeniserUnit(Configuration):
+    """Lengths in the tokens of a tokeniser: a sentencepiece model, or a `tokenizer.json` of Hugging Face."""
 
-    sentencepiece: FilePath
+    sentencepiece: FilePath | None = None
     """Path of the model, relative to the scenario file, or of a translation model's folder, which has one for each side."""
+    tokenizers: FilePath | None = None
+    """Path of a tokenizer.json, relative to the scenario file, or of a folder that holds it."""
+
+    @model_validator(mode="after")
+    def _one_is_named(self) -> TokeniserUnit:
+        if (self.sentencepiece is None) == (self.tokenizers is None):
+            raise ValueError("a unit names one file, under sentencepiece or tokenizers")
+        return self
+
+    @property
+    def kind(self) -> TokeniserKind:
+        """The library that counts."""
+        return "tokenizers" if self.sentencepiece is None else "sentencepiece"
+
+    @property
+    def path(self) -> str:
+        """The named file or folder."""
+        return self.sentencepiece or self.tokenizers or ""
 
     def file(self, base: Path, side: Side) -> Path:
-        """Return the sentencepiece model of one side. Raises `CorpusError` for a folder without one."""
-        return model_file(base / self.sentencepiece, side)
+        """Return the tokeniser of one side. Raises `CorpusError` for a folder without one."""
+        return model_file(base / self.path, side, self.kind)
 
 
 # The tags are part of the location in pydantic's errors, but no keys of a scenario.
 Unit = Annotated[
-    Annotated[UnitName, Tag("unit_by_name")] | Annotated[SentencePieceUnit, Tag("unit_of_model")],
-    Discriminator(lambda value: "unit_of_model" if isinstance(value, (dict, SentencePieceUnit)) else "unit_by_name"),
+    Annotated[UnitName, Tag("unit_by_name")] | Annotated[TokeniserUnit, Tag("unit_of_model")],
+    Discriminator(lambda value: "unit_of_model" if isinstance(value, (dict, TokeniserUnit)) else "unit_by_name"),
 ]
 FilterConfiguration = Annotated[
     Annotated[FilterName, Tag("filter_by_name")] | Annotated[RatioFilter, Tag("filter_with_parameters")],
@@ -114,7 +132,7 @@ class Lengths(Configuration):
             units: by side, the units other than the workload's.
 
         Returns the numbers by side and unit. A unit that cannot be counted is left out: without a text, and if it is neither
-        one of `length_units.UNITS` nor that of a sentencepiece model that the configuration names. All pairs count, filtered or
+        one of `length_units.UNITS` nor that of a tokeniser that the configuration names. All pairs count, filtered or
         not. Raises `CorpusError` as `load` does.
         """
         return {"src": {}, "tgt": {}}
@@ -192,8 +210,8 @@ class _Text(_FileLengths):
     filter: FilterConfiguration = "cnmt"
     """Which pairs are dropped."""
     models: list[FilePath] = Field(default_factory=list)
-    """Further sentencepiece models, or folders of translation models, in whose pieces profiles count; relative to the scenario
-    file. The fertility between these and the workload's unit is counted on the text."""
+    """Further tokenisers, or folders of translation models, in whose tokens profiles count; relative to the scenario file. The
+    fertility between these and the workload's unit is counted on the text."""
 
     file_keys: ClassVar[tuple[str, ...]]
     """The keys that name the files of the text."""
@@ -218,7 +236,7 @@ class _Text(_FileLengths):
     def count_fertility(self, base: Path, units: Mapping[Side, Collection[str]]) -> dict[Side, dict[str, float]]:
         """Count the mean tokens of other units per token of the workload's unit, by side and unit."""
         countable: dict[Side, dict[str, str]] = {
-            side: {unit: _corpus_unit(form, base) for unit, form in self._countable(base, side).items() if unit in units[side]}
+            side: {unit: form for unit, form in self._countable(base, side).items() if unit in units[side]}
             for side in TOKENISER_FILES
             if units[side]
         }
@@ -231,17 +249,19 @@ class _Text(_FileLengths):
             for side, (total_in_own, *totals) in tokens.items()
         }
 
-    def _countable(self, base: Path, side: Side) -> dict[str, str | SentencePieceUnit]:
-        """Return the units in which a side of the text can be counted, by name."""
-        named = [unit for unit in (self.src_unit, self.tgt_unit) if isinstance(unit, SentencePieceUnit)]
-        named += [SentencePieceUnit(sentencepiece=model) for model in self.models]
-        return {**{unit: unit for unit in UNITS}, **{unit_of(unit.file(base, side)): unit for unit in named}}
+    def _countable(self, base: Path, side: Side) -> dict[str, str]:
+        """Return the units in which a side of the text can be counted, as `read_corpus` takes them, by name."""
+        files = [unit.file(base, side) for unit in (self.src_unit, self.tgt_unit) if isinstance(unit, TokeniserUnit)]
+        files += [model_file(base / model, side) for model in self.models]
+        units = [unit_of(file) for file in files]
+        named = {unit: f"{unit.partition(' ')[0]}:{file}" for unit, file in zip(units, files, strict=True)}
+        return {**{unit: unit for unit in UNITS}, **named}
 
     def named_inputs(self, base: Path) -> dict[str, Path]:
         """Return the files of the text and of the models."""
-        sides: dict[Side, str | SentencePieceUnit] = {"src": self.src_unit, "tgt": self.tgt_unit}
+        sides: dict[Side, str | TokeniserUnit] = {"src": self.src_unit, "tgt": self.tgt_unit}
         paths = self._files(base)
-        paths += [unit.file(base, side) for side, unit in sides.items() if isinstance(unit, SentencePieceUnit)]
+        paths += [unit.file(base, side) for side, unit in sides.items() if isinstance(unit, TokeniserUnit)]
         paths += [model_file(base / model, side) for model in self.models for side in TOKENISER_FILES]
         return {str(path): path for path in paths}
 
@@ -249,8 +269,8 @@ class _Text(_FileLengths):
         """Return the configuration with absolute paths."""
         changed: dict[str, object] = {key: str((base / getattr(self, key)).absolute()) for key in self.file_keys}
         for key in ("src_unit", "tgt_unit"):
-            if isinstance(unit := getattr(self, key), SentencePieceUnit):
-                changed[key] = SentencePieceUnit(sentencepiece=str((base / unit.sentencepiece).absolute()))
+            if isinstance(unit := getattr(self, key), TokeniserUnit):
+                changed[key] = unit.model_copy(update={unit.kind: str((base / unit.path).absolute())})
         changed["models"] = [str((base / model).absolute()) for model in self.models]
         return self.model_copy(update=changed)
 
@@ -258,9 +278,9 @@ class _Text(_FileLengths):
 _TextForm = TypeVar("_TextForm", bound=_Text)
 
 
-def _corpus_unit(unit: str | SentencePieceUnit, base: Path) -> str:
+def _corpus_unit(unit: str | TokeniserUnit, base: Path) -> str:
     """Return a unit as `read_corpus` takes it."""
-    return unit if isinstance(unit, str) else f"{MODEL_PREFIX}{base / unit.sentencepiece}"
+    return unit if isinstance(unit, str) else f"{unit.kind}:{base / unit.path}"
 
 
 class TextFiles(_Text):

@@ -209,7 +209,7 @@ def read_corpus(
         source: a text file, UTF-8, plain or gzip.
         target: the file whose line i is the translation of line i of `source`; None: `source` has two tab-separated columns
             (quotation marks are not special) or, with `keys`, JSON Lines.
-        src_unit: a name of `length_units.UNITS` or `sentencepiece:PATH`.
+        src_unit: a name of `length_units.UNITS`, `sentencepiece:PATH` or `tokenizers:PATH`.
         tgt_unit: the same for the target.
         keys: keys of the two texts in JSON Lines.
         filter: the name or the parameters of a filter.
@@ -274,7 +274,7 @@ def count_tokens(
 
     Args:
         files: two text files, or one of two columns or JSON Lines, as `read_corpus` takes them.
-        units: by side, names of `length_units.UNITS` or `sentencepiece:PATH`.
+        units: by side, units as `read_corpus` takes them.
         keys: keys of the two texts in JSON Lines.
 
     Returns the totals by side in the order of the units, without pairs of which a side has no token of its first unit.
