@@ -80,6 +80,8 @@ def _load_tokenizers(path: Path) -> _Pieces:
     from tokenizers import Tokenizer
 
     tokenizer: Any = Tokenizer.from_file(str(path))
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
     return tokenizer.encode, tokenizer.decode, tokenizer.get_vocab_size()
 
 

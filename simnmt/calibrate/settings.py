@@ -106,7 +106,8 @@ class Settings:
     """
 
     model: str
-    """bilstm, gru, gru-512, marian, sharp, sharp-s1 to sharp-s7, or a path or id that `simnmt.nmt.engines.load_engine` takes."""
+    """bilstm, gru, gru-512, marian, sharp, sharp-s1 to sharp-s7, or a path or an id as `simnmt.nmt.engines.load_engine` takes
+    it."""
     backend: str = "torch"
     device: str = "cpu"
     threads: int | None = None

@@ -23,7 +23,7 @@ LOG_INTERVAL_S = 15.0
 """Seconds between two lines of progress without a terminal."""
 
 
-Backend = Enum("Backend", {"torch": "torch", "ctranslate2": "ctranslate2", "sharp": "sharp"}, type=str)
+Backend = Enum("Backend", {name: name for name in ("torch", "ctranslate2", "onnxruntime", "sharp")}, type=str)
 """The engine that computes."""
 NeighbourKind = Enum("NeighbourKind", {"idle": "idle", "busy": "busy", "memory": "memory"}, type=str)
 """What a process on another core does."""
@@ -35,7 +35,7 @@ def calibrate(
         str,
         option(
             "NAME|PATH|ID",
-            "bilstm, gru, gru-512, marian, sharp, sharp-s1 to -s7, an architecture file, a model's folder, or an id of Hugging Face.",
+            "bilstm, gru, gru-512, marian, sharp, sharp-s1 to -s7, an architecture file, a model's folder, a Hugging Face id.",
         ),
     ],
     out: Annotated[Path, option("FILE", "Device profile to write; an older one is replaced.")],

@@ -34,8 +34,8 @@ Unit = Annotated[
     str,
     option(
         "UNIT",
-        "What counts as a token: word, mixed (Han by character), char, sentencepiece:MODEL, tokenizers:FILE; SRC:TGT where they "
-        "differ.",
+        "What counts as a token: word, mixed (Han by character), char, sentencepiece:MODEL, tokenizers:FILE; SRC:TGT where "
+        "they differ.",
         "--unit",
     ),
 ]

@@ -163,8 +163,8 @@ def translate(
     src_lang: Annotated[
         str | None, option("CODE", "Language of the text as the model writes it: deu_Latn (NLLB), de (M2M100), de_DE (mBART).")
     ] = None,
-    tgt_lang: Annotated[str | None, option("CODE", "Language to translate to; for Marian of several languages, as deu.")] = None,
-    prefix: Annotated[str | None, option("TEXT", "Text before each line, such as 'translate English to German: ' (T5).")] = None,
+    tgt_lang: Annotated[str | None, option("CODE", "Language to translate to; for Marian of several, such as deu.")] = None,
+    prefix: Annotated[str | None, option("TEXT", "Text before each line, as 'translate English to German: ' for T5.")] = None,
     out: Annotated[Path | None, option("FILE", "File to write instead of standard output.")] = None,
     as_json: Annotated[bool, flag("--json", "An object a line: text, tokens, score.")] = False,
     device: Device = "cpu",

@@ -300,9 +300,7 @@ class PretrainedModel(StepModel):
         rows, length, width = states.shape
         return states.view(rows, length, self.heads, width // self.heads).transpose(1, 2)
 
-    def _attend(
-        self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float | None = None
-    ) -> Tensor:
+    def _attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float | None = None) -> Tensor:
         """Return the values to which each query attends, [rows, 1, heads x head width]; `scale` as torch takes it."""
         attended = scaled_dot_product_attention(self._split(query), keys, values, attn_mask=mask, scale=scale)
         return attended.transpose(1, 2).reshape(query.shape)

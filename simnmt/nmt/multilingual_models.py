@@ -71,12 +71,12 @@ class MultilingualModel(PretrainedModel):
         if self.architecture.kind == "mbart":
             hidden = decoder.layernorm_embedding(hidden)
         for layer, past, (cross_keys, cross_values) in zip(decoder.layers, state.past, state.cross, strict=True):
-            own, source = layer.self_attn, layer.encoder_attn
+            attention, source = layer.self_attn, layer.encoder_attn
             normed = layer.self_attn_layer_norm(hidden)
-            past[0, :, :, position] = self._split(own.k_proj(normed))[:, :, 0]
-            past[1, :, :, position] = self._split(own.v_proj(normed))[:, :, 0]
+            past[0, :, :, position] = self._split(attention.k_proj(normed))[:, :, 0]
+            past[1, :, :, position] = self._split(attention.v_proj(normed))[:, :, 0]
             keys, values = past[:, :, :, : position + 1]
-            hidden = hidden + own.out_proj(self._attend(own.q_proj(normed), keys, values, past_mask))
+            hidden = hidden + attention.out_proj(self._attend(attention.q_proj(normed), keys, values, past_mask))
             normed = layer.encoder_attn_layer_norm(hidden)
             hidden = hidden + source.out_proj(self._attend(source.q_proj(normed), cross_keys, cross_values, state.mask))
             hidden = hidden + layer.fc2(layer.activation_fn(layer.fc1(layer.final_layer_norm(hidden))))

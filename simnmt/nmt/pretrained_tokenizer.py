@@ -14,7 +14,8 @@ from simnmt.nmt.architecture import MultilingualArchitecture, T5Architecture
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.hub import model_path
 from simnmt.nmt.marian_model import PretrainedModel
-from simnmt.nmt.models import LoadedModel, load_model, quiet_transformers, refuse_code
+from simnmt.nmt.models import LoadedModel, load_model
+from simnmt.nmt.pretrained_config import quiet_transformers, refuse_code
 from simnmt.nmt.subwords import UNKNOWN
 
 _FOLDER = "copy the folder again, with the files of its tokeniser"

@@ -75,13 +75,13 @@ class T5Model(PretrainedModel):
             bias = bias.expand(len(tokens), -1, -1, -1).masked_fill(hidden_from_row[:, None, None, :], -torch.inf)
         hidden = decoder.embed_tokens(tokens[:, None])
         for block, past, (cross_keys, cross_values) in zip(self._blocks, state.past, state.cross, strict=True):
-            own, source, feed_forward = block.layer
-            normed, attention = own.layer_norm(hidden), own.SelfAttention
+            past_part, source_part, feed_forward = block.layer
+            normed, attention = past_part.layer_norm(hidden), past_part.SelfAttention
             past[0, :, :, position] = self._split(attention.k(normed))[:, :, 0]
             past[1, :, :, position] = self._split(attention.v(normed))[:, :, 0]
             keys, values = past[:, :, :, : position + 1]
             hidden = hidden + attention.o(self._attend(attention.q(normed), keys, values, bias, scale=1.0))
-            normed, attention = source.layer_norm(hidden), source.EncDecAttention
+            normed, attention = source_part.layer_norm(hidden), source_part.EncDecAttention
             attended = self._attend(attention.q(normed), cross_keys, cross_values, state.mask, scale=1.0)
             hidden = hidden + attention.o(attended)
             hidden = hidden + self._feed_forward(feed_forward.DenseReluDense, feed_forward.layer_norm(hidden))

@@ -55,38 +55,51 @@ ShippedName = Annotated[str, Field(json_schema_extra={"pattern": "^@."})]
 
 
 class TokeniserUnit(Configuration):
-    """Lengths in the tokens of a tokeniser: a sentencepiece model, or a `tokenizer.json` of Hugging Face."""
+    """Lengths in the tokens of a tokeniser, which a subclass names under its kind."""
 
-    sentencepiece: FilePath | None = None
-    """Path of the model, relative to the scenario file, or of a translation model's folder, which has one for each side."""
-    tokenizers: FilePath | None = None
-    """Path of a tokenizer.json, relative to the scenario file, or of a folder that holds it."""
-
-    @model_validator(mode="after")
-    def _one_is_named(self) -> TokeniserUnit:
-        if (self.sentencepiece is None) == (self.tokenizers is None):
-            raise ValueError("a unit names one file, under sentencepiece or tokenizers")
-        return self
-
-    @property
-    def kind(self) -> TokeniserKind:
-        """The library that counts."""
-        return "tokenizers" if self.sentencepiece is None else "sentencepiece"
+    kind: ClassVar[TokeniserKind]
+    """The library that counts, and the key of the path."""
 
     @property
     def path(self) -> str:
         """The named file or folder."""
-        return self.sentencepiece or self.tokenizers or ""
+        path: str = getattr(self, self.kind)
+        return path
 
     def file(self, base: Path, side: Side) -> Path:
         """Return the tokeniser of one side. Raises `CorpusError` for a folder without one."""
         return model_file(base / self.path, side, self.kind)
 
 
+class SentencePieceUnit(TokeniserUnit):
+    """Lengths in the pieces of a sentencepiece model."""
+
+    kind = "sentencepiece"
+    sentencepiece: FilePath
+    """Path of the model, relative to the scenario file, or of a translation model's folder, which has one for each side."""
+
+
+class TokenizersUnit(TokeniserUnit):
+    """Lengths in the tokens of a tokenizer.json of Hugging Face."""
+
+    kind = "tokenizers"
+    tokenizers: FilePath
+    """Path of the tokenizer.json, relative to the scenario file, or of a folder that holds it."""
+
+
+def _unit_tag(value: Any) -> str:
+    if not isinstance(value, (dict, TokeniserUnit)):
+        return "unit_by_name"
+    named = value if isinstance(value, dict) else {value.kind: value.path}
+    return "unit_of_tokenizer" if "tokenizers" in named else "unit_of_model"
+
+
 # The tags are part of the location in pydantic's errors, but no keys of a scenario.
 Unit = Annotated[
-    Annotated[UnitName, Tag("unit_by_name")] | Annotated[TokeniserUnit, Tag("unit_of_model")],
-    Discriminator(lambda value: "unit_of_model" if isinstance(value, (dict, TokeniserUnit)) else "unit_by_name"),
+    Annotated[UnitName, Tag("unit_by_name")]
+    | Annotated[SentencePieceUnit, Tag("unit_of_model")]
+    | Annotated[TokenizersUnit, Tag("unit_of_tokenizer")],
+    Discriminator(_unit_tag),
 ]
 FilterConfiguration = Annotated[
     Annotated[FilterName, Tag("filter_by_name")] | Annotated[RatioFilter, Tag("filter_with_parameters")],

@@ -51,7 +51,9 @@ def test_a_folder_is_calibrated_translated_and_simulated(folder: Path, simnmt: C
     (folder / "news.de").write_text("".join(line + "\n" for line in text("de")[:40]), encoding="utf-8")
     (folder / "news.en").write_text("".join(line + "\n" for line in text("en")[:40]), encoding="utf-8")
     languages = [f"--{side}-lang={code}" for side, code in zip(("src", "tgt"), LANGUAGES.get(name, ()), strict=False)]
-    translated = simnmt("nmt", "translate", "--model", name, *languages, "--max-len", "12", "--threads", "1", "--json", "news.de")
+    translated = simnmt(
+        "nmt", "translate", "--model", name, *languages, "--max-len", "12", "--threads", "1", "--json", "news.de"
+    )
     assert translated.status == 0, translated.err
     rows = [json.loads(line) for line in translated.out.splitlines()]
     assert len(rows) == 40 and len({row["text"] for row in rows}) > 1

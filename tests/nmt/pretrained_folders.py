@@ -16,7 +16,7 @@ import torch
 from tokenizers import Tokenizer, pre_tokenizers, trainers
 from tokenizers import models as tokenizer_models
 
-from simnmt.nmt.models import quiet_transformers
+from simnmt.nmt.pretrained_config import quiet_transformers
 
 SYLLABLES = [first + second for first in "bdfgklmnprst" for second in "aeiou"]
 

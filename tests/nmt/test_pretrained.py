@@ -1,4 +1,4 @@
-"""Folders of Hugging Face of every kind: decoded as `transformers` decodes them, with their tokenisers, and refused if damaged."""
+"""Folders of Hugging Face of every kind: decoded as `transformers` decodes them, and refused if damaged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from simnmt.nmt.engines import load_engine
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.linear_layers import has_half_weights
 from simnmt.nmt.marian_model import PretrainedModel
-from simnmt.nmt.models import build_model, load_model, quiet_transformers
+from simnmt.nmt.models import build_model, load_model
+from simnmt.nmt.pretrained_config import quiet_transformers
 from simnmt.nmt.pretrained_tokenizer import Languages, load_pretrained
 from simnmt.nmt.slot_decoder import decode_batch
 from simnmt.nmt.step_model import pad
@@ -52,7 +53,7 @@ def model_in(folders: Path, name: str) -> PretrainedModel:
 
 def random_sources(model: PretrainedModel) -> tuple[list[list[int]], torch.Tensor, torch.Tensor]:
     draw = torch.Generator().manual_seed(3)
-    sources = [torch.randint(5, 90, (length,), generator=draw).tolist() + [model.eos_token] for length in (4, 9, 6, 13)]
+    sources = [[*torch.randint(5, 90, (length,), generator=draw).tolist(), model.eos_token] for length in (4, 9, 6, 13)]
     return sources, *pad(sources, model.pad_token)
 
 
@@ -140,9 +141,7 @@ def test_the_fused_output_layer_and_half_weights_run_every_kind(folders: Path, n
         assert engine.run(Work(5, 7, batch=2, beam=2)).total_s > 0
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"), [("opus", "transformer"), ("nllb", "m2m100"), ("mbart", "mbart"), ("t5v1.1", "t5")]
-)
+@pytest.mark.parametrize(("name", "kind"), [("opus", "transformer"), ("nllb", "m2m100"), ("mbart", "mbart"), ("t5v1.1", "t5")])
 def test_an_architecture_of_a_folder_builds_the_same_model_with_random_weights(folders: Path, name: str, kind: str) -> None:
     model = model_in(folders, name)
     assert model.architecture.kind == kind
