@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from simnmt.nmt.engine import ServingEngine
     from simnmt.profile.decoder_settings import DecoderSettings
 
-BACKENDS = ("torch", "ctranslate2", "onnxruntime", "sharp")
+BACKENDS = ("torch", "ctranslate2", "onnxruntime", "marian", "sharp")
 
 
 def supported_types(backend: str, device: str) -> list[str]:
@@ -91,6 +91,10 @@ def load_engine(
             from simnmt.nmt.sharp_engine import SharpEngine
 
             return SharpEngine.load(request)
+        if backend == "marian":
+            from simnmt.nmt.marian_decoder_engine import MarianDecoderEngine
+
+            return MarianDecoderEngine.load(request)
         if backend == "onnxruntime":
             from simnmt.nmt.onnx_engine import OnnxEngine
 

@@ -55,6 +55,7 @@ SIZES: dict[str, Any] = {
     "decoder_ffn_dim": 32,
     "max_position_embeddings": 128,
     "init_std": 0.3,
+    "scale_embedding": True,
 }
 
 

@@ -116,6 +116,39 @@ def export(folder: Path, model: PretrainedModel) -> None:
     )  # fmt: skip
 
 
+def merge(folder: Path) -> None:
+    """Write decoder_model_merged.onnx as optimum does: an If over both decoders, in place of them."""
+    import onnx
+    from onnx import helper
+
+    first, later = (onnx.load(folder / f"{name}.onnx").graph for name in ("decoder_model", "decoder_with_past_model"))
+    outputs = list(first.output)
+    kept = [one.name for one in outputs if ".encoder." in one.name]
+    same = [helper.make_node("Identity", [name.replace("present", "past_key_values")], [name]) for name in kept]
+    branches = [
+        helper.make_graph([*graph.node, *more], name, [], outputs, initializer=list(graph.initializer))
+        for name, graph, more in (("first", first, []), ("later", later, same))
+    ]
+    for branch in branches:
+        for value in branch.output:
+            value.name += f" {branch.name}"
+        for node in branch.node:
+            node.output[:] = [
+                f"{name} {branch.name}" if name in {one.name for one in outputs} else name for name in node.output
+            ]
+            node.input[:] = [f"{name} {branch.name}" if name in {one.name for one in outputs} else name for name in node.input]
+    choice = helper.make_node(
+        "If", ["use_cache_branch"], [one.name for one in outputs], then_branch=branches[1], else_branch=branches[0]
+    )
+    flag = helper.make_tensor_value_info("use_cache_branch", onnx.TensorProto.BOOL, [1])
+    inputs = {one.name: one for one in [*first.input, *later.input]}
+    graph = helper.make_graph([choice], "merged", [*inputs.values(), flag], outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, folder / "decoder_model_merged.onnx")
+    for name in ("decoder_model", "decoder_with_past_model"):
+        (folder / f"{name}.onnx").unlink()
+
+
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An OPUS-MT folder with its export beside the weights."""
@@ -161,6 +194,19 @@ def test_it_finds_the_translations_of_torch(exported: Path, beam: int, limits: d
     if theirs[0].score is not None:
         assert [one.score for one in theirs] == pytest.approx([ours[key].score for key in keys], abs=1e-4)
     assert len({one.tokens for one in theirs}) > 1
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_merged_decoder_finds_the_same(exported: Path, tmp_path: Path, beam: int) -> None:
+    folder = tmp_path / "merged"
+    shutil.copytree(exported, folder)
+    merge(folder)
+    texts = sources(load_model(str(exported)).model)
+    apart, merged = (
+        translated(load_engine(str(place), backend="onnxruntime", threads=1), texts, beam, max_len=12)
+        for place in (exported, folder)
+    )
+    assert merged == apart
 
 
 def test_it_times_the_encoder_and_each_step(exported: Path) -> None:
