@@ -23,7 +23,11 @@ LOG_INTERVAL_S = 15.0
 """Seconds between two lines of progress without a terminal."""
 
 
-Backend = Enum("Backend", {name: name for name in ("torch", "ctranslate2", "onnxruntime", "marian", "sharp")}, type=str)
+Backend = Enum(
+    "Backend",
+    {"torch": "torch", "ctranslate2": "ctranslate2", "onnxruntime": "onnxruntime", "marian": "marian", "sharp": "sharp"},
+    type=str,
+)
 """The engine that computes."""
 NeighbourKind = Enum("NeighbourKind", {"idle": "idle", "busy": "busy", "memory": "memory"}, type=str)
 """What a process on another core does."""

@@ -145,7 +145,8 @@ def convert(model: PretrainedModel, folder: Path, lists: CandidateLists | None =
     Raises `NmtError` for lists that hold padding or the start token, which are never an output.
     """
     architecture, order = model.architecture, list(range(model.vocab))
-    spec = (_T5 if isinstance(architecture, T5Architecture) else _Bart)(architecture).get_model_spec(model.hf)
+    converter = _T5(architecture) if isinstance(architecture, T5Architecture) else _Bart(architecture)
+    spec = converter.get_model_spec(model.hf)
     if lists is not None:
         if ({model.pad_token, model.start_token} - {model.eos_token}) & set(lists.columns.tolist() + lists.always.tolist()):
             raise NmtError("lists that hold padding or the start token", remedy="build them again")

@@ -45,8 +45,9 @@ def _downloaded(model: str) -> Path:
 
 def _snapshot(model: str, patterns: list[str]) -> Path:
     import huggingface_hub
-    from huggingface_hub import errors, utils
+    from huggingface_hub import errors
 
+    utils: Any = need("huggingface_hub.utils")
     quiet = not sys.stderr.isatty() and not utils.are_progress_bars_disabled()
     if quiet:
         utils.disable_progress_bars()

@@ -28,6 +28,7 @@ class MultilingualModel(PretrainedModel):
     architecture: MultilingualArchitecture
     attends = False
     """A source begins with the token of its language, which `TextWriter` does not count: unknown words stay."""
+    _no_bias: Tensor
 
     def __init__(self, architecture: MultilingualArchitecture, hf: Any = None, dropout: float = 0.0) -> None:
         if hf is None:

@@ -287,7 +287,7 @@ class _Search:
         """Continue a sentence by its best candidates (score, parent, word)."""
         length, paths = self._steps[sentence] + 1, self._paths[sentence]
         first = sentence * self.beam
-        kept = []
+        kept = list[tuple[float, int, int]]()
         for rank, (score, parent, word) in enumerate(candidates):
             if word == self._eos and not self._forced:
                 if rank < self.beam and score > -np.inf:

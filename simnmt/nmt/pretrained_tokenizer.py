@@ -145,16 +145,17 @@ def _tokenizer_in(path: Path) -> Any:
 def _choose_languages(model: PretrainedModel, tokenizer: Any, languages: Languages, path: Path) -> None:
     """Set the source's language in the tokeniser, and the target's in the model."""
     codes = _codes(tokenizer)
-    source, target = languages.source, languages.target  # the tokeniser's default is English, whatever the text is
     example = next((code for code in ("deu_Latn", "de_DE", "de") if code in codes), next(iter(codes), "de"))
-    for option, language in (("--src-lang", source), ("--tgt-lang", target)):
-        if language is None:
+    chosen = []
+    for option, language in (("--src-lang", languages.source), ("--tgt-lang", languages.target)):
+        if language is None:  # the tokeniser's default is English, whatever the text is
             what = f"a model of {len(codes):,} languages, and {option} is not given"
             raise NmtError(what, path=path, remedy=f"give {option}, such as {example}")
         if language not in codes:
             remedy = did_you_mean(language, codes, f"its languages are written as {example}")
             raise NmtError(f"{option} {language} is no language of this model", path=path, remedy=remedy)
-    tokenizer.src_lang = source
+        chosen.append(language)
+    tokenizer.src_lang, target = chosen
     # The first mBART starts the target with the language itself; later models start it with the end mark.
     after_start = not type(tokenizer).__name__.startswith("MBartTokenizer")
     model.start_with_language(codes[target], after_start=after_start)

@@ -23,6 +23,9 @@ class T5Model(PretrainedModel):
     attends = False
     """A source begins with the words of its task, which `TextWriter` does not count: unknown words stay."""
 
+    _no_bias: Tensor
+    _buckets: Tensor
+
     def __init__(self, architecture: T5Architecture, hf: Any = None, dropout: float = 0.0) -> None:
         hf = T5ForConditionalGeneration(t5_config(architecture, dropout)) if hf is None else hf
         super().__init__(architecture, hf)
@@ -33,8 +36,7 @@ class T5Model(PretrainedModel):
     @property
     def bias(self) -> Tensor:
         """See `StepModel`."""
-        bias: Tensor = self._no_bias
-        return bias
+        return self._no_bias
 
     def halve(self) -> None:
         """Convert the weights of the decoder's products to float16; the encoder of `transformers` reads their type."""
@@ -100,20 +102,21 @@ class T5Model(PretrainedModel):
 
 def t5_config(architecture: T5Architecture, dropout: float = 0.0) -> T5Config:
     """Return the configuration from which `transformers` builds this architecture."""
-    return T5Config(
-        vocab_size=architecture.vocab,
-        d_model=architecture.d_model,
-        d_kv=architecture.head_width,
-        d_ff=architecture.ffn,
-        num_layers=architecture.encoder_layers,
-        num_decoder_layers=architecture.decoder_layers,
-        num_heads=architecture.heads,
-        relative_attention_num_buckets=architecture.position_buckets,
-        relative_attention_max_distance=architecture.max_distance,
-        feed_forward_proj=architecture.activation,
-        tie_word_embeddings=architecture.scaled_output,
-        pad_token_id=architecture.pad_token,
-        eos_token_id=architecture.eos_token,
-        decoder_start_token_id=architecture.start_token,
-        dropout_rate=dropout,
-    )
+    keys: dict[str, Any] = {
+        "vocab_size": architecture.vocab,
+        "d_model": architecture.d_model,
+        "d_kv": architecture.head_width,
+        "d_ff": architecture.ffn,
+        "num_layers": architecture.encoder_layers,
+        "num_decoder_layers": architecture.decoder_layers,
+        "num_heads": architecture.heads,
+        "relative_attention_num_buckets": architecture.position_buckets,
+        "relative_attention_max_distance": architecture.max_distance,
+        "feed_forward_proj": architecture.activation,
+        "tie_word_embeddings": architecture.scaled_output,
+        "pad_token_id": architecture.pad_token,
+        "eos_token_id": architecture.eos_token,
+        "decoder_start_token_id": architecture.start_token,
+        "dropout_rate": dropout,
+    }
+    return T5Config(**keys)
