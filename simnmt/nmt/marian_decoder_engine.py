@@ -142,8 +142,8 @@ class _Process:
         if not outputs[-1]:
             self._running.wait()
             self._errors.seek(0)
-            said = self._errors.read(1 << 16).decode("utf-8", "replace").split("\n")
-            reason = next((line.strip() for line in reversed(said) if line.strip()), f"status {self._running.returncode}")
+            messages = self._errors.read(1 << 16).decode("utf-8", "replace").split("\n")
+            reason = next((line.strip() for line in reversed(messages) if line.strip()), f"status {self._running.returncode}")
             raise NmtError(f"{PROGRAM} has ended: {reason[:150]}", path=self._folder, remedy=_FOLDER)
         return outputs
 
@@ -216,8 +216,8 @@ def _sizes(model: Path) -> dict[str, Any]:
             text = tensors["special:model.yml"].tobytes().decode("utf-8", "replace")
     except (OSError, ValueError, KeyError):
         return {}
-    found = re.findall(r"^([a-z-]+): *([\w.-]+)", text, re.MULTILINE)
-    return {key: int(value) if value.isdigit() else value for key, value in found if key in wanted}
+    stated = re.findall(r"^([a-z-]+): *([\w.-]+)", text, re.MULTILINE)
+    return {key: int(value) if value.isdigit() else value for key, value in stated if key in wanted}
 
 
 def _version(program: str) -> str:
