@@ -190,6 +190,8 @@ def ctranslate2_finding(box: BoxDescription) -> Iterator[Finding]:
 
 def onnxruntime_finding(box: BoxDescription) -> Iterator[Finding]:
     """Yield the compute types of the ONNX Runtime engine; nothing if it is not installed, for few need it."""
+    if isinstance(loaded("numpy"), str):
+        return  # the library prints a traceback without it
     library = loaded("onnxruntime")
     if not isinstance(library, str):
         yield _types("onnxruntime", f"ONNX Runtime {library.__version__}", "cpu")
