@@ -24,6 +24,7 @@ from simnmt.nmt.pretrained_config import quiet_transformers
 from simnmt.nmt.pretrained_tokenizer import Languages, load_pretrained
 from simnmt.nmt.slot_decoder import decode_batch
 from simnmt.nmt.step_model import pad
+from simnmt.nmt.training.recipe import recipe_for
 from simnmt.nmt.translation import Translator
 from tests.nmt.pretrained_folders import FOLDERS, LANGUAGES, opus_folder, text
 
@@ -148,6 +149,14 @@ def test_an_architecture_of_a_folder_builds_the_same_model_with_random_weights(f
     rebuilt = build_model(architecture_of(model.architecture.model_dump()))
     shapes = {key: weight.shape for key, weight in rebuilt.state_dict().items()}
     assert shapes == {key: weight.shape for key, weight in model.state_dict().items()}
+
+
+def test_only_kinds_with_subwords_of_our_own_are_trained(folders: Path, tmp_path: Path) -> None:
+    (tmp_path / "t5.json").write_text(model_in(folders, "t5").architecture.model_dump_json())
+    with pytest.raises(
+        NmtError, match=r"no training of kind t5, whose published tokenisers are not learnt here \(give another"
+    ):
+        recipe_for(str(tmp_path / "t5.json"))
 
 
 def test_blank_lines_stay_blank_and_unknown_words_are_marked(folders: Path) -> None:
