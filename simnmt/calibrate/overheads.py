@@ -46,34 +46,57 @@ def decision_s(clock: Clock = perf_counter, decisions: int = DECISIONS) -> float
 def tokenisation_s(path: Path, seed: int, clock: Clock = perf_counter) -> tuple[float, float] | None:
     """Fit (seconds per token, seconds per sentence) of cutting text into pieces, over sentences of 1 to 100 pieces.
 
-    The sentences are random pieces of the model itself. None if sentencepiece is not installed. Raises `CalibrationError`
-    for a file that it cannot use.
+    The sentences are random pieces of the tokeniser itself. None if its library is not installed. Raises `CalibrationError` for
+    a file that it cannot use.
     """
+    library = "tokenizers" if path.suffix == ".json" else "sentencepiece"
     try:
-        from sentencepiece import SentencePieceProcessor
+        load = _load_tokenizers if library == "tokenizers" else _load_sentencepiece
+        encode, decode, size = load(path)
     except ImportError:
         return None
-    try:
-        tokens, times_s = _timed(SentencePieceProcessor(model_file=str(path)), seed, clock)
-    except (OSError, RuntimeError) as error:
-        what = f"sentencepiece cannot use it: {next(iter(str(error).splitlines()), type(error).__name__)}"
+    except Exception as error:  # tokenizers raises bare exceptions
+        what = f"{library} cannot use it: {next(iter(str(error).splitlines()), type(error).__name__)}"
         raise CalibrationError(what, path=path, remedy="write the model's folder anew") from None
+    tokens, times_s = _timed(encode, decode, size, seed, clock)
     if len(set(tokens)) < 2:
         return None
     slope, offset = np.polyfit(tokens, times_s, 1).tolist()
     return max(slope, 0.0), max(offset, 0.0)
 
 
-def _timed(processor: Any, seed: int, clock: Clock) -> tuple[list[int], list[float]]:
+_Pieces = tuple[Callable[[str], Any], Callable[[list[int]], str], int]
+"""Cuts a text into pieces, joins pieces to a text, and the number of different pieces."""
+
+
+def _load_sentencepiece(path: Path) -> _Pieces:
+    from sentencepiece import SentencePieceProcessor
+
+    processor = SentencePieceProcessor(model_file=str(path))
+    return processor.encode, processor.decode, processor.get_piece_size()
+
+
+def _load_tokenizers(path: Path) -> _Pieces:
+    from tokenizers import Tokenizer
+
+    tokenizer: Any = Tokenizer.from_file(str(path))
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer.encode, tokenizer.decode, tokenizer.get_vocab_size()
+
+
+def _timed(
+    encode: Callable[[str], Any], decode: Callable[[list[int]], str], size: int, seed: int, clock: Clock
+) -> tuple[list[int], list[float]]:
     """Return the number of pieces of each sentence, and the least seconds of cutting it."""
     random = np.random.default_rng(seed)
     tokens, times_s = [], []
     for length in np.linspace(1, 100, SENTENCES).astype(int).tolist():
-        text = processor.decode(random.integers(0, processor.get_piece_size(), length).tolist())
+        text = decode(random.integers(0, size, length).tolist())
         repeats_s = []
         for _ in range(7):
             begin_s = clock()
-            pieces = processor.encode(text)
+            pieces = encode(text)
             repeats_s.append(clock() - begin_s)
         tokens.append(len(pieces))
         times_s.append(min(repeats_s))

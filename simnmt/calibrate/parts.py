@@ -37,6 +37,7 @@ from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.calibrate.variant_bench import decoder_block
 from simnmt.nmt.engine import Engine, Work
 from simnmt.nmt.errors import OutOfMemory
+from simnmt.nmt.hub import model_path
 from simnmt.profile.blocks import BeamOverrun, EnergyBlock, Overhead, Overheads
 from simnmt.profile.decoder_block import DecoderBlock
 from simnmt.profile.disk_block import DiskBlock
@@ -220,10 +221,10 @@ class Parts:
             "decision_s": overheads.overhead(overheads.decision_s(), "length regression and two planes, one request at a time")
         }
         remarks = []
-        tokenisation, note = None, "no sentencepiece model belongs to this model"
-        tokeniser = tokeniser_in(self._settings.model, "src")
+        tokenisation, note = None, "no tokeniser belongs to this model"
+        tokeniser = tokeniser_in(model_path(self._settings.model), "src")
         if tokeniser is not None:
-            note = "sentencepiece is not installed, or cuts all sentences alike"
+            note = "the tokeniser's library is not installed, or cuts all sentences alike"
             try:
                 tokenisation = overheads.tokenisation_s(tokeniser, self._settings.seed)
             except CalibrationError as error:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from simnmt.base.configuration import describe_validation_error
 from simnmt.base.errors import InputError
 from simnmt.base.files import read_bounded
+from simnmt.nmt.hub import model_path
 from simnmt.profile.service_block import GapKind, NeighbourKind
 from simnmt.workload.length_units import Side, tokeniser_in, unit_of
 
@@ -105,7 +106,8 @@ class Settings:
     """
 
     model: str
-    """bilstm, gru, gru-512, marian, sharp, sharp-s1 to sharp-s7, or a path that `simnmt.nmt.engines.load_engine` takes."""
+    """bilstm, gru, gru-512, marian, sharp, sharp-s1 to sharp-s7, or a path or an id as `simnmt.nmt.engines.load_engine` takes
+    it."""
     backend: str = "torch"
     device: str = "cpu"
     threads: int | None = None
@@ -129,8 +131,8 @@ class Settings:
     inferences: int = PAPER_INFERENCES
     """Number of inferences in paper mode."""
     src_unit: str | None = None
-    """Unit of source tokens; None: a piece of the sentencepiece model in the model's folder, named by its content; without one,
-    word for bilstm and gru, subword for any other model."""
+    """Unit of source tokens; None: a token of the tokeniser in the model's folder, named by its content; without one, word for
+    bilstm and gru, subword for any other model."""
     tgt_unit: str | None = None
     disk_bytes_per_s: float | None = None
     """Pace of the disk reads, to imitate a slower flash; None: the speed of the disk."""
@@ -218,7 +220,7 @@ class Settings:
     def _unit(self, side: Side) -> str:
         if self.model in WORD_MODELS:
             return "word"
-        tokeniser = tokeniser_in(self.model, side)
+        tokeniser = tokeniser_in(model_path(self.model), side)
         return "subword" if tokeniser is None else unit_of(tokeniser)
 
     def as_json(self) -> dict[str, Any]:

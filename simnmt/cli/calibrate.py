@@ -23,7 +23,11 @@ LOG_INTERVAL_S = 15.0
 """Seconds between two lines of progress without a terminal."""
 
 
-Backend = Enum("Backend", {"torch": "torch", "ctranslate2": "ctranslate2", "sharp": "sharp"}, type=str)
+Backend = Enum(
+    "Backend",
+    {"torch": "torch", "ctranslate2": "ctranslate2", "onnxruntime": "onnxruntime", "marian": "marian", "sharp": "sharp"},
+    type=str,
+)
 """The engine that computes."""
 NeighbourKind = Enum("NeighbourKind", {"idle": "idle", "busy": "busy", "memory": "memory"}, type=str)
 """What a process on another core does."""
@@ -33,7 +37,10 @@ def calibrate(
     context: typer.Context,
     model: Annotated[
         str,
-        option("NAME|PATH", "bilstm, gru, gru-512, marian, sharp, sharp-s1 to -s7, an architecture file, or a model's folder."),
+        option(
+            "NAME|PATH|ID",
+            "bilstm, gru, gru-512, marian, sharp, sharp-s1 to -s7, an architecture file, a model's folder, a Hugging Face id.",
+        ),
     ],
     out: Annotated[Path, option("FILE", "Device profile to write; an older one is replaced.")],
     backend: Annotated[Backend, option(None, "Engine that computes.")] = Backend.torch,

@@ -19,7 +19,11 @@ app = typer.Typer(help="Length pairs of parallel text.", no_args_is_help=True)
 
 Source = Annotated[
     Path,
-    argument("SRC", "Source text, a sentence a line; or, alone, a file of two columns or of JSON Lines."),
+    argument(
+        "SRC",
+        "Source text, a sentence a line; or, alone, a file of two columns or of JSON Lines, a data set of Hugging Face, or "
+        "sacrebleu:NAME:PAIR.",
+    ),
 ]
 Target = Annotated[Path | None, argument("[TGT]", "Target text; line i translates line i.")]
 Filter = Annotated[
@@ -34,7 +38,8 @@ Unit = Annotated[
     str,
     option(
         "UNIT",
-        "What counts as a token: word, mixed (Han by character), char, sentencepiece:MODEL; SRC:TGT where they differ.",
+        "What counts as a token: word, mixed (Han by character), char, sentencepiece:MODEL, tokenizers:FILE; SRC:TGT where "
+        "they differ.",
         "--unit",
     ),
 ]

@@ -111,7 +111,9 @@ def translate(
     model: Annotated[
         list[Path],
         option(
-            "DIR", "Folder that simnmt nmt train wrote; several attentional ones, each with its own --model, are an ensemble."
+            "DIR|ID",
+            "Folder that simnmt nmt train wrote, or folder or id of Hugging Face; several attentional ones of simnmt, each "
+            "with its own --model, are an ensemble.",
         ),
     ],
     file: Annotated[
@@ -158,6 +160,11 @@ def translate(
     keep_unknown: Annotated[
         bool, flag("--keep-unknown", "Write ⁇ for an unknown word, not the source word that the model was reading.")
     ] = False,
+    src_lang: Annotated[
+        str | None, option("CODE", "Language of the text as the model writes it: deu_Latn (NLLB), de (M2M100), de_DE (mBART).")
+    ] = None,
+    tgt_lang: Annotated[str | None, option("CODE", "Language to translate to; for Marian of several, such as deu.")] = None,
+    prefix: Annotated[str | None, option("TEXT", "Text before each line, as 'translate English to German: ' for T5.")] = None,
     out: Annotated[Path | None, option("FILE", "File to write instead of standard output.")] = None,
     as_json: Annotated[bool, flag("--json", "An object a line: text, tokens, score.")] = False,
     device: Device = "cpu",
@@ -171,6 +178,7 @@ def translate(
     from simnmt.nmt.errors import need_packages
 
     need_packages()
+    from simnmt.nmt.pretrained_tokenizer import Languages
     from simnmt.nmt.slot_decoder import parse_batching
     from simnmt.nmt.translation import Translator, read_lines, report_problems
     from simnmt.nmt.vocabulary.alignment import can_attend
@@ -190,7 +198,8 @@ def translate(
     else:
         batches = parse_batching(batching, batch, threshold=threshold, collect=collect)
         options = _given(context, SEARCH + PRODUCTS)
-        translator = Translator.load(model[0], batching=batches, cache_mb=cache / 1e6, **options)
+        languages = Languages(src_lang, tgt_lang, prefix)
+        translator = Translator.load(model[0], batching=batches, cache_mb=cache / 1e6, languages=languages, **options)
     why_unknown = "the model was not reading a word of the source"
     if isinstance(translator, Translator) and not can_attend(translator.model):
         why_unknown = "the model has no attention that would say which words of the source they are"
@@ -207,7 +216,7 @@ def translate(
 
 def _refuse_beside_sharp(context: typer.Context) -> None:
     """Raise for options of the batched decoders, and for another place than one thread of the processor."""
-    others = ("batching", "batch", "threshold", "collect", "direction", "cache", "tune")
+    others = ("batching", "batch", "threshold", "collect", "direction", "cache", "tune", "src_lang", "tgt_lang", "prefix")
     for name in others:
         source = context.get_parameter_source(name)
         if source is not None and source.name not in ("DEFAULT", "DEFAULT_MAP"):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
+from typing_extensions import Self
 
 from simnmt.base.configuration import Configuration
 from simnmt.base.errors import describe_error
@@ -197,35 +198,30 @@ class RecurrentArchitecture(SpecialTokens):
         return None
 
 
-class TransformerArchitecture(SpecialTokens):
-    """The Transformer as Marian builds it: static sinusoidal positions, layer norm after each block, shared embeddings."""
+class _TransformerSizes(SpecialTokens):
+    """Sizes that every Transformer has; source and target share a vocabulary."""
 
-    kind: Literal["transformer"]
     encoder_layers: Annotated[int, Field(ge=1, le=128)]
     """Layers of the encoder."""
     decoder_layers: Annotated[int, Field(ge=1, le=128)]
     """Layers of the decoder."""
     d_model: Size
-    """Width of a token's vector throughout; a multiple of `heads`, and even."""
+    """Width of a token's vector throughout."""
     heads: Annotated[int, Field(ge=1, le=1024)]
     """Attention heads of a layer, encoder and decoder alike."""
     ffn: Size
     """Width of the feed-forward block."""
     vocab: Size
     """Tokens of the vocabulary, source and target together."""
-    max_positions: Size = 512
-    """The longest sentence, source or target."""
-    activation: Literal["swish", "relu", "gelu"] = "swish"
-    """Between the two halves of the feed-forward block."""
-    scale_embedding: bool = True
-    """Whether vectors are scaled by the square root of `d_model`."""
 
     @model_validator(mode="after")
-    def _sizes_fit(self) -> TransformerArchitecture:
-        if self.d_model % self.heads or self.d_model % 2:
-            raise ValueError(f"d_model: {self.d_model} is no even multiple of {self.heads} heads")
+    def _tokens_fit(self) -> Self:
         self._fit(self.vocab)
         return self
+
+    def _check_heads(self) -> None:
+        if self.d_model % self.heads or self.d_model % 2:
+            raise ValueError(f"d_model: {self.d_model} is no even multiple of {self.heads} heads")
 
     @property
     def src_vocab(self) -> int:
@@ -238,7 +234,89 @@ class TransformerArchitecture(SpecialTokens):
         return self.vocab
 
 
-Architecture = RecurrentArchitecture | TransformerArchitecture | AttentionalArchitecture
+class TransformerArchitecture(_TransformerSizes):
+    """The Transformer as Marian builds it: static sinusoidal positions, layer norm after each block, shared embeddings.
+
+    `d_model` is an even multiple of `heads`.
+    """
+
+    kind: Literal["transformer"]
+    max_positions: Size = 512
+    """The longest sentence, source or target."""
+    activation: Literal["swish", "relu", "gelu"] = "swish"
+    """Between the two halves of the feed-forward block."""
+    scale_embedding: bool = True
+    """Whether vectors are scaled by the square root of `d_model`."""
+
+    @model_validator(mode="after")
+    def _sizes_fit(self) -> Self:
+        self._check_heads()
+        return self
+
+    @property
+    def head_width(self) -> int:
+        """Width of an attention head."""
+        return self.d_model // self.heads
+
+
+class MultilingualArchitecture(_TransformerSizes):
+    """The Transformer of many languages with layer norm before each block.
+
+    `m2m100`, that of M2M100 and NLLB, has static sinusoidal positions; `mbart`, that of mBART, learnt positions and a further
+    layer norm of the embeddings. `d_model` is an even multiple of `heads`.
+    """
+
+    kind: Literal["m2m100", "mbart"]
+    max_positions: Size = 1024
+    """The longest sentence, source or target."""
+    activation: Literal["swish", "relu", "gelu"] = "relu"
+    """Between the two halves of the feed-forward block."""
+    scale_embedding: bool = True
+    """Whether vectors are scaled by the square root of `d_model`."""
+
+    @model_validator(mode="after")
+    def _sizes_fit(self) -> Self:
+        self._check_heads()
+        if self.kind == "m2m100" and self.pad_token > 1:
+            raise ValueError(f"pad_token: {self.pad_token} where the positions of m2m100 begin after it: give 0 or 1")
+        return self
+
+    @property
+    def head_width(self) -> int:
+        """Width of an attention head."""
+        return self.d_model // self.heads
+
+
+class T5Architecture(_TransformerSizes):
+    """The Transformer of T5 and mT5: relative positions, root mean square norm before each block, no bias."""
+
+    kind: Literal["t5"]
+    head_width: Size
+    """Width of an attention head; with `heads` it may differ from `d_model`."""
+    activation: Literal["relu", "gated-gelu", "gated-silu"] = "relu"
+    """Between the two halves of the feed-forward block; gated ones have a third product."""
+    scaled_output: bool = True
+    """Whether the input of the output layer is divided by the square root of `d_model`: in T5, but not in T5 v1.1 and mT5."""
+    position_buckets: Annotated[int, Field(ge=4, le=4096)] = 32
+    """Classes of the distance between two tokens."""
+    max_distance: Annotated[int, Field(ge=4, le=1_000_000)] = 128
+    """Distance from which all are of one class."""
+
+    @model_validator(mode="after")
+    def _sizes_fit(self) -> Self:
+        if self.max_distance <= self.position_buckets // 2:
+            raise ValueError(f"max_distance: {self.max_distance} is no more than half of {self.position_buckets} buckets")
+        return self
+
+    @property
+    def max_positions(self) -> None:
+        """Relative positions take any length."""
+        return None
+
+
+PretrainedArchitecture = TransformerArchitecture | MultilingualArchitecture | T5Architecture
+"""Transformers that `transformers` builds, and whose folders are read."""
+Architecture = RecurrentArchitecture | AttentionalArchitecture | PretrainedArchitecture
 
 ARCHITECTURES: dict[str, Architecture] = {
     "bilstm": RecurrentArchitecture(kind="bilstm", layers=2, hidden=500, embedding=500, src_vocab=50_000, tgt_vocab=50_000),
@@ -267,6 +345,9 @@ _BY_KIND: dict[str, type[Architecture]] = {
     "attentional": AttentionalArchitecture,
     "bilstm": RecurrentArchitecture,
     "gru": RecurrentArchitecture,
+    "m2m100": MultilingualArchitecture,
+    "mbart": MultilingualArchitecture,
+    "t5": T5Architecture,
     "transformer": TransformerArchitecture,
 }
 _REMEDY = "an architecture is a YAML or JSON mapping; see docs for its keys"

@@ -1,4 +1,4 @@
-"""The CTranslate2 engine: the same Marian model, converted offline into a temporary folder, without tokenizer or network."""
+"""The CTranslate2 engine: the same Transformer, converted offline into a temporary folder, without tokenizer or network."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import Any
 
 import ctranslate2
 import torch
-from ctranslate2.converters.transformers import BartLoader
+from ctranslate2.converters.transformers import BartLoader, T5Loader
 
 from simnmt.batching import Batching
+from simnmt.nmt.architecture import Architecture, T5Architecture
 from simnmt.nmt.devices import cpu_name
 from simnmt.nmt.engine import DecodeRequest, EngineAccount, EngineRequest, Hypothesis, Timing, Work, random_sources
 from simnmt.nmt.errors import NmtError, within_memory
-from simnmt.nmt.marian_model import MarianModel
+from simnmt.nmt.marian_model import PretrainedModel
 from simnmt.nmt.models import LoadedModel, load_model
 from simnmt.nmt.step_model import check_lengths
 from simnmt.nmt.vocabulary.candidate_lists import KIND, CandidateLists, write_vocabulary_map
@@ -44,8 +45,10 @@ class CTranslate2Engine:
     ) -> None:
         """`lists`: the vocabulary map; None: every token may be chosen. Raises `NmtError` for a model of another kind."""
         architecture, model = loaded.architecture, loaded.model
-        if not isinstance(model, MarianModel):
+        if not isinstance(model, PretrainedModel):
             raise NmtError(f"CTranslate2 runs no {architecture.kind} model", remedy="use the torch backend, or marian")
+        if lists is not None and architecture.kind != "transformer":
+            raise NmtError(f"no vocabulary map for a model of kind {architecture.kind}", remedy="leave --vocabulary out")
         self._architecture, self._seed, self._mapped = architecture, seed, lists is not None
         # No list holds padding; the start token is added to each of them by CTranslate2.
         never = {architecture.pad_token if lists is None else architecture.start_token} - {architecture.eos_token}
@@ -136,12 +139,14 @@ class CTranslate2Engine:
         self._translator = None
 
 
-def convert(model: MarianModel, folder: Path, lists: CandidateLists | None = None) -> None:
+def convert(model: PretrainedModel, folder: Path, lists: CandidateLists | None = None) -> None:
     """Write a model in CTranslate2's format, in float32, which it converts when loading; `lists`: also their vocabulary map.
 
     Raises `NmtError` for lists that hold padding or the start token, which are never an output.
     """
-    spec, order = _Marian().get_model_spec(model.hf), list(range(model.vocab))
+    architecture, order = model.architecture, list(range(model.vocab))
+    converter = _T5(architecture) if isinstance(architecture, T5Architecture) else _Bart(architecture)
+    spec = converter.get_model_spec(model.hf)
     if lists is not None:
         if ({model.pad_token, model.start_token} - {model.eos_token}) & set(lists.columns.tolist() + lists.always.tolist()):
             raise NmtError("lists that hold padding or the start token", remedy="build them again")
@@ -151,7 +156,7 @@ def convert(model: MarianModel, folder: Path, lists: CandidateLists | None = Non
     spec.register_target_vocabulary(vocabulary)
     spec.config.unk_token = str(model.architecture.unk_token)
     spec.config.eos_token = str(model.eos_token)
-    spec.config.bos_token = spec.config.decoder_start_token = str(model.start_token)
+    spec.config.bos_token = spec.config.decoder_start_token = str(architecture.start_token)
     spec.config.add_source_eos = False
     spec.validate()
     spec.optimize(quantization=None)
@@ -178,18 +183,47 @@ def _reorder(spec: Any, first: list[int]) -> list[int]:
     return order
 
 
-class _Marian(BartLoader):  # type: ignore[misc]  # an untyped library
-    """A converter as CTranslate2's own for Marian, but with the row of the padding token.
+class _Bart(BartLoader):  # type: ignore[misc]  # an untyped library
+    """A converter as CTranslate2's own for Marian, M2M100 and mBART, but with a row for each token.
 
-    CTranslate2's own drops the last token of the vocabulary as padding that has a vector of zeros and also starts the target;
-    only published Marian models are so.
+    CTranslate2's own for Marian drops the last token of the vocabulary as padding that has a vector of zeros and also starts
+    the target; only published Marian models are so.
     """
+
+    def __init__(self, architecture: Architecture) -> None:
+        super().__init__()
+        self._kind = architecture.kind
 
     def get_model_spec(self, model: Any) -> Any:
         """Return the weights under CTranslate2's names."""
         config = model.config
-        config.normalize_before = config.normalize_embedding = False
+        config.normalize_before = self._kind != "transformer"
+        config.normalize_embedding = self._kind == "mbart"
         return super().get_model_spec(model)
+
+    def set_position_encodings(self, spec: Any, module: Any) -> None:
+        """Set the vectors of the positions from 0."""
+        if self._kind == "m2m100":
+            spec.encodings = module.weights[module.padding_idx + 1 :]
+        else:
+            super().set_position_encodings(spec, module)
+
+
+class _T5(T5Loader):  # type: ignore[misc]  # an untyped library
+    """CTranslate2's own converter for T5, which scales the output by the wrong key of the configuration.
+
+    Since 5.0 `transformers` reports every T5 as tied, also T5 v1.1 and mT5, whose output is not scaled.
+    """
+
+    def __init__(self, architecture: T5Architecture) -> None:
+        super().__init__()
+        self._architecture = architecture
+
+    def get_model_spec(self, model: Any) -> Any:
+        """Return the weights under CTranslate2's names."""
+        spec = super().get_model_spec(model)
+        spec.decoder.scale_outputs = self._architecture.d_model**-0.5 if self._architecture.scaled_output else 1.0
+        return spec
 
 
 def supported_types(device: str) -> list[str]:

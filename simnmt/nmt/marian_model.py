@@ -1,14 +1,15 @@
-"""MarianMT through `transformers`: a step model with a key/value cache, its slots, and its training pass.
+"""Transformers through `transformers`: a step model with a key/value cache, its slots, its training pass, and MarianMT.
 
-The weights, the encoder and the training pass are those of `transformers`. The decoder's step is written out here over the
-same layers: the cache of `transformers` changes its names from version to version, and its step builds masks that a single new
-token does not need. Nothing is fetched from the network.
+The weights, the encoder and the training pass are those of `transformers`. The decoder's step is written out over the same
+layers: the cache of `transformers` changes its names from version to version, and its step builds masks that a single new token
+does not need. Nothing is fetched from the network. `multilingual_models.py` and `t5_model.py` hold the other kinds.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import MarianConfig, MarianMTModel
 
-from simnmt.nmt.architecture import TransformerArchitecture
+from simnmt.nmt.architecture import PretrainedArchitecture, TransformerArchitecture
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.linear_layers import HalfLinear
 from simnmt.nmt.step_model import SlotCompaction, SourceRows, StepModel, with_room
@@ -47,18 +48,27 @@ _ROWS, _COLUMNS = 2, 4
 
 
 class MarianSlots:
-    """The slots of a Marian model; see `Slots`.
+    """The slots of a Transformer; see `Slots`.
 
     Every step writes one column of keys and values, the same for all rows, whenever they joined. The first column of a row is
-    the step at which it joined; earlier columns are hidden from it. Columns before the first column of the oldest row are
-    reused when room runs out.
+    the step at which it joined, or with a prefix the column before it; earlier columns are hidden from it. Columns before the
+    first column of the oldest row are reused when room runs out.
     """
 
     def __init__(
-        self, body: Body, past: Tensor, cross: Tensor, max_positions: int | None, most_rows: int | None = None
+        self,
+        body: Body,
+        past: Tensor,
+        cross: Tensor,
+        max_positions: int | None,
+        most_rows: int | None = None,
+        prefix_token: int | None = None,
     ) -> None:
-        """`body`: the model's, called with views of the active rows; `past`, `cross`: the first room; see `StepModel.slots`."""
-        self._body, self._max_positions = body, max_positions
+        """`body`: the model's, called with views of the active rows; `past`, `cross`: the first room; see `StepModel.slots`.
+
+        `prefix_token`: a token that rows are fed as they join; see `PretrainedModel.prefix_token`.
+        """
+        self._body, self._max_positions, self._prefix_token = body, max_positions, prefix_token
         self._past, self._source = past, SourceRows(cross, _ROWS, most_rows)
         self._spare: Tensor | None = None
         """The output of reordering, as large as `_past`, with which it is then exchanged; made when first needed."""
@@ -77,8 +87,14 @@ class MarianSlots:
         self._make_room(self._rows + new, self._past.shape[_COLUMNS])
         # Masked places must be numbers all the same: not-a-number times a weight of 0 is not a number.
         self._past[:, :, self._rows : self._rows + new, :, self._oldest : self._clock] = 0
-        self._begun += [self._clock] * new
-        self._update_state()
+        if self._prefix_token is None:
+            self._begun += [self._clock] * new
+            self._update_state()
+        else:
+            self._clock = max(self._clock, 1)
+            self._begun += [self._clock - 1] * new
+            self._update_state()
+            self._feed_prefix(new, self._prefix_token)
 
     @torch.inference_mode()
     def leave(self, slots: Sequence[int], beam: int) -> list[int]:
@@ -127,6 +143,14 @@ class MarianSlots:
         every = slice(None)
         return every, every, slice(self._rows), every, slice(self._oldest, self._clock)
 
+    def _feed_prefix(self, new: int, prefix_token: int) -> None:
+        """Write the keys and values of the prefix of the last `new` rows into the column before the next step's."""
+        assert self._state is not None
+        last, column = slice(self._rows - new, self._rows), slice(self._clock - 1, self._clock)
+        mask = None if self._state.mask is None else self._state.mask[last]
+        state = MarianState(self._past[:, :, last, :, column], self._state.cross[:, :, last], mask)
+        self._body(state, torch.full((new,), prefix_token, device=self._past.device))
+
     def _make_room(self, rows: int, columns: int) -> None:
         grown = with_room(self._past, {_ROWS: rows, _COLUMNS: columns}, self._used(), self._source.most)
         if grown is not self._past:
@@ -171,21 +195,29 @@ class MarianSlots:
 _FIRST_CAPACITY = 32
 
 
-class MarianModel(StepModel):
-    """A Marian Transformer; `forward` is for training with teacher forcing."""
+class PretrainedModel(StepModel):
+    """A Transformer of `transformers`; `forward` is for training with teacher forcing.
 
-    architecture: TransformerArchitecture
+    A subclass has a `body`, and names its decoder's layers.
+    """
 
-    def __init__(self, architecture: TransformerArchitecture, hf: MarianMTModel | None = None, dropout: float = 0.0) -> None:
+    architecture: PretrainedArchitecture
+    prefix_token: int | None = None
+    """A token that each target is fed before `start_token`: the decoder's start, where a language's token starts the text."""
+
+    def __init__(self, architecture: PretrainedArchitecture, hf: Any) -> None:
+        """`hf`: the model of `transformers`."""
         super().__init__(architecture)
-        self.hf = MarianMTModel(marian_config(architecture, dropout)) if hf is None else hf
+        self.hf = hf
         self.heads = architecture.heads
 
-    @property
-    def bias(self) -> Tensor:
-        """See `StepModel`."""
-        bias: Tensor = self.hf.final_logits_bias[0]
-        return bias
+    def start_with_language(self, language: int, *, after_start: bool = True) -> None:
+        """Let every target begin with the token of its language, after the decoder's start or in its place."""
+        self.start_token = language
+        if after_start:
+            self.prefix_token = self.architecture.start_token
+            if self.architecture.max_positions is not None:
+                self.max_positions = self.architecture.max_positions - 1
 
     def output_layer(self) -> nn.Linear | HalfLinear:
         """See `StepModel`; `transformers` keeps the bias apart."""
@@ -215,14 +247,17 @@ class MarianModel(StepModel):
     def encode(self, src: Tensor, src_lengths: Tensor) -> MarianState:
         """See `StepModel`."""
         within = None if bool((src_lengths == src.shape[1]).all()) else _source_mask(src, src_lengths)
-        states = self.hf.model.encoder(
-            input_ids=src, attention_mask=None if within is None else within.long()
-        ).last_hidden_state
+        mask = None if within is None else within.long()
+        states = self.hf.get_encoder()(input_ids=src, attention_mask=mask).last_hidden_state
         cross = self._columns(*src.shape)
-        for layer, kept in zip(self.hf.model.decoder.layers, cross, strict=True):
-            kept[0] = self._split(layer.encoder_attn.k_proj(states))
-            kept[1] = self._split(layer.encoder_attn.v_proj(states))
+        for (keys, values), kept in zip(self._source_projections(), cross, strict=True):
+            kept[0] = self._split(keys(states))
+            kept[1] = self._split(values(states))
         return MarianState(self._columns(len(src), 0), cross, None if within is None else within[:, None, None, :])
+
+    @abstractmethod
+    def _source_projections(self) -> Iterator[tuple[nn.Module, nn.Module]]:
+        """Yield the projections of the source to keys and to values of each layer of the decoder."""
 
     def start(self, memory: MarianState, beam: int) -> MarianState:
         """See `StepModel`."""
@@ -230,13 +265,69 @@ class MarianModel(StepModel):
         if beam > 1:
             cross = cross.repeat_interleave(beam, dim=_ROWS)
             mask = None if mask is None else mask.repeat_interleave(beam, dim=0)
-        return MarianState(self._columns(cross.shape[_ROWS], _FIRST_CAPACITY), cross, mask)
+        rows = cross.shape[_ROWS]
+        state = MarianState(self._columns(rows, _FIRST_CAPACITY), cross, mask)
+        if self.prefix_token is not None:
+            _, state = self.body(state, torch.full((rows,), self.prefix_token, device=cross.device))
+        return state
+
+    @abstractmethod
+    def body(self, state: MarianState, tokens: Tensor) -> tuple[Tensor, MarianState]:
+        """See `StepModel`."""
+
+    def reorder(self, state: MarianState, rows: Tensor) -> MarianState:
+        """See `StepModel`."""
+        return replace(state, past=state.past.index_select(2, rows))
+
+    def slots(self, rows: int, most_rows: int | None = None) -> MarianSlots:
+        """See `StepModel`."""
+        past, positions = self._columns(rows, _FIRST_CAPACITY), self.architecture.max_positions
+        return MarianSlots(self.body, past, self._columns(rows, 0), positions, most_rows, self.prefix_token)
+
+    def _columns(self, rows: int, length: int) -> Tensor:
+        """Return room for keys and values, not initialised: [layers, keys and values, rows, heads, length, head width]."""
+        layers, width = self.architecture.decoder_layers, self.architecture.head_width
+        return self.bias.new_empty((layers, 2, rows, self.heads, length, width))
+
+    @staticmethod
+    def _with_room(state: MarianState) -> None:
+        """Double the room for the targets of `state` if it is used up."""
+        if state.position == state.past.shape[_COLUMNS]:
+            state.past = torch.cat((state.past, torch.empty_like(state.past)), dim=_COLUMNS)
+
+    def _split(self, states: Tensor) -> Tensor:
+        """Split heads: [rows, length, heads x head width] to [rows, heads, length, head width]."""
+        rows, length, width = states.shape
+        return states.view(rows, length, self.heads, width // self.heads).transpose(1, 2)
+
+    def _attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float | None = None) -> Tensor:
+        """Return the values to which each query attends, [rows, 1, heads x head width]; `scale` as torch takes it."""
+        attended = scaled_dot_product_attention(self._split(query), keys, values, attn_mask=mask, scale=scale)
+        return attended.transpose(1, 2).reshape(query.shape)
+
+
+class MarianModel(PretrainedModel):
+    """A Marian Transformer."""
+
+    architecture: TransformerArchitecture
+
+    def __init__(self, architecture: TransformerArchitecture, hf: MarianMTModel | None = None, dropout: float = 0.0) -> None:
+        super().__init__(architecture, MarianMTModel(marian_config(architecture, dropout)) if hf is None else hf)
+
+    @property
+    def bias(self) -> Tensor:
+        """See `StepModel`."""
+        bias: Tensor = self.hf.final_logits_bias[0]
+        return bias
+
+    def _source_projections(self) -> Iterator[tuple[nn.Module, nn.Module]]:
+        for layer in self.hf.model.decoder.layers:
+            yield layer.encoder_attn.k_proj, layer.encoder_attn.v_proj
 
     def body(self, state: MarianState, tokens: Tensor) -> tuple[Tensor, MarianState]:
         """See `StepModel`."""
         decoder, position = self.hf.model.decoder, state.position
-        if position == state.past.shape[4]:
-            state.past = torch.cat((state.past, torch.empty_like(state.past)), dim=4)
+        self._with_room(state)
         hidden = decoder.embed_tokens(tokens[:, None])
         if self.architecture.scale_embedding:
             hidden = hidden * math.sqrt(self.architecture.d_model)
@@ -265,29 +356,6 @@ class MarianModel(StepModel):
         """See `StepModel`."""
         logits: Tensor = self.hf.lm_head(hidden) + self.hf.final_logits_bias
         return logits
-
-    def reorder(self, state: MarianState, rows: Tensor) -> MarianState:
-        """See `StepModel`."""
-        return replace(state, past=state.past.index_select(2, rows))
-
-    def slots(self, rows: int, most_rows: int | None = None) -> MarianSlots:
-        """See `StepModel`."""
-        past = self._columns(rows, _FIRST_CAPACITY)
-        return MarianSlots(self.body, past, self._columns(rows, 0), self.max_positions, most_rows)
-
-    def _columns(self, rows: int, length: int) -> Tensor:
-        """Return room for keys and values, not initialised: [layers, keys and values, rows, heads, length, head width]."""
-        layers, width = self.architecture.decoder_layers, self.architecture.d_model
-        return self.hf.final_logits_bias.new_empty((layers, 2, rows, self.heads, length, width // self.heads))
-
-    def _split(self, states: Tensor) -> Tensor:
-        """Split heads: [rows, length, d_model] to [rows, heads, length, head width]."""
-        rows, length, width = states.shape
-        return states.view(rows, length, self.heads, width // self.heads).transpose(1, 2)
-
-    def _attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        attended = scaled_dot_product_attention(self._split(query), keys, values, attn_mask=mask)
-        return attended.transpose(1, 2).reshape(query.shape)
 
 
 def marian_config(architecture: TransformerArchitecture, dropout: float = 0.0) -> MarianConfig:

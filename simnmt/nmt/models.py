@@ -1,133 +1,121 @@
-"""Build or load a model: by name, from an architecture file, a checkpoint folder, or a Hugging Face Marian folder."""
+"""Build or load a model: by name, from an architecture file, a checkpoint folder, or a folder or id of Hugging Face."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from logging import CRITICAL
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
-from transformers import AutoConfig, MarianConfig, MarianMTModel
-from transformers.utils import logging
+from transformers import MarianMTModel
 
 from simnmt.base.errors import describe_error
-from simnmt.base.files import check_model_folder
 from simnmt.base.suggestions import did_you_mean
 from simnmt.nmt.architecture import (
     ARCHITECTURES,
     Architecture,
     AttentionalArchitecture,
+    MultilingualArchitecture,
     RecurrentArchitecture,
-    TransformerArchitecture,
-    architecture_of,
+    T5Architecture,
     read_architecture,
 )
 from simnmt.nmt.attentional_model import AttentionalModel
 from simnmt.nmt.checkpoint import ARCHITECTURE_FILE, load_weights
 from simnmt.nmt.errors import NmtError, OutOfMemory, within_memory
-from simnmt.nmt.marian_model import MarianModel
+from simnmt.nmt.hub import model_path
+from simnmt.nmt.marian_model import MarianModel, PretrainedModel
+from simnmt.nmt.pretrained_config import FOLDER_REMEDY, quiet_transformers, read_pretrained_architecture
 from simnmt.nmt.recurrent_model import RecurrentModel
 
-_FOLDER = "name a folder of MarianMTModel with config.json and weights"
-_HAS_SDPA: bool = getattr(MarianMTModel, "_supports_sdpa", False)
 WEIGHTS_ONLY_HOLDS = torch.__version__ >= "2.6"
 """Earlier versions could run code of a pickle that is read as weights only (CVE-2025-32434)."""
 
 
-def load_hf(folder: str | os.PathLike[str]) -> MarianModel:
-    """Load a Hugging Face Marian folder, with weights in safetensors or weights-only form, without running code in it.
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """How a model type of Hugging Face is read."""
+
+    hf_class: Callable[[], Any]
+    """Returns the class of `transformers`, imported when it is needed."""
+    model: Callable[[Any, Any], PretrainedModel]
+    """Makes the step model of an architecture and a loaded model."""
+
+
+def load_hf(folder: str | os.PathLike[str]) -> PretrainedModel:
+    """Load a Hugging Face folder, with weights in safetensors or weights-only form, without running code in it.
 
     Raises `NmtError` and `OutOfMemory`.
     """
+    architecture, model_type = read_pretrained_architecture(folder)
+    family = _FAMILIES[model_type]
+    if not any((Path(folder) / name).exists() for name in _WEIGHT_FILES):
+        what, remedy = f"no usable weights: neither {_WEIGHT_FILES[0]} nor {_WEIGHT_FILES[2]}", FOLDER_REMEDY
+        if any(Path(folder).glob("*.onnx")):
+            what, remedy = "only holds weights for ONNX Runtime", "give --backend onnxruntime"
+        raise NmtError(what, path=folder, remedy=remedy)
     try:
-        check_model_folder(Path(folder))
-    except OSError as error:
-        raise NmtError(f"cannot be read: {error.strerror}", path=error.filename or folder, remedy=_FOLDER) from None
-    try:
-        with quiet_transformers():
-            # Without `trust_remote_code=False` the user is asked whether to run the folder's code.
-            config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as error:
-        raise NmtError(f"no Hugging Face configuration: {describe_error(error)}", path=folder, remedy=_FOLDER) from None
-    if not isinstance(config, MarianConfig):
-        raise NmtError(f"holds a model of type {config.model_type} where marian is read", path=folder, remedy=_FOLDER)
-    architecture = _architecture_of(config, folder)
-    try:
-        loaded = within_memory("cpu", lambda: _weights(folder))
+        loaded = within_memory("cpu", lambda: _weights(folder, family.hf_class()))
     except OutOfMemory:
         raise
     except Exception as error:  # pickle, zip, safetensors and torch each have their own
-        raise NmtError(f"no usable weights: {describe_error(error)}", path=folder, remedy=_FOLDER) from None
+        raise NmtError(f"no usable weights: {describe_error(error)}", path=folder, remedy=FOLDER_REMEDY) from None
     hf, report = loaded
     if lacking := sorted(report["missing_keys"]):
-        raise NmtError(f"the weights lack {lacking[0]}", path=folder, remedy=_FOLDER)
-    return MarianModel(architecture, hf.float().eval())
+        raise NmtError(f"the weights lack {lacking[0]}", path=folder, remedy=FOLDER_REMEDY)
+    return family.model(architecture, hf.float().eval())
 
 
-def _weights(folder: str | os.PathLike[str]) -> Any:
+_WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+
+
+def _weights(folder: str | os.PathLike[str], hf_class: Any) -> Any:
+    sdpa = getattr(hf_class, "_supports_sdpa", False)
     with quiet_transformers():
-        return MarianMTModel.from_pretrained(
+        return hf_class.from_pretrained(
             folder,
             local_files_only=True,
             weights_only=True,
             use_safetensors=None if WEIGHTS_ONLY_HOLDS else True,
-            attn_implementation="sdpa" if _HAS_SDPA else "eager",  # else config.json may name code to be fetched
+            attn_implementation="sdpa" if sdpa else "eager",  # else config.json may name code to be fetched
             output_loading_info=True,
         )
 
 
-def _architecture_of(config: MarianConfig, folder: str | os.PathLike[str]) -> TransformerArchitecture:
-    pairs = {
-        "attention heads": (config.encoder_attention_heads, config.decoder_attention_heads),
-        "feed-forward width": (config.encoder_ffn_dim, config.decoder_ffn_dim),
-        "vocabulary": (config.vocab_size, getattr(config, "decoder_vocab_size", None) or config.vocab_size),
-    }
-    for name, (encoder, decoder) in pairs.items():
-        if encoder != decoder:
-            raise NmtError(f"{name}: {encoder} in the encoder, {decoder} in the decoder", path=folder, remedy=_FOLDER)
-    return cast(
-        TransformerArchitecture,
-        architecture_of(
-            {
-                "kind": "transformer",
-                "encoder_layers": config.encoder_layers,
-                "decoder_layers": config.decoder_layers,
-                "d_model": config.d_model,
-                "heads": config.encoder_attention_heads,
-                "ffn": config.encoder_ffn_dim,
-                "vocab": config.vocab_size,
-                "max_positions": config.max_position_embeddings,
-                "activation": "swish" if config.activation_function == "silu" else config.activation_function,
-                "scale_embedding": config.scale_embedding,
-                "pad_token": config.pad_token_id,
-                "eos_token": config.eos_token_id,
-                "start_token": config.decoder_start_token_id,
-            },
-            folder,
-        ),
-    )
+def _hf_class(name: str) -> Callable[[], Any]:
+    def imported() -> Any:
+        import transformers
+
+        return getattr(transformers, name)
+
+    return imported
 
 
-@contextmanager
-def quiet_transformers() -> Iterator[None]:
-    """Suppress progress bars and advice of `transformers` until the block ends; these settings are global."""
-    log: Any = logging  # untyped
-    bars, verbosity = log.is_progress_bar_enabled(), log.get_verbosity()
-    log.disable_progress_bar()
-    log.set_verbosity(CRITICAL)
-    try:
-        yield
-    finally:
-        log.set_verbosity(verbosity)
-        if bars:
-            log.enable_progress_bar()
+def _multilingual(architecture: Any, hf: Any) -> PretrainedModel:
+    from simnmt.nmt.multilingual_models import MultilingualModel
+
+    return MultilingualModel(architecture, hf)
 
 
-TranslationModel = RecurrentModel | MarianModel | AttentionalModel
+def _t5(architecture: Any, hf: Any) -> PretrainedModel:
+    from simnmt.nmt.t5_model import T5Model
+
+    return T5Model(architecture, hf)
+
+
+_FAMILIES: dict[str, _Family] = {
+    "marian": _Family(lambda: MarianMTModel, MarianModel),
+    "m2m_100": _Family(_hf_class("M2M100ForConditionalGeneration"), _multilingual),
+    "mbart": _Family(_hf_class("MBartForConditionalGeneration"), _multilingual),
+    "t5": _Family(_hf_class("T5ForConditionalGeneration"), _t5),
+    "mt5": _Family(_hf_class("MT5ForConditionalGeneration"), _t5),
+}
+"""By the `model_type` of config.json; NLLB is of type m2m_100."""
+
+
+TranslationModel = RecurrentModel | AttentionalModel | PretrainedModel
 """Every kind of model; each is a `StepModel`."""
 
 
@@ -153,15 +141,23 @@ def build_model(architecture: Architecture, *, seed: int = 0, dropout: float = 0
             return RecurrentModel(architecture, dropout)
         if isinstance(architecture, AttentionalArchitecture):
             return AttentionalModel(architecture, dropout)
+        if isinstance(architecture, MultilingualArchitecture):
+            from simnmt.nmt.multilingual_models import MultilingualModel
+
+            return MultilingualModel(architecture, dropout=dropout)
+        if isinstance(architecture, T5Architecture):
+            from simnmt.nmt.t5_model import T5Model
+
+            return T5Model(architecture, dropout=dropout)
         return MarianModel(architecture, dropout=dropout)
 
 
 def load_model(model: str, *, seed: int = 0) -> LoadedModel:
-    """Load a model by name, architecture file, own checkpoint folder or Hugging Face Marian folder; raises `NmtError`.
+    """Load a model by name, architecture file, own checkpoint folder, Hugging Face folder or Hugging Face id.
 
-    Names and architecture files get random weights drawn from `seed`.
+    Names and architecture files get random weights drawn from `seed`. Raises `NmtError`.
     """
-    path = Path(model)
+    path = Path(model_path(model))
     if model not in ARCHITECTURES and path.is_dir():
         if (path / ARCHITECTURE_FILE).is_file():
             architecture = read_architecture(path / ARCHITECTURE_FILE)
@@ -169,11 +165,11 @@ def load_model(model: str, *, seed: int = 0) -> LoadedModel:
             load_weights(path, trained)
             return LoadedModel(model, trained.eval(), architecture, "checkpoint")
         if (path / "config.json").is_file():
-            marian = load_hf(path)
-            return LoadedModel(model, marian, marian.architecture, "checkpoint")
+            pretrained = load_hf(path)
+            return LoadedModel(model, pretrained, pretrained.architecture, "checkpoint")
         raise NmtError(f"holds neither {ARCHITECTURE_FILE} nor config.json", path=path, remedy="name a model's folder")
     if model not in ARCHITECTURES and not path.exists():
-        known = f"known: {', '.join(ARCHITECTURES)}, or a file or folder that exists"
+        known = f"known: {', '.join(ARCHITECTURES)}, or a file or folder that exists, or a Hugging Face id"
         raise NmtError(f"no model called {model}", remedy=did_you_mean(model, ARCHITECTURES, known))
     architecture = ARCHITECTURES[model] if model in ARCHITECTURES else read_architecture(path)
     return LoadedModel(model, build_model(architecture, seed=seed).eval(), architecture, "random")

@@ -88,5 +88,5 @@ def load_subwords(folder: Path) -> tuple[Subwords, Subwords]:
     for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER):
         if not (folder / name).is_file():
             what = f"no trained model: {name} is missing" if folder.is_dir() else "no such folder"
-            raise NmtError(what, path=folder, remedy="give the --out of simnmt nmt train")
+            raise NmtError(what, path=folder, remedy="give the --out of simnmt nmt train, or a folder or id of Hugging Face")
     return Subwords.read(folder / SOURCE_TOKENIZER), Subwords.read(folder / TARGET_TOKENIZER)

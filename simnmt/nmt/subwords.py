@@ -35,6 +35,23 @@ class SourceEncoder(Protocol):
         """Return the token ids of each text, the end mark last."""
 
 
+class Tokeniser(SourceEncoder, Protocol):
+    """Converts texts to tokens of a model, and back."""
+
+    size: int
+    """Tokens of the vocabulary."""
+    unk: int
+
+    def decode(self, sentences: Sequence[Sequence[int]]) -> list[str]:
+        """Return the text of each sentence, up to its end mark if it has one, without marks."""
+
+    def cut(self, text: str) -> list[str]:
+        """Return the pieces of a text as written: normalised, a blank as `▁`, without marks."""
+
+    def pieces(self, tokens: Sequence[int]) -> list[str]:
+        """Return the text of each token; empty for marks and for tokens beyond the vocabulary."""
+
+
 class Subwords:
     """A sentencepiece model, which converts text to token ids and back."""
 
@@ -172,8 +189,8 @@ class WrittenText:
 class TextWriter:
     """The conversion of the tokens of a translation to text, with unknown tokens replaced by means of the attention."""
 
-    source: Subwords
-    target: Subwords
+    source: Tokeniser
+    target: Tokeniser
     unk_token: int
     dictionary: Mapping[str, str] = field(default_factory=dict)
     """Translations of unknown words; words without one are copied."""

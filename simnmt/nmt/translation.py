@@ -1,4 +1,4 @@
-"""Translate lines of text, in order, by any step model with its source and target subwords."""
+"""Translate lines of text, in order, by any step model with its tokenisers."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from simnmt.nmt.devices import torch_device
 from simnmt.nmt.engine import DecodeRequest, Hypothesis
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.models import LoadedModel, load_model
+from simnmt.nmt.pretrained_tokenizer import Languages, is_pretrained, load_pretrained
 from simnmt.nmt.searches import make_search
 from simnmt.nmt.slot_decoder import BatchedDecoder, SlotDecoder, parse_batching
 from simnmt.nmt.source_lines import SourceLine, Translation, load_subwords
 from simnmt.nmt.step_model import StepModel
-from simnmt.nmt.subwords import UNKNOWN, Subwords, TextWriter, cut_sources, read_dictionary
+from simnmt.nmt.subwords import UNKNOWN, Subwords, TextWriter, Tokeniser, cut_sources, read_dictionary
 from simnmt.nmt.vocabulary.alignment import attended_positions, can_attend
 from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary
 from simnmt.workload.text_lines import TextLines
@@ -51,8 +52,8 @@ class Translator:
     """
 
     model: StepModel
-    source: Subwords
-    target: Subwords
+    source: Tokeniser
+    target: Tokeniser
     _: KW_ONLY
     beam: int = 1
     fused: bool = False
@@ -102,11 +103,12 @@ class Translator:
         batching: Batching | None = None,
         max_len: int | None = None,
         keep_unknown: bool = False,
+        languages: Languages = Languages(),  # noqa: B008 - frozen
     ) -> Translator:
-        """Load a folder that `simnmt nmt train` wrote.
+        """Load a folder that `simnmt nmt train` wrote, or a folder or id of Hugging Face with its tokeniser.
 
         Args:
-            folder: the folder.
+            folder: the folder, or the id.
             device: cpu, cuda or cuda:0.
             threads: threads of torch in this process from now on.
             vocabulary: a bundle that `simnmt vocab build` made of this model.
@@ -115,13 +117,23 @@ class Translator:
                 the choice depends on the number of rows, which is the same at each run.
             dictionary: a file of translations of unknown words, see `read_dictionary`.
             beam, fused, batching, max_len, keep_unknown: see the fields of `Translator`.
+            languages: what the text is translated from and to, for models of Hugging Face that need it.
 
         Raises `NmtError` for another folder and for unusable options.
         """
         where = torch_device(device)
         if threads is not None:
             torch.set_num_threads(threads)
-        loaded, source, target = load_folder(folder)
+        source: Tokeniser
+        target: Tokeniser
+        if is_pretrained(folder):
+            loaded, tokenizer = load_pretrained(folder, languages)
+            source = target = tokenizer
+        elif languages.given:
+            what = "languages and a prefix are for models of Hugging Face"
+            raise NmtError(what, path=folder, remedy="leave --src-lang, --tgt-lang and --prefix out")
+        else:
+            loaded, source, target = load_folder(folder)
         model = loaded.model.to(where)
         part = _load_restriction(vocabulary, model, direction, cache_mb, tune)
         words = None if dictionary is None else read_dictionary(dictionary)

@@ -28,9 +28,10 @@ from simnmt.workload.errors import RequestLogError
 from simnmt.workload.fertility import Fertility
 from simnmt.workload.filters import FILTERS, RatioFilter, dropped_warning, keep
 from simnmt.workload.length_table import LengthTable, read_table
-from simnmt.workload.length_units import MODEL_PREFIX, TOKENISER_FILES, UNITS, Side, model_file, unit_of
+from simnmt.workload.length_units import TOKENISER_FILES, UNITS, Side, TokeniserKind, model_file, unit_of
 from simnmt.workload.lognormal_lengths import MIXES, SENTENCES, LognormalLengths
 from simnmt.workload.request_logs import TOOL_NAMES, read_request_log
+from simnmt.workload.stored_corpora import data_set_files, stored_test_set
 
 
 def _refuse_unknown(noun: str, known: Collection[str]) -> AfterValidator:
@@ -56,21 +57,52 @@ FilePath = Annotated[str, Field(min_length=1)]
 ShippedName = Annotated[str, Field(json_schema_extra={"pattern": "^@."})]
 
 
-class SentencePieceUnit(Configuration):
+class TokeniserUnit(Configuration):
+    """Lengths in the tokens of a tokeniser, which a subclass names under its kind."""
+
+    kind: ClassVar[TokeniserKind]
+    """The library that counts, and the key of the path."""
+
+    @property
+    def path(self) -> str:
+        """The named file or folder."""
+        path: str = getattr(self, self.kind)
+        return path
+
+    def file(self, base: Path, side: Side) -> Path:
+        """Return the tokeniser of one side. Raises `CorpusError` for a folder without one."""
+        return model_file(base / self.path, side, self.kind)
+
+
+class SentencePieceUnit(TokeniserUnit):
     """Lengths in the pieces of a sentencepiece model."""
 
+    kind = "sentencepiece"
     sentencepiece: FilePath
     """Path of the model, relative to the scenario file, or of a translation model's folder, which has one for each side."""
 
-    def file(self, base: Path, side: Side) -> Path:
-        """Return the sentencepiece model of one side. Raises `CorpusError` for a folder without one."""
-        return model_file(base / self.sentencepiece, side)
+
+class TokenizersUnit(TokeniserUnit):
+    """Lengths in the tokens of a tokenizer.json of Hugging Face."""
+
+    kind = "tokenizers"
+    tokenizers: FilePath
+    """Path of the tokenizer.json, relative to the scenario file, or of a folder that holds it."""
+
+
+def _unit_tag(value: Any) -> str:
+    if not isinstance(value, (dict, TokeniserUnit)):
+        return "unit_by_name"
+    named = value if isinstance(value, dict) else {value.kind: value.path}
+    return "unit_of_tokenizer" if "tokenizers" in named else "unit_of_model"
 
 
 # The tags are part of the location in pydantic's errors, but no keys of a scenario.
 Unit = Annotated[
-    Annotated[UnitName, Tag("unit_by_name")] | Annotated[SentencePieceUnit, Tag("unit_of_model")],
-    Discriminator(lambda value: "unit_of_model" if isinstance(value, (dict, SentencePieceUnit)) else "unit_by_name"),
+    Annotated[UnitName, Tag("unit_by_name")]
+    | Annotated[SentencePieceUnit, Tag("unit_of_model")]
+    | Annotated[TokenizersUnit, Tag("unit_of_tokenizer")],
+    Discriminator(_unit_tag),
 ]
 FilterConfiguration = Annotated[
     Annotated[FilterName, Tag("filter_by_name")] | Annotated[RatioFilter, Tag("filter_with_parameters")],
@@ -116,7 +148,7 @@ class Lengths(Configuration):
             units: by side, the units other than the workload's.
 
         Returns the numbers by side and unit. A unit that cannot be counted is left out: without a text, and if it is neither
-        one of `length_units.UNITS` nor that of a sentencepiece model that the configuration names. All pairs count, filtered or
+        one of `length_units.UNITS` nor that of a tokeniser that the configuration names. All pairs count, filtered or
         not. Raises `CorpusError` as `load` does.
         """
         return {"src": {}, "tgt": {}}
@@ -243,8 +275,8 @@ class _Text(_FileLengths):
     filter: FilterConfiguration = "cnmt"
     """Which pairs are dropped."""
     models: list[FilePath] = Field(default_factory=list)
-    """Further sentencepiece models, or folders of translation models, in whose pieces profiles count; relative to the scenario
-    file. The fertility between these and the workload's unit is counted on the text."""
+    """Further tokenisers, or folders of translation models, in whose tokens profiles count; relative to the scenario file. The
+    fertility between these and the workload's unit is counted on the text."""
 
     file_keys: ClassVar[tuple[str, ...]]
     """The keys that name the files of the text."""
@@ -269,7 +301,7 @@ class _Text(_FileLengths):
     def count_fertility(self, base: Path, units: Mapping[Side, Collection[str]]) -> dict[Side, dict[str, float]]:
         """Count the mean tokens of other units per token of the workload's unit, by side and unit."""
         countable: dict[Side, dict[str, str]] = {
-            side: {unit: _corpus_unit(form, base) for unit, form in self._countable(base, side).items() if unit in units[side]}
+            side: {unit: form for unit, form in self._countable(base, side).items() if unit in units[side]}
             for side in TOKENISER_FILES
             if units[side]
         }
@@ -282,17 +314,19 @@ class _Text(_FileLengths):
             for side, (total_in_own, *totals) in tokens.items()
         }
 
-    def _countable(self, base: Path, side: Side) -> dict[str, str | SentencePieceUnit]:
-        """Return the units in which a side of the text can be counted, by name."""
-        named = [unit for unit in (self.src_unit, self.tgt_unit) if isinstance(unit, SentencePieceUnit)]
-        named += [SentencePieceUnit(sentencepiece=model) for model in self.models]
-        return {**{unit: unit for unit in UNITS}, **{unit_of(unit.file(base, side)): unit for unit in named}}
+    def _countable(self, base: Path, side: Side) -> dict[str, str]:
+        """Return the units in which a side of the text can be counted, as `read_corpus` takes them, by name."""
+        files = [unit.file(base, side) for unit in (self.src_unit, self.tgt_unit) if isinstance(unit, TokeniserUnit)]
+        files += [model_file(base / model, side) for model in self.models]
+        units = [unit_of(file) for file in files]
+        named = {unit: f"{unit.partition(' ')[0]}:{file}" for unit, file in zip(units, files, strict=True)}
+        return {**{unit: unit for unit in UNITS}, **named}
 
     def named_inputs(self, base: Path) -> dict[str, Path]:
         """Return the files of the text and of the models."""
-        sides: dict[Side, str | SentencePieceUnit] = {"src": self.src_unit, "tgt": self.tgt_unit}
+        sides: dict[Side, str | TokeniserUnit] = {"src": self.src_unit, "tgt": self.tgt_unit}
         paths = self._files(base)
-        paths += [unit.file(base, side) for side, unit in sides.items() if isinstance(unit, SentencePieceUnit)]
+        paths += [unit.file(base, side) for side, unit in sides.items() if isinstance(unit, TokeniserUnit)]
         paths += [model_file(base / model, side) for model in self.models for side in TOKENISER_FILES]
         return {str(path): path for path in paths}
 
@@ -300,8 +334,8 @@ class _Text(_FileLengths):
         """Return the configuration with absolute paths."""
         changed: dict[str, object] = {key: str((base / getattr(self, key)).absolute()) for key in self.file_keys}
         for key in ("src_unit", "tgt_unit"):
-            if isinstance(unit := getattr(self, key), SentencePieceUnit):
-                changed[key] = SentencePieceUnit(sentencepiece=str((base / unit.sentencepiece).absolute()))
+            if isinstance(unit := getattr(self, key), TokeniserUnit):
+                changed[key] = unit.model_copy(update={unit.kind: str((base / unit.path).absolute())})
         changed["models"] = [str((base / model).absolute()) for model in self.models]
         return self.model_copy(update=changed)
 
@@ -309,9 +343,9 @@ class _Text(_FileLengths):
 _TextForm = TypeVar("_TextForm", bound=_Text)
 
 
-def _corpus_unit(unit: str | SentencePieceUnit, base: Path) -> str:
+def _corpus_unit(unit: str | TokeniserUnit, base: Path) -> str:
     """Return a unit as `read_corpus` takes it."""
-    return unit if isinstance(unit, str) else f"{MODEL_PREFIX}{base / unit.sentencepiece}"
+    return unit if isinstance(unit, str) else f"{unit.kind}:{base / unit.path}"
 
 
 class TextFiles(_Text):
@@ -345,6 +379,39 @@ class JsonLinesFile(_Text):
 
     def _text_keys(self) -> tuple[str, str]:
         return self.src_key, self.tgt_key
+
+
+class DataSet(_Text):
+    """Lengths from a data set of Hugging Face on this disk: an Arrow or Parquet file, or a folder of them."""
+
+    file_keys = ("dataset",)
+    dataset: FilePath
+    """Path of the file, or of one split that `datasets` has stored, relative to the scenario file."""
+    src_key: Annotated[str, Field(min_length=1)]
+    """Key of the source text, such as `de`."""
+    tgt_key: Annotated[str, Field(min_length=1)]
+    """Key of the target text, such as `en`."""
+
+    def _text_keys(self) -> tuple[str, str]:
+        return self.src_key, self.tgt_key
+
+    def named_inputs(self, base: Path) -> dict[str, Path]:
+        """Return the files of the data set and of the models."""
+        others = {name: path for name, path in super().named_inputs(base).items() if path != base / self.dataset}
+        return {str(path): path for path in data_set_files(base / self.dataset)} | others
+
+
+class SacrebleuTestSet(_Text):
+    """Lengths from a test set that sacrebleu has stored on this disk."""
+
+    file_keys = ()
+    sacrebleu: Annotated[str, Field(min_length=1)]
+    """Name of the test set, such as wmt19."""
+    pair: Annotated[str, Field(min_length=1)]
+    """Source and target language, such as de-en."""
+
+    def _files(self, base: Path) -> list[Path]:
+        return stored_test_set(self.sacrebleu, self.pair)
 
 
 class LognormalMix(Configuration):
@@ -401,6 +468,8 @@ _form_of_mapping = form_by_key(
     tsv=TsvFile,
     jsonl=JsonLinesFile,
     request_log=RequestLogFile,
+    dataset=DataSet,
+    sacrebleu=SacrebleuTestSet,
     lognormal=SyntheticLengths,
 )
 
@@ -411,12 +480,14 @@ LengthsConfiguration = Annotated[
     | Annotated[TsvFile, Tag("TsvFile")]
     | Annotated[JsonLinesFile, Tag("JsonLinesFile")]
     | Annotated[RequestLogFile, Tag("RequestLogFile")]
+    | Annotated[DataSet, Tag("DataSet")]
+    | Annotated[SacrebleuTestSet, Tag("SacrebleuTestSet")]
     | Annotated[SyntheticLengths, Tag("SyntheticLengths")],
     Discriminator(
         lambda value: "ShippedTable" if isinstance(value, str) else _form_of_mapping(value),
         custom_error_type="no_lengths",
         custom_error_message="expected the @name of a shipped table, or one of table, tsv, jsonl, source and target, "
-        "request_log, lognormal",
+        "request_log, dataset, sacrebleu, lognormal",
     ),
 ]
 """Source of the lengths; a bare `@name` is the table of that name. The tags are no keys of a scenario."""

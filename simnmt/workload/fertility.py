@@ -15,7 +15,7 @@ from simnmt.base.configuration import Configuration, EndOfSentence
 from simnmt.base.suggestions import did_you_mean, format_list
 from simnmt.workload.errors import CorpusError
 from simnmt.workload.length_table import LengthTable
-from simnmt.workload.length_units import UNIT_PREFIX, UNITS, Side
+from simnmt.workload.length_units import KINDS, UNITS, Side
 
 Factor = Annotated[float, Field(gt=0.0, le=100.0)]
 
@@ -73,8 +73,8 @@ def counting_remedy(side: str, wanted: str) -> str:
     """Return the remedy for a side of a workload that is not counted in a profile's unit `wanted`."""
     if wanted in UNITS:
         return f"count the text by {wanted}"
-    if wanted.startswith(UNIT_PREFIX):
-        return f"name the folder of the model, {side}_unit: {{sentencepiece: FOLDER}}, beside the text"
+    if (kind := wanted.partition(" ")[0]) in KINDS:
+        return f"name the folder of the model, {side}_unit: {{{kind}: FOLDER}}, beside the text"
     return "calibrate a model's folder, whose tokeniser names the unit"
 
 

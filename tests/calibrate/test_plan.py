@@ -218,6 +218,6 @@ def test_settings_that_make_no_plan_are_refused(keys: dict[str, Any], message: s
 
 
 def test_a_token_is_a_word_where_the_papers_models_read_words() -> None:
-    units = [settings(model=model).units for model in ("bilstm", "gru", "marian", "some/folder")]
+    units = [settings(model=model).units for model in ("bilstm", "gru", "marian", "some/other/folder")]
     assert units == [("word", "word"), ("word", "word"), ("subword", "subword"), ("subword", "subword")]
     assert settings(model="marian", tgt_unit="char").units == ("subword", "char")

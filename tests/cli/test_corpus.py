@@ -181,7 +181,7 @@ def test_lengths_in_pieces_of_a_model(folder: Path, simnmt: Callable[..., Any], 
         ("rows.jsonl --keys de:", "Invalid value for --keys: give two keys"),
         ("news.de news.en --keys de:en", "keys are for one file of JSON Lines, not for two files (leave one of them out)"),
         ("news.de news.en --unit word:wrod", "unknown unit 'wrod' (did you mean word?)"),
-        ("news.de news.en --unit sentencepiece:no.model", "no.model: no such file (check the path of the sentencepiece model)"),
+        ("news.de news.en --unit sentencepiece:no.model", "no.model: no such file (check the path of the tokeniser)"),
         ("news.de news.en --unit sentencepiece:news.de", "news.de: no sentencepiece model (give the .model file that its"),
         (
             "news.de news.en --filter ratio:max_ratio=0",

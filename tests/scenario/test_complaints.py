@@ -127,7 +127,8 @@ CASES = {
     ),
     "a fault below a tag": (
         "workloads: {a: {lengths: {tsv: x, src_unit: word, tgt_unit: 3}}}",
-        "s.yaml:1:61: workloads.a.lengths.tgt_unit: expected a text or a mapping with sentencepiece, got 3",
+        "s.yaml:1:61: workloads.a.lengths.tgt_unit: expected a text or a mapping with sentencepiece or a mapping with "
+        "tokenizers, got 3",
     ),
     "a key of another tag": (
         "workloads: {a: {lengths: {table: x, tsv: y}}}",
@@ -141,7 +142,7 @@ CASES = {
     "a validator's own words": (
         "workloads: {a: {lengths: 3}}",
         "s.yaml:1:26: workloads.a.lengths: expected the @name of a shipped table, or one of table, tsv, jsonl, "
-        "source and target, request_log, lognormal",
+        "source and target, request_log, dataset, sacrebleu, lognormal",
     ),
     "a validator's own words as ValueError": (
         "networks: {a: {rtt: 5}}",

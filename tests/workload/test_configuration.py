@@ -189,7 +189,7 @@ def test_resolved_paths_mean_the_same_from_elsewhere(folder: Path) -> None:
     [
         ("de-en-news", (), r"de-en-news is no @name of a shipped length table"),
         ("@", (), r"@ is no @name of a shipped length table"),
-        (7, (), r"expected the @name of a shipped table, or one of table, tsv, jsonl, source and target"),
+        (7, (), r"expected the @name of a shipped table, or one of table, tsv, jsonl, source and target, dataset"),
         ({}, (), r"expected the @name of a shipped table"),
         ({"tabel": "t.csv"}, (), r"expected the @name of a shipped table"),
         ({"table": 3}, ("table",), r"valid string"),
@@ -217,7 +217,8 @@ def test_what_lengths_cannot_be(value: object, where: tuple[str, ...], message: 
     error, *others = caught.value.errors()
     assert re.search(message, error["msg"])
     assert all(other["type"] == "extra_forbidden" for other in others)  # the unknown key that stands for a missing one
-    tags = {"ShippedTable", "TableFile", "TextFiles", "TsvFile", "JsonLinesFile", "unit_by_name", "unit_of_model"}
+    tags = {"ShippedTable", "TableFile", "TextFiles", "TsvFile", "JsonLinesFile"}
+    tags |= {"unit_by_name", "unit_of_model", "unit_of_tokenizer"}
     tags |= {"filter_by_name", "filter_with_parameters", "one_factor", "by_unit"}
     assert tuple(part for part in error["loc"] if part not in tags) == ("lengths", *where)
 

@@ -13,7 +13,7 @@ import pytest
 from simnmt.workload.corpus import read_corpus
 from simnmt.workload.errors import CorpusError
 from simnmt.workload.length_table import read_table, write_table
-from simnmt.workload.length_units import SentencePieceCounter, count_words, unit_and_counter, unit_of
+from simnmt.workload.length_units import TokeniserCounter, count_words, unit_and_counter, unit_of
 
 sentencepiece = pytest.importorskip("sentencepiece", reason="the optional package sentencepiece is not installed")
 
@@ -33,7 +33,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_text_has_as_many_tokens_as_the_model_makes_pieces(model: Path) -> None:
     processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
-    count = SentencePieceCounter(model)
+    count = TokeniserCounter(model)
     for text in [*TEXT[:4], "", "   ", "unheard-of Ümläute 你好", "the  house"]:
         assert count(text) == len(processor.encode(text, out_type=str))
     assert count("") == 0 and count("the house is old") >= count_words("the house is old")
@@ -42,10 +42,10 @@ def test_a_text_has_as_many_tokens_as_the_model_makes_pieces(model: Path) -> Non
 def test_the_unit_names_the_model_by_its_content(model: Path, tmp_path: Path) -> None:
     """Whatever the name of the file, which differs between the folder of a model and the copy of a tokeniser."""
     digest = hashlib.sha256(model.read_bytes()).hexdigest()
-    assert SentencePieceCounter(model).unit == unit_of(model) == f"sentencepiece {digest[:12]}"
+    assert TokeniserCounter(model).unit == unit_of(model) == f"sentencepiece {digest[:12]}"
     other = tmp_path / "other.spm"
     other.write_bytes(model.read_bytes())
-    assert SentencePieceCounter(other).unit == SentencePieceCounter(model).unit
+    assert TokeniserCounter(other).unit == TokeniserCounter(model).unit
     other.write_bytes(model.read_bytes() + b"\0")
     assert unit_of(other) != unit_of(model)
 
@@ -77,9 +77,9 @@ def test_a_corpus_is_counted_in_pieces_on_one_side_or_on_both(model: Path, tmp_p
 def test_a_counter_goes_to_another_process_as_long_as_its_model_stays(model: Path, tmp_path: Path) -> None:
     moved = tmp_path / "m.model"
     moved.write_bytes(model.read_bytes())
-    packed = pickle.dumps(SentencePieceCounter(moved))
+    packed = pickle.dumps(TokeniserCounter(moved))
     assert len(packed) < 1000  # the path, not the model
-    assert pickle.loads(packed)("the house") == SentencePieceCounter(model)("the house")
+    assert pickle.loads(packed)("the house") == TokeniserCounter(model)("the house")
     trained = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(["other words here"] * 9),
@@ -100,7 +100,7 @@ def test_a_counter_goes_to_another_process_as_long_as_its_model_stays(model: Pat
 def test_what_is_no_model_is_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "bad.model").write_bytes(content)
     with pytest.raises(CorpusError, match=r"bad\.model: no sentencepiece model \(give the \.model file") as caught:
-        SentencePieceCounter(tmp_path / "bad.model")
+        TokeniserCounter(tmp_path / "bad.model")
     assert "\n" not in str(caught.value)
 
 
@@ -108,7 +108,7 @@ def test_a_cut_model_is_refused(model: Path, tmp_path: Path) -> None:
     for size in (10, 100, len(model.read_bytes()) // 2):
         (tmp_path / "cut.model").write_bytes(model.read_bytes()[:size])
         with pytest.raises(CorpusError, match="no sentencepiece model"):
-            SentencePieceCounter(tmp_path / "cut.model")
+            TokeniserCounter(tmp_path / "cut.model")
 
 
 def test_a_missing_model_a_folder_and_a_device_are_named(tmp_path: Path) -> None:
@@ -118,11 +118,11 @@ def test_a_missing_model_a_folder_and_a_device_are_named(tmp_path: Path) -> None
         ("/dev/zero", "a device, not a file"),
     ):
         with pytest.raises(CorpusError, match=what):
-            SentencePieceCounter(path)
+            TokeniserCounter(path)
 
 
 def test_without_the_package_the_error_names_the_remedy(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
     with pytest.raises(CorpusError, match=r"need the package sentencepiece \(pip install 'simnmt\[sentencepiece\]'\)"):
-        SentencePieceCounter(model)
+        TokeniserCounter(model)
     assert unit_and_counter("word")[1]("a b") == 2

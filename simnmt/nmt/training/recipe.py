@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from simnmt.base.random_streams import stream
-from simnmt.nmt.architecture import ARCHITECTURES, Architecture, TransformerArchitecture, architecture_of, read_architecture
+from simnmt.nmt.architecture import (
+    ARCHITECTURES,
+    Architecture,
+    MultilingualArchitecture,
+    T5Architecture,
+    TransformerArchitecture,
+    architecture_of,
+    read_architecture,
+)
 from simnmt.nmt.errors import TrainingError
 from simnmt.workload.corpus import text_pairs
 
@@ -229,6 +237,9 @@ def _from_file(model: str, vocab: int | None) -> Architecture:
     if not any(sign in model for sign in "./\\"):
         raise TrainingError(f"no model {model!r}", remedy=f"known: {', '.join(SMALL)}, or name an architecture file")
     architecture = read_architecture(model)
+    if isinstance(architecture, MultilingualArchitecture | T5Architecture):
+        what = f"no training of kind {architecture.kind}, whose published tokenisers are not learnt here"
+        raise TrainingError(what, path=model, remedy="give another kind, such as transformer")
     if vocab is not None and {vocab} != {architecture.src_vocab, architecture.tgt_vocab}:
         raise TrainingError(f"--vocab {vocab} is not what the architecture says", path=model, remedy="leave --vocab out")
     tokens = (architecture.pad_token, architecture.unk_token, architecture.eos_token)

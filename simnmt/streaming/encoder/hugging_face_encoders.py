@@ -84,7 +84,7 @@ def load_hugging_face(
     need("transformers")
     from transformers import AutoConfig
 
-    from simnmt.nmt.models import quiet_transformers
+    from simnmt.nmt.pretrained_config import quiet_transformers
 
     path = Path(folder)
     try:
@@ -183,7 +183,8 @@ def _load_model(path: Path, config: Any, seed: int | None) -> Any:
     """Return the model of a folder, or of its configuration with random weights drawn with `seed`."""
     from transformers import AutoModelForSequenceClassification
 
-    from simnmt.nmt.models import WEIGHTS_ONLY_HOLDS, quiet_transformers
+    from simnmt.nmt.models import WEIGHTS_ONLY_HOLDS
+    from simnmt.nmt.pretrained_config import quiet_transformers
 
     auto: Any = AutoModelForSequenceClassification  # untyped
     try:

@@ -1,0 +1,78 @@
+"""Models of the Hugging Face Hub: an id becomes a folder of its cache, downloaded where there is a network."""
+
+from __future__ import annotations
+
+import re
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from simnmt.nmt.architecture import ARCHITECTURES
+from simnmt.nmt.errors import NmtError, need
+
+_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
+_TEXTS = ("config.json", "generation_config.json", "*tokenizer*.json", "special_tokens_map.json", "added_tokens.json")
+_VOCABULARIES = ("*vocab*.json", "*.spm", "*.model", "vocab.txt", "merges.txt")
+_LOCAL = "or name a folder that holds the model"
+
+
+def model_path(model: str) -> str:
+    """Return the folder of a model that is named by a Hugging Face id; any other name or path unchanged.
+
+    A file or folder of that name comes first. Raises `NmtError` for an id that does not exist, and for one that is neither in
+    the cache nor can be downloaded.
+    """
+    if model in ARCHITECTURES or Path(model).exists() or not is_hub_id(model):
+        return model
+    return str(_downloaded(model))
+
+
+def is_hub_id(model: str) -> bool:
+    """Return whether a text has the form of a Hugging Face id, such as Helsinki-NLP/opus-mt-de-en."""
+    return _ID.fullmatch(model) is not None and Path(model).suffix not in (".yaml", ".yml", ".json")
+
+
+@cache
+def _downloaded(model: str) -> Path:
+    """Return the folder of the cache that holds a model; weights in safetensors are taken before others."""
+    need("huggingface_hub")
+    folder = _snapshot(model, [*_TEXTS, *_VOCABULARIES, "model*.safetensors", "model.safetensors.index.json"])
+    if not any(folder.glob("*.safetensors")):
+        folder = _snapshot(model, ["pytorch_model*.bin", "pytorch_model.bin.index.json"])
+    return folder
+
+
+def _snapshot(model: str, patterns: list[str]) -> Path:
+    import huggingface_hub
+    from huggingface_hub import errors
+
+    utils: Any = need("huggingface_hub.utils")
+    quiet = not sys.stderr.isatty() and not utils.are_progress_bars_disabled()
+    if quiet:
+        utils.disable_progress_bars()
+    try:
+        return Path(huggingface_hub.snapshot_download(model, allow_patterns=patterns))
+    except errors.GatedRepoError:
+        what = f"{model}: the Hugging Face Hub asks you to accept its terms first"
+        raise NmtError(what, remedy=f"accept them on huggingface.co/{model} and set HF_TOKEN, {_LOCAL}") from None
+    except errors.RepositoryNotFoundError:
+        what = f"no model {model} on the Hugging Face Hub, and no such folder here"
+        raise NmtError(what, remedy="check the id; a private one needs HF_TOKEN") from None
+    except errors.LocalEntryNotFoundError:
+        what = f"{model} is not in the cache of the Hugging Face Hub, {_cache_folder()}, and the Hub cannot be reached"
+        raise NmtError(what, remedy=f"connect to the network once, {_LOCAL}") from None
+    except errors.HFValidationError:
+        raise NmtError(f"{model} is no id of the Hugging Face Hub, and no such folder is here", remedy="check it") from None
+    except OSError as error:  # of the library, of its HTTP client, of the disk
+        reason = error.strerror or next(iter(str(error).splitlines()), "") or type(error).__name__
+        raise NmtError(f"{model} could not be downloaded: {reason}", remedy=f"try again, {_LOCAL}") from None
+    finally:
+        if quiet:
+            utils.enable_progress_bars()
+
+
+def _cache_folder() -> Any:
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    return HF_HUB_CACHE

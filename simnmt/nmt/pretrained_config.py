@@ -1,0 +1,133 @@
+"""Architectures of Hugging Face folders, read from their config.json without running code in them; needs no torch."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from logging import CRITICAL
+from pathlib import Path
+from typing import Any
+
+from simnmt.base.errors import describe_error
+from simnmt.base.files import MOST_MODEL_BYTES, check_model_folder, read_bounded
+from simnmt.nmt.architecture import Architecture, architecture_of
+from simnmt.nmt.errors import NmtError
+
+FOLDER_REMEDY = "name a folder of Marian, M2M100, NLLB, mBART or T5 as transformers saves it, with config.json and weights"
+
+
+def read_pretrained_architecture(folder: str | os.PathLike[str]) -> tuple[Architecture, str]:
+    """Return the architecture of a Hugging Face folder and the type that its config.json names. Raises `NmtError`."""
+    try:
+        check_model_folder(Path(folder))
+    except OSError as error:
+        raise NmtError(f"cannot be read: {error.strerror}", path=error.filename or folder, remedy=FOLDER_REMEDY) from None
+    refuse_code(folder, "config.json")
+    from transformers import AutoConfig
+
+    try:
+        with quiet_transformers():
+            # Without `trust_remote_code=False` the user is asked whether to run the folder's code.
+            config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError, KeyError) as error:
+        raise NmtError(f"no Hugging Face configuration: {describe_error(error)}", path=folder, remedy=FOLDER_REMEDY) from None
+    if (sizes_of := _SIZES.get(config.model_type)) is None:
+        known = ", ".join(_SIZES)
+        raise NmtError(
+            f"holds a model of type {config.model_type} where one of {known} is read", path=folder, remedy=FOLDER_REMEDY
+        )
+    sizes = sizes_of(config)
+    for name, (encoder, decoder) in sizes.pop("equal").items():
+        if encoder != decoder:
+            raise NmtError(f"{name}: {encoder} in the encoder, {decoder} in the decoder", path=folder, remedy=FOLDER_REMEDY)
+    return architecture_of(sizes | _special_tokens(config), folder), str(config.model_type)
+
+
+def refuse_code(folder: str | os.PathLike[str], name: str) -> None:
+    """Raise `NmtError` if a JSON file of a folder names Python code to be run, which is never done.
+
+    A file that is missing or no JSON is left to its reader.
+    """
+    try:
+        content = json.loads(read_bounded(Path(folder) / name, MOST_MODEL_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return
+    if isinstance(content, dict) and content.get("auto_map"):
+        what = f"{name} names Python code to be run (auto_map), which is never done"
+        raise NmtError(what, path=folder, remedy="give a model that transformers itself implements")
+
+
+def _special_tokens(config: Any) -> dict[str, int]:
+    start = config.decoder_start_token_id
+    if start is None:  # mBART-50 leaves it to its generation_config.json
+        start = config.eos_token_id if config.model_type == "mbart" else config.pad_token_id
+    tokens = {"pad_token": config.pad_token_id, "eos_token": config.eos_token_id, "start_token": start}
+    return tokens | ({} if config.model_type == "marian" else {"unk_token": 3 if config.model_type != "t5" else 2})
+
+
+def _bart_sizes(config: Any) -> dict[str, Any]:
+    """Return the keys that configurations of Marian, M2M100 and mBART share."""
+    return {
+        "encoder_layers": config.encoder_layers,
+        "decoder_layers": config.decoder_layers,
+        "d_model": config.d_model,
+        "heads": config.encoder_attention_heads,
+        "ffn": config.encoder_ffn_dim,
+        "vocab": config.vocab_size,
+        "max_positions": config.max_position_embeddings,
+        "activation": "swish" if config.activation_function == "silu" else config.activation_function,
+        "scale_embedding": config.scale_embedding,
+        "equal": {
+            "attention heads": (config.encoder_attention_heads, config.decoder_attention_heads),
+            "feed-forward width": (config.encoder_ffn_dim, config.decoder_ffn_dim),
+            "vocabulary": (config.vocab_size, getattr(config, "decoder_vocab_size", None) or config.vocab_size),
+        },
+    }
+
+
+def _t5_sizes(config: Any) -> dict[str, Any]:
+    scaled = config.model_type == "t5" and getattr(config, "scale_decoder_outputs", config.tie_word_embeddings)
+    return {
+        "kind": "t5",
+        "encoder_layers": config.num_layers,
+        "decoder_layers": config.num_decoder_layers,
+        "d_model": config.d_model,
+        "heads": config.num_heads,
+        "head_width": config.d_kv,
+        "ffn": config.d_ff,
+        "vocab": config.vocab_size,
+        "activation": config.feed_forward_proj,
+        "scaled_output": scaled,
+        "position_buckets": config.relative_attention_num_buckets,
+        "max_distance": config.relative_attention_max_distance,
+        "equal": {},
+    }
+
+
+_SIZES: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "marian": lambda config: {"kind": "transformer"} | _bart_sizes(config),
+    "m2m_100": lambda config: {"kind": "m2m100"} | _bart_sizes(config),
+    "mbart": lambda config: {"kind": "mbart"} | _bart_sizes(config),
+    "t5": _t5_sizes,
+    "mt5": _t5_sizes,
+}
+"""The architecture's keys of a configuration by the `model_type` of config.json; NLLB is of type m2m_100."""
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Suppress progress bars and advice of `transformers` until the block ends; these settings are global."""
+    from transformers.utils import logging
+
+    log: Any = logging  # untyped
+    bars, verbosity = log.is_progress_bar_enabled(), log.get_verbosity()
+    log.disable_progress_bar()
+    log.set_verbosity(CRITICAL)
+    try:
+        yield
+    finally:
+        log.set_verbosity(verbosity)
+        if bars:
+            log.enable_progress_bar()

@@ -1,0 +1,186 @@
+"""Tokenisers of Hugging Face folders: text to source tokens and target tokens to text, with the marks of languages."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simnmt.base.errors import describe_error
+from simnmt.base.suggestions import did_you_mean
+from simnmt.nmt.architecture import MultilingualArchitecture, T5Architecture
+from simnmt.nmt.errors import NmtError
+from simnmt.nmt.hub import model_path
+from simnmt.nmt.marian_model import PretrainedModel
+from simnmt.nmt.models import LoadedModel, load_model
+from simnmt.nmt.pretrained_config import quiet_transformers, refuse_code
+from simnmt.nmt.subwords import UNKNOWN
+
+_FOLDER = "copy the folder again, with the files of its tokeniser"
+_FILES = ("tokenizer.json", "*.spm", "*.model", "vocab.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Languages:
+    """What a text is translated from and to, for models that read it beside the text."""
+
+    source: str | None = None
+    """Language of the source as the model writes it, such as deu_Latn (NLLB), de (M2M100) or de_DE (mBART)."""
+    target: str | None = None
+    prefix: str | None = None
+    """Text before each source, such as the task of a T5: `translate English to German: `."""
+
+    @property
+    def given(self) -> bool:
+        """Whether anything is given."""
+        return (self.source, self.target, self.prefix) != (None, None, None)
+
+
+class PretrainedTokenizer:
+    """The tokeniser of a Hugging Face folder, with the methods of `Subwords`."""
+
+    def __init__(self, tokenizer: Any, unk: int, prefix: str = "") -> None:
+        """`tokenizer`: of `transformers`; `unk`: its token of unknown words; `prefix`: text before each source."""
+        self._tokenizer, self._prefix = tokenizer, prefix
+        self.size = size_of(tokenizer)
+        # Of M2M100, `transformers` counts the languages neither as special tokens nor in the length.
+        self._marks = {*tokenizer.all_special_ids, *_codes(tokenizer).values()}
+        self.eos: int = tokenizer.eos_token_id
+        self.unk = unk
+
+    def encode(self, texts: Iterable[str]) -> list[list[int]]:
+        """Return the token ids of each text with the model's marks; none for a blank text."""
+        with quiet_transformers():  # it warns of texts longer than the model takes, which are cut later
+            return [list(self._tokenizer(self._prefix + text)["input_ids"]) if text.strip() else [] for text in texts]
+
+    def decode(self, sentences: Sequence[Sequence[int]]) -> list[str]:
+        """Return the text of each sentence, up to its end mark if it has one, without marks."""
+        return [self._text(list(tokens)) for tokens in sentences]
+
+    def _text(self, tokens: list[int]) -> str:
+        until_end = tokens[: tokens.index(self.eos)] if self.eos in tokens else tokens
+        runs: list[list[int]] = [[]]
+        for token in until_end:
+            if token == self.unk:
+                runs.append([])
+            elif token < self.size and token not in self._marks:
+                runs[-1].append(token)
+        texts = [self._run_text(run) if run else "" for run in runs]
+        return f" {UNKNOWN} ".join(texts).strip() if len(texts) > 1 else texts[0]
+
+    def _run_text(self, tokens: list[int]) -> str:
+        text: str = self._tokenizer.decode(tokens, clean_up_tokenization_spaces=False)
+        return text.strip()
+
+    def cut(self, text: str) -> list[str]:
+        """Return the pieces of a text as written, without marks."""
+        pieces: list[str] = self._tokenizer.tokenize(self._prefix + text)
+        return pieces
+
+    def pieces(self, tokens: Sequence[int]) -> list[str]:
+        """Return the text of each token; empty for marks and for tokens beyond the vocabulary."""
+        return [
+            "" if token >= self.size or token in self._marks else str(self._tokenizer.convert_ids_to_tokens(token))
+            for token in tokens
+        ]
+
+
+def size_of(tokenizer: Any) -> int:
+    """Return the tokens of a tokeniser, those of languages included."""
+    return max(len(tokenizer), *(number + 1 for number in _codes(tokenizer).values()), 0)
+
+
+def is_pretrained(folder: Path) -> bool:
+    """Return whether a folder or a Hugging Face id holds a model of Hugging Face, not one that `simnmt nmt train` wrote."""
+    path = Path(model_path(str(folder)))
+    return (path / "config.json").is_file() and not (path / "architecture.json").is_file()
+
+
+def load_pretrained(folder: Path, languages: Languages) -> tuple[LoadedModel, PretrainedTokenizer]:
+    """Load a Hugging Face folder or id with its tokeniser, ready to translate between these languages.
+
+    Raises `NmtError` for a damaged folder, and for languages that are missing, unknown or of no use to the model.
+    """
+    path = Path(model_path(str(folder))).absolute()  # a folder may have the name of an architecture, such as gru
+    tokenizer = _tokenizer_in(path)
+    loaded = load_model(str(path))
+    model = loaded.model
+    assert isinstance(model, PretrainedModel)
+    if (size := size_of(tokenizer)) > model.vocab:
+        what = f"a tokeniser of {size:,} tokens, but a model of {model.vocab:,}"
+        raise NmtError(what, path=path, remedy=_FOLDER)
+    architecture, prefix = loaded.architecture, languages.prefix or ""
+    if isinstance(architecture, MultilingualArchitecture):
+        _choose_languages(model, tokenizer, languages, path)
+    elif isinstance(architecture, T5Architecture):
+        if languages.source or languages.target:
+            what = "a T5 model reads its languages in the text"
+            raise NmtError(what, path=path, remedy="give --prefix 'translate English to German: ' instead")
+    else:
+        if languages.source is not None:
+            raise NmtError("a Marian model has one source language", path=path, remedy="leave --src-lang out")
+        prefix += _marian_mark(tokenizer, languages.target, path)
+    return loaded, PretrainedTokenizer(tokenizer, model.unk_token, prefix)
+
+
+def _tokenizer_in(path: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    if not any(any(path.glob(pattern)) for pattern in _FILES):
+        raise NmtError("holds no tokeniser", path=path, remedy=_FOLDER)
+    refuse_code(path, "tokenizer_config.json")
+    try:
+        with quiet_transformers(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it recommends further packages
+            tokenizer: Any = AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # each library below has its own
+        raise NmtError(f"no usable tokeniser: {describe_error(error)}", path=path, remedy=_FOLDER) from None
+    if tokenizer.eos_token_id is None:
+        raise NmtError("no usable tokeniser: it has no end mark", path=path, remedy=_FOLDER)
+    return tokenizer
+
+
+def _choose_languages(model: PretrainedModel, tokenizer: Any, languages: Languages, path: Path) -> None:
+    """Set the source's language in the tokeniser, and the target's in the model."""
+    codes = _codes(tokenizer)
+    example = next((code for code in ("deu_Latn", "de_DE", "de") if code in codes), next(iter(codes), "de"))
+    chosen = []
+    for option, language in (("--src-lang", languages.source), ("--tgt-lang", languages.target)):
+        if language is None:  # the tokeniser's default is English, whatever the text is
+            what = f"a model of {len(codes):,} languages, and {option} is not given"
+            raise NmtError(what, path=path, remedy=f"give {option}, such as {example}")
+        if language not in codes:
+            remedy = did_you_mean(language, codes, f"its languages are written as {example}")
+            raise NmtError(f"{option} {language} is no language of this model", path=path, remedy=remedy)
+        chosen.append(language)
+    tokenizer.src_lang, target = chosen
+    # The first mBART starts the target with the language itself; later models start it with the end mark.
+    after_start = not type(tokenizer).__name__.startswith("MBartTokenizer")
+    model.start_with_language(codes[target], after_start=after_start)
+
+
+def _codes(tokenizer: Any) -> dict[str, int]:
+    """Return the token of each language by its code: de_DE, deu_Latn, and de for the token `__de__`."""
+    if hasattr(tokenizer, "lang_code_to_id"):
+        return dict(tokenizer.lang_code_to_id)
+    usual = {"bos", "eos", "unk", "sep", "pad", "cls", "mask"}
+    marks = {getattr(tokenizer, f"{name}_token", None) for name in usual}
+    return {
+        token: number
+        for token, number in zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True)
+        if token not in marks
+    }
+
+
+def _marian_mark(tokenizer: Any, target: str | None, path: Path) -> str:
+    """Return the mark of the target language that models of several begin a source with, such as `>>deu<< `."""
+    if target is None:
+        return ""
+    codes = [code[2:-2] for code in tokenizer.supported_language_codes]
+    if target not in codes:
+        what = f"--tgt-lang {target} is no language of this model"
+        remedy = did_you_mean(target, codes) if codes else "leave it out: the model has one target language"
+        raise NmtError(what, path=path, remedy=remedy)
+    return f">>{target}<< "

@@ -1,0 +1,63 @@
+"""Folders of OPUS-MT, NLLB and T5: calibrated with torch and CTranslate2, translated, and simulated, all by command."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
+pytest.importorskip("sacrebleu", reason="the extra packages of simnmt[models] are not installed")
+
+from simnmt.profile.profile_file import read_profile
+from tests.nmt.pretrained_folders import FOLDERS, LANGUAGES, text
+
+UNITS = {"opus": "sentencepiece", "nllb": "tokenizers", "t5": "tokenizers"}
+SCENARIO = """\
+version: 1
+name: {name}
+seed: 3
+requests: 300
+workloads:
+  news:
+    lengths: {{source: news.de, target: news.en, src_unit: {{{unit}: {name}}}, tgt_unit: {{{unit}: {name}}}}}
+networks:
+  office: {{rtt: office.csv}}
+devices:
+  gateway: {{profile: {name}-torch.json}}
+  cloud: {{profile: {name}-ctranslate2.json}}
+fit: {{inferences: 100}}
+policies: {{edge: {{}}, cloud: {{}}, cnmt: {{}}}}
+"""
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_a_folder_is_calibrated_translated_and_simulated(folder: Path, simnmt: Callable[..., Any], name: str) -> None:
+    FOLDERS[name](folder / name)
+    for backend in ("torch", "ctranslate2"):
+        out = f"{name}-{backend}.json"
+        options = ["--threads", "1", "--quick", "--max-batch", "8", "--part", "execution", "--part", "step", "--out", out]
+        done = simnmt("calibrate", "--model", name, "--backend", backend, *options)
+        assert done.status == 0, done.err
+        profile = read_profile(folder / out)
+        assert profile.engine is not None
+        assert (profile.engine.backend, profile.engine.weights) == (backend, "checkpoint")
+        assert profile.length_unit.src.startswith(f"{UNITS[name]} ")
+        assert profile.plane.s_per_tgt_token > 0
+    (folder / "news.de").write_text("".join(line + "\n" for line in text("de")[:40]), encoding="utf-8")
+    (folder / "news.en").write_text("".join(line + "\n" for line in text("en")[:40]), encoding="utf-8")
+    languages = [f"--{side}-lang={code}" for side, code in zip(("src", "tgt"), LANGUAGES.get(name, ()), strict=False)]
+    translated = simnmt(
+        "nmt", "translate", "--model", name, *languages, "--max-len", "12", "--threads", "1", "--json", "news.de"
+    )
+    assert translated.status == 0, translated.err
+    rows = [json.loads(line) for line in translated.out.splitlines()]
+    assert len(rows) == 40 and len({row["text"] for row in rows}) > 1
+    (folder / f"{name}.yaml").write_text(SCENARIO.format(name=name, unit=UNITS[name]))
+    simulated = simnmt("run", f"{name}.yaml", "--out", "results", "--json")
+    assert simulated.status == 0, simulated.err
+    shutil.rmtree(folder / name)

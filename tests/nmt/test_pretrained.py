@@ -1,0 +1,285 @@
+"""Folders of Hugging Face of every kind: decoded as `transformers` decodes them, and refused if damaged."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from simnmt.batching import immediate, mini, top_up
+from simnmt.nmt.architecture import architecture_of
+from simnmt.nmt.ctranslate2_engine import CTranslate2Engine
+from simnmt.nmt.engine import Work
+from simnmt.nmt.engines import load_engine
+from simnmt.nmt.errors import NmtError
+from simnmt.nmt.linear_layers import has_half_weights
+from simnmt.nmt.marian_model import PretrainedModel
+from simnmt.nmt.models import build_model, load_model
+from simnmt.nmt.pretrained_config import quiet_transformers
+from simnmt.nmt.pretrained_tokenizer import Languages, load_pretrained
+from simnmt.nmt.slot_decoder import decode_batch
+from simnmt.nmt.step_model import pad
+from simnmt.nmt.training.recipe import recipe_for
+from simnmt.nmt.translation import Translator
+from tests.nmt.pretrained_folders import FOLDERS, LANGUAGES, opus_folder, text
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder of each kind."""
+    place = tmp_path_factory.mktemp("pretrained")
+    for name, make in FOLDERS.items():
+        make(place / name)
+    return place
+
+
+def languages(name: str) -> Languages:
+    return Languages(*LANGUAGES.get(name, (None, None)))
+
+
+def translator(folders: Path, name: str, **options: Any) -> Translator:
+    return Translator.load(folders / name, languages=languages(name), **options)
+
+
+def model_in(folders: Path, name: str) -> PretrainedModel:
+    model = load_model(str(folders / name)).model
+    assert isinstance(model, PretrainedModel)
+    return model
+
+
+def random_sources(model: PretrainedModel) -> tuple[list[list[int]], torch.Tensor, torch.Tensor]:
+    draw = torch.Generator().manual_seed(3)
+    sources = [[*torch.randint(5, 90, (length,), generator=draw).tolist(), model.eos_token] for length in (4, 9, 6, 13)]
+    return sources, *pad(sources, model.pad_token)
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_step_gives_the_logits_of_the_whole_pass(folders: Path, name: str) -> None:
+    model = model_in(folders, name)
+    _, src, lengths = random_sources(model)
+    tokens = torch.randint(5, 90, (4, 50), generator=torch.Generator().manual_seed(4))
+    tokens[:, 0] = model.start_token
+    with torch.inference_mode():
+        state, logits = model.start(model.encode(src, lengths), 1), []
+        for step in tokens.T:
+            one, state = model.step(state, step)
+            logits.append(one)
+        whole = model(src, lengths, tokens)
+        assert (torch.stack(logits, dim=1) - whole).abs().max() < 1e-3 * whole.std()
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_folder_translates_as_transformers_itself_does(folders: Path, name: str) -> None:
+    """With its tokeniser, from language to language, greedily; sentences end or reach the same limit."""
+    from transformers import AutoTokenizer
+
+    lines = text("de")[:12]
+    ours = translator(folders, name, max_len=30).translate(lines)
+    hf = model_in(folders, name).hf
+    forced: dict[str, int] = {}
+    with quiet_transformers(), pytest.warns() if name == "opus" else torch.no_grad():
+        tokenizer = AutoTokenizer.from_pretrained(folders / name)
+    if name in LANGUAGES:
+        source, target = LANGUAGES[name]
+        tokenizer.src_lang = source
+        number = tokenizer.convert_tokens_to_ids(f"__{target}__" if name == "m2m100" else target)
+        forced = {"decoder_start_token_id": number} if name == "mbart" else {"forced_bos_token_id": number}
+    if name not in LANGUAGES or name == "mbart":
+        limit, begin = 30, 1
+    else:
+        limit, begin = 31, 2
+    for line, translation in zip(lines, ours, strict=True):
+        batch = tokenizer(line, return_tensors="pt")
+        with quiet_transformers():
+            (tokens,) = hf.generate(
+                **batch, max_new_tokens=limit, num_beams=1, do_sample=False, forced_eos_token_id=None,
+                suppress_tokens=[hf.config.pad_token_id], **forced,
+            ).tolist()  # fmt: skip
+        body = [token for token in tokens[begin:] if token not in (hf.config.eos_token_id, hf.config.pad_token_id)]
+        assert translation.tgt_len == len(body)
+        assert translation.src_len == batch["input_ids"].shape[1]
+        expected = tokenizer.decode(body, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        if tokenizer.unk_token_id not in body and name != "m2m100":  # whose languages `transformers` writes as text
+            assert translation.text == expected.strip()
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+@pytest.mark.parametrize("beam", [1, 3])
+def test_sentences_that_join_others_translate_as_they_do_alone(folders: Path, name: str, beam: int) -> None:
+    """The prefix of a language is fed to the rows that join, whatever the others do; positions count from each row's own."""
+    lines, options = text("de")[:9], {"max_len": 40, "beam": beam}
+    alone = translator(folders, name, batching=mini(1), **options).translate(lines)
+    joined = translator(folders, name, batching=top_up(4, immediate(4)), **options).translate(lines)
+    assert [one.text for one in joined] == [one.text for one in alone]
+    assert len({one.text for one in alone}) > 1
+    assert [one.score for one in joined] == pytest.approx([one.score for one in alone], rel=1e-4, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_ctranslate2_gives_the_tokens_of_torch(folders: Path, name: str) -> None:
+    loaded = load_model(str(folders / name))
+    sources, src, lengths = random_sources(loaded.model)
+    engine = CTranslate2Engine(loaded, "cpu", 1, "float32", 0)
+    theirs = engine.translate([[str(token) for token in source] for source in sources], beam=1, forced_len=30)
+    ours = decode_batch(loaded.model, src, lengths, forced_len=30)
+    assert [[int(token) for token in tokens] for tokens in theirs] == [list(one.tokens) for one in ours]
+
+
+@pytest.mark.parametrize("name", ["nllb", "t5"])
+def test_the_fused_output_layer_and_half_weights_run_every_kind(folders: Path, name: str) -> None:
+    lines = text("de")[:5]
+    plain = translator(folders, name, max_len=20).translate(lines)
+    assert [one.text for one in translator(folders, name, max_len=20, fused=True).translate(lines)] == [
+        one.text for one in plain
+    ]
+    if has_half_weights():
+        engine = load_engine(str(folders / name), compute_type="float16_weights", threads=1)
+        assert engine.run(Work(5, 7, batch=2, beam=2)).total_s > 0
+
+
+@pytest.mark.parametrize(("name", "kind"), [("opus", "transformer"), ("nllb", "m2m100"), ("mbart", "mbart"), ("t5v1.1", "t5")])
+def test_an_architecture_of_a_folder_builds_the_same_model_with_random_weights(folders: Path, name: str, kind: str) -> None:
+    model = model_in(folders, name)
+    assert model.architecture.kind == kind
+    rebuilt = build_model(architecture_of(model.architecture.model_dump()))
+    shapes = {key: weight.shape for key, weight in rebuilt.state_dict().items()}
+    assert shapes == {key: weight.shape for key, weight in model.state_dict().items()}
+
+
+def test_only_kinds_with_subwords_of_our_own_are_trained(folders: Path, tmp_path: Path) -> None:
+    (tmp_path / "t5.json").write_text(model_in(folders, "t5").architecture.model_dump_json())
+    with pytest.raises(
+        NmtError, match=r"no training of kind t5, whose published tokenisers are not learnt here \(give another"
+    ):
+        recipe_for(str(tmp_path / "t5.json"))
+
+
+def test_blank_lines_stay_blank_and_unknown_words_are_marked(folders: Path) -> None:
+    blank, unknown = translator(folders, "t5", max_len=5).translate(["  ", "§"])
+    assert (blank.text, blank.src_len) == ("", 0)
+    assert unknown.src_len > 1
+    _, tokenizer = load_pretrained(folders / "t5", Languages())
+    known = tokenizer.encode(["Ba"])[0][:-1]
+    (written,) = tokenizer.decode([[*known, tokenizer.unk, *known, tokenizer.eos, *known]])
+    (alone,) = tokenizer.decode([known])
+    assert written == f"{alone} ⁇ {alone}"
+
+
+def test_a_source_that_is_too_long_is_cut(folders: Path) -> None:
+    long = " ".join(text("de")[:40])
+    (opus,) = translator(folders, "opus", max_len=3).translate([long])
+    (nllb,) = translator(folders, "nllb", max_len=3).translate([long])
+    assert (opus.cut, opus.src_len) == (True, 128)
+    assert (nllb.cut, nllb.src_len) == (True, 127)  # the target begins with a mark of one position
+
+
+def test_a_prefix_is_put_before_each_line(folders: Path) -> None:
+    line = text("de")[0]
+    with_prefix = Translator.load(folders / "t5", languages=Languages(prefix=line + " ")).encode(["Ba ."])
+    assert with_prefix == translator(folders, "t5").encode([line + " Ba ."])
+
+
+def test_a_marian_model_of_several_languages_is_told_the_target(tmp_path: Path) -> None:
+    folder = opus_folder(tmp_path / "opus", ("fra", "deu"))
+    vocabulary = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
+    plain, marked = (Translator.load(folder, languages=Languages(target=code)).encode(["Ba ."]) for code in (None, "deu"))
+    assert marked == [[vocabulary[">>deu<<"], *plain[0]]]
+    with pytest.raises(NmtError, match=r"--tgt-lang dev is no language of this model \(did you mean deu\?\)"):
+        Translator.load(folder, languages=Languages(target="dev"))
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "message"),
+    [
+        ("nllb", Languages(), "languages, and --src-lang is not given (give --src-lang, such as deu_Latn)"),
+        ("nllb", Languages("deu_Latn"), "languages, and --tgt-lang is not given"),
+        ("nllb", Languages("deu_Latn", "eng_Ltn"), "--tgt-lang eng_Ltn is no language of this model (did you mean eng_Latn?)"),
+        ("m2m100", Languages("de", "eng_Latn"), "--tgt-lang eng_Latn is no language of this model"),
+        ("t5", Languages("de", "en"), "a T5 model reads its languages in the text (give --prefix"),
+        ("opus", Languages("de"), "a Marian model has one source language (leave --src-lang out)"),
+        ("opus", Languages(None, "en"), "no language of this model (leave it out: the model has one target language)"),
+    ],
+    ids=range(7),
+)
+def test_languages_that_are_missing_or_useless_are_refused_in_one_line(
+    folders: Path, name: str, given: Languages, message: str
+) -> None:
+    with pytest.raises(NmtError) as caught:
+        Translator.load(folders / name, languages=given)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def edit(path: Path, **fields: object) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+def without(*names: str) -> Callable[[Path], None]:
+    def remove(folder: Path) -> None:
+        for name in names:
+            (folder / name).unlink()
+
+    return remove
+
+
+DAMAGES: dict[str, tuple[str, Callable[[Path], object], str]] = {
+    "no tokeniser": ("t5", without("tokenizer.json", "tokenizer_config.json"), "holds no tokeniser"),
+    "no weights": ("nllb", without("model.safetensors"), "no usable weights: neither model.safetensors nor pytorch_model.bin"),
+    "another architecture": (
+        "mbart",
+        lambda folder: edit(folder / "config.json", model_type="bert"),
+        "holds a model of type bert where one of marian, m2m_100, mbart, t5, mt5 is read",
+    ),
+    "half a tokeniser": ("opus", without("target.spm"), "no usable tokeniser"),
+    "a broken tokeniser": ("nllb", lambda folder: (folder / "tokenizer.json").write_text("{"), "no usable tokeniser"),
+    "the tokeniser of another model": (
+        "t5",
+        lambda folder: shutil.copy(folder.parent / "nllb-tokenizer.json", folder / "tokenizer.json"),
+        "no usable tokeniser",
+    ),
+    "a larger tokeniser": (
+        "m2m100",
+        lambda folder: edit(folder / "vocab.json", **{f"new{number}": 300 + number for number in range(9)}),
+        "but a model of",
+    ),
+    "code of the model": (
+        "t5",
+        lambda folder: edit(folder / "config.json", auto_map={"AutoModel": "mine.Mine"}),
+        "config.json names Python code to be run (auto_map), which is never done",
+    ),
+    "code of the tokeniser": (
+        "t5",
+        lambda folder: edit(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": ["mine.Mine", None]}),
+        "tokenizer_config.json names Python code to be run (auto_map), which is never done",
+    ),
+    "tensors of another size": ("t5", lambda folder: edit(folder / "config.json", d_kv=13), "no usable weights"),
+    "a pickle": (
+        "nllb",
+        lambda folder: (without("model.safetensors")(folder), (folder / "pytorch_model.bin").write_bytes(b"\x80\x04K\x01.")),
+        "no usable weights",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_folder_is_refused_in_one_line_and_no_code_is_run(
+    folders: Path, tmp_path: Path, damage: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    name, hurt, message = DAMAGES[damage]
+    folder = tmp_path / name
+    shutil.copytree(folders / name, folder)
+    shutil.copy(folders / "nllb" / "tokenizer.json", tmp_path / "nllb-tokenizer.json")
+    (folder / "mine.py").write_text("raise SystemExit('the code was run')", encoding="utf-8")
+    hurt(folder)
+    capfd.readouterr()
+    with pytest.raises(NmtError) as caught:
+        Translator.load(folder, languages=languages(name))
+    assert message in str(caught.value)
+    assert str(folder) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert capfd.readouterr() == ("", "")
