@@ -158,6 +158,7 @@ def facts(profile: DeviceProfile) -> Facts:
             f"source {src_low} to {src_high} ({unit.src}), target {tgt_low} to {tgt_high} ({unit.tgt}); {_ends(unit)}",
         ),
         *_execution(profile),
+        *([] if profile.endpoint is None else profile.endpoint.facts()),
         *service_facts(profile),
     ]
     if profile.step is not None:

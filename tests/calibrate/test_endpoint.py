@@ -1,0 +1,204 @@
+"""A running service is measured through HTTP: its plane, its knee, and what becomes of a calibration that is interrupted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import simnmt
+from simnmt.calibrate import processor_use
+from simnmt.calibrate.calibration import Calibrated
+from simnmt.calibrate.endpoint_calibration import calibrate_endpoint
+from simnmt.calibrate.endpoint_settings import EndpointSettings
+from simnmt.calibrate.journal import journal_path
+from simnmt.calibrate.settings import CalibrationError
+from simnmt.profile.profile_file import read_profile
+from tests.calibrate.endpoint_stub import FIXED_S, SRC_S, TGT_S, StubService, stub_service
+
+FAST = 0.02
+"""Pace of a stub whose times do not matter."""
+LINES = [" ".join(f"n{line}x{place}" for place in range(1 + 5 * line)) for line in range(6)]
+"""The stub's translations have 4 to 33 words, whatever the sentence's length."""
+
+
+@pytest.fixture
+def calibrated(tmp_path: Path) -> Callable[..., Calibrated]:
+    """Calibrates a stub with these settings, to the same file each time."""
+    (tmp_path / "text.de").write_text("\n".join(LINES))
+
+    def one(service: StubService, api: str = "libretranslate", **settings: Any) -> Calibrated:
+        model = "stub" if api == "openai" else None
+        given = {"quick": True, "max_concurrency": 1, "model": model, **settings}
+        return calibrate_endpoint(
+            EndpointSettings(service.url, api, str(tmp_path / "text.de"), **given), tmp_path / f"{api}.json"
+        )
+
+    return one
+
+
+def assert_recovered(profile: Any) -> None:
+    """The plane is the stub's within 2 %, over all lengths that were sent."""
+    plane, samples = profile.plane, profile.execution.samples
+    src, tgt = (np.array([getattr(sample, side) for sample in samples]) for side in ("src_len", "tgt_len"))
+    off = plane.seconds(src, tgt) / (FIXED_S + SRC_S * src + TGT_S * tgt) - 1.0
+    assert abs(plane.s_per_tgt_token / TGT_S - 1.0) < 0.02, plane
+    assert abs(off.mean()) < 0.02, off
+
+
+def test_plane_within_2_percent_and_knee_within_10_of_a_service_that_sleeps_3_ms_a_token(
+    calibrated: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As on a busy box, where least times stand for all: other tests may run beside this one.
+    monkeypatch.setattr(processor_use, "others_cpus", lambda: 2.0)
+    with stub_service(workers=3) as service:
+        profile = calibrated(service, max_concurrency=16).profile
+    assert_recovered(profile)
+    block = profile.endpoint
+    assert block.knee_concurrency == pytest.approx(3.0, rel=0.1)
+    assert block.knee_rps == pytest.approx(3.0 / block.mean_s, rel=0.1)
+    assert block.workers == 3
+    offered = [level.concurrency for level in block.ladder]
+    assert offered in ([1, 2, 4, 8], [1, 2, 4])  # a level of no more throughput ends the ladder
+    waits = {level.concurrency: level.latency.median_s for level in block.ladder}
+    assert waits[4] > 1.3 * waits[1]  # measured from the schedule: a queue that grows is seen
+
+
+def test_streamed_tokens_give_the_plane_the_first_token_and_the_time_between(
+    calibrated: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processor_use, "others_cpus", lambda: 2.0)
+    with stub_service() as service:
+        profile = calibrated(service, "openai").profile
+    assert_recovered(profile)
+    tokens, sources = profile.endpoint.streamed, [len(line.split()) for line in LINES]
+    assert tokens.between_tokens.median_s == pytest.approx(TGT_S, rel=0.05)
+    firsts = (FIXED_S + TGT_S + SRC_S * min(sources), FIXED_S + TGT_S + SRC_S * max(sources))
+    assert 0.9 * firsts[0] < tokens.first_token.min_s < firsts[1]
+
+
+def test_the_plane_is_at_the_median_on_a_quiet_box_and_at_the_least_on_a_busy_one(
+    calibrated: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with stub_service(pace=FAST) as service:
+        quiet = calibrated(service).profile
+        monkeypatch.setattr(processor_use, "others_cpus", lambda: 2.0)
+        busy = calibrated(service).profile
+    assert quiet.execution.fit.level > 1.0 and busy.execution.fit.level == 1.0
+
+
+def test_a_run_takes_the_profile_of_a_service(calibrated: Any, tmp_path: Path) -> None:
+    with stub_service(pace=FAST, workers=2) as service:
+        calibrated(service, max_concurrency=8)
+    (tmp_path / "lengths.csv").write_text("src_len,tgt_len,count\n" + "".join(f"{n},{n + 4},1\n" for n in range(6, 20)))
+    profile = read_profile(tmp_path / "libretranslate.json")
+    result = simnmt.run(
+        {
+            "version": 1,
+            "name": "endpoint",
+            "requests": 100,
+            "replications": 1,
+            "workloads": {"news": {"lengths": str(tmp_path / "lengths.csv")}},
+            "networks": {"lan": {"rtt": "@cp1"}},
+            "devices": {
+                "gateway": {"profile": str(tmp_path / "libretranslate.json")},
+                "cloud": {"profile": str(tmp_path / "libretranslate.json"), "workers": profile.endpoint.workers},
+            },
+            "policies": {"edge": {}},
+        }
+    )
+    assert len(result.rows) == 1
+
+
+def test_an_interrupted_calibration_goes_on_and_asks_nothing_twice(calibrated: Any, tmp_path: Path) -> None:
+    with stub_service(pace=FAST, api_fault="fail after 17") as service:
+        with pytest.raises(CalibrationError, match=r"out of memory \(HTTP 500\)"):
+            calibrated(service)
+        journal = journal_path(tmp_path / "libretranslate.json")
+        kept = [line for line in journal.read_text().splitlines() if "alone" in line]
+        assert len(kept) == 17 - 2  # those that warmed up do not count
+        service.api_fault, service.asked[:] = "", []
+        profile = calibrated(service).profile
+    assert len(service.asked) == 2 + profile.endpoint.requests - 15
+    assert not journal.exists()
+
+
+def test_a_finished_level_is_not_measured_again(calibrated: Any, tmp_path: Path) -> None:
+    with stub_service(pace=FAST, workers=2, api_fault="fail after 115") as service:
+        with pytest.raises(CalibrationError, match="HTTP 500"):
+            calibrated(service, max_concurrency=256)
+        findings = journal_path(tmp_path / "libretranslate.json").read_text()
+        assert '"ladder 1"' in findings
+        service.api_fault, service.asked[:] = "", []
+        profile = calibrated(service, max_concurrency=256).profile
+    first = json.loads(next(line for line in findings.splitlines() if '"ladder 1"' in line))["finding"][1]
+    assert profile.endpoint.ladder[0].model_dump(mode="json") == first
+
+
+def test_without_an_echo_the_round_trip_is_stated_as_included(calibrated: Any) -> None:
+    with stub_service(pace=FAST) as service:
+        service.languages = None
+        done = calibrated(service)
+    assert done.profile.endpoint.round_trip.how == "included"
+    assert "network included" in done.profile.provenance.source
+    assert any("contain the network's round trip" in warning for warning in done.warnings)
+
+
+def test_a_service_that_remembers_translations_is_found_out(calibrated: Any) -> None:
+    with stub_service(pace=0.3, remembers=True) as service:
+        done = calibrated(service, max_concurrency=8)
+    assert any("remembers translations" in warning for warning in done.warnings)
+    assert done.profile.endpoint.ladder == ()
+
+
+def test_refusals_under_load_end_the_ladder(calibrated: Any) -> None:
+    with stub_service(pace=0.3, most_waiting=2) as service:
+        done = calibrated(service, max_concurrency=16)
+    last = done.profile.endpoint.ladder[-1]
+    assert 0 < last.answered < last.requests
+    assert any(f"answered {last.answered} of {last.requests} requests" in warning for warning in done.warnings)
+
+
+def test_lengths_may_be_counted_by_the_service(calibrated: Any) -> None:
+    with stub_service(pace=FAST) as service:
+        profile = calibrated(service, "openai", src_unit="service", tgt_unit="service").profile
+    assert profile.length_unit.src == "token of stub"
+    sources = [len(line.split()) for line in LINES]
+    assert profile.valid_range.src_len == (2 * min(sources), 2 * max(sources))  # without the tokens of the prompt
+
+
+def test_a_real_engine_stands_behind_the_api(calibrated: Any, tmp_path: Path) -> None:
+    """CTranslate2 decodes as many tokens as the stub's translation has; its profile predicts the engine's own times."""
+    pytest.importorskip("ctranslate2")
+    pytest.importorskip("torch")
+    from simnmt.nmt.engine import Work
+    from simnmt.nmt.engines import load_engine
+
+    (tmp_path / "tiny.json").write_text(json.dumps(TINY))
+    engine = load_engine(str(tmp_path / "tiny.json"), backend="ctranslate2", device="cpu", threads=1, compute_type=None, seed=1)
+    own_s: dict[tuple[int, int], list[float]] = {}
+
+    def translate(text: str) -> str:
+        src_len, tgt_len = len(text.split()), 8 * len(text.split())
+        own_s.setdefault((src_len, tgt_len), []).append(engine.run(Work(src_len, tgt_len, 1, 1)).total_s)
+        return "w " * tgt_len
+
+    try:
+        with stub_service(pace=0.0, translate=translate) as service:
+            profile = calibrated(service).profile
+    finally:
+        engine.close()
+    least_s = np.array([min(times) for times in own_s.values()])
+    predicted_s = profile.plane.seconds(*np.array(list(own_s)).T)
+    assert abs(predicted_s.sum() / least_s.sum() - 1.0) < 0.5  # HTTP takes a part of such short times
+    assert np.corrcoef(predicted_s, least_s)[0, 1] > 0.9
+    assert profile.execution.fit.heldout_error is not None
+
+
+TINY = {
+    "kind": "transformer", "encoder_layers": 1, "decoder_layers": 1, "d_model": 64, "heads": 2, "ffn": 128, "vocab": 500,
+}  # fmt: skip
