@@ -44,8 +44,9 @@ VOCAB = 1 << 16
 """Words of an unknown vocabulary: two bytes a token, as in the C-NMT paper."""
 LEAST_SHARE = 0.05
 """Least share of a request's time that is left when the round trip is taken off."""
-CACHED = 0.6
-"""Time of later repeats over the first one below which the service is believed to remember its translations."""
+REMEMBERED, NEARLY_ALL = 0.3, 0.9
+"""Least time of a sentence over its first one below which a service remembers translations, if it holds for so many of them: a
+service that was cold, or a box that was held up, is slow for some sentences and by less."""
 NEAR_KNEE = 0.9
 """Share of the greatest throughput from which a level counts for the knee."""
 LATE_SHARE = 0.1
@@ -157,10 +158,10 @@ async def _measure(endpoint: Endpoint, load: EndpointLoad) -> _Measured:
 
 
 def _remembers(requests: Sequence[AloneRequest]) -> bool:
-    """Return whether later requests of a sentence were answered far faster than its first one."""
+    """Return whether nearly every sentence was once answered far faster than at first."""
     by_sentence = times_by_sentence([request.sentence for request in requests], [request.elapsed_s for request in requests])
-    ratios = [float(np.median(later)) / first for first, *later in by_sentence.values() if later]
-    return bool(ratios) and float(np.median(ratios)) < CACHED
+    ratios = [min(later) / first for first, *later in by_sentence.values() if later]
+    return bool(ratios) and float(np.quantile(ratios, NEARLY_ALL)) < REMEMBERED
 
 
 def _alone_s(measured: _Measured, sentences: int) -> Floats:
@@ -270,11 +271,10 @@ def _streamed(measured: _Measured) -> StreamedTokens | None:
 
 def _knee(ladder: Sequence[LoadLevel]) -> tuple[float | None, float | None]:
     """Return the sentences at once and the requests a second at most: the mean of the saturated levels near the greatest."""
-    if not any(is_saturated(level) for level in ladder):
-        return None, None
-    most = max(level.executed for level in ladder)
-    near = [level for level in ladder if is_saturated(level) and level.executed >= NEAR_KNEE * most]
-    if not near:
+    saturated = [level for level in ladder if is_saturated(level)]
+    most = max((level.executed for level in saturated), default=0.0)
+    near = [level for level in saturated if level.executed >= NEAR_KNEE * most]
+    if most <= 0.0:
         return None, None
     return float(np.mean([level.executed for level in near])), float(np.mean([level.throughput_rps for level in near]))
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import numpy as np
 
@@ -59,8 +59,8 @@ class EndpointSettings:
     seed: int = 1
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        parts = _parts_of(self.url)
+        if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
             raise CalibrationError(
                 f"{self.url[:80]} is no address of a service", remedy="give http://HOST:PORT or https://HOST"
             )
@@ -110,6 +110,16 @@ class EndpointSettings:
         names = ("url", "api", "model", "source", "target", "quick", "src_unit", "tgt_unit", "max_concurrency", "seed")
         facts = {name: getattr(self, name) for name in names}
         return facts | {"timeout_s": self.timeout_s, "sentences": hashlib.sha256(content).hexdigest()[:16]}
+
+
+def _parts_of(url: str) -> SplitResult | None:
+    """Return the parts of an address; None for a text that is none."""
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 - raises for a port that is none
+    except ValueError:
+        return None
+    return parts
 
 
 def choose_sentences(settings: EndpointSettings) -> list[str]:

@@ -16,6 +16,7 @@ from simnmt.calibrate.calibration import Calibrated
 from simnmt.calibrate.endpoint_calibration import calibrate_endpoint
 from simnmt.calibrate.endpoint_settings import EndpointSettings
 from simnmt.calibrate.journal import journal_path
+from simnmt.calibrate.measurement import Listener, Silent
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.profile.profile_file import read_profile
 from tests.calibrate.endpoint_stub import FIXED_S, SRC_S, TGT_S, StubService, stub_service
@@ -31,12 +32,13 @@ def calibrated(tmp_path: Path) -> Callable[..., Calibrated]:
     """Calibrates a stub with these settings, to the same file each time."""
     (tmp_path / "text.de").write_text("\n".join(LINES))
 
-    def one(service: StubService, api: str = "libretranslate", **settings: Any) -> Calibrated:
+    def one(
+        service: StubService, api: str = "libretranslate", listener: Listener = Silent, **settings: Any
+    ) -> Calibrated:
         model = "stub" if api == "openai" else None
         given = {"quick": True, "max_concurrency": 1, "model": model, **settings}
-        return calibrate_endpoint(
-            EndpointSettings(service.url, api, str(tmp_path / "text.de"), **given), tmp_path / f"{api}.json"
-        )
+        whole = EndpointSettings(service.url, api, str(tmp_path / "text.de"), **given)
+        return calibrate_endpoint(whole, tmp_path / f"{api}.json", listener=listener)
 
     return one
 
@@ -92,7 +94,7 @@ def test_the_plane_is_at_the_median_on_a_quiet_box_and_at_the_least_on_a_busy_on
 
 
 def test_a_run_takes_the_profile_of_a_service(calibrated: Any, tmp_path: Path) -> None:
-    with stub_service(pace=FAST, workers=2) as service:
+    with stub_service(pace=0.1, workers=2) as service:
         calibrated(service, max_concurrency=8)
     (tmp_path / "lengths.csv").write_text("src_len,tgt_len,count\n" + "".join(f"{n},{n + 4},1\n" for n in range(6, 20)))
     profile = read_profile(tmp_path / "libretranslate.json")
@@ -102,7 +104,7 @@ def test_a_run_takes_the_profile_of_a_service(calibrated: Any, tmp_path: Path) -
             "name": "endpoint",
             "requests": 100,
             "replications": 1,
-            "workloads": {"news": {"lengths": str(tmp_path / "lengths.csv")}},
+            "workloads": {"news": {"lengths": {"table": str(tmp_path / "lengths.csv")}}},
             "networks": {"lan": {"rtt": "@cp1"}},
             "devices": {
                 "gateway": {"profile": str(tmp_path / "libretranslate.json")},
@@ -127,16 +129,30 @@ def test_an_interrupted_calibration_goes_on_and_asks_nothing_twice(calibrated: A
     assert not journal.exists()
 
 
+class Interrupting:
+    """A user who interrupts at a message."""
+
+    def __init__(self, message: str) -> None:
+        self.message = message
+
+    def say(self, text: str) -> None:
+        if text.startswith(self.message):
+            raise KeyboardInterrupt
+
+    def measured(self, part: str, done_s: float, left_s: float) -> None:
+        pass
+
+
 def test_a_finished_level_is_not_measured_again(calibrated: Any, tmp_path: Path) -> None:
-    with stub_service(pace=FAST, workers=2, api_fault="fail after 115") as service:
-        with pytest.raises(CalibrationError, match="HTTP 500"):
-            calibrated(service, max_concurrency=256)
-        findings = journal_path(tmp_path / "libretranslate.json").read_text()
-        assert '"ladder 1"' in findings
-        service.api_fault, service.asked[:] = "", []
-        profile = calibrated(service, max_concurrency=256).profile
-    first = json.loads(next(line for line in findings.splitlines() if '"ladder 1"' in line))["finding"][1]
-    assert profile.endpoint.ladder[0].model_dump(mode="json") == first
+    with stub_service(pace=0.1, workers=2) as service:
+        with pytest.raises(KeyboardInterrupt):
+            calibrated(service, max_concurrency=16, listener=Interrupting("2 at once"))
+        findings = journal_path(tmp_path / "libretranslate.json").read_text().splitlines()
+        service.asked[:] = []
+        block = calibrated(service, max_concurrency=16).profile.endpoint
+    levels = [json.loads(line)["finding"][1] for line in findings if '"ladder ' in line]
+    assert [level.model_dump(mode="json") for level in block.ladder[:2]] == levels
+    assert len(service.asked) == 2 + sum(level.requests for level in block.ladder[2:])
 
 
 def test_without_an_echo_the_round_trip_is_stated_as_included(calibrated: Any) -> None:
@@ -149,7 +165,7 @@ def test_without_an_echo_the_round_trip_is_stated_as_included(calibrated: Any) -
 
 
 def test_a_service_that_remembers_translations_is_found_out(calibrated: Any) -> None:
-    with stub_service(pace=0.3, remembers=True) as service:
+    with stub_service(remembers=True) as service:
         done = calibrated(service, max_concurrency=8)
     assert any("remembers translations" in warning for warning in done.warnings)
     assert done.profile.endpoint.ladder == ()
@@ -171,13 +187,14 @@ def test_lengths_may_be_counted_by_the_service(calibrated: Any) -> None:
     assert profile.valid_range.src_len == (2 * min(sources), 2 * max(sources))  # without the tokens of the prompt
 
 
-def test_a_real_engine_stands_behind_the_api(calibrated: Any, tmp_path: Path) -> None:
+def test_a_real_engine_stands_behind_the_api(calibrated: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """CTranslate2 decodes as many tokens as the stub's translation has; its profile predicts the engine's own times."""
     pytest.importorskip("ctranslate2")
     pytest.importorskip("torch")
     from simnmt.nmt.engine import Work
     from simnmt.nmt.engines import load_engine
 
+    monkeypatch.setattr(processor_use, "others_cpus", lambda: 2.0)
     (tmp_path / "tiny.json").write_text(json.dumps(TINY))
     engine = load_engine(str(tmp_path / "tiny.json"), backend="ctranslate2", device="cpu", threads=1, compute_type=None, seed=1)
     own_s: dict[tuple[int, int], list[float]] = {}
@@ -194,11 +211,10 @@ def test_a_real_engine_stands_behind_the_api(calibrated: Any, tmp_path: Path) ->
         engine.close()
     least_s = np.array([min(times) for times in own_s.values()])
     predicted_s = profile.plane.seconds(*np.array(list(own_s)).T)
-    assert abs(predicted_s.sum() / least_s.sum() - 1.0) < 0.5  # HTTP takes a part of such short times
-    assert np.corrcoef(predicted_s, least_s)[0, 1] > 0.9
-    assert profile.execution.fit.heldout_error is not None
+    assert 0.9 < predicted_s.sum() / least_s.sum() < 1.5  # with what HTTP and a thread add to such short times
+    assert np.corrcoef(predicted_s, least_s)[0, 1] > 0.95
 
 
 TINY = {
-    "kind": "transformer", "encoder_layers": 1, "decoder_layers": 1, "d_model": 64, "heads": 2, "ffn": 128, "vocab": 500,
+    "kind": "transformer", "encoder_layers": 1, "decoder_layers": 2, "d_model": 128, "heads": 2, "ffn": 512, "vocab": 4000,
 }  # fmt: skip
