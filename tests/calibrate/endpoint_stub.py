@@ -42,8 +42,8 @@ class StubService:
     under_way: int = 0
     asked: list[str] = field(default_factory=list)
     """The texts, in order."""
-    slept_s: list[float] = field(default_factory=list)
-    """What each execution took, by the stub's own clock."""
+    executed_s: dict[str, list[float]] = field(default_factory=dict)
+    """What each execution of a text took, by the stub's own clock."""
     url: str = ""
 
     async def execute(self, text: str, on_token: Callable[[], Any] | None = None) -> str:
@@ -59,7 +59,7 @@ class StubService:
                 await asyncio.sleep(max(first_s + self.pace * TGT_S * number - time.monotonic(), 0.0))
                 if on_token:
                     await on_token()
-            self.slept_s.append(time.monotonic() - begin_s)
+            self.executed_s.setdefault(text, []).append(time.monotonic() - begin_s)
         return answer
 
     async def _fault(self, request: web.Request) -> web.StreamResponse | None:

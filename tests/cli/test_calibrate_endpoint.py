@@ -53,9 +53,7 @@ def test_it_prints_the_plane_the_ladder_and_the_knee_and_writes_profile_and_page
         ("fail after 0", "out of memory (HTTP 500) (see the service's log)"),
     ],
 )
-def test_a_service_that_does_not_translate_is_one_line(
-    simnmt: Any, folder: Path, api: str, fault: str, complaint: str
-) -> None:
+def test_a_service_that_does_not_translate_is_one_line(simnmt: Any, folder: Path, api: str, fault: str, complaint: str) -> None:
     with stub_service(api_fault=fault) as service:
         done = calibrate(simnmt, service.url, "--api", api, "--model", "stub", "--timeout", "300ms")
     assert done.status == 2 and complaint in done.err, done.err
