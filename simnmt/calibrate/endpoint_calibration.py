@@ -81,14 +81,12 @@ def calibrate_endpoint(
     endpoint, box = APIS[settings.api](settings), describe(libraries=False)
     with kept_journal(Journal(journal_path(path), _header(settings, sentences, box)), listener) as journal:
         load = EndpointLoad(endpoint, sentences, settings, journal, listener)
-        before = profile_assembly.state(box)
+        journal.session(profile_assembly.state(box))
         try:
             measured = run_precisely(_measure(endpoint, load))
         except ServiceError as error:
             raise refused(error, settings) from None
-        journal.session(before)
-        after = profile_assembly.state(box)
-        conditions = profile_assembly.conditions_block(journal.sessions, after, None, [])
+        conditions = profile_assembly.conditions_block(journal.sessions, profile_assembly.state(box), None, [])
         profile = _profile(settings, measured, conditions, name or path.stem, device_name)
         write_profile(path, profile)
         journal.remove()
