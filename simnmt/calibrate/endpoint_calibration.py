@@ -203,7 +203,7 @@ def _execution(src_len: Floats, tgt_len: Floats, seconds: Floats, *, busy: bool)
     since with four times more work than processors the median lay 3 to 10 % above the service's own times, and the least of
     them within 1 %.
     """
-    execution = fit_execution(src_len, tgt_len, seconds, mode="full_grid")
+    execution = fit_execution(src_len, tgt_len, seconds, mode="sentences")
     least = execution.plane.plane.times(1.0 / (execution.fit.level or 1.0))
     expected_s = least.seconds(src_len, tgt_len)
     level = 1.0 if busy else float(np.median(seconds[expected_s > 0.0] / expected_s[expected_s > 0.0]))
