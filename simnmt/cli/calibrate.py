@@ -97,15 +97,6 @@ def calibrate(
             parser=parse_rate,
         ),
     ] = None,
-    gaps: Annotated[
-        str | None,
-        option(
-            "KIND",
-            "Measure in_situ too, idling before each execution: none, poisson:RATE (requests a second), fixed:50ms.",
-            group="In service",
-        ),
-    ] = None,
-    neighbour: Annotated[NeighbourKind | None, option(None, "Measure in_situ too, beside a process on another core.")] = None,
     endpoint: Annotated[
         str | None, option("URL", "Measure this running service instead of a model on this box.", group="Running service")
     ] = None,
@@ -118,6 +109,15 @@ def calibrate(
     ] = 60.0,
     token_env: Annotated[str, option("NAME", "Environment variable that holds the service's token.")] = "SIMNMT_TOKEN",
     ca_file: Annotated[Path | None, option("FILE", "Authorities that vouch for the service's certificate, PEM.")] = None,
+    gaps: Annotated[
+        str | None,
+        option(
+            "KIND",
+            "Measure in_situ too, idling before each execution: none, poisson:RATE (requests a second), fixed:50ms.",
+            group="In service",
+        ),
+    ] = None,
+    neighbour: Annotated[NeighbourKind | None, option(None, "Measure in_situ too, beside a process on another core.")] = None,
     seed: Seed = 1,
     unit: Annotated[
         str | None,
