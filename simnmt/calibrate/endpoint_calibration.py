@@ -44,9 +44,9 @@ VOCAB = 1 << 16
 """Words of an unknown vocabulary: two bytes a token, as in the C-NMT paper."""
 LEAST_SHARE = 0.05
 """Least share of a request's time that is left when the round trip is taken off."""
-REMEMBERED, NEARLY_ALL = 0.3, 0.9
-"""Least time of a sentence over its first one below which a service remembers translations, if it holds for so many of them: a
-service that was cold, or a box that was held up, is slow for some sentences and by less."""
+REMEMBERED, REMEMBERED_WITHOUT_ECHO, NEARLY_ALL, AS_AN_ECHO = 0.3, 0.1, 0.9, 3.0
+"""A service remembers translations if so many of the sentences later took less than this share of their first time, and no
+longer than three echoes. A service that was cold is slow at first too, but then still takes the time of its model."""
 NEAR_KNEE = 0.9
 """Share of the greatest throughput from which a level counts for the knee."""
 LATE_SHARE = 0.1
@@ -156,10 +156,17 @@ async def _measure(endpoint: Endpoint, load: EndpointLoad) -> _Measured:
 
 
 def _remembers(requests: Sequence[AloneRequest]) -> bool:
-    """Return whether nearly every sentence was once answered far faster than at first."""
+    """Return whether nearly every sentence was later answered far faster than at first, and about as fast as an echo."""
     by_sentence = times_by_sentence([request.sentence for request in requests], [request.elapsed_s for request in requests])
-    ratios = [min(later) / first for first, *later in by_sentence.values() if later]
-    return bool(ratios) and float(np.quantile(ratios, NEARLY_ALL)) < REMEMBERED
+    repeated = [times for times in by_sentence.values() if len(times) > 1]
+    if not repeated:
+        return False
+    later_s = np.array([min(times[1:]) for times in repeated])
+    nearly_all = float(np.quantile(later_s / np.array([times[0] for times in repeated]), NEARLY_ALL))
+    echoes_s = [request.echo_s for request in requests if request.echo_s is not None]
+    if not echoes_s:
+        return nearly_all < REMEMBERED_WITHOUT_ECHO
+    return nearly_all < REMEMBERED and float(np.median(later_s)) < AS_AN_ECHO * float(np.median(echoes_s))
 
 
 def _alone_s(measured: _Measured, sentences: int) -> Floats:

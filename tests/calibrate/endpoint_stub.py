@@ -31,6 +31,8 @@ class StubService:
     workers: int = 1
     pace: float = 1.0
     """Factor of all times."""
+    cold_pace: float | None = None
+    """The same factor for the first execution of each text; None: as the others."""
     token: str = ""
     api_fault: str = ""
     """What it does instead of translating: `html`, `slow`, `break`, `missing`, `fail after 20`."""
@@ -48,15 +50,16 @@ class StubService:
 
     async def execute(self, text: str, on_token: Callable[[], Any] | None = None) -> str:
         answer = await asyncio.to_thread(self.translate, text) if self.translate is not translation else translation(text)
-        known = self.remembers and text in self.asked
+        known = text in self.asked
         self.asked.append(text)
         async with self._free:
             begin_s = time.monotonic()
-            first_s = begin_s + self.pace * (FIXED_S + SRC_S * len(text.split()))
-            if known:
+            pace = self.pace if known or self.cold_pace is None else self.cold_pace
+            first_s = begin_s + pace * (FIXED_S + SRC_S * len(text.split()))
+            if known and self.remembers:
                 return answer
             for number in range(1, len(answer.split()) + 1) if on_token else [len(answer.split())]:
-                await asyncio.sleep(max(first_s + self.pace * TGT_S * number - time.monotonic(), 0.0))
+                await asyncio.sleep(max(first_s + pace * TGT_S * number - time.monotonic(), 0.0))
                 if on_token:
                     await on_token()
             self.executed_s.setdefault(text, []).append(time.monotonic() - begin_s)

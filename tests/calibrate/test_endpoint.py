@@ -183,6 +183,13 @@ def test_a_service_that_remembers_translations_is_found_out(calibrated: Any) -> 
     assert done.profile.endpoint.ladder == ()
 
 
+def test_a_service_that_is_slow_at_first_is_not_taken_for_one_that_remembers(calibrated: Any) -> None:
+    with stub_service(cold_pace=10.0, pace=0.5) as service:
+        done = calibrated(service)
+    assert not any("remembers translations" in warning for warning in done.warnings)
+    assert sum(sample.repeats for sample in done.profile.execution.samples) == done.profile.endpoint.requests
+
+
 def test_refusals_under_load_end_the_ladder(calibrated: Any) -> None:
     with stub_service(pace=0.3, most_waiting=2) as service:
         done = calibrated(service, max_concurrency=16)
