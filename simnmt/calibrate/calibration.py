@@ -87,7 +87,7 @@ def calibrate(
             preconditions.same_engine(before, account, settings, path)
         elif there is not None:
             preconditions.nothing_lost(there, account, settings, path)
-        with _kept(Journal(journal_path(path), _header(settings, account, box, plans)), listener) as journal:
+        with kept_journal(Journal(journal_path(path), _header(settings, account, box, plans)), listener) as journal:
             journal.session(profile_assembly.state(box))
             folder = Path(os.path.realpath(path)).parent
             loses_overrun = before is None and there is not None and there.beam_overrun is not None
@@ -177,7 +177,7 @@ def _loaded(settings: Settings, threads: int | None, load: LoadEngine) -> Iterat
 
 
 @contextmanager
-def _kept(journal: Journal, listener: Listener) -> Iterator[Journal]:
+def kept_journal(journal: Journal, listener: Listener) -> Iterator[Journal]:
     """Keep the journal if an exception ends the calibration, with a message to the user."""
     try:
         if len(journal):

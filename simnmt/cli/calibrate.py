@@ -10,7 +10,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simnmt.cli.options import AsJson, Seed, chosen, flag, option, parse_rate, print_result
+from simnmt.base.files import refuse_replacing
+from simnmt.base.text_tables import format_table
+from simnmt.cli.options import (
+    AsJson,
+    Seed,
+    chosen,
+    flag,
+    option,
+    parse_duration,
+    parse_rate,
+    print_result,
+    service_packages,
+)
 from simnmt.cli.progress import progress_bar
 from simnmt.cli.terminal import warn
 
@@ -29,20 +41,22 @@ Backend = Enum(
     type=str,
 )
 """The engine that computes."""
+Api = Enum("Api", {"libretranslate": "libretranslate", "openai": "openai"}, type=str)
+"""The API of a running service."""
 NeighbourKind = Enum("NeighbourKind", {"idle": "idle", "busy": "busy", "memory": "memory"}, type=str)
 """What a process on another core does."""
 
 
 def calibrate(
     context: typer.Context,
+    out: Annotated[Path, option("FILE", "Device profile to write; an older one is replaced.")],
     model: Annotated[
-        str,
+        str | None,
         option(
             "NAME|PATH|ID",
             "bilstm, gru, gru-512, marian, sharp, sharp-s1 to -s7, an architecture file, a model's folder, a Hugging Face id.",
         ),
-    ],
-    out: Annotated[Path, option("FILE", "Device profile to write; an older one is replaced.")],
+    ] = None,
     backend: Annotated[Backend, option(None, "Engine that computes.")] = Backend.torch,
     device: Annotated[str, option("cpu|cuda", "Where the model runs.")] = "cpu",
     threads: Annotated[int | None, option("T", "CPU threads. [default: one for each core]")] = None,
@@ -90,6 +104,18 @@ def calibrate(
             parser=parse_rate,
         ),
     ] = None,
+    endpoint: Annotated[
+        str | None, option("URL", "Measure this running service instead of a model on this box.", group="Running service")
+    ] = None,
+    api: Annotated[Api, option(None, "What the service speaks; openai needs --model.")] = Api.libretranslate,
+    source: Annotated[str, option("CODE", "Language of --text.")] = "de",
+    target: Annotated[str, option("CODE", "Language of the translations.")] = "en",
+    max_concurrency: Annotated[int, option("N", "Most sentences at once that are tried; 1: no load.")] = 32,
+    timeout: Annotated[
+        float, option("TIME", "Longest time of a request. [default: 60s]", parser=parse_duration, show_default=False)
+    ] = 60.0,
+    token_env: Annotated[str, option("NAME", "Environment variable that holds the service's token.")] = "SIMNMT_TOKEN",
+    ca_file: Annotated[Path | None, option("FILE", "Authorities that vouch for the service's certificate, PEM.")] = None,
     gaps: Annotated[
         str | None,
         option(
@@ -115,12 +141,17 @@ def calibrate(
     page: Annotated[Path | None, option("FILE", "HTML page to write. [default: beside the profile]")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure a translation model on this box: its device profile, with fit and held-out error.
+    """Measure a translation model on this box, or a running service: its device profile, with fit and held-out error.
 
     Interrupted, it keeps its measurements; the same command goes on from there.
 
     Example: simnmt calibrate --model gru --quick --out box.json
     """
+    if endpoint is not None:
+        _calibrate_endpoint(context, endpoint, out, page or out.parent / f"{out.stem}.html")
+        return
+    if model is None:
+        raise typer.BadParameter("give a model, or --endpoint URL", param_hint="--model")
     if quick and paper:
         raise typer.BadParameter("choose one of --quick and --paper", param_hint="--quick")
     from simnmt.calibrate.calibration import calibrate as measure
@@ -160,6 +191,54 @@ def calibrate(
         print(f"page: {page}")
 
 
+_OF_A_MODEL = (
+    *("backend", "device", "threads", "compute_type", "beam", "vocabulary", "direction", "paper", "part", "lengths"),
+    *("inferences", "max_batch", "max_src_len", "max_tgt_len", "pace", "gaps", "neighbour"),
+)
+"""Options that say how a model is measured on this box."""
+
+
+def _calibrate_endpoint(context: typer.Context, url: str, out: Path, page: Path) -> None:
+    """Measure a running service with the options of the verb."""
+    given = context.params
+    for name in _OF_A_MODEL:
+        if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE":
+            option_name = f"--{name.replace('_', '-')}"
+            raise typer.BadParameter("holds for a model on this box, not for --endpoint", param_hint=option_name)
+    if given["text"] is None:
+        raise typer.BadParameter("--endpoint needs sentences to send", param_hint="--text")
+    with service_packages():
+        from simnmt.calibrate.endpoint_calibration import calibrate_endpoint
+    from simnmt.calibrate.endpoint_settings import EndpointSettings
+    from simnmt.calibrate.preconditions import refuse_unwritable
+    from simnmt.report.profile_page import write_profile_page
+
+    settings = chosen(
+        context,
+        EndpointSettings,
+        url=url.rstrip("/"),
+        api=given["api"].value,
+        timeout_s=given["timeout"],
+        src_unit=given["src_unit"] or given["unit"],
+        tgt_unit=given["tgt_unit"] or given["unit"],
+    )
+    refuse_unwritable(page, "--page")
+    refuse_replacing(page, out, settings.text)
+    with progress_bar() as bar:
+        listener: Listener = bar if bar.is_drawn else _LogLines()
+        done = calibrate_endpoint(settings, out, name=given["name"], device_name=given["device_name"], listener=listener)
+    for warning in done.warnings:
+        warn(warning)
+    print_result(
+        given["as_json"],
+        lambda: {"profile": done.profile.model_dump(mode="json"), "warnings": done.warnings},
+        lambda: f"{_format_endpoint(done)}\n{'replaced' if done.replaced else 'wrote'} {out}",
+    )
+    write_profile_page(page, [done.profile])
+    if not given["as_json"]:
+        print(f"page: {page}")
+
+
 class _LogLines:
     """Progress as lines of a log, without a terminal."""
 
@@ -181,17 +260,12 @@ def _format_profile(done: Calibrated) -> str:
     from simnmt.profile.profile_summary import service_facts
 
     profile = done.profile
-    plane, quality, engine = profile.plane, profile.execution.fit, profile.engine
+    engine, quality = profile.engine, profile.execution.fit
     assert engine is not None
     weights = "random weights" if engine.weights == "random" else "a checkpoint's weights"
     lines = [
         f"{profile.name}: {profile.model.name} on {profile.device.name}, {engine.backend} {engine.compute_type}, {weights}",
-        f"execution, {profile.execution.kind}: {1e3 * plane.s_per_src_token:.3f} ms per source token, "
-        f"{1e3 * plane.s_per_tgt_token:.3f} ms per target token, {1e3 * plane.s_fixed:.2f} ms fixed",
-        f"  R2 {_format_number(quality.r2)}, of the means per target length {_format_number(quality.r2_of_means_per_tgt_len)}; "
-        f"held-out error {_format_percent(quality.heldout_error)}"
-        + (f" ({quality.heldout_how})" if quality.heldout_how else "")
-        + f"; residual {100 * profile.execution.residual_relative_sd:.1f} %",
+        *_format_execution(profile),
     ]
     if (six := quality.heldout_error_six_cells) is not None:
         lines.append(f"  six corner cells alone, judged on all others: {_format_percent(six)}")
@@ -206,6 +280,41 @@ def _format_profile(done: Calibrated) -> str:
         batches = ", ".join(map(str, profile.decoder.batches))
         lines.append(f"decoder, batch {batches}: {variants} (simnmt profile inspect shows their times)")
     lines += _format_other_blocks(profile)
+    return "\n".join(lines)
+
+
+def _format_execution(profile: DeviceProfile) -> list[str]:
+    plane, quality = profile.plane, profile.execution.fit
+    return [
+        f"execution, {profile.execution.kind}: {1e3 * plane.s_per_src_token:.3f} ms per source token, "
+        f"{1e3 * plane.s_per_tgt_token:.3f} ms per target token, {1e3 * plane.s_fixed:.2f} ms fixed",
+        f"  R2 {_format_number(quality.r2)}, of the means per target length {_format_number(quality.r2_of_means_per_tgt_len)}; "
+        f"held-out error {_format_percent(quality.heldout_error)}"
+        + (f" ({quality.heldout_how})" if quality.heldout_how else "")
+        + f"; residual {100 * profile.execution.residual_relative_sd:.1f} %",
+    ]
+
+
+def _format_endpoint(done: Calibrated) -> str:
+    """Return the main figures of a running service as text, in milliseconds and percent."""
+    profile = done.profile
+    block = profile.endpoint
+    assert block is not None
+    lines = [f"{profile.name}: {profile.provenance.source}", *_format_execution(profile)]
+    lines += [f"  {label}: {text}" for label, text in block.facts()[1:]]
+    if block.ladder:
+        rows = [
+            [
+                f"{level.concurrency:g}",
+                f"{level.rate_rps:.4g}",
+                f"{level.throughput_rps:.4g}",
+                f"{level.executed:.3g}",
+                "" if level.latency is None else f"{1e3 * level.latency.median_s:.4g}",
+                "" if level.latency is None or level.latency.p95_s is None else f"{1e3 * level.latency.p95_s:.4g}",
+            ]
+            for level in block.ladder
+        ]
+        lines.append(format_table(["at once", "offered/s", "answered/s", "executed at once", "median, ms", "95 %, ms"], rows))
     return "\n".join(lines)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from simnmt.cli.live_serve import TOKEN, Source, TargetLanguage, read_token, service_packages
-from simnmt.cli.options import AsJson, argument, option, parse_duration, print_json
+from simnmt.cli.live_serve import TOKEN, Source, TargetLanguage, read_token
+from simnmt.cli.options import AsJson, argument, option, parse_duration, print_json, service_packages
 from simnmt.cli.progress import progress_bar
 from simnmt.cli.terminal import note, warn
 

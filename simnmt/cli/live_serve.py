@@ -18,7 +18,7 @@ import typer
 
 from simnmt.base.errors import InputError, shorten
 from simnmt.cli.calibrate import Backend
-from simnmt.cli.options import AsJson, argument, flag, option, parse_bytes, parse_duration, parse_integers
+from simnmt.cli.options import AsJson, argument, flag, option, parse_bytes, parse_duration, parse_integers, service_packages
 from simnmt.cli.terminal import note
 
 if TYPE_CHECKING:
@@ -379,14 +379,3 @@ def log_file(path: Path | None) -> Iterator[TextIO | None]:
     """Open a log to append to; None for no log."""
     with nullcontext() if path is None else path.open("a", encoding="utf-8") as file:
         yield file
-
-
-@contextmanager
-def service_packages() -> Iterator[None]:
-    """Refuse in one line if a package of a live service is missing."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("simnmt"):
-            raise
-        raise InputError(f"this needs the package {error.name}", remedy="pip install 'simnmt[live]'") from None

@@ -10,7 +10,7 @@ import typer
 
 from simnmt.base.errors import InputError
 from simnmt.cli import live_serve
-from simnmt.cli.options import AsJson, argument, flag, option, parse_bytes, parse_duration, parse_rate
+from simnmt.cli.options import AsJson, argument, flag, option, parse_bytes, parse_duration, parse_rate, service_packages
 from simnmt.cli.terminal import note, warn
 
 PLANNING = (
@@ -85,7 +85,7 @@ def stream_server(
 
     Example: simnmt live stream-server store --profile box.json --deadline 200ms --preload 1MB
     """
-    with live_serve.service_packages():
+    with service_packages():
         from simnmt.live.deployment import settings_of, streamed_engine, target_of
         from simnmt.live.server import LiveServer, ServerSettings
         from simnmt.live.streamed_settings import streamed_settings

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast
@@ -17,7 +18,7 @@ from typing import Annotated, Any, TypeVar, cast
 import typer
 
 from simnmt.base import shipped_files
-from simnmt.base.errors import shorten
+from simnmt.base.errors import InputError, shorten
 
 Settings = TypeVar("Settings")
 
@@ -167,3 +168,14 @@ Page = Annotated[Path | None, option("FILE", "Write an HTML page with plots.", "
 Seed = Annotated[int, option("S", "Seed of the random numbers.", "--seed", min=0)]
 Jobs = Annotated[int, option("J", "Processes; 0: one per processor.", "--jobs", min=0, max=1024)]
 Keys = Annotated[str | None, option("SRC:TGT", "The source is JSON Lines: keys of its two texts, e.g. de:en.", "--keys")]
+
+
+@contextmanager
+def service_packages() -> Iterator[None]:
+    """Refuse in one line if a package of a live service is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("simnmt"):
+            raise
+        raise InputError(f"this needs the package {error.name}", remedy="pip install 'simnmt[live]'") from None

@@ -154,13 +154,14 @@ class ExecutionFit(Configuration):
 
     model_config = ConfigDict(extra="allow")
 
-    mode: Literal["six_cells", "full_grid", "paper"] | None = None
+    mode: Literal["six_cells", "full_grid", "paper", "sentences"] | None = None
     inferences: Count | None = None
     cells: Count | None = None
     quantile: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
     """Quantile of a cell's repeats that the plane's shape was fitted to: 0 is the least, 0.5 the median."""
     level: Positive | None = None
-    """Mean of the undisturbed times over the plane of that quantile; the plane in the profile is already multiplied by it."""
+    """Mean of the undisturbed times over the plane of that quantile; the plane in the profile is already multiplied by it. In
+    mode sentences (a running service) the median of all times, and 1 if the box of the load generator was busy."""
     level_error: NotNegative | None = None
     """Relative standard error of the level, from the differences between the stretches of measuring; null: not known."""
     r2: RSquared | None = None

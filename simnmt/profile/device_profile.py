@@ -7,11 +7,11 @@ published figures, or synthetic.
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from simnmt.base.configuration import NO_TRUTH_VALUE, Configuration, EndOfSentence, end_tokens
 from simnmt.profile.batch_cost import DecodingCost
@@ -33,6 +33,7 @@ from simnmt.profile.blocks import (
 )
 from simnmt.profile.decoder_block import DecoderBlock
 from simnmt.profile.disk_block import DiskBlock
+from simnmt.profile.endpoint_block import EndpointBlock
 from simnmt.profile.execution_plane import ExecutionPlane, LognormalResidual, PlaneCoefficients
 from simnmt.profile.service_block import ResidualQuantiles, ServiceBlock
 from simnmt.profile.streaming_block import StiBlock
@@ -160,6 +161,8 @@ class DeviceProfile(Configuration):
     """Correction that makes a sentence alone cost the same by the plane and by its steps; null: not reconciled."""
     in_service: ServiceBlock | None = None
     """Executions as the box works, with idle gaps and neighbours; null: known from the bench alone. See `serving`."""
+    endpoint: EndpointBlock | None = None
+    """The running service that was measured through HTTP; null: measured on the box itself."""
     disk: DiskBlock | None = None
     sti: StiBlock | None = None
     """The model streamed from the disk in shards."""
@@ -167,6 +170,14 @@ class DeviceProfile(Configuration):
     """Power and energy; null if no counter could be read."""
     conditions: Conditions | None = None
     """State of the box during the measurement."""
+
+    @model_serializer(mode="wrap")
+    def _without_endpoint(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave `endpoint` out of the profile of a box, which holds a place for every block that can be measured there."""
+        content: dict[str, Any] = serialise(self)
+        if self.endpoint is None:
+            content.pop("endpoint", None)
+        return content
 
     @model_validator(mode="after")
     def _of_one_beam(self) -> DeviceProfile:

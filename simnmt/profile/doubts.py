@@ -87,6 +87,7 @@ def profile_doubts(profile: DeviceProfile, cost_models: Sequence[str] = COST_MOD
     doubts = [*_of_conditions(profile), *_of_execution(profile), *_of_heldout_errors(profile)]
     doubts += [*_of_reconciliation(profile), *_of_decoder(profile), *_of_beam(profile, beam), *_of_clipping(profile)]
     doubts += _of_service(profile)
+    doubts += [] if profile.endpoint is None else [Doubt("endpoint", ("execution",), what) for what in profile.endpoint.doubts]
     if profile.sti is not None:
         doubts += sti_doubts(profile.sti)
     return [doubt for doubt in doubts if set(doubt.cost_models) & set(cost_models)]

@@ -219,7 +219,7 @@ LEAST, MEDIAN = 0.0, 0.5
 """Quantiles of a cell's repeats that a plane's shape may come from."""
 GOOD_ENOUGH = 0.05
 """Error of least times up to which no medians replace them (`errs_clearly_less`)."""
-Mode = Literal["six_cells", "full_grid", "paper"]
+Mode = Literal["six_cells", "full_grid", "paper", "sentences"]
 
 
 @dataclass(frozen=True, slots=True)

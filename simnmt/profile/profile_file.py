@@ -18,6 +18,7 @@ from simnmt.profile import (
     decoder_block,
     decoder_settings,
     device_profile,
+    endpoint_block,
     execution_plane,
     service_block,
     streaming_block,
@@ -28,7 +29,16 @@ from simnmt.profile.device_profile import SCHEMA_VERSION, DeviceProfile
 _KEYS = sorted(
     {
         key
-        for module in (device_profile, execution_plane, service_block, blocks, decoder_block, decoder_settings, streaming_block)
+        for module in (
+            device_profile,
+            execution_plane,
+            service_block,
+            endpoint_block,
+            blocks,
+            decoder_block,
+            decoder_settings,
+            streaming_block,
+        )
         for part in vars(module).values()
         if isinstance(part, type) and issubclass(part, Configuration)
         for key in part.model_fields

@@ -158,6 +158,7 @@ def facts(profile: DeviceProfile) -> Facts:
             f"source {src_low} to {src_high} ({unit.src}), target {tgt_low} to {tgt_high} ({unit.tgt}); {_ends(unit)}",
         ),
         *_execution(profile),
+        *([] if profile.endpoint is None else profile.endpoint.facts()),
         *service_facts(profile),
     ]
     if profile.step is not None:
@@ -258,15 +259,21 @@ def _conditions(profile: DeviceProfile) -> Facts:
 
 def _execution(profile: DeviceProfile) -> Facts:
     execution, fit = profile.execution, profile.execution.fit
-    modes = {"six_cells": "six cells", "full_grid": "full grid", "paper": "single inferences, ordinary least squares"}
+    modes = {
+        "six_cells": "six cells",
+        "full_grid": "full grid",
+        "paper": "single inferences, ordinary least squares",
+        "sentences": "sentences of a text",
+    }
     shape = "medians" if fit.quantile == 0.5 else "least"
+    level = "level" if fit.mode == "sentences" else "mean"
     parts = [] if fit.mode is None else [modes[fit.mode]]
     parts += [] if fit.inferences is None else [_many(fit.inferences, "inference")]
     parts += [] if fit.r2 is None else [f"R2 {fit.r2:.5f}"]
     r2_of_means = fit.r2_of_means_per_tgt_len
     parts += [] if r2_of_means is None else [f"of the means per target length {r2_of_means:.5f}"]
     parts += [] if fit.mse_ms2 is None else [f"MSE {fit.mse_ms2:.4g} ms^2"]
-    parts += [] if fit.level is None or fit.mode == "paper" else [f"mean {fit.level:.4g} times the {shape}"]
+    parts += [] if fit.level is None or fit.mode == "paper" else [f"{level} {fit.level:.4g} times the {shape}"]
     parts += [] if not fit.disturbed_share else [f"{percent(fit.disturbed_share)} disturbed"]
     how = f" ({fit.heldout_how})" if fit.heldout_how else ""
     unknown = f"not measured: the numbers are {execution.kind}"

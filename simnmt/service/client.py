@@ -7,6 +7,7 @@ import json
 import ssl
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from math import isnan
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 import aiohttp
 
 from simnmt.base.errors import InputError
-from simnmt.service.messages import Answer, ServiceError, TranslateRequest, parse_answer
+from simnmt.service.messages import Answer, ServiceError, TranslateRequest, describe_foreign_body, parse_answer
 
 MOST_RETRY_S = 60.0
 """Longest pause that a service may ask for."""
@@ -53,19 +54,11 @@ class TranslationClient:
 
         A service's certificate is verified: by the authorities in `ca_file`, or by those of the system without one.
         """
-        if not url.startswith(("http://", "https://")):
-            raise InputError(f"{url} is no address of a service", remedy="give http://HOST:PORT or https://HOST:PORT")
+        self._tls = tls_context(url, ca_file)
         self.url = url.rstrip("/")
         self._token = token
         self._connections, self._timeout_s = connections, timeout_s
         self._session: aiohttp.ClientSession | None = None
-        self._tls = ssl.create_default_context() if url.startswith("https://") else None
-        if ca_file is not None:
-            try:
-                self._tls = ssl.create_default_context(cafile=ca_file)
-            except (OSError, ssl.SSLError) as error:
-                what = f"no certificates of authorities: {error.strerror or error}"
-                raise InputError(what, path=ca_file, remedy="give a PEM file") from None
 
     @property
     def has_token(self) -> bool:
@@ -73,9 +66,7 @@ class TranslationClient:
         return bool(self._token)
 
     async def __aenter__(self) -> TranslationClient:
-        connector = aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=30.0, ssl=self._tls or True)
-        timeout = aiohttp.ClientTimeout(total=self._timeout_s, connect=min(5.0, self._timeout_s))
-        self._session = aiohttp.ClientSession(connector=connector, timeout=timeout, auto_decompress=False)
+        self._session = new_session(self._tls, self._connections, self._timeout_s)
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -91,39 +82,86 @@ class TranslationClient:
             async with self._session.post(
                 f"{self.url}/translate", data=request.body(), headers=request.headers() | self._authorization(), timeout=timeout
             ) as response:
-                body = await _bounded_body(response)
+                body = await bounded_body(response)
                 received_s = time.monotonic()
                 if response.status != 200:
-                    raise ServiceError(response.status, _error_text(body), retry_after_s=_retry_after(response.headers))
+                    raise refusal(response, body)
                 return Exchange(parse_answer(body, response.headers), sent_s, received_s, response.headers)
         except asyncio.TimeoutError:
             raise ServiceError(504, f"{self.url} did not answer in time") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise ServiceError(502, f"{self.url} cannot be reached: {_cause(error)}") from None
+            raise ServiceError(502, f"{self.url} {describe_failure(error)}") from None
 
     async def health(self, timeout_s: float = 5.0) -> tuple[Mapping[str, Any], float]:
         """Return what the service says of itself, and the seconds of the round trip. Raises `ServiceError`."""
-        assert self._session is not None, "use the client within async with"
-        sent_s = time.monotonic()
+        content, seconds = await self._get("/health", timeout_s)
+        if not isinstance(content, dict):
+            raise ServiceError(200, REFUSED)
+        return content, seconds
+
+    async def languages(self, timeout_s: float = 5.0) -> tuple[Mapping[str, tuple[str, ...]], float]:
+        """Return the target languages of each source language, and the seconds of the round trip. Raises `ServiceError`."""
+        content, seconds = await self._get("/languages", timeout_s)
         try:
-            async with self._session.get(
-                f"{self.url}/health", headers=self._authorization(), timeout=aiohttp.ClientTimeout(total=timeout_s)
-            ) as response:
-                body = await _bounded_body(response)
-                content = json.loads(body)
-        except asyncio.TimeoutError:
-            raise ServiceError(504, f"{self.url} did not answer in time") from None
-        except (aiohttp.ClientError, OSError, ValueError, RecursionError) as error:
-            raise ServiceError(502, f"{self.url} cannot be reached: {_cause(error)}") from None
-        if response.status != 200 or not isinstance(content, dict):
-            raise ServiceError(response.status, _error_text(body))
-        return content, time.monotonic() - sent_s
+            pairs = {str(language["code"]): tuple(map(str, language.get("targets", ()))) for language in content}
+        except (TypeError, KeyError, AttributeError):
+            raise ServiceError(502, f"{self.url}/languages is no list of languages") from None
+        return pairs, seconds
+
+    async def _get(self, path: str, timeout_s: float) -> tuple[Any, float]:
+        """Return the JSON at a path, and the seconds of the round trip. Raises `ServiceError`."""
+        assert self._session is not None, "use the client within async with"
+        return await get_json(self._session, self.url + path, self._authorization(), timeout_s)
 
     def _authorization(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        return authorization(self._token)
 
 
-async def _bounded_body(response: aiohttp.ClientResponse) -> bytes:
+def tls_context(url: str, ca_file: Path | None = None) -> ssl.SSLContext | None:
+    """Return the verification of an address's certificate, None for `http://`. Raises `InputError` for another address."""
+    if not url.startswith(("http://", "https://")):
+        raise InputError(f"{url} is no address of a service", remedy="give http://HOST:PORT or https://HOST:PORT")
+    if ca_file is not None:
+        try:
+            return ssl.create_default_context(cafile=ca_file)
+        except (OSError, ssl.SSLError) as error:
+            what = f"no certificates of authorities: {error.strerror or error}"
+            raise InputError(what, path=ca_file, remedy="give a PEM file") from None
+    return ssl.create_default_context() if url.startswith("https://") else None
+
+
+def new_session(tls: ssl.SSLContext | None, connections: int, timeout_s: float) -> aiohttp.ClientSession:
+    """Return a session whose connections stay open; to be called within a running event loop."""
+    connector = aiohttp.TCPConnector(limit=connections, keepalive_timeout=30.0, ssl=tls or True)
+    timeout = aiohttp.ClientTimeout(total=timeout_s, connect=min(5.0, timeout_s))
+    return aiohttp.ClientSession(connector=connector, timeout=timeout, auto_decompress=False)
+
+
+def authorization(token: str) -> dict[str, str]:
+    """Return the header that carries a token; no header without one."""
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+async def get_json(session: aiohttp.ClientSession, url: str, headers: Mapping[str, str], timeout_s: float) -> tuple[Any, float]:
+    """Return the JSON at an address, and the seconds of the round trip. Raises `ServiceError`."""
+    sent_s = time.monotonic()
+    try:
+        async with session.get(url, headers=headers, timeout=aiohttp.ClientTimeout(total=timeout_s)) as response:
+            body = await bounded_body(response)
+            seconds = time.monotonic() - sent_s
+            if response.status != 200:
+                raise refusal(response, body)
+    except asyncio.TimeoutError:
+        raise ServiceError(504, f"{url} did not answer in time") from None
+    except (aiohttp.ClientError, OSError) as error:
+        raise ServiceError(502, f"{url} {describe_failure(error)}") from None
+    try:
+        return json.loads(body), seconds
+    except (ValueError, RecursionError):
+        raise ServiceError(502, f"{url} {describe_foreign_body(body)}") from None
+
+
+async def bounded_body(response: aiohttp.ClientResponse) -> bytes:
     """Return the body of an answer. Raises `ServiceError` for one that no translation needs."""
     body = bytearray()
     async for chunk in response.content.iter_any():
@@ -133,24 +171,33 @@ async def _bounded_body(response: aiohttp.ClientResponse) -> bytes:
     return bytes(body)
 
 
-def _cause(error: Exception) -> str:
-    """Describe why a connection failed."""
+def describe_failure(error: Exception) -> str:
+    """Describe how a connection failed, after the address."""
+    if isinstance(error, aiohttp.ClientPayloadError):
+        return "closed the connection in the middle of an answer"
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return "nobody known here vouches for its certificate (name its authorities with --ca-file)"
-    if isinstance(error, aiohttp.ClientConnectorSSLError):
-        return "it does not encrypt as it should (write http:// if it does not at all)"
-    if isinstance(error, aiohttp.ClientConnectorError):
-        return error.os_error.strerror or str(error.os_error)
-    if isinstance(error, aiohttp.ServerDisconnectedError):
-        return "it closed the connection (write https:// if it encrypts)"
-    return str(error)
+        cause = "nobody known here vouches for its certificate (name its authorities with --ca-file)"
+    elif isinstance(error, aiohttp.ClientConnectorSSLError):
+        cause = "it does not encrypt as it should (write http:// if it does not at all)"
+    elif isinstance(error, aiohttp.ClientConnectorError):
+        cause = error.os_error.strerror or str(error.os_error)
+    elif isinstance(error, aiohttp.ServerDisconnectedError):
+        cause = "it closed the connection (write https:// if it encrypts)"
+    else:
+        cause = " ".join(str(error).split())[:200]
+    return f"cannot be reached: {cause}"
 
 
-def _error_text(body: bytes) -> str:
-    try:
-        return str(json.loads(body)["error"])[:200]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return "the service refused the request"
+REFUSED = "the service refused the request"
+
+
+def refusal(response: aiohttp.ClientResponse, body: bytes) -> ServiceError:
+    """Return the error of an answer with another status than 200, in the service's own words where it has some."""
+    message = REFUSED
+    with suppress(ValueError, KeyError, TypeError, RecursionError):
+        error = json.loads(body)["error"]  # LibreTranslate's is a text, OpenAI's an object
+        message = str(error["message"] if isinstance(error, dict) else error)[:200]
+    return ServiceError(response.status, message, retry_after_s=_retry_after(response.headers))
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:

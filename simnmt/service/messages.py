@@ -226,7 +226,8 @@ def parse_answer(body: bytes, headers: Mapping[str, str]) -> Answer:
     try:
         translated = json.loads(body)["translatedText"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise ServiceError(502, "the server's answer holds no translatedText") from None
+        what = describe_foreign_body(body) if body.lstrip()[:1] == b"<" else "holds no translatedText"
+        raise ServiceError(502, f"the server's answer {what}") from None
     texts = tuple(translated) if isinstance(translated, list) else (translated,)
     if not all(isinstance(text, str) for text in texts):
         raise ServiceError(502, "the server's answer holds no texts")
@@ -234,6 +235,11 @@ def parse_answer(body: bytes, headers: Mapping[str, str]) -> Answer:
         raise ServiceError(502, "the server's answer is no text")
     report, lengths = _integers(headers.get(REPORT)), _integers(headers.get(LENGTHS))
     return Answer(texts, parse_times(headers.get(TIMING)), report, lengths if len(lengths) == 3 else (0, 0, 0))
+
+
+def describe_foreign_body(body: bytes) -> str:
+    """Describe a body that is no JSON, after its sender."""
+    return "is a web page (HTML), not the API" if body.lstrip()[:1] == b"<" else "is no JSON"
 
 
 def _integers(text: str | None) -> tuple[int, ...]:

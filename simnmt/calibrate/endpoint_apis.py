@@ -1,0 +1,185 @@
+"""The APIs of running services that can be measured: one class each, and its line in `APIS`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from simnmt.base.errors import shorten
+from simnmt.base.suggestions import did_you_mean
+from simnmt.calibrate.endpoint_settings import EndpointSettings
+from simnmt.calibrate.settings import CalibrationError
+from simnmt.service.chat_client import MODELS, ChatClient
+from simnmt.service.client import TranslationClient
+from simnmt.service.messages import ServiceError, TranslateRequest
+
+CONNECTIONS = 2_048
+"""Most connections; a request of the ladder that waits keeps one."""
+PROMPT = "Translate the following text from {source} to {target}. Answer with the translation alone.\n\n{text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The answer to one sentence, by the client's monotonic clock."""
+
+    sent_s: float
+    received_s: float
+    text: str
+    token_s: tuple[float, ...] = ()
+    """When each token came; empty for an answer that came as a whole."""
+    stated: tuple[int, int] | None = None
+    """Source and target tokens, as the service counts them; None if it does not say."""
+
+
+class Endpoint(Protocol):
+    """A running service, between `async with`."""
+
+    echo_name: str
+    """The request that translates nothing, for the reader."""
+
+    @property
+    def client(self) -> AbstractAsyncContextManager[object]:
+        """The client, which is entered around all calls."""
+
+    async def check(self) -> bool:
+        """Return whether the service answers the echo. Raises `CalibrationError` if it does not translate what is asked."""
+
+    async def echo(self) -> float:
+        """Return the seconds of a request that translates nothing. Raises `ServiceError`."""
+
+    async def ask(self, text: str) -> Reply:
+        """Return the answer to one sentence. Raises `ServiceError`."""
+
+
+class LibreTranslateEndpoint:
+    """A service with LibreTranslate's `/translate` and `/languages`, as simnmt's own server and gateway are."""
+
+    echo_name = "GET /languages"
+
+    def __init__(self, settings: EndpointSettings) -> None:
+        self._settings = settings
+        self.client = TranslationClient(
+            settings.url,
+            token=settings.token,
+            connections=CONNECTIONS,
+            timeout_s=settings.timeout_s,
+            ca_file=settings.ca_file,
+        )
+
+    async def check(self) -> bool:
+        """See `Endpoint`."""
+        settings = self._settings
+        try:
+            languages, _ = await self.client.languages(settings.timeout_s)
+        except ServiceError as error:
+            if error.status in (404, 405):
+                return False
+            raise
+        source, target = settings.source, settings.target
+        if source != "auto" and target not in languages.get(source, ()):
+            pairs = [f"{one} to {other}" for one, others in languages.items() for other in others if other != one]
+            offered = shorten(", ".join(pairs) or "nothing", 120)
+            what = f"{settings.url} does not translate {source} to {target}, but {offered}"
+            raise CalibrationError(what, remedy="give --source and --target")
+        return True
+
+    async def echo(self) -> float:
+        """See `Endpoint`."""
+        _, seconds = await self.client.languages(self._settings.timeout_s)
+        return seconds
+
+    async def ask(self, text: str) -> Reply:
+        """See `Endpoint`."""
+        settings = self._settings
+        exchange = await self.client.translate(
+            TranslateRequest((text,), False, settings.source, settings.target, settings.token)
+        )
+        src_len, tgt_len, _ = exchange.answer.lengths
+        stated = (src_len, tgt_len) if src_len and tgt_len else None
+        return Reply(exchange.sent_s, exchange.received_s, exchange.answer.texts[0], stated=stated)
+
+
+class ChatEndpoint:
+    """A service with OpenAI's `/v1/chat/completions`, which is prompted to translate."""
+
+    echo_name = f"GET {MODELS}"
+
+    def __init__(self, settings: EndpointSettings) -> None:
+        """Raises `CalibrationError` without the name of a model."""
+        if settings.model is None:
+            raise CalibrationError(
+                f"{settings.api} needs the name of a model", remedy="give --model NAME, as the service calls it"
+            )
+        self._settings = settings
+        self._prompt_tokens = 0
+        """Tokens of a prompt without a sentence, as the service counts them."""
+        self.client = ChatClient(
+            settings.url,
+            settings.model,
+            token=settings.token,
+            connections=CONNECTIONS,
+            timeout_s=settings.timeout_s,
+            ca_file=settings.ca_file,
+        )
+
+    async def check(self) -> bool:
+        """See `Endpoint`."""
+        try:
+            models, _ = await self.client.models(self._settings.timeout_s)
+        except ServiceError as error:
+            if error.status not in (404, 405):
+                raise
+            models = ()
+        if models and self.client.model not in models:
+            what = f"{self.client.url} has no model {shorten(self.client.model)}"
+            raise CalibrationError(what, remedy=did_you_mean(self.client.model, models))
+        if self._settings.counts_by_service:
+            empty = await self.client.complete(self._prompt(""))
+            self._prompt_tokens = empty.prompt_tokens
+        return bool(models)
+
+    async def echo(self) -> float:
+        """See `Endpoint`."""
+        _, seconds = await self.client.models(self._settings.timeout_s)
+        return seconds
+
+    async def ask(self, text: str) -> Reply:
+        """See `Endpoint`."""
+        answer = await self.client.complete(self._prompt(text))
+        stated = None
+        if answer.prompt_tokens > self._prompt_tokens and answer.completion_tokens:
+            stated = (answer.prompt_tokens - self._prompt_tokens, answer.completion_tokens)
+        return Reply(answer.sent_s, answer.received_s, answer.text, tuple(answer.token_s), stated)
+
+    def _prompt(self, text: str) -> str:
+        return PROMPT.format(source=self._settings.source, target=self._settings.target, text=text)
+
+
+APIS: dict[str, Callable[[EndpointSettings], Endpoint]] = {
+    "libretranslate": LibreTranslateEndpoint,
+    "openai": ChatEndpoint,
+}
+"""What measures a service, by the name of its API."""
+
+
+def refused(error: ServiceError, settings: EndpointSettings) -> CalibrationError:
+    """Return the error of a service that could not be measured, as one line with a remedy and without the token."""
+    message = error.message.replace(settings.token, "[token]") if settings.token else error.message
+    what = shorten(message, 160)
+    if settings.url not in what:
+        what = f"{settings.url}: {what}"
+    remedies = {
+        400: "correct --source, --target or --model, or give shorter lines in --text",
+        404: "correct --endpoint or --api: there is no such service",
+        429: "it limits requests: measure it with a higher limit",
+        502: "start the service, or correct --endpoint or --api",
+        503: "it takes no requests at present: try again later",
+        504: "give a longer --timeout, or shorter lines in --text",
+    }
+    if error.status in (401, 403):
+        has = f"it does not accept that of ${settings.token_env}" if settings.token else f"put it into ${settings.token_env}"
+        return CalibrationError(f"{what} (HTTP {error.status})", remedy=f"it asks for a token: {has}")
+    status = "" if error.status in (502, 504) else f" (HTTP {error.status})"
+    return CalibrationError(f"{what}{status}", remedy=remedies.get(error.status, "see the service's log"))

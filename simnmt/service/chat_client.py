@@ -1,0 +1,195 @@
+"""A client of OpenAI's `/v1/chat/completions`, which measures each request: its first token, and the time between tokens.
+
+An answer is streamed as server-sent events. Each line `data: {...}` holds a part of the text; the last one before
+`data: [DONE]` holds the numbers of tokens, as the service counts them. Only what measuring needs is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from simnmt.service.client import (
+    MOST_BODY_BYTES,
+    authorization,
+    bounded_body,
+    describe_failure,
+    get_json,
+    new_session,
+    refusal,
+    tls_context,
+)
+from simnmt.service.messages import ServiceError, describe_foreign_body
+
+COMPLETIONS, MODELS = "/v1/chat/completions", "/v1/models"
+MOST_TOKENS = 2_048
+"""Most tokens of an answer: a model that never ends would be waited for until the timeout."""
+
+
+@dataclass(slots=True)
+class ChatExchange:
+    """An answered request, by the client's monotonic clock."""
+
+    sent_s: float
+    received_s: float = 0.0
+    """When the last token, or the whole answer, had come."""
+    text: str = ""
+    token_s: list[float] = field(default_factory=list)
+    """When each part of the text came, which is a token at most services; empty for an answer that was not streamed."""
+    prompt_tokens: int = 0
+    """Tokens of the whole prompt, as the service counts them; 0 if it does not say."""
+    completion_tokens: int = 0
+
+    def take(self, event: Mapping[str, Any], now_s: float) -> bool:
+        """Add a streamed part, and return whether it is the last one. Raises `ServiceError` for an error in its place."""
+        if "error" in event:
+            error = event["error"]
+            raise ServiceError(502, str(error.get("message", error) if isinstance(error, dict) else error)[:200])
+        self.count(event.get("usage"))
+        ended = False
+        try:
+            for choice in event.get("choices") or ():
+                piece = (choice.get("delta") or {}).get("content")
+                if piece:
+                    self.text += str(piece)
+                    self.token_s.append(now_s)
+                    self.received_s = now_s
+                ended = ended or choice.get("finish_reason") is not None
+        except (TypeError, AttributeError):
+            raise ServiceError(502, "the service's answer holds an event without a delta") from None
+        return ended
+
+    def count(self, usage: object) -> None:
+        """Take the numbers of tokens that the service states."""
+        if isinstance(usage, dict):
+            self.prompt_tokens, self.completion_tokens = (_count(usage, f"{side}_tokens") for side in ("prompt", "completion"))
+
+
+def _count(usage: Mapping[str, Any], name: str) -> int:
+    value = usage.get(name)
+    return value if isinstance(value, int) and 0 <= value < 10**9 else 0
+
+
+class ChatClient:
+    """A client of one service, over connections that stay open. Use it within `async with`."""
+
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        *,
+        token: str = "",
+        connections: int = 64,
+        timeout_s: float = 60.0,
+        ca_file: Path | None = None,
+    ) -> None:
+        """Raises `InputError` for another address than `http://` or `https://`, and for an unusable `ca_file`.
+
+        `url`: with or without the `/v1` at its end.
+        """
+        self._tls = tls_context(url, ca_file)
+        self.url = url.rstrip("/").removesuffix("/v1")
+        self.model = model
+        self._headers = authorization(token)
+        self._connections, self._timeout_s = connections, timeout_s
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> ChatClient:
+        self._session = new_session(self._tls, self._connections, self._timeout_s)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def complete(self, prompt: str) -> ChatExchange:
+        """Ask for the answer to a prompt, streamed and without chance. Raises `ServiceError` as `TranslationClient` does."""
+        assert self._session is not None, "use the client within async with"
+        content = {
+            "model": self.model,
+            "messages": [{"role": "user", "content": prompt}],
+            "temperature": 0,
+            "max_tokens": MOST_TOKENS,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        exchange = ChatExchange(time.monotonic())
+        try:
+            async with self._session.post(self.url + COMPLETIONS, json=content, headers=self._headers) as response:
+                if response.status != 200:
+                    raise refusal(response, await bounded_body(response))
+                if response.content_type == "text/event-stream":
+                    await self._read_stream(response, exchange)
+                else:
+                    _read_whole(await bounded_body(response), exchange)
+        except asyncio.TimeoutError:
+            raise ServiceError(504, f"{self.url} did not answer in time") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise ServiceError(502, f"{self.url} {describe_failure(error)}") from None
+        return exchange
+
+    async def _read_stream(self, response: aiohttp.ClientResponse, exchange: ChatExchange) -> None:
+        ended = False
+        async for line in _lines(response):
+            if not line.startswith(b"data:"):
+                continue  # comments that keep the connection open, and blank lines between events
+            data = line.removeprefix(b"data:").strip()
+            if data == b"[DONE]":
+                ended = True  # and read on: a connection whose answer was not read to its end is closed
+                continue
+            ended = exchange.take(_event(data), time.monotonic()) or ended
+        if not ended:
+            raise ServiceError(502, f"{self.url} closed the connection in the middle of an answer")
+        exchange.received_s = exchange.received_s or time.monotonic()
+
+    async def models(self, timeout_s: float = 5.0) -> tuple[tuple[str, ...], float]:
+        """Return the names of the models, and the seconds of the round trip. Raises `ServiceError`."""
+        assert self._session is not None, "use the client within async with"
+        content, seconds = await get_json(self._session, self.url + MODELS, self._headers, timeout_s)
+        try:
+            return tuple(str(model["id"]) for model in content["data"]), seconds
+        except (TypeError, KeyError):
+            raise ServiceError(502, f"{self.url}{MODELS} is no list of models") from None
+
+
+async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """Return the lines of a body as they come. Raises `ServiceError` for a body that no translation needs."""
+    rest, size = b"", 0
+    async for chunk in response.content.iter_any():
+        size += len(chunk)
+        if size > MOST_BODY_BYTES:
+            raise ServiceError(502, f"the service's answer has more than {MOST_BODY_BYTES:,} bytes")
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line
+    if rest:
+        yield rest
+
+
+def _event(data: bytes) -> Mapping[str, Any]:
+    try:
+        event = json.loads(data)
+    except (ValueError, RecursionError):
+        event = None
+    if not isinstance(event, dict):
+        raise ServiceError(502, "the service's answer holds an event that is no JSON object")
+    return event
+
+
+def _read_whole(body: bytes, exchange: ChatExchange) -> None:
+    """Take an answer that was not streamed. Raises `ServiceError` for another body."""
+    exchange.received_s = time.monotonic()
+    try:
+        answer = json.loads(body)
+        exchange.text = str(answer["choices"][0]["message"]["content"])
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError):
+        what = describe_foreign_body(body) if body.lstrip()[:1] == b"<" else "holds no choices"
+        raise ServiceError(502, f"the service's answer {what}") from None
+    exchange.count(answer.get("usage"))

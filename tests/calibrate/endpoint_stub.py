@@ -1,0 +1,176 @@
+"""A running service without a model: it takes a known time for each token, on a thread of its own, and speaks both APIs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+from simnmt.service.precise_timers import new_precise_loop, reduce_timer_slack
+
+TGT_S, SRC_S, FIXED_S = 0.003, 0.0005, 0.004
+
+
+def translation(text: str) -> str:
+    """As many words as a checksum of the text says, 4 to 33."""
+    return " ".join(f"w{place}" for place in range(4 + zlib.crc32(text.encode()) % 30))
+
+
+@dataclass
+class StubService:
+    """Executes up to `workers` requests side by side, each for `seconds(source tokens, target tokens)`; the others wait."""
+
+    workers: int = 1
+    pace: float = 1.0
+    """Factor of all times."""
+    cold_pace: float | None = None
+    """The same factor for the first execution of each text; None: as the others."""
+    token: str = ""
+    api_fault: str = ""
+    """What it does instead of translating: `html`, `slow`, `break`, `missing`, `fail after 20`."""
+    translate: Callable[[str], str] = translation
+    languages: Any = field(default_factory=lambda: [{"code": "de", "targets": ["en"]}])
+    remembers: bool = False
+    most_waiting: int = 10**9
+    """Requests under way from which more are refused (429)."""
+    under_way: int = 0
+    asked: list[str] = field(default_factory=list)
+    """The texts, in order."""
+    executed_s: dict[str, list[float]] = field(default_factory=dict)
+    """What each execution of a text took, by the stub's own clock."""
+    url: str = ""
+
+    async def execute(self, text: str, on_token: Callable[[], Any] | None = None) -> str:
+        answer = await asyncio.to_thread(self.translate, text) if self.translate is not translation else translation(text)
+        known = text in self.asked
+        self.asked.append(text)
+        async with self._free:
+            begin_s = time.monotonic()
+            pace = self.pace if known or self.cold_pace is None else self.cold_pace
+            first_s = begin_s + pace * (FIXED_S + SRC_S * len(text.split()))
+            if known and self.remembers:
+                return answer
+            for number in range(1, len(answer.split()) + 1) if on_token else [len(answer.split())]:
+                await asyncio.sleep(max(first_s + pace * TGT_S * number - time.monotonic(), 0.0))
+                if on_token:
+                    await on_token()
+            self.executed_s.setdefault(text, []).append(time.monotonic() - begin_s)
+        return answer
+
+    async def _fault(self, request: web.Request) -> web.StreamResponse | None:
+        given = request.headers.get("Authorization", "")
+        if self.token and given != f"Bearer {self.token}":
+            return web.json_response({"error": f"token {given or 'missing'} is not known"}, status=401)
+        fault = self.api_fault
+        if fault.startswith("fail after"):
+            if len(self.asked) < int(fault.split()[-1]):
+                return None
+            return web.json_response({"error": "out of memory"}, status=500)
+        if fault == "html":
+            return web.Response(text="<!DOCTYPE html><html><body>welcome</body></html>", content_type="text/html")
+        if fault == "missing":
+            return web.json_response({"error": "no such path"}, status=404)
+        if fault == "slow":
+            await asyncio.sleep(5.0)
+        if fault == "break":
+            response = web.StreamResponse(headers={"Content-Length": "1000"})
+            await response.prepare(request)
+            await response.write(b'{"translatedText": "half')
+            assert request.transport is not None
+            request.transport.close()
+            return response
+        return None
+
+    async def _translate(self, request: web.Request) -> web.StreamResponse:
+        asked = await request.json()
+        if (fault := await self._fault(request)) is not None:
+            return fault
+        if self.under_way >= self.most_waiting:
+            return web.json_response({"error": "too many requests"}, status=429)
+        self.under_way += 1
+        try:
+            return web.json_response({"translatedText": await self.execute(asked["q"])})
+        finally:
+            self.under_way -= 1
+
+    async def _languages(self, request: web.Request) -> web.StreamResponse:
+        return web.json_response(self.languages, status=404 if self.languages is None else 200)
+
+    async def _models(self, request: web.Request) -> web.StreamResponse:
+        return web.json_response({"data": [{"id": "stub"}]})
+
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        asked = await request.json()
+        if (fault := await self._fault(request)) is not None:
+            return fault
+        text = asked["messages"][0]["content"].split("\n\n")[1]
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        words = iter(translation(text).split())
+
+        async def on_token() -> None:
+            await _event(response, {"choices": [{"delta": {"content": f"{next(words)} "}, "finish_reason": None}]})
+
+        answer = await self.execute(text, on_token)
+        await _event(response, {"choices": [{"delta": {}, "finish_reason": "stop"}]})
+        usage = {"prompt_tokens": 21 + 2 * len(text.split()), "completion_tokens": len(answer.split())}
+        await _event(response, {"choices": [], "usage": usage})
+        await response.write(b"data: [DONE]\n\n")
+        return response
+
+    async def serve(self, ready: threading.Event) -> None:
+        reduce_timer_slack()
+        self._free, self._stop, self._loop = asyncio.Semaphore(self.workers), asyncio.Event(), asyncio.get_running_loop()
+        app = web.Application()
+        app.add_routes(
+            [
+                web.post("/translate", self._translate),
+                web.get("/languages", self._languages),
+                web.get("/v1/models", self._models),
+                web.post("/v1/chat/completions", self._chat),
+            ]
+        )
+        runner = web.AppRunner(app, shutdown_timeout=0.0, access_log=None, handler_cancellation=True)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        ready.set()
+        await self._stop.wait()
+        await runner.cleanup()
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+
+
+async def _event(response: web.StreamResponse, content: dict[str, Any]) -> None:
+    await response.write(f"data: {json.dumps(content)}\n\n".encode())
+
+
+@contextmanager
+def stub_service(**fields: Any) -> Iterator[StubService]:
+    """Run such a service until the block ends."""
+    service, ready = StubService(**fields), threading.Event()
+
+    def run() -> None:
+        loop = new_precise_loop()
+        loop.run_until_complete(service.serve(ready))
+        loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert ready.wait(10.0)
+    try:
+        yield service
+    finally:
+        service.stop()
+        thread.join()

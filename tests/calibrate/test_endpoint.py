@@ -1,0 +1,242 @@
+"""A running service is measured through HTTP: its plane, its knee, and what becomes of a calibration that is interrupted."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import simnmt
+from simnmt.calibrate import processor_use
+from simnmt.calibrate.calibration import Calibrated
+from simnmt.calibrate.endpoint_calibration import calibrate_endpoint
+from simnmt.calibrate.endpoint_settings import EndpointSettings
+from simnmt.calibrate.journal import journal_path
+from simnmt.calibrate.measurement import Listener, Silent
+from simnmt.calibrate.settings import CalibrationError
+from simnmt.profile.execution_fit import fit_relative_plane
+from simnmt.profile.profile_file import read_profile
+from tests.calibrate.endpoint_stub import FIXED_S, SRC_S, TGT_S, StubService, stub_service, translation
+
+FAST = 0.02
+"""Pace of a stub whose times do not matter."""
+LINES = [" ".join(f"n{line}x{place}" for place in range(1 + 5 * line)) for line in range(6)]
+"""The stub's translations have 4 to 33 words, whatever the sentence's length."""
+
+
+@pytest.fixture
+def calibrated(tmp_path: Path) -> Callable[..., Calibrated]:
+    """Calibrates a stub with these settings, to the same file each time."""
+    (tmp_path / "text.de").write_text("\n".join(LINES))
+
+    def one(service: StubService, api: str = "libretranslate", listener: Listener = Silent, **settings: Any) -> Calibrated:
+        model = "stub" if api == "openai" else None
+        given = {"quick": True, "max_concurrency": 1, "model": model, **settings}
+        whole = EndpointSettings(service.url, api, str(tmp_path / "text.de"), **given)
+        return calibrate_endpoint(whole, tmp_path / f"{api}.json", listener=listener)
+
+    return one
+
+
+ATTEMPTS = 5
+"""Calibrations of which one must hold: other programs that run beside a test only slow it, now and then."""
+
+
+def errors(profile: Any, service: StubService) -> tuple[float, float]:
+    """Relative errors of the slope over the target, and in the mean over the sentences, against the stub's own least times."""
+    src, tgt = (np.array([len(side(line).split()) for line in LINES]) for side in (str, translation))
+    own_s = np.array([min(service.executed_s[line]) for line in LINES])
+    slope = fit_relative_plane(src, tgt, own_s).plane.s_per_tgt_token
+    plane = profile.plane
+    return abs(plane.s_per_tgt_token / slope - 1.0), abs(float((plane.seconds(src, tgt) / own_s).mean()) - 1.0)
+
+
+@pytest.mark.parametrize("api", ["libretranslate", "openai"])
+def test_the_plane_is_recovered_within_2_percent_of_a_service_that_sleeps_3_ms_a_token(
+    calibrated: Any, monkeypatch: pytest.MonkeyPatch, api: str
+) -> None:
+    monkeypatch.setattr(processor_use, "others_cpus", lambda: 2.0)  # as on a busy box, where least times stand for all
+    found = list[tuple[float, float]]()
+    for _ in range(ATTEMPTS):
+        with stub_service() as service:
+            profile = calibrated(service, api).profile
+        found.append(errors(profile, service))
+        if max(found[-1]) < 0.02:
+            break
+    assert max(found[-1]) < 0.02, found
+    assert profile.plane.s_per_tgt_token == pytest.approx(TGT_S, rel=0.04)
+    assert "measured through HTTP, round trip of" in profile.provenance.source
+
+
+def test_the_knee_is_recovered_within_10_percent(calibrated: Any) -> None:
+    with stub_service(workers=3) as service:
+        block = calibrated(service, max_concurrency=16).profile.endpoint
+    assert block.knee_concurrency == pytest.approx(3.0, rel=0.1)
+    assert block.knee_rps == pytest.approx(3.0 / block.mean_s, rel=0.1)
+    assert block.workers == 3
+    assert [level.concurrency for level in block.ladder] in ([1, 2, 4, 8], [1, 2, 4])  # without growth the ladder ends
+    waits_s = {level.concurrency: level.latency.median_s for level in block.ladder}
+    assert waits_s[4] > 1.3 * waits_s[1]  # measured from the schedule: a queue that grows is seen
+
+
+def test_streamed_tokens_give_the_first_token_and_the_time_between(calibrated: Any) -> None:
+    with stub_service() as service:
+        tokens = calibrated(service, "openai").profile.endpoint.streamed
+    sources = [len(line.split()) for line in LINES]
+    assert tokens.between_tokens.median_s == pytest.approx(TGT_S, rel=0.25)
+    assert tokens.first_token.min_s == pytest.approx(FIXED_S + TGT_S + SRC_S * min(sources), rel=0.2)
+
+
+def test_the_plane_is_at_the_median_on_a_quiet_box_and_at_the_least_on_a_busy_one(
+    calibrated: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with stub_service(pace=FAST) as service:
+        quiet = calibrated(service).profile
+        monkeypatch.setattr(processor_use, "others_cpus", lambda: 2.0)
+        busy = calibrated(service).profile
+    assert quiet.execution.fit.level != 1.0 and busy.execution.fit.level == 1.0
+
+
+def test_a_run_takes_the_profile_of_a_service(calibrated: Any, tmp_path: Path) -> None:
+    with stub_service(pace=0.1, workers=2) as service:
+        calibrated(service, max_concurrency=8)
+    (tmp_path / "all.de").write_text("".join(f"{line}\n" for line in LINES * 40))
+    (tmp_path / "all.en").write_text("".join(f"{translation(line)}\n" for line in LINES * 40))
+    profile = read_profile(tmp_path / "libretranslate.json")
+    corpus = {side: str(tmp_path / f"all.{code}") for side, code in (("source", "de"), ("target", "en"))}
+    corpus |= {"src_unit": "word", "tgt_unit": "word"}
+    result = simnmt.run(
+        {
+            "version": 1,
+            "name": "endpoint",
+            "requests": 100,
+            "replications": 1,
+            "workloads": {"news": {"lengths": corpus}},
+            "networks": {"lan": {"rtt": "@cp1"}},
+            "devices": {
+                "gateway": {"profile": str(tmp_path / "libretranslate.json")},
+                "cloud": {"profile": str(tmp_path / "libretranslate.json"), "workers": profile.endpoint.workers},
+            },
+            "policies": {"edge": {}},
+        }
+    )
+    assert len(result.rows) == 1
+
+
+def test_an_interrupted_calibration_goes_on_and_asks_nothing_twice(calibrated: Any, tmp_path: Path) -> None:
+    with stub_service(pace=FAST, api_fault="fail after 17") as service:
+        with pytest.raises(CalibrationError, match=r"out of memory \(HTTP 500\)"):
+            calibrated(service)
+        journal = journal_path(tmp_path / "libretranslate.json")
+        kept = [line for line in journal.read_text().splitlines() if "alone" in line]
+        assert len(kept) == 17 - 2  # those that warmed up do not count
+        service.api_fault, service.asked[:] = "", []
+        profile = calibrated(service).profile
+    assert len(service.asked) == 2 + profile.endpoint.requests - 15
+    assert not journal.exists()
+
+
+class Interrupting:
+    """A user who interrupts at a message."""
+
+    def __init__(self, message: str) -> None:
+        self.message = message
+
+    def say(self, text: str) -> None:
+        if text.startswith(self.message):
+            raise KeyboardInterrupt
+
+    def measured(self, part: str, done_s: float, left_s: float) -> None:
+        pass
+
+
+def test_a_finished_level_is_not_measured_again(calibrated: Any, tmp_path: Path) -> None:
+    with stub_service(pace=0.1, workers=2) as service:
+        with pytest.raises(KeyboardInterrupt):
+            calibrated(service, max_concurrency=16, listener=Interrupting("2 at once"))
+        findings = journal_path(tmp_path / "libretranslate.json").read_text().splitlines()
+        service.asked[:] = []
+        block = calibrated(service, max_concurrency=16).profile.endpoint
+    levels = [json.loads(line)["finding"][1] for line in findings if '"ladder ' in line]
+    assert [level.model_dump(mode="json") for level in block.ladder[:2]] == levels
+    assert len(service.asked) == 2 + sum(level.requests for level in block.ladder[2:])
+
+
+def test_without_an_echo_the_round_trip_is_stated_as_included(calibrated: Any) -> None:
+    with stub_service(pace=FAST) as service:
+        service.languages = None
+        done = calibrated(service)
+    assert done.profile.endpoint.round_trip.how == "included"
+    assert "network included" in done.profile.provenance.source
+    assert any("contain the network's round trip" in warning for warning in done.warnings)
+
+
+def test_a_service_that_remembers_translations_is_found_out(calibrated: Any) -> None:
+    with stub_service(remembers=True) as service:
+        done = calibrated(service, max_concurrency=8)
+    assert any("remembers translations" in warning for warning in done.warnings)
+    assert done.profile.endpoint.ladder == ()
+
+
+def test_a_service_that_is_slow_at_first_is_not_taken_for_one_that_remembers(calibrated: Any) -> None:
+    with stub_service(cold_pace=10.0, pace=0.5) as service:
+        done = calibrated(service)
+    assert not any("remembers translations" in warning for warning in done.warnings)
+    assert sum(sample.repeats for sample in done.profile.execution.samples) == done.profile.endpoint.requests
+
+
+def test_refusals_under_load_end_the_ladder(calibrated: Any) -> None:
+    with stub_service(pace=0.3, most_waiting=2) as service:
+        done = calibrated(service, max_concurrency=16)
+    last = done.profile.endpoint.ladder[-1]
+    assert 0 < last.answered < last.requests
+    assert any(f"answered {last.answered} of {last.requests} requests" in warning for warning in done.warnings)
+
+
+def test_lengths_may_be_counted_by_the_service(calibrated: Any) -> None:
+    with stub_service(pace=FAST) as service:
+        profile = calibrated(service, "openai", src_unit="service", tgt_unit="service").profile
+    assert profile.length_unit.src == "token of stub"
+    sources = [len(line.split()) for line in LINES]
+    assert profile.valid_range.src_len == (2 * min(sources), 2 * max(sources))  # without the tokens of the prompt
+
+
+def test_a_real_engine_stands_behind_the_api(calibrated: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CTranslate2 decodes as many tokens as the stub's translation has; its profile predicts the engine's own times."""
+    pytest.importorskip("ctranslate2")
+    pytest.importorskip("torch")
+    from simnmt.nmt.engine import Work
+    from simnmt.nmt.engines import load_engine
+
+    monkeypatch.setattr(processor_use, "others_cpus", lambda: 2.0)
+    (tmp_path / "tiny.json").write_text(json.dumps(TINY))
+    engine = load_engine(str(tmp_path / "tiny.json"), backend="ctranslate2", device="cpu", threads=1, compute_type=None, seed=1)
+    own_s: dict[tuple[int, int], list[float]] = {}
+
+    def translate(text: str) -> str:
+        src_len, tgt_len = len(text.split()), 4 * len(text.split())
+        begin_s = time.monotonic()
+        engine.run(Work(src_len, tgt_len, 1, 1))
+        own_s.setdefault((src_len, tgt_len), []).append(time.monotonic() - begin_s)
+        return "w " * tgt_len
+
+    try:
+        with stub_service(pace=0.0, translate=translate) as service:
+            profile = calibrated(service).profile
+    finally:
+        engine.close()
+    for sample in profile.execution.samples:
+        own = min(own_s[sample.src_len, sample.tgt_len])
+        assert 0.9 * own - 0.001 < sample.min_s < 1.5 * own + 0.002, (sample, own)  # HTTP and a thread add a little
+    plane = profile.plane
+    assert plane.seconds(26, 104) > 2.0 * plane.seconds(6, 24)
+
+
+TINY = {
+    "kind": "transformer", "encoder_layers": 1, "decoder_layers": 2, "d_model": 128, "heads": 2, "ffn": 512, "vocab": 4000,
+}  # fmt: skip

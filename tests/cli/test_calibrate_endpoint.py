@@ -1,0 +1,135 @@
+"""`simnmt calibrate --endpoint`: what a user sees of it, and one line for every service that cannot be measured."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simnmt.calibrate import processor_use
+from tests.calibrate.endpoint_stub import stub_service
+from tests.refusals import assert_one_line
+
+TOKEN = "s3cr3t-t0ken"
+
+
+@pytest.fixture(autouse=True)
+def text(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processor_use, "others_cpus", lambda: 0.0)
+    monkeypatch.delenv("SIMNMT_TOKEN", raising=False)
+    (folder / "text.de").write_text("\n".join("w " * (1 + 3 * length) + str(length) for length in range(6)))
+
+
+def calibrate(simnmt: Any, url: str, *arguments: str) -> Any:
+    return simnmt("calibrate", "--endpoint", url, "--text", "text.de", "--quick", "--out", "box.json", *arguments)
+
+
+def test_it_prints_the_plane_the_ladder_and_the_knee_and_writes_profile_and_page(folder: Path, simnmt: Any) -> None:
+    with stub_service(pace=0.1, workers=2) as service:
+        done = calibrate(simnmt, service.url, "--max-concurrency", "16", "--device-name", "Stub 3000")
+    assert done.status == 0, done.err
+    assert "box: measured through HTTP, round trip of" in done.out
+    assert "execution, measured: " in done.out
+    assert re.search(r"endpoint knee: \d.* sentences at once, .* \(workers: \d in a scenario\)", done.out), done.out
+    assert "executed at once" in done.out
+    assert "Load on the service" in (folder / "box.html").read_text()
+    shown = simnmt("profile", "inspect", "box.json")
+    assert "endpoint" in shown.out and f"libretranslate at {service.url}, de to en, through HTTP" in shown.out
+    assert json.loads((folder / "box.json").read_text())["device"]["name"] == "Stub 3000"
+
+
+@pytest.mark.parametrize("api", ["libretranslate", "openai"])
+@pytest.mark.parametrize(
+    ("fault", "complaint"),
+    [
+        ("html", "is a web page (HTML), not the API"),
+        ("slow", "did not answer in time (give a longer --timeout"),
+        ("break", "closed the connection in the middle of an answer"),
+        ("missing", "no such path (HTTP 404) (correct --endpoint or --api"),
+        ("fail after 0", "out of memory (HTTP 500) (see the service's log)"),
+    ],
+)
+def test_a_service_that_does_not_translate_is_one_line(simnmt: Any, folder: Path, api: str, fault: str, complaint: str) -> None:
+    with stub_service(api_fault=fault) as service:
+        done = calibrate(simnmt, service.url, "--api", api, "--model", "stub", "--timeout", "300ms")
+    assert done.status == 2 and complaint in done.err, done.err
+    assert_one_line(done.err)
+    assert not list(folder.glob("box*"))
+
+
+def test_a_service_that_refuses_connections_is_one_line(simnmt: Any) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        done = calibrate(simnmt, f"http://127.0.0.1:{closed.getsockname()[1]}")
+    assert done.status == 2 and "Connect" in done.err and "start the service, or correct --endpoint" in done.err
+    assert_one_line(done.err)
+
+
+@pytest.mark.parametrize("api", ["libretranslate", "openai"])
+def test_a_token_comes_from_the_environment_and_is_never_shown(
+    simnmt: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, api: str
+) -> None:
+    options = ("--api", api, "--model", "stub", "--max-concurrency", "1")
+    with stub_service(token=TOKEN, pace=0.02) as service:
+        missing = calibrate(simnmt, service.url, *options)
+        assert missing.status == 2 and "it asks for a token: put it into $SIMNMT_TOKEN" in missing.err
+        assert_one_line(missing.err)
+        monkeypatch.setenv("OTHER_KEY", "wr0ng-t0ken")
+        wrong = calibrate(simnmt, service.url, *options, "--token-env", "OTHER_KEY")
+        assert wrong.status == 2 and "it does not accept that of $OTHER_KEY" in wrong.err
+        assert_one_line(wrong.err)
+        monkeypatch.setenv("OTHER_KEY", TOKEN)
+        done = calibrate(simnmt, service.url, *options, "--token-env", "OTHER_KEY")
+    assert done.status == 0, done.err
+    written = "".join(path.read_text() for path in folder.glob("box*"))
+    for secret in (TOKEN, "wr0ng-t0ken"):  # the stub's complaint repeats the token
+        assert secret not in written + missing.err + wrong.out + wrong.err + done.out + done.err
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (("--target", "fr"), "does not translate de to fr, but de to en"),
+        (("--api", "openai"), "openai needs the name of a model"),
+        (("--api", "openai", "--model", "stubb"), "has no model stubb (did you mean stub?)"),
+        (("--api", "soap"), "'soap' is not one of"),
+        (("--threads", "1"), "holds for a model on this box, not for --endpoint"),
+        (("--token-env", "NOT_SET"), "$NOT_SET is not set"),
+        (("--max-concurrency", "0"), "--max-concurrency 0 is not from 1 to 256"),
+        (("--unit", "words"), "unknown unit"),
+        (("--unit", "service"), "does not state its numbers of tokens"),
+        (("--text", "short.de"), "1 different sentences do not determine a plane"),
+        (("--text", "none.de"), "cannot read the text"),
+        (("--out", "cloud.json"), "the existing profile was measured on the box itself"),
+        (("--out", "text.de"), "would replace what is read"),
+    ],
+)
+def test_wrong_options_are_refused(simnmt: Any, folder: Path, options: tuple[str, ...], complaint: str) -> None:
+    (folder / "short.de").write_text("one\none\n")
+    with stub_service(pace=0.02) as service:
+        done = calibrate(simnmt, service.url, *options)
+    assert done.status == 2 and complaint in done.err, done.err
+
+
+@pytest.mark.parametrize(
+    ("url", "complaint"),
+    [
+        ("localhost:5000", "is no address of a service"),
+        ("http://me:s3cr3t@localhost", "holds a password"),
+        ("http://localhost/?key=s3cr3t", "holds a query"),
+        ("http://localhost:99999", "is no address of a service"),
+    ],
+)
+def test_wrong_addresses_are_refused(simnmt: Any, url: str, complaint: str) -> None:
+    done = calibrate(simnmt, url)
+    assert done.status == 2 and complaint in done.err and "s3cr3t" not in done.err, done.err
+    assert_one_line(done.err)
+
+
+def test_without_a_model_and_without_an_endpoint_nothing_is_measured(simnmt: Any) -> None:
+    done = simnmt("calibrate", "--out", "box.json")
+    assert done.status == 2 and "give a model, or --endpoint URL" in done.err
