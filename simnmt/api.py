@@ -96,8 +96,12 @@ def run(
     until_precision: float | None = None,
     profile_uncertainty: int | None = None,
     engine: Engine | None = None,
+    allow_code: bool = False,
 ) -> RunResult:
-    """Run a scenario: a file's path, a shipped `@name`, a run directory, or a mapping.
+    """Run a scenario: a file's path, a shipped `@name`, a run directory, a mapping, or a `Scenario`.
+
+    In a mapping, objects may have the places of shipped kinds: policies, arrivals, lengths, series, profiles, batchers and
+    balancers. A run directory of such a run says which keys were objects; it cannot be repeated from its files.
 
     Args:
         scenario: what to run.
@@ -112,6 +116,7 @@ def run(
         profile_uncertainty: number of profiles drawn within the error of their calibration, for prediction intervals; in place
             of the scenario's `profile_uncertainty.profiles`.
         engine: of the world; None: the compiled one for policies that it covers. Both give the same bytes.
+        allow_code: whether modules and files that the scenario names may run, such as `kind: "package.module:MyPolicy"`.
 
     Raises `simnmt.base.errors.InputError` for any fault of the input.
     """
@@ -124,7 +129,7 @@ def run(
         key, label = ("profile_uncertainty", "profiles"), f"--profile-uncertainty {profile_uncertainty}"
         given.append(Override.of(key, profile_uncertainty, label))
     started = time.time()
-    source = open_source(scenario, [*overrides, *given])
+    source = open_source(scenario, [*overrides, *given], allow_code=allow_code)
     with _directory(source.scenario.name, out, under) as directory:
         beside_run = None if source.scenario.published is None else published_table(source.scenario.published)
         plan = read_inputs(source.scenario, Path.cwd(), source.document)
@@ -219,13 +224,14 @@ def write(result: RunResult, source: Source, out: Path, inputs: dict[str, str], 
         files.write_batches(folder / files.BATCHES, result.cells)
         (folder / files.PAGE).write_text(render(result, published_tables=result.tables), encoding="utf-8")
         outputs = {path.name: files.sha256(path) for path in sorted(folder.iterdir())}
-        files.write_json(folder / files.MANIFEST, _manifest(result, times, inputs, outputs))
+        files.write_json(folder / files.MANIFEST, _manifest(result, source, times, inputs, outputs))
 
 
 def _digests(source: Source) -> dict[str, str]:
     """Return the SHA-256 of every input, taken before the replay: a file that changes meanwhile is not recorded as the one
     read."""
-    return {name: files.sha256(path) for name, path in input_files(source.scenario, Path.cwd()).items()}
+    read = input_files(source.scenario, Path.cwd()) | source.code_files
+    return {name: files.sha256(path) for name, path in read.items()}
 
 
 @contextmanager
@@ -249,7 +255,9 @@ def _engine(engines: dict[str, str]) -> str | dict[str, str]:
     return next(iter(engines.values())) if len(set(engines.values())) == 1 else engines
 
 
-def _manifest(result: RunResult, times: Times, inputs: dict[str, str], outputs: dict[str, str]) -> dict[str, Any]:
+def _manifest(
+    result: RunResult, source: Source, times: Times, inputs: dict[str, str], outputs: dict[str, str]
+) -> dict[str, Any]:
     """Return the record of the run: the only file of a run directory that differs between repeats."""
     libraries = ("numpy", "pandas", "plotly", "pyarrow", "pydantic", "scipy", "simpy")
     paced = [row for row in result.rows if row.get("rtt_pace_s") is not None]
@@ -268,6 +276,7 @@ def _manifest(result: RunResult, times: Times, inputs: dict[str, str], outputs: 
         "processors": os.cpu_count(),
         "libraries": {name: metadata.version(name) for name in libraries},
         **({} if result.live is None else {"live": asdict(result.live)}),
+        **({"objects": source.objects} if source.objects else {}),
         "inputs": inputs,
         "outputs": outputs,
     }

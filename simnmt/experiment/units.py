@@ -242,7 +242,7 @@ def _trail(unit: Unit, drawn: Drawn, setup: PolicySetup, folder: Path, judged_sh
         setup.decide_for,
         setup.beliefs,
         servers(unit),
-        engine=unit.engine,
+        engine=unit.engine or ("simpy" if setup.in_python else None),
         deciders=deciders,
         workers=device.workers,
         expected_for=setup.expected_for,
