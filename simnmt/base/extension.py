@@ -265,8 +265,9 @@ def parameter_model(
             raise ExtensionError(f"{label} has the parameter {parameter}, which no key can give", remedy="give it a name")
         default = ... if parameter.default is inspect.Parameter.empty else parameter.default
         fields[name] = (hints.get(name, Any), default)
-    name: Any = label.rpartition(":")[2] or label
-    return create_model(name, __base__=base, **fields), list(fields)
+    title: Any = label.rpartition(":")[2] or label
+    model: type[BaseModel] = create_model(title, __base__=base, **fields)
+    return model, list(fields)
 
 
 def _hints(value: Any) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from simnmt.scenario.document import Document
 from simnmt.scenario.errors import ScenarioError
 from simnmt.scenario.source import profile_path
 from simnmt.workload.arrivals import ArrivalProcess
+from simnmt.workload.custom import CustomLengths
 from simnmt.workload.fertility import Fertility, check_fertility, convert_units, counting_remedy
 from simnmt.workload.length_table import LengthTable
 from simnmt.workload.length_units import Side
@@ -186,7 +187,11 @@ class _CaseReader:
         measured = {device: self.measured(device) for device in scenario.devices}
         known = [profile for profile in measured.values() if profile is not None]
         with self.naming("workloads", name, "lengths"):
-            table = lengths.load(base)
+            # Lengths that a user brings count as the first profile does.
+            if isinstance(lengths, CustomLengths) and known:
+                table = lengths.load_in(known[0].length_unit.src, known[0].length_unit.tgt)
+            else:
+                table = lengths.load(base)
             warnings = lengths.warnings(table)
             outliers = lengths.load_replayed_outliers(base, table)
             stated = lengths.fertility

@@ -29,6 +29,7 @@ from simnmt.results.requests import Engine, Trail
 from simnmt.results.summary import BatchesOfDevice, Device, Numbers, RunKey, measure
 from simnmt.scenario.configuration import Scenario
 from simnmt.world.compiled_world import decode_all, simulate
+from simnmt.world.custom_balancer import CustomBalancer
 from simnmt.world.fifo_server import FifoPool, LeastWork, WakingServerSpec
 from simnmt.world.server import Balancer, ByNode, FewestTokens, InTurn, LeastLoadedOfDrawn, Server, ServerSpec
 
@@ -67,6 +68,8 @@ def _balancer(unit: Unit, device: str, boxes: int) -> Balancer:
         return InTurn()
     if kind == "least_work":
         return FewestTokens()
+    if isinstance(kind, CustomBalancer):
+        return kind.balancer(device)
     # Boxes drawn for each request, one or two different ones, shape (requests, drawn): the same for every policy.
     choices = np.empty((unit.scenario.requests, 2 if kind == "two_choices" else 1), np.int16)
     first, *second = (

@@ -29,6 +29,9 @@ from simnmt.base.extension import (
     of_object,
     parameter_model,
 )
+from simnmt.batching.configuration import BatchingConfiguration
+from simnmt.batching.custom import custom_batching
+from simnmt.network.custom import custom_bandwidth, custom_rtt
 from simnmt.policies import KINDS as POLICY_KINDS
 from simnmt.policies.custom import custom_policy
 from simnmt.policies.decision import Estimation
@@ -39,6 +42,8 @@ from simnmt.scenario.validation import validate
 from simnmt.scenario.yaml_text import Held, Node
 from simnmt.workload.arrivals import Arrivals
 from simnmt.workload.arrivals.custom import custom_arrivals
+from simnmt.workload.custom import custom_lengths
+from simnmt.world.custom_balancer import custom_balancer
 
 _ANY = "*"
 """Any key or index, in the pattern of a location."""
@@ -80,6 +85,13 @@ def _kinds_of(union: Any) -> tuple[str, ...]:
     return tuple(kind for member in get_args(get_args(union)[0]) if (kind := literal_kind(member)) is not None)
 
 
+def _series_places(*link: str) -> Iterator[Place]:
+    """Yield the places of the series of a link."""
+    yield Place("simnmt.networks", (*link, "rtt"), {"constant_ms": 1.0}, custom_rtt, takes_lists=True)
+    for key in ("uplink_mbps", "downlink_mbps"):
+        yield Place("simnmt.networks", (*link, key), 100.0, custom_bandwidth, takes_lists=True)
+
+
 PLACES: tuple[Place, ...] = (
     Place(
         "simnmt.policies", ("policies", _ANY), {"kind": "edge"}, custom_policy, POLICY_KINDS, ("knowledge",), _PolicyParameters
@@ -92,8 +104,16 @@ PLACES: tuple[Place, ...] = (
         _kinds_of(Arrivals),
         takes_lists=True,
     ),
+    Place("simnmt.lengths", ("workloads", _ANY, "lengths"), "@x", custom_lengths, takes_lists=True),
     Place("simnmt.devices", ("devices", _ANY, "profile"), "@", custom_device, given=GIVEN),
     Place("simnmt.devices", ("devices", _ANY, "profile", _ANY), "@", custom_device, given=GIVEN),
+    Place(
+        "simnmt.batchers", ("devices", _ANY, "batching"), {"kind": "mini"}, custom_batching, _kinds_of(BatchingConfiguration)
+    ),
+    Place("simnmt.balancers", ("devices", _ANY, "balancer"), "attached", custom_balancer),
+    *_series_places("networks", _ANY),
+    *_series_places("networks", _ANY, "hops", _ANY),
+    *_series_places("networks", _ANY, "hops", _ANY, _ANY),
 )
 """Every place; a further one is one line here and a function that adopts the extension."""
 

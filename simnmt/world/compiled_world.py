@@ -535,6 +535,8 @@ def _parallel(view: Any) -> int:
 
 
 def _batching(batching: Batching) -> c.Batching:
+    if type(batching) is not Batching:
+        raise UncompiledError("a batcher in Python")
     return c.Batching(
         batching.size,
         batching.threshold,
