@@ -21,8 +21,9 @@ from simnmt.experiment.run import Progress, run_plan
 from simnmt.papers import published_table
 from simnmt.results import result as results
 from simnmt.results import run_directory as files
+from simnmt.results.comparison import TOTALS, Comparison, LoadedRun, compare_runs, load_run, totals_document
 from simnmt.results.requests import Engine
-from simnmt.scenario.document import Override
+from simnmt.scenario.document import Override, read_document
 from simnmt.scenario.source import Source, input_files, open_source
 from simnmt.scenario.yaml_text import write_document
 
@@ -31,6 +32,53 @@ if TYPE_CHECKING:
 
     from simnmt.live.replay import ReplaySettings
     from simnmt.report.charts import Panel
+
+
+class Scenario:
+    """A scenario that has been read and checked, to be looked at, changed and run.
+
+    Example:
+        >>> scenario = simnmt.Scenario("@quickstart")  # doctest: +SKIP
+        >>> result = simnmt.run(scenario.changed("requests=1000"))  # doctest: +SKIP
+    """
+
+    __slots__ = ("_allow_code", "_given", "_overrides", "source")
+
+    def __init__(
+        self,
+        given: str | os.PathLike[str] | Mapping[str, object],
+        overrides: Iterable[str] = (),
+        *,
+        allow_code: bool = False,
+    ) -> None:
+        """Read and check a scenario: a file's path, a shipped `@name`, a run directory, or a mapping that may hold objects.
+
+        `overrides`, `allow_code`: as of `run`. Raises `InputError` for any fault.
+        """
+        self._given, self._overrides, self._allow_code = given, [*overrides], allow_code
+        self.source = open_source(given, self._overrides, allow_code=allow_code)
+        """The scenario as it was checked."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.source.scenario.name
+
+    def document(self) -> dict[str, Any]:
+        """Return all keys with their values, defaults included, as plain data."""
+        return self.source.scenario.document()
+
+    def changed(self, *overrides: str) -> Scenario:
+        """Return the scenario with further overrides, such as `"policies.cnmt.len_slope=0.8"`."""
+        return Scenario(self._given, [*self._overrides, *overrides], allow_code=self._allow_code)
+
+    def open(self, overrides: Iterable[str | Override]) -> Source:
+        """Return the checked scenario with further overrides."""
+        return open_source(self._given, [*self._overrides, *overrides], allow_code=self._allow_code)
+
+    def __repr__(self) -> str:
+        """Return the scenario as YAML."""
+        return self.source.resolved_text
 
 
 class RunResult(results.RunResult):
@@ -82,8 +130,45 @@ class RunResult(results.RunResult):
         return by_name[name]
 
 
+def load(directory: str | os.PathLike[str]) -> LoadedRun:
+    """Return a finished run from its directory: rows, requests, verdicts and the resolved scenario.
+
+    Raises `InputError` for a folder that is no run directory.
+    """
+    path = Path(directory)
+    files.read_manifest(path)
+    return load_run(path, read_document(path / files.RESOLVED).data)
+
+
+def compare(*runs: RunResult | LoadedRun | str | os.PathLike[str]) -> Comparison:
+    """Compare runs with the first one: keys of the scenarios that differ, and changes of latency with their intervals.
+
+    Differences are paired where both runs issue the same requests. `runs`: results, loaded runs or run directories. Raises
+    `InputError` for fewer than two, and for runs without the totals of their replications.
+    """
+    loaded = [one if isinstance(one, (results.RunResult, LoadedRun)) else load(one) for one in runs]
+    if not loaded:
+        raise InputError("there is no run to be compared", remedy="give two or more")
+    return compare_runs(*loaded)
+
+
+def _notebook_progress() -> Progress | None:
+    """Return a function that shows a progress bar in a notebook; None elsewhere."""
+    ipython: Any = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    if type(shell).__name__ != "ZMQInteractiveShell":
+        return None
+    from IPython.display import HTML, display  # type: ignore[import-not-found]
+
+    def bar(done: int, total: int) -> Any:
+        return HTML(f'<progress value="{done}" max="{total}"></progress> {done} of {total} units')
+
+    shown = display(bar(0, 1), display_id=True)
+    return lambda done, total: shown.update(bar(done, total))
+
+
 def run(
-    scenario: str | os.PathLike[str] | Mapping[str, object],
+    scenario: str | os.PathLike[str] | Mapping[str, object] | Scenario,
     *,
     out: str | os.PathLike[str] | None = None,
     under: str | os.PathLike[str] | None = None,
@@ -110,7 +195,7 @@ def run(
         overrides: texts such as `"policies.cnmt.len_slope=0.8"`.
         requests, replications, seed: in place of the scenario's.
         jobs: processes; with more than one, a script must call this below `if __name__ == "__main__":`.
-        progress: called after each unit with the number of finished units and of all units.
+        progress: called after each unit with the number of finished units and of all units; None: a bar in a notebook.
         until_precision: add replications, 100 at most, until the 95 % interval of every policy's objective reaches no further
             than this share of it, such as 0.02.
         profile_uncertainty: number of profiles drawn within the error of their calibration, for prediction intervals; in place
@@ -129,7 +214,11 @@ def run(
         key, label = ("profile_uncertainty", "profiles"), f"--profile-uncertainty {profile_uncertainty}"
         given.append(Override.of(key, profile_uncertainty, label))
     started = time.time()
-    source = open_source(scenario, [*overrides, *given], allow_code=allow_code)
+    if isinstance(scenario, Scenario):
+        source = scenario.open([*overrides, *given])
+    else:
+        source = open_source(scenario, [*overrides, *given], allow_code=allow_code)
+    progress = progress or _notebook_progress()
     with _directory(source.scenario.name, out, under) as directory:
         beside_run = None if source.scenario.published is None else published_table(source.scenario.published)
         plan = read_inputs(source.scenario, Path.cwd(), source.document)
@@ -277,6 +366,7 @@ def _manifest(
         "libraries": {name: metadata.version(name) for name in libraries},
         **({} if result.live is None else {"live": asdict(result.live)}),
         **({"objects": source.objects} if source.objects else {}),
+        TOTALS: totals_document(result.totals_s),
         "inputs": inputs,
         "outputs": outputs,
     }

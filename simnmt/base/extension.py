@@ -172,7 +172,7 @@ class Extension:
         return self.code is None
 
     @property
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Mapping[str, Any]:
         """What a resolved scenario says of it."""
         if self.code is None:
             return {OBJECT: self.label}
@@ -214,7 +214,7 @@ class Extension:
         return _unpickled, (cloudpickle.dumps(self.value), self.label)
 
 
-def _reloaded(code: CodeName, label: str, parameters: dict[str, Any], written: dict[str, Any]) -> Extension:
+def _reloaded(code: CodeName, label: str, parameters: Mapping[str, Any], written: Mapping[str, Any]) -> Extension:
     return Extension(code.load(), label, code, parameters, written)
 
 
@@ -265,12 +265,12 @@ def parameter_model(
             raise ExtensionError(f"{label} has the parameter {parameter}, which no key can give", remedy="give it a name")
         default = ... if parameter.default is inspect.Parameter.empty else parameter.default
         fields[name] = (hints.get(name, Any), default)
-    title: Any = label.rpartition(":")[2] or label
-    model: type[BaseModel] = create_model(title, __base__=base, **fields)
+    make_model: Any = create_model
+    model: type[BaseModel] = make_model(label.rpartition(":")[2] or label, __base__=base, **fields)
     return model, list(fields)
 
 
-def _hints(value: Any) -> dict[str, Any]:
+def _hints(value: Any) -> Mapping[str, Any]:
     target = value.__init__ if inspect.isclass(value) else value
     try:
         return get_type_hints(target, include_extras=True)
@@ -280,7 +280,7 @@ def _hints(value: Any) -> dict[str, Any]:
 
 def literal_kind(model: type[BaseModel]) -> str | None:
     """Return the word that a model requires as its `kind`; None if it has none."""
-    annotation = model.model_fields["kind"].annotation if "kind" in model.model_fields else None
+    annotation: Any = model.model_fields["kind"].annotation if "kind" in model.model_fields else None
     return get_args(annotation)[0] if get_origin(annotation) is Literal else None
 
 
@@ -294,5 +294,5 @@ class Extended(Configuration):
     extension: Extension
 
     @model_serializer
-    def _document(self) -> dict[str, Any]:
+    def _document(self) -> Mapping[str, Any]:
         return self.extension.document

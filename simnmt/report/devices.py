@@ -165,6 +165,8 @@ def batch_panels(view: CellView) -> list[Panel]:
         account = accounts.get((device, name))
         if account is None:
             return Chart([], *axes, f"Nothing is decoded there under {name}.")
+        if not len(account.timeline):
+            return Chart([], *axes, f"Nothing is decoded at the first server under {name}. {_describe_batches(account)}")
         step, sentences = account.timeline[:changes].T.tolist()
         hover = "%{y} active from step %{x} on"
         curve = view.line(name, step, sentences, dash="solid", width=1.4, step=True, fill="rtt-wash", hover=hover)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel
+from pydantic.json_schema import JsonSchemaValue
 
 from simnmt.base.configuration import Configuration
 from simnmt.base.errors import InputError
@@ -37,8 +38,8 @@ from simnmt.policies.custom import custom_policy
 from simnmt.policies.decision import Estimation
 from simnmt.profile.custom import GIVEN, custom_device
 from simnmt.scenario.document import Document
-from simnmt.scenario.errors import Location, ScenarioError, format_location
-from simnmt.scenario.validation import validate
+from simnmt.scenario.errors import Location, ScenarioError, describe_value, format_location
+from simnmt.scenario.validation import describe_wrong_choice, validate
 from simnmt.scenario.yaml_text import Held, Node
 from simnmt.workload.arrivals import Arrivals
 from simnmt.workload.arrivals.custom import custom_arrivals
@@ -47,6 +48,7 @@ from simnmt.world.custom_balancer import custom_balancer
 
 _ANY = "*"
 """Any key or index, in the pattern of a location."""
+_POLICY = ("policies", _ANY)
 Part = TypeVar("Part")
 
 
@@ -93,9 +95,7 @@ def _series_places(*link: str) -> Iterator[Place]:
 
 
 PLACES: tuple[Place, ...] = (
-    Place(
-        "simnmt.policies", ("policies", _ANY), {"kind": "edge"}, custom_policy, POLICY_KINDS, ("knowledge",), _PolicyParameters
-    ),
+    Place("simnmt.policies", _POLICY, {"kind": "edge"}, custom_policy, POLICY_KINDS, ("knowledge",), _PolicyParameters),
     Place(
         "simnmt.arrivals",
         ("workloads", _ANY, "arrivals"),
@@ -126,10 +126,11 @@ def holds_object(location: Location, value: object) -> bool:
     return any(place.fits(location) and (place.takes_lists or not is_list) for place in PLACES)
 
 
-def kinds_of(group: str) -> list[str]:
-    """Return the installed kinds of a group that have no shipped kind's name."""
-    shipped = {kind for place in PLACES if place.group == group for kind in place.shipped}
-    return [kind for kind in installed_kinds(group) if kind not in shipped]
+def schema_of_extension(place: Place) -> JsonSchemaValue:
+    """Return the JSON Schema of a mapping that names an extension; its parameters are known to the class alone."""
+    installed = [kind for kind in installed_kinds(place.group) if kind not in place.shipped]
+    kind = {"type": "string", "anyOf": [{"pattern": ":"}, *([{"enum": installed}] if installed else [])]}
+    return {"type": "object", "properties": {"kind": kind}, "required": ["kind"]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +142,18 @@ class Mention:
     node: Node
 
     @property
+    def keys(self) -> Mapping[str, Node]:
+        """The keys of a mapping; empty for any other value."""
+        return self.node.content if isinstance(self.node.content, dict) else {}
+
+    @property
     def kind(self) -> str:
-        """The kind that names it; empty for an object of Python."""
-        below = self.node.child("kind")
-        return str(below.content) if below is not None and isinstance(below.content, str) else ""
+        """The kind that names it; empty for an object of Python. A policy named after its kind needs none."""
+        if "kind" in self.keys:
+            kind = self.keys["kind"].content
+            return kind if isinstance(kind, str) else ""
+        is_bare_policy = self.place.pattern == _POLICY and (self.keys or self.node.content in (None, {}))
+        return str(self.location[-1]) if is_bare_policy else ""
 
 
 def find_extensions(document: Document) -> list[Mention]:
@@ -159,12 +168,14 @@ def find_extensions(document: Document) -> list[Mention]:
                 what = f"was an object of Python, {node.content[OBJECT].plain()}, which no file holds"
                 remedy = "run it from Python, or name its class: kind: package.module:Class"
                 raise document.error(location, what, remedy=remedy)
-            elif (
-                mention.kind
-                and mention.kind not in place.shipped
-                and (is_code(mention.kind) or mention.kind in installed_kinds(place.group))
-            ):
-                mentions.append(mention)
+            elif mention.kind and mention.kind not in place.shipped:
+                installed = installed_kinds(place.group)
+                if is_code(mention.kind) or mention.kind in installed:
+                    mentions.append(mention)
+                elif installed and "kind" in mention.keys:
+                    kinds, got = [*place.shipped, *installed], describe_value(mention.kind)
+                    fault, advice = describe_wrong_choice(kinds, mention.kind, got)
+                    raise document.error((*location, "kind"), fault, remedy=advice)
     return mentions
 
 
@@ -258,8 +269,7 @@ def _loaded(mention: Mention, document: Document, folders: tuple[str, ...]) -> E
         model, names = parameter_model(value, mention.place.given, mention.place.parameters, mention.kind)
     except InputError as error:
         raise document.error(_blamed(mention), error.what, remedy=error.remedy) from error
-    assert isinstance(mention.node.content, dict)
-    keys = {key: node for key, node in mention.node.content.items() if key != "kind"}
+    keys = {key: node for key, node in mention.keys.items() if key != "kind"}
     own_kind = literal_kind(model)
     parameters: BaseModel = _checked(model, document, mention, keys if own_kind is None else {"kind": Node(own_kind), **keys})
     values = {name: getattr(parameters, name) for name in names if name != "kind" or own_kind is not None}
