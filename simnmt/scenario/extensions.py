@@ -99,7 +99,7 @@ PLACES: tuple[Place, ...] = (
     Place(
         "simnmt.arrivals",
         ("workloads", _ANY, "arrivals"),
-        {"kind": "back_to_back"},
+        {"kind": "poisson", "rate_rps": 1.0},
         custom_arrivals,
         _kinds_of(Arrivals),
         takes_lists=True,
@@ -110,7 +110,7 @@ PLACES: tuple[Place, ...] = (
     Place(
         "simnmt.batchers", ("devices", _ANY, "batching"), {"kind": "mini"}, custom_batching, _kinds_of(BatchingConfiguration)
     ),
-    Place("simnmt.balancers", ("devices", _ANY, "balancer"), "attached", custom_balancer),
+    Place("simnmt.balancers", ("devices", _ANY, "balancer"), "round_robin", custom_balancer),
     *_series_places("networks", _ANY),
     *_series_places("networks", _ANY, "hops", _ANY),
     *_series_places("networks", _ANY, "hops", _ANY, _ANY),
