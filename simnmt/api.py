@@ -313,7 +313,7 @@ def write(result: RunResult, source: Source, out: Path, inputs: dict[str, str], 
         files.write_batches(folder / files.BATCHES, result.cells)
         (folder / files.PAGE).write_text(render(result, published_tables=result.tables), encoding="utf-8")
         outputs = {path.name: files.sha256(path) for path in sorted(folder.iterdir())}
-        files.write_json(folder / files.MANIFEST, _manifest(result, source, times, inputs, outputs))
+        files.write_json(folder / files.MANIFEST, _manifest(result, times, inputs, outputs, source.objects))
 
 
 def _digests(source: Source) -> dict[str, str]:
@@ -345,7 +345,11 @@ def _engine(engines: dict[str, str]) -> str | dict[str, str]:
 
 
 def _manifest(
-    result: RunResult, source: Source, times: Times, inputs: dict[str, str], outputs: dict[str, str]
+    result: RunResult,
+    times: Times,
+    inputs: dict[str, str],
+    outputs: dict[str, str],
+    objects: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Return the record of the run: the only file of a run directory that differs between repeats."""
     libraries = ("numpy", "pandas", "plotly", "pyarrow", "pydantic", "scipy", "simpy")
@@ -365,7 +369,7 @@ def _manifest(
         "processors": os.cpu_count(),
         "libraries": {name: metadata.version(name) for name in libraries},
         **({} if result.live is None else {"live": asdict(result.live)}),
-        **({"objects": source.objects} if source.objects else {}),
+        **({"objects": objects} if objects else {}),
         TOTALS: totals_document(result.totals_s),
         "inputs": inputs,
         "outputs": outputs,

@@ -5,11 +5,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from simnmt.base.errors import short_repr
 from simnmt.base.extension import Extended, Extension, ExtensionError, describe_fault
-from simnmt.world.server import BalancedBox
+
+if TYPE_CHECKING:
+    from simnmt.world.server import BalancedBox
 
 METHOD = "chosen(boxes, now_s, request, node), which returns the number of a box"
 """What a balancer must have."""
