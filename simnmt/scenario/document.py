@@ -41,6 +41,8 @@ class Document:
     root: Node
     path: str | None = None
     """The file, as the user named it; None for data that comes from no file."""
+    around: Location = ()
+    """Where this document is a part of another one; errors begin with it."""
 
     @property
     def data(self) -> dict[str, Any]:
@@ -70,7 +72,8 @@ class Document:
         """Return an error about `location`, with its place in the file or the option that set it."""
         override = self.nearest(location)[0].override
         line, column = (None if override else self.position(location, key=key)) or (None, None)
-        text = f"{format_location(location)}: {what}" if location else what
+        whole = (*self.around, *location)
+        text = f"{format_location(whole)}: {what}" if whole else what
         path = None if override else self.path
         return ScenarioError(text, path=path, line=line, column=column, remedy=remedy, override=override)
 

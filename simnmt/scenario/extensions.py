@@ -38,7 +38,7 @@ from simnmt.policies.custom import custom_policy
 from simnmt.policies.decision import Estimation
 from simnmt.profile.custom import GIVEN, custom_device
 from simnmt.scenario.document import Document
-from simnmt.scenario.errors import Location, ScenarioError, describe_value, format_location
+from simnmt.scenario.errors import Location, describe_value, format_location
 from simnmt.scenario.validation import describe_wrong_choice, validate
 from simnmt.scenario.yaml_text import Held, Node
 from simnmt.workload.arrivals import Arrivals
@@ -279,25 +279,7 @@ def _loaded(mention: Mention, document: Document, folders: tuple[str, ...]) -> E
 def _checked(model: type[BaseModel], document: Document, mention: Mention, keys: Mapping[str, Node]) -> BaseModel:
     """Return the parameters as the model has them; errors name the keys of the scenario."""
     content = replace(mention.node, content=dict(keys))
-    try:
-        return validate(model, Document(content, document.path))
-    except ScenarioError as error:
-        raise _placed(error, mention.location) from None
-
-
-def _placed(error: ScenarioError, location: Location) -> ScenarioError:
-    """Return an error about a part of the document with the location of that part before its keys."""
-    placed = ScenarioError(
-        f"{format_location(location)}.{error.what}",
-        path=error.path,
-        line=error.line,
-        column=error.column,
-        remedy=error.remedy,
-        override=error.override,
-    )
-    placed.others = tuple(_placed(other, location) for other in error.others)
-    placed.left_out = error.left_out
-    return placed
+    return validate(model, Document(content, document.path, mention.location))
 
 
 def _replaced_part(part: Any, location: Location, value: Any) -> Any:

@@ -130,6 +130,19 @@ def test_a_slip_is_one_line_with_its_place(slip: str) -> None:
     assert not Path("run").exists()
 
 
+def test_a_fault_of_several_parameters_together_names_the_policy() -> None:
+    Path("mypolicy.py").write_text(
+        "from simnmt import PolicySettings\nfrom pydantic import model_validator\n"
+        "class LongAway(PolicySettings):\n    threshold: int\n    least: int = 30\n"
+        "    def policy(self, knowledge): ...\n"
+        "    @model_validator(mode='after')\n    def _ordered(self):\n"
+        "        if self.least > self.threshold:\n            raise ValueError('least is above threshold')\n"
+        "        return self\n"
+    )
+    with pytest.raises(InputError, match=r"^own.yaml:1[34]:\d+: policies.mine: least is above threshold$"):
+        run("own.yaml", allow_code=True)
+
+
 def test_a_module_that_raises_is_one_line() -> None:
     Path("mypolicy.py").write_text("1 / 0\n")
     done = simnmt("run", "own.yaml", "--allow-code")
