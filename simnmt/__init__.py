@@ -12,11 +12,62 @@ from typing import TYPE_CHECKING, Any
 
 from simnmt.base import VERSION as __version__
 
-__all__ = ["InputError", "RunResult", "__version__", "run"]
+_HOMES = {
+    "run": "simnmt.api",
+    "load": "simnmt.api",
+    "compare": "simnmt.api",
+    "Scenario": "simnmt.api",
+    "RunResult": "simnmt.api",
+    "InputError": "simnmt.base.errors",
+    "LoadedRun": "simnmt.results.comparison",
+    "Comparison": "simnmt.results.comparison",
+    "Knowledge": "simnmt.policies.decision",
+    "PolicySettings": "simnmt.policies.decision",
+    "DecisionView": "simnmt.policies.views",
+    "OpenProcess": "simnmt.workload.arrivals.process",
+    "LengthTable": "simnmt.workload.length_table",
+    "RttSeries": "simnmt.network.series",
+    "BandwidthSeries": "simnmt.network.series",
+    "DeviceProfile": "simnmt.profile.device_profile",
+    "Batcher": "simnmt.batching.batcher",
+    "Encode": "simnmt.batching.batcher",
+    "Join": "simnmt.batching.batcher",
+}
+"""The public names, which stay as they are, with their modules; everything else may change."""
+__all__ = [
+    "BandwidthSeries",
+    "Batcher",
+    "Comparison",
+    "DecisionView",
+    "DeviceProfile",
+    "Encode",
+    "InputError",
+    "Join",
+    "Knowledge",
+    "LengthTable",
+    "LoadedRun",
+    "OpenProcess",
+    "PolicySettings",
+    "RttSeries",
+    "RunResult",
+    "Scenario",
+    "__version__",
+    "compare",
+    "load",
+    "run",
+]
 
 if TYPE_CHECKING:
-    from simnmt.api import RunResult, run
+    from simnmt.api import RunResult, Scenario, compare, load, run
     from simnmt.base.errors import InputError
+    from simnmt.batching.batcher import Batcher, Encode, Join
+    from simnmt.network.series import BandwidthSeries, RttSeries
+    from simnmt.policies.decision import Knowledge, PolicySettings
+    from simnmt.policies.views import DecisionView
+    from simnmt.profile.device_profile import DeviceProfile
+    from simnmt.results.comparison import Comparison, LoadedRun
+    from simnmt.workload.arrivals.process import OpenProcess
+    from simnmt.workload.length_table import LengthTable
 
 
 def __dir__() -> list[str]:
@@ -25,9 +76,8 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     # Imported on first use, so that `simnmt --help` waits for no numpy.
-    homes = {"run": "simnmt.api", "InputError": "simnmt.base.errors", "RunResult": "simnmt.api"}
-    if name not in homes:
+    if name not in _HOMES:
         raise AttributeError(f"module 'simnmt' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(homes[name]), name)
+    return getattr(import_module(_HOMES[name]), name)

@@ -21,8 +21,9 @@ from simnmt.experiment.run import Progress, run_plan
 from simnmt.papers import published_table
 from simnmt.results import result as results
 from simnmt.results import run_directory as files
+from simnmt.results.comparison import TOTALS, Comparison, LoadedRun, compare_runs, load_run, totals_document
 from simnmt.results.requests import Engine
-from simnmt.scenario.document import Override
+from simnmt.scenario.document import Override, read_document
 from simnmt.scenario.source import Source, input_files, open_source
 from simnmt.scenario.yaml_text import write_document
 
@@ -31,6 +32,53 @@ if TYPE_CHECKING:
 
     from simnmt.live.replay import ReplaySettings
     from simnmt.report.charts import Panel
+
+
+class Scenario:
+    """A scenario that has been read and checked, to be looked at, changed and run.
+
+    Example:
+        >>> scenario = simnmt.Scenario("@quickstart")  # doctest: +SKIP
+        >>> result = simnmt.run(scenario.changed("requests=1000"))  # doctest: +SKIP
+    """
+
+    __slots__ = ("_allow_code", "_given", "_overrides", "source")
+
+    def __init__(
+        self,
+        given: str | os.PathLike[str] | Mapping[str, object],
+        overrides: Iterable[str] = (),
+        *,
+        allow_code: bool = False,
+    ) -> None:
+        """Read and check a scenario: a file's path, a shipped `@name`, a run directory, or a mapping that may hold objects.
+
+        `overrides`, `allow_code`: as of `run`. Raises `InputError` for any fault.
+        """
+        self._given, self._overrides, self._allow_code = given, [*overrides], allow_code
+        self.source = open_source(given, self._overrides, allow_code=allow_code)
+        """The scenario as it was checked."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.source.scenario.name
+
+    def document(self) -> dict[str, Any]:
+        """Return all keys with their values, defaults included, as plain data."""
+        return self.source.scenario.document()
+
+    def changed(self, *overrides: str) -> Scenario:
+        """Return the scenario with further overrides, such as `"policies.cnmt.len_slope=0.8"`."""
+        return Scenario(self._given, [*self._overrides, *overrides], allow_code=self._allow_code)
+
+    def open(self, overrides: Iterable[str | Override]) -> Source:
+        """Return the checked scenario with further overrides."""
+        return open_source(self._given, [*self._overrides, *overrides], allow_code=self._allow_code)
+
+    def __repr__(self) -> str:
+        """Return the scenario as YAML."""
+        return self.source.resolved_text
 
 
 class RunResult(results.RunResult):
@@ -82,8 +130,45 @@ class RunResult(results.RunResult):
         return by_name[name]
 
 
+def load(directory: str | os.PathLike[str]) -> LoadedRun:
+    """Return a finished run from its directory: rows, requests, verdicts and the resolved scenario.
+
+    Raises `InputError` for a folder that is no run directory.
+    """
+    path = Path(directory)
+    files.read_manifest(path)
+    return load_run(path, read_document(path / files.RESOLVED).data)
+
+
+def compare(*runs: RunResult | LoadedRun | str | os.PathLike[str]) -> Comparison:
+    """Compare runs with the first one: keys of the scenarios that differ, and changes of latency with their intervals.
+
+    Differences are paired where both runs issue the same requests. `runs`: results, loaded runs or run directories. Raises
+    `InputError` for fewer than two, and for runs without the totals of their replications.
+    """
+    loaded = [one if isinstance(one, (results.RunResult, LoadedRun)) else load(one) for one in runs]
+    if not loaded:
+        raise InputError("there is no run to be compared", remedy="give two or more")
+    return compare_runs(*loaded)
+
+
+def _notebook_progress() -> Progress | None:
+    """Return a function that shows a progress bar in a notebook; None elsewhere."""
+    ipython: Any = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    if type(shell).__name__ != "ZMQInteractiveShell":
+        return None
+    from IPython.display import HTML, display  # type: ignore[import-not-found]
+
+    def bar(done: float, total: int) -> Any:
+        return HTML(f'<progress value="{done:.3f}" max="{total}"></progress> {int(done)} of {total} units')
+
+    shown = display(bar(0, 1), display_id=True)
+    return lambda done, total: shown.update(bar(done, total))
+
+
 def run(
-    scenario: str | os.PathLike[str] | Mapping[str, object],
+    scenario: str | os.PathLike[str] | Mapping[str, object] | Scenario,
     *,
     out: str | os.PathLike[str] | None = None,
     under: str | os.PathLike[str] | None = None,
@@ -96,8 +181,12 @@ def run(
     until_precision: float | None = None,
     profile_uncertainty: int | None = None,
     engine: Engine | None = None,
+    allow_code: bool = False,
 ) -> RunResult:
-    """Run a scenario: a file's path, a shipped `@name`, a run directory, or a mapping.
+    """Run a scenario: a file's path, a shipped `@name`, a run directory, a mapping, or a `Scenario`.
+
+    In a mapping, objects may have the places of shipped kinds: policies, arrivals, lengths, series, profiles, batchers and
+    balancers. A run directory of such a run says which keys were objects; it cannot be repeated from its files.
 
     Args:
         scenario: what to run.
@@ -107,12 +196,14 @@ def run(
         requests, replications, seed: in place of the scenario's.
         jobs: processes; None: as many as save time, at most one per processor. Unless it is 1, a script must call this below
             `if __name__ == "__main__":`.
-        progress: called with the number of finished units, a part of a long one included, and of all units.
+        progress: called with the number of finished units, a part of a long one included, and of all units; None: a bar in a
+            notebook.
         until_precision: add replications, 100 at most, until the 95 % interval of every policy's objective reaches no further
             than this share of it, such as 0.02.
         profile_uncertainty: number of profiles drawn within the error of their calibration, for prediction intervals; in place
             of the scenario's `profile_uncertainty.profiles`.
         engine: of the world; None: the compiled one for policies that it covers. Both give the same bytes.
+        allow_code: whether modules and files that the scenario names may run, such as `kind: "package.module:MyPolicy"`.
 
     Raises `simnmt.base.errors.InputError` for any fault of the input.
     """
@@ -125,7 +216,11 @@ def run(
         key, label = ("profile_uncertainty", "profiles"), f"--profile-uncertainty {profile_uncertainty}"
         given.append(Override.of(key, profile_uncertainty, label))
     started = time.time()
-    source = open_source(scenario, [*overrides, *given])
+    if isinstance(scenario, Scenario):
+        source = scenario.open([*overrides, *given])
+    else:
+        source = open_source(scenario, [*overrides, *given], allow_code=allow_code)
+    progress = progress or _notebook_progress()
     with _directory(source.scenario.name, out, under) as directory:
         beside_run = None if source.scenario.published is None else published_table(source.scenario.published)
         plan = read_inputs(source.scenario, Path.cwd(), source.document)
@@ -220,13 +315,14 @@ def write(result: RunResult, source: Source, out: Path, inputs: dict[str, str], 
         files.write_batches(folder / files.BATCHES, result.cells)
         (folder / files.PAGE).write_text(render(result, published_tables=result.tables), encoding="utf-8")
         outputs = {path.name: files.sha256(path) for path in sorted(folder.iterdir())}
-        files.write_json(folder / files.MANIFEST, _manifest(result, times, inputs, outputs))
+        files.write_json(folder / files.MANIFEST, _manifest(result, times, inputs, outputs, source.objects))
 
 
 def _digests(source: Source) -> dict[str, str]:
     """Return the SHA-256 of every input, taken before the replay: a file that changes meanwhile is not recorded as the one
     read."""
-    return {name: files.sha256(path) for name, path in input_files(source.scenario, Path.cwd()).items()}
+    read = input_files(source.scenario, Path.cwd()) | source.code_files
+    return {name: files.sha256(path) for name, path in read.items()}
 
 
 @contextmanager
@@ -250,7 +346,13 @@ def _engine(engines: dict[str, str]) -> str | dict[str, str]:
     return next(iter(engines.values())) if len(set(engines.values())) == 1 else engines
 
 
-def _manifest(result: RunResult, times: Times, inputs: dict[str, str], outputs: dict[str, str]) -> dict[str, Any]:
+def _manifest(
+    result: RunResult,
+    times: Times,
+    inputs: dict[str, str],
+    outputs: dict[str, str],
+    objects: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
     """Return the record of the run: the only file of a run directory that differs between repeats."""
     libraries = ("numpy", "pandas", "plotly", "pyarrow", "pydantic", "scipy", "simpy")
     paced = [row for row in result.rows if row.get("rtt_pace_s") is not None]
@@ -269,6 +371,8 @@ def _manifest(result: RunResult, times: Times, inputs: dict[str, str], outputs: 
         "processors": os.cpu_count(),
         "libraries": {name: metadata.version(name) for name in libraries},
         **({} if result.live is None else {"live": asdict(result.live)}),
+        **({"objects": objects} if objects else {}),
+        TOTALS: totals_document(result.totals_s),
         "inputs": inputs,
         "outputs": outputs,
     }

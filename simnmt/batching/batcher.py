@@ -58,6 +58,10 @@ class Batching:
             if value is not None and value < 1:
                 raise ValueError(f"{name} {value}: nothing fits")
 
+    def batcher(self) -> Batcher:
+        """Return a new batcher with these settings."""
+        return Batcher(self)
+
 
 def mini(size: int, longest_wait_s: float = inf) -> Batching:
     """Return mini-batching: in arrival order; a batch begins when the one before is done (FNI-08)."""

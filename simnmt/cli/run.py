@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated, Literal
 
-from simnmt.cli.options import AsJson, argument, option, parse_share, print_json
+from simnmt.cli.options import AsJson, argument, flag, option, parse_share, print_json
 from simnmt.cli.progress import progress_bar
 from simnmt.cli.terminal import warn
 
@@ -37,6 +38,9 @@ def run(
         Literal["compiled", "simpy"] | None,
         option(None, "Engine of the world; both give the same bytes. [default: compiled where it covers the run]"),
     ] = None,
+    allow_code: Annotated[
+        bool, flag("--allow-code", "Run modules and files that the scenario names, such as kind: mypackage.module:MyPolicy.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Replay a workload through every policy of a scenario.
@@ -46,7 +50,8 @@ def run(
     import simnmt.api
     from simnmt.cli.tables import format_result
 
-    with progress_bar() as bar:
+    # What a user's code prints must not come between the lines of our output.
+    with progress_bar() as bar, redirect_stdout(sys.stderr):
         result = simnmt.api.run(
             scenario,
             out=out,
@@ -60,6 +65,7 @@ def run(
             until_precision=until_precision,
             profile_uncertainty=profile_uncertainty,
             engine=engine,
+            allow_code=allow_code,
         )
     for warning in result.warnings:
         warn(warning)

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from simnmt.base.extension import Extended
 from simnmt.base.suggestions import format_list
 from simnmt.experiment.inputs import RunPlan
 from simnmt.experiment.policy_setup import Truths
@@ -208,7 +209,9 @@ def load_sweeps(plan: RunPlan, rows: Sequence[Row], comparisons: Sequence[Row]) 
     scenario = plan.scenario
     groups: dict[str, list[str]] = {}
     for name, case in plan.cases.items():
-        if case.arrivals.discipline == "open":
+        part = scenario.workloads[name]
+        # Of arrivals and lengths that users bring, nobody knows whether the rate is all that differs.
+        if case.arrivals.discipline == "open" and not isinstance(part.arrivals, Extended):
             groups.setdefault(_workload_without_rate(scenario, name), []).append(name)
     without_load = {row["workload"] for row in rows if busiest_load(row) is None}
     for workloads in groups.values():
@@ -224,7 +227,7 @@ def _workload_without_rate(scenario: Scenario, workload: str) -> str:
     arrivals = part.arrivals.model_dump(mode="json", exclude={"rate_rps", "speed", "scale_s"})
     greatest_rps = max(_rates(arrivals), default=0.0) or 1.0
     relative = _map_rates(arrivals, lambda rate: round(rate / greatest_rps, 9))
-    profiles = [scenario.profile_of(device, workload) for device in scenario.devices]
+    profiles = [str(scenario.profile_of(device, workload)) for device in scenario.devices]
     return json.dumps([part.model_dump(mode="json", exclude={"arrivals"}), relative, profiles])
 
 

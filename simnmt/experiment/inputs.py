@@ -19,6 +19,7 @@ from simnmt.experiment.targets import Conversion, Decoding, Target
 from simnmt.network.configuration import Network, load_network
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.calibration_error import CalibrationError, lacking_samples
+from simnmt.profile.custom import CostFunction, CustomDevice, profile_of_cost
 from simnmt.profile.device_profile import DeviceProfile, LengthUnit
 from simnmt.profile.doubts import profile_doubts
 from simnmt.profile.profile_file import read_profile
@@ -29,6 +30,7 @@ from simnmt.scenario.document import Document
 from simnmt.scenario.errors import ScenarioError
 from simnmt.scenario.source import profile_path
 from simnmt.workload.arrivals import ArrivalProcess
+from simnmt.workload.custom import CustomLengths
 from simnmt.workload.fertility import Fertility, check_fertility, convert_units, counting_remedy
 from simnmt.workload.length_table import LengthTable
 from simnmt.workload.length_units import Side
@@ -152,34 +154,59 @@ class _CaseReader:
         per_workload = (self.workload,) if isinstance(self.scenario.devices[device].profile, dict) else ()
         return self.naming("devices", device, "profile", *per_workload)
 
-    def path(self, device: str) -> Path:
-        return profile_path(self.scenario.profile_of(device, self.workload), self.base)
+    def path(self, device: str) -> Path | None:
+        """Return the file of a device's profile; None if a user brings it."""
+        profile = self.scenario.profile_of(device, self.workload)
+        return None if isinstance(profile, CustomDevice) else profile_path(profile, self.base)
+
+    def measured(self, device: str) -> DeviceProfile | None:
+        """Return the profile of a device as it was measured or brought; None for a cost function."""
+        profile = self.scenario.profile_of(device, self.workload)
+        with self.naming_profile(device):
+            if isinstance(profile, CustomDevice):
+                return profile.profile
+            return read_profile(profile_path(profile, self.base))
+
+    def cost(self, device: str) -> CostFunction | None:
+        """Return the cost function of a device; None if it has a profile."""
+        profile = self.scenario.profile_of(device, self.workload)
+        return profile.cost if isinstance(profile, CustomDevice) and profile.profile is None else None
+
+    def fitted_profile(self, device: str, table: LengthTable) -> DeviceProfile:
+        """Return a profile fitted to the cost function of a device on the pairs of the workload."""
+        cost = self.cost(device)
+        assert cost is not None
+        with self.naming_profile(device):
+            units = (table.src_unit, table.tgt_unit)
+            return profile_of_cost(cost, table.src_len, table.tgt_len, table.count, units, table.end_of_sentence)
 
     def case(self) -> Case:
         """Read the workload's lengths, its arrivals and the profiles of all devices."""
         scenario, name, base = self.scenario, self.workload, self.base
-        lengths, profiles = scenario.workloads[name].lengths, list[DeviceProfile]()
-        for device in scenario.devices:
-            with self.naming_profile(device):
-                profiles.append(read_profile(self.path(device)))
+        lengths = scenario.workloads[name].lengths
+        measured = {device: self.measured(device) for device in scenario.devices}
+        known = [profile for profile in measured.values() if profile is not None]
         with self.naming("workloads", name, "lengths"):
-            table = lengths.load(base)
+            # Lengths that a user brings count as the first profile does.
+            if isinstance(lengths, CustomLengths) and known:
+                table = lengths.load_in(known[0].length_unit.src, known[0].length_unit.tgt)
+            else:
+                table = lengths.load(base)
             warnings = lengths.warnings(table)
             outliers = lengths.load_replayed_outliers(base, table)
-            stated, unit = lengths.fertility, profiles[0].length_unit
+            stated = lengths.fertility
             units: dict[Side, list[str]] = {
-                "src": [profile.length_unit.src for profile in profiles],
-                "tgt": [profile.length_unit.tgt for profile in profiles],
+                "src": [profile.length_unit.src for profile in known],
+                "tgt": [profile.length_unit.tgt for profile in known],
             }
             check_fertility(stated, "src", table.src_unit, units["src"])
             check_fertility(stated, "tgt", table.tgt_unit, units["tgt"])
-            converts = stated is not None and all(len(set(of_side)) == 1 for of_side in units.values())
-            if not converts:
-                unit = LengthUnit(src=table.src_unit, tgt=table.tgt_unit)
+            converts = stated is not None and bool(known) and all(len(set(of_side)) == 1 for of_side in units.values())
+            unit = known[0].length_unit if converts else LengthUnit(src=table.src_unit, tgt=table.tgt_unit)
             # Lengths count the end of a sentence as the first profile with decode steps does; `DeviceProfile.counting` adapts
             # the other profiles.
-            stepping = [profile for profile in profiles if profile.step or profile.decoder or profile.sti]
-            ends = (stepping or profiles)[0].length_unit.end_of_sentence
+            stepping = [profile for profile in known if profile.step or profile.decoder or profile.sti]
+            ends = (stepping or known)[0].length_unit.end_of_sentence if known else table.end_of_sentence
             applied = (stated if converts else None, unit.src, unit.tgt, ends)
             table = convert_units(table, *applied)
             outliers = None if outliers is None else convert_units(outliers, *applied)
@@ -190,12 +217,12 @@ class _CaseReader:
                 for side, table_unit in table_units.items()
             }
             counted = lengths.count_fertility(base, wanted)
-            conversions = [_conversion(table, profile.length_unit, fertility, counted) for profile in profiles]
             table.split(scenario.fit.share, scenario.seed)  # refuses a corpus too small to split, here where its key is known
         replayed = table if outliers is None else table.plus(outliers)
+        profiles = {device: profile or self.fitted_profile(device, replayed) for device, profile in measured.items()}
         targets = tuple(
-            self.target(device, profile, conversion, replayed)
-            for device, profile, conversion in zip(scenario.devices, profiles, conversions, strict=True)
+            self.target(device, profile, _conversion(table, profile.length_unit, fertility, counted), replayed)
+            for device, profile in profiles.items()
         )
         with self.naming("workloads", name, "arrivals"):
             arrivals = scenario.workloads[name].arrivals.process(base)
@@ -214,11 +241,13 @@ class _CaseReader:
         columns: list[list[Target]] = []
         exact: dict[str, str] = {}
         for target in case.targets:
-            with self.naming_profile(target.device):
-                measured = read_profile(self.path(target.device))
-            reason = lacking_samples(measured) if target.streaming is None else "its model is streamed"
-            if reason:
-                exact[target.device] = reason
+            measured = self.measured(target.device)
+            if measured is None:
+                reason: str | None = "its costs are a function"
+            else:
+                reason = lacking_samples(measured) if target.streaming is None else "its model is streamed"
+            if reason or measured is None:
+                exact[target.device] = reason or ""
                 columns.append([target] * uncertainty.profiles)
                 continue
             src, tgt = (1.0, 1.0) if target.conversion is None else (target.conversion.src, target.conversion.tgt)
@@ -250,7 +279,8 @@ class _CaseReader:
         doubts = tuple(profile_doubts(measured, _used_cost_models(part, measured), beam=beam))
         decoding, streaming = self.decoding(device, profile), self.streaming(device, profile, table)
         service, level = measured.in_service, measured.service_level
-        return Target(device, profile, doubts, choice, decoding, streaming, conversion, service, level)
+        cost = self.cost(device)
+        return Target(device, profile, doubts, choice, decoding, streaming, conversion, service, level, cost=cost)
 
     def relevant(self, device: str, measured: DeviceProfile) -> DeviceProfile:
         """Return the profile with the block `in_service` only if the device is charged by it."""

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from simnmt.base.suggestions import format_list
+from simnmt.batching.custom import CustomBatching
 from simnmt.experiment.draws import Learnt, describe_active_shares
 from simnmt.experiment.inputs import Case, RunPlan, outside_share
 from simnmt.experiment.routes import describe_clocks
@@ -45,10 +46,13 @@ def _describe_batching(decoding: Decoding, decoder: DecoderChoice | None) -> str
     if batching.longest_wait_s > 0.0:
         long = "until it can be filled" if isinf(batching.longest_wait_s) else f"up to {duration(batching.longest_wait_s)}"
         wait = f", for which the first sentence waits {long}"
+    formed = f"{order}; {refilled}{wait}"
+    if isinstance(batching, CustomBatching):
+        formed = f"in batches that {batching.extension.label} forms"
     known = "composed" if decoder is not None and decoder.how == "composed" else "measured"
     beyond = ", extrapolated beyond" if batching.size > cost.most_batch else ""
     return (
-        f"decodes up to {batching.size} sentences together, {order}; {refilled}{wait}. Its times follow from lengths "
+        f"decodes up to {batching.size} sentences together, {formed}. Its times follow from lengths "
         f"(step costs of beam {cost.beam} {known} up to batches of {cost.most_batch}{beyond}), without the residual of single "
         "executions; policies learn only its time for a request alone"
     )

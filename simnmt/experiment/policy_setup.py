@@ -12,12 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base import random_streams
+from simnmt.base.extension import ExtensionError
 from simnmt.experiment.draws import ACTIVE_SHARE_STREAM, Drawn, Learnt, more_s_per_tgt_token
 from simnmt.experiment.inputs import Unit
 from simnmt.experiment.targets import Decoding
 from simnmt.network.overhead import Overhead
-from simnmt.policies import CNmt, Fixed, LeastTotal, TransferEstimate
+from simnmt.policies import CNmt, Decide, Fixed, LeastTotal, Policy, TransferEstimate
 from simnmt.policies.cnmt import PredictLength
+from simnmt.policies.custom import CheckedPolicy, is_shown_view
 from simnmt.policies.decision import Estimation, PolicySettings
 from simnmt.policies.views import BacklogView, BatchView, PlanView
 from simnmt.results.requests import Block
@@ -44,9 +46,9 @@ class PolicySetup:
     states."""
     predicted_tgt_len: PredictLength | None = None
     """Predicts target lengths; None if the policy predicts none."""
-    decides_in_python: bool = False
-    """Whether `decide_for` may return a function, which only the world in SimPy calls. It is known before the run, since a
-    policy may not bear to be prepared twice."""
+    in_python: bool = False
+    """True if a user's Python decides, which only the world in SimPy calls. It is known before the run, since a policy may not
+    bear to be prepared twice."""
 
 
 Estimate = Callable[[int, int], TransferEstimate]
@@ -86,6 +88,7 @@ def set_up_policy(
     if estimate is None:
         assert drawn is not None, "a simulated network has drawn requests"
         estimate = simulated_estimate(unit, drawn, estimation)
+    policy = None if settings.knows_truth else _made_policy(unit, learnt, settings)
     beliefs = Beliefs(
         estimate,
         probes=estimation.transfer_estimate.probes,
@@ -97,17 +100,15 @@ def set_up_policy(
         true_transfer=settings.knows_truth or "transfer" in truths,
         # The time that a streamed model's state takes is known as a wait is, back to back as well.
         true_backlog=(case.queues or case.streams) and (settings.knows_truth or "backlog" in truths),
+        shows_view=policy is not None and is_shown_view(policy),
     )
-    if settings.knows_truth:
+    if policy is None:
         return PolicySetup(lambda block: LeastTotal(block.execution_s), beliefs)
-    policy = settings.policy(learnt.knowledge(list(unit.scenario.devices)))
-    predict: PredictLength | None = getattr(policy, "predicted_tgt_len", None)
     if isinstance(policy, Fixed):
         return PolicySetup(lambda block: policy, beliefs)
     if not isinstance(policy, CNmt):
-        return PolicySetup(
-            lambda block: policy.prepare(block.src_len), beliefs, predicted_tgt_len=predict, decides_in_python=True
-        )
+        return _set_up_custom(unit, learnt, drawn, settings, policy, beliefs)
+    predict: PredictLength | None = policy.predicted_tgt_len
     estimates = _ExecutionEstimates(unit, drawn, policy, truths)
 
     def expected_for(block: Block) -> list[Column]:
@@ -129,6 +130,46 @@ def set_up_policy(
         expected_for if any(beliefs.views) else None,
         plan_beyond_for if knows_states else None,
         predict,
+    )
+
+
+def _name_of(unit: Unit, settings: PolicySettings) -> str:
+    """Return the name of a policy in the scenario."""
+    return next((name for name, other in unit.scenario.policies.items() if other is settings), type(settings).__name__)
+
+
+def _made_policy(unit: Unit, learnt: Learnt, settings: PolicySettings) -> Policy:
+    try:
+        return settings.policy(learnt.knowledge(list(unit.scenario.devices)))
+    except ExtensionError as error:
+        raise ExtensionError(f"policy {_name_of(unit, settings)}: {error.what}", remedy=error.remedy) from error
+
+
+def _set_up_custom(
+    unit: Unit, learnt: Learnt, drawn: Drawn | None, settings: PolicySettings, policy: Policy, beliefs: Beliefs
+) -> PolicySetup:
+    """Set up a policy that a user wrote, with its decisions checked."""
+    name = _name_of(unit, settings)
+    where = f"workload {unit.case.name}, network {unit.network}, replication {unit.replication}"
+    checked = CheckedPolicy(policy, f"policy {name} ({where})", len(unit.case.targets))
+    predict = checked.predicted_tgt_len()
+    # A policy without a prediction of lengths counts its requests under way by that of the regression.
+    tgt_len_of = predict or learnt.knowledge([]).lengths.predict
+    order = None if drawn is None else drawn.decided_order
+
+    def decide_for(block: Block) -> Decide:
+        def number_of(row: int) -> int:
+            return block.first + row if order is None else int(order[block.first + row])
+
+        return checked.prepare(block.src_len, number_of)
+
+    def expected_for(block: Block) -> list[Column]:
+        tgt_len = tgt_len_of(block.src_len)
+        planes = zip(unit.case.targets, learnt.planes, strict=True)
+        return [plane.seconds(block.src_len, tgt_len) if target.decoding is None else tgt_len for target, plane in planes]
+
+    return PolicySetup(
+        decide_for, beliefs, expected_for if any(beliefs.views) else None, predicted_tgt_len=predict, in_python=True
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -131,6 +132,8 @@ def _report_dead_process() -> Iterator[None]:
 def _serve(work: Callable[[Task], Answer], pipe: Connection) -> None:
     """Answer tasks until the pipe ends, which it also does when the parent is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Standard output is the parent's: what a user's code prints here must not come between the parent's lines.
+    sys.stdout = sys.stderr
     threading.Thread(target=_end_with_parent, daemon=True).start()
     while True:
         try:

@@ -199,7 +199,7 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunR
         totals_s=total_latencies_s(numbers),
         load_sweeps=list(load_sweeps(plan, table, compared)),
         badges=list(badges(plan, table, recommendations)),
-        scenario=scenario.model_dump(mode="json"),
+        scenario=scenario.document(),
         engines=_engines(results),
     )
 

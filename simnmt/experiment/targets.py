@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from simnmt.experiment.streaming_setup import StreamedDevice
 from simnmt.profile.batch_cost import DecodingCost
+from simnmt.profile.custom import CostFunction
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import Doubt
 from simnmt.profile.profile_variant import DecoderChoice
@@ -69,6 +70,8 @@ class Target:
     """Mean time in service over that in the bench; None as `service`."""
     waking: WakingCost | None = None
     """What its boxes take to wake up, apart from executions; None if unknown, or if requests follow each other without gaps."""
+    cost: CostFunction | None = None
+    """A user's cost function of requests alone, to which the profile's plane is a fit; None if the plane is charged."""
 
     @property
     def streamed(self) -> StreamingServerSpec | None:
@@ -90,6 +93,8 @@ class Target:
             noise: standard normal numbers, from which the residual follows.
             more_s: seconds above the mean for each target token; None for none.
         """
+        if self.cost is not None:
+            return self.cost.seconds(src_len, tgt_len)
         if self.streamed is None:
             return self._awake.execution_s(src_len, tgt_len, noise, more_s)
         return self.streamed.compute.in_memory_s(src_len, tgt_len) * self.profile.residual.factor(noise)
@@ -132,6 +137,8 @@ class Target:
             alone_s = self.streamed.compute.in_memory_s(src_len, tgt_len) + self.streamed.beyond_s(src_len)[-1]
         elif self.decoding is not None:
             alone_s = self.decoding.cost.solo_s(src_len, tgt_len)
+        elif self.cost is not None:
+            alone_s = self.cost.seconds(src_len, tgt_len)
         else:
             alone_s = self.profile.plane.seconds(src_len, tgt_len)
         return float(np.average(alone_s, weights=table.count))

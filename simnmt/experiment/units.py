@@ -31,6 +31,7 @@ from simnmt.results.summary import BatchesOfDevice, Device, Numbers, RunKey, mea
 from simnmt.scenario.configuration import Scenario
 from simnmt.world.compiled_library import library
 from simnmt.world.compiled_world import decode_all, simulate
+from simnmt.world.custom_balancer import CustomBalancer
 from simnmt.world.fifo_server import FifoPool, LeastWork, WakingServerSpec
 from simnmt.world.server import Balancer, ByNode, FewestTokens, InTurn, LeastLoadedOfDrawn, Server, ServerSpec
 from simnmt.world.simulation import DecideFor
@@ -70,6 +71,8 @@ def _balancer(unit: Unit, device: str, boxes: int) -> Balancer:
         return InTurn()
     if kind == "least_work":
         return FewestTokens()
+    if isinstance(kind, CustomBalancer):
+        return kind.balancer(device)
     # Boxes drawn for each request, one or two different ones, shape (requests, drawn): the same for every policy.
     choices = np.empty((unit.scenario.requests, 2 if kind == "two_choices" else 1), np.int16)
     first, *second = (
@@ -296,7 +299,7 @@ def _trail(
         _with_progress(setup.decide_for, scenario.requests, progress),
         setup.beliefs,
         servers(unit),
-        engine="simpy" if setup.decides_in_python and unit.engine is None else unit.engine,
+        engine="simpy" if setup.in_python and unit.engine is None else unit.engine,
         deciders=deciders,
         workers=device.workers,
         expected_for=setup.expected_for,

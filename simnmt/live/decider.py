@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import nan
 
 import numpy as np
 
@@ -102,7 +103,8 @@ class LiveDecider:
         decider.add_views(delay_s, prepared, 0, now_s)
         for target in unreachable:
             delay_s[target] = UNREACHABLE_S
-        target = prepared.decide(0, delay_s)
+        shown = decider.view(delay_s, now_s, nan) if self._setup.beliefs.shows_view else delay_s
+        target = prepared.decide(0, shown)
         estimate = decider.estimates[-1]
         sent_to = 0 if target in unreachable else target
         sent_as = decider.announce(prepared, sent_to, request, 0, now_s)
@@ -117,7 +119,7 @@ class LiveDecider:
         """
         decider, target = self._decider, decision.target
         if target:
-            decider.learn(target, transfer_s, now_s)
+            decider.learn(target, transfer_s, now_s, wait_s)
         view = decider.views[target] if decider.views else None
         if view is not None:
             view.reported(decision.sent_as, wait_s, tuple(report[:2]) if len(report) >= 2 else (0, 0), now_s)

@@ -17,6 +17,7 @@ from simnmt.base.errors import InputError
 from simnmt.base.random_streams import stream
 from simnmt.base.suggestions import did_you_mean
 from simnmt.batching import Batching
+from simnmt.batching.custom import CustomBatching
 from simnmt.experiment.draws import draw, learn
 from simnmt.experiment.inputs import Unit
 from simnmt.experiment.targets import Target
@@ -122,7 +123,11 @@ def recommended_policy(directory: Path, unit: Unit) -> str:
 
 def batching_of(target: Target) -> Batching:
     """Return how a target batches; one by one without batching in the scenario."""
-    return ONE_BY_ONE if target.decoding is None else target.decoding.batching
+    batching = ONE_BY_ONE if target.decoding is None else target.decoding.batching
+    if isinstance(batching, CustomBatching):
+        what = f"the batcher {batching.extension.label} of device {target.device} is simulated alone"
+        raise InputError(what, remedy="serve live with a batching of kind mini, maxi or top_up")
+    return batching
 
 
 @dataclass(frozen=True, slots=True, eq=False)

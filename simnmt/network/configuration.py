@@ -148,7 +148,7 @@ BandwidthConfiguration = Annotated[
 
 
 def _bandwidth_bps(mbps: float | CsvBandwidth, base: Path, name: str) -> float | BandwidthSeries:
-    return mbps.series(base, name) if isinstance(mbps, CsvBandwidth) else mbps * 1e6
+    return mbps * 1e6 if isinstance(mbps, (int, float)) else mbps.series(base, name)
 
 
 class LinkConfiguration(Configuration):

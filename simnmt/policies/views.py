@@ -439,3 +439,35 @@ class PlanView:
     def lost(self, request: int) -> None:
         """Forget a request that was never answered."""
         self._under_way.pop(request, None)
+
+
+class DecisionView(list[float]):
+    """What a policy with `decide_with_view(request, view)` is shown; as a list, the delay of each target beside execution."""
+
+    __slots__ = ("backlog_s", "now_s", "reports", "rtt_age_s", "rtt_s")
+
+    def __init__(
+        self,
+        delay_s: Sequence[float],
+        now_s: float,
+        backlog_s: float,
+        rtt_s: Sequence[float],
+        rtt_age_s: Sequence[float],
+        reports: Sequence[float | None],
+    ) -> None:
+        super().__init__(delay_s)
+        self.now_s = now_s
+        """The moment of the decision, seconds since the run began."""
+        self.backlog_s = backlog_s
+        """Seconds until the decider's own device could start; NaN if it batches, streams its model or is live."""
+        self.rtt_s = rtt_s
+        """Per target, the estimate of its transfer time; 0 for the decider's own device."""
+        self.rtt_age_s = rtt_age_s
+        """Per target, the time since that was measured."""
+        self.reports = reports
+        """Per target, the wait that its last answer reported, seconds; None before the first one."""
+
+    @property
+    def delay_s(self) -> DecisionView:
+        """The delays themselves."""
+        return self

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from simnmt.base.extension import OBJECT
 from simnmt.base.suggestions import format_list
+from simnmt.policies import KINDS
 from simnmt.report import thinning
 from simnmt.report.charts import SYMBOLS, Axis, Chart, Control, Mark, Panel, panel
 from simnmt.report.figures import CellView
@@ -56,18 +58,19 @@ def roles(result: RunResult) -> dict[str, str]:
 
 
 def _describe_role(configured: dict[str, Any], devices: Sequence[str]) -> str:
-    kind = configured["kind"]
+    kind = configured.get("kind") or configured[OBJECT]
     if kind in ("edge", "cloud", "fixed"):
         return f"{devices[0] if kind == 'edge' else devices[-1] if kind == 'cloud' else configured['device']} only"
     if kind == "oracle":
         return "knows the truth"
+    estimate = configured.get("transfer_estimate") or {}
+    estimate_kind = estimate if isinstance(estimate, str) else estimate.get("kind", "")
     words = [
+        f"own policy {kind}" if OBJECT in configured or kind not in KINDS else "",
         "sees queues" if configured.get("sees_backlog") else "",
         "minimises p95" if configured.get("minimises") == "p95" else "",
         "spread of lengths" if configured.get("lengths") == "distribution" and configured.get("minimises") != "p95" else "",
-        {"smoothed": "smoothed transfer", "quantile": "quantile of transfers", "probing": "probes"}.get(
-            (configured.get("transfer_estimate") or {}).get("kind", ""), ""
-        ),
+        {"smoothed": "smoothed transfer", "quantile": "quantile of transfers", "probing": "probes"}.get(estimate_kind, ""),
     ]
     return ", ".join(filter(None, words))
 
@@ -162,6 +165,8 @@ def batch_panels(view: CellView) -> list[Panel]:
         account = accounts.get((device, name))
         if account is None:
             return Chart([], *axes, f"Nothing is decoded there under {name}.")
+        if not len(account.timeline):
+            return Chart([], *axes, f"Nothing is decoded at the first server under {name}. {_describe_batches(account)}")
         step, sentences = account.timeline[:changes].T.tolist()
         hover = "%{y} active from step %{x} on"
         curve = view.line(name, step, sentences, dash="solid", width=1.4, step=True, fill="rtt-wash", hover=hover)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from simnmt.base.errors import InputError
+from simnmt.base.suggestions import format_list
 from simnmt.results.statistics import Estimate, change_percent, interval_columns, over_replications
 from simnmt.results.summary import OBJECTIVES, Numbers, Objective, Row, RunKey, known
 
@@ -200,3 +202,20 @@ def _matters_little(gain: Estimate) -> bool:
     if gain.low is None:
         return False
     return -gain.low < 100.0 * (WORTHLESS_GAIN if gain.excludes_zero and gain.mean < 0.0 else TRIVIAL_SPREAD)
+
+
+def best_row(recommendations: Sequence[Row], rows: Sequence[Row], workload: str | None, network: str | None) -> Row:
+    """Return the row of the policy that is recommended on a workload and network, by default on the first ones.
+
+    Raises `InputError` if there is no such place, or if no policy is recommended there.
+    """
+    for recommended in recommendations:
+        if workload in (None, recommended["workload"]) and network in (None, recommended["network"]):
+            place = {key: recommended[key] for key in ("workload", "network", "policy")}
+            for row in rows:
+                if place.items() <= row.items():
+                    return row
+            break
+    places = format_list((f"{row['workload']} on {row['network']}" for row in recommendations), ",")
+    what = f"no policy is recommended for {workload or 'any workload'} on {network or 'any network'}"
+    raise InputError(what, remedy=f"the run has {places}" if places else None)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from simnmt.network.series import RttSeries
 from simnmt.results.device_accounts import BatchAccount, PlannedDevice, StreamAccount
+from simnmt.results.recommendation import best_row
 from simnmt.results.request_log import LIVE_MISROUTES, UNKNOWN_MISROUTES, Misroutes, RequestLog
 from simnmt.results.summary import Device, Row
 from simnmt.workload.length_table import LengthTable
@@ -164,8 +165,8 @@ class RunResult:
     notes: list[str] = field(default_factory=list)
     """Sentences that a reader needs to judge the numbers."""
     totals_s: dict[tuple[str, str, str], list[float]] = field(default_factory=dict)
-    """Total latency of each replication by workload, network and policy, for statistics beyond the paired comparisons. Not part
-    of a run directory."""
+    """Total latency of each replication by workload, network and policy, for statistics beyond the paired comparisons; in the
+    manifest of a run directory."""
     tables: list[Any] = field(default_factory=list)
     """Published tables to show beside ours."""
     scenario: dict[str, Any] = field(default_factory=dict)
@@ -215,6 +216,13 @@ class RunResult:
             for policy, log in cell.logs.items()
         ]
         return pd.concat(frames, ignore_index=True).astype(dict.fromkeys(("workload", "network", "policy"), "category"))
+
+    def best(self, workload: str | None = None, network: str | None = None) -> Row:
+        """Return the row of the recommended policy of a workload and network, by default the first ones.
+
+        Raises `InputError` if there is no such place, or if no policy is recommended there.
+        """
+        return best_row(self.recommendations, self.rows, workload, network)
 
     def __repr__(self) -> str:
         """Return the verdicts, not the 150 kilobytes of numbers; `summary`, `differences` and `requests` hold these."""

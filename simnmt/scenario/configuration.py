@@ -21,11 +21,13 @@ from simnmt.network.configuration import NetworkConfiguration
 from simnmt.network.overhead import OverheadConfiguration
 from simnmt.policies import KINDS, PolicyConfiguration
 from simnmt.policies.cnmt import CNmtPolicy
+from simnmt.profile.custom import CustomDevice
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.service_block import NeighbourKind
 from simnmt.results.summary import OBJECTIVES, Objective
 from simnmt.workload.arrivals import BackToBack
 from simnmt.workload.configuration import WorkloadConfiguration
+from simnmt.world.custom_balancer import CustomBalancer
 
 MEGABYTE = 10**6
 """Bytes of an MB."""
@@ -347,10 +349,15 @@ class Scenario(Configuration):
             policies[name] = policy
         return {**content, "policies": policies}
 
-    def profile_of(self, device: str, workload_name: str) -> str:
-        """Return the profile that a device uses for a workload, as named in the file."""
-        profile = self.devices[device].profile
-        return profile if isinstance(profile, str) else profile[workload_name]
+    def document(self) -> dict[str, Any]:
+        """Return the scenario as plain data; an extension as its keys, or as the name of its class."""
+        # Without pydantic's warning that an extension is no member of a union of shipped kinds.
+        return self.model_dump(mode="json", warnings=False)
+
+    def profile_of(self, device: str, workload_name: str) -> str | CustomDevice:
+        """Return the profile that a device uses for a workload, as named in the file, or as a user brings it."""
+        profile: str | CustomDevice | dict[str, str | CustomDevice] = self.devices[device].profile  # type: ignore[assignment]
+        return profile[workload_name] if isinstance(profile, dict) else profile
 
     def count_of(self, device: str, workload_name: str) -> int:
         """Return the number of boxes of a device that a workload meets."""
@@ -369,7 +376,7 @@ class Scenario(Configuration):
         """The policy of the gap analysis: the first of kind cnmt; None without one."""
         return next((name for name, policy in self.policies.items() if isinstance(policy, CNmtPolicy)), None)
 
-    def balancer_of(self, device: str) -> Balancer:
+    def balancer_of(self, device: str) -> Balancer | CustomBalancer:
         """Return the balancer of a device, which is its default if none is set."""
         default: Balancer = "round_robin" if device == list(self.devices)[-1] else "attached"
         return self.devices[device].balancer or default
@@ -379,6 +386,8 @@ def resolved(scenario: Scenario, base: Path) -> Scenario:
     """Return the scenario with every path absolute, so that it is valid from any folder; `@names` stay."""
 
     def absolute(profile: str) -> str:
+        if isinstance(profile, CustomDevice):
+            return profile
         return profile if profile.startswith("@") else str((base / profile).absolute())
 
     workloads, devices = {}, {}
@@ -387,7 +396,7 @@ def resolved(scenario: Scenario, base: Path) -> Scenario:
         workloads[name] = part.model_copy(update={"lengths": lengths, "arrivals": part.arrivals.resolved(base)})
     for name, device in scenario.devices.items():
         profile = device.profile
-        changed = absolute(profile) if isinstance(profile, str) else {key: absolute(path) for key, path in profile.items()}
+        changed = {key: absolute(path) for key, path in profile.items()} if isinstance(profile, dict) else absolute(profile)
         devices[name] = device.model_copy(update={"profile": changed})
     networks = {name: network_room.resolved(part, base) for name, part in scenario.networks.items()}
     return scenario.model_copy(update={"workloads": workloads, "networks": networks, "devices": devices})

@@ -17,7 +17,18 @@ from typing import Any
 from simnmt.base.errors import printable
 from simnmt.base.files import read_bounded
 from simnmt.scenario.errors import Location, ScenarioError, describe_value, format_location, quote_text
-from simnmt.scenario.yaml_text import MAX_DEPTH, MAX_KEY, UNPRINTABLE, Node, Place, node_of, parse_node, place_of
+from simnmt.scenario.yaml_text import (
+    MAX_DEPTH,
+    MAX_KEY,
+    UNPRINTABLE,
+    Holds,
+    Node,
+    Place,
+    no_object,
+    node_of,
+    parse_node,
+    place_of,
+)
 
 MAX_BYTES = 1 << 18
 """A scenario has a few thousand bytes; the parser takes some seconds for this many."""
@@ -30,6 +41,8 @@ class Document:
     root: Node
     path: str | None = None
     """The file, as the user named it; None for data that comes from no file."""
+    around: Location = ()
+    """Where this document is a part of another one; errors begin with it."""
 
     @property
     def data(self) -> dict[str, Any]:
@@ -59,7 +72,8 @@ class Document:
         """Return an error about `location`, with its place in the file or the option that set it."""
         override = self.nearest(location)[0].override
         line, column = (None if override else self.position(location, key=key)) or (None, None)
-        text = f"{format_location(location)}: {what}" if location else what
+        whole = (*self.around, *location)
+        text = f"{format_location(whole)}: {what}" if whole else what
         path = None if override else self.path
         return ScenarioError(text, path=path, line=line, column=column, remedy=remedy, override=override)
 
@@ -106,13 +120,13 @@ def parse_document(text: str, path: str | None = None) -> Document:
     return document
 
 
-def document_of(data: Mapping[str, object]) -> Document:
+def document_of(data: Mapping[str, object], holds: Holds = no_object) -> Document:
     """Return a document of data that comes from no file, for instance a notebook's dict.
 
-    Tuples become lists, paths texts, and numbers of other libraries plain numbers. Raises `ScenarioError` for values that no
-    file can express.
+    Tuples become lists, paths texts, and numbers of other libraries plain numbers. Values that no file can express are kept
+    where `holds` returns True, and raise `ScenarioError` elsewhere.
     """
-    return Document(node_of(data))
+    return Document(node_of(data, holds=holds))
 
 
 _PART = re.compile(r'"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<bare>[^."\'=]+)')

@@ -7,20 +7,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 from simnmt.base import shipped_files
+from simnmt.base.errors import InputError
+from simnmt.base.extension import Extension
 from simnmt.base.suggestions import did_you_mean
 from simnmt.network import configuration as network_room
 from simnmt.policies.baselines import FixedPolicy
+from simnmt.profile.custom import CustomDevice
 from simnmt.results.device_accounts import BATCH_COLUMNS, STREAMING_COLUMNS
 from simnmt.results.run_directory import INPUT, RESOLVED, RunDirectoryError, check_unchanged, read_manifest
 from simnmt.scenario.configuration import END_NODE, Scenario, resolved
 from simnmt.scenario.document import Document, Override, apply_overrides, document_of, read_document
 from simnmt.scenario.errors import Location
+from simnmt.scenario.extensions import adopt_extensions, find_extensions, holds_object, with_stand_ins
 from simnmt.scenario.validation import validate
 from simnmt.scenario.yaml_text import write_document
 from simnmt.workload.arrivals import BackToBack, Clients
@@ -198,13 +202,17 @@ def input_files(scenario: Scenario, base: Path) -> dict[str, Path]:
     for device in scenario.devices:
         for name in scenario.workloads:
             profile = scenario.profile_of(device, name)
+            if isinstance(profile, CustomDevice):
+                continue
             path = profile_path(profile, base)
             files[profile if profile.startswith("@") else str(path)] = path
     return files
 
 
-def profile_path(profile: str, base: Path) -> Path:
-    """Return the file of a device's profile."""
+def profile_path(profile: str | CustomDevice, base: Path) -> Path:
+    """Return the file of a device's profile. Raises `InputError` for a device that a user brings, which has none."""
+    if isinstance(profile, CustomDevice):
+        raise InputError(f"the costs of {profile.kind} are no file of a device profile", remedy="name a profile that is one")
     return shipped_files.find("calibration", profile) if profile.startswith("@") else (base / profile).absolute()
 
 
@@ -219,10 +227,30 @@ class Source:
     """The scenario as given, for scenario.input.yaml."""
     resolved_text: str
     """The scenario with every default, override and absolute path written out."""
+    extensions: Mapping[str, Extension] = field(default_factory=dict)
+    """What users bring, by its place, such as `policies.mine`."""
+
+    @property
+    def objects(self) -> dict[str, str]:
+        """The objects of Python by their places: with any of them, no file can repeat the run."""
+        return {place: extension.label for place, extension in self.extensions.items() if extension.is_object}
+
+    @property
+    def code_files(self) -> dict[str, Path]:
+        """The files of the code that the scenario names."""
+        files = (extension.file for extension in self.extensions.values())
+        return {str(path): path for path in files if path is not None}
 
 
-def open_source(given: str | os.PathLike[str] | Mapping[str, object], overrides: Iterable[str | Override] = ()) -> Source:
+def open_source(
+    given: str | os.PathLike[str] | Mapping[str, object],
+    overrides: Iterable[str | Override] = (),
+    *,
+    allow_code: bool = False,
+) -> Source:
     """Read and check a scenario; raise `ScenarioError`, or `RunDirectoryError` for a run directory that is not whole.
+
+    `allow_code`: whether modules and files that the scenario names may run, such as `kind: "package.module:MyPolicy"`.
 
     Relative paths start at the scenario's folder. They start at the current folder for a mapping, a shipped scenario and a run
     directory; the paths of the latter two need no start, so only overrides have relative ones. A run directory gives its
@@ -230,34 +258,42 @@ def open_source(given: str | os.PathLike[str] | Mapping[str, object], overrides:
     """
     here = Path.cwd()
     if isinstance(given, Mapping):
-        return _check_source(document_of(given), overrides, here, None)
+        return _check_source(document_of(given, holds_object), overrides, here, None, allow_code)
     name = os.fspath(given)
     if name.startswith("@"):
         path = shipped_files.find("scenarios", name)
-        return _check_source(read_document(path), overrides, here, path)
+        return _check_source(read_document(path), overrides, here, path, allow_code)
     path = Path(name)
     if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises where the name is too long
         document, regular = read_document(path), path.is_file()
-        return _check_source(document, overrides, path.absolute().parent if regular else here, path if regular else None)
+        base = path.absolute().parent if regular else here
+        return _check_source(document, overrides, base, path if regular else None, allow_code)
     manifest = read_manifest(path)
     if "live" in manifest:
         what = "a live replay, which cannot be repeated from its files"
         raise RunDirectoryError(what, path=path, remedy=f"simulate its scenario: simnmt run {path / RESOLVED}")
     remedy = f"restore it, or run {path / RESOLVED}"
     check_unchanged(manifest["outputs"], "a file", lambda file: path / file, remedy)
-    source = _check_source(read_document(path / RESOLVED), overrides, here, path / INPUT)
-    files = input_files(source.scenario, here)
+    source = _check_source(read_document(path / RESOLVED), overrides, here, path / INPUT, allow_code)
+    files = input_files(source.scenario, here) | source.code_files
     read = {name: digest for name, digest in manifest["inputs"].items() if name in files}
     check_unchanged(read, "an input", files.__getitem__, remedy)
     return source
 
 
-def _check_source(document: Document, overrides: Iterable[str | Override], base: Path, file: Path | None) -> Source:
+def _check_source(
+    document: Document, overrides: Iterable[str | Override], base: Path, file: Path | None, allow_code: bool
+) -> Source:
     """Check a document; `file`: the original of scenario.input.yaml, which is written from the document without one (a mapping,
     a pipe)."""
     text = write_document(document.data).encode() if file is None else file.read_bytes()
     document = apply_overrides(document, overrides)
-    scenario = validate(Scenario, document)
+    mentions = find_extensions(document)
+    scenario = validate(Scenario, with_stand_ins(document, mentions))
     check_topology(scenario, document)
+    extensions: dict[str, Extension] = {}
+    if mentions:
+        scenario, extensions = adopt_extensions(scenario, document, mentions, base, allow_code=allow_code)
+        check_topology(scenario, document)
     scenario = resolved(scenario, base)
-    return Source(scenario, document, text, write_document(scenario.model_dump(mode="json")))
+    return Source(scenario, document, text, write_document(scenario.document()), extensions)

@@ -16,10 +16,12 @@ from pydantic_core.core_schema import ModelSchema
 
 from simnmt.base import shipped_files
 from simnmt.base.configuration import Configuration
+from simnmt.base.extension import installed_kinds
 from simnmt.base.files import written_whole
 from simnmt.policies import KINDS
 from simnmt.scenario.configuration import Scenario
 from simnmt.scenario.errors import ScenarioError
+from simnmt.scenario.extensions import PLACES, Place, schema_of_extension
 
 SCHEMA_FILE = "scenario.schema.json"
 """Name of the schema beside the scenario, which a template's first line gives to the editor."""
@@ -60,6 +62,7 @@ def schema_text() -> str:
     schema = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | Scenario.model_json_schema(
         schema_generator=DescribedSchema
     )
+    _accept_extensions(schema)
     schema["properties"]["policies"] |= _policies_by_name(schema)
     for mapping in schema["properties"].values():
         _refuse_other_names(mapping)
@@ -74,16 +77,46 @@ def _refuse_other_names(mapping: dict[str, Any]) -> None:
         mapping["additionalProperties"] = value
 
 
+def _accept_extensions(schema: JsonSchemaValue) -> None:
+    """Let a mapping with the kind of an extension stand in every place of one."""
+    models = {
+        "workloads": ("WorkloadConfiguration",),
+        "networks": ("LinkConfiguration", "NetworkConfiguration"),
+        "devices": ("DeviceConfiguration",),
+    }
+    for place in PLACES:
+        room, *_, key = place.pattern
+        if room == "policies":
+            ((pattern, union),) = schema["properties"]["policies"]["patternProperties"].items()
+            schema["properties"]["policies"]["patternProperties"][pattern] = _or_extension(union, place)
+        elif key != "*":
+            for model in models[room]:
+                properties = schema["$defs"][model]["properties"]
+                if key in properties and not _has_extension(properties[key]):
+                    properties[key] = _or_extension(properties[key], place)
+
+
+def _has_extension(form: JsonSchemaValue) -> bool:
+    return any("kind" in part.get("properties", {}) and "$ref" not in part for part in form.get("anyOf", ()))
+
+
+def _or_extension(form: JsonSchemaValue, place: Place) -> JsonSchemaValue:
+    about = {key: form[key] for key in ("title", "description", "default") if key in form}
+    return about | {"anyOf": [form, schema_of_extension(place)]}
+
+
 def _policies_by_name(schema: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of policies in which a policy named after its kind needs no `kind`, as `Scenario` accepts it."""
     policies, kinds = schema["properties"]["policies"], schema["$defs"]
     ((pattern, union),) = policies.pop("patternProperties").items()
-    named = {}
+    named, shipped = {}, union["anyOf"][0]
     for name in KINDS:
-        kind = kinds[union["discriminator"]["mapping"][name].rpartition("/")[2]]
+        kind = kinds[shipped["discriminator"]["mapping"][name].rpartition("/")[2]]
         unsaid = kind | {"required": [key for key in kind["required"] if key != "kind"]}
         nothing = [] if unsaid["required"] else [{"type": "null"}]
         named[name] = {"anyOf": [unsaid, union, *nothing]}
+    for name in installed_kinds("simnmt.policies"):
+        named.setdefault(name, {"type": ["object", "null"]})
     names = {**policies.get("propertyNames", {}), "pattern": pattern}
     return {"propertyNames": names, "properties": named, "additionalProperties": union}
 

@@ -12,11 +12,12 @@ import math
 import numbers
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from simnmt.base.errors import printable
+from simnmt.base.extension import OBJECT, of_object
 from simnmt.scenario.errors import Location, ScenarioError, format_location, format_value, quote_text
 
 Scalar = str | int | float | bool | None
@@ -33,11 +34,22 @@ Place = tuple[int, int]
 """Line and column in a file, from 1."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Held:
+    """An object of Python that no file can express, in a place where an extension may stand."""
+
+    value: Any
+
+    def __repr__(self) -> str:
+        """Return its class, for messages."""
+        return f"a {type(self.value).__name__} object"
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """A value with its place."""
 
-    content: dict[str, Node] | list[Node] | Scalar
+    content: dict[str, Node] | list[Node] | Scalar | Held
     place: Place | None = None
     """Place of the value; None if it comes from no file."""
     key_place: Place | None = None
@@ -48,11 +60,13 @@ class Node:
     """The option that set this value in place of the file's."""
 
     def plain(self) -> Any:
-        """Return the value as dict, list, str, int, float, bool or None; a fresh copy."""
+        """Return the value as dict, list, str, int, float, bool or None; a fresh copy. An object is the name of its class."""
         if isinstance(self.content, dict):
             return {key: node.plain() for key, node in self.content.items()}
         if isinstance(self.content, list):
             return [node.plain() for node in self.content]
+        if isinstance(self.content, Held):
+            return {OBJECT: of_object(self.content.value).label}
         return self.content
 
     def child(self, part: str | int) -> Node | None:
@@ -64,7 +78,16 @@ class Node:
         return None
 
 
-def node_of(value: object, *, override: str | None = None, location: Location = ()) -> Node:
+Holds = Callable[[Location, object], bool]
+"""Returns whether a value at a location is kept as an object."""
+
+
+def no_object(location: Location, value: object) -> bool:
+    """Return False: no object is kept."""
+    return False
+
+
+def node_of(value: object, *, override: str | None = None, location: Location = (), holds: Holds = no_object) -> Node:
     """Return the node of plain data (`document_of`)."""
 
     def fault(what: str) -> ScenarioError:
@@ -75,6 +98,8 @@ def node_of(value: object, *, override: str | None = None, location: Location = 
         raise ScenarioError(f"nested deeper than {MAX_DEPTH} levels", override=override)
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
+    if holds(location, value):
+        return Node(Held(value), override=override)
     if isinstance(value, Mapping):
         entries: dict[str, Node] = {}
         for key, below in value.items():
@@ -82,10 +107,12 @@ def node_of(value: object, *, override: str | None = None, location: Location = 
                 raise fault(f"key {format_value(key)} is no text")
             if len(key) > MAX_KEY or UNPRINTABLE.search(key):
                 raise fault(f"{format_value(key)} cannot be a key")
-            entries[str.__str__(key)] = node_of(below, override=override, location=(*location, key))
+            entries[str.__str__(key)] = node_of(below, override=override, location=(*location, key), holds=holds)
         return Node(entries, override=override)
     if isinstance(value, (list, tuple)):
-        items = [node_of(below, override=override, location=(*location, index)) for index, below in enumerate(value)]
+        items = [
+            node_of(below, override=override, location=(*location, index), holds=holds) for index, below in enumerate(value)
+        ]
         return Node(items, override=override)
     if value is None or isinstance(value, bool):
         return Node(value, override=override)

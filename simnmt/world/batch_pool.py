@@ -6,6 +6,7 @@ with the queue. `decode_all` runs a single server without a clock.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappush
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simnmt.batching import Batching
+from simnmt.batching.custom import CustomBatching
 from simnmt.results.device_accounts import BatchAccount
 from simnmt.results.requests import Block
 from simnmt.world.batch_server import BatchServer, Sentence, ServerCost, StepTimes
@@ -29,7 +31,10 @@ Arriving = tuple[int, int, int, float, float]
 
 
 def enough_waiting(batching: Batching) -> int:
-    """Return the number of waiting sentences beyond which later arrivals change nothing for now."""
+    """Return the number of waiting sentences beyond which later arrivals change nothing for now; no number is for a batcher of
+    a user, which may take any of them."""
+    if isinstance(batching, CustomBatching):
+        return sys.maxsize
     return max(4 * batching.size, 2 * (batching.collected or 0), 2 * (batching.encoded_together or 0))
 
 

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.batching import Batcher, Batching, Encode
+from simnmt.batching import Batching, Encode
 from simnmt.results.device_accounts import RunningBatchAccount
 
 
@@ -132,7 +132,7 @@ class BatchServer:
         """When to act next; infinity if there is nothing to do."""
         self.left = (0, 0)
         """Active and waiting sentences at the last completion."""
-        self._batcher = Batcher(batching)
+        self._batcher = batching.batcher()
         self._threshold = batching.threshold
         self._cost = cost
         self._leave_s = cost.leave_s

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from simnmt.policies.decision import Choice, Decide
 from simnmt.policies.estimates import TransferEstimate
-from simnmt.policies.views import StateView, View
+from simnmt.policies.views import DecisionView, StateView, View
 
 Answer = tuple[float, int, int, float, int, float]
 """When it is received, request, target, its measured transfer time, the request's number in the view of the backlog, and the
@@ -140,11 +140,14 @@ class Beliefs:
     """True if it knows the present transfer times, as the oracle does."""
     true_backlog: bool = False
     """True if it knows the true waits."""
+    shows_view: bool = False
+    """True if the policy decides by a `DecisionView`."""
 
     @property
     def only_heard(self) -> bool:
         """True if the delays change only when an answer arrives, as in the paper."""
-        return not (self.probes or any(self.views) or any(self.plan_views) or self.true_transfer or self.true_backlog)
+        views = any(self.views) or any(self.plan_views) or self.shows_view
+        return not (self.probes or views or self.true_transfer or self.true_backlog)
 
 
 class Prepared(NamedTuple):
@@ -190,7 +193,9 @@ class Device(Protocol):
 class Decider:
     """A device that decides for the requests that reach it, and executes those that it keeps."""
 
-    __slots__ = ("answers", "delay_s", "device", "estimates", "number", "plans", "reports", "views", "watches")
+    __slots__ = (
+        "answers", "delay_s", "device", "estimates", "number", "plans", "reported_wait_s", "reports", "views", "watches",
+    )  # fmt: skip
 
     def __init__(
         self, number: int, targets: int, device: Device, beliefs: Beliefs, device_state: StateView | None = None
@@ -212,6 +217,8 @@ class Decider:
         """True if it notes the requests that it sends."""
         self.reports: dict[int, Any] = {}
         """By request, the server's report in its answer, if a view uses it."""
+        self.reported_wait_s: list[float | None] | None = [None] * targets if beliefs.shows_view else None
+        """Per target, the wait that its last answer reported; None before the first one, or if the policy sees no view."""
 
     def hear(self, now_s: float, waited_s: Sequence[float]) -> None:
         """Learn from the answers received since the last decision; `waited_s`: by request, the reported wait."""
@@ -220,6 +227,8 @@ class Decider:
             estimate = estimates[target]
             estimate.learn(transfer_s, received_s)
             delay_s[target] = estimate.value_s
+            if self.reported_wait_s is not None:
+                self.reported_wait_s[target] = waited_s[request]
             if watches:
                 report = self.reports.pop(request, None)
                 if views and (view := views[target]) is not None:
@@ -227,11 +236,19 @@ class Decider:
                 if target in plans:
                     plans[target].reported(request, report, received_s - transfer_s / 2)
 
-    def learn(self, target: int, transfer_s: float, at_s: float) -> None:
-        """Take in a measured transfer time."""
+    def view(self, delay_s: Sequence[float], now_s: float, backlog_s: float) -> DecisionView:
+        """Return what the policy is shown at a moment; `backlog_s`: the wait at the decider's own device."""
+        rtt_s = [estimate.value_s for estimate in self.estimates]
+        ages_s = [now_s - estimate.measured_at_s for estimate in self.estimates]
+        return DecisionView(delay_s, now_s, backlog_s, rtt_s, ages_s, list(self.reported_wait_s or ()))
+
+    def learn(self, target: int, transfer_s: float, at_s: float, wait_s: float = 0.0) -> None:
+        """Take in a measured transfer time; `wait_s`: that the answer reports."""
         estimate = self.estimates[target]
         estimate.learn(transfer_s, at_s)
         self.delay_s[target] = estimate.value_s
+        if self.reported_wait_s is not None:
+            self.reported_wait_s[target] = wait_s
 
     def add_views(self, delay_s: list[float], prepared: Prepared, in_block: int, now_s: float) -> None:
         """Add to the delay of each target what the decider's views expect of its queue, its batch and its state."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heappush
+from math import nan
 from typing import Any
 
 from simnmt.results.requests import Block, Requests, Trail, recorder
@@ -174,6 +175,8 @@ class Traffic:
                 delay_s[target] += wait_s
             return delay_s
         decider.add_views(delay_s, self.prepared, in_block, now_s)
+        if beliefs.shows_view:
+            return decider.view(delay_s, now_s, decider.device.work_left(now_s) if self._local is None else nan)
         return delay_s
 
     def totals_s(self, decider: Decider, request: int, row: Row, now_s: float) -> list[float]:

@@ -112,7 +112,7 @@ def _refuse_another_protocol(name: str, scenario: Scenario, known: Sequence[str]
 
 
 def _missing(scenario: Scenario, workload: str) -> list[str]:
-    names = [scenario.profile_of(device, workload) for device in scenario.devices]
+    names = [str(scenario.profile_of(device, workload)) for device in scenario.devices]
     shipped_ones = shipped_files.names("calibration")
     return [name for name in names if name.startswith("@") and name.removeprefix("@") not in shipped_ones]
 

@@ -1,0 +1,156 @@
+"""Batchers that users bring: which waiting sentences are encoded and which join, with each move checked.
+
+A batcher has `arrive(request, src_len, now_s)` and `next(active, now_s, longest)`, which returns `Encode`, `Join` or None as
+`Batcher.next` does, and an attribute `size`, the most sentences that are decoded together. It may have `threshold` (it is
+asked when at most so many are active), `due_s`, `close()` and `copy()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from copy import deepcopy
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
+
+from simnmt.base.errors import short_repr
+from simnmt.base.extension import Extended, Extension, ExtensionError, describe_fault
+from simnmt.batching.batcher import Batcher, Batching, Encode, Join
+
+METHODS = "arrive(request, src_len, now_s), next(active, now_s, longest) and the attribute size"
+"""What a batcher must have."""
+
+
+@dataclass(frozen=True, slots=True)
+class CustomBatching(Batching):
+    """The settings of a user's batcher, from which each server gets its own."""
+
+    extension: Extension = field(kw_only=True)
+
+    def batcher(self) -> CheckedBatcher:
+        """Return a new batcher. Raises `ExtensionError`."""
+        return CheckedBatcher(self.extension.make(), self.extension.label, self)
+
+
+class CustomBatchingConfiguration(Extended):
+    """The configuration of a batcher that a user brings."""
+
+    size: int
+    threshold: int
+
+    @property
+    def batching(self) -> CustomBatching:
+        """The settings of the batcher."""
+        return CustomBatching(self.size, self.threshold, extension=self.extension)
+
+
+def custom_batching(extension: Extension) -> CustomBatchingConfiguration:
+    """Return the configuration of a user's batcher. Raises `ExtensionError` for a class that makes no moves."""
+    made, label = extension.make(), extension.label
+    if not all(callable(getattr(made, method, None)) for method in ("arrive", "next")):
+        raise ExtensionError(
+            f"{label} has no methods arrive and next, so it is no batcher", remedy=f"write a class with {METHODS}"
+        )
+    settings = made.batching if isinstance(made, Batcher) else made
+    size = getattr(settings, "size", None)
+    if type(size) is not int or size < 1:
+        raise ExtensionError(f"{label} has no size of at least 1", remedy="set it to the most sentences decoded together")
+    threshold = getattr(settings, "threshold", size - 1)
+    if type(threshold) is not int or not 0 <= threshold < size:
+        raise ExtensionError(f"{label} has the threshold {short_repr(threshold)}", remedy=f"set it to 0 to {size - 1}")
+    return CustomBatchingConfiguration(kind=label, extension=extension, size=size, threshold=threshold)
+
+
+class CheckedBatcher(Batcher):
+    """A user's batcher whose moves are checked, so that no sentence is lost or waits for ever."""
+
+    __slots__ = ("_closed", "_encoded", "_label", "_size", "_unencoded", "_users")
+
+    def __init__(self, batcher: Any, label: str, batching: Batching) -> None:
+        super().__init__(batching)
+        size = batching.size
+        self._users, self._label, self._size = batcher, label, size
+        self._unencoded: set[int] = set()
+        """Sentences that are not encoded."""
+        self._encoded: set[int] = set()
+        """Encoded sentences that have not joined."""
+        self._closed = False
+        """True if no sentence will arrive for now."""
+
+    @property
+    def waiting(self) -> int:
+        """Number of sentences that have not joined."""
+        return len(self._unencoded) + len(self._encoded)
+
+    @property
+    def queued(self) -> int:
+        """Number of sentences that are not encoded."""
+        return len(self._unencoded)
+
+    @property
+    def due_s(self) -> float:
+        """When the batcher wants to be asked again; infinity if it does not say."""
+        return float(getattr(self._users, "due_s", inf))
+
+    def arrive(self, request: int, src_len: int, now_s: float) -> None:
+        """Add a sentence."""
+        self._unencoded.add(request)
+        self._closed = False
+        self._called("arrive", request, src_len, now_s)
+
+    def close(self) -> None:
+        """Say that no sentence will arrive for now."""
+        self._closed = True
+        if hasattr(self._users, "close"):
+            self._called("close")
+
+    def next(self, active: int, now_s: float, longest: int = 0) -> Encode | Join | None:
+        """Return the batcher's move. Raises `ExtensionError` for a move that cannot be made, and for waiting without an end."""
+        move = self._called("next", active, now_s, longest)
+        if move is None:
+            self._check_wait(active, now_s)
+            return None
+        if isinstance(move, Encode):
+            return Encode(self._moved(move.requests, self._unencoded, self._encoded))
+        if isinstance(move, Join):
+            requests = self._moved(move.requests, self._encoded, None)
+            if active + len(requests) > self._size:
+                raise self._error(f"lets {len(requests)} join {active} active sentences, with a size of {self._size}")
+            return Join(requests)
+        raise self._error(f"next returned {short_repr(move)}", "return Encode, Join or None")
+
+    def copy(self) -> CheckedBatcher:
+        """Return a batcher in the same state, to foresee moves."""
+        users = self._called("copy") if hasattr(self._users, "copy") else deepcopy(self._users)
+        other = CheckedBatcher(users, self._label, self.batching)
+        other._unencoded, other._encoded, other._closed = set(self._unencoded), set(self._encoded), self._closed
+        return other
+
+    def _check_wait(self, active: int, now_s: float) -> None:
+        if active or not self.waiting:
+            return
+        if self._closed:
+            what = f"next returned nothing, but {self.waiting} sentences wait, none is active and no more will come"
+            raise self._error(what, "return Encode or Join after close()")
+        if self.due_s <= now_s:
+            raise self._error(f"next returned nothing at {now_s:g} s, when it was due", "return a move, or a later due_s")
+
+    def _moved(self, requests: Iterable[int], source: set[int], into: set[int] | None) -> tuple[int, ...]:
+        """Move the sentences of a move from one set to another."""
+        numbers = tuple(requests)
+        if not numbers or len(set(numbers)) < len(numbers) or not source.issuperset(numbers):
+            state = "waiting to be encoded" if into is not None else "encoded"
+            raise self._error(f"moves the sentences {short_repr(numbers)}, not all of which are {state}", "name each once")
+        source.difference_update(numbers)
+        if into is not None:
+            into.update(numbers)
+        return numbers
+
+    def _called(self, method: str, *arguments: object) -> Any:
+        try:
+            return getattr(self._users, method)(*arguments)
+        except Exception as error:
+            raise self._error(f"{method} raised {describe_fault(error)}") from error
+
+    def _error(self, what: str, remedy: str | None = None) -> ExtensionError:
+        return ExtensionError(f"batcher {self._label}: {what}", remedy=remedy)

@@ -1,0 +1,159 @@
+"""Policies that users write in Python: the settings that make one, and decisions that are checked one by one.
+
+A policy has `prepare(src_len)`, which returns `decide(request, delay_s)`; or `prepare` with a method `decide(request, delay_s)`
+or `decide_with_view(request, view)`. An error of the policy is reported with its request, in one line.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simnmt.base.errors import InputError, short_repr
+from simnmt.base.extension import Extended, Extension, ExtensionError, describe_fault
+from simnmt.policies.decision import Decide, Estimation, Knowledge, Policy, PolicySettings
+
+METHODS = "prepare(src_len), which returns decide(request, delay_s)"
+"""What a policy must have."""
+
+
+class PolicyError(InputError):
+    """A policy of a user that fails, or that returns no target."""
+
+
+class CustomPolicy(Extended, PolicySettings):
+    """Settings of a policy that a user brings; each unit of the run gets an instance of its own."""
+
+    estimating: Estimation
+
+    @property
+    def estimation(self) -> Estimation:
+        """How it estimates its targets."""
+        return self.estimating
+
+    def policy(self, knowledge: Knowledge) -> Policy:
+        """Return the policy. Raises `ExtensionError`."""
+        made = self.extension.make(knowledge=knowledge)
+        if isinstance(made, PolicySettings):
+            made = made.policy(knowledge)
+        check_methods(made, self.kind)
+        policy: Policy = made
+        return policy
+
+
+def custom_policy(extension: Extension) -> CustomPolicy:
+    """Return the settings of a user's policy. Raises `ExtensionError` for a class without the methods of a policy."""
+    value = extension.value
+    is_settings = isinstance(value, PolicySettings) or (isinstance(value, type) and issubclass(value, PolicySettings))
+    if is_settings:
+        settings: PolicySettings = extension.make()
+        return CustomPolicy(kind=extension.label, extension=extension, estimating=settings.estimation)
+    if isinstance(value, type) or not callable(value) or hasattr(value, "prepare"):
+        check_methods(value, extension.label)
+    stated = {name: extension.written[name] for name in Estimation.model_fields if name in extension.written}
+    estimating = Estimation.model_validate({name: value for name, value in stated.items() if name not in extension.parameters})
+    if estimating.plan_state == "known":
+        raise ExtensionError("plan_state: known is for policies of kind cnmt and naive", remedy="leave it out")
+    return CustomPolicy(kind=extension.label, extension=extension, estimating=estimating)
+
+
+def check_methods(policy: object, label: str) -> None:
+    """Raise `ExtensionError` if a class or an object has no method `prepare`."""
+    if not callable(getattr(policy, "prepare", None)):
+        is_function = callable(policy) and not isinstance(policy, type)
+        what = "is a function" if is_function else "has no method prepare"
+        raise ExtensionError(f"{label} {what}, so it is no policy", remedy=f"write a class with {METHODS}")
+
+
+def is_shown_view(policy: Policy) -> bool:
+    """Return whether a policy decides by a `DecisionView` instead of the delays alone."""
+    return callable(getattr(policy, "decide_with_view", None))
+
+
+class CheckedPolicy:
+    """A user's policy whose decisions are checked: it may only fail with a `PolicyError`, and only return a target."""
+
+    __slots__ = ("_by_method", "_label", "_latest", "_policy", "_targets")
+
+    def __init__(self, policy: Policy, label: str, targets: int) -> None:
+        """`label`: its name and the run, in messages; `targets`: their number."""
+        self._policy, self._label, self._targets = policy, label, targets
+        view, method = getattr(policy, "decide_with_view", None), getattr(policy, "decide", None)
+        self._by_method: Decide | None = view if callable(view) else method if callable(method) else None
+        """The method that decides; None if `prepare` returns the decision."""
+        self._latest = 0
+        """Number of the block that was prepared last."""
+
+    def prepare(self, src_len: NDArray[np.int64], number_of: Callable[[int], int]) -> Decide:
+        """Return the checked decision on a block of requests.
+
+        `number_of`: returns the number of a request from its row in the block, for messages. Raises `PolicyError`.
+        """
+        decide = self._prepared(src_len)
+        self._latest += 1
+        block, targets, by_method = self._latest, self._targets, self._by_method is not None
+
+        def checked(request: int, delay_s: Sequence[float]) -> int:
+            if by_method and self._latest != block:
+                # A closed loop decides on the last requests of a block after it has prepared the next one.
+                self._prepared(src_len)
+                self._latest = block
+            try:
+                target = decide(request, delay_s)
+            except Exception as error:
+                raise self._error(f"decide raised {describe_fault(error)}", number_of(request)) from error
+            if type(target) is int and 0 <= target < targets:
+                return target
+            return self._target(target, number_of(request))
+
+        return checked
+
+    def predicted_tgt_len(self) -> Callable[[NDArray[np.int64]], NDArray[np.float64]] | None:
+        """Return the policy's prediction of target lengths, checked; None if it predicts none."""
+        predict = getattr(self._policy, "predicted_tgt_len", None)
+        if predict is None:
+            return None
+
+        def checked(src_len: NDArray[np.int64]) -> NDArray[np.float64]:
+            try:
+                predicted = np.asarray(predict(src_len), dtype=np.float64)
+            except Exception as error:
+                raise PolicyError(f"{self._label}: predicted_tgt_len raised {describe_fault(error)}") from error
+            if predicted.shape != src_len.shape:
+                what = f"{self._label}: predicted_tgt_len returned the shape {predicted.shape} for {src_len.shape}"
+                raise PolicyError(what, remedy="return a length for each request")
+            return predicted
+
+        return checked
+
+    def _prepared(self, src_len: NDArray[np.int64]) -> Decide:
+        try:
+            decide: Any = self._policy.prepare(src_len)
+        except Exception as error:
+            raise PolicyError(f"{self._label}: prepare raised {describe_fault(error)}") from error
+        decide = self._by_method or decide
+        if not callable(decide):
+            what = f"{self._label}: prepare returned {short_repr(decide)}, which decides nothing"
+            raise PolicyError(what, remedy="return a function decide(request, delay_s)")
+        checked: Decide = decide
+        return checked
+
+    def _target(self, target: Any, request: int) -> int:
+        """Return a target that is given as another whole number, such as numpy's. Raises `PolicyError`."""
+        try:
+            number = None if isinstance(target, (bool, np.bool_)) else operator.index(target)
+        except TypeError:
+            number = None
+        known = f"return the number of a target, 0 to {self._targets - 1}"
+        if number is None:
+            raise self._error(f"decide returned {short_repr(target)}, which is no whole number", request, known)
+        if not 0 <= number < self._targets:
+            raise self._error(f"decide returned the target {number} of {self._targets}", request, known)
+        return number
+
+    def _error(self, what: str, request: int, remedy: str | None = None) -> PolicyError:
+        return PolicyError(f"{self._label}, request {request}: {what}", remedy=remedy)

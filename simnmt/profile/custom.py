@@ -1,0 +1,130 @@
+"""Devices that users bring: a cost function `(src_len, tgt_len) -> seconds`, or a device profile made in Python."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simnmt.base import VERSION
+from simnmt.base.configuration import EndOfSentence
+from simnmt.base.extension import Extended, Extension, ExtensionError, describe_fault
+from simnmt.base.least_squares import bounded_least_squares
+from simnmt.profile.device_profile import (
+    Device,
+    DeviceProfile,
+    Execution,
+    LengthUnit,
+    Model,
+    Provenance,
+    ValidRange,
+)
+from simnmt.profile.execution_plane import LEAST_REQUEST_S, PlaneCoefficients
+
+Tokens = NDArray[np.int64]
+Seconds = NDArray[np.float64]
+GIVEN = ("src_len", "tgt_len")
+"""Arguments of a cost function, arrays of shape (requests,)."""
+VOCABULARY = 50_000
+"""Words of the vocabulary that decides the bytes of a token on the link, which a cost function does not state."""
+
+
+@dataclass(frozen=True, slots=True)
+class CostFunction:
+    """A user's cost function, with its seconds checked."""
+
+    extension: Extension
+
+    @property
+    def label(self) -> str:
+        """Its name in messages and pages."""
+        return self.extension.label
+
+    def seconds(self, src_len: Tokens, tgt_len: NDArray[Any]) -> Seconds:
+        """Return the seconds of requests alone, shape (requests,). Raises `ExtensionError`."""
+        value: Any = self.extension.value
+        function = self.extension.make() if isinstance(value, type) else partial(value, **self.extension.parameters)
+        try:
+            seconds = np.broadcast_to(np.asarray(function(src_len, tgt_len), dtype=np.float64), src_len.shape)
+        except Exception as error:
+            raise ExtensionError(f"cost function {self.label} raised {describe_fault(error)}") from error
+        if not (np.isfinite(seconds).all() and (seconds >= 0.0).all()):
+            at = int(np.argmin(np.isfinite(seconds) & (seconds >= 0.0)))
+            what = f"cost function {self.label} returned {seconds[at]} s for {src_len[at]} and {tgt_len[at]} tokens"
+            raise ExtensionError(what, remedy="return finite seconds from 0 on")
+        return seconds
+
+
+class CustomDevice(Extended):
+    """The configuration of a device whose costs a user brings."""
+
+    @property
+    def profile(self) -> DeviceProfile | None:
+        """The device profile that was brought; None for a cost function."""
+        value = self.extension.value
+        if isinstance(value, DeviceProfile):
+            return value
+        if _is_cost(self.extension):
+            return None
+        made = self.extension.make()
+        if not isinstance(made, DeviceProfile):
+            what = f"{self.kind} returned a {type(made).__name__}, which is no DeviceProfile"
+            raise ExtensionError(what, remedy="return one, or take the parameters src_len and tgt_len and return seconds")
+        return made
+
+    @property
+    def cost(self) -> CostFunction:
+        """The cost function."""
+        return CostFunction(self.extension)
+
+
+def custom_device(extension: Extension) -> CustomDevice:
+    """Return the configuration of a user's device. Raises `ExtensionError` for what is neither profile nor cost function."""
+    value = extension.value
+    is_factory = not isinstance(value, type) and callable(value) and extension.code is not None
+    if not (isinstance(value, DeviceProfile) or _is_cost(extension) or is_factory):
+        what = f"{extension.label} is neither a DeviceProfile nor a cost function"
+        raise ExtensionError(what, remedy="write a function of (src_len, tgt_len), arrays of tokens, that returns seconds")
+    return CustomDevice(kind=extension.label, extension=extension)
+
+
+def _is_cost(extension: Extension) -> bool:
+    value = extension.value
+    if isinstance(value, type):
+        return "__call__" in vars(value) or any("__call__" in vars(base) for base in value.__mro__[:-1])
+    return callable(value) and (extension.code is None or all(map(extension.takes, GIVEN)))
+
+
+def profile_of_cost(
+    cost: CostFunction, src_len: Tokens, tgt_len: Tokens, count: Tokens, unit: tuple[str, str], ends: EndOfSentence
+) -> DeviceProfile:
+    """Return a profile whose plane is fitted to a cost function on pairs of lengths, for what needs a plane.
+
+    Args:
+        cost: the function.
+        src_len, tgt_len, count: the pairs, and how often each occurs, shape (pairs,).
+        unit: source and target unit of the lengths.
+        ends: which lengths count the end-of-sentence token.
+
+    Raises `ExtensionError` if no request takes any time.
+    """
+    seconds = cost.seconds(src_len, tgt_len)
+    weight = np.sqrt(count.astype(np.float64))
+    design = np.column_stack([src_len, tgt_len, np.ones(len(src_len))]) * weight[:, None]
+    per_src, per_tgt, fixed = bounded_least_squares(design, seconds * weight).tolist()
+    if per_src + per_tgt + fixed < LEAST_REQUEST_S:
+        raise ExtensionError(f"cost function {cost.label}: no request takes any time", remedy="return seconds above 0")
+    plane = PlaneCoefficients(s_per_src_token=per_src, s_per_tgt_token=per_tgt, s_fixed=fixed)
+    return DeviceProfile(
+        schema_version=1,
+        name=cost.label,
+        device=Device(name=cost.label),
+        model=Model(name="cost function", vocab=VOCABULARY),
+        length_unit=LengthUnit(src=unit[0], tgt=unit[1], end_of_sentence=ends),
+        valid_range=ValidRange(src_len=(0, 10**9), tgt_len=(0, 10**9)),
+        execution=Execution(kind="synthetic", plane=plane, residual_relative_sd=0.0),
+        provenance=Provenance(source="a cost function in Python", date="", tool=f"simnmt {VERSION}"),
+    )

@@ -1,0 +1,313 @@
+"""Extensions in a scenario: kinds of installed packages, allowed code and objects of Python, in the places of shipped kinds.
+
+While the scenario is checked, a stand-in of a shipped kind has the place of each extension, so that the check imports nothing.
+Then each extension is loaded, its parameters are checked with their places in the file, and it replaces its stand-in.
+"""
+
+from __future__ import annotations
+
+import inspect
+import numbers
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+from pydantic import BaseModel
+from pydantic.json_schema import JsonSchemaValue
+
+from simnmt.base.configuration import Configuration
+from simnmt.base.errors import InputError
+from simnmt.base.extension import (
+    OBJECT,
+    CodeName,
+    Extended,
+    Extension,
+    PlainParameters,
+    installed_kinds,
+    is_code,
+    literal_kind,
+    of_object,
+    parameter_model,
+)
+from simnmt.batching.configuration import BatchingConfiguration
+from simnmt.batching.custom import custom_batching
+from simnmt.network.custom import custom_bandwidth, custom_rtt
+from simnmt.policies import KINDS as POLICY_KINDS
+from simnmt.policies.custom import custom_policy
+from simnmt.policies.decision import Estimation
+from simnmt.profile.custom import GIVEN, custom_device
+from simnmt.scenario.document import Document
+from simnmt.scenario.errors import Location, describe_value, format_location
+from simnmt.scenario.validation import describe_wrong_choice, validate
+from simnmt.scenario.yaml_text import Held, Node
+from simnmt.workload.arrivals import Arrivals
+from simnmt.workload.arrivals.custom import custom_arrivals
+from simnmt.workload.custom import custom_lengths
+from simnmt.world.custom_balancer import custom_balancer
+
+_ANY = "*"
+"""Any key or index, in the pattern of a location."""
+_POLICY = ("policies", _ANY)
+Part = TypeVar("Part")
+
+
+class _PolicyParameters(PlainParameters, Estimation):
+    """Keys that every policy accepts: how it estimates its targets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place of the scenario where an extension may stand."""
+
+    group: str
+    """The group of entry points."""
+    pattern: tuple[str, ...]
+    stand_in: Any
+    """A shipped kind, as plain data."""
+    adopt: Callable[[Extension], Any]
+    """Returns the configuration with the extension. Raises `InputError` for a class or an object that does not fit."""
+    shipped: Sequence[str] = ()
+    """The shipped kinds, which no package replaces."""
+    given: tuple[str, ...] = ()
+    """Arguments that simnmt passes to a class or function."""
+    parameters: type[Configuration] = PlainParameters
+    """Keys that are accepted beside the parameters."""
+    takes_lists: bool = False
+    """Whether a list or tuple of Python is an object."""
+
+    def fits(self, location: Location) -> bool:
+        """Return whether a location is such a place."""
+        pairs = zip(location, self.pattern, strict=False)
+        return len(location) == len(self.pattern) and all(pattern in (_ANY, part) for part, pattern in pairs)
+
+
+def _kinds_of(union: Any) -> tuple[str, ...]:
+    """Return the kinds of a union of configurations."""
+    return tuple(kind for member in get_args(get_args(union)[0]) if (kind := literal_kind(member)) is not None)
+
+
+def _series_places(*link: str) -> Iterator[Place]:
+    """Yield the places of the series of a link."""
+    yield Place("simnmt.networks", (*link, "rtt"), {"constant_ms": 1.0}, custom_rtt, takes_lists=True)
+    for key in ("uplink_mbps", "downlink_mbps"):
+        yield Place("simnmt.networks", (*link, key), 100.0, custom_bandwidth, takes_lists=True)
+
+
+PLACES: tuple[Place, ...] = (
+    Place("simnmt.policies", _POLICY, {"kind": "edge"}, custom_policy, POLICY_KINDS, ("knowledge",), _PolicyParameters),
+    Place(
+        "simnmt.arrivals",
+        ("workloads", _ANY, "arrivals"),
+        {"kind": "poisson", "rate_rps": 1.0},
+        custom_arrivals,
+        _kinds_of(Arrivals),
+        takes_lists=True,
+    ),
+    Place("simnmt.lengths", ("workloads", _ANY, "lengths"), "@x", custom_lengths, takes_lists=True),
+    Place("simnmt.devices", ("devices", _ANY, "profile"), "@", custom_device, given=GIVEN),
+    Place("simnmt.devices", ("devices", _ANY, "profile", _ANY), "@", custom_device, given=GIVEN),
+    Place(
+        "simnmt.batchers", ("devices", _ANY, "batching"), {"kind": "mini"}, custom_batching, _kinds_of(BatchingConfiguration)
+    ),
+    Place("simnmt.balancers", ("devices", _ANY, "balancer"), "round_robin", custom_balancer),
+    *_series_places("networks", _ANY),
+    *_series_places("networks", _ANY, "hops", _ANY),
+    *_series_places("networks", _ANY, "hops", _ANY, _ANY),
+)
+"""Every place; a further one is one line here and a function that adopts the extension."""
+
+
+def holds_object(location: Location, value: object) -> bool:
+    """Return whether a value of a mapping in Python is an object in the place of an extension."""
+    if value is None or isinstance(value, (str, bool, numbers.Real, Mapping)):
+        return False
+    is_list = isinstance(value, (list, tuple))
+    return any(place.fits(location) and (place.takes_lists or not is_list) for place in PLACES)
+
+
+def schema_of_extension(place: Place) -> JsonSchemaValue:
+    """Return the JSON Schema of a mapping that names an extension; its parameters are known to the class alone."""
+    installed = [kind for kind in installed_kinds(place.group) if kind not in place.shipped]
+    kind = {"type": "string", "anyOf": [{"pattern": ":"}, *([{"enum": installed}] if installed else [])]}
+    return {"type": "object", "properties": {"kind": kind}, "required": ["kind"]}
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """An extension as the document has it, before it is loaded."""
+
+    place: Place
+    location: Location
+    node: Node
+
+    @property
+    def keys(self) -> Mapping[str, Node]:
+        """The keys of a mapping; empty for any other value."""
+        return self.node.content if isinstance(self.node.content, dict) else {}
+
+    @property
+    def kind(self) -> str:
+        """The kind that names it; empty for an object of Python. A policy named after its kind needs none."""
+        if "kind" in self.keys:
+            kind = self.keys["kind"].content
+            return kind if isinstance(kind, str) else ""
+        is_bare_policy = self.place.pattern == _POLICY and (self.keys or self.node.content in (None, {}))
+        return str(self.location[-1]) if is_bare_policy else ""
+
+
+def find_extensions(document: Document) -> list[Mention]:
+    """Return the extensions of a document in its order; raise `ScenarioError` for an object that was not kept in a file."""
+    mentions = []
+    for place in PLACES:
+        for location, node in _nodes(document.root, place.pattern):
+            mention = Mention(place, location, node)
+            if isinstance(node.content, Held):
+                mentions.append(mention)
+            elif isinstance(node.content, dict) and OBJECT in node.content:
+                what = f"was an object of Python, {node.content[OBJECT].plain()}, which no file holds"
+                remedy = "run it from Python, or name its class: kind: package.module:Class"
+                raise document.error(location, what, remedy=remedy)
+            elif mention.kind and mention.kind not in place.shipped:
+                installed = installed_kinds(place.group)
+                if is_code(mention.kind) or mention.kind in installed:
+                    mentions.append(mention)
+                elif installed and "kind" in mention.keys:
+                    kinds, got = [*place.shipped, *installed], describe_value(mention.kind)
+                    fault, advice = describe_wrong_choice(kinds, mention.kind, got)
+                    raise document.error((*location, "kind"), fault, remedy=advice)
+    return mentions
+
+
+def _nodes(node: Node, pattern: Sequence[str], location: Location = ()) -> Iterator[tuple[Location, Node]]:
+    if not pattern:
+        yield location, node
+        return
+    if isinstance(node.content, dict):
+        keys: Sequence[str | int] = list(node.content) if pattern[0] == _ANY else [pattern[0]]
+    elif isinstance(node.content, list) and pattern[0] == _ANY:
+        keys = range(len(node.content))
+    else:
+        return
+    for key in keys:
+        below = node.child(key)
+        if below is not None:
+            yield from _nodes(below, pattern[1:], (*location, key))
+
+
+def with_stand_ins(document: Document, mentions: Sequence[Mention]) -> Document:
+    """Return the document with a shipped kind in the place of each extension."""
+    root = document.root
+    for mention in mentions:
+        root = _replaced_node(root, mention.location, mention.place.stand_in)
+    return replace(document, root=root)
+
+
+def _replaced_node(node: Node, location: Location, value: Any) -> Node:
+    if not location:
+        return _plain_node(value, node)
+    part, below = location[0], node.child(location[0])
+    assert below is not None
+    changed = _replaced_node(below, location[1:], value)
+    if isinstance(node.content, dict):
+        return replace(node, content={**node.content, str(part): changed})
+    assert isinstance(node.content, list)
+    return replace(node, content=[changed if at == part else item for at, item in enumerate(node.content)])
+
+
+def _plain_node(value: Any, at: Node) -> Node:
+    content = {key: Node(below, at.place, at.place) for key, below in value.items()} if isinstance(value, dict) else value
+    return replace(at, content=content, text=None)
+
+
+def adopt_extensions(
+    scenario: Part, document: Document, mentions: Sequence[Mention], base: Path, *, allow_code: bool
+) -> tuple[Part, dict[str, Extension]]:
+    """Return the scenario with every extension loaded and checked, and the extensions by their places.
+
+    Args:
+        scenario: the checked scenario, with stand-ins.
+        document: the document without them, in which errors find their line.
+        mentions: the extensions.
+        base: the folder in which modules and files of code are looked for first, before the current folder.
+        allow_code: whether code that the scenario names may run.
+
+    Raises `ScenarioError`.
+    """
+    if not allow_code:
+        for mention in mentions:
+            if is_code(mention.kind):
+                what = f"{mention.kind} is code, which runs only if you allow it"
+                remedy = "give --allow-code, or allow_code=True, if you trust the scenario"
+                raise document.error((*mention.location, "kind"), what, remedy=remedy)
+    folders = tuple(dict.fromkeys((str(base.absolute()), str(Path.cwd()))))
+    extensions: dict[str, Extension] = {}
+    for mention in mentions:
+        extension = _loaded(mention, document, folders)
+        try:
+            adopted = mention.place.adopt(extension)
+        except InputError as error:
+            raise document.error(_blamed(mention), error.what, remedy=error.remedy) from error
+        extensions[format_location(mention.location)] = extension
+        scenario = _replaced_part(scenario, mention.location, adopted)
+    return scenario, extensions
+
+
+def _blamed(mention: Mention) -> Location:
+    return (*mention.location, "kind") if mention.kind else mention.location
+
+
+def _loaded(mention: Mention, document: Document, folders: tuple[str, ...]) -> Extension:
+    """Return the extension with its checked parameters."""
+    if isinstance(mention.node.content, Held):
+        return of_object(mention.node.content.value)
+    code = CodeName(mention.kind, mention.place.group, folders)
+    try:
+        value = code.load()
+        if not (inspect.isclass(value) or inspect.isroutine(value)):
+            return Extension(value, mention.kind, code, {}, {})
+        model, names = parameter_model(value, mention.place.given, mention.place.parameters, mention.kind)
+    except InputError as error:
+        raise document.error(_blamed(mention), error.what, remedy=error.remedy) from error
+    keys = {key: node for key, node in mention.keys.items() if key != "kind"}
+    own_kind = literal_kind(model)
+    parameters: BaseModel = _checked(model, document, mention, keys if own_kind is None else {"kind": Node(own_kind), **keys})
+    values = {name: getattr(parameters, name) for name in names if name != "kind" or own_kind is not None}
+    return Extension(value, mention.kind, code, values, {key: node.plain() for key, node in keys.items()})
+
+
+def _checked(model: type[BaseModel], document: Document, mention: Mention, keys: Mapping[str, Node]) -> BaseModel:
+    """Return the parameters as the model has them; errors name the keys of the scenario."""
+    content = replace(mention.node, content=dict(keys))
+    return validate(model, Document(content, document.path, mention.location))
+
+
+def _replaced_part(part: Any, location: Location, value: Any) -> Any:
+    """Return a part of the scenario with another value at a location."""
+    if not location:
+        return value
+    key, rest = location[0], location[1:]
+    if isinstance(part, BaseModel):
+        return part.model_copy(update={str(key): _replaced_part(getattr(part, str(key)), rest, value)})
+    if isinstance(part, dict):
+        return {**part, key: _replaced_part(part[key], rest, value)}
+    return [_replaced_part(item, rest, value) if at == key else item for at, item in enumerate(part)]
+
+
+def extended_parts(scenario: BaseModel) -> dict[str, Extended]:
+    """Return the extensions in a scenario by their places."""
+    return {format_location(location): part for location, part in _extended(scenario, ())}
+
+
+def _extended(part: Any, location: Location) -> Iterator[tuple[Location, Extended]]:
+    if isinstance(part, Extended):
+        yield location, part
+    elif isinstance(part, BaseModel):
+        for name in type(part).model_fields:
+            yield from _extended(getattr(part, name), (*location, name))
+    elif isinstance(part, dict):
+        for key, below in part.items():
+            yield from _extended(below, (*location, key))
+    elif isinstance(part, list):
+        for at, below in enumerate(part):
+            yield from _extended(below, (*location, at))

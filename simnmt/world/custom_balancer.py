@@ -1,0 +1,68 @@
+"""Balancers that users bring: which box of a device a request enters, with each choice checked."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
+
+from simnmt.base.errors import short_repr
+from simnmt.base.extension import Extended, Extension, ExtensionError, describe_fault
+
+if TYPE_CHECKING:
+    from simnmt.world.server import BalancedBox
+
+METHOD = "chosen(boxes, now_s, request, node), which returns the number of a box"
+"""What a balancer must have."""
+
+
+class CustomBalancer(Extended):
+    """The configuration of a balancer that a user brings."""
+
+    def __str__(self) -> str:
+        """Return its name."""
+        return self.kind
+
+    def balancer(self, device: str) -> CheckedBalancer:
+        """Return a new balancer for the boxes of a device. Raises `ExtensionError`."""
+        made = self.extension.make()
+        _check_method(made, self.kind)
+        return CheckedBalancer(made, f"devices.{device}.balancer: {self.kind}")
+
+
+def custom_balancer(extension: Extension) -> CustomBalancer:
+    """Return the configuration of a user's balancer. Raises `ExtensionError` for a class that chooses nothing."""
+    if isinstance(extension.value, type) or not callable(extension.value):
+        _check_method(extension.value, extension.label)
+    return CustomBalancer(kind=extension.label, extension=extension)
+
+
+def _check_method(balancer: object, label: str) -> None:
+    if not callable(getattr(balancer, "chosen", None)):
+        raise ExtensionError(f"{label} has no method chosen, so it is no balancer", remedy=f"write a class with {METHOD}")
+
+
+class CheckedBalancer:
+    """A user's balancer whose choices are checked."""
+
+    __slots__ = ("_balancer", "_label")
+
+    def __init__(self, balancer: Any, label: str) -> None:
+        self._balancer, self._label = balancer, label
+
+    def chosen(self, boxes: Sequence[BalancedBox], now_s: float, request: int, node: int) -> int:
+        """Return the number of the box. Raises `ExtensionError` for an error, and for a number that is none of a box."""
+        try:
+            box: Any = self._balancer.chosen(boxes, now_s, request, node)
+            number = operator.index(box)
+        except Exception as error:
+            raise ExtensionError(f"{self._label}, request {request}: chosen raised {describe_fault(error)}") from error
+        if not 0 <= number < len(boxes):
+            what = f"{self._label}, request {request}: chosen returned {short_repr(box)}"
+            raise ExtensionError(what, remedy=f"return the number of a box, 0 to {len(boxes) - 1}")
+        return number
+
+    def copy(self) -> CheckedBalancer:
+        """Return a balancer in the same state, to foresee choices."""
+        return CheckedBalancer(deepcopy(self._balancer), self._label)

@@ -1,0 +1,212 @@
+"""Lengths, series, batchers and balancers that users bring do what shipped ones of the same content do."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import simnmt
+from simnmt.base.errors import InputError
+from simnmt.batching import Batcher, Encode, Join, top_up
+from simnmt.network.series import RttSeries
+from simnmt.scenario.source import open_source
+from simnmt.workload.length_table import LengthTable
+from tests.refusals import assert_short_lines
+
+MakeScenario = Callable[..., dict[str, Any]]
+PAIRS = [(3, 4), (5, 5), (7, 9), (12, 11)] * 40
+TEXTS = [("a b c", "d e f g"), ("a b c d e", "f g h i j"), ("a", "b c")] * 60
+
+
+def refusal(scenario: dict[str, Any]) -> str:
+    with pytest.raises(InputError) as refused:
+        simnmt.run(scenario)
+    assert_short_lines(f"{refused.value}\n")
+    return str(refused.value)
+
+
+def rows(scenario: dict[str, Any]) -> list[Any]:
+    return simnmt.run(scenario).rows
+
+
+def with_lengths(scenario: dict[str, Any], lengths: Any) -> dict[str, Any]:
+    return scenario | {"workloads": {"de-en": {"lengths": lengths}}}
+
+
+def test_lengths_are_an_array_a_table_or_pairs_of_numbers(make_scenario: MakeScenario) -> None:
+    scenario = make_scenario(requests=200, replications=1)
+    src, tgt = zip(*PAIRS, strict=True)
+    forms = [
+        np.array(PAIRS),
+        PAIRS,
+        pd.DataFrame({"src_len": src, "tgt_len": tgt}),
+        pd.DataFrame({"src_len": [3, 5, 7, 12], "tgt_len": [4, 5, 9, 11], "count": 40}),
+        LengthTable.of_pairs("mine", "given", "word", "word", src, tgt),
+    ]
+    results = [rows(with_lengths(scenario, form)) for form in forms]
+    assert all(result == results[0] for result in results)
+
+
+def test_texts_are_counted_in_the_unit_of_the_profiles(make_scenario: MakeScenario) -> None:
+    scenario = make_scenario(requests=200, replications=1)
+    counted = [(len(source.split()), len(target.split())) for source, target in TEXTS]
+    frame = pd.DataFrame(TEXTS, columns=["source", "target"])
+    assert rows(with_lengths(scenario, TEXTS)) == rows(with_lengths(scenario, frame)) == rows(with_lengths(scenario, counted))
+
+
+@pytest.mark.parametrize("lengths", [np.zeros(5), [("a",)], object(), np.array([[1.5, 2.0]] * 30), pd.DataFrame({"n": [1]})])
+def test_what_holds_no_lengths_is_refused(make_scenario: MakeScenario, lengths: Any) -> None:
+    assert "workloads.de-en.lengths" in refusal(with_lengths(make_scenario(), lengths))
+
+
+def test_an_rtt_is_an_array_a_table_or_a_series_in_its_own_unit(make_scenario: MakeScenario) -> None:
+    time_s, rtt_s = np.arange(50.0), np.linspace(0.02, 0.2, 50)
+    forms = [
+        np.column_stack([time_s, rtt_s]),
+        (time_s, rtt_s),
+        pd.DataFrame({"time_s": time_s, "rtt_ms": rtt_s * 1e3}),
+        pd.DataFrame({"time_s": time_s + 7.0, "rtt_s": rtt_s}),
+        RttSeries("cp1", "unstated", "given", time_s, rtt_s),
+    ]
+    results = [rows(make_scenario(requests=200, replications=1, networks={"cp1": {"rtt": form}})) for form in forms]
+    for result in results:
+        assert [row["mean_latency_s"] for row in result] == pytest.approx([row["mean_latency_s"] for row in results[0]])
+
+
+def test_a_lost_sample_holds_the_value_before_it(make_scenario: MakeScenario) -> None:
+    time_s, rtt_s = np.arange(6.0), np.array([np.nan, 0.1, np.nan, 0.2, 0.2, 0.3])
+    source = open_source(make_scenario(networks={"cp1": {"rtt": (time_s, rtt_s)}}))
+    series = source.scenario.networks["cp1"].rtt.series(Path(), "cp1")
+    np.testing.assert_array_equal(series.value, [0.1, 0.1, 0.2, 0.2, 0.3])
+    assert series.time_s[0] == 0.0 and series.lost == 2
+
+
+def test_a_bandwidth_is_a_series_of_megabits(make_scenario: MakeScenario) -> None:
+    time_s = np.arange(10.0)
+    results = []
+    for uplink in (3.0, np.column_stack([time_s, np.full(10, 3.0)]), pd.DataFrame({"time_s": time_s, "bps": np.full(10, 3e6)})):
+        network = {"rtt": {"constant_ms": 40}, "uplink_mbps": uplink}
+        results.append([row["mean_latency_s"] for row in rows(make_scenario(requests=200, networks={"cp1": network}))])
+    assert results[0] == pytest.approx(results[1]) and results[0] == pytest.approx(results[2])
+
+
+@pytest.mark.parametrize(
+    ("rtt", "expected"),
+    [
+        ((np.arange(3.0), np.full(3, 50.0)), "milliseconds read as seconds"),
+        (np.zeros((3, 3)), "is no series of RTTs"),
+        (pd.DataFrame({"t": [0.0]}), "has the columns time_s and rtt_s or rtt_ms"),
+        ((np.array([0.0, 0.0]), np.array([0.1, 0.1])), "increase"),
+        ((np.arange(2.0), np.full(2, np.nan)), "no sample that arrived"),
+    ],
+)
+def test_what_is_no_series_is_refused_with_its_key(make_scenario: MakeScenario, rtt: Any, expected: str) -> None:
+    said = refusal(make_scenario(networks={"cp1": {"rtt": rtt}}))
+    assert "networks.cp1.rtt" in said and expected in said
+
+
+class OneByOne:
+    """Encodes and decodes one sentence after another."""
+
+    size = 1
+
+    def __init__(self) -> None:
+        self.waiting: deque[int] = deque()
+        self.encoded: list[int] = []
+
+    def arrive(self, request: int, src_len: int, now_s: float) -> None:
+        self.waiting.append(request)
+
+    def next(self, active: int, now_s: float, longest: int) -> Encode | Join | None:
+        if active:
+            return None
+        if self.encoded:
+            return Join((self.encoded.pop(),))
+        if self.waiting:
+            self.encoded.append(self.waiting.popleft())
+            return Encode((self.encoded[0],))
+        return None
+
+
+class MyTopUp(Batcher):
+    """The shipped rule as a class of a user."""
+
+    def __init__(self) -> None:
+        super().__init__(top_up(4, 2))
+
+
+def batched(batching: Any, **keys: Any) -> dict[str, Any]:
+    return {
+        "version": 1,
+        "name": "batched",
+        "requests": 300,
+        "replications": 1,
+        "workloads": {"w": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 12.0}, "end_nodes": 4}},
+        "networks": {"n": {"rtt": {"constant_ms": 30}}},
+        "devices": {"gateway": {"profile": "@cpu1-gru"}, "cloud": {"profile": "@cpu1-gru", "batching": batching} | keys},
+        "policies": {"cloud": {}, "cnmt": {}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("mine", "shipped"),
+    [(OneByOne(), {"kind": "mini", "size": 1}), (MyTopUp(), {"kind": "top_up", "size": 4, "threshold": 2})],
+)
+def test_a_batcher_of_ones_own_gives_the_times_of_the_shipped_rule(mine: Any, shipped: dict[str, Any]) -> None:
+    own, known = simnmt.run(batched(mine)), simnmt.run(batched(shipped))
+    for policy in ("cloud", "cnmt"):
+        np.testing.assert_array_equal(own.cells[0].logs[policy]["latency_s"][:], known.cells[0].logs[policy]["latency_s"][:])
+    assert own.engines["cloud"] == "simpy"
+
+
+def slipping(**methods: Any) -> Any:
+    return type("Slipping", (OneByOne,), methods)()
+
+
+@pytest.mark.parametrize(
+    ("batcher", "expected"),
+    [
+        (slipping(next=lambda self, *state: None), "next returned nothing, but"),
+        (slipping(next=lambda self, *state: None, due_s=0.0), "when it was due"),
+        (slipping(next=lambda self, *state: Encode((10**6,))), "not all of which are waiting to be encoded"),
+        (slipping(next=lambda self, *state: Join(())), "not all of which are encoded"),
+        (slipping(next=lambda self, *state: 3), "next returned 3"),
+        (slipping(next=lambda self, *state: 1 / 0), "next raised ZeroDivisionError"),
+        (slipping(size=0), "has no size of at least 1"),
+        (slipping(arrive=None), "has no methods arrive and next"),
+    ],
+)
+def test_a_batcher_that_slips_ends_the_run_in_one_line(batcher: Any, expected: str) -> None:
+    assert expected in refusal(batched(batcher))
+
+
+class LastBox:
+    def chosen(self, boxes: Any, now_s: float, request: int, node: int) -> int:
+        return len(boxes) - 1
+
+
+def test_a_balancer_of_ones_own_chooses_the_box() -> None:
+    scenario = batched({"kind": "mini"}, balancer=LastBox(), count=3)
+    scenario["workloads"]["w"]["end_nodes"] = 1  # too few for boxes that are attached to end nodes
+    result = simnmt.run(scenario)
+    log = result.cells[0].logs["cloud"]
+    assert set(log["server"][:]) == {2}
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"), [(3, "chosen returned 3"), (-1, "chosen returned -1"), ("a", "chosen raised TypeError")]
+)
+def test_a_box_that_is_not_there_is_one_line(choice: Any, expected: str) -> None:
+    balancer = type("Balancer", (), {"chosen": lambda self, *state: choice})()
+    said = refusal(batched({"kind": "mini"}, balancer=balancer, count=3))
+    assert expected in said and "devices.cloud.balancer" in said
+
+
+def test_a_balancer_without_its_method_is_refused() -> None:
+    assert "has no method chosen" in refusal(batched({"kind": "mini"}, balancer=object(), count=3))

@@ -1,0 +1,316 @@
+"""Objects of Python in the places of shipped kinds: a scenario runs with them, and every slip in them is one line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import simnmt
+from simnmt.base.errors import InputError
+from simnmt.policies.decision import Decide, EstimatingPolicySettings, Knowledge
+from simnmt.policies.views import DecisionView
+from tests.refusals import assert_short_lines
+
+MakeScenario = Callable[..., dict[str, Any]]
+Tokens = np.ndarray[Any, Any]
+
+
+class LongAway:
+    """Sends sentences above a limit to target 1."""
+
+    def __init__(self, limit: int = 20) -> None:
+        self.limit = limit
+        self.decisions = 0
+
+    def prepare(self, src_len: Tokens) -> Decide:
+        away = (src_len > self.limit).tolist()
+
+        def decide(request: int, delay_s: Any) -> int:
+            self.decisions += 1
+            return 1 if away[request] else 0
+
+        return decide
+
+
+class Returning:
+    """Decides as a function of the row in the block says."""
+
+    def __init__(self, target_of: Callable[[int], Any]) -> None:
+        self.target_of = target_of
+
+    def prepare(self, src_len: Tokens) -> Callable[..., Any]:
+        return lambda request, delay_s: self.target_of(request)
+
+
+class Ticks:
+    """A request every second."""
+
+    def times(self, size: int, seed: int, replication: int, name: str) -> Tokens:
+        return np.arange(1.0, size + 1.0)
+
+
+def mean_s(result: Any, policy: str) -> float:
+    return float(next(row["mean_latency_s"] for row in result.rows if row["policy"] == policy))
+
+
+def refusal(scenario: dict[str, Any], **options: Any) -> str:
+    with pytest.raises(InputError) as refused:
+        simnmt.run(scenario, **options)
+    assert_short_lines(f"{refused.value}\n")
+    return str(refused.value)
+
+
+def test_a_policy_object_decides_by_its_own_rule(make_scenario: MakeScenario) -> None:
+    result = simnmt.run(make_scenario(policies={"cnmt": {}, "mine": LongAway(20)}, requests=500))
+    log = result.cells[0].logs["mine"]
+    np.testing.assert_array_equal(log["target"][:] == 1, log["src_len"][:] > 20)
+    assert 0.1 < (log["target"][:] == 1).mean() < 0.9
+    assert result.engines == {"cnmt": "compiled", "mine": "simpy"}
+
+
+def test_a_class_and_a_function_of_the_knowledge_make_the_same_policy_as_an_object(make_scenario: MakeScenario) -> None:
+    def of_knowledge(knowledge: Knowledge) -> LongAway:
+        assert list(knowledge.devices) == ["gateway", "cloud"]
+        return LongAway(20)
+
+    policies = {"object": LongAway(), "class": LongAway, "function": of_knowledge}
+    result = simnmt.run(make_scenario(policies=policies, requests=500))
+    targets = [result.cells[0].logs[name]["target"][:] for name in policies]
+    np.testing.assert_array_equal(targets[0], targets[1])
+    np.testing.assert_array_equal(targets[0], targets[2])
+
+
+def test_settings_of_a_policy_are_an_object_as_well(make_scenario: MakeScenario) -> None:
+    class Doubling(EstimatingPolicySettings):
+        limit: int
+
+        def policy(self, knowledge: Knowledge) -> LongAway:
+            return LongAway(self.limit)
+
+    result = simnmt.run(make_scenario(policies={"mine": Doubling(limit=20), "plain": LongAway()}, requests=500))
+    assert mean_s(result, "mine") == mean_s(result, "plain")
+
+
+def test_every_replication_decides_by_a_copy_of_the_object(make_scenario: MakeScenario) -> None:
+    policy = LongAway()
+    simnmt.run(make_scenario(policies={"mine": policy}, requests=100))
+    assert policy.decisions == 0
+
+
+def test_objects_give_the_same_numbers_on_two_processes(make_scenario: MakeScenario) -> None:
+    class Inner(LongAway):  # known to no other process
+        pass
+
+    scenario = make_scenario(policies={"mine": Inner(15)}, requests=300)
+    scenario["workloads"]["de-en"]["arrivals"] = Ticks()
+    scenario["devices"]["gateway"]["profile"] = lambda src_len, tgt_len: 0.01 * tgt_len
+    alone, together = (simnmt.run(scenario, jobs=jobs) for jobs in (1, 2))
+    assert alone.rows == together.rows
+
+
+def test_a_policy_with_a_view_sees_the_queue_and_the_age_of_its_estimate(make_scenario: MakeScenario) -> None:
+    seen: list[DecisionView] = []
+
+    class Looking:
+        def prepare(self, src_len: Tokens) -> None:
+            pass
+
+        def decide_with_view(self, request: int, view: DecisionView) -> int:
+            assert view.delay_s is view
+            target = 1 if view.backlog_s > 0.0 or request % 3 == 0 else 0
+            seen.append(view)
+            return target
+
+        def __deepcopy__(self, memo: object) -> Looking:
+            return self
+
+    scenario = make_scenario(policies={"mine": Looking()}, requests=300, replications=1)
+    scenario["workloads"]["de-en"]["arrivals"] = {"kind": "poisson", "rate_rps": 8.0}
+    log = simnmt.run(scenario).cells[0].logs["mine"]
+    assert len(seen) == 300
+    np.testing.assert_allclose([view.now_s for view in seen], log["arrival_s"][:])
+    np.testing.assert_allclose([view.rtt_s[1] for view in seen], log["rtt_estimate_s"][:])
+    np.testing.assert_allclose([view.rtt_age_s[1] for view in seen], log["rtt_estimate_age_s"][:])
+    assert any(view.backlog_s > 0.0 for view in seen)
+    assert seen[0].reports == [None, None] and seen[-1].reports[1] is not None
+    kept = log["target"][:] == 0
+    np.testing.assert_allclose(np.array([view.backlog_s for view in seen])[kept], log["t_queue_s"][:][kept], atol=1e-9)
+
+
+def test_a_policy_that_sees_backlogs_is_shown_its_own_queue(make_scenario: MakeScenario) -> None:
+    class Least(EstimatingPolicySettings):
+        def policy(self, knowledge: Knowledge) -> Any:
+            class Shown:
+                def prepare(self, src_len: Tokens) -> Decide:
+                    return lambda request, delay_s: 1 if delay_s[0] > 0.0 else 0
+
+            return Shown()
+
+    scenario = make_scenario(policies={"blind": Least(), "seeing": Least(sees_backlog=True)}, requests=300, replications=1)
+    scenario["workloads"]["de-en"]["arrivals"] = {"kind": "poisson", "rate_rps": 8.0}
+    logs = simnmt.run(scenario).cells[0].logs
+    assert (logs["blind"]["target"][:] == 0).all()
+    assert (logs["seeing"]["target"][:] == 1).any()
+
+
+def test_a_closed_loop_decides_by_a_method_across_blocks(make_scenario: MakeScenario) -> None:
+    class ByMethod:
+        def prepare(self, src_len: Tokens) -> None:
+            self.away = (src_len > 20).tolist()
+
+        def decide(self, request: int, delay_s: Any) -> int:
+            return 1 if self.away[request] else 0
+
+    scenario = make_scenario(policies={"method": ByMethod(), "function": LongAway(20)}, requests=4_400, replications=1)
+    scenario["workloads"]["de-en"] |= {
+        "arrivals": {"kind": "clients", "clients": 40, "think_time": {"mean_s": 2.0, "distribution": "expon"}},
+        "end_nodes": 40,
+    }
+    scenario["networks"]["cp1"]["hops"] = {"gateway": [{"rtt": {"constant_ms": 30}}]}
+    logs = simnmt.run(scenario).cells[0].logs
+    np.testing.assert_array_equal(logs["method"]["target"][:], logs["function"]["target"][:])
+
+
+def test_a_cost_function_is_what_its_device_charges(make_scenario: MakeScenario) -> None:
+    scenario = make_scenario(policies={"edge": {}, "cnmt": {}}, requests=500, replications=1)
+    scenario["devices"]["gateway"]["profile"] = lambda src_len, tgt_len: 0.001 * tgt_len**1.5
+    log = simnmt.run(scenario).cells[0].logs["edge"]
+    np.testing.assert_allclose(log["t_exe_s"][:], 0.001 * log["tgt_len"][:] ** 1.5)
+
+
+def test_a_linear_cost_function_costs_what_the_profile_of_its_plane_costs(
+    make_scenario: MakeScenario, make_profile: Callable[..., Any]
+) -> None:
+    profile = make_profile((0.002, 0.01, 0.003), 0.0)
+
+    def cost(src_len: Tokens, tgt_len: Tokens) -> Tokens:
+        return 0.002 * src_len + 0.01 * tgt_len + 0.003
+
+    means = []
+    for given in (profile, cost):
+        scenario = make_scenario(requests=500, replications=1)
+        scenario["devices"]["gateway"]["profile"] = given
+        result = simnmt.run(scenario)
+        means.append([mean_s(result, name) for name in ("edge", "oracle", "cnmt")])
+    assert means[0] == pytest.approx(means[1], rel=1e-9)
+
+
+def test_arrivals_of_ones_own_and_an_array_of_moments_are_the_same(make_scenario: MakeScenario) -> None:
+    rows = []
+    for arrivals in (Ticks(), np.arange(1.0, 301.0)):
+        scenario = make_scenario(policies={"edge": {}, "cloud": {}}, requests=300)
+        scenario["workloads"]["de-en"]["arrivals"] = arrivals
+        result = simnmt.run(scenario)
+        np.testing.assert_array_equal(result.cells[0].logs["edge"]["arrival_s"][:], np.arange(1.0, 301.0))
+        rows.append(result.rows)
+    assert rows[0] == rows[1]
+
+
+def test_a_policy_may_probe_beside_arrivals_of_ones_own(make_scenario: MakeScenario) -> None:
+    scenario = make_scenario(policies={"cnmt": {"transfer_estimate": {"kind": "probing", "interval_s": 0.5}}}, requests=100)
+    scenario["workloads"]["de-en"]["arrivals"] = Ticks()
+    assert simnmt.run(scenario).rows[0]["probes_sent"] > 0.0
+
+
+def test_a_run_directory_names_its_objects_and_is_not_repeated(make_scenario: MakeScenario, tmp_path: Path) -> None:
+    result = simnmt.run(make_scenario(policies={"cnmt": {}, "mine": LongAway()}, requests=200), out=tmp_path / "run")
+    assert result.directory is not None
+    manifest = json.loads((result.directory / "manifest.json").read_text())
+    name = f"{LongAway.__module__}.LongAway"
+    assert manifest["objects"] == {"policies.mine": name}
+    assert f"object: {name}" in (result.directory / "scenario.resolved.yaml").read_text()
+    assert "own policy" in (result.directory / "report.html").read_text()
+    with pytest.raises(InputError, match=r"policies.mine: was an object of Python.*run it from Python"):
+        simnmt.run(result.directory)
+
+
+SLIPS: dict[str, tuple[Any, str]] = {
+    "no policy": (object(), "has no method prepare, so it is no policy"),
+    "a number too few": (Returning(lambda request: -1), "request 0: decide returned the target -1 of 2"),
+    "beyond the last": (Returning(lambda request: 2 if request == 7 else 0), "request 7: decide returned the target 2 of 2"),
+    "no integer": (Returning(lambda request: 0.5), "decide returned 0.5, which is no whole number"),
+    "a truth value": (Returning(lambda request: True), "decide returned True, which is no whole number"),
+    "an error": (Returning(lambda request: 1 // (3 - request)), "request 3: decide raised ZeroDivisionError"),
+    "nothing": (Returning(lambda request: None), "decide returned None"),
+}
+
+
+@pytest.mark.parametrize("slip", SLIPS)
+def test_a_slip_of_a_policy_is_one_line_that_names_it(make_scenario: MakeScenario, slip: str, tmp_path: Path) -> None:
+    policy, expected = SLIPS[slip]
+    said = refusal(make_scenario(policies={"edge": {}, "mine": policy}, requests=50), out=tmp_path / "run")
+    assert expected in said and "mine" in said
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_error_names_its_workload_network_and_replication_on_two_processes(make_scenario: MakeScenario) -> None:
+    said = refusal(make_scenario(policies={"mine": Returning(lambda request: request // 40)}, requests=90), jobs=2)
+    assert "policy mine (workload de-en, network cp1, replication" in said and "request 80" in said
+
+
+def test_what_prepare_raises_or_returns_is_one_line(make_scenario: MakeScenario) -> None:
+    class Raising:
+        def prepare(self, src_len: Tokens) -> Decide:
+            raise KeyError("weights")
+
+    class Nothing:
+        def prepare(self, src_len: Tokens) -> None:
+            return None
+
+    assert "prepare raised KeyError: 'weights' in test_extensions.py:" in refusal(make_scenario(policies={"mine": Raising()}))
+    assert "prepare returned None, which decides nothing" in refusal(make_scenario(policies={"mine": Nothing()}))
+
+
+def test_numpys_whole_numbers_are_targets(make_scenario: MakeScenario) -> None:
+    policies = {"mine": Returning(lambda request: np.int64(request % 2)), "plain": Returning(lambda request: request % 2)}
+    result = simnmt.run(make_scenario(policies=policies, requests=100))
+    assert mean_s(result, "mine") == mean_s(result, "plain")
+
+
+@pytest.mark.parametrize(
+    ("cost", "expected"),
+    [
+        (lambda src_len, tgt_len: -1.0 * tgt_len, "returned -1.0 s for 1 and 1 tokens"),
+        (lambda src_len, tgt_len: 0.0 * tgt_len, "no request takes any time"),
+        (lambda src_len, tgt_len: tgt_len[:3], "raised ValueError"),
+        (lambda src_len: src_len, "raised TypeError"),
+        (3.5, "expected a text or a mapping, got 3.5"),
+        (object(), "is neither a DeviceProfile nor a cost function"),
+    ],
+)
+def test_a_slip_of_a_cost_function_is_one_line(make_scenario: MakeScenario, cost: Any, expected: str) -> None:
+    scenario = make_scenario(requests=50)
+    scenario["devices"]["gateway"]["profile"] = cost
+    said = refusal(scenario)
+    assert "devices.gateway.profile" in said and expected in said
+
+
+@pytest.mark.parametrize(
+    ("times", "expected"),
+    [
+        (lambda size: np.zeros(3), "returned no 50 finite seconds"),
+        (lambda size: np.arange(size, 0, -1.0), "moments out of order"),
+        (lambda size: -np.arange(float(size)), "returned no 50 finite seconds"),
+        (lambda size: "soon", "returned no array of seconds"),
+        (lambda size: 1 / 0, "times raised ZeroDivisionError"),
+    ],
+)
+def test_a_slip_of_an_arrival_process_is_one_line(
+    make_scenario: MakeScenario, times: Callable[[int], Any], expected: str
+) -> None:
+    class Slipping:
+        def times(self, size: int, *key: object) -> Any:
+            return times(size)
+
+    scenario = make_scenario(requests=50)
+    scenario["workloads"]["de-en"]["arrivals"] = Slipping()
+    assert expected in refusal(scenario)
+
+
+def test_an_object_elsewhere_is_refused_with_its_key(make_scenario: MakeScenario) -> None:
+    assert refusal(make_scenario(seed=object())) == "seed: a object is no text, number, mapping or list"
