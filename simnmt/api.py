@@ -12,10 +12,11 @@ from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from simnmt.base import VERSION
 from simnmt.base.errors import InputError
+from simnmt.base.suggestions import did_you_mean
 from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.run import Progress, run_plan
 from simnmt.papers import published_table
@@ -209,6 +210,8 @@ def run(
     """
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs: {jobs} processes", remedy="give 1 or more")
+    if engine not in (None, *get_args(Engine)):
+        raise InputError(f"engine: unknown engine {engine!r}", remedy=did_you_mean(str(engine), get_args(Engine)))
     if until_precision is not None and not 0.0 < until_precision < 1.0:
         raise InputError(f"until_precision: {until_precision:g} is no share above 0 and below 1", remedy="give 0.02 for 2 %")
     given = _given(requests=requests, replications=replications, seed=seed)

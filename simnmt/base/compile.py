@@ -5,17 +5,19 @@ Imports nothing of simnmt: the build hook runs this file before the package is i
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import hashlib
 import os
 import platform
 import shlex
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +35,10 @@ LEVEL_FLAGS: dict[str, tuple[str, ...]] = {
 """Flags of the kernels' levels beside `family_flags`, the widest level first."""
 X86_64, X86_64_FLAGS = ("x86_64", "amd64"), ("-march=x86-64", "-mtune=generic")
 SHARED_FLAGS = ("-std=gnu11", "-O3", "-fPIC", "-shared", "-fvisibility=hidden")
+
+
+class NativeLibraryWarning(UserWarning):
+    """A native library cannot be used; a fallback gives the same results more slowly."""
 
 
 class CompileError(Exception):
@@ -71,8 +77,10 @@ class Library:
         """
         sources = self.sources_hash().encode()
         paths = {level: path for level in self.level_flags if (path := self.path(level)).is_file()}
-        sound = {level: path for level, path in paths.items() if sources in path.read_bytes()}
-        self._warn_unusable([path for level, path in paths.items() if level not in sound], "were compiled from other sources")
+        sound = {level: path for level, path in paths.items() if _is_whole(content := path.read_bytes()) and sources in content}
+        self._warn_unusable(
+            [path for level, path in paths.items() if level not in sound], "were not compiled from these sources"
+        )
         return sound, sources
 
     def opened(self, path: Path, sources: bytes) -> ctypes.CDLL | None:
@@ -84,7 +92,7 @@ class Library:
             self._warn_unusable([path], "cannot be loaded")
             return None
         if cdll.simnmt_sources() != sources:
-            self._warn_unusable([path], "were compiled from other sources")
+            self._warn_unusable([path], "were not compiled from these sources")
             return None
         return cdll
 
@@ -96,7 +104,7 @@ class Library:
     def _warn_unusable(self, paths: list[Path], why: str) -> None:
         if paths:
             names = ", ".join(path.name for path in paths)
-            warnings.warn(f"the native libraries {names} {why}: {self.remedy}", stacklevel=5)
+            warnings.warn(f"the native libraries {names} {why}: {self.remedy}", NativeLibraryWarning, stacklevel=5)
 
     def compile_level(self, level: str = PORTABLE) -> Path:
         """Compile the library of one level, whole or not at all. Raises `CompileError`."""
@@ -130,6 +138,17 @@ class Library:
             except CompileError as error:
                 complaints.append(str(error))
         return made, complaints
+
+
+def _is_whole(content: bytes) -> bool:
+    """Return whether a library has its end, if it is an ELF file; the system ends a process that opens a cut one."""
+    if not content.startswith(b"\x7fELF\x02\x01"):  # 64 bits, little-endian
+        return True
+    if len(content) < 64:
+        return False
+    (sections_begin,) = struct.unpack_from("<Q", content, 40)
+    section_size, sections = struct.unpack_from("<HH", content, 58)
+    return len(content) >= int(sections_begin) + int(section_size) * int(sections)
 
 
 KERNEL_LIBRARY = Library(
@@ -181,13 +200,19 @@ def compile_libraries() -> tuple[list[Path], list[str]]:
     return made, complaints
 
 
-def main() -> int:
-    """Compile all libraries and print the result; return 1 if one could not be made."""
+def main(arguments: Sequence[str] = ()) -> int:
+    """Compile all libraries and print the result; return 1 if one could not be made, and 130 if interrupted."""
+    argparse.ArgumentParser(prog="python -m simnmt.base.compile", description="Compile the native libraries.").parse_args(
+        arguments
+    )
     try:
         made, complaints = compile_libraries()
     except (CompileError, OSError) as error:
-        print(f"simnmt: the native libraries are not compiled: {error}", file=sys.stderr)
+        print(f"simnmt: not all native libraries are compiled; older ones are kept: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("simnmt: interrupted; no library is left half-written", file=sys.stderr)
+        return 130
     for complaint in complaints:
         print(f"simnmt: {complaint}", file=sys.stderr)
     print("simnmt: native libraries compiled: " + ", ".join(path.name for path in made), file=sys.stderr)
@@ -195,4 +220,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(sys.argv[1:]))

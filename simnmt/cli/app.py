@@ -12,10 +12,11 @@ import os
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 import typer.main
@@ -23,7 +24,7 @@ from typer.core import TyperCommand
 
 from simnmt.base import VERSION
 from simnmt.base.errors import InputError, SimnmtError
-from simnmt.cli.terminal import cleaned_streams, complaint_line
+from simnmt.cli.terminal import cleaned_streams, complaint_line, warn
 
 _VERBS = {
     "run": "run.run",
@@ -116,9 +117,27 @@ class _Stopped(SystemExit):
         self.number = number
 
 
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    if category.__module__ == "simnmt.base.compile":
+        warn(str(message))
+    else:
+        _show_any_warning(message, category, filename, lineno, file, line)
+
+
+_show_any_warning = warnings.showwarning
+
+
 def main() -> None:
     """Run the command line and exit with its status."""
     _make_streams_sure()
+    warnings.showwarning = _show_warning
     for number in _STOPPING:
         # Left alone where our parent wants it ignored: nohup, or a script's background job.
         if signal.getsignal(number) is not signal.SIG_IGN:

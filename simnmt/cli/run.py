@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from simnmt.cli.options import AsJson, argument, flag, option, parse_share, print_json
 from simnmt.cli.progress import progress_bar
-from simnmt.cli.terminal import warn
+from simnmt.cli.terminal import note, warn
 
 
 def run(
@@ -49,6 +49,7 @@ def run(
     """
     import simnmt.api
     from simnmt.cli.tables import format_result
+    from simnmt.world.compiled_library import library
 
     # What a user's code prints must not come between the lines of our output.
     with progress_bar() as bar, redirect_stdout(sys.stderr):
@@ -69,6 +70,8 @@ def run(
         )
     for warning in result.warnings:
         warn(warning)
+    if engine is None and library() is None:
+        note("the world ran in SimPy, since the compiled one is not compiled (run `python -m simnmt.base.compile`)")
     if result.precision:
         print(result.precision, file=sys.stderr)
     if as_json:

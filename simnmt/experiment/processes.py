@@ -14,11 +14,13 @@ import signal
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar, cast
 
+from simnmt.base.compile import NativeLibraryWarning
 from simnmt.base.errors import SimnmtError
 from simnmt.base.signals import signals_held
 
@@ -132,6 +134,7 @@ def _report_dead_process() -> Iterator[None]:
 def _serve(work: Callable[[Task], Answer], pipe: Connection) -> None:
     """Answer tasks until the pipe ends, which it also does when the parent is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    warnings.filterwarnings("ignore", category=NativeLibraryWarning)  # the parent warns of it, once
     # Standard output is the parent's: what a user's code prints here must not come between the parent's lines.
     sys.stdout = sys.stderr
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -33,6 +33,7 @@ from simnmt.results.statistics import quantiles_of_parts
 from simnmt.results.summary import Numbers, Row, RunKey, by_cell, comparisons, rows, total_latencies_s, with_regret
 from simnmt.scenario.configuration import Scenario
 from simnmt.workload.arrivals import BackToBack
+from simnmt.world.compiled_library import library
 
 Progress = Callable[[float, int], None]
 """Called with the number of finished units and the number of all units."""
@@ -147,6 +148,7 @@ def _with_predictions(
 def _run(units: list[Unit], begin: int, jobs: int | None, progress: Progress | None) -> list[UnitResult]:
     """Run the units from number `begin` on, and return their results in order."""
     waiting, results = units[begin:], {}
+    library()  # warns here, and not in every process, if it cannot be used
     if jobs is None:
         jobs = worthwhile_processes(sum(map(expected_s, waiting)))
 

@@ -16,6 +16,7 @@ from typing import Any
 import aiohttp
 
 from simnmt.base.errors import InputError
+from simnmt.base.files import read_bounded
 from simnmt.service.messages import Answer, ServiceError, TranslateRequest, describe_foreign_body, parse_answer
 
 MOST_RETRY_S = 60.0
@@ -123,9 +124,10 @@ def tls_context(url: str, ca_file: Path | None = None) -> ssl.SSLContext | None:
         raise InputError(f"{url} is no address of a service", remedy="give http://HOST:PORT or https://HOST:PORT")
     if ca_file is not None:
         try:
-            return ssl.create_default_context(cafile=ca_file)
-        except (OSError, ssl.SSLError) as error:
-            what = f"no certificates of authorities: {error.strerror or error}"
+            # Read here, since the library would wait at a pipe.
+            return ssl.create_default_context(cadata=read_bounded(ca_file).decode("ascii"))
+        except (OSError, ssl.SSLError, ValueError) as error:
+            what = f"no certificates of authorities: {getattr(error, 'strerror', None) or error}"
             raise InputError(what, path=ca_file, remedy="give a PEM file") from None
     return ssl.create_default_context() if url.startswith("https://") else None
 

@@ -123,6 +123,8 @@ def parallel_workers(view: Any) -> int:
 
 
 def batching_settings(batching: Batching) -> c.Batching:
+    if type(batching) is not Batching:
+        raise UncompiledError("a batcher in Python")
     return c.Batching(
         batching.size,
         batching.threshold,

@@ -95,6 +95,7 @@ READERS_OF_MODELS = {
     "calibrated model": "calibrate --model {} --out new.json",
     "calibrated lengths": "calibrate --model gru --paper --lengths {} --out new.json",
     "calibrated text": "calibrate --model m --beam 2 --text {} --out new.json",
+    "authorities": "calibrate --endpoint https://127.0.0.1:9 --api libretranslate --text one.txt --ca-file {} --out new.json",
     "calibrated vocabulary": "calibrate --model m --beam 2 --text one.txt --vocabulary {} --out new.json",
     "model of fused layers": "reproduce fused --out new --measure 1 --model {}",
     "sharp model": "reproduce sharp --quick --model {} --text one.txt --out new",
@@ -132,7 +133,7 @@ WRITTEN = {
 NO_FILES = {
     None, "P%", "NAME", "cpu|cuda", "TYPE", "PARTS", "RATE", "SRC:TGT", "ROLE=NAME[:UNIT]", "KIND", "DATE", "URL", "HOST",
     "TIME", "SIZE", "ADDRESS", "float32|bfloat16", "mini|maxi|top-up", "half-empty|immediate|N", "exact|fast", "mean|first",
-    "B,B...", "L,...", "TEXT", "LABEL", "ibm1|attention", "sklearn|faiss",
+    "CODE", "B,B...", "L,...", "TEXT", "LABEL", "ibm1|attention", "sklearn|faiss",
 }  # fmt: skip
 """What the help calls parameters of text that name no file."""
 UNITS_OF_PROFILES = {"calibrate unit", "calibrate src_unit", "calibrate tgt_unit", "sti profile unit"}

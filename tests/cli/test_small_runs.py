@@ -9,6 +9,14 @@ from typing import Any
 
 import pytest
 
+import simnmt as simnmt_package
+from simnmt.base.compile import NativeLibraryWarning
+from simnmt.base.errors import InputError
+from simnmt.cli import app
+from simnmt.experiment import run as run_module
+from simnmt.experiment import units
+from simnmt.world import compiled_library, compiled_world
+
 
 @pytest.fixture
 def run(folder: Path, simnmt: Callable[..., Any]) -> Callable[..., Any]:
@@ -113,3 +121,27 @@ def test_a_precision_is_a_percentage(simnmt: Callable[..., Any], folder: Path, g
     done = simnmt("run", "small.yaml", "--until-precision", given)
     assert done.status == 2
     assert f"'--until-precision': {given!r} is not a percentage between 0 and 100; write 2% for two percent" in done.err
+
+
+def test_without_a_compiled_world_one_note_says_so(
+    folder: Path, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (compiled_library, compiled_world, run_module, units):
+        monkeypatch.setattr(module, "library", lambda: None)
+    done = simnmt("run", "small.yaml", "--requests", "5", "--jobs", "1")
+    assert done.status == 0
+    assert done.err.startswith("simnmt: note: the world ran in SimPy, since the compiled one is not compiled (run `python -m ")
+    assert len(done.err.splitlines()) == 1
+    refused = simnmt("run", "small.yaml", "--engine", "compiled")
+    assert refused.status == 2
+    assert refused.err.startswith("simnmt: the compiled world is not compiled (run `python -m simnmt.base.compile`")
+
+
+def test_a_library_that_cannot_be_used_is_one_line_of_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    app._show_warning(NativeLibraryWarning("libworld-portable.so cannot be loaded"), NativeLibraryWarning, "compile.py", 1)
+    assert capsys.readouterr().err == "simnmt: warning: libworld-portable.so cannot be loaded\n"
+
+
+def test_an_unknown_engine_is_refused_in_python_too(folder: Path) -> None:
+    with pytest.raises(InputError, match=r"engine: unknown engine 'Simpy' \(did you mean simpy\?\)"):
+        simnmt_package.run("small.yaml", engine="Simpy")  # type: ignore[arg-type]

@@ -81,7 +81,9 @@ def test_a_library_of_other_sources_is_not_used_and_a_warning_names_it(library: 
     library.compile_level()
     with (library.folder / changed).open("a") as file:
         file.write("/* changed */\n")
-    with pytest.warns(UserWarning, match=r"libkernels-portable.so were compiled from other sources: fallbacks .*base.compile"):
+    with pytest.warns(
+        UserWarning, match=r"libkernels-portable.so were not compiled from these sources: fallbacks .*base.compile"
+    ):
         assert load(library=library) is None
 
 
@@ -93,7 +95,7 @@ def test_a_library_of_other_sources_is_not_even_opened(library: Library, tmp_pat
     (library.folder / "kernels.c").write_text("#include <stdio.h>\n" + TINY + code)
     library.compile_level()
     (library.folder / "new.h").touch()
-    with pytest.warns(UserWarning, match="other sources"):
+    with pytest.warns(UserWarning, match="these sources"):
         assert load(library=library) is None
     assert not touched.exists()
     (library.folder / "new.h").unlink()
@@ -108,14 +110,14 @@ def test_a_library_recompiled_after_the_start_is_not_used(library: Library) -> N
     before = library.compiled()
     (library.folder / "new.h").touch()
     library.compile_level()
-    with pytest.warns(UserWarning, match="other sources"):
+    with pytest.warns(UserWarning, match="these sources"):
         assert load(library=library, compiled=lambda: before) is None
 
 
 def test_a_file_that_is_no_library_is_not_used_and_a_warning_names_it(library: Library) -> None:
     path = library.path()
     path.write_bytes(b"not a library")
-    with pytest.warns(UserWarning, match=r"libkernels-portable.so were compiled from other sources: fallbacks are used"):
+    with pytest.warns(UserWarning, match=r"libkernels-portable.so were not compiled from these sources: fallbacks are used"):
         assert load(library=library) is None
     path.write_bytes(library.sources_hash().encode())
     with pytest.warns(UserWarning, match=r"libkernels-portable.so cannot be loaded: fallbacks are used"):
@@ -146,6 +148,33 @@ def test_an_unusable_compiler_is_reported_in_one_line(
         library.compile_level()
 
 
+@needs_compiler
+def test_a_library_that_was_cut_anywhere_is_not_opened(library: Library) -> None:
+    """The system ends a process that opens a library without its end."""
+    whole = library.compile_level().read_bytes()
+    for size in (*range(0, len(whole), 1_000), len(whole) - 1):
+        library.path().write_bytes(whole[:size])
+        with pytest.warns(UserWarning, match="were not compiled from these sources"):
+            assert library.compiled()[0] == {}
+    library.path().write_bytes(whole)
+    assert list(library.compiled()[0]) == ["portable"]
+
+
+def test_the_command_refuses_arguments_and_names_an_interrupt(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        compiling.main(["kernels"])
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    capsys.readouterr()
+    monkeypatch.setattr(compiling, "compile_libraries", interrupted)
+    assert compiling.main() == 130
+    assert capsys.readouterr().err == "simnmt: interrupted; no library is left half-written\n"
+
+
 def test_a_missing_compiler_is_reported_in_one_line(library: Library, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -161,7 +190,9 @@ def test_other_families_of_processors_get_the_portable_library_alone() -> None:
 def test_the_command_reports_a_failed_compilation(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("CC", "/bin/false")
     assert compiling.main() == 1
-    assert capsys.readouterr().err.startswith("simnmt: the native libraries are not compiled: /bin/false could not compile")
+    assert capsys.readouterr().err.startswith(
+        "simnmt: not all native libraries are compiled; older ones are kept: /bin/false could not compile"
+    )
 
 
 def test_compiling_imports_nothing_of_the_package(tmp_path: Path) -> None:

@@ -47,14 +47,14 @@ class SmallFit:
 
     fit: TableOneFit
     replay: table_replay.Part
-    moves: list[tuple[int, int]]
+    moves: list[tuple[float, int]]
     analysed: dict[tuple[str, ...], bool]
     """By the workloads of a run, whether their gap was analysed."""
 
 
 @pytest.fixture(scope="module")
 def small_fit() -> SmallFit:
-    moves: list[tuple[int, int]] = []
+    moves: list[tuple[float, int]] = []
     analysed: dict[tuple[str, ...], bool] = {}
     run = table_replay.run_plan
 
@@ -75,7 +75,9 @@ def test_a_whole_fit_writes_six_profiles_and_two_series_and_replays_the_table_on
 ) -> None:
     fit, replay = small_fit.fit, small_fit.replay
     expected = [(done, 33) for done in range(1, 34)]
-    assert small_fit.moves == expected, "three fits, and five replications of six cells"
+    assert [move for move in small_fit.moves if move[0] == int(move[0])] == expected, (
+        "three fits, and five replications of six cells"
+    )
     write_fit(tmp_path, fit, replay)
     names = [name for data_set in DATA_SETS for name in data_set.profiles]
     assert {path.name for path in tmp_path.iterdir()} == {"cp1.csv", "cp2.csv", *(f"{name}.json" for name in names)}
