@@ -9,11 +9,15 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import selectors
+import signal
 import sys
+import threading
 import time
-from collections.abc import Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
+
+from simnmt.base.signals import STOPPING
 
 Result = TypeVar("Result")
 
@@ -67,11 +71,42 @@ def measure_lateness_s(count: int, wait_s: float = 1e-3) -> Sequence[float]:
 def run_precisely(work: Coroutine[Any, Any, Result]) -> Result:
     """Run a coroutine on a new loop with precise timers; at its end, also by an interrupt, cancel whatever it left running."""
     loop = new_precise_loop()
+    task = loop.create_task(work)
     try:
-        return loop.run_until_complete(work)
+        with _signals_that_cancel(loop, task):
+            return loop.run_until_complete(task)
     finally:
         loop.run_until_complete(cancel_others())
         loop.close()
+
+
+@contextmanager
+def _signals_that_cancel(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> Iterator[None]:
+    """Let signals that end the program cancel a task, and handle the first of them, as outside, at the end of the block.
+
+    An exception of a signal's handler could otherwise meet a callback of a library, which would drop it and go on.
+    """
+    arrived: list[int] = []
+    handlers: dict[int, Any] = {}
+
+    def cancel(number: int) -> None:
+        arrived.append(number)
+        task.cancel()
+
+    if threading.current_thread() is threading.main_thread():
+        for number in STOPPING:
+            if callable(handler := signal.getsignal(number)):
+                with suppress(NotImplementedError):  # Windows
+                    loop.add_signal_handler(number, cancel, number)
+                    handlers[number] = handler
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler)
+        if arrived:
+            signal.raise_signal(arrived[0])
 
 
 async def cancel_others() -> None:
