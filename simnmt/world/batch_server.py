@@ -413,6 +413,8 @@ class BatchServer:
         most, base_s, next_s = self._until, self._base_s, self.next_s
         if most == 1 or moment_s >= next_s:
             return most
+        if moment_s <= base_s:  # the only case in which steps may take no time at all
+            return 1
         # Steps are about equally long, so that which runs is seldom another than this.
         steps = max(ceil((moment_s - base_s) / (next_s - base_s) * most), 1)
         if self._end_s(steps) >= moment_s and (steps == 1 or self._end_s(steps - 1) < moment_s):

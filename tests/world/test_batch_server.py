@@ -18,7 +18,7 @@ from simnmt.profile.doubts import alone_vs_plane
 from simnmt.profile.profile_file import read_profile
 from simnmt.workload.length_table import read_table
 from simnmt.world.batch_pool import Decoded, decode_all
-from simnmt.world.batch_server import BatchServer
+from simnmt.world.batch_server import BatchServer, StepTimes
 from simnmt.world.fifo_server import FifoServer
 from tests.world.decoding import EIGHTHS, LEAVING, LEAVING_EIGHTHS, SECONDS, batchings, cost, rows
 from tests.world.theory import m_g_1_wait
@@ -300,3 +300,10 @@ def test_nobody_to_decode() -> None:
     decoded = decode_all(mini(2), SECONDS, [], [])
     assert decoded.total_s == 0.0
     assert decoded.account.tokens == 0
+
+
+def test_the_first_of_steps_that_take_no_time_runs_before_they_begin() -> None:
+    server = BatchServer(top_up(4, 2), EIGHTHS, StepTimes(EIGHTHS))
+    server._until, server._base_s, server.next_s = 5, 1.0, 1.0
+    assert server._running_at(0.5) == 1
+    assert server._running_at(1.0) == 5

@@ -208,6 +208,7 @@ static double end_s(const BatchServer *self, int64_t steps) {
 static int64_t running_at(const BatchServer *self, double moment_s) {
     int64_t most = self->until;
     if (most == 1 || moment_s >= self->next_s) return most;
+    if (moment_s <= self->base_s) return 1;
     int64_t steps = (int64_t)ceil((moment_s - self->base_s) / (self->next_s - self->base_s) * (double)most);
     if (steps < 1) steps = 1;
     if (end_s(self, steps) >= moment_s && (steps == 1 || end_s(self, steps - 1) < moment_s)) return steps;
