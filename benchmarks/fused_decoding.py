@@ -1,7 +1,7 @@
 """Real decoding with the fused output layer beside the plain one: `python -m benchmarks.fused_decoding --json`.
 
 Sentences of both length mixes (FNI-14), with forced lengths and maxi-batching, are decoded in turn with and without fusing
-(FNI-16). Of the plain decoding every part's share of the time is told, which sum to 1. Beside the measured ratio stands what
+(FNI-16). Of the plain decoding every part's share of the time is printed; they sum to 1. Beside the measured ratio stands what
 Amdahl predicts from the share of the output layer and from how much faster this alone is, timed by itself at a few batch sizes
 (FNI-17, XP-07): once with the product as the fused layer takes it, block by block, once with the product left as it was, as in
 the paper. `--model` names what `simnmt nmt train` wrote, or any other.
@@ -188,40 +188,40 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error(f"--steps {given.steps}: give 2 or more")
     torch.set_num_threads(given.threads)
     model = load_model(given.model).model.to(torch.device(given.device))
-    found: dict[str, Any] = {"model": given.model, "vocab": model.vocab, "batch": given.batch, "sentences": given.sentences}
+    report: dict[str, Any] = {"model": given.model, "vocab": model.vocab, "batch": given.batch, "sentences": given.sentences}
     if given.two_threads:
-        found["results"] = [two_threads(model, beam, given) for beam in given.beam or (5,)]
-        print(json.dumps(found, indent=1)) if given.json else _print_two_threads(found)
+        report["results"] = [two_threads(model, beam, given) for beam in given.beam or (5,)]
+        print(json.dumps(report, indent=1)) if given.json else _print_two_threads(report)
         return
     known: Known = {}
-    found["results"] = []
+    report["results"] = []
     for mix in given.mix or MIXES:
         for beam in given.beam or (1, 5):
             print(f"{mix}, {given.model}, batch {given.batch}, beam {beam}", file=sys.stderr)
-            found["results"].append(figures(model, mix, beam, given, known))
+            report["results"].append(figures(model, mix, beam, given, known))
     if given.json:
-        print(json.dumps(found, indent=1))
+        print(json.dumps(report, indent=1))
     else:
-        _print(found)
+        _print(report)
 
 
-def _print_two_threads(found: dict[str, Any]) -> None:
-    print(f"{found['model']}, {found['vocab']:,} target tokens, batch {found['batch']}: two threads beside one")
-    for row in found["results"]:
-        told = "asked" if row["reached"] else "misses its bar,"
-        print(f"{row['rows']} rows, beam {row['beam']} ({told} {LEAST_OF_TWO_THREADS} times for the kernels)")
+def _print_two_threads(report: dict[str, Any]) -> None:
+    print(f"{report['model']}, {report['vocab']:,} target tokens, batch {report['batch']}: two threads beside one")
+    for row in report["results"]:
+        verdict = "asked" if row["reached"] else "misses its bar,"
+        print(f"{row['rows']} rows, beam {row['beam']} ({verdict} {LEAST_OF_TWO_THREADS} times for the kernels)")
         for name, ratio in row["ratios"].items():
             one_s, two_s = (statistics.median(row[threads][name]) for threads in ("one_s", "two_s"))
             print(f"  {name:<10} {1e3 * one_s:8.2f} ms, on two {1e3 * two_s:8.2f} ms: {ratio:.2f} times as fast")
 
 
-def _print(found: dict[str, Any]) -> None:
-    print(f"{found['sentences']} sentences, {found['model']}, {found['vocab']:,} target tokens, batch {found['batch']}")
-    for row in found["results"]:
-        told = "asked" if abs(row["prediction_error"]) <= NEAR else "misses its bar,"
+def _print(report: dict[str, Any]) -> None:
+    print(f"{report['sentences']} sentences, {report['model']}, {report['vocab']:,} target tokens, batch {report['batch']}")
+    for row in report["results"]:
+        verdict = "asked" if abs(row["prediction_error"]) <= NEAR else "misses its bar,"
         print(
             f"{row['mix']}, beam {row['beam']}: fused {row['ratio']:.3f} times as fast; Amdahl {row['predicted']:.3f} "
-            f"({100 * row['prediction_error']:+.1f} %, {told} {100 * NEAR:.0f} %), "
+            f"({100 * row['prediction_error']:+.1f} %, {verdict} {100 * NEAR:.0f} %), "
             f"{row['predicted_product_left_alone']:.3f} with the product left alone; {row['differing']} sentences differ"
         )
         print("  plain: " + ", ".join(f"{name} {100 * share:.1f} %" for name, share in row["shares"].items()))
