@@ -11,12 +11,14 @@ from simnmt.base.errors import shorten
 from simnmt.base.suggestions import did_you_mean
 from simnmt.calibrate.endpoint_settings import EndpointSettings
 from simnmt.calibrate.settings import CalibrationError
-from simnmt.service.chat_client import MODELS, ChatClient
+from simnmt.service.chat_client import HEALTH, MODELS, ChatClient
 from simnmt.service.client import TranslationClient
-from simnmt.service.messages import ServiceError, TranslateRequest
+from simnmt.service.messages import ServiceError, TranslateRequest, describe_foreign_body
 
 CONNECTIONS = 2_048
 """Most connections; a request of the ladder that waits keeps one."""
+DEFAULT = "default"
+"""Model or target language that the configuration of a ctranslate2-server names."""
 PROMPT = "Translate the following text from {source} to {target}. Answer with the translation alone.\n\n{text}"
 
 
@@ -157,9 +159,63 @@ class ChatEndpoint:
         return PROMPT.format(source=self._settings.source, target=self._settings.target, text=text)
 
 
+class CTranslate2ServerEndpoint:
+    """A service of the project ctranslate2-server, which translates the last message of `/v1/chat/completions` as it is.
+
+    Such a service has OpenAI's path, but neither a list of models, nor streams, nor counts of tokens, and an instruction to
+    translate would be translated itself. `target_lang` becomes the first token of the translation, so that it is written as
+    the model's vocabulary has it. Source: github.com/any35/ctranslate2-server, README.md and src/api/openai.rs at 90bca0e.
+    """
+
+    echo_name = f"GET {HEALTH}"
+
+    def __init__(self, settings: EndpointSettings) -> None:
+        """Raises `CalibrationError` for a target that is no token of a model."""
+        if settings.target == "en":  # the default of the other APIs
+            raise CalibrationError(
+                f"{settings.api} needs the language of the translations as the model writes it",
+                remedy=f"give --target, such as eng_Latn, en_XX or __en__; {DEFAULT}: that of the service's configuration",
+            )
+        self._settings = settings
+        self.client = ChatClient(
+            settings.url,
+            settings.model or DEFAULT,
+            options={} if settings.target == DEFAULT else {"target_lang": settings.target},
+            token=settings.token,
+            connections=CONNECTIONS,
+            timeout_s=settings.timeout_s,
+            ca_file=settings.ca_file,
+        )
+
+    async def check(self) -> bool:
+        """See `Endpoint`."""
+        try:
+            body, _ = await self.client.health(self._settings.timeout_s)
+        except ServiceError as error:
+            if error.status in (404, 405):
+                return False
+            raise
+        if body.strip() != b"OK":
+            is_page = body.lstrip()[:1] == b"<"
+            fault = describe_foreign_body(body) if is_page else "does not answer OK, as ctranslate2-server does"
+            raise ServiceError(502, f"{self.client.url}{HEALTH} {fault}")
+        return True
+
+    async def echo(self) -> float:
+        """See `Endpoint`."""
+        _, seconds = await self.client.health(self._settings.timeout_s)
+        return seconds
+
+    async def ask(self, text: str) -> Reply:
+        """See `Endpoint`."""
+        answer = await self.client.complete(text)
+        return Reply(answer.sent_s, answer.received_s, answer.text)
+
+
 APIS: dict[str, Callable[[EndpointSettings], Endpoint]] = {
     "libretranslate": LibreTranslateEndpoint,
     "openai": ChatEndpoint,
+    "ctranslate2-server": CTranslate2ServerEndpoint,
 }
 """What measures a service, by the name of its API."""
 

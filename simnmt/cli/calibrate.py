@@ -41,7 +41,9 @@ Backend = Enum(
     type=str,
 )
 """The engine that computes."""
-Api = Enum("Api", {"libretranslate": "libretranslate", "openai": "openai"}, type=str)
+Api = Enum(
+    "Api", {"libretranslate": "libretranslate", "openai": "openai", "ctranslate2-server": "ctranslate2-server"}, type=str
+)
 """The API of a running service."""
 NeighbourKind = Enum("NeighbourKind", {"idle": "idle", "busy": "busy", "memory": "memory"}, type=str)
 """What a process on another core does."""

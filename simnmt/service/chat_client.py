@@ -21,6 +21,7 @@ from simnmt.service.client import (
     authorization,
     bounded_body,
     describe_failure,
+    get_body,
     get_json,
     new_session,
     refusal,
@@ -28,9 +29,16 @@ from simnmt.service.client import (
 )
 from simnmt.service.messages import ServiceError, describe_foreign_body
 
-COMPLETIONS, MODELS = "/v1/chat/completions", "/v1/models"
+COMPLETIONS, MODELS, HEALTH = "/v1/chat/completions", "/v1/models", "/health"
 MOST_TOKENS = 2_048
 """Most tokens of an answer: a model that never ends would be waited for until the timeout."""
+STREAMED: Mapping[str, Any] = {
+    "temperature": 0,
+    "max_tokens": MOST_TOKENS,
+    "stream": True,
+    "stream_options": {"include_usage": True},
+}
+"""Options of a request whose answer is streamed and does not depend on chance."""
 
 
 @dataclass(slots=True)
@@ -85,6 +93,7 @@ class ChatClient:
         url: str,
         model: str,
         *,
+        options: Mapping[str, Any] = STREAMED,
         token: str = "",
         connections: int = 64,
         timeout_s: float = 60.0,
@@ -92,11 +101,12 @@ class ChatClient:
     ) -> None:
         """Raises `InputError` for another address than `http://` or `https://`, and for an unusable `ca_file`.
 
-        `url`: with or without the `/v1` at its end.
+        `url`: with or without the `/v1` at its end. `options`: what a request holds beside model and prompt.
         """
         self._tls = tls_context(url, ca_file)
         self.url = url.rstrip("/").removesuffix("/v1")
         self.model = model
+        self._options = options
         self._headers = authorization(token)
         self._connections, self._timeout_s = connections, timeout_s
         self._session: aiohttp.ClientSession | None = None
@@ -110,16 +120,9 @@ class ChatClient:
             await self._session.close()
 
     async def complete(self, prompt: str) -> ChatExchange:
-        """Ask for the answer to a prompt, streamed and without chance. Raises `ServiceError` as `TranslationClient` does."""
+        """Ask for the answer to a prompt. Raises `ServiceError` as `TranslationClient` does."""
         assert self._session is not None, "use the client within async with"
-        content = {
-            "model": self.model,
-            "messages": [{"role": "user", "content": prompt}],
-            "temperature": 0,
-            "max_tokens": MOST_TOKENS,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-        }
+        content = {"model": self.model, "messages": [{"role": "user", "content": prompt}], **self._options}
         exchange = ChatExchange(time.monotonic())
         try:
             async with self._session.post(self.url + COMPLETIONS, json=content, headers=self._headers) as response:
@@ -157,6 +160,11 @@ class ChatClient:
             return tuple(str(model["id"]) for model in content["data"]), seconds
         except (TypeError, KeyError):
             raise ServiceError(502, f"{self.url}{MODELS} is no list of models") from None
+
+    async def health(self, timeout_s: float = 5.0) -> tuple[bytes, float]:
+        """Return the body of `/health`, and the seconds of the round trip. Raises `ServiceError`."""
+        assert self._session is not None, "use the client within async with"
+        return await get_body(self._session, self.url + HEALTH, self._headers, timeout_s)
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:

@@ -146,6 +146,17 @@ def authorization(token: str) -> dict[str, str]:
 
 async def get_json(session: aiohttp.ClientSession, url: str, headers: Mapping[str, str], timeout_s: float) -> tuple[Any, float]:
     """Return the JSON at an address, and the seconds of the round trip. Raises `ServiceError`."""
+    body, seconds = await get_body(session, url, headers, timeout_s)
+    try:
+        return json.loads(body), seconds
+    except (ValueError, RecursionError):
+        raise ServiceError(502, f"{url} {describe_foreign_body(body)}") from None
+
+
+async def get_body(
+    session: aiohttp.ClientSession, url: str, headers: Mapping[str, str], timeout_s: float
+) -> tuple[bytes, float]:
+    """Return the bytes at an address, and the seconds of the round trip. Raises `ServiceError`."""
     sent_s = time.monotonic()
     try:
         async with session.get(url, headers=headers, timeout=aiohttp.ClientTimeout(total=timeout_s)) as response:
@@ -157,10 +168,7 @@ async def get_json(session: aiohttp.ClientSession, url: str, headers: Mapping[st
         raise ServiceError(504, f"{url} did not answer in time") from None
     except (aiohttp.ClientError, OSError) as error:
         raise ServiceError(502, f"{url} {describe_failure(error)}") from None
-    try:
-        return json.loads(body), seconds
-    except (ValueError, RecursionError):
-        raise ServiceError(502, f"{url} {describe_foreign_body(body)}") from None
+    return body, seconds
 
 
 async def bounded_body(response: aiohttp.ClientResponse) -> bytes:

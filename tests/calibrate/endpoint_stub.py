@@ -1,4 +1,4 @@
-"""A running service without a model: it takes a known time for each token, on a thread of its own, and speaks both APIs."""
+"""A running service without a model: it takes a known time for each token, on a thread of its own, and speaks all APIs."""
 
 from __future__ import annotations
 
@@ -38,6 +38,10 @@ class StubService:
     """What it does instead of translating: `html`, `slow`, `break`, `missing`, `fail after 20`."""
     translate: Callable[[str], str] = translation
     languages: Any = field(default_factory=lambda: [{"code": "de", "targets": ["en"]}])
+    health: str = "OK"
+    """Body of `/health`; empty: there is no such path."""
+    target_langs: list[str | None] = field(default_factory=list)
+    """Target languages of the requests that ask for a whole answer."""
     remembers: bool = False
     most_waiting: int = 10**9
     """Requests under way from which more are refused (429)."""
@@ -107,10 +111,22 @@ class StubService:
     async def _models(self, request: web.Request) -> web.StreamResponse:
         return web.json_response({"data": [{"id": "stub"}]})
 
+    async def _health(self, request: web.Request) -> web.StreamResponse:
+        return web.Response(text=self.health, status=200 if self.health else 404)
+
+    async def _whole_chat(self, asked: dict[str, Any]) -> web.StreamResponse:
+        """Answer as ctranslate2-server does: the last message translated, no stream, no usage."""
+        self.target_langs.append(asked.get("target_lang"))
+        message = {"role": "assistant", "content": await self.execute(asked["messages"][-1]["content"])}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        return web.json_response({"object": "chat.completion", "model": asked["model"], "choices": [choice], "usage": None})
+
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         asked = await request.json()
         if (fault := await self._fault(request)) is not None:
             return fault
+        if not asked.get("stream"):
+            return await self._whole_chat(asked)
         text = asked["messages"][0]["content"].split("\n\n")[1]
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
@@ -135,6 +151,7 @@ class StubService:
                 web.post("/translate", self._translate),
                 web.get("/languages", self._languages),
                 web.get("/v1/models", self._models),
+                web.get("/health", self._health),
                 web.post("/v1/chat/completions", self._chat),
             ]
         )

@@ -36,7 +36,8 @@ def calibrated(tmp_path: Path) -> Callable[..., Calibrated]:
 
     def one(service: StubService, api: str = "libretranslate", listener: Listener = Silent, **settings: Any) -> Calibrated:
         model = "stub" if api == "openai" else None
-        given = {"quick": True, "max_concurrency": 1, "model": model, **settings}
+        target = "eng_Latn" if api == "ctranslate2-server" else "en"
+        given = {"quick": True, "max_concurrency": 1, "model": model, "target": target, **settings}
         whole = EndpointSettings(service.url, api, str(tmp_path / "text.de"), **given)
         return calibrate_endpoint(whole, tmp_path / f"{api}.json", listener=listener)
 
@@ -82,6 +83,17 @@ def test_the_knee_is_recovered_within_10_percent(calibrated: Any) -> None:
     assert [level.concurrency for level in block.ladder] in ([1, 2, 4, 8], [1, 2, 4])  # without growth the ladder ends
     waits_s = {level.concurrency: level.latency.median_s for level in block.ladder}
     assert waits_s[4] > 1.3 * waits_s[1]  # measured from the schedule: a queue that grows is seen
+
+
+def test_a_ctranslate2_server_is_asked_for_the_bare_sentence_and_the_models_own_language(calibrated: Any) -> None:
+    with stub_service(pace=FAST) as service:
+        endpoint = calibrated(service, "ctranslate2-server").profile.endpoint
+        assert set(" ".join(service.asked).split()) == set(" ".join(LINES).split())  # and no word of an instruction
+        assert set(service.target_langs) == {"eng_Latn"}
+        assert (endpoint.round_trip.echo, endpoint.streamed) == ("GET /health", None)
+        service.target_langs.clear()
+        calibrated(service, "ctranslate2-server", target="default")
+    assert set(service.target_langs) == {None}  # that of the service's configuration
 
 
 def test_streamed_tokens_give_the_first_token_and_the_time_between(calibrated: Any) -> None:
@@ -206,7 +218,10 @@ def test_lengths_may_be_counted_by_the_service(calibrated: Any) -> None:
     assert profile.valid_range.src_len == (2 * min(sources), 2 * max(sources))  # without the tokens of the prompt
 
 
-def test_a_real_engine_stands_behind_the_api(calibrated: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("api", ["libretranslate", "ctranslate2-server"])
+def test_a_real_engine_stands_behind_the_api(
+    calibrated: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: str
+) -> None:
     """CTranslate2 decodes as many tokens as the stub's translation has; its profile predicts the engine's own times."""
     pytest.importorskip("ctranslate2")
     pytest.importorskip("torch")
@@ -227,7 +242,7 @@ def test_a_real_engine_stands_behind_the_api(calibrated: Any, tmp_path: Path, mo
 
     try:
         with stub_service(pace=0.0, translate=translate) as service:
-            profile = calibrated(service).profile
+            profile = calibrated(service, api).profile
     finally:
         engine.close()
     for sample in profile.execution.samples:

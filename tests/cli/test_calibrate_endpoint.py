@@ -15,6 +15,12 @@ from tests.calibrate.endpoint_stub import stub_service
 from tests.refusals import assert_one_line
 
 TOKEN = "s3cr3t-t0ken"
+SPOKEN = {
+    "libretranslate": ("--api", "libretranslate"),
+    "openai": ("--api", "openai", "--model", "stub"),
+    "ctranslate2-server": ("--api", "ctranslate2-server", "--target", "eng_Latn"),
+}
+"""Options of each API."""
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +48,7 @@ def test_it_prints_the_plane_the_ladder_and_the_knee_and_writes_profile_and_page
     assert json.loads((folder / "box.json").read_text())["device"]["name"] == "Stub 3000"
 
 
-@pytest.mark.parametrize("api", ["libretranslate", "openai"])
+@pytest.mark.parametrize("api", SPOKEN)
 @pytest.mark.parametrize(
     ("fault", "complaint"),
     [
@@ -55,7 +61,7 @@ def test_it_prints_the_plane_the_ladder_and_the_knee_and_writes_profile_and_page
 )
 def test_a_service_that_does_not_translate_is_one_line(simnmt: Any, folder: Path, api: str, fault: str, complaint: str) -> None:
     with stub_service(api_fault=fault) as service:
-        done = calibrate(simnmt, service.url, "--api", api, "--model", "stub", "--timeout", "300ms")
+        done = calibrate(simnmt, service.url, *SPOKEN[api], "--timeout", "300ms")
     assert done.status == 2 and complaint in done.err, done.err
     assert_one_line(done.err)
     assert not list(folder.glob("box*"))
@@ -69,11 +75,11 @@ def test_a_service_that_refuses_connections_is_one_line(simnmt: Any) -> None:
     assert_one_line(done.err)
 
 
-@pytest.mark.parametrize("api", ["libretranslate", "openai"])
+@pytest.mark.parametrize("api", SPOKEN)
 def test_a_token_comes_from_the_environment_and_is_never_shown(
     simnmt: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, api: str
 ) -> None:
-    options = ("--api", api, "--model", "stub", "--max-concurrency", "1")
+    options = (*SPOKEN[api], "--max-concurrency", "1")
     with stub_service(token=TOKEN, pace=0.02) as service:
         missing = calibrate(simnmt, service.url, *options)
         assert missing.status == 2 and "it asks for a token: put it into $SIMNMT_TOKEN" in missing.err
@@ -96,6 +102,8 @@ def test_a_token_comes_from_the_environment_and_is_never_shown(
         (("--target", "fr"), "does not translate de to fr, but de to en"),
         (("--api", "openai"), "openai needs the name of a model"),
         (("--api", "openai", "--model", "stubb"), "has no model stubb (did you mean stub?)"),
+        (("--api", "ctranslate2-server"), "give --target, such as eng_Latn, en_XX or __en__"),
+        ((*SPOKEN["ctranslate2-server"], "--unit", "service"), "does not state its numbers of tokens"),
         (("--api", "soap"), "'soap' is not one of"),
         (("--threads", "1"), "holds for a model on this box, not for --endpoint"),
         (("--token-env", "NOT_SET"), "$NOT_SET is not set"),
@@ -113,6 +121,17 @@ def test_wrong_options_are_refused(simnmt: Any, folder: Path, options: tuple[str
     with stub_service(pace=0.02) as service:
         done = calibrate(simnmt, service.url, *options)
     assert done.status == 2 and complaint in done.err, done.err
+
+
+@pytest.mark.parametrize(
+    ("health", "complaint"),
+    [("<html>welcome</html>", "is a web page (HTML)"), ('{"status": "up"}', "does not answer OK, as ctranslate2-server does")],
+)
+def test_a_service_with_another_health_is_no_ctranslate2_server(simnmt: Any, health: str, complaint: str) -> None:
+    with stub_service(health=health) as service:
+        done = calibrate(simnmt, service.url, *SPOKEN["ctranslate2-server"])
+    assert done.status == 2 and complaint in done.err, done.err
+    assert_one_line(done.err)
 
 
 @pytest.mark.parametrize(
