@@ -222,8 +222,7 @@ APIS: dict[str, Callable[[EndpointSettings], Endpoint]] = {
 
 def refused(error: ServiceError, settings: EndpointSettings) -> CalibrationError:
     """Return the error of a service that could not be measured, as one line with a remedy and without the token."""
-    message = error.message.replace(settings.token, "[token]") if settings.token else error.message
-    what = shorten(message, 160)
+    what = shorten(error.message, 160)
     if settings.url not in what:
         what = f"{settings.url}: {what}"
     remedies = {

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base import random_streams
+from simnmt.base.errors import shorten
 from simnmt.calibrate.endpoint_apis import Endpoint, Reply
 from simnmt.calibrate.endpoint_settings import LEAST_ROUNDS, EndpointSettings
 from simnmt.calibrate.journal import Journal
@@ -113,6 +114,11 @@ class EndpointLoad:
 
     def _request(self, sentence: int, reply: Reply, echo_s: float | None) -> AloneRequest:
         counters, text = self.settings.counters(), self.sentences[sentence]
+        if not reply.text.strip():
+            raise CalibrationError(
+                f"{self.settings.url} answered {shorten(text, 40)!r} with an empty translation",
+                remedy="correct --source, --target or --model: a translation's length is part of the measurement",
+            )
         if counters is not None:
             (_, count_src), (_, count_tgt) = counters
             lengths = count_src(text), count_tgt(reply.text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +15,24 @@ from simnmt.nmt.errors import NmtError, need
 _ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 _TEXTS = ("config.json", "generation_config.json", "*tokenizer*.json", "special_tokens_map.json", "added_tokens.json")
 _VOCABULARIES = ("*vocab*.json", "*.spm", "*.model", "vocab.txt", "merges.txt")
+TORCH_WEIGHTS = (
+    ("model*.safetensors", "model.safetensors.index.json"),
+    ("pytorch_model*.bin", "pytorch_model.bin.index.json"),
+)
+"""Patterns of the weights that torch reads; later ones where there is no file of the ones before."""
 _LOCAL = "or name a folder that holds the model"
 
 
-def model_path(model: str) -> str:
+def model_path(model: str, weights: tuple[tuple[str, ...], ...] = ()) -> str:
     """Return the folder of a model that is named by a Hugging Face id; any other name or path unchanged.
 
-    A file or folder of that name comes first. Raises `NmtError` for an id that does not exist, and for one that is neither in
-    the cache nor can be downloaded.
+    A file or folder of that name comes first. `weights`: patterns of the weights that are needed beside configuration and
+    tokeniser, such as `TORCH_WEIGHTS`; of several groups, the first that the model has. Raises `NmtError` for an id that does
+    not exist, and for one that is neither in the cache nor can be downloaded.
     """
     if model in ARCHITECTURES or Path(model).exists() or not is_hub_id(model):
         return model
-    return str(_downloaded(model))
+    return str(_downloaded(model, weights))
 
 
 def is_hub_id(model: str) -> bool:
@@ -34,12 +41,14 @@ def is_hub_id(model: str) -> bool:
 
 
 @cache
-def _downloaded(model: str) -> Path:
-    """Return the folder of the cache that holds a model; weights in safetensors are taken before others."""
+def _downloaded(model: str, weights: tuple[tuple[str, ...], ...]) -> Path:
+    """Return the folder of the cache that holds a model."""
     need("huggingface_hub")
-    folder = _snapshot(model, [*_TEXTS, *_VOCABULARIES, "model*.safetensors", "model.safetensors.index.json"])
-    if not any(folder.glob("*.safetensors")):
-        folder = _snapshot(model, ["pytorch_model*.bin", "pytorch_model.bin.index.json"])
+    folder = _snapshot(model, [*_TEXTS, *_VOCABULARIES, *next(iter(weights), ())])
+    for before, patterns in pairwise(weights):
+        if any(any(folder.rglob(pattern)) for pattern in before):
+            break
+        folder = _snapshot(model, [*patterns])
     return folder
 
 

@@ -39,7 +39,7 @@ class MarianDecoderEngine:
         """Read the folder. Raises `NmtError` for one that holds no model of Marian."""
         self._folder, self._program, self._seed = Path(request.model).absolute(), program, request.seed
         self._threads = request.threads or 1
-        models, vocabularies = _files(self._folder)
+        self._files = models, vocabularies = _files(self._folder)
         self._source, self._target = (_words(path) for path in (vocabularies[0], vocabularies[-1]))
         self._process: _Process | None = None
         self._closed = False
@@ -88,7 +88,7 @@ class MarianDecoderEngine:
         ]
         if self._process is None or self._process.options != options:
             self._stop()
-            self._process = _Process(self._folder, self._program, self._threads, options)
+            self._process = _Process(self._folder, self._files, self._program, self._threads, options)
             self._process.translate(lines)  # loads the model, and is not timed
         start_s = time.perf_counter()
         outputs = self._process.translate(lines)
@@ -117,10 +117,15 @@ class MarianDecoderEngine:
 class _Process:
     """A running `marian-decoder`."""
 
-    def __init__(self, folder: Path, program: str, threads: int, options: list[str]) -> None:
+    def __init__(
+        self, folder: Path, files: tuple[list[Path], list[Path]], program: str, threads: int, options: list[str]
+    ) -> None:
+        """Start the program; `files`: models and vocabularies."""
         self.options = options
         fixed = ["--force-decode", "--tsv", "--tsv-fields", "2", "--no-spm-encode", "--no-spm-decode", "--quiet"]
-        command = [program, "-c", CONFIGURATION, "--cpu-threads", str(threads), *fixed, "--quiet-translation", *options]
+        # Not `-c decoder.yml`: a configuration may name files to be written, or another input.
+        named = ["--models", *map(str, files[0]), "--vocabs", *map(str, files[1])]
+        command = [program, *named, "--cpu-threads", str(threads), *fixed, "--quiet-translation", *options]
         self._folder = folder
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `end`
         try:
@@ -166,13 +171,16 @@ def _files(folder: Path) -> tuple[list[Path], list[Path]]:
     path = folder / CONFIGURATION
     try:
         content = YAML(typ="safe", pure=True).load(read_bounded(path, 1 << 16).decode("utf-8"))
-        models, vocabularies = ([folder / str(name) for name in content[key]] for key in ("models", "vocabs"))
+        names = [[str(name) for name in content[key]] for key in ("models", "vocabs")]
     except OSError as error:
         raise NmtError(f"cannot read {CONFIGURATION}: {error.strerror}", path=folder, remedy=_FOLDER) from None
     except (YAMLError, ValueError, TypeError, KeyError):
         raise NmtError("names no models and vocabs", path=path, remedy=_FOLDER) from None
-    if not models or not vocabularies:
+    if not all(names):
         raise NmtError("names no models and vocabs", path=path, remedy=_FOLDER)
+    if outside := [name for name in names[0] + names[1] if Path(name).is_absolute() or ".." in Path(name).parts]:
+        raise NmtError(f"names {outside[0]}, which lies outside its folder", path=path, remedy="name files in the folder")
+    models, vocabularies = ([folder / name for name in part] for part in names)
     for file in (*models, *vocabularies):
         if not file.is_file():
             raise NmtError(f"{CONFIGURATION} names {file.name}, which is missing", path=folder, remedy=_FOLDER)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from transformers import MarianMTModel
+import transformers
 
 from simnmt.base.errors import describe_error
 from simnmt.base.suggestions import did_you_mean
@@ -25,7 +24,7 @@ from simnmt.nmt.architecture import (
 from simnmt.nmt.attentional_model import AttentionalModel
 from simnmt.nmt.checkpoint import ARCHITECTURE_FILE, load_weights
 from simnmt.nmt.errors import NmtError, OutOfMemory, within_memory
-from simnmt.nmt.hub import model_path
+from simnmt.nmt.hub import TORCH_WEIGHTS, model_path
 from simnmt.nmt.marian_model import MarianModel, PretrainedModel
 from simnmt.nmt.pretrained_config import FOLDER_REMEDY, quiet_transformers, read_pretrained_architecture
 from simnmt.nmt.recurrent_model import RecurrentModel
@@ -34,30 +33,19 @@ WEIGHTS_ONLY_HOLDS = torch.__version__ >= "2.6"
 """Earlier versions could run code of a pickle that is read as weights only (CVE-2025-32434)."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Family:
-    """How a model type of Hugging Face is read."""
-
-    hf_class: Callable[[], Any]
-    """Returns the class of `transformers`, imported when it is needed."""
-    model: Callable[[Any, Any], PretrainedModel]
-    """Makes the step model of an architecture and a loaded model."""
-
-
 def load_hf(folder: str | os.PathLike[str]) -> PretrainedModel:
     """Load a Hugging Face folder, with weights in safetensors or weights-only form, without running code in it.
 
     Raises `NmtError` and `OutOfMemory`.
     """
-    architecture, model_type = read_pretrained_architecture(folder)
-    family = _FAMILIES[model_type]
+    architecture, class_name = read_pretrained_architecture(folder)
     if not any((Path(folder) / name).exists() for name in _WEIGHT_FILES):
         what, remedy = f"no usable weights: neither {_WEIGHT_FILES[0]} nor {_WEIGHT_FILES[2]}", FOLDER_REMEDY
         if any(Path(folder).glob("*.onnx")):
             what, remedy = "only holds weights for ONNX Runtime", "give --backend onnxruntime"
         raise NmtError(what, path=folder, remedy=remedy)
     try:
-        loaded = within_memory("cpu", lambda: _weights(folder, family.hf_class()))
+        loaded = within_memory("cpu", lambda: _weights(folder, getattr(transformers, class_name)))
     except OutOfMemory:
         raise
     except Exception as error:  # pickle, zip, safetensors and torch each have their own
@@ -65,7 +53,8 @@ def load_hf(folder: str | os.PathLike[str]) -> PretrainedModel:
     hf, report = loaded
     if lacking := sorted(report["missing_keys"]):
         raise NmtError(f"the weights lack {lacking[0]}", path=folder, remedy=FOLDER_REMEDY)
-    return family.model(architecture, hf.float().eval())
+    model: PretrainedModel = _step_model(architecture)(architecture, hf.float().eval())
+    return model
 
 
 _WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
@@ -84,35 +73,22 @@ def _weights(folder: str | os.PathLike[str], hf_class: Any) -> Any:
         )
 
 
-def _hf_class(name: str) -> Callable[[], Any]:
-    def imported() -> Any:
-        import transformers
+def _step_model(architecture: Architecture) -> Any:
+    """Return the class of the models of an architecture, imported when it is needed."""
+    match architecture:
+        case RecurrentArchitecture():
+            return RecurrentModel
+        case AttentionalArchitecture():
+            return AttentionalModel
+        case MultilingualArchitecture():
+            from simnmt.nmt.multilingual_models import MultilingualModel
 
-        return getattr(transformers, name)
+            return MultilingualModel
+        case T5Architecture():
+            from simnmt.nmt.t5_model import T5Model
 
-    return imported
-
-
-def _multilingual(architecture: Any, hf: Any) -> PretrainedModel:
-    from simnmt.nmt.multilingual_models import MultilingualModel
-
-    return MultilingualModel(architecture, hf)
-
-
-def _t5(architecture: Any, hf: Any) -> PretrainedModel:
-    from simnmt.nmt.t5_model import T5Model
-
-    return T5Model(architecture, hf)
-
-
-_FAMILIES: dict[str, _Family] = {
-    "marian": _Family(lambda: MarianMTModel, MarianModel),
-    "m2m_100": _Family(_hf_class("M2M100ForConditionalGeneration"), _multilingual),
-    "mbart": _Family(_hf_class("MBartForConditionalGeneration"), _multilingual),
-    "t5": _Family(_hf_class("T5ForConditionalGeneration"), _t5),
-    "mt5": _Family(_hf_class("MT5ForConditionalGeneration"), _t5),
-}
-"""By the `model_type` of config.json; NLLB is of type m2m_100."""
+            return T5Model
+    return MarianModel
 
 
 TranslationModel = RecurrentModel | AttentionalModel | PretrainedModel
@@ -137,19 +113,8 @@ def build_model(architecture: Architecture, *, seed: int = 0, dropout: float = 0
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        if isinstance(architecture, RecurrentArchitecture):
-            return RecurrentModel(architecture, dropout)
-        if isinstance(architecture, AttentionalArchitecture):
-            return AttentionalModel(architecture, dropout)
-        if isinstance(architecture, MultilingualArchitecture):
-            from simnmt.nmt.multilingual_models import MultilingualModel
-
-            return MultilingualModel(architecture, dropout=dropout)
-        if isinstance(architecture, T5Architecture):
-            from simnmt.nmt.t5_model import T5Model
-
-            return T5Model(architecture, dropout=dropout)
-        return MarianModel(architecture, dropout=dropout)
+        model: TranslationModel = _step_model(architecture)(architecture, dropout=dropout)
+        return model
 
 
 def load_model(model: str, *, seed: int = 0) -> LoadedModel:
@@ -157,7 +122,7 @@ def load_model(model: str, *, seed: int = 0) -> LoadedModel:
 
     Names and architecture files get random weights drawn from `seed`. Raises `NmtError`.
     """
-    path = Path(model_path(model))
+    path = Path(model_path(model, TORCH_WEIGHTS))
     if model not in ARCHITECTURES and path.is_dir():
         if (path / ARCHITECTURE_FILE).is_file():
             architecture = read_architecture(path / ARCHITECTURE_FILE)

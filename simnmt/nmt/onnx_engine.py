@@ -40,13 +40,14 @@ class OnnxEngine:
 
     def __init__(self, request: EngineRequest, compute_type: str) -> None:
         """Load the sessions. Raises `NmtError` for a folder that holds no exported model."""
-        folder = Path(model_path(request.model))
+        suffix = _SUFFIXES[compute_type]
+        folder = Path(model_path(request.model, (tuple(f"*{name}{suffix}.onnx*" for name in _NAMES),)))
         if not (folder / "config.json").is_file():
             remedy = f"name a folder with config.json; to make one, {_REMEDY}"
             raise NmtError("ONNX Runtime runs exported folders alone", path=request.model, remedy=remedy)
         self._architecture, _ = read_pretrained_architecture(folder)
         self._seed = request.seed
-        self._sessions: _Sessions | None = _Sessions.load(folder, _SUFFIXES[compute_type], request.threads)
+        self._sessions: _Sessions | None = _Sessions.load(folder, suffix, request.threads)
         self.account = EngineAccount(
             request.model,
             self._architecture.model_dump(mode="json"),
@@ -103,7 +104,10 @@ class OnnxEngine:
     def _decode(
         self, sources: Sequence[Sequence[int]], beam: int, most: Sequence[int], forced_len: int | None, marks: list[float]
     ) -> list[Hypothesis]:
-        """Return the best hypothesis of each source of at most `most` tokens; `marks`: receives the times of the parts."""
+        """Return the best hypothesis of each source of at most `most` tokens.
+
+        Appends to `marks` the moments at which the encoder and each step begin and end.
+        """
         sessions = self._sessions
         if sessions is None:
             raise NmtError("this engine is closed", remedy="load it again")

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from logging import CRITICAL
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,18 @@ from simnmt.nmt.errors import NmtError
 FOLDER_REMEDY = "name a folder of Marian, M2M100, NLLB, mBART or T5 as transformers saves it, with config.json and weights"
 
 
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """How a model type of Hugging Face is read."""
+
+    class_name: str
+    """Class of `transformers` that holds its weights."""
+    sizes: Callable[[Any], dict[str, Any]]
+    """Returns the architecture's keys of a configuration; `equal` holds pairs that must be equal."""
+
+
 def read_pretrained_architecture(folder: str | os.PathLike[str]) -> tuple[Architecture, str]:
-    """Return the architecture of a Hugging Face folder and the type that its config.json names. Raises `NmtError`."""
+    """Return the architecture of a Hugging Face folder and the class of `transformers` of its model. Raises `NmtError`."""
     try:
         check_model_folder(Path(folder))
     except OSError as error:
@@ -31,18 +42,18 @@ def read_pretrained_architecture(folder: str | os.PathLike[str]) -> tuple[Archit
         with quiet_transformers():
             # Without `trust_remote_code=False` the user is asked whether to run the folder's code.
             config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # transformers checks each value in a way of its own
         raise NmtError(f"no Hugging Face configuration: {describe_error(error)}", path=folder, remedy=FOLDER_REMEDY) from None
-    if (sizes_of := _SIZES.get(config.model_type)) is None:
-        known = ", ".join(_SIZES)
+    if (family := _FAMILIES.get(config.model_type)) is None:
+        known = ", ".join(_FAMILIES)
         raise NmtError(
             f"holds a model of type {config.model_type} where one of {known} is read", path=folder, remedy=FOLDER_REMEDY
         )
-    sizes = sizes_of(config)
+    sizes = family.sizes(config)
     for name, (encoder, decoder) in sizes.pop("equal").items():
         if encoder != decoder:
             raise NmtError(f"{name}: {encoder} in the encoder, {decoder} in the decoder", path=folder, remedy=FOLDER_REMEDY)
-    return architecture_of(sizes | _special_tokens(config), folder), str(config.model_type)
+    return architecture_of(sizes | _special_tokens(config), folder), family.class_name
 
 
 def refuse_code(folder: str | os.PathLike[str], name: str) -> None:
@@ -60,8 +71,8 @@ def refuse_code(folder: str | os.PathLike[str], name: str) -> None:
 
 
 def _special_tokens(config: Any) -> dict[str, int]:
-    start = config.decoder_start_token_id
-    if start is None:  # mBART-50 leaves it to its generation_config.json
+    start = getattr(config, "decoder_start_token_id", None)
+    if start is None:  # mBART-50 leaves it to its generation_config.json, T5 as transformers saves it out
         start = config.eos_token_id if config.model_type == "mbart" else config.pad_token_id
     tokens = {"pad_token": config.pad_token_id, "eos_token": config.eos_token_id, "start_token": start}
     return tokens | ({} if config.model_type == "marian" else {"unk_token": 3 if config.model_type != "t5" else 2})
@@ -106,14 +117,14 @@ def _t5_sizes(config: Any) -> dict[str, Any]:
     }
 
 
-_SIZES: dict[str, Callable[[Any], dict[str, Any]]] = {
-    "marian": lambda config: {"kind": "transformer"} | _bart_sizes(config),
-    "m2m_100": lambda config: {"kind": "m2m100"} | _bart_sizes(config),
-    "mbart": lambda config: {"kind": "mbart"} | _bart_sizes(config),
-    "t5": _t5_sizes,
-    "mt5": _t5_sizes,
+_FAMILIES: dict[str, _Family] = {
+    "marian": _Family("MarianMTModel", lambda config: {"kind": "transformer"} | _bart_sizes(config)),
+    "m2m_100": _Family("M2M100ForConditionalGeneration", lambda config: {"kind": "m2m100"} | _bart_sizes(config)),
+    "mbart": _Family("MBartForConditionalGeneration", lambda config: {"kind": "mbart"} | _bart_sizes(config)),
+    "t5": _Family("T5ForConditionalGeneration", _t5_sizes),
+    "mt5": _Family("MT5ForConditionalGeneration", _t5_sizes),
 }
-"""The architecture's keys of a configuration by the `model_type` of config.json; NLLB is of type m2m_100."""
+"""By the `model_type` of config.json; NLLB is of type m2m_100."""
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from simnmt.base.errors import describe_error
 from simnmt.base.suggestions import did_you_mean
 from simnmt.nmt.architecture import MultilingualArchitecture, T5Architecture
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.hub import model_path
+from simnmt.nmt.hub import TORCH_WEIGHTS, model_path
 from simnmt.nmt.marian_model import PretrainedModel
 from simnmt.nmt.models import LoadedModel, load_model
 from simnmt.nmt.pretrained_config import quiet_transformers, refuse_code
@@ -103,7 +103,7 @@ def load_pretrained(folder: Path, languages: Languages) -> tuple[LoadedModel, Pr
 
     Raises `NmtError` for a damaged folder, and for languages that are missing, unknown or of no use to the model.
     """
-    path = Path(model_path(str(folder))).absolute()  # a folder may have the name of an architecture, such as gru
+    path = Path(model_path(str(folder), TORCH_WEIGHTS)).absolute()  # a folder may have the name of an architecture, such as gru
     tokenizer = _tokenizer_in(path)
     loaded = load_model(str(path))
     model = loaded.model

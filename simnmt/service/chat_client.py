@@ -20,11 +20,13 @@ from simnmt.service.client import (
     MOST_BODY_BYTES,
     authorization,
     bounded_body,
+    check_token,
     describe_failure,
     get_body,
     get_json,
     new_session,
     refusal,
+    stated_error,
     tls_context,
 )
 from simnmt.service.messages import ServiceError, describe_foreign_body
@@ -56,10 +58,7 @@ class ChatExchange:
     completion_tokens: int = 0
 
     def take(self, event: Mapping[str, Any], now_s: float) -> bool:
-        """Add a streamed part, and return whether it is the last one. Raises `ServiceError` for an error in its place."""
-        if "error" in event:
-            error = event["error"]
-            raise ServiceError(502, str(error.get("message", error) if isinstance(error, dict) else error)[:200])
+        """Add a streamed part, and return whether it is the last one. Raises `ServiceError` for an event without parts."""
         self.count(event.get("usage"))
         ended = False
         try:
@@ -99,7 +98,7 @@ class ChatClient:
         timeout_s: float = 60.0,
         ca_file: Path | None = None,
     ) -> None:
-        """Raises `InputError` for another address than `http://` or `https://`, and for an unusable `ca_file`.
+        """Raises `InputError` for another address than `http://` or `https://`, and for an unusable `ca_file` or `token`.
 
         `url`: with or without the `/v1` at its end. `options`: what a request holds beside model and prompt.
         """
@@ -107,7 +106,8 @@ class ChatClient:
         self.url = url.rstrip("/").removesuffix("/v1")
         self.model = model
         self._options = options
-        self._headers = authorization(token)
+        check_token(token)
+        self._token = token
         self._connections, self._timeout_s = connections, timeout_s
         self._session: aiohttp.ClientSession | None = None
 
@@ -125,9 +125,11 @@ class ChatClient:
         content = {"model": self.model, "messages": [{"role": "user", "content": prompt}], **self._options}
         exchange = ChatExchange(time.monotonic())
         try:
-            async with self._session.post(self.url + COMPLETIONS, json=content, headers=self._headers) as response:
+            async with self._session.post(
+                self.url + COMPLETIONS, json=content, headers=authorization(self._token), allow_redirects=False
+            ) as response:
                 if response.status != 200:
-                    raise refusal(response, await bounded_body(response))
+                    raise refusal(response, await bounded_body(response), self._token)
                 if response.content_type == "text/event-stream":
                     await self._read_stream(response, exchange)
                 else:
@@ -147,7 +149,10 @@ class ChatClient:
             if data == b"[DONE]":
                 ended = True  # and read on: a connection whose answer was not read to its end is closed
                 continue
-            ended = exchange.take(_event(data), time.monotonic()) or ended
+            event = _event(data)
+            if "error" in event:
+                raise ServiceError(502, stated_error(event["error"], self._token))
+            ended = exchange.take(event, time.monotonic()) or ended
         if not ended:
             raise ServiceError(502, f"{self.url} closed the connection in the middle of an answer")
         exchange.received_s = exchange.received_s or time.monotonic()
@@ -155,7 +160,7 @@ class ChatClient:
     async def models(self, timeout_s: float = 5.0) -> tuple[tuple[str, ...], float]:
         """Return the names of the models, and the seconds of the round trip. Raises `ServiceError`."""
         assert self._session is not None, "use the client within async with"
-        content, seconds = await get_json(self._session, self.url + MODELS, self._headers, timeout_s)
+        content, seconds = await get_json(self._session, self.url + MODELS, self._token, timeout_s)
         try:
             return tuple(str(model["id"]) for model in content["data"]), seconds
         except (TypeError, KeyError):
@@ -164,7 +169,7 @@ class ChatClient:
     async def health(self, timeout_s: float = 5.0) -> tuple[bytes, float]:
         """Return the body of `/health`, and the seconds of the round trip. Raises `ServiceError`."""
         assert self._session is not None, "use the client within async with"
-        return await get_body(self._session, self.url + HEALTH, self._headers, timeout_s)
+        return await get_body(self._session, self.url + HEALTH, self._token, timeout_s)
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
@@ -196,8 +201,11 @@ def _read_whole(body: bytes, exchange: ChatExchange) -> None:
     exchange.received_s = time.monotonic()
     try:
         answer = json.loads(body)
-        exchange.text = str(answer["choices"][0]["message"]["content"])
+        content = answer["choices"][0]["message"]["content"]
     except (ValueError, KeyError, TypeError, IndexError, RecursionError):
         what = describe_foreign_body(body) if body.lstrip()[:1] == b"<" else "holds no choices"
         raise ServiceError(502, f"the service's answer {what}") from None
+    if not isinstance(content, str):
+        raise ServiceError(502, "the service's answer holds no text")
+    exchange.text = content
     exchange.count(answer.get("usage"))

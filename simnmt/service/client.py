@@ -51,12 +51,13 @@ class TranslationClient:
     def __init__(
         self, url: str, *, token: str = "", connections: int = 64, timeout_s: float = 60.0, ca_file: Path | None = None
     ) -> None:
-        """Raises `InputError` for another address than `http://` or `https://`, and for an unusable `ca_file`.
+        """Raises `InputError` for another address than `http://` or `https://`, and for an unusable `ca_file` or `token`.
 
         A service's certificate is verified: by the authorities in `ca_file`, or by those of the system without one.
         """
         self._tls = tls_context(url, ca_file)
         self.url = url.rstrip("/")
+        check_token(token)
         self._token = token
         self._connections, self._timeout_s = connections, timeout_s
         self._session: aiohttp.ClientSession | None = None
@@ -81,12 +82,16 @@ class TranslationClient:
         sent_s = time.monotonic()
         try:
             async with self._session.post(
-                f"{self.url}/translate", data=request.body(), headers=request.headers() | self._authorization(), timeout=timeout
+                f"{self.url}/translate",
+                data=request.body(),
+                headers=request.headers() | authorization(self._token),
+                timeout=timeout,
+                allow_redirects=False,
             ) as response:
                 body = await bounded_body(response)
                 received_s = time.monotonic()
                 if response.status != 200:
-                    raise refusal(response, body)
+                    raise refusal(response, body, self._token)
                 return Exchange(parse_answer(body, response.headers), sent_s, received_s, response.headers)
         except asyncio.TimeoutError:
             raise ServiceError(504, f"{self.url} did not answer in time") from None
@@ -112,10 +117,7 @@ class TranslationClient:
     async def _get(self, path: str, timeout_s: float) -> tuple[Any, float]:
         """Return the JSON at a path, and the seconds of the round trip. Raises `ServiceError`."""
         assert self._session is not None, "use the client within async with"
-        return await get_json(self._session, self.url + path, self._authorization(), timeout_s)
-
-    def _authorization(self) -> dict[str, str]:
-        return authorization(self._token)
+        return await get_json(self._session, self.url + path, self._token, timeout_s)
 
 
 def tls_context(url: str, ca_file: Path | None = None) -> ssl.SSLContext | None:
@@ -136,7 +138,15 @@ def new_session(tls: ssl.SSLContext | None, connections: int, timeout_s: float) 
     """Return a session whose connections stay open; to be called within a running event loop."""
     connector = aiohttp.TCPConnector(limit=connections, keepalive_timeout=30.0, ssl=tls or True)
     timeout = aiohttp.ClientTimeout(total=timeout_s, connect=min(5.0, timeout_s))
-    return aiohttp.ClientSession(connector=connector, timeout=timeout, auto_decompress=False)
+    # Uncompressed: its bytes are counted, and inflating them would add to the time.
+    headers = {"Accept-Encoding": "identity"}
+    return aiohttp.ClientSession(connector=connector, timeout=timeout, headers=headers, auto_decompress=False)
+
+
+def check_token(token: str) -> None:
+    """Raise `InputError` for a token that no header can hold."""
+    if not token.isprintable():
+        raise InputError("the token holds a line break or a control character", remedy="give the token alone, on one line")
 
 
 def authorization(token: str) -> dict[str, str]:
@@ -144,26 +154,25 @@ def authorization(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
-async def get_json(session: aiohttp.ClientSession, url: str, headers: Mapping[str, str], timeout_s: float) -> tuple[Any, float]:
+async def get_json(session: aiohttp.ClientSession, url: str, token: str, timeout_s: float) -> tuple[Any, float]:
     """Return the JSON at an address, and the seconds of the round trip. Raises `ServiceError`."""
-    body, seconds = await get_body(session, url, headers, timeout_s)
+    body, seconds = await get_body(session, url, token, timeout_s)
     try:
         return json.loads(body), seconds
     except (ValueError, RecursionError):
         raise ServiceError(502, f"{url} {describe_foreign_body(body)}") from None
 
 
-async def get_body(
-    session: aiohttp.ClientSession, url: str, headers: Mapping[str, str], timeout_s: float
-) -> tuple[bytes, float]:
+async def get_body(session: aiohttp.ClientSession, url: str, token: str, timeout_s: float) -> tuple[bytes, float]:
     """Return the bytes at an address, and the seconds of the round trip. Raises `ServiceError`."""
+    timeout = aiohttp.ClientTimeout(total=timeout_s)
     sent_s = time.monotonic()
     try:
-        async with session.get(url, headers=headers, timeout=aiohttp.ClientTimeout(total=timeout_s)) as response:
+        async with session.get(url, headers=authorization(token), timeout=timeout, allow_redirects=False) as response:
             body = await bounded_body(response)
             seconds = time.monotonic() - sent_s
             if response.status != 200:
-                raise refusal(response, body)
+                raise refusal(response, body, token)
     except asyncio.TimeoutError:
         raise ServiceError(504, f"{url} did not answer in time") from None
     except (aiohttp.ClientError, OSError) as error:
@@ -186,7 +195,7 @@ def describe_failure(error: Exception) -> str:
     if isinstance(error, aiohttp.ClientPayloadError):
         return "closed the connection in the middle of an answer"
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        cause = "nobody known here vouches for its certificate (name its authorities with --ca-file)"
+        cause = "no known authority signed its certificate (name its authorities with --ca-file)"
     elif isinstance(error, aiohttp.ClientConnectorSSLError):
         cause = "it does not encrypt as it should (write http:// if it does not at all)"
     elif isinstance(error, aiohttp.ClientConnectorError):
@@ -201,13 +210,28 @@ def describe_failure(error: Exception) -> str:
 REFUSED = "the service refused the request"
 
 
-def refusal(response: aiohttp.ClientResponse, body: bytes) -> ServiceError:
-    """Return the error of an answer with another status than 200, in the service's own words where it has some."""
+def refusal(response: aiohttp.ClientResponse, body: bytes, token: str) -> ServiceError:
+    """Return the error of an answer with another status than 200, in the service's own words where it has some.
+
+    Redirects are errors: a client that followed one would send its token to another service, and measure two requests.
+    """
     message = REFUSED
+    if 300 <= response.status < 400:
+        address = response.headers.get("Location", "")
+        return ServiceError(502, _without(token, f"it redirects to {address}: give that address"))
     with suppress(ValueError, KeyError, TypeError, RecursionError):
-        error = json.loads(body)["error"]  # LibreTranslate's is a text, OpenAI's an object
-        message = str(error["message"] if isinstance(error, dict) else error)[:200]
+        message = stated_error(json.loads(body)["error"], token)
     return ServiceError(response.status, message, retry_after_s=_retry_after(response.headers))
+
+
+def stated_error(error: object, token: str) -> str:
+    """Return a service's own error, which is a text or an object with a message, without the token that it may repeat."""
+    return _without(token, str(error.get("message", error) if isinstance(error, dict) else error))
+
+
+def _without(token: str, text: str) -> str:
+    """Return at most 200 characters of a text, with its tokens replaced before it is cut."""
+    return (text.replace(token, "[token]") if token else text)[:200]
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:

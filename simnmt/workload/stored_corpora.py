@@ -17,6 +17,8 @@ TEST_SET_PREFIX = "sacrebleu:"
 WRAPPER = "translation"
 """Key of a row's texts by language in data sets of Hugging Face."""
 _SUFFIXES = (".arrow", ".parquet")
+_PART = re.compile(r"-\d{5}-of-\d{5}$")
+"""End of the name of a file that holds a part of a split."""
 _BATCH = 4_096
 """Rows of a data set that are in memory at once."""
 
@@ -60,7 +62,8 @@ def is_data_set(path: Path) -> bool:
 def data_set_files(path: Path) -> list[Path]:
     """Return the files of a data set, in order: one Arrow or Parquet file, or those in a folder.
 
-    A folder is one split as `save_to_disk` writes it, or as the cache of `datasets` holds it. Raises `CorpusError` for another.
+    A folder is one split as `save_to_disk` writes it, or as the cache of `datasets` holds it: parts of one name. Raises
+    `CorpusError` for another.
     """
     if not path.is_dir():
         return [path]
@@ -71,6 +74,12 @@ def data_set_files(path: Path) -> list[Path]:
             f"name one of its splits: {format_list(splits[:9])}" if splits else "name a folder with .arrow or .parquet files"
         )
         raise CorpusError("holds no Arrow or Parquet file", path=path, remedy=remedy)
+    by_split = {_PART.sub("", file.stem): file.name for file in files}
+    if len(by_split) > 1:
+        what = f"holds several splits: {format_list(sorted(by_split)[:9])}"
+        raise CorpusError(
+            what, path=path, remedy=f"name a file, such as {next(iter(by_split.values()))}, or keep one split there"
+        )
     return files
 
 

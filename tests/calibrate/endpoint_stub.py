@@ -35,7 +35,7 @@ class StubService:
     """The same factor for the first execution of each text; None: as the others."""
     token: str = ""
     api_fault: str = ""
-    """What it does instead of translating: `html`, `slow`, `break`, `missing`, `fail after 20`."""
+    """What it does instead of translating: `html`, `slow`, `break`, `missing`, `empty`, `fail after 20`, `redirect URL`."""
     translate: Callable[[str], str] = translation
     languages: Any = field(default_factory=lambda: [{"code": "de", "targets": ["en"]}])
     health: str = "OK"
@@ -53,6 +53,8 @@ class StubService:
     url: str = ""
 
     async def execute(self, text: str, on_token: Callable[[], Any] | None = None) -> str:
+        if self.api_fault == "empty":
+            return ""
         answer = await asyncio.to_thread(self.translate, text) if self.translate is not translation else translation(text)
         known = text in self.asked
         self.asked.append(text)
@@ -82,6 +84,8 @@ class StubService:
             return web.Response(text="<!DOCTYPE html><html><body>welcome</body></html>", content_type="text/html")
         if fault == "missing":
             return web.json_response({"error": "no such path"}, status=404)
+        if fault.startswith("redirect"):
+            raise web.HTTPTemporaryRedirect(fault.split()[-1] + request.path)
         if fault == "slow":
             await asyncio.sleep(5.0)
         if fault == "break":

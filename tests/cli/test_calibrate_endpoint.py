@@ -14,7 +14,8 @@ from simnmt.calibrate import processor_use
 from tests.calibrate.endpoint_stub import stub_service
 from tests.refusals import assert_one_line
 
-TOKEN = "s3cr3t-t0ken"
+TOKEN = "s3cr3t-t0ken" + 400 * "x"
+"""As long as some are: a message is cut before its end."""
 SPOKEN = {
     "libretranslate": ("--api", "libretranslate"),
     "openai": ("--api", "openai", "--model", "stub"),
@@ -57,6 +58,8 @@ def test_it_prints_the_plane_the_ladder_and_the_knee_and_writes_profile_and_page
         ("break", "closed the connection in the middle of an answer"),
         ("missing", "no such path (HTTP 404) (correct --endpoint or --api"),
         ("fail after 0", "out of memory (HTTP 500) (see the service's log)"),
+        ("redirect http://127.0.0.1:9", "it redirects to http://127.0.0.1:9/"),
+        ("empty", "with an empty translation (correct --source, --target or --model"),
     ],
 )
 def test_a_service_that_does_not_translate_is_one_line(simnmt: Any, folder: Path, api: str, fault: str, complaint: str) -> None:
@@ -92,7 +95,7 @@ def test_a_token_comes_from_the_environment_and_is_never_shown(
         done = calibrate(simnmt, service.url, *options, "--token-env", "OTHER_KEY")
     assert done.status == 0, done.err
     written = "".join(path.read_text() for path in folder.glob("box*"))
-    for secret in (TOKEN, "wr0ng-t0ken"):  # the stub's complaint repeats the token
+    for secret in (TOKEN[:12], "wr0ng-t0ken"):  # the stub's complaint repeats the token
         assert secret not in written + missing.err + wrong.out + wrong.err + done.out + done.err
 
 

@@ -21,7 +21,9 @@ arguments = sys.argv[1:]
 if arguments == ["--version"]:
     print("v1.12.0 65bf82f"); sys.exit()
 given = dict(zip(arguments, arguments[1:]))
-if given["-c"] != "decoder.yml" or "--force-decode" not in arguments or given["--tsv-fields"] != "2":
+if "-c" in arguments or not given["--models"].endswith("/opus/model.npz"):
+    sys.exit("the options name another model")
+if "--force-decode" not in arguments or given["--tsv-fields"] != "2":
     sys.exit("unknown options")
 {fault}
 batch, factor = int(given["--mini-batch"]), float(given["--max-length-factor"])
@@ -109,9 +111,11 @@ def test_without_the_program_the_remedy_names_it(folder: Path, monkeypatch: pyte
         ("decoder.yml", None, "cannot read decoder.yml: No such file or directory"),
         ("decoder.yml", "models: [", "names no models and vocabs"),
         ("decoder.yml", "models: [a.npz]\nvocabs: [vocab.yml]\n", "decoder.yml names a.npz, which is missing"),
+        ("decoder.yml", "models: [../a.npz]\nvocabs: [vocab.yml]\n", "names ../a.npz, which lies outside its folder"),
+        ("decoder.yml", "models: [model.npz]\nvocabs: [/etc/hostname]\n", "names /etc/hostname, which lies outside"),
         ("vocab.yml", '"</s>": 0\n', "a vocabulary without words"),
     ],
-    ids=range(4),
+    ids=range(6),
 )
 def test_a_damaged_folder_is_one_line(folder: Path, name: str, content: str | None, message: str) -> None:
     (folder / name).unlink()

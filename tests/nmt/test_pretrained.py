@@ -20,7 +20,7 @@ from simnmt.nmt.errors import NmtError
 from simnmt.nmt.linear_layers import has_half_weights
 from simnmt.nmt.marian_model import PretrainedModel
 from simnmt.nmt.models import build_model, load_model
-from simnmt.nmt.pretrained_config import quiet_transformers
+from simnmt.nmt.pretrained_config import quiet_transformers, read_pretrained_architecture
 from simnmt.nmt.pretrained_tokenizer import Languages, load_pretrained
 from simnmt.nmt.slot_decoder import decode_batch
 from simnmt.nmt.step_model import pad
@@ -283,3 +283,23 @@ def test_a_damaged_folder_is_refused_in_one_line_and_no_code_is_run(
     assert str(folder) in str(caught.value)
     assert "\n" not in str(caught.value)
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [{"d_model": "x"}, {"d_model": None}, {"feed_forward_proj": "gated-foo-bar"}, {"dtype": "load"}, {"id2label": 5}],
+    ids=str,
+)
+def test_a_damaged_configuration_is_refused_in_one_line(folders: Path, tmp_path: Path, fault: dict[str, object]) -> None:
+    shutil.copy(folders / "t5" / "config.json", tmp_path)
+    edit(tmp_path / "config.json", **fault)
+    with pytest.raises(NmtError, match=r"no Hugging Face configuration: .* \(name a folder of Marian") as caught:
+        read_pretrained_architecture(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_t5_configuration_without_a_start_token_starts_with_its_padding(folders: Path, tmp_path: Path) -> None:
+    content = json.loads((folders / "t5" / "config.json").read_text())
+    del content["decoder_start_token_id"]
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    assert read_pretrained_architecture(tmp_path)[0].start_token == content["pad_token_id"]

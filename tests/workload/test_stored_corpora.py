@@ -95,6 +95,14 @@ def test_a_folder_of_a_split_is_read_whole_and_a_folder_of_splits_names_them(tmp
         read_corpus(tmp_path / "news", keys=("de", "en"), **WORDS)
 
 
+@pytest.mark.parametrize("name", ["{}-00000-of-00001.parquet", "wmt-{}.arrow"])
+def test_a_folder_that_mixes_splits_is_refused(tmp_path: Path, name: str) -> None:
+    for split in ("train", "test"):
+        write(tmp_path / name.format(split), table_of(wrapped=True))
+    with pytest.raises(CorpusError, match=r"holds several splits: .*test and .*train \(name a file, such as .*test"):
+        read_corpus(tmp_path, keys=("de", "en"), **WORDS)
+
+
 def test_a_faulty_data_set_is_refused_in_one_line(tmp_path: Path) -> None:
     write(tmp_path / "rows.parquet", table_of(wrapped=True))
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 no")
