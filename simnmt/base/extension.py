@@ -30,6 +30,10 @@ OBJECT = "object"
 """Key under which a resolved scenario names the class of an object of Python."""
 
 
+FAULTS = (Exception, SystemExit)
+"""What counts as a fault of a user's code: `exit()` in it would end the command without a word, too."""
+
+
 class ExtensionError(InputError):
     """A fault of a user's class, function or object."""
 
@@ -91,7 +95,7 @@ class CodeName:
                 f"{self.kind} cannot be imported: no module {error.name}{looked}",
                 remedy="check the name, or install its package",
             ) from None
-        except Exception as error:
+        except FAULTS as error:
             raise ExtensionError(
                 f"{self.kind} cannot be imported: {describe_fault(error)}", remedy="correct the module"
             ) from error
@@ -104,7 +108,8 @@ class CodeName:
 
     def _execute(self, file: str) -> ModuleType:
         path = self._path_of(file)
-        name = f"simnmt_code_{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
+        # By its content as well: a notebook that edits the file and runs again means the new one.
+        name = f"simnmt_code_{hashlib.sha256(str(path).encode() + path.read_bytes()).hexdigest()[:16]}"
         if name in sys.modules:
             return sys.modules[name]
         spec = importlib.util.spec_from_file_location(name, path)
@@ -151,6 +156,17 @@ def describe_fault(error: BaseException) -> str:
     return f"{name}{'' if text == name else f': {text}'}{place}"
 
 
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a scenario names an extension."""
+
+    key: str
+    """Its key; an option that set the key comes first."""
+    path: str | None = None
+    line: int | None = None
+    column: int | None = None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Extension:
     """What a user brings for one place of a scenario, with its parameters."""
@@ -165,6 +181,8 @@ class Extension:
     """Checked values by the names of its parameters."""
     written: Mapping[str, Any] = field(default_factory=dict)
     """The keys as the scenario has them."""
+    placement: Placement | None = None
+    """Where the scenario names it; None before that is known."""
 
     @property
     def is_object(self) -> bool:
@@ -202,26 +220,35 @@ class Extension:
         passed = {name: value for name, value in given.items() if self.takes(name)}
         try:
             return self.value(**self.parameters, **passed)
-        except Exception as error:
+        except FAULTS as error:
             raise ExtensionError(f"{self.label} cannot be made: {describe_fault(error)}") from error
+
+    def fault(self, what: str, remedy: str | None = None) -> ExtensionError:
+        """Return the error of a call during a run, with the key of the scenario and its place."""
+        place = self.placement
+        if place is None:
+            return ExtensionError(what, remedy=remedy)
+        return ExtensionError(f"{place.key}: {what}", path=place.path, line=place.line, column=place.column, remedy=remedy)
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         """Pickle the name of code, or an object with the definitions that another process lacks."""
         if self.code is not None:
-            return _reloaded, (self.code, self.label, dict(self.parameters), dict(self.written))
+            return _reloaded, (self.code, self.label, dict(self.parameters), dict(self.written), self.placement)
         import cloudpickle  # type: ignore[import-untyped]
 
-        return _unpickled, (cloudpickle.dumps(self.value), self.label)
+        return _unpickled, (cloudpickle.dumps(self.value), self.label, self.placement)
 
 
-def _reloaded(code: CodeName, label: str, parameters: Mapping[str, Any], written: Mapping[str, Any]) -> Extension:
-    return Extension(code.load(), label, code, parameters, written)
+def _reloaded(
+    code: CodeName, label: str, parameters: Mapping[str, Any], written: Mapping[str, Any], placement: Placement | None
+) -> Extension:
+    return Extension(code.load(), label, code, parameters, written, placement)
 
 
-def _unpickled(content: bytes, label: str) -> Extension:
+def _unpickled(content: bytes, label: str, placement: Placement | None) -> Extension:
     import cloudpickle
 
-    return Extension(cloudpickle.loads(content), label)
+    return Extension(cloudpickle.loads(content), label, placement=placement)
 
 
 def of_object(value: Any) -> Extension:

@@ -14,7 +14,7 @@ from math import inf
 from typing import Any
 
 from simnmt.base.errors import short_repr
-from simnmt.base.extension import Extended, Extension, ExtensionError, describe_fault
+from simnmt.base.extension import FAULTS, Extended, Extension, ExtensionError, describe_fault
 from simnmt.batching.batcher import Batcher, Batching, Encode, Join
 
 METHODS = "arrive(request, src_len, now_s), next(active, now_s, longest) and the attribute size"
@@ -29,7 +29,7 @@ class CustomBatching(Batching):
 
     def batcher(self) -> CheckedBatcher:
         """Return a new batcher. Raises `ExtensionError`."""
-        return CheckedBatcher(self.extension.make(), self.extension.label, self)
+        return CheckedBatcher(self.extension.make(), self.extension, self)
 
 
 class CustomBatchingConfiguration(Extended):
@@ -64,12 +64,12 @@ def custom_batching(extension: Extension) -> CustomBatchingConfiguration:
 class CheckedBatcher(Batcher):
     """A user's batcher whose moves are checked, so that no sentence is lost or waits for ever."""
 
-    __slots__ = ("_closed", "_encoded", "_label", "_size", "_unencoded", "_users")
+    __slots__ = ("_closed", "_encoded", "_extension", "_size", "_unencoded", "_users")
 
-    def __init__(self, batcher: Any, label: str, batching: Batching) -> None:
+    def __init__(self, batcher: Any, extension: Extension, batching: Batching) -> None:
         super().__init__(batching)
         size = batching.size
-        self._users, self._label, self._size = batcher, label, size
+        self._users, self._extension, self._size = batcher, extension, size
         self._unencoded: set[int] = set()
         """Sentences that are not encoded."""
         self._encoded: set[int] = set()
@@ -122,7 +122,7 @@ class CheckedBatcher(Batcher):
     def copy(self) -> CheckedBatcher:
         """Return a batcher in the same state, to foresee moves."""
         users = self._called("copy") if hasattr(self._users, "copy") else deepcopy(self._users)
-        other = CheckedBatcher(users, self._label, self.batching)
+        other = CheckedBatcher(users, self._extension, self.batching)
         other._unencoded, other._encoded, other._closed = set(self._unencoded), set(self._encoded), self._closed
         return other
 
@@ -149,8 +149,8 @@ class CheckedBatcher(Batcher):
     def _called(self, method: str, *arguments: object) -> Any:
         try:
             return getattr(self._users, method)(*arguments)
-        except Exception as error:
+        except FAULTS as error:
             raise self._error(f"{method} raised {describe_fault(error)}") from error
 
     def _error(self, what: str, remedy: str | None = None) -> ExtensionError:
-        return ExtensionError(f"batcher {self._label}: {what}", remedy=remedy)
+        return self._extension.fault(f"batcher {self._extension.label}: {what}", remedy)

@@ -27,7 +27,7 @@ from simnmt.profile.profile_variant import DecoderChoice, with_decoder
 from simnmt.results.requests import Engine
 from simnmt.scenario.configuration import DeviceConfiguration, Scenario
 from simnmt.scenario.document import Document
-from simnmt.scenario.errors import ScenarioError
+from simnmt.scenario.errors import ScenarioError, format_location
 from simnmt.scenario.source import profile_path
 from simnmt.workload.arrivals import ArrivalProcess
 from simnmt.workload.custom import CustomLengths
@@ -128,7 +128,7 @@ def _name_key_in_errors(document: Document | None, *location: str | int) -> Iter
     try:
         yield
     except InputError as error:
-        if document is None or error.line is not None:
+        if document is None or error.line is not None or error.what.startswith(f"{format_location(location)}: "):
             raise
         what = error.what if error.path is None else f"{error.path}: {error.what}"
         place = document.error(location, what, remedy=error.remedy)

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base import random_streams
-from simnmt.base.extension import ExtensionError
 from simnmt.experiment.draws import ACTIVE_SHARE_STREAM, Drawn, Learnt, more_s_per_tgt_token
 from simnmt.experiment.inputs import Unit
 from simnmt.experiment.targets import Decoding
@@ -88,7 +87,7 @@ def set_up_policy(
     if estimate is None:
         assert drawn is not None, "a simulated network has drawn requests"
         estimate = simulated_estimate(unit, drawn, estimation)
-    policy = None if settings.knows_truth else _made_policy(unit, learnt, settings)
+    policy = None if settings.knows_truth else settings.policy(learnt.knowledge(list(unit.scenario.devices)))
     beliefs = Beliefs(
         estimate,
         probes=estimation.transfer_estimate.probes,
@@ -136,13 +135,6 @@ def set_up_policy(
 def _name_of(unit: Unit, settings: PolicySettings) -> str:
     """Return the name of a policy in the scenario."""
     return next((name for name, other in unit.scenario.policies.items() if other is settings), type(settings).__name__)
-
-
-def _made_policy(unit: Unit, learnt: Learnt, settings: PolicySettings) -> Policy:
-    try:
-        return settings.policy(learnt.knowledge(list(unit.scenario.devices)))
-    except ExtensionError as error:
-        raise ExtensionError(f"policy {_name_of(unit, settings)}: {error.what}", remedy=error.remedy) from error
 
 
 def _set_up_custom(

@@ -72,7 +72,7 @@ def _balancer(unit: Unit, device: str, boxes: int) -> Balancer:
     if kind == "least_work":
         return FewestTokens()
     if isinstance(kind, CustomBalancer):
-        return kind.balancer(device)
+        return kind.balancer()
     # Boxes drawn for each request, one or two different ones, shape (requests, drawn): the same for every policy.
     choices = np.empty((unit.scenario.requests, 2 if kind == "two_choices" else 1), np.int16)
     first, *second = (

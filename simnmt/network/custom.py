@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.base.extension import Extended, Extension, ExtensionError, describe_fault
+from simnmt.base.extension import FAULTS, Extended, Extension, ExtensionError, describe_fault
 from simnmt.network.series import BPS_PER, SECONDS_PER, BandwidthSeries, RttSeries, Series
 
 _Series = TypeVar("_Series", bound=Series)
@@ -52,7 +52,7 @@ def _series(kind: type[_Series], extension: Extension, name: str) -> _Series:
     if callable(getattr(value, "series", None)) and not isinstance(value, Series):
         try:
             value = value.series()
-        except Exception as error:
+        except FAULTS as error:
             raise ExtensionError(f"{extension.label}: series raised {describe_fault(error)}") from error
     if isinstance(value, kind):
         return value

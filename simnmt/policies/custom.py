@@ -6,6 +6,7 @@ or `decide_with_view(request, view)`. An error of the policy is reported with it
 
 from __future__ import annotations
 
+import inspect
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.errors import InputError, short_repr
-from simnmt.base.extension import Extended, Extension, ExtensionError, describe_fault
+from simnmt.base.extension import FAULTS, Extended, Extension, ExtensionError, describe_fault
 from simnmt.policies.decision import Decide, Estimation, Knowledge, Policy, PolicySettings
 
 METHODS = "prepare(src_len), which returns decide(request, delay_s)"
@@ -37,10 +38,15 @@ class CustomPolicy(Extended, PolicySettings):
 
     def policy(self, knowledge: Knowledge) -> Policy:
         """Return the policy. Raises `ExtensionError`."""
-        made = self.extension.make(knowledge=knowledge)
-        if isinstance(made, PolicySettings):
-            made = made.policy(knowledge)
-        check_methods(made, self.kind)
+        extension = self.extension
+        try:
+            made = extension.make(knowledge=knowledge)
+            if isinstance(made, PolicySettings):
+                made = made.policy(knowledge)
+            returned = f" returned {short_repr(made)}, which" if inspect.isroutine(extension.value) else ""
+            check_methods(made, self.kind + returned)
+        except ExtensionError as error:
+            raise extension.fault(error.what, error.remedy) from error
         policy: Policy = made
         return policy
 
@@ -104,7 +110,7 @@ class CheckedPolicy:
                 self._latest = block
             try:
                 target = decide(request, delay_s)
-            except Exception as error:
+            except FAULTS as error:
                 raise self._error(f"decide raised {describe_fault(error)}", number_of(request)) from error
             if type(target) is int and 0 <= target < targets:
                 return target
@@ -121,7 +127,7 @@ class CheckedPolicy:
         def checked(src_len: NDArray[np.int64]) -> NDArray[np.float64]:
             try:
                 predicted = np.asarray(predict(src_len), dtype=np.float64)
-            except Exception as error:
+            except FAULTS as error:
                 raise PolicyError(f"{self._label}: predicted_tgt_len raised {describe_fault(error)}") from error
             if predicted.shape != src_len.shape:
                 what = f"{self._label}: predicted_tgt_len returned the shape {predicted.shape} for {src_len.shape}"
@@ -133,7 +139,7 @@ class CheckedPolicy:
     def _prepared(self, src_len: NDArray[np.int64]) -> Decide:
         try:
             decide: Any = self._policy.prepare(src_len)
-        except Exception as error:
+        except FAULTS as error:
             raise PolicyError(f"{self._label}: prepare raised {describe_fault(error)}") from error
         decide = self._by_method or decide
         if not callable(decide):

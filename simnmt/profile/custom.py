@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from simnmt.base import VERSION
 from simnmt.base.configuration import EndOfSentence
-from simnmt.base.extension import Extended, Extension, ExtensionError, describe_fault
+from simnmt.base.extension import FAULTS, Extended, Extension, ExtensionError, describe_fault
 from simnmt.base.least_squares import bounded_least_squares
 from simnmt.profile.device_profile import (
     Device,
@@ -49,12 +49,12 @@ class CostFunction:
         function = self.extension.make() if isinstance(value, type) else partial(value, **self.extension.parameters)
         try:
             seconds = np.broadcast_to(np.asarray(function(src_len, tgt_len), dtype=np.float64), src_len.shape)
-        except Exception as error:
-            raise ExtensionError(f"cost function {self.label} raised {describe_fault(error)}") from error
+        except FAULTS as error:
+            raise self.extension.fault(f"cost function {self.label} raised {describe_fault(error)}") from error
         if not (np.isfinite(seconds).all() and (seconds >= 0.0).all()):
             at = int(np.argmin(np.isfinite(seconds) & (seconds >= 0.0)))
             what = f"cost function {self.label} returned {seconds[at]} s for {src_len[at]} and {tgt_len[at]} tokens"
-            raise ExtensionError(what, remedy="return finite seconds from 0 on")
+            raise self.extension.fault(what, "return finite seconds from 0 on")
         return seconds
 
 

@@ -23,6 +23,7 @@ from simnmt.base.extension import (
     CodeName,
     Extended,
     Extension,
+    Placement,
     PlainParameters,
     installed_kinds,
     is_code,
@@ -243,7 +244,7 @@ def adopt_extensions(
     folders = tuple(dict.fromkeys((str(base.absolute()), str(Path.cwd()))))
     extensions: dict[str, Extension] = {}
     for mention in mentions:
-        extension = _loaded(mention, document, folders)
+        extension = replace(_loaded(mention, document, folders), placement=_placement(mention, document))
         try:
             adopted = mention.place.adopt(extension)
         except InputError as error:
@@ -255,6 +256,12 @@ def adopt_extensions(
 
 def _blamed(mention: Mention) -> Location:
     return (*mention.location, "kind") if mention.kind else mention.location
+
+
+def _placement(mention: Mention, document: Document) -> Placement:
+    place = document.error(_blamed(mention), "")
+    option = f"{place.override}: " if place.override else ""
+    return Placement(f"{option}{format_location(mention.location)}", place.path, place.line, place.column)
 
 
 def _loaded(mention: Mention, document: Document, folders: tuple[str, ...]) -> Extension:

@@ -8,7 +8,7 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from simnmt.base.errors import short_repr
-from simnmt.base.extension import Extended, Extension, ExtensionError, describe_fault
+from simnmt.base.extension import FAULTS, Extended, Extension, ExtensionError, describe_fault
 
 if TYPE_CHECKING:
     from simnmt.world.server import BalancedBox
@@ -24,11 +24,11 @@ class CustomBalancer(Extended):
         """Return its name."""
         return self.kind
 
-    def balancer(self, device: str) -> CheckedBalancer:
+    def balancer(self) -> CheckedBalancer:
         """Return a new balancer for the boxes of a device. Raises `ExtensionError`."""
         made = self.extension.make()
         _check_method(made, self.kind)
-        return CheckedBalancer(made, f"devices.{device}.balancer: {self.kind}")
+        return CheckedBalancer(made, self.extension)
 
 
 def custom_balancer(extension: Extension) -> CustomBalancer:
@@ -46,23 +46,26 @@ def _check_method(balancer: object, label: str) -> None:
 class CheckedBalancer:
     """A user's balancer whose choices are checked."""
 
-    __slots__ = ("_balancer", "_label")
+    __slots__ = ("_balancer", "_extension")
 
-    def __init__(self, balancer: Any, label: str) -> None:
-        self._balancer, self._label = balancer, label
+    def __init__(self, balancer: Any, extension: Extension) -> None:
+        self._balancer, self._extension = balancer, extension
 
     def chosen(self, boxes: Sequence[BalancedBox], now_s: float, request: int, node: int) -> int:
         """Return the number of the box. Raises `ExtensionError` for an error, and for a number that is none of a box."""
         try:
             box: Any = self._balancer.chosen(boxes, now_s, request, node)
             number = operator.index(box)
-        except Exception as error:
-            raise ExtensionError(f"{self._label}, request {request}: chosen raised {describe_fault(error)}") from error
+        except FAULTS as error:
+            raise self._fault(f"chosen raised {describe_fault(error)}", request) from error
         if not 0 <= number < len(boxes):
-            what = f"{self._label}, request {request}: chosen returned {short_repr(box)}"
-            raise ExtensionError(what, remedy=f"return the number of a box, 0 to {len(boxes) - 1}")
+            remedy = f"return the number of a box, 0 to {len(boxes) - 1}"
+            raise self._fault(f"chosen returned {short_repr(box)}", request, remedy)
         return number
 
     def copy(self) -> CheckedBalancer:
         """Return a balancer in the same state, to foresee choices."""
-        return CheckedBalancer(deepcopy(self._balancer), self._label)
+        return CheckedBalancer(deepcopy(self._balancer), self._extension)
+
+    def _fault(self, what: str, request: int, remedy: str | None = None) -> ExtensionError:
+        return self._extension.fault(f"{self._extension.label}, request {request}: {what}", remedy)

@@ -14,7 +14,9 @@ pytest.importorskip("torch", reason="the extra packages of simnmt[models] are no
 pytest.importorskip("sacrebleu", reason="the extra packages of simnmt[models] are not installed")
 
 from simnmt.profile.profile_file import read_profile
-from tests.nmt.pretrained_folders import FOLDERS, LANGUAGES, text
+from tests.nmt.loopback_hub import Hub
+from tests.nmt.pretrained_folders import FOLDERS, LANGUAGES, t5_folder, text
+from tests.refusals import assert_one_line
 
 UNITS = {"opus": "sentencepiece", "nllb": "tokenizers", "t5": "tokenizers"}
 SCENARIO = """\
@@ -61,3 +63,38 @@ def test_a_folder_is_calibrated_translated_and_simulated(folder: Path, simnmt: C
     simulated = simnmt("run", f"{name}.yaml", "--out", "results", "--json")
     assert simulated.status == 0, simulated.err
     shutil.rmtree(folder / name)
+
+
+VERBS = {
+    "calibrate": ("calibrate", "--quick", "--out", "new.json"),
+    "translate": ("nmt", "translate", "news.de"),
+}
+"""Commands that take a model."""
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_an_id_that_does_not_exist_is_one_line(
+    folder: Path, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    constants = pytest.importorskip("huggingface_hub.constants")
+    with Hub(folder) as hub:
+        monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(folder / "cache"))
+        done = simnmt(*VERBS[verb], "--model", "me/tiny-t6")
+    assert (done.status, done.out) == (2, "")
+    assert_one_line(done.err)
+    assert "no model me/tiny-t6 on the Hugging Face Hub, and no such folder here (check the id" in done.err
+    assert not list(folder.glob("new.*"))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_folder_with_code_is_one_line_and_its_code_is_never_run(folder: Path, simnmt: Callable[..., Any], verb: str) -> None:
+    place = t5_folder(folder / "t5")
+    (place / "mine.py").write_text("raise SystemExit('the code was run')", encoding="utf-8")
+    config = json.loads((place / "config.json").read_text())
+    (place / "config.json").write_text(json.dumps(config | {"auto_map": {"AutoModel": "mine.Mine"}}))
+    done = simnmt(*VERBS[verb], "--model", "t5")
+    assert (done.status, done.out) == (2, "")
+    assert_one_line(done.err)
+    assert "config.json names Python code to be run (auto_map), which is never done" in done.err
+    assert not list(folder.glob("new.*"))

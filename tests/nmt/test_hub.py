@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import http.server
-import json
 import os
-import re
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from urllib.parse import unquote
 
 import pytest
 
 from simnmt.nmt.hub import is_hub_id, model_path
 from tests.command_line import ROOT
+from tests.nmt.loopback_hub import Hub
 from tests.nmt.pretrained_folders import t5_folder
-
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 @pytest.fixture(scope="module")
@@ -32,70 +25,10 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-class Hub:
-    """Answers as the Hub does for `me/tiny-t5` and the gated `me/gated`; every other model is unknown."""
-
-    def __init__(self, shelf: Path) -> None:
-        self.asked: list[str] = []
-        hub = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self._answer(body=True)
-
-            def do_HEAD(self) -> None:
-                self._answer(body=False)
-
-            def _answer(self, body: bool) -> None:
-                path = unquote(self.path.partition("?")[0])
-                hub.asked.append(path)
-                if "me/gated" in path:
-                    return self._send(403, b"{}", {"X-Error-Code": "GatedRepo"}, body)
-                if re.fullmatch(r"/api/models/me/tiny-t5(/revision/main)?", path):
-                    names = [{"rfilename": file.name} for file in sorted(shelf.iterdir())]
-                    told = {"_id": "1", "id": "me/tiny-t5", "modelId": "me/tiny-t5", "sha": COMMIT, "siblings": names}
-                    return self._send(200, json.dumps(told).encode(), {}, body)
-                if re.fullmatch(r"/api/models/me/tiny-t5/tree/.*", path):
-                    rows = [
-                        {"type": "file", "path": file.name, "size": file.stat().st_size, "oid": _digest(file)}
-                        for file in sorted(shelf.iterdir())
-                    ]
-                    return self._send(200, json.dumps(rows).encode(), {}, body)
-                match = re.fullmatch(r"/me/tiny-t5/resolve/[^/]+/(.+)", path)
-                if match and (shelf / match[1]).is_file():
-                    file = shelf / match[1]
-                    heads = {"X-Repo-Commit": COMMIT, "ETag": f'"{_digest(file)}"'}
-                    return self._send(200, file.read_bytes(), heads, body)
-                code = "EntryNotFound" if "me/tiny-t5" in path else "RepoNotFound"
-                return self._send(404, b"{}", {"X-Error-Code": code}, body)
-
-            def _send(self, status: int, content: bytes, heads: dict[str, str], body: bool) -> None:
-                self.send_response(status)
-                for name, value in (heads | {"Content-Length": str(len(content))}).items():
-                    self.send_header(name, value)
-                self.end_headers()
-                if body:
-                    self.wfile.write(content)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-
-
-def _digest(file: Path) -> str:
-    return hashlib.sha1(file.read_bytes(), usedforsecurity=False).hexdigest()
-
-
 @pytest.fixture
 def hub(shelf: Path) -> Iterator[Hub]:
-    hub = Hub(shelf)
-    yield hub
-    hub.server.shutdown()
-    hub.server.server_close()
+    with Hub(shelf) as hub:
+        yield hub
 
 
 @pytest.fixture

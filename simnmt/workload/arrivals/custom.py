@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.base.extension import Extended, Extension, ExtensionError, describe_fault
+from simnmt.base.extension import FAULTS, Extended, Extension, ExtensionError, describe_fault
 from simnmt.workload.arrivals.process import ArrivalProcess, ArrivalsConfiguration, Discipline, OpenProcess, Times
 
 METHOD = "times(size, seed, replication, stream_name), which returns sorted seconds"
@@ -83,7 +83,7 @@ class CustomProcess:
         """Return arrival times, checked. Raises `ExtensionError`."""
         times_s = self._seconds("times", size, seed, replication, stream_name)
         if (np.diff(times_s) < 0.0).any():
-            raise ExtensionError(f"{self._label}: times returned moments out of order", remedy="sort them")
+            raise self._fault("times returned moments out of order", "sort them")
         return times_s
 
     def think_times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
@@ -105,10 +105,10 @@ class CustomProcess:
         try:
             seconds = np.asarray(drawn, dtype=np.float64)
         except (TypeError, ValueError):
-            raise ExtensionError(f"{self._label}: {method} returned no array of seconds") from None
+            raise self._fault(f"{method} returned no array of seconds") from None
         if seconds.shape != (size,) or not np.isfinite(seconds).all() or (seconds < 0.0).any():
-            what = f"{self._label}: {method} returned no {size:,} finite seconds from 0 on"
-            raise ExtensionError(what, remedy=f"it returned the shape {seconds.shape}; return the shape ({size},)")
+            what = f"{method} returned no {size:,} finite seconds from 0 on"
+            raise self._fault(what, f"it returned the shape {seconds.shape}; return the shape ({size},)")
         return seconds
 
     def _optional(self, method: str, *arguments: object) -> Any:
@@ -117,13 +117,17 @@ class CustomProcess:
 
     def _called(self, function: Callable[..., Any] | None, method: str, *arguments: object) -> Any:
         if function is None:
-            raise ExtensionError(f"{self._label} has no method {method}")
+            raise self._fault(f"has no method {method}")
         try:
             return function(*arguments)
-        except ExtensionError:
-            raise
-        except Exception as error:
-            raise ExtensionError(f"{self._label}: {method} raised {describe_fault(error)}") from error
+        except ExtensionError as error:
+            raise self._fault(error.what, error.remedy) from error
+        except FAULTS as error:
+            raise self._fault(f"{method} raised {describe_fault(error)}") from error
+
+    def _fault(self, what: str, remedy: str | None = None) -> ExtensionError:
+        extension, _ = self._extension
+        return extension.fault(f"{self._label}: {what}", remedy)
 
 
 class CustomArrivals(Extended, ArrivalsConfiguration):
