@@ -105,8 +105,8 @@ def endpoint_profile_there(path: Path, settings: EndpointSettings) -> bool:
     except ProfileError as error:
         raise CalibrationError(f"the existing file is not a device profile: {error.what}", path=path, remedy=remedy) from None
     if there.endpoint is None or there.endpoint.api != settings.api:
-        of = "the box itself" if there.endpoint is None else f"the API {there.endpoint.api}"
-        raise CalibrationError(f"the existing profile was measured on {of}", path=path, remedy=remedy)
+        subject = "the box itself" if there.endpoint is None else f"the API {there.endpoint.api}"
+        raise CalibrationError(f"the existing profile was measured on {subject}", path=path, remedy=remedy)
     return True
 
 

@@ -40,14 +40,13 @@ class OnnxEngine:
 
     def __init__(self, request: EngineRequest, compute_type: str) -> None:
         """Load the sessions. Raises `NmtError` for a folder that holds no exported model."""
-        suffix = _SUFFIXES[compute_type]
-        folder = Path(model_path(request.model, (tuple(f"*{name}{suffix}.onnx*" for name in _NAMES),)))
+        folder = Path(model_path(request.model, weight_patterns(compute_type)))
         if not (folder / "config.json").is_file():
             remedy = f"name a folder with config.json; to make one, {_REMEDY}"
             raise NmtError("ONNX Runtime runs exported folders alone", path=request.model, remedy=remedy)
         self._architecture, _ = read_pretrained_architecture(folder)
         self._seed = request.seed
-        self._sessions: _Sessions | None = _Sessions.load(folder, suffix, request.threads)
+        self._sessions: _Sessions | None = _Sessions.load(folder, _SUFFIXES[compute_type], request.threads)
         self.account = EngineAccount(
             request.model,
             self._architecture.model_dump(mode="json"),
@@ -325,6 +324,11 @@ class _Search:
         return [
             Hypothesis(path, score if scored else None, steps) for (score, path), steps in zip(best, self._steps, strict=True)
         ]
+
+
+def weight_patterns(compute_type: str) -> tuple[tuple[str, ...]]:
+    """Return the patterns of the files of a model that are read for a compute type; see `model_path`."""
+    return (tuple(f"*{name}{_SUFFIXES[compute_type]}.onnx*" for name in _NAMES),)
 
 
 def supported_types(device: str) -> list[str]:

@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 
 from simnmt.calibrate import processor_use
+from simnmt.calibrate.endpoint_apis import APIS
+from simnmt.cli.calibrate import Api, Backend
+from simnmt.nmt.engines import BACKENDS
 from tests.calibrate.endpoint_stub import stub_service
 from tests.refusals import assert_one_line
 
@@ -68,6 +71,11 @@ def test_a_service_that_does_not_translate_is_one_line(simnmt: Any, folder: Path
     assert done.status == 2 and complaint in done.err, done.err
     assert_one_line(done.err)
     assert not list(folder.glob("box*"))
+
+
+def test_the_command_offers_every_api_and_backend_of_the_library() -> None:
+    assert [member.value for member in Api] == list(APIS)
+    assert [member.value for member in Backend] == list(BACKENDS)
 
 
 def test_a_service_that_refuses_connections_is_one_line(simnmt: Any) -> None:

@@ -40,13 +40,13 @@ class Hub:
                 if "me/gated" in path:
                     return self._send(403, b"{}", {"X-Error-Code": "GatedRepo"}, body)
                 if re.fullmatch(r"/api/models/me/tiny-t5(/revision/main)?", path):
-                    names = [{"rfilename": file.name} for file in sorted(shelf.iterdir())]
+                    names = [{"rfilename": name} for name in _names(shelf)]
                     told = {"_id": "1", "id": "me/tiny-t5", "modelId": "me/tiny-t5", "sha": COMMIT, "siblings": names}
                     return self._send(200, json.dumps(told).encode(), {}, body)
                 if re.fullmatch(r"/api/models/me/tiny-t5/tree/.*", path):
                     rows = [
-                        {"type": "file", "path": file.name, "size": file.stat().st_size, "oid": _digest(file)}
-                        for file in sorted(shelf.iterdir())
+                        {"type": "file", "path": name, "size": (shelf / name).stat().st_size, "oid": _digest(shelf / name)}
+                        for name in _names(shelf)
                     ]
                     return self._send(200, json.dumps(rows).encode(), {}, body)
                 match = re.fullmatch(r"/me/tiny-t5/resolve/[^/]+/(.+)", path)
@@ -72,6 +72,10 @@ class Hub:
         self.server.daemon_threads = True
         threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+
+def _names(shelf: Path) -> list[str]:
+    return sorted(file.relative_to(shelf).as_posix() for file in shelf.rglob("*") if file.is_file())
 
 
 def _digest(file: Path) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from simnmt.nmt.hub import is_hub_id, model_path
+from simnmt.nmt.onnx_engine import weight_patterns
 from tests.command_line import ROOT
 from tests.nmt.loopback_hub import Hub
 from tests.nmt.pretrained_folders import t5_folder
@@ -21,6 +22,9 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files of the only model of the Hub, with some that no one needs."""
     folder = t5_folder(tmp_path_factory.mktemp("hub") / "t5")
     (folder / "pytorch_model.bin").write_bytes(b"not needed beside safetensors")
+    (folder / "onnx").mkdir()
+    for name in ("encoder_model.onnx", "decoder_model_merged.onnx", "encoder_model_quantized.onnx"):
+        (folder / "onnx" / name).write_bytes(b"of ONNX Runtime")
     (folder / "modeling_mine.py").write_text("raise SystemExit('the code was run')")
     return folder
 
@@ -35,10 +39,10 @@ def hub(shelf: Path) -> Iterator[Hub]:
 def resolve(tmp_path: Path) -> Callable[..., tuple[str, str]]:
     """Prints the path of a model in a process with a cache of its own, where the Hub is at `url`; returns output and errors."""
 
-    def run(model: str, url: str, **variables: str) -> tuple[str, str]:
+    def run(model: str, url: str, weights: str = "TORCH_WEIGHTS", **variables: str) -> tuple[str, str]:
         code = (
-            "import sys\nfrom simnmt.nmt.hub import model_path\nfrom simnmt.nmt.errors import NmtError\n"
-            "try: print(model_path(sys.argv[1]))\nexcept NmtError as error: print(error, file=sys.stderr)\n"
+            "import sys\nfrom simnmt.nmt.hub import TORCH_WEIGHTS, model_path\nfrom simnmt.nmt.errors import NmtError\n"
+            f"try: print(model_path(sys.argv[1], {weights}))\nexcept NmtError as error: print(error, file=sys.stderr)\n"
             "assert 'torch' not in sys.modules"
         )
         own = {"HF_ENDPOINT": url, "HF_HOME": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT), "NO_PROXY": "*"}
@@ -63,10 +67,18 @@ def test_an_id_is_downloaded_once_and_then_found_in_the_cache_without_a_network(
     assert err == ""
     assert (Path(out) / "model.safetensors").read_bytes() == (shelf / "model.safetensors").read_bytes()
     assert {file.name for file in Path(out).iterdir()} == {
-        file.name for file in shelf.iterdir() if file.name not in ("pytorch_model.bin", "modeling_mine.py")
+        file.name for file in shelf.iterdir() if file.name not in ("pytorch_model.bin", "modeling_mine.py", "onnx")
     }
     assert resolve("me/tiny-t5", NOWHERE) == (out, "")
     assert resolve("me/tiny-t5", NOWHERE, HF_HUB_OFFLINE="1") == (out, "")
+
+
+def test_only_the_weights_that_an_engine_reads_are_downloaded(hub: Hub, resolve: Callable[..., tuple[str, str]]) -> None:
+    out, _ = resolve("me/tiny-t5", hub.url, weights=str(weight_patterns("int8")))
+    weights = [file.relative_to(out).as_posix() for file in Path(out).rglob("*") if file.suffix in (".onnx", ".safetensors")]
+    assert weights == ["onnx/encoder_model_quantized.onnx"]
+    out, _ = resolve("me/tiny-t5", hub.url, weights="()")
+    assert not (Path(out) / "model.safetensors").exists()
 
 
 @pytest.mark.parametrize(
