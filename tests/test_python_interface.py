@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ import pandas as pd
 import pytest
 
 import simnmt
+from simnmt.results import FinishedRun
 
 MakeScenario = Callable[..., dict[str, Any]]
 
@@ -28,10 +30,11 @@ def test_a_scenario_object_runs_as_its_mapping_and_changes_into_another(make_sce
     given = make_scenario(requests=200)
     scenario = simnmt.Scenario(given)
     assert scenario.name == "small" and scenario.document()["requests"] == 200
-    assert simnmt.run(scenario).rows == simnmt.run(given).rows
+    pd.testing.assert_frame_equal(simnmt.run(scenario).rows, simnmt.run(given).rows)
     changed = scenario.changed("seed=8")
     assert changed.document()["seed"] == 8 and scenario.document()["seed"] == 7
-    assert simnmt.run(changed).rows == simnmt.run(scenario, seed=8).rows != simnmt.run(scenario).rows
+    rerun, reseeded = simnmt.run(changed).rows, simnmt.run(scenario, seed=8).rows
+    assert rerun.equals(reseeded) and not rerun.equals(simnmt.run(scenario).rows)
     with pytest.raises(simnmt.InputError, match=r"--set sed=1.*did you mean seed"):
         scenario.changed("sed=1")
 
@@ -39,9 +42,10 @@ def test_a_scenario_object_runs_as_its_mapping_and_changes_into_another(make_sce
 def test_a_loaded_run_holds_what_the_run_returned(make_scenario: MakeScenario, tmp_path: Path) -> None:
     result = simnmt.run(make_scenario(requests=200), out=tmp_path / "run")
     loaded = simnmt.load(tmp_path / "run")
-    assert (loaded.rows, loaded.verdicts, loaded.totals_s) == (result.rows, result.verdicts, result.totals_s)
-    assert loaded.scenario == result.scenario and loaded.seed == 7
-    pd.testing.assert_frame_equal(loaded.summary, result.summary)
+    base = [field.name for field in fields(FinishedRun)]
+    assert {name: getattr(loaded, name) for name in base} == {name: getattr(result, name) for name in base}
+    assert loaded.seed == 7 and loaded.directory == tmp_path / "run"
+    pd.testing.assert_frame_equal(loaded.rows, result.rows)
     pd.testing.assert_frame_equal(loaded.requests[result.requests.columns], result.requests, check_categorical=False)
     assert loaded.best() == result.best()
     assert result.best()["policy"] == result.recommendations[0]["policy"]
@@ -59,23 +63,23 @@ def test_a_comparison_pairs_runs_of_the_same_requests_and_names_what_differs(
     slow = {**scenario, "networks": {"cp1": {"rtt": "@cp1", "rtt_mean_ms": 400}}}
     first, second = simnmt.run(scenario, out=tmp_path / "a"), simnmt.run(slow, out=tmp_path / "b")
     compared = simnmt.compare(first, second)
-    assert simnmt.compare(tmp_path / "a", tmp_path / "b").rows == compared.rows
+    pd.testing.assert_frame_equal(simnmt.compare(tmp_path / "a", tmp_path / "b").rows, compared.rows)
     assert [row["key"] for row in compared.scenario_differences] == ["networks.cp1.rtt_mean_ms"]
-    by_policy = {row["policy"]: row for row in compared.rows}
+    by_policy = {row["policy"]: row for row in compared.changes}
     assert by_policy["edge"]["verdict"] == "same" and by_policy["edge"]["change_percent"] == 0.0
     cloud = by_policy["cloud"]
     assert cloud["paired"] and cloud["verdict"] == "slower" and cloud["low_percent"] > 0.0
     ratio = cloud["mean_latency_s"] / cloud["baseline_latency_s"]
     assert cloud["change_percent"] == pytest.approx(100.0 * (ratio - 1.0))
     assert "small (1)" in repr(compared) and "<table" in compared._repr_html_()
-    assert list(compared.frame["policy"]) == list(by_policy)
+    assert list(compared.rows["policy"]) == list(by_policy)
 
 
 def test_runs_of_other_requests_are_compared_unpaired_with_wider_intervals(make_scenario: MakeScenario) -> None:
     scenario = make_scenario(requests=500, replications=5)
     other = simnmt.run(scenario, seed=11)
     first = simnmt.run(scenario)
-    unpaired = {row["policy"]: row for row in simnmt.compare(first, other).rows}
+    unpaired = {row["policy"]: row for row in simnmt.compare(first, other).changes}
     assert not any(row["paired"] for row in unpaired.values())
     assert all(row["verdict"] == "not distinguishable" for row in unpaired.values())
     assert {row["key"] for row in simnmt.compare(first, other).scenario_differences} == {"seed"}
