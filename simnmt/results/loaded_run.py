@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -38,19 +38,17 @@ class LoadedRun(FinishedRun):
     def drawn_cells(self) -> list[RecordedCell]:
         """The cells for figures: with the answered requests alone, and of many an even sample."""
         file = StoredRequests(self.directory / REQUESTS)
-        accounts = _stored_accounts(self.directory, self.batches)
-        cells = []
-        for place, rows in by_cell(self.summary_rows).items():
-            devices = tuple(Device(**device) for device in self.manifest[DEVICES][place[0]])
-            policies = [row["policy"] for row in rows]
-            of_policies = {
-                policy: tuple(accounts.get((*place, policy, device.name)) for device in devices) for policy in policies
-            }
-            batches = {policy: of_devices for policy, of_devices in of_policies.items() if any(of_devices)}
-            cells.append(
-                RecordedCell(*place, devices, {policy: file.log((*place, policy)) for policy in policies}, batches=batches)
-            )
-        return cells
+        timelines = _stored_timelines(self.directory / BATCHES) if self.batches else {}
+        try:
+            accounts = {_device_key(record): _account(record, timelines) for record in self.batches}
+            cells = []
+            for place, rows in by_cell(self.summary_rows).items():
+                devices = [Device(**device) for device in self.manifest[DEVICES][place[0]]]
+                cells.append(_cell(file, place, devices, [row["policy"] for row in rows], accounts))
+            return cells
+        except (KeyError, TypeError, ValueError) as error:
+            what = f"no devices and batches of a run: {type(error).__name__}"
+            raise RunDirectoryError(what, path=self.directory, remedy=REMEDY) from None
 
     @property
     def requests(self) -> pd.DataFrame:
@@ -153,26 +151,44 @@ class StoredLog(DrawnLog):
         return StoredLog(self._file, self._place, max(self.requests, 1))
 
 
-def _stored_accounts(directory: Path, records: list[Row]) -> dict[tuple[str, ...], BatchAccount]:
-    """Return the batches by workload, network, policy and device, with the changes of the first server's batch."""
-    keys = ("workload", "network", "policy", "device")
-    timelines: dict[tuple[str, ...], Array] = {}
-    if records:
-        import pandas as pd
+_DEVICE_KEYS = ("workload", "network", "policy", "device")
 
-        try:
-            table = pd.read_parquet(directory / BATCHES)
-            for labels, changes in table.groupby([*keys], observed=True, sort=False):
-                timelines[tuple(map(str, labels))] = changes[["step", "active"]].to_numpy(np.int64)
-        except (OSError, ValueError, KeyError) as error:
-            raise _unreadable(directory / BATCHES, error) from None
-    accounts = {}
-    for record in records:
-        place = tuple(str(record[key]) for key in keys)
-        counts = {key: value for key, value in record.items() if key not in (*keys, "tokens", "busy_s")}
-        counts |= {"steps": np.asarray(record["steps"], np.int64), "step_s": np.asarray(record["step_s"], np.float64)}
-        accounts[place] = BatchAccount(**counts, timeline=timelines.get(place, np.empty((0, 2), np.int64)))
-    return accounts
+
+def _device_key(record: Row) -> tuple[str, ...]:
+    return tuple(str(record[key]) for key in _DEVICE_KEYS)
+
+
+def _cell(
+    file: StoredRequests,
+    place: tuple[str, str],
+    devices: Sequence[Device],
+    policies: Sequence[str],
+    accounts: Mapping[tuple[str, ...], BatchAccount],
+) -> RecordedCell:
+    by_policy = {policy: tuple(accounts.get((*place, policy, device.name)) for device in devices) for policy in policies}
+    batches = {policy: of_devices for policy, of_devices in by_policy.items() if any(of_devices)}
+    return RecordedCell(*place, tuple(devices), {policy: file.log((*place, policy)) for policy in policies}, batches=batches)
+
+
+def _account(record: Row, timelines: Mapping[tuple[str, ...], Array]) -> BatchAccount:
+    """Return the batches of one device, with the changes of the first server's batch."""
+    counts = {key: value for key, value in record.items() if key not in (*_DEVICE_KEYS, "tokens", "busy_s")}
+    counts |= {"steps": np.asarray(record["steps"], np.int64), "step_s": np.asarray(record["step_s"], np.float64)}
+    return BatchAccount(**counts, timeline=timelines.get(_device_key(record), np.empty((0, 2), np.int64)))
+
+
+def _stored_timelines(path: Path) -> dict[tuple[str, ...], Array]:
+    """Return the changes of batches by workload, network, policy and device."""
+    import pandas as pd
+
+    try:
+        table = pd.read_parquet(path)
+        return {
+            tuple(map(str, labels)): changes[["step", "active"]].to_numpy(np.int64)
+            for labels, changes in table.groupby([*_DEVICE_KEYS], observed=True, sort=False)
+        }
+    except (OSError, ValueError, KeyError) as error:
+        raise _unreadable(path, error) from None
 
 
 def _unreadable(path: Path, error: Exception) -> RunDirectoryError:
