@@ -33,7 +33,7 @@ _HOMES = {
     "Encode": "simnmt.batching.batcher",
     "Join": "simnmt.batching.batcher",
 }
-"""The public names, which stay as they are, with their modules; everything else may change."""
+"""The public names with their modules: stable by promise (docs/python.md); everything else may change."""
 __all__ = [
     "BandwidthSeries",
     "Batcher",

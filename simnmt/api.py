@@ -285,6 +285,11 @@ def run(
         allow_code: whether modules and files that the scenario names may run, such as `kind: "package.module:MyPolicy"`.
 
     Raises `simnmt.base.errors.InputError` for any fault of the input.
+
+    Example:
+        >>> result = simnmt.run("@quickstart", requests=1000, replications=2)
+        >>> result.best(network="cp1")["policy"]
+        'cnmt'
     """
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs: {jobs} processes", remedy="give 1 or more")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import doctest
+import inspect
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import fields
@@ -9,6 +12,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -106,3 +110,30 @@ def test_a_notebook_sees_a_bar_of_units(make_scenario: MakeScenario, monkeypatch
     ends = [f'<progress value="{done}.000" max="2"></progress> {done} of 2 units' for done in (1, 2)]
     assert [bar for bar in shown if ".000" in bar] == ends
     assert any('value="0.5' in bar and "0 of 2 units" in bar for bar in shown), "parts of a unit are shown too"
+
+
+@pytest.mark.parametrize("name", [name for name in simnmt.__all__ if name != "__version__"])
+def test_every_public_name_has_an_example_that_prints_what_it_says(name: str) -> None:
+    public = getattr(simnmt, name)
+    names = {**vars(sys.modules[public.__module__]), "simnmt": simnmt, "np": np}
+    (example,) = doctest.DocTestFinder(recurse=False).find(public, name, globs=names)
+    assert example.examples, f"{name} has no example"
+    complaints: list[str] = []
+    doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(example, out=complaints.append)
+    assert complaints == []
+
+
+def test_the_documentation_lists_the_public_names_and_no_others() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "python.md").read_text(encoding="utf-8")
+    table = [line for line in page.partition("## Public names")[2].splitlines() if line.startswith("| `")]
+    assert sorted(name for line in table for name in re.findall(r"`(\w+)`", line.split("|")[1])) == sorted(simnmt.__all__)
+
+
+@pytest.mark.parametrize("kind", [simnmt.Scenario, simnmt.RunResult, simnmt.LoadedRun, simnmt.Comparison])
+def test_functions_and_methods_of_the_front_door_are_typed_and_documented(kind: type) -> None:
+    members = [(name, member) for name, member in inspect.getmembers(kind) if name[0] != "_" and callable(member)]
+    for name, member in [*members, *((name, getattr(simnmt, name)) for name in ("run", "load", "compare"))]:
+        parameters = inspect.signature(member)
+        annotated = [parameter.annotation for key, parameter in parameters.parameters.items() if key != "self"]
+        assert inspect.Signature.empty not in [*annotated, parameters.return_annotation], name
+        assert inspect.getdoc(member), name
