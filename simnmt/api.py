@@ -196,7 +196,7 @@ def _plotly_figure(chart: Chart) -> Figure:
 Copied = TypeVar("Copied")
 
 
-def _as(kind: type[Copied], record: Any) -> Copied:
+def _with_figures(kind: type[Copied], record: Any) -> Copied:
     """Return a record of results as the class that draws figures, which has the same fields."""
     return kind(**{field.name: getattr(record, field.name) for field in fields(record)})
 
@@ -212,7 +212,7 @@ def load(directory: str | os.PathLike[str]) -> LoadedRun:
     """
     path = Path(directory)
     files.read_manifest(path)
-    return _as(LoadedRun, loaded_run.load_run(path, read_document(path / files.RESOLVED).data))
+    return _with_figures(LoadedRun, loaded_run.load_run(path, read_document(path / files.RESOLVED).data))
 
 
 def compare(*runs: RunResult | LoadedRun | str | os.PathLike[str]) -> Comparison:
@@ -228,7 +228,7 @@ def compare(*runs: RunResult | LoadedRun | str | os.PathLike[str]) -> Comparison
     loaded = [one if isinstance(one, results.FinishedRun) else load(one) for one in runs]
     if not loaded:
         raise InputError("there is no run to be compared", remedy="give two or more")
-    return _as(Comparison, comparison.compare_runs(*loaded))
+    return _with_figures(Comparison, comparison.compare_runs(*loaded))
 
 
 def _notebook_progress() -> Progress | None:
@@ -316,7 +316,7 @@ def run(
             measured = run_plan(
                 plan, folder=folder, jobs=jobs, progress=progress, until_precision=until_precision, engine=engine
             )
-        result = _as(RunResult, measured)
+        result = _with_figures(RunResult, measured)
         source = replace(source, resolved_text=write_document(result.scenario))
         times = Times(started, time.time() - replay_started)
         if beside_run is not None:
@@ -361,7 +361,7 @@ def replay(
         inputs = {} if directory is None else _digests(source)
         plan = read_inputs(source.scenario, Path.cwd(), source.document)
         started = time.time()
-        result = _as(RunResult, replay_plan(plan, settings, announce=announce, progress=progress))
+        result = _with_figures(RunResult, replay_plan(plan, settings, announce=announce, progress=progress))
         if directory is None:
             return result
         write(result, source, directory, inputs, Times(started, time.time() - started))

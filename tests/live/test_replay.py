@@ -145,6 +145,9 @@ def test_every_request_has_one_row_and_failures_their_outcome(make_scenario: Sce
     assert result.live is not None
     outcomes = {name: expected.count(number) for number, name in enumerate(OUTCOMES)}
     assert result.live.outcomes == outcomes and outcomes["failed"] == 3
+    loaded = simnmt.load(tmp_path / "run")
+    assert loaded.live == result.live
+    assert loaded.figure("latency").to_dict() == result.figure("latency").to_dict(), "of the answered requests alone"
     assert any("not answered" in warning for warning in result.warnings)
 
 
