@@ -72,7 +72,7 @@ def load_run(directory: Path, scenario: Row) -> LoadedRun:
             summary_rows=summary["rows"],
             batches=summary["batches"],
             **{key: summary[key] for key in copied},
-            totals_s={(row["workload"], row["network"], row["policy"]): row["seconds"] for row in manifest[TOTALS]},
+            totals_s={(row["workload"], row["network"], row["policy"]): row["seconds"] for row in manifest.get(TOTALS, ())},
             live=LiveMeasurement(**summary["live"]) if "live" in summary else None,
             scenario=scenario,
             directory=directory,
