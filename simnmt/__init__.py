@@ -19,8 +19,8 @@ _HOMES = {
     "Scenario": "simnmt.api",
     "RunResult": "simnmt.api",
     "InputError": "simnmt.base.errors",
-    "LoadedRun": "simnmt.results.comparison",
-    "Comparison": "simnmt.results.comparison",
+    "LoadedRun": "simnmt.api",
+    "Comparison": "simnmt.api",
     "Knowledge": "simnmt.policies.decision",
     "PolicySettings": "simnmt.policies.decision",
     "DecisionView": "simnmt.policies.views",
@@ -33,7 +33,7 @@ _HOMES = {
     "Encode": "simnmt.batching.batcher",
     "Join": "simnmt.batching.batcher",
 }
-"""The public names, which stay as they are, with their modules; everything else may change."""
+"""The public names with their modules: stable by promise (docs/python.md); everything else may change."""
 __all__ = [
     "BandwidthSeries",
     "Batcher",
@@ -58,14 +58,13 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from simnmt.api import RunResult, Scenario, compare, load, run
+    from simnmt.api import Comparison, LoadedRun, RunResult, Scenario, compare, load, run
     from simnmt.base.errors import InputError
     from simnmt.batching.batcher import Batcher, Encode, Join
     from simnmt.network.series import BandwidthSeries, RttSeries
     from simnmt.policies.decision import Knowledge, PolicySettings
     from simnmt.policies.views import DecisionView
     from simnmt.profile.device_profile import DeviceProfile
-    from simnmt.results.comparison import Comparison, LoadedRun
     from simnmt.workload.arrivals.process import OpenProcess
     from simnmt.workload.length_table import LengthTable
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timezone
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from simnmt.base import VERSION
 from simnmt.base.errors import InputError
@@ -20,9 +20,9 @@ from simnmt.base.suggestions import did_you_mean
 from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.run import Progress, run_plan
 from simnmt.papers import published_table
+from simnmt.results import comparison, loaded_run
 from simnmt.results import result as results
 from simnmt.results import run_directory as files
-from simnmt.results.comparison import TOTALS, Comparison, LoadedRun, compare_runs, load_run, totals_document
 from simnmt.results.requests import Engine
 from simnmt.scenario.document import Override, read_document
 from simnmt.scenario.source import Source, input_files, open_source
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
     from simnmt.live.replay import ReplaySettings
-    from simnmt.report.charts import Panel
+    from simnmt.report.charts import Chart, Panel
 
 
 class Scenario:
@@ -82,13 +82,15 @@ class Scenario:
         return self.source.resolved_text
 
 
-class RunResult(results.RunResult):
-    """The result of a scenario, with the figures of its page for a notebook."""
+class _Drawable(results.FinishedRun):
+    """A finished run with the figures of its page for a notebook."""
 
     __slots__ = ()
 
     def figure(self, name: str, *, workload: str | None = None, network: str | None = None, **options: str) -> Figure:
         """Return a figure of the page as a plotly figure, with the same data.
+
+        A loaded run draws what its directory holds: all but `rtt`, `plane`, `misroutes`, `lengths` and `execution`.
 
         Args:
             name: such as `latency`, `parts` or `plane`; an unknown name lists the figures of this run.
@@ -96,49 +98,121 @@ class RunResult(results.RunResult):
             network: the network shown; None: the first one that fits.
             options: the values of the figure's choices, such as `x="linear"`; left out, those that the page shows first.
 
-        Raises `InputError` for a name, a place or an option that does not exist.
+        Raises `InputError` for a name, a place or an option that does not exist, and for a run directory that does not hold
+        what the figure needs.
 
         Example:
             >>> result = simnmt.run("@quickstart", requests=1000)  # doctest: +SKIP
             >>> result.figure("latency", network="cp2", x="linear").show()  # doctest: +SKIP
         """
-        from plotly.graph_objects import Figure
-
-        from simnmt.report.charts import light_palette
-
-        panel = self._panel(name, workload, network)
-        known = {control.name: dict(control.options) for control in panel.controls}
-        for key, value in options.items():
-            if value not in known.get(key, {}):
-                choices = "; ".join(f"{control} = {', '.join(values)}" for control, values in known.items()) or "none"
-                raise InputError(f"figure {name}: no choice {key} = {value!r}", remedy=f"the choices are: {choices}")
-        chosen = tuple(options.get(control.name, control.shown) for control in panel.controls)
-        return Figure(panel.charts[chosen].figure(light_palette()))
+        return _figure(self._panel(name, workload, network), options)
 
     def _panel(self, name: str, workload: str | None, network: str | None) -> Panel:
-        from simnmt.report.page import cell_panels, fit_panels, sweep_panels, view_of
+        from simnmt.report.page import NOT_RECORDED, run_panels
 
-        places = [cell for cell in self.drawn_cells if workload in (None, cell.workload) and network in (None, cell.network)]
-        if not places:
-            known = ", ".join(f"{cell.workload} on {cell.network}" for cell in self.cells)
+        cells = self.drawn_cells
+        fitting = [cell for cell in cells if workload in (None, cell.workload) and network in (None, cell.network)]
+        if not fitting:
+            known = ", ".join(f"{cell.workload} on {cell.network}" for cell in cells)
             raise InputError(f"figure {name}: no results of {workload} on {network}", remedy=f"this run has: {known}")
-        cell = places[0]
-        panels = [*cell_panels(view_of(self, cell)), *fit_panels(cell, self.fits, cell.workload)]
-        panels += [panel for sweep, panel in sweep_panels(self) if network in (None, sweep.network)]
-        by_name = {panel.name: panel for panel in reversed(panels)}
+        by_name = {panel.name: panel for panel in reversed(run_panels(self, fitting[0]))}
         if name not in by_name:
-            raise InputError(f"no figure {name}", remedy=f"the figures of this run are: {', '.join(sorted(by_name))}")
+            known = f"the figures of this run are: {', '.join(sorted(by_name))}"
+            if name in NOT_RECORDED and isinstance(self, LoadedRun):
+                what = f"figure {name}: a run directory does not hold its data"
+                raise InputError(what, remedy=f"run the scenario anew; {known}")
+            raise InputError(f"no figure {name}", remedy=known)
         return by_name[name]
 
 
+class RunResult(_Drawable, results.RunResult):
+    """The result of a run: `rows` and `requests` as tables, `best()`, verdicts, and figures for a notebook.
+
+    Example:
+        >>> result = simnmt.run("@quickstart", requests=1000)  # doctest: +SKIP
+        >>> result.rows[["network", "policy", "mean_latency_s"]]  # doctest: +SKIP
+    """
+
+    __slots__ = ()
+
+
+class LoadedRun(_Drawable, loaded_run.LoadedRun):
+    """A finished run from its directory, with the tables, verdicts and figures of `RunResult`.
+
+    Example:
+        >>> simnmt.load("results/quickstart-20260701-101500").figure("latency").show()  # doctest: +SKIP
+    """
+
+    __slots__ = ()
+
+
+class Comparison(comparison.Comparison):
+    """Finished runs beside the first of them, with the figure of the changes for a notebook.
+
+    Example:
+        >>> simnmt.compare("near", "far").figure(network="cp1").show()  # doctest: +SKIP
+    """
+
+    __slots__ = ()
+
+    def figure(self, *, workload: str | None = None, network: str | None = None) -> Figure:
+        """Return the change of the mean latency by policy, percent, with 95 % intervals, as a plotly figure.
+
+        Args:
+            workload: the workload shown; None: the first one that fits.
+            network: the network shown; None: the first one that fits.
+
+        Raises `InputError` if the runs have no such workload and network in common.
+        """
+        from simnmt.report.comparison_chart import change_chart
+
+        places = list(dict.fromkeys((row["workload"], row["network"]) for row in self.changes))
+        fitting = [place for place in places if workload in (None, place[0]) and network in (None, place[1])]
+        if not fitting:
+            known = ", ".join(" on ".join(place) for place in places) or "nothing"
+            raise InputError(f"figure: no changes of {workload} on {network}", remedy=f"the runs have in common: {known}")
+        rows = [row for row in self.changes if (row["workload"], row["network"]) == fitting[0]]
+        return _plotly_figure(change_chart(rows, self.names[1:]))
+
+
+def _figure(panel: Panel, options: Mapping[str, str]) -> Figure:
+    """Return the chart of a panel with these options. Raises `InputError` for an option that does not exist."""
+    known = {control.name: dict(control.options) for control in panel.controls}
+    for key, value in options.items():
+        if value not in known.get(key, {}):
+            choices = "; ".join(f"{control} = {', '.join(values)}" for control, values in known.items()) or "none"
+            raise InputError(f"figure {panel.name}: no choice {key} = {value!r}", remedy=f"the choices are: {choices}")
+    return _plotly_figure(panel.charts[tuple(options.get(control.name, control.shown) for control in panel.controls)])
+
+
+def _plotly_figure(chart: Chart) -> Figure:
+    from plotly.graph_objects import Figure
+
+    from simnmt.report.charts import light_palette
+
+    return Figure(chart.figure(light_palette()))
+
+
+Copied = TypeVar("Copied")
+
+
+def _with_figures(kind: type[Copied], record: Any) -> Copied:
+    """Return a record of results as the class that draws figures, which has the same fields."""
+    return kind(**{field.name: getattr(record, field.name) for field in fields(record)})
+
+
 def load(directory: str | os.PathLike[str]) -> LoadedRun:
-    """Return a finished run from its directory: rows, requests, verdicts and the resolved scenario.
+    """Return a finished run from its directory: rows, requests, verdicts, figures and the resolved scenario.
 
     Raises `InputError` for a folder that is no run directory.
+
+    Example:
+        >>> simnmt.load("results/quickstart-20260701-101500").best()["policy"]  # doctest: +SKIP
+        'cnmt'
     """
     path = Path(directory)
     files.read_manifest(path)
-    return load_run(path, read_document(path / files.RESOLVED).data)
+    return _with_figures(LoadedRun, loaded_run.load_run(path, read_document(path / files.RESOLVED).data))
 
 
 def compare(*runs: RunResult | LoadedRun | str | os.PathLike[str]) -> Comparison:
@@ -146,11 +220,15 @@ def compare(*runs: RunResult | LoadedRun | str | os.PathLike[str]) -> Comparison
 
     Differences are paired where both runs issue the same requests. `runs`: results, loaded runs or run directories. Raises
     `InputError` for fewer than two, and for runs without the totals of their replications.
+
+    Example:
+        >>> comparison = simnmt.compare("near", simnmt.run("@quickstart"))  # doctest: +SKIP
+        >>> comparison.rows[["policy", "change_percent", "verdict"]]  # doctest: +SKIP
     """
-    loaded = [one if isinstance(one, (results.RunResult, LoadedRun)) else load(one) for one in runs]
+    loaded = [one if isinstance(one, results.FinishedRun) else load(one) for one in runs]
     if not loaded:
         raise InputError("there is no run to be compared", remedy="give two or more")
-    return compare_runs(*loaded)
+    return _with_figures(Comparison, comparison.compare_runs(*loaded))
 
 
 def _notebook_progress() -> Progress | None:
@@ -159,12 +237,12 @@ def _notebook_progress() -> Progress | None:
     shell = None if ipython is None else ipython.get_ipython()
     if type(shell).__name__ != "ZMQInteractiveShell":
         return None
-    from IPython.display import HTML, display  # type: ignore[import-not-found]
+    display: Any = import_module("IPython.display")
 
     def bar(done: float, total: int) -> Any:
-        return HTML(f'<progress value="{done:.3f}" max="{total}"></progress> {int(done)} of {total} units')
+        return display.HTML(f'<progress value="{done:.3f}" max="{total}"></progress> {int(done)} of {total} units')
 
-    shown = display(bar(0, 1), display_id=True)
+    shown = display.display(bar(0, 1), display_id=True)
     return lambda done, total: shown.update(bar(done, total))
 
 
@@ -207,6 +285,11 @@ def run(
         allow_code: whether modules and files that the scenario names may run, such as `kind: "package.module:MyPolicy"`.
 
     Raises `simnmt.base.errors.InputError` for any fault of the input.
+
+    Example:
+        >>> result = simnmt.run("@quickstart", requests=1000, replications=2)
+        >>> result.best(network="cp1")["policy"]
+        'cnmt'
     """
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs: {jobs} processes", remedy="give 1 or more")
@@ -233,7 +316,7 @@ def run(
             measured = run_plan(
                 plan, folder=folder, jobs=jobs, progress=progress, until_precision=until_precision, engine=engine
             )
-        result = _own_result(measured)
+        result = _with_figures(RunResult, measured)
         source = replace(source, resolved_text=write_document(result.scenario))
         times = Times(started, time.time() - replay_started)
         if beside_run is not None:
@@ -278,7 +361,7 @@ def replay(
         inputs = {} if directory is None else _digests(source)
         plan = read_inputs(source.scenario, Path.cwd(), source.document)
         started = time.time()
-        result = _own_result(replay_plan(plan, settings, announce=announce, progress=progress))
+        result = _with_figures(RunResult, replay_plan(plan, settings, announce=announce, progress=progress))
         if directory is None:
             return result
         write(result, source, directory, inputs, Times(started, time.time() - started))
@@ -288,10 +371,6 @@ def replay(
 def _given(**options: int | None) -> list[Override]:
     """Return the options that are given as overrides of the scenario."""
     return [Override.of(key, value, f"--{key} {value}") for key, value in options.items() if value is not None]
-
-
-def _own_result(result: results.RunResult) -> RunResult:
-    return RunResult(**{field.name: getattr(result, field.name) for field in fields(result)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +392,7 @@ def write(result: RunResult, source: Source, out: Path, inputs: dict[str, str], 
         (folder / files.INPUT).write_bytes(source.text)
         (folder / files.RESOLVED).write_text(source.resolved_text, encoding="utf-8")
         files.write_json(folder / files.SUMMARY, result.document())
-        files.write_rows(folder / files.TABLE, result.rows)
+        files.write_rows(folder / files.TABLE, result.summary_rows)
         files.write_requests(folder / files.REQUESTS, result.cells)
         files.write_batches(folder / files.BATCHES, result.cells)
         (folder / files.PAGE).write_text(render(result, published_tables=result.tables), encoding="utf-8")
@@ -358,8 +437,8 @@ def _manifest(
 ) -> dict[str, Any]:
     """Return the record of the run: the only file of a run directory that differs between repeats."""
     libraries = ("numpy", "pandas", "plotly", "pyarrow", "pydantic", "scipy", "simpy")
-    paced = [row for row in result.rows if row.get("rtt_pace_s") is not None]
-    replayed = result.rows[0]["requests"] * sum(row["replications"] for row in (*result.rows, *result.gaps))
+    paced = [row for row in result.summary_rows if row.get("rtt_pace_s") is not None]
+    replayed = result.summary_rows[0]["requests"] * sum(row["replications"] for row in (*result.summary_rows, *result.gaps))
     return {
         "simnmt": VERSION,
         "argv": sys.argv[1:],
@@ -375,7 +454,8 @@ def _manifest(
         "libraries": {name: metadata.version(name) for name in libraries},
         **({} if result.live is None else {"live": asdict(result.live)}),
         **({"objects": objects} if objects else {}),
-        TOTALS: totals_document(result.totals_s),
+        files.DEVICES: {cell.workload: [asdict(device) for device in cell.devices] for cell in result.cells},
+        files.TOTALS: files.totals_document(result.totals_s),
         "inputs": inputs,
         "outputs": outputs,
     }

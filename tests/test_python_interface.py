@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import doctest
+import inspect
+import re
 import sys
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
 import simnmt
+from simnmt.results import FinishedRun
 
 MakeScenario = Callable[..., dict[str, Any]]
 
@@ -28,10 +34,11 @@ def test_a_scenario_object_runs_as_its_mapping_and_changes_into_another(make_sce
     given = make_scenario(requests=200)
     scenario = simnmt.Scenario(given)
     assert scenario.name == "small" and scenario.document()["requests"] == 200
-    assert simnmt.run(scenario).rows == simnmt.run(given).rows
+    pd.testing.assert_frame_equal(simnmt.run(scenario).rows, simnmt.run(given).rows)
     changed = scenario.changed("seed=8")
     assert changed.document()["seed"] == 8 and scenario.document()["seed"] == 7
-    assert simnmt.run(changed).rows == simnmt.run(scenario, seed=8).rows != simnmt.run(scenario).rows
+    rerun, reseeded = simnmt.run(changed).rows, simnmt.run(scenario, seed=8).rows
+    assert rerun.equals(reseeded) and not rerun.equals(simnmt.run(scenario).rows)
     with pytest.raises(simnmt.InputError, match=r"--set sed=1.*did you mean seed"):
         scenario.changed("sed=1")
 
@@ -39,9 +46,10 @@ def test_a_scenario_object_runs_as_its_mapping_and_changes_into_another(make_sce
 def test_a_loaded_run_holds_what_the_run_returned(make_scenario: MakeScenario, tmp_path: Path) -> None:
     result = simnmt.run(make_scenario(requests=200), out=tmp_path / "run")
     loaded = simnmt.load(tmp_path / "run")
-    assert (loaded.rows, loaded.verdicts, loaded.totals_s) == (result.rows, result.verdicts, result.totals_s)
-    assert loaded.scenario == result.scenario and loaded.seed == 7
-    pd.testing.assert_frame_equal(loaded.summary, result.summary)
+    base = [field.name for field in fields(FinishedRun)]
+    assert {name: getattr(loaded, name) for name in base} == {name: getattr(result, name) for name in base}
+    assert loaded.seed == 7 and loaded.directory == tmp_path / "run"
+    pd.testing.assert_frame_equal(loaded.rows, result.rows)
     pd.testing.assert_frame_equal(loaded.requests[result.requests.columns], result.requests, check_categorical=False)
     assert loaded.best() == result.best()
     assert result.best()["policy"] == result.recommendations[0]["policy"]
@@ -59,23 +67,29 @@ def test_a_comparison_pairs_runs_of_the_same_requests_and_names_what_differs(
     slow = {**scenario, "networks": {"cp1": {"rtt": "@cp1", "rtt_mean_ms": 400}}}
     first, second = simnmt.run(scenario, out=tmp_path / "a"), simnmt.run(slow, out=tmp_path / "b")
     compared = simnmt.compare(first, second)
-    assert simnmt.compare(tmp_path / "a", tmp_path / "b").rows == compared.rows
+    pd.testing.assert_frame_equal(simnmt.compare(tmp_path / "a", tmp_path / "b").rows, compared.rows)
     assert [row["key"] for row in compared.scenario_differences] == ["networks.cp1.rtt_mean_ms"]
-    by_policy = {row["policy"]: row for row in compared.rows}
+    by_policy = {row["policy"]: row for row in compared.changes}
     assert by_policy["edge"]["verdict"] == "same" and by_policy["edge"]["change_percent"] == 0.0
     cloud = by_policy["cloud"]
     assert cloud["paired"] and cloud["verdict"] == "slower" and cloud["low_percent"] > 0.0
     ratio = cloud["mean_latency_s"] / cloud["baseline_latency_s"]
     assert cloud["change_percent"] == pytest.approx(100.0 * (ratio - 1.0))
     assert "small (1)" in repr(compared) and "<table" in compared._repr_html_()
-    assert list(compared.frame["policy"]) == list(by_policy)
+    assert list(compared.rows["policy"]) == list(by_policy)
+    (trace,) = compared.figure(network="cp1").data
+    assert dict(zip(by_policy, trace.x, strict=True)) == {name: row["change_percent"] for name, row in by_policy.items()}
+    ends = {name: trace.x[place] + trace.error_x.array[place] for place, name in enumerate(by_policy)}
+    assert ends == {name: pytest.approx(row["high_percent"]) for name, row in by_policy.items()}
+    with pytest.raises(simnmt.InputError, match=r"no changes of None on cp2.*the runs have in common: de-en on cp1"):
+        compared.figure(network="cp2")
 
 
 def test_runs_of_other_requests_are_compared_unpaired_with_wider_intervals(make_scenario: MakeScenario) -> None:
     scenario = make_scenario(requests=500, replications=5)
     other = simnmt.run(scenario, seed=11)
     first = simnmt.run(scenario)
-    unpaired = {row["policy"]: row for row in simnmt.compare(first, other).rows}
+    unpaired = {row["policy"]: row for row in simnmt.compare(first, other).changes}
     assert not any(row["paired"] for row in unpaired.values())
     assert all(row["verdict"] == "not distinguishable" for row in unpaired.values())
     assert {row["key"] for row in simnmt.compare(first, other).scenario_differences} == {"seed"}
@@ -102,3 +116,30 @@ def test_a_notebook_sees_a_bar_of_units(make_scenario: MakeScenario, monkeypatch
     ends = [f'<progress value="{done}.000" max="2"></progress> {done} of 2 units' for done in (1, 2)]
     assert [bar for bar in shown if ".000" in bar] == ends
     assert any('value="0.5' in bar and "0 of 2 units" in bar for bar in shown), "parts of a unit are shown too"
+
+
+@pytest.mark.parametrize("name", [name for name in simnmt.__all__ if name != "__version__"])
+def test_every_public_name_has_an_example_that_prints_what_it_says(name: str) -> None:
+    public = getattr(simnmt, name)
+    names = {**vars(sys.modules[public.__module__]), "simnmt": simnmt, "np": np}
+    (example,) = doctest.DocTestFinder(recurse=False).find(public, name, globs=names)
+    assert example.examples, f"{name} has no example"
+    complaints: list[str] = []
+    doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(example, out=complaints.append)
+    assert complaints == []
+
+
+def test_the_documentation_lists_the_public_names_and_no_others() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "python.md").read_text(encoding="utf-8")
+    table = [line for line in page.partition("## Public names")[2].splitlines() if line.startswith("| `")]
+    assert sorted(name for line in table for name in re.findall(r"`(\w+)`", line.split("|")[1])) == sorted(simnmt.__all__)
+
+
+@pytest.mark.parametrize("kind", [simnmt.Scenario, simnmt.RunResult, simnmt.LoadedRun, simnmt.Comparison])
+def test_functions_and_methods_of_the_front_door_are_typed_and_documented(kind: type) -> None:
+    members = [(name, member) for name, member in inspect.getmembers(kind) if name[0] != "_" and callable(member)]
+    for name, member in [*members, *((name, getattr(simnmt, name)) for name in ("run", "load", "compare"))]:
+        parameters = inspect.signature(member)
+        annotated = [parameter.annotation for key, parameter in parameters.parameters.items() if key != "self"]
+        assert inspect.Signature.empty not in [*annotated, parameters.return_annotation], name
+        assert inspect.getdoc(member), name

@@ -37,6 +37,13 @@ class InputError(SimnmtError):
     """A fault of the input, with its place and the remedy.
 
     Rooms derive their own class (`CorpusError`, `ProfileError`, ...), so that callers of the library can distinguish them.
+
+    Example:
+        >>> try:
+        ...     simnmt.run("@quikstart")
+        ... except simnmt.InputError as error:
+        ...     print(error)
+        @quikstart: nothing of that name is shipped under scenarios (did you mean @quickstart?)
     """
 
     exit_status = 2

@@ -91,14 +91,24 @@ def half_empty(size: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Encode:
-    """The move to encode these sentences together, and then to ask again: meanwhile no sentence is decoded."""
+    """The move to encode these sentences together, and then to ask again: meanwhile no sentence is decoded.
+
+    Example:
+        >>> simnmt.Encode((3, 5)).requests
+        (3, 5)
+    """
 
     requests: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """The move to let these encoded sentences join the active ones before the next step."""
+    """The move to let these encoded sentences join the active ones before the next step.
+
+    Example:
+        >>> simnmt.Join((3, 5)).requests
+        (3, 5)
+    """
 
     requests: tuple[int, ...]
 
@@ -115,6 +125,14 @@ class Batcher:
     A sentence waits, is encoded, is ready, joins, and is active from then on; the caller counts the active ones. Ask for the
     next move when nothing is active and a sentence arrives or `due_s` comes, and after a step that left `batching.threshold` or
     fewer active.
+
+    Example:
+        >>> batcher = simnmt.Batcher(Batching(size=2))
+        >>> batcher.arrive(request=0, src_len=12, now_s=0.0)
+        >>> batcher.next(active=0, now_s=0.0)
+        Encode(requests=(0,))
+        >>> batcher.next(active=0, now_s=0.1)
+        Join(requests=(0,))
     """
 
     __slots__ = ("_encodings", "_let_go", "_ready", "_sorted", "_waiting", "batching")

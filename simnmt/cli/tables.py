@@ -18,7 +18,7 @@ from simnmt.results.summary import Row, objective_name
 
 def format_result(result: RunResult) -> str:
     """Return the text of a run: the policy to deploy with its reasons, then the table of all policies."""
-    one = result.rows[0]
+    one = result.summary_rows[0]
     repeats = "one replication" if one["replications"] == 1 else f"means of {one['replications']} replications"
     lines = [f"{result.name}: {one['requests']:,} requests each, {repeats}"]
     lines += [_sources(result)] * bool(result.cells) + [""]
@@ -99,14 +99,14 @@ def _format_scaled(value: float | None, factor: float, form: str) -> str:
 def _policies(result: RunResult) -> list[str]:
     """Return the table of all policies with the meaning of its marks."""
     named = {row["baseline"] for row in result.comparisons}
-    baselines = [name for name in dict.fromkeys(row["policy"] for row in result.rows) if name in named]
+    baselines = [name for name in dict.fromkeys(row["policy"] for row in result.summary_rows) if name in named]
     header = ["workload", "network", "policy", "total s", "mean ms", "p50 ms", "p95 ms", "p99 ms", "offloaded %"]
-    misrouted = any(row["misrouted_share"] is not None for row in result.rows)
+    misrouted = any(row["misrouted_share"] is not None for row in result.summary_rows)
     header += ["misrouted %"] * misrouted + [f"vs {name} %" for name in baselines]
     changes = {(row["workload"], row["network"], row["policy"], row["baseline"]): row for row in result.comparisons}
     best = {(record["workload"], record["network"], record["policy"]) for record in result.recommendations}
     rows = []
-    for row in result.rows:
+    for row in result.summary_rows:
         key = (row["workload"], row["network"], row["policy"])
         policy = f"{row['policy']} <" if key in best and not row.get("unstable") else row["policy"]
         cells = [
@@ -120,11 +120,11 @@ def _policies(result: RunResult) -> list[str]:
     lines = [format_table(header, rows, 3), ""]
     lines += [] if misrouted else textwrap.wrap(result.unknown_misroutes, 100)
     lines += ["< recommended"] * any(cells[2].endswith(" <") for cells in rows)
-    if baselines and result.rows[0]["replications"] > 1:
+    if baselines and result.summary_rows[0]["replications"] > 1:
         lines += ["vs: change of the total time, the ratio of the means over the replications"]
     if any(row["verdict"] == "not distinguishable" for row in result.comparisons):
         lines += ["~ not distinguishable: the 95 % interval of the paired difference contains 0"]
-    if any(row.get("unstable") for row in result.rows):
+    if any(row.get("unstable") for row in result.summary_rows):
         lines += ["* with an unstable policy: a number of this run, which depends on how long it lasts"]
     return lines if lines[-1] else lines[:-1]
 
@@ -133,7 +133,7 @@ def _predictions(result: RunResult) -> list[str]:
     """Return the prediction intervals of every policy; empty if no profiles were drawn."""
     lines = [
         f"{row['workload']} on {row['network']}, {row['policy']}: {'; '.join(sentences)}"
-        for row in result.rows
+        for row in result.summary_rows
         if (sentences := prediction_sentences(row))
     ]
     return ["", "Prediction intervals (calibration and replications):", *lines] if lines else []
@@ -150,7 +150,7 @@ def _missed_deadlines(result: RunResult) -> list[str]:
     lines = []
     for name, deadline_s in deadlines_s.items():
         which = f"deadline{'s' * (len(deadline_s) > 1)} of {', then '.join(f'{1e3 * limit_s:g}' for limit_s in deadline_s)} ms"
-        shares = [100 * row[key] for row in result.rows if row.get(key := f"{name}_missed_share") is not None]
+        shares = [100 * row[key] for row in result.summary_rows if row.get(key := f"{name}_missed_share") is not None]
         if shares:
             ends = f"{min(shares):.1f}" if max(shares) - min(shares) < 0.05 else f"{min(shares):.1f} to {max(shares):.1f}"
             lines.append(f"{name}: {ends} % of what it executed missed the {which}")
@@ -219,7 +219,7 @@ def _gaps(result: RunResult) -> list[str]:
     lines: list[str] = []
     for place in dict.fromkeys((row["workload"], row["network"]) for row in result.gaps):
         here = [row for row in result.gaps if (row["workload"], row["network"]) == place]
-        beside = [row for row in result.rows if (row["workload"], row["network"]) == place]
+        beside = [row for row in result.summary_rows if (row["workload"], row["network"]) == place]
         shared = is_gap(here)
         rows = [
             [

@@ -90,9 +90,9 @@ def run_plan(
         if until_precision is None:
             return _with_predictions(plan, result, units, results, folder, jobs, progress)
         objective = plan.scenario.objective
-        replications = next_replications(result.rows, objective, until_precision)
+        replications = next_replications(result.summary_rows, objective, until_precision)
         if replications <= plan.scenario.replications:
-            result = replace(result, precision=describe_precision(result.rows, objective, until_precision))
+            result = replace(result, precision=describe_precision(result.summary_rows, objective, until_precision))
             return _with_predictions(plan, result, units, results, folder, jobs, progress)
         plan = replace(plan, scenario=plan.scenario.model_copy(update={"replications": replications}))
 
@@ -132,13 +132,13 @@ def _with_predictions(
     drawn = _run(units + drawn_units, len(units), jobs, progress)
     numbers = {key: of_run for unit_result in results for key, of_run in unit_result.numbers.items()}
     table, compared = with_predictions(
-        result.rows, result.comparisons, numbers, [unit_result.numbers for unit_result in drawn], uncertainty.confidence
+        result.summary_rows, result.comparisons, numbers, [unit_result.numbers for unit_result in drawn], uncertainty.confidence
     )
     exact = {device: reason for case in plan.drawn.values() for device, reason in case.exact.items()}
     note = describe_predictions(uncertainty.profiles, uncertainty.confidence, exact)
     return replace(
         result,
-        rows=table,
+        summary_rows=table,
         comparisons=compared,
         notes=[*result.notes, note],
         warnings=result.warnings + [describe_exact(exact)] * bool(exact),
@@ -189,7 +189,7 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunR
     return RunResult(
         name=scenario.name,
         seed=scenario.seed,
-        rows=table,
+        summary_rows=table,
         comparisons=compared,
         verdicts=verdicts,
         recommendations=recommendations,

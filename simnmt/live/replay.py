@@ -366,7 +366,7 @@ def _run_result(plan: RunPlan, settings: ReplaySettings, served: _Served, replay
     return RunResult(
         name=scenario.name,
         seed=scenario.seed,
-        rows=table,
+        summary_rows=table,
         comparisons=[],
         verdicts=[describe_verdict(table[0], live, cell.devices)],
         fits=list(fits(case, learnt)),

@@ -132,7 +132,13 @@ class Series(ABC):
 
 
 class RttSeries(Series):
-    """Round-trip times over one lap, seconds."""
+    """Round-trip times over one lap, seconds.
+
+    Example:
+        >>> series = simnmt.RttSeries("office", "measured", "ping of a morning", [0.0, 60.0], [0.040, 0.090])
+        >>> series.at_one(75.0), series.duration_s
+        (0.09, 120.0)
+    """
 
     __slots__ = ()
     quantity = "RTT"
@@ -185,6 +191,11 @@ class BandwidthSeries(Series):
     """Bandwidths over one lap, bit/s.
 
     Zero counts as a lost sample, since without bandwidth a request would never end.
+
+    Example:
+        >>> uplink = simnmt.BandwidthSeries("drive", "measured", "a drive", [0.0, 60.0], [10e6, 2e6])
+        >>> uplink.at_one(75.0)
+        2000000.0
     """
 
     __slots__ = ()

@@ -41,7 +41,14 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """All that is known of devices and lengths before the first request, from which a policy is made."""
+    """All that is known of devices and lengths before the first request, from which a policy is made.
+
+    Example:
+        >>> class Eager:
+        ...     def __init__(self, knowledge: simnmt.Knowledge) -> None:
+        ...         self.planes, self.lengths = knowledge.planes, knowledge.lengths
+        >>> simnmt.run({**scenario, "policies": {"eager": Eager}})  # doctest: +SKIP
+    """
 
     devices: Sequence[str]
     planes: Sequence[ExecutionPlane]
@@ -152,7 +159,16 @@ class Estimation(Configuration):
 
 
 class PolicySettings(Configuration):
-    """The settings of a policy in a scenario, from which the policy is made."""
+    """The settings of a policy in a scenario, from which the policy is made.
+
+    Example:
+        >>> class LongAway(simnmt.PolicySettings):
+        ...     threshold: int = 20
+        ...
+        ...     def policy(self, knowledge: simnmt.Knowledge) -> Policy: ...
+        >>> LongAway(threshold=12).threshold
+        12
+    """
 
     knows_truth: ClassVar[bool] = False
     """True if it knows true execution and transfer times, so that it cannot be deployed."""

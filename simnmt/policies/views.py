@@ -442,7 +442,14 @@ class PlanView:
 
 
 class DecisionView(list[float]):
-    """What a policy with `decide_with_view(request, view)` is shown; as a list, the delay of each target beside execution."""
+    """What a policy with `decide_with_view(request, view)` is shown; as a list, the delay of each target beside execution.
+
+    Example:
+        >>> def decide_with_view(request: int, view: simnmt.DecisionView) -> int:
+        ...     return int(view.backlog_s > view[1])  # away if the gateway is busy for longer than the transfer takes
+        >>> decide_with_view(0, simnmt.DecisionView([0.0, 0.05], 9.0, 0.2, [0.0, 0.05], [0.0, 1.0], [None, None]))
+        1
+    """
 
     __slots__ = ("backlog_s", "now_s", "reports", "rtt_age_s", "rtt_s")
 

@@ -136,7 +136,12 @@ class Provenance(Configuration):
 
 
 class DeviceProfile(Configuration):
-    """Costs of one device running one model."""
+    """Costs of one device running one model.
+
+    Example:
+        >>> profile.execution_s(np.array([20]), np.array([25]))  # doctest: +SKIP
+        array([0.288])
+    """
 
     schema_version: Annotated[Literal[1], NO_TRUTH_VALUE]
     name: str

@@ -17,7 +17,7 @@ from simnmt.report.charts import SYMBOLS, Axis, Chart, Control, Mark, Panel, pan
 from simnmt.report.figures import CellView
 from simnmt.report.pipelines import DrawnPipeline, pipeline_svg
 from simnmt.report.typography import DASH, is_number, number, significant
-from simnmt.results import Cell, RunResult
+from simnmt.results import Cell, RecordedCell, RunResult
 from simnmt.results.device_accounts import SMALL_BATCH, BatchAccount, PlannedDevice, PlannedState
 from simnmt.results.stability import LOAD_SUFFIX, device_names, row_overloads
 from simnmt.results.summary import Device, Row
@@ -48,10 +48,10 @@ def profile_kinds(cell: Cell) -> list[tuple[str, str]]:
 
 def roles(result: RunResult) -> dict[str, str]:
     """Describe each policy for new readers, from the entry of the policy in the scenario, else from the name of the policy."""
-    names = list(dict.fromkeys(name for row in result.rows for name in device_names(row))) or ["gateway", "cloud"]
+    names = list(dict.fromkeys(name for row in result.summary_rows for name in device_names(row))) or ["gateway", "cloud"]
     policies = result.scenario.get("policies", {})
     descriptions = {}
-    for policy in dict.fromkeys(row["policy"] for row in result.rows):
+    for policy in dict.fromkeys(row["policy"] for row in result.summary_rows):
         configured = policies.get(policy, {"kind": policy})
         descriptions[policy] = _describe_role(configured, names)
     return {policy: role for policy, role in descriptions.items() if role}
@@ -135,7 +135,7 @@ BATCH_COLUMNS = (
 """Key of the summary without the device's name, head, factor, and key of the number below."""
 
 
-def batching_devices(cell: Cell) -> list[int]:
+def batching_devices(cell: RecordedCell) -> list[int]:
     """Return the places of the devices that formed batches under any policy."""
     return [
         number
@@ -144,7 +144,7 @@ def batching_devices(cell: Cell) -> list[int]:
     ]
 
 
-def batch_panels(view: CellView) -> list[Panel]:
+def batch_panels(view: CellView[RecordedCell]) -> list[Panel]:
     """Return the figures of batches: how many sentences are active, step by step and in all; empty without batches."""
     cell = view.cell
     devices = batching_devices(cell)
@@ -204,7 +204,7 @@ def batch_panels(view: CellView) -> list[Panel]:
     ]
 
 
-def _size_line(view: CellView, policy: str, account: BatchAccount, of: str) -> Mark:
+def _size_line(view: CellView[RecordedCell], policy: str, account: BatchAccount, of: str) -> Mark:
     """Return the shares of steps, or of their time, by active sentences; large batches in even groups of sizes."""
     wide = -(-account.size // MOST_BARS)
     first = np.arange(1, account.size + 1, wide)
@@ -268,7 +268,7 @@ def batch_lines(cell: Cell, rows: Sequence[Row]) -> list[PolicyLine]:
     ]
 
 
-def most_used(cell: Cell) -> int:
+def most_used(cell: RecordedCell) -> int:
     """Return the place of the policy with the most decode steps, whose batches are shown first."""
     steps = [
         sum(int(account.steps.sum()) for account in cell.batches.get(policy, ()) if account is not None) for policy in cell.logs
@@ -276,7 +276,7 @@ def most_used(cell: Cell) -> int:
     return steps.index(max(steps))
 
 
-def _account(cell: Cell, policy: str, device: int) -> BatchAccount | None:
+def _account(cell: RecordedCell, policy: str, device: int) -> BatchAccount | None:
     accounts = cell.batches.get(policy, ())
     return accounts[device] if device < len(accounts) else None
 

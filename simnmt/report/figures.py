@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from simnmt.network.series import RttSeries
 from simnmt.report import thinning
 from simnmt.report.charts import DASHES, SYMBOLS, Axis, Chart, Control, Mark, Panel, panel, plain, short
 from simnmt.report.typography import significant
-from simnmt.results import Cell
+from simnmt.results import Cell, RecordedCell
 from simnmt.results.device_timeline import device_timeline
 from simnmt.results.request_log import FALLBACK
 from simnmt.results.stability import busiest_device
@@ -38,13 +38,14 @@ LEAST_SHOWN = 0.01
 _MIDDLE_DEVICES = (4, 6, 5, 8, 7, 10, 9, 11, 3, 2)
 
 Log = Mapping[str, NDArray[Any]]
+AnyCell = TypeVar("AnyCell", bound=RecordedCell, covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class CellView:
+class CellView(Generic[AnyCell]):
     """One cell with the data that its figures share: rows, colours of policies, and the number of cells of the page."""
 
-    cell: Cell
+    cell: AnyCell
     rows: Sequence[Row]
     gaps: Sequence[Row]
     colours: Mapping[str, int]
@@ -116,7 +117,7 @@ def coinciding(lines: Mapping[str, Sequence[float | None]], tolerance: float) ->
     return f"Lines that coincide hide each other: {format_list(hidden)}." if hidden else ""
 
 
-def latency(view: CellView) -> Panel:
+def latency(view: CellView[RecordedCell]) -> Panel:
     """Draw the share of requests answered within a time; requests that never ended are left out."""
     done = {policy: log["latency_s"][log["outcome"] <= FALLBACK] for policy, log in view.cell.logs.items()}
     grid = thinning.shares(max((values.size for values in done.values()), default=1))
@@ -161,7 +162,7 @@ _SLOWEST = {
 }
 
 
-def parts(view: CellView) -> Panel:
+def parts(view: CellView[RecordedCell]) -> Panel:
     """Draw the mean waiting, execution and transfer time of each policy: of all requests, or of the slowest."""
 
     def draw(of: str) -> Chart:
@@ -218,7 +219,7 @@ def time_unit(duration_s: float) -> tuple[str, float]:
     return ("min", 60.0) if duration_s > 120 else ("s", 1.0)
 
 
-def timeline(view: CellView) -> Panel:
+def timeline(view: CellView[RecordedCell]) -> Panel:
     """Draw what waits at a device, and how much of it works, over the time of the run: means over spans of time."""
     cell = view.cell
     span_budget = TIMELINE_NUMBERS // (max(view.cells, 1) * 2 * len(cell.logs) * len(cell.devices))
@@ -275,7 +276,7 @@ def _turn(edges: NDArray[np.float64]) -> int:
     return int(np.argmax(~np.isclose(length, length[0], rtol=1e-6))) or length.size
 
 
-def shares(view: CellView) -> Panel:
+def shares(view: CellView[RecordedCell]) -> Panel:
     """Draw the share of requests that each policy sends away, or to one device, over source length."""
     cell = view.cell
     src_len, by_device = share_by_length(cell.logs, len(cell.devices))
@@ -327,7 +328,7 @@ def share_by_length(logs: Mapping[str, Log], devices: int) -> tuple[list[float |
     return thinning.numbers(np.bincount(bins, src_len, edges.size + 1)[filled] / count[filled]), percent
 
 
-def rtt(view: CellView) -> Panel:
+def rtt(view: CellView[Cell]) -> Panel:
     """Draw the RTT series over one lap, and the transfer estimate that one policy held while it met that lap.
 
     The span in use is shown first, unless requests met at least half of the lap, or met its end and began anew.
@@ -432,7 +433,7 @@ def _kept_samples(series: RttSeries, used_s: tuple[float, float] | None) -> NDAr
     return np.union1d(thinning.extremes(series.rtt_s, RTT_POINTS // 2 - 1), close)
 
 
-def gaps(view: CellView) -> Panel:
+def gaps(view: CellView[RecordedCell]) -> Panel:
     """Draw the change of the total time by source of loss removed, with its interval."""
     rows = [row for row in view.gaps if row["removed"] != "nothing"]
     change = [row["change_percent"] for row in rows]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from simnmt.base.suggestions import format_list
 from simnmt.report import figures
@@ -28,13 +28,14 @@ from simnmt.report.page_template import render_template
 from simnmt.report.plane_figures import execution, lengths, misrouted, plane, share_explained
 from simnmt.report.tables import cell_of, gap_lines, overview, policy_table, recommendation_badges, verdict_cards
 from simnmt.report.typography import DASH, is_number, number, significant
-from simnmt.results import Cell, RunResult
+from simnmt.results import Cell, FinishedRun, RecordedCell, RunResult
 from simnmt.results.recommendation_text import gap_sentences
 from simnmt.results.request_log import UNKNOWN_MISROUTES
 from simnmt.results.result import MOST_DRAWN, doubtful_profiles
 from simnmt.results.stability import busiest_load
-from simnmt.results.summary import Row
+from simnmt.results.summary import Row, by_cell
 
+ViewedCell = TypeVar("ViewedCell", bound=RecordedCell)
 _COLOURS = ("edge", "cloud", "oracle", "naive", "cnmt")
 """Policies with fixed colours (`page.css`); other policies take the next colours in order of appearance."""
 
@@ -61,7 +62,7 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
     colours = policy_colours(result)
     cells = {(cell.workload, cell.network): cell for cell in result.cells}
     workloads = _first_by_name((cell.workload, cell) for cell in result.cells)
-    first = result.rows[0] if result.rows else {}
+    first = result.summary_rows[0] if result.summary_rows else {}
     batching, streaming = any(map(batching_devices, result.cells)), any(any(cell.planned) for cell in result.cells)
     return render_template(
         "page.html.j2",
@@ -73,7 +74,7 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
         verdicts=verdict_cards(result, colours),
         overview=overview(result, colours),
         table=policy_table(
-            result.rows, result.comparisons, colours, roles(result), recommendation_badges(result.recommendations)
+            result.summary_rows, result.comparisons, colours, roles(result), recommendation_badges(result.recommendations)
         ),
         cells=cells,
         judged_by=_judged_by(result, batching, streaming),
@@ -110,21 +111,35 @@ def _sampling(result: RunResult) -> list[str]:
     return [f"Figures over single requests show an even sample of at most {MOST_DRAWN:,}."] if most > MOST_DRAWN else []
 
 
-def cell_panels(view: CellView) -> list[Panel]:
+def cell_panels(view: CellView[Cell]) -> list[Panel]:
     """Return the figures of one workload on one network for which there is something to show, in the order of the page."""
-    queues = any(row.get("offered_rps") is not None for row in view.rows)
     wrong = misrouted(view)
-    return [
-        figures.latency(view),
-        figures.parts(view),
-        *([figures.timeline(view)] if queues else []),
-        figures.shares(view),
-        figures.rtt(view),
-        plane(view),
-        *([wrong] if wrong is not None else []),
-        *([figures.gaps(view)] if any(row["removed"] != "nothing" for row in view.gaps) else []),
-        *batch_panels(view),
-    ]
+    over_lengths = [figures.rtt(view), plane(view), *([wrong] if wrong is not None else [])]
+    return [*_latency_panels(view), *over_lengths, *_loss_panels(view)]
+
+
+def _latency_panels(view: CellView[RecordedCell]) -> list[Panel]:
+    queues = any(row.get("offered_rps") is not None for row in view.rows)
+    timelines = [figures.timeline(view)] if queues else []
+    return [figures.latency(view), figures.parts(view), *timelines, figures.shares(view)]
+
+
+def _loss_panels(view: CellView[RecordedCell]) -> list[Panel]:
+    gaps = [figures.gaps(view)] if any(row["removed"] != "nothing" for row in view.gaps) else []
+    return [*gaps, *batch_panels(view)]
+
+
+NOT_RECORDED = ("rtt", "plane", "misroutes", "lengths", "execution")
+"""Figures that need the inputs or the truth of a run, which its directory does not hold."""
+
+
+def run_panels(result: FinishedRun, cell: RecordedCell) -> list[Panel]:
+    """Return the figures of a cell of `drawn_cells` and its network: all of a run just made, else all but `NOT_RECORDED`."""
+    sweeps = [panel for sweep, panel in sweep_panels(result) if sweep.network == cell.network]
+    if isinstance(cell, Cell):
+        return [*cell_panels(view_of(result, cell)), *fit_panels(cell, result.fits, cell.workload), *sweeps]
+    view = view_of(result, cell)
+    return [*_latency_panels(view), *_loss_panels(view), *sweeps]
 
 
 def fit_panels(cell: Cell, fits: Sequence[Row], name: str) -> list[Panel]:
@@ -133,16 +148,16 @@ def fit_panels(cell: Cell, fits: Sequence[Row], name: str) -> list[Panel]:
     return [lengths(cell, own_fits, name), execution(cell, own_fits, name, CellView(cell, [], [], {}).device_colour)]
 
 
-def sweep_panels(result: RunResult) -> list[tuple[LoadSweep, Panel]]:
+def sweep_panels(result: FinishedRun) -> list[tuple[LoadSweep, Panel]]:
     """Return the sweeps over load, each with its figure."""
     colours = policy_colours(result)
-    return [(sweep, over_load(sweep, result.rows, colours)) for sweep in group_sweeps(result.load_sweeps)]
+    return [(sweep, over_load(sweep, result.summary_rows, colours)) for sweep in group_sweeps(result.load_sweeps)]
 
 
-def view_of(result: RunResult, cell: Cell) -> CellView:
+def view_of(result: FinishedRun, cell: ViewedCell) -> CellView[ViewedCell]:
     """Return a cell with its rows and the colours of the policies."""
-    rows, gaps = _rows_of_cell(result.rows, cell), _rows_of_cell(result.gaps, cell)
-    return CellView(cell, rows, gaps, policy_colours(result), len(result.cells))
+    rows, gaps = _rows_of_cell(result.summary_rows, cell), _rows_of_cell(result.gaps, cell)
+    return CellView(cell, rows, gaps, policy_colours(result), len(by_cell(result.summary_rows)))
 
 
 def _section(index: int, cell: Cell, result: RunResult) -> dict[str, Any]:
@@ -180,7 +195,7 @@ def _judged_by(result: RunResult, batching: bool, streaming: bool) -> str:
     if not known:
         return result.unknown_misroutes if cells else ""
     by_cell = {_is_foreseen(cell) for cell in known}
-    queueing = any(busiest_load(row) is not None for row in result.rows)
+    queueing = any(busiest_load(row) is not None for row in result.summary_rows)
     state = format_list(["queues"] * queueing + ["batches"] * batching + ["streamed models"] * streaming)
     foreseen = f"with the {state} of that moment, as an oracle foresees them"
     where = format_list(["requests queue"] * queueing + ["a model is streamed"] * streaming, "or")
@@ -218,7 +233,7 @@ def _fit_group(index: int, names: Sequence[str], cell: Cell, result: RunResult) 
     return {"id": f"fit-{index}", "name": name, "panels": panels, "packed": pack(panels), "remark": remark}
 
 
-def _rows_of_cell(rows: Sequence[Row], cell: Cell) -> list[Row]:
+def _rows_of_cell(rows: Sequence[Row], cell: RecordedCell) -> list[Row]:
     return [row for row in rows if cell_of(row) == (cell.workload, cell.network)]
 
 
@@ -228,11 +243,9 @@ def _closed_loop(result: RunResult) -> list[str]:
     return [name for name, workload in workloads.items() if (workload.get("arrivals") or {}).get("kind") == "clients"]
 
 
-def policy_colours(result: RunResult) -> dict[str, int]:
+def policy_colours(result: FinishedRun) -> dict[str, int]:
     """Return the index of each policy's colour, which is the same in every table and figure."""
-    names = dict.fromkeys(row["policy"] for row in result.rows) | dict.fromkeys(
-        policy for cell in result.cells for policy in cell.logs
-    )
+    names = dict.fromkeys(row["policy"] for row in result.summary_rows)
     others = [name for name in names if name not in _COLOURS]
     return {name: _COLOURS.index(name) if name in _COLOURS else _further_colour(others.index(name)) for name in names}
 

@@ -49,7 +49,7 @@ def _plane_axes(ends: Ends) -> tuple[Axis, Axis]:
     return Axis("source length N, tokens", span=(0.0, ends[0])), Axis("target length M, tokens", span=(0.0, ends[1]))
 
 
-def plane(view: CellView) -> Panel:
+def plane(view: CellView[Cell]) -> Panel:
     """Draw a sample of the requests by source and target length, coloured by the device that a policy chose.
 
     Between two devices the border is where the believed planes make both equally fast at the mean RTT of the trace; the band is
@@ -104,7 +104,7 @@ def plane(view: CellView) -> Panel:
     )
 
 
-def _belief(view: CellView, ends: Ends, widest: Ends) -> tuple[list[Mark], set[int], str]:
+def _belief(view: CellView[Cell], ends: Ends, widest: Ends) -> tuple[list[Mark], set[int], str]:
     """Return the border or the regions that policies believe in, the devices believed fastest, and a sentence on them."""
     cell = view.cell
     if len(cell.planes) != 2:
@@ -133,7 +133,7 @@ def _belief(view: CellView, ends: Ends, widest: Ends) -> tuple[list[Mark], set[i
     return marks, {0, 1}, f"{sentence}."
 
 
-def _assumption(view: CellView, policy: str, tgt_end: float, bordered: bool) -> tuple[list[Mark], str]:
+def _assumption(view: CellView[Cell], policy: str, tgt_end: float, bordered: bool) -> tuple[list[Mark], str]:
     """Return the target lengths that a policy assumes, where its choice turns, and a sentence on both."""
     log = view.cell.logs[policy]
     assumed = _assumed(log)
@@ -152,7 +152,7 @@ def _assumption(view: CellView, policy: str, tgt_end: float, bordered: bool) -> 
     return marks, f"{sentence}; at the mean transfer time it always chooses alike." if bordered else f"{sentence}."
 
 
-def misrouted(view: CellView) -> Panel | None:
+def misrouted(view: CellView[Cell]) -> Panel | None:
     """Draw a sample of the requests that another device would truly have answered sooner; None where there are none."""
     cell = view.cell
     wrong = {

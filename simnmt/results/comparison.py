@@ -2,120 +2,21 @@
 
 from __future__ import annotations
 
-import html
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import exp, sqrt
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from simnmt.base.errors import InputError
-from simnmt.base.files import MOST_DOCUMENT_BYTES, read_bounded
-from simnmt.results.recommendation import best_row
-from simnmt.results.run_directory import REQUESTS, SUMMARY, RunDirectoryError, read_manifest
+from simnmt.results.result import FinishedRun, Place
 from simnmt.results.statistics import Estimate, change_columns, change_percent, student_quantile
 from simnmt.results.summary import Row
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Place = tuple[str, str, str]
-"""Workload, network and policy."""
-TOTALS = "total_latency_s"
-"""Key of the manifest that holds the total latency of each replication."""
-
-
-class ComparableRun(Protocol):
-    """What a comparison needs of a run."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def rows(self) -> list[Row]: ...
-    @property
-    def scenario(self) -> Row: ...
-    @property
-    def totals_s(self) -> dict[Place, list[float]]: ...
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class LoadedRun:
-    """A finished run as its directory holds it."""
-
-    directory: Path
-    name: str
-    seed: int
-    rows: list[Row]
-    """One per workload, network and policy."""
-    comparisons: list[Row]
-    verdicts: list[Row]
-    recommendations: list[Row]
-    scenario: dict[str, Any]
-    """The resolved scenario."""
-    totals_s: dict[Place, list[float]]
-    """Total latency of each replication."""
-    manifest: dict[str, Any]
-
-    @property
-    def summary(self) -> pd.DataFrame:
-        """The rows as a table; seconds."""
-        import pandas as pd
-
-        return pd.DataFrame(self.rows)
-
-    @property
-    def differences(self) -> pd.DataFrame:
-        """The paired comparisons of its policies as a table, percent."""
-        import pandas as pd
-
-        return pd.DataFrame(self.comparisons)
-
-    @property
-    def requests(self) -> pd.DataFrame:
-        """Every request of replication 0, with its workload, network and policy."""
-        import pandas as pd
-
-        return pd.read_parquet(self.directory / REQUESTS)
-
-    def best(self, workload: str | None = None, network: str | None = None) -> Row:
-        """Return the row of the recommended policy; see `best_row`."""
-        return best_row(self.recommendations, self.rows, workload, network)
-
-    def __repr__(self) -> str:
-        """Return the verdicts."""
-        return "\n".join([f"LoadedRun({self.name!r}, seed {self.seed})", *(verdict["sentence"] for verdict in self.verdicts)])
-
-    def _repr_html_(self) -> str:
-        """Return the verdicts over the summary as HTML for a notebook; names are escaped."""
-        sentences = "".join(f"<p>{html.escape(verdict['sentence'])}</p>" for verdict in self.verdicts)
-        return sentences + self.summary.to_html(index=False, float_format="{:.4g}".format)
-
-
-def load_run(directory: Path, scenario: Row) -> LoadedRun:
-    """Return a finished run; `scenario`: the resolved scenario of the directory. Raises `RunDirectoryError`."""
-    manifest = read_manifest(directory)
-    path = directory / SUMMARY
-    try:
-        summary = json.loads(read_bounded(path, MOST_DOCUMENT_BYTES))
-        parts = {key: summary[key] for key in ("name", "seed", "rows", "comparisons", "verdicts", "recommendations")}
-        totals_s = {(row["workload"], row["network"], row["policy"]): row["seconds"] for row in manifest.get(TOTALS, ())}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        what = f"no summary of a run: {type(error).__name__}"
-        raise RunDirectoryError(what, path=path, remedy="run the scenario anew") from None
-    return LoadedRun(directory=directory, scenario=scenario, totals_s=totals_s, manifest=manifest, **parts)
-
-
-def totals_document(totals_s: Mapping[Place, Sequence[float]]) -> list[Row]:
-    """Return the total latency of each replication as the manifest has it."""
-    return [
-        {"workload": workload, "network": network, "policy": policy, "seconds": list(seconds)}
-        for (workload, network, policy), seconds in totals_s.items()
-    ]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -123,17 +24,17 @@ class Comparison:
     """Runs beside the first of them."""
 
     names: list[str]
-    rows: list[Row]
+    changes: list[Row]
     """One per workload, network, policy and run after the first: change of the total latency in percent, with its interval."""
     scenario_differences: list[Row]
     """Keys of the scenarios with different values: `key`, and the value in each run."""
 
     @property
-    def frame(self) -> pd.DataFrame:
-        """The rows as a table."""
+    def rows(self) -> pd.DataFrame:
+        """The changes as a table: one row per workload, network, policy and run after the first."""
         import pandas as pd
 
-        return pd.DataFrame(self.rows)
+        return pd.DataFrame(self.changes)
 
     def __repr__(self) -> str:
         """Return the differences as text."""
@@ -143,7 +44,7 @@ class Comparison:
             for row in self.scenario_differences
         ]
         return "\n".join(
-            [*lines, self.frame.to_string(index=False) if self.rows else "no workload, network and policy in common"]
+            [*lines, self.rows.to_string(index=False) if self.changes else "no workload, network and policy in common"]
         )
 
     def _repr_html_(self) -> str:
@@ -151,10 +52,10 @@ class Comparison:
         import pandas as pd
 
         differing = pd.DataFrame(self.scenario_differences).to_html(index=False) if self.scenario_differences else ""
-        return differing + self.frame.to_html(index=False, float_format="{:.4g}".format)
+        return differing + self.rows.to_html(index=False, float_format="{:.4g}".format)
 
 
-def compare_runs(first: ComparableRun, *others: ComparableRun) -> Comparison:
+def compare_runs(first: FinishedRun, *others: FinishedRun) -> Comparison:
     """Compare runs with the first one, policy by policy, where a workload and a network have the same names.
 
     Differences are paired by replication if both runs issue the same requests: same seed, replications, requests, fit and
@@ -179,8 +80,8 @@ def compare_runs(first: ComparableRun, *others: ComparableRun) -> Comparison:
     return Comparison(names, rows, differing)
 
 
-def _rows(first_name: str, first: ComparableRun, name: str, run: ComparableRun) -> Iterator[Row]:
-    latencies_s = [{_place(row): row["mean_latency_s"] for row in one.rows} for one in (first, run)]
+def _rows(first_name: str, first: FinishedRun, name: str, run: FinishedRun) -> Iterator[Row]:
+    latencies_s = [{_place(row): row["mean_latency_s"] for row in one.summary_rows} for one in (first, run)]
     for place, theirs in first.totals_s.items():
         ours = run.totals_s.get(place)
         if ours is None:
@@ -222,17 +123,17 @@ def _unpaired_percent(ours: Any, theirs: Any) -> Estimate:
     return Estimate(*(100.0 * (ratio * factor - 1.0) for factor in (1.0, exp(-reach), exp(reach))))
 
 
-def _issues_same_requests(first: ComparableRun, second: ComparableRun, workload: str) -> bool:
+def _issues_same_requests(first: FinishedRun, second: FinishedRun, workload: str) -> bool:
     """Return whether two runs issue the same requests of a workload in each replication."""
 
-    def issued(run: ComparableRun) -> Any:
+    def issued(run: FinishedRun) -> Any:
         parts = [run.scenario.get(key) for key in ("replications", "requests", "fit")]
         return [run.seed, *parts, run.scenario.get("workloads", {}).get(workload)]
 
     return json.dumps(issued(first)) == json.dumps(issued(second))
 
 
-def _requests(run: ComparableRun) -> int:
+def _requests(run: FinishedRun) -> int:
     return int(run.scenario["requests"])
 
 

@@ -7,6 +7,7 @@ is the time of an execution alone, plus the transfer.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,7 +98,23 @@ COLUMNS = tuple(_COLUMNS)
 """In the order in which they are written."""
 
 
-class RequestLog(Log):
+class DrawnLog(Log):
+    """The requests of one policy as figures read them: simulated just now, or stored in a run directory."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def requests(self) -> int:
+        """Number of requests of the whole log."""
+
+    @property
+    @abstractmethod
+    def whole(self) -> Log:
+        """The log of which this is a sample; the log itself if it is none."""
+
+
+class RequestLog(DrawnLog):
     """The columns of one policy's log, each computed on access: all of them take 111 bytes a request."""
 
     __slots__ = ("_kept", "_rows", "_trail", "_truth")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -11,13 +12,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from simnmt.network.series import RttSeries
 from simnmt.results.device_accounts import BatchAccount, PlannedDevice, StreamAccount
 from simnmt.results.recommendation import best_row
-from simnmt.results.request_log import LIVE_MISROUTES, UNKNOWN_MISROUTES, Misroutes, RequestLog
+from simnmt.results.request_log import LIVE_MISROUTES, UNKNOWN_MISROUTES, DrawnLog, Misroutes, RequestLog
 from simnmt.results.summary import Device, Row
 from simnmt.workload.length_table import LengthTable
 
 if TYPE_CHECKING:
     import pandas as pd
 
+Place = tuple[str, str, str]
+"""Workload, network and policy."""
 MOST_DRAWN = 2_000_000
 """Most requests of a policy that the figures show; of more, an even sample."""
 Account = TypeVar("Account")
@@ -52,14 +55,24 @@ class LiveMeasurement:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """The results of one workload on one network: replication 0, under every policy."""
+class RecordedCell:
+    """What a run directory holds of one workload on one network: replication 0, under every policy."""
 
     workload: str
     network: str
-    lengths: LengthTable
     devices: tuple[Device, ...]
     """In the order of the targets."""
+    logs: Mapping[str, DrawnLog]
+    """Policy -> request log."""
+    batches: Mapping[str, tuple[BatchAccount | None, ...]] = field(default_factory=dict, kw_only=True)
+    """Policy -> batches of each target, None for one that did not batch; without policies for which no target batched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell(RecordedCell):
+    """The results of one workload on one network: replication 0, under every policy."""
+
+    lengths: LengthTable
     series: RttSeries
     regression_slope: float
     regression_offset: float
@@ -69,14 +82,10 @@ class Cell:
     """How the numbers of each target's profile are known."""
     profile_names: tuple[str, ...]
     logs: Mapping[str, RequestLog]
-    """Policy -> request log."""
     transfers: tuple[Transfer, ...] = ()
     """Transfer time of each target, the first included; empty if unknown."""
     misroutes: Mapping[str, Misroutes] = field(default_factory=dict)
     """Policy -> its misroutes; empty if the truth is unknown."""
-    batches: Mapping[str, tuple[BatchAccount | None, ...]] = field(default_factory=dict)
-    """Policy -> batches of each target, None for one that did not batch; without policies for which no target batched."""
-
     streams: Mapping[str, tuple[StreamAccount | None, ...]] = field(default_factory=dict)
     """Policy -> account of each target's streamed model, None for a model in memory; without policies for which no target
     streamed."""
@@ -140,46 +149,96 @@ def doubtful_profiles(cells: Iterable[Cell]) -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class RunResult:
-    """The result of a scenario."""
+class FinishedRun(ABC):
+    """The numbers of a finished run: of one that was just made (`RunResult`), or of a run directory (`LoadedRun`)."""
 
     name: str
     seed: int
-    rows: list[Row]
-    """One per workload, network and policy (see `simnmt.results.summary`)."""
+    summary_rows: list[Row]
+    """One record per workload, network and policy (see `simnmt.results.summary`)."""
     comparisons: list[Row]
     verdicts: list[Row]
     fits: list[Row]
     """Fits per workload and device: the beliefs of the policies, with their errors."""
-    cells: list[Cell]
-    recommendations: list[Row] = field(default_factory=list)
+    recommendations: list[Row] = field(default_factory=list, kw_only=True)
     """The best deployable policy of each workload and network (see `simnmt.results.recommendation`)."""
-    gaps: list[Row] = field(default_factory=list)
+    gaps: list[Row] = field(default_factory=list, kw_only=True)
     """The gap analysis: one row per workload, network and removed source of loss (CNMT-19); empty if none was asked for."""
-    badges: list[Row] = field(default_factory=list)
+    badges: list[Row] = field(default_factory=list, kw_only=True)
     """Whether each workload and network lies inside what was validated live (see `simnmt.results.envelope`)."""
-    load_sweeps: list[Row] = field(default_factory=list)
+    load_sweeps: list[Row] = field(default_factory=list, kw_only=True)
     """For workloads that differ in their rate alone: the load from which on one policy is faster than another."""
+    notes: list[str] = field(default_factory=list, kw_only=True)
+    """Sentences that a reader needs to judge the numbers."""
+    totals_s: dict[Place, list[float]] = field(default_factory=dict, kw_only=True)
+    """Total latency of each replication, for statistics beyond the paired comparisons; in the manifest of a run directory."""
+    scenario: dict[str, Any] = field(default_factory=dict, kw_only=True)
+    """The resolved scenario."""
+    live: LiveMeasurement | None = field(default=None, kw_only=True)
+    """How the numbers were measured live; None if they are simulated."""
+    directory: Path | None = field(default=None, kw_only=True)
+    """The run directory; None if none was written."""
+
+    @property
+    @abstractmethod
+    def drawn_cells(self) -> Sequence[RecordedCell]:
+        """The cells for figures: with the answered requests alone, and of many an even sample."""
+
+    @property
+    @abstractmethod
+    def requests(self) -> pd.DataFrame:
+        """Every request of replication 0, with its workload, network and policy."""
+
+    @property
+    def rows(self) -> pd.DataFrame:
+        """The summary as a table: one row per workload, network and policy; seconds."""
+        import pandas as pd
+
+        return pd.DataFrame(self.summary_rows)
+
+    @property
+    def differences(self) -> pd.DataFrame:
+        """The paired comparisons of the run's policies as a table, percent."""
+        import pandas as pd
+
+        return pd.DataFrame(self.comparisons)
+
+    def best(self, workload: str | None = None, network: str | None = None) -> Row:
+        """Return the row of the recommended policy of a workload and network, by default the first ones.
+
+        Raises `InputError` if there is no such place, or if no policy is recommended there.
+
+        Example:
+            >>> simnmt.run("@quickstart").best(network="cp2")["policy"]  # doctest: +SKIP
+            'cnmt'
+        """
+        return best_row(self.recommendations, self.summary_rows, workload, network)
+
+    def __repr__(self) -> str:
+        """Return the verdicts, not the 150 kilobytes of numbers; `rows`, `differences` and `requests` hold these."""
+        kind = type(self).__name__
+        return "\n".join([f"{kind}({self.name!r}, seed {self.seed})", *(verdict["sentence"] for verdict in self.verdicts)])
+
+    def _repr_html_(self) -> str:
+        """Return the verdicts over the rows as HTML for a notebook; names are escaped."""
+        sentences = "".join(f"<p>{html.escape(verdict['sentence'])}</p>" for verdict in self.verdicts)
+        return sentences + self.rows.to_html(index=False, float_format="{:.4g}".format)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RunResult(FinishedRun):
+    """The result of a scenario, with all data of its page."""
+
+    cells: list[Cell]
     warnings: list[str] = field(default_factory=list)
     """Suspicious input, such as languages in the wrong order or a doubtful profile; also among the notes."""
-    notes: list[str] = field(default_factory=list)
-    """Sentences that a reader needs to judge the numbers."""
-    totals_s: dict[tuple[str, str, str], list[float]] = field(default_factory=dict)
-    """Total latency of each replication by workload, network and policy, for statistics beyond the paired comparisons; in the
-    manifest of a run directory."""
     tables: list[Any] = field(default_factory=list)
     """Published tables to show beside ours."""
-    scenario: dict[str, Any] = field(default_factory=dict)
-    """The resolved scenario."""
     precision: str = ""
     """Whether the replications sufficed for the precision asked for; empty if none was. Not part of a run directory: its
     scenario asks for the replications that were made, and a repeat writes the same."""
-    live: LiveMeasurement | None = None
-    """How the numbers were measured live; None if they are simulated."""
     engines: dict[str, str] = field(default_factory=dict)
     """The engine of the world by policy, for the manifest: results are the same with either."""
-    directory: Path | None = None
-    """The run directory, if one was written."""
 
     @property
     def drawn_cells(self) -> list[Cell]:
@@ -190,20 +249,6 @@ class RunResult:
     def unknown_misroutes(self) -> str:
         """Why a table has no column of misroutes."""
         return UNKNOWN_MISROUTES if self.live is None else LIVE_MISROUTES
-
-    @property
-    def summary(self) -> pd.DataFrame:
-        """The rows as a table: one per workload, network and policy; seconds."""
-        import pandas as pd
-
-        return pd.DataFrame(self.rows)
-
-    @property
-    def differences(self) -> pd.DataFrame:
-        """The paired comparisons as a table, percent."""
-        import pandas as pd
-
-        return pd.DataFrame(self.comparisons)
 
     @property
     def requests(self) -> pd.DataFrame:
@@ -217,27 +262,9 @@ class RunResult:
         ]
         return pd.concat(frames, ignore_index=True).astype(dict.fromkeys(("workload", "network", "policy"), "category"))
 
-    def best(self, workload: str | None = None, network: str | None = None) -> Row:
-        """Return the row of the recommended policy of a workload and network, by default the first ones.
-
-        Raises `InputError` if there is no such place, or if no policy is recommended there.
-        """
-        return best_row(self.recommendations, self.rows, workload, network)
-
-    def __repr__(self) -> str:
-        """Return the verdicts, not the 150 kilobytes of numbers; `summary`, `differences` and `requests` hold these."""
-        return "\n".join([f"RunResult({self.name!r}, seed {self.seed})", *(verdict["sentence"] for verdict in self.verdicts)])
-
-    def _repr_html_(self) -> str:
-        """Return the verdicts over the summary as HTML for a notebook; names are escaped."""
-        sentences = "".join(f"<p>{html.escape(verdict['sentence'])}</p>" for verdict in self.verdicts)
-        return sentences + self.summary.to_html(index=False, float_format="{:.4g}".format)
-
     def document(self) -> dict[str, Any]:
         """Return the content of summary.json."""
-        keys = (
-            "name", "seed", "rows", "comparisons", "recommendations", "verdicts", "fits", "gaps", "load_sweeps", "badges",
-        )  # fmt: skip
+        keys = ("comparisons", "recommendations", "verdicts", "fits", "gaps", "load_sweeps", "badges")
         places = [({"workload": cell.workload, "network": cell.network}, cell) for cell in self.cells]
         batches = [
             {**place, "policy": policy, "device": device, **account.as_json()}
@@ -257,4 +284,6 @@ class RunResult:
         ]
         streamed = {"plans": plans, "streams": streams} if plans else {}
         live = {} if self.live is None else {"live": asdict(self.live)}
-        return {**{key: getattr(self, key) for key in keys}, "batches": batches, **streamed, **live, "notes": self.notes}
+        named = {"name": self.name, "seed": self.seed, "rows": self.summary_rows}
+        named |= {key: getattr(self, key) for key in keys}
+        return {**named, "batches": batches, **streamed, **live, "notes": self.notes}

@@ -22,12 +22,14 @@ from simnmt.base import files
 from simnmt.base.columns import Array
 from simnmt.base.errors import InputError
 from simnmt.results.request_log import Log
-from simnmt.results.result import Cell
+from simnmt.results.result import Cell, Place
 from simnmt.results.summary import Row
 
 MANIFEST, RESOLVED, INPUT = "manifest.json", "scenario.resolved.yaml", "scenario.input.yaml"
 SUMMARY, TABLE, REQUESTS, PAGE = "summary.json", "summary.csv", "requests.parquet", "report.html"
 BATCHES = "batches.parquet"
+TOTALS, DEVICES = "total_latency_s", "devices"
+"""Keys of the manifest that hold the total latency of each replication, and the devices of each workload."""
 OUTPUTS = frozenset({RESOLVED, INPUT, SUMMARY, TABLE, REQUESTS, PAGE, BATCHES})
 """Names that a manifest may list; another name could lead anywhere."""
 
@@ -173,6 +175,14 @@ def _unwritable(target: Path, error: OSError) -> RunDirectoryError:
 def write_json(path: Path, content: Any) -> None:
     """Write deterministic JSON: same content, same bytes; NaN is refused."""
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def totals_document(totals_s: Mapping[Place, Sequence[float]]) -> list[Row]:
+    """Return the total latency of each replication as the manifest has it."""
+    return [
+        {"workload": workload, "network": network, "policy": policy, "seconds": list(seconds)}
+        for (workload, network, policy), seconds in totals_s.items()
+    ]
 
 
 def write_rows(path: Path, rows: list[Row]) -> None:

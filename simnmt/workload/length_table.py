@@ -43,6 +43,11 @@ class LengthTable:
     The three columns have the shape (distinct pairs,), are sorted by (src_len, tgt_len) and read-only. A target length is that
     of the reference translation, or drawn: it represents the output of a model. Raises `CorpusError` for other columns and for
     an unknown unit.
+
+    Example:
+        >>> table = simnmt.LengthTable.of_pairs("mail", "made up", "word", "word", np.array([3, 3, 9]), np.array([4, 4, 8]))
+        >>> table.src_len.tolist(), table.count.tolist()
+        ([3, 9], [2, 1])
     """
 
     name: str

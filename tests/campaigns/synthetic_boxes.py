@@ -129,7 +129,7 @@ def covered(number: int, folder: Path, seed: int) -> dict[tuple[str, str], bool]
         "profile_uncertainty": {"profiles": DRAWS},
     }  # fmt: skip
     plan = read_inputs(validate(Scenario, document_of(scenario), []), folder)
-    rows = run_plan(plan).rows
+    rows = run_plan(plan).summary_rows
     truth = true_means(plan, boxes)
     outcomes = {}
     for row in rows:

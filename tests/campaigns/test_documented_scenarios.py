@@ -43,8 +43,8 @@ def test_a_documented_scenario_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     scenario = run_examples.scenario_of(BLOCKS[block], tmp_path)
     requests = round(50 * SCALE)
     result = simnmt.run(scenario, requests=requests, replications=1)
-    assert result.rows
-    assert {row["requests"] for row in result.rows} == {requests}
+    assert result.summary_rows
+    assert {row["requests"] for row in result.summary_rows} == {requests}
 
 
 def test_a_documented_scenario_with_damaged_bytes_runs_or_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,7 +166,7 @@ def test_the_recipe_package_is_built_installed_and_used(tmp_path: Path, monkeypa
         assert all(f'"{kind}"' in schema_text() for kind in kinds)
         assert "simnmt_recipes" not in sys.modules
         result = run("package/scenario.yaml", requests=300)
-        assert {row["policy"] for row in result.rows} == {"cnmt", "long_away"}
+        assert {row["policy"] for row in result.summary_rows} == {"cnmt", "long_away"}
         log = result.cells[0].logs["long_away"]
         assert ((log["target"][:] == 1) == (log["src_len"][:] > 20)).all()
         assert set(log["server"][log["target"][:] == 1]) == {1}

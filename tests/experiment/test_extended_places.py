@@ -32,7 +32,7 @@ def refusal(scenario: dict[str, Any]) -> str:
 
 
 def rows(scenario: dict[str, Any]) -> list[Any]:
-    return simnmt.run(scenario).rows
+    return simnmt.run(scenario).summary_rows
 
 
 def with_lengths(scenario: dict[str, Any], lengths: Any) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class Ticks:
 
 
 def mean_s(result: Any, policy: str) -> float:
-    return float(next(row["mean_latency_s"] for row in result.rows if row["policy"] == policy))
+    return float(next(row["mean_latency_s"] for row in result.summary_rows if row["policy"] == policy))
 
 
 def refusal(scenario: dict[str, Any], **options: Any) -> str:
@@ -110,7 +110,7 @@ def test_objects_give_the_same_numbers_on_two_processes(make_scenario: MakeScena
     scenario["workloads"]["de-en"]["arrivals"] = Ticks()
     scenario["devices"]["gateway"]["profile"] = lambda src_len, tgt_len: 0.01 * tgt_len
     alone, together = (simnmt.run(scenario, jobs=jobs) for jobs in (1, 2))
-    assert alone.rows == together.rows
+    assert alone.summary_rows == together.summary_rows
 
 
 def test_a_policy_with_a_view_sees_the_queue_and_the_age_of_its_estimate(make_scenario: MakeScenario) -> None:
@@ -207,14 +207,14 @@ def test_arrivals_of_ones_own_and_an_array_of_moments_are_the_same(make_scenario
         scenario["workloads"]["de-en"]["arrivals"] = arrivals
         result = simnmt.run(scenario)
         np.testing.assert_array_equal(result.cells[0].logs["edge"]["arrival_s"][:], np.arange(1.0, 301.0))
-        rows.append(result.rows)
+        rows.append(result.summary_rows)
     assert rows[0] == rows[1]
 
 
 def test_a_policy_may_probe_beside_arrivals_of_ones_own(make_scenario: MakeScenario) -> None:
     scenario = make_scenario(policies={"cnmt": {"transfer_estimate": {"kind": "probing", "interval_s": 0.5}}}, requests=100)
     scenario["workloads"]["de-en"]["arrivals"] = Ticks()
-    assert simnmt.run(scenario).rows[0]["probes_sent"] > 0.0
+    assert simnmt.run(scenario).summary_rows[0]["probes_sent"] > 0.0
 
 
 def test_a_run_directory_names_its_objects_and_is_not_repeated(make_scenario: MakeScenario, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def test_under_queues_the_oracle_misroutes_nothing_and_the_overloaded_gateway_ne
     make_scenario: MakeScenario,
 ) -> None:
     """By what each device takes alone, edge would have misrouted a half and the oracle as much as it avoids queues."""
-    rows = {row["policy"]: row for row in simnmt.run(crowded(make_scenario)).rows}
+    rows = {row["policy"]: row for row in simnmt.run(crowded(make_scenario)).summary_rows}
     assert rows["edge"]["gateway_load"] > 1.3
     assert rows["oracle"]["misrouted_share"] == rows["oracle"]["mean_lost_s"] == 0.0
     assert rows["edge"]["misrouted_share"] > 0.95
@@ -40,7 +40,7 @@ def test_a_sample_of_the_decisions_is_judged_and_tells_the_share_of_all(
     sampled = simnmt.run(scenario)
     monkeypatch.setattr(unit_module, "JUDGED", 8_000)
     full = simnmt.run(scenario)
-    for some, whole in zip(sampled.rows, full.rows, strict=True):
+    for some, whole in zip(sampled.summary_rows, full.summary_rows, strict=True):
         assert some["misrouted_share"] == pytest.approx(whole["misrouted_share"], abs=0.04)
         assert some["total_latency_s"] == whole["total_latency_s"]
     misroutes, of_all = (result.cells[0].misroutes["cnmt"] for result in (sampled, full))
@@ -64,10 +64,10 @@ def test_where_foresight_is_too_dear_the_column_is_left_out_with_its_reason(tmp_
     scenario["devices"]["cloud"] = {"profile": "@cpu1-gru", "batching": {"kind": "mini", "size": 4}}
     scenario["devices"]["gateway"] = {"profile": "@cpu1-gru"}
     result = simnmt.run(scenario, out=tmp_path / "run")
-    assert {row["misrouted_share"] for row in result.rows} == {None}
+    assert {row["misrouted_share"] for row in result.summary_rows} == {None}
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert "misrouted</th>" not in page
     assert page.count("Set foresee_misroutes: true to see them.") == 2, "under the table, and in place of the figure"
     assert 'data-figure="misroutes"' not in page
     judged = simnmt.run(scenario | {"foresee_misroutes": True})
-    assert all(row["misrouted_share"] is not None for row in judged.rows)
+    assert all(row["misrouted_share"] is not None for row in judged.summary_rows)

@@ -16,7 +16,7 @@ def test_the_scenarios_objective_and_service_level_reach_the_recommendation(make
     """A nearby slow gateway against a cloud with an even transfer time: the mean and the tail have different winners."""
     policies: dict[str, Any] = {"edge": {}, "cloud": {}, "oracle": {}}
     scenario = make_scenario(policies=policies, networks={"n": {"rtt": {"constant_ms": 165}}}, requests=1_000)
-    rows = {row["policy"]: row for row in simnmt.run(scenario).rows}
+    rows = {row["policy"]: row for row in simnmt.run(scenario).summary_rows}
     best = {goal: min(("edge", "cloud"), key=lambda name: rows[name][f"{goal}_latency_s"]) for goal in ("mean", "p95")}
     assert best == {"mean": "edge", "p95": "cloud"}
     for goal, policy in best.items():
@@ -68,7 +68,7 @@ def test_a_scenario_of_one_device_runs(make_scenario: MakeScenario, arrivals: di
     scenario["devices"] = {name: scenario["devices"]["gateway"]}
     scenario["workloads"] = {"de-en": {"lengths": "@de-en-news", "arrivals": arrivals}}
     result = simnmt.run(scenario)
-    rows = {row["policy"]: row for row in result.rows}
+    rows = {row["policy"]: row for row in result.summary_rows}
     assert all(row["offloaded_share"] == 0.0 and row["misrouted_share"] == 0.0 for row in rows.values())
     assert rows["edge"]["mean_transfer_s"] == pytest.approx(0.040 if name == "gateway" else 0.0, abs=2e-3)
     (found,) = result.recommendations

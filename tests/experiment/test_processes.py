@@ -110,4 +110,4 @@ def test_a_run_without_a_number_of_processes_starts_as_many_as_its_work_asks_for
     plan, active = plan_of(make_scenario(requests=200, replications=3)), list[int]()
     result = run_plan(plan, jobs=None, progress=lambda done, of: active.append(len(multiprocessing.active_children())))
     assert max(active) == started
-    assert result.rows == run_plan(plan, jobs=1).rows
+    assert result.summary_rows == run_plan(plan, jobs=1).summary_rows

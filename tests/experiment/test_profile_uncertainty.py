@@ -34,14 +34,14 @@ DRAWN = SCENARIO | {"profile_uncertainty": {"profiles": 20}}
 
 def test_prediction_intervals_are_added_and_nothing_else_changes() -> None:
     plain, drawn = simnmt.run(SCENARIO), simnmt.run(SCENARIO, profile_uncertainty=20)
-    for before, after in zip(plain.rows + plain.comparisons, drawn.rows + drawn.comparisons, strict=True):
+    for before, after in zip(plain.summary_rows + plain.comparisons, drawn.summary_rows + drawn.comparisons, strict=True):
         assert before == {key: value for key, value in after.items() if "predicted" not in key}
         added = set(after) - set(before)
         assert added and all("predicted_" in key for key in added)
     assert (plain.verdicts, plain.recommendations, plain.fits) == (drawn.verdicts, drawn.recommendations, drawn.fits)
     assert len(drawn.notes) == len(plain.notes) + 1
-    assert not any("predict" in key for row in plain.rows for key in row)
-    edge, cloud, _ = drawn.rows
+    assert not any("predict" in key for row in plain.summary_rows for key in row)
+    edge, cloud, _ = drawn.summary_rows
     for row in (edge, cloud):
         assert row["mean_latency_s_predicted_low"] < row["mean_latency_s"] < row["mean_latency_s_predicted_high"]
         assert row["offloaded_share_predicted_low"] == row["offloaded_share_predicted_high"] == row["offloaded_share"]
@@ -54,7 +54,7 @@ def test_the_same_seed_gives_the_same_bytes_on_any_number_of_processes(tmp_path:
         assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
     assert "data-prediction>predicted [" in (tmp_path / "1" / "report.html").read_text(encoding="utf-8")
     repeated = simnmt.run(tmp_path / "1")
-    assert "mean_latency_s_predicted_low" in repeated.rows[0]
+    assert "mean_latency_s_predicted_low" in repeated.summary_rows[0]
 
 
 def test_devices_without_samples_are_named_and_taken_as_exact() -> None:

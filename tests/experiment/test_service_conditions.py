@@ -61,7 +61,7 @@ def plan_of(tmp_path: Path) -> Any:
 
 
 def mean_execution_s(result: RunResult) -> float:
-    return next(row for row in result.rows if row["policy"] == "edge")["mean_execution_s"]
+    return next(row for row in result.summary_rows if row["policy"] == "edge")["mean_execution_s"]
 
 
 def condition_warnings(result: RunResult) -> list[str]:

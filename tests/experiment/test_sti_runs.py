@@ -102,13 +102,13 @@ def test_the_summary_is_what_the_requests_say(result: simnmt.RunResult) -> None:
     assert row["gateway_mean_buffer_bytes"] < row["gateway_peak_buffer_bytes"]
     assert row["gateway_compute_busy_share"] + row["gateway_disk_busy_share"] < 1.0, "an idle box"
     assert run_row(result, "cloud")["gateway_cold_share"] is None
-    shares = [100 * row["gateway_missed_share"] for row in result.rows if row["gateway_missed_share"] is not None]
+    shares = [100 * row["gateway_missed_share"] for row in result.summary_rows if row["gateway_missed_share"] is not None]
     late = f"gateway: {min(shares):.1f} to {max(shares):.1f} % of what it executed missed the deadline of 900 ms"
     assert late in format_result(result).splitlines()
 
 
 def run_row(result: simnmt.RunResult, policy: str) -> dict[str, Any]:
-    return next(row for row in result.rows if row["policy"] == policy)
+    return next(row for row in result.summary_rows if row["policy"] == policy)
 
 
 def test_what_the_buffers_held_counts_until_the_last_answer_comes(folder: Path) -> None:
@@ -140,7 +140,7 @@ def test_a_plane_of_the_warm_model_loses_on_cold_requests(folder: Path) -> None:
     lost_s = {policy: run_row(found, policy)["gateway_cold_lost_mean_s"] for policy in ("oracle", "cnmt", "knowing")}
     assert lost_s["cnmt"] > 0.03, "30 ms and more of each"
     assert lost_s["knowing"] is None or lost_s["knowing"] < lost_s["cnmt"] / 5
-    total = {row["policy"]: row["total_latency_s"] for row in found.rows}
+    total = {row["policy"]: row["total_latency_s"] for row in found.summary_rows}
     assert total["oracle"] <= total["knowing"] < total["cnmt"]
     comparison = next(c for c in found.comparisons if (c["policy"], c["baseline"]) == ("knowing", "cnmt"))
     assert comparison["verdict"] == "faster"
@@ -150,7 +150,7 @@ def test_a_plane_of_the_warm_model_loses_on_cold_requests(folder: Path) -> None:
 def test_a_greedy_rule_that_knows_the_state_may_never_warm_the_box(folder: Path) -> None:
     """Even the oracle: each request alone is better off elsewhere, and together they would have been worse off nowhere else."""
     found = run(folder, "networks.n.rtt={constant_ms: 300}", requests=2000)
-    total = {row["policy"]: row["total_latency_s"] for row in found.rows}
+    total = {row["policy"]: row["total_latency_s"] for row in found.summary_rows}
     assert run_row(found, "oracle")["offloaded_share"] > 0.99
     assert total["cnmt"] < 0.95 * total["oracle"]
 
@@ -158,7 +158,7 @@ def test_a_greedy_rule_that_knows_the_state_may_never_warm_the_box(folder: Path)
 @pytest.mark.parametrize("arrivals", OTHER_DISCIPLINES.values(), ids=OTHER_DISCIPLINES.keys())
 def test_every_discipline_meets_states_and_an_oracle_that_sees_them(folder: Path, arrivals: str) -> None:
     found = run(folder, f"workloads.w.arrivals={arrivals}", requests=300, replications=1)
-    for row in found.rows:
+    for row in found.summary_rows:
         assert run_row(found, "oracle")["total_latency_s"] <= row["total_latency_s"] * (1 + 1e-9)
     assert of(found, "edge").state.iloc[0] == 0
 
@@ -207,7 +207,7 @@ def test_without_a_streamed_device_nothing_of_it_is_to_be_seen(folder: Path) -> 
     assert list(found.cells[0].logs["edge"]) == list(COLUMNS)
     assert not found.cells[0].planned and not found.cells[0].streams
     assert "plans" not in found.document() and "streams" not in found.document()
-    assert not any("_cold_" in name or "_stall" in name for row in found.rows for name in row)
+    assert not any("_cold_" in name or "_stall" in name for row in found.summary_rows for name in row)
 
 
 def test_the_gap_analysis_and_foreseen_misroutes_run_with_states(folder: Path) -> None:
@@ -226,7 +226,7 @@ def test_misroutes_back_to_back_are_judged_with_the_state_of_the_model_or_left_o
     """Nothing queues there, but what a request takes depends on what the box holds; the oracle knows that."""
     back_to_back = ("workloads.w.arrivals={kind: back_to_back}", "networks.n.rtt={constant_ms: 300}")
     unknown = run(folder, *back_to_back, requests=200, replications=1, out=tmp_path / "unknown")
-    assert {row["misrouted_share"] for row in unknown.rows} == {None}
+    assert {row["misrouted_share"] for row in unknown.summary_rows} == {None}
     page = (tmp_path / "unknown" / "report.html").read_text(encoding="utf-8")
     assert "what a request takes there depends on the requests before it" in page
     judged = run(folder, *back_to_back, "foresee_misroutes=true", requests=200, replications=1, out=tmp_path / "judged")

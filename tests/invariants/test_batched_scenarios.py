@@ -95,7 +95,7 @@ def test_back_to_back_nothing_meets_so_each_takes_what_it_takes_alone(make_batch
     assert not log["t_queue_s"].any()
     assert np.isnan(log["first_token_s"]).all()
     assert result.document()["batches"] == []
-    assert all(row[f"cloud_{name}"] is None for row in result.rows for name in BATCH_COLUMNS)
+    assert all(row[f"cloud_{name}"] is None for row in result.summary_rows for name in BATCH_COLUMNS)
 
 
 @pytest.mark.parametrize("arrivals", [None, {"kind": "clients", "clients": 12, "think_time": {"mean_s": 0.05}}])
@@ -120,7 +120,7 @@ def test_nothing_is_lost_and_every_part_adds_up(make_batched: MakeScenario, kind
         assert np.isnan(log["first_token_s"][~there]).all()
         alone_s = 0.0002 * log["src_len"][there] + 0.002 * log["tgt_len"][there] + 0.005
         assert (log["t_exe_s"][there] >= alone_s - 1e-9).all()
-    (row,) = [row for row in result.rows if row["policy"] == "cloud"]
+    (row,) = [row for row in result.summary_rows if row["policy"] == "cloud"]
     assert 0.0 < row["cloud_busy_share"] <= 1.0
     assert row["cloud_sentences_per_s"] <= row["cloud_busy_sentences_per_s"]
     assert row["cloud_mean_queue_s"] == pytest.approx(row["mean_queue_s"])
@@ -133,7 +133,7 @@ def test_who_waits_for_company_for_ever_is_served_all_the_same(make_batched: Mak
     patient = simnmt.run(make_batched(forever, rate_rps=2.0, policies=CLOUD_ONLY, requests=203, replications=1))
     hasty = simnmt.run(make_batched(KINDS[kind], rate_rps=2.0, policies=CLOUD_ONLY, requests=203, replications=1))
     assert account_of(patient).sentences == account_of(hasty).sentences == 203
-    assert patient.rows[0]["mean_queue_s"] > 20 * hasty.rows[0]["mean_queue_s"]
+    assert patient.summary_rows[0]["mean_queue_s"] > 20 * hasty.summary_rows[0]["mean_queue_s"]
     assert account_of(patient).mean_active > 2.0 > account_of(hasty).mean_active
 
 
@@ -157,7 +157,7 @@ class TestLoad:
         capacity = capacity_rps(scenario)
         for load in (0.8, 1.3):
             scenario["workloads"]["de-en"]["arrivals"]["rate_rps"] = load * capacity
-            (row,) = simnmt.run(scenario).rows
+            (row,) = simnmt.run(scenario).summary_rows
             assert row["cloud_load"] == pytest.approx(load, rel=0.06)
             assert row["cloud_busiest_load"] == pytest.approx(row["cloud_load"])
             if load < 1.0:
@@ -172,9 +172,9 @@ class TestLoad:
 
     def test_boxes_share_it(self, make_batched: MakeScenario) -> None:
         scenario = make_batched(policies=CLOUD_ONLY, requests=1_000, replications=1)
-        (one,) = simnmt.run(scenario).rows
+        (one,) = simnmt.run(scenario).summary_rows
         scenario["devices"]["cloud"]["count"] = 2
-        (two,) = simnmt.run(scenario).rows
+        (two,) = simnmt.run(scenario).summary_rows
         assert two["cloud_load"] == pytest.approx(one["cloud_load"] / 2, rel=1e-9)
         assert two["cloud_busiest_load"] > two["cloud_load"]
 
@@ -211,7 +211,7 @@ def test_the_same_bytes_on_repeat_on_two_processes_and_of_the_run_directory(tmp_
 
 def test_what_an_oracle_foresaw_is_what_misroutes_are_told_from(contested: dict[str, Any]) -> None:
     result = simnmt.run(contested)
-    by_policy = {row["policy"]: row for row in result.rows}
+    by_policy = {row["policy"]: row for row in result.summary_rows}
     assert by_policy["oracle"]["misrouted_share"] == by_policy["oracle"]["mean_lost_s"] == 0.0
     assert by_policy["cnmt"]["misrouted_share"] > 0.1
     assert by_policy["reported"]["mean_lost_s"] < by_policy["cnmt"]["mean_lost_s"]
@@ -221,7 +221,7 @@ def test_what_an_oracle_foresaw_is_what_misroutes_are_told_from(contested: dict[
     assert (found.best_target != found.target).all()
     assert found.lost_s == pytest.approx(found.request_lost_s.sum(), rel=1e-5)
     del contested["foresee_misroutes"]
-    alone = {row["policy"]: row for row in simnmt.run(contested).rows}
+    alone = {row["policy"]: row for row in simnmt.run(contested).summary_rows}
     assert alone["cnmt"]["misrouted_share"] is None, "what a device takes alone would tell nothing"
     assert alone["cnmt"]["mean_latency_s"] == by_policy["cnmt"]["mean_latency_s"]
 
@@ -255,8 +255,8 @@ def test_a_gap_analysis_tells_of_batches_as_of_queues(contested: dict[str, Any])
     contested["policies"] = {"reported": contested["policies"]["reported"], "oracle": {}}
     result = simnmt.run(contested)
     by_source = {row["removed"]: row["total_latency_s"] for row in result.gaps}
-    assert by_source["nothing"] == result.rows[0]["total_latency_s"]
-    assert by_source["everything"] == result.rows[1]["total_latency_s"]
+    assert by_source["nothing"] == result.summary_rows[0]["total_latency_s"]
+    assert by_source["everything"] == result.summary_rows[1]["total_latency_s"]
     assert len({round(total_s, 6) for total_s in by_source.values()}) > 3
 
 
@@ -270,7 +270,7 @@ def test_gateways_may_batch_too(make_batched: MakeScenario) -> None:
     assert gateway.mean_active > 1.05
     assert cloud is not None
     assert cloud.sentences == 0
-    row = result.rows[0]
+    row = result.summary_rows[0]
     assert row["gateway_mean_batch"] == gateway.mean_active
     assert row["gateway_load"] < row["gateway_busiest_load"] < 1.0
 
@@ -283,7 +283,7 @@ def test_the_energy_of_a_sentence_in_a_batch_is_not_known(
     whole = read_profile(tmp_path / "batched.json").model_dump(mode="json") | {"energy": energy}
     write_profile(tmp_path / "batched.json", DeviceProfile.model_validate_json(json.dumps(whole)))
     scenario["devices"]["gateway"]["profile"] = scenario["devices"]["cloud"]["profile"]
-    edge, cloud = simnmt.run(scenario).rows
+    edge, cloud = simnmt.run(scenario).summary_rows
     assert edge["mean_energy_j"] > 0.0
     assert cloud["mean_energy_j"] is None
 
@@ -316,8 +316,8 @@ def test_workloads_of_every_discipline_have_the_same_columns(tmp_path: Path, mak
         "closed": {**lengths, "arrivals": {"kind": "clients", "clients": 5, "think_time": {"constant_s": 0.1}}},
     }
     result = simnmt.run(scenario, out=tmp_path / "run")
-    assert len({tuple(row) for row in result.rows}) == 1
-    batched = {row["workload"]: row["cloud_mean_batch"] for row in result.rows if row["policy"] == "cloud"}
+    assert len({tuple(row) for row in result.summary_rows}) == 1
+    batched = {row["workload"]: row["cloud_mean_batch"] for row in result.summary_rows if row["policy"] == "cloud"}
     assert batched["in-turn"] is None
     assert batched["open"] > 1.0
     assert batched["closed"] > 1.0
@@ -327,6 +327,6 @@ def test_end_nodes_with_a_device_may_batch_on_it(make_batched: MakeScenario) -> 
     scenario = make_batched(rate_rps=40.0, requests=200, replications=1, policies={"edge": {}, "oracle": {}})
     devices = scenario["devices"]
     scenario["devices"] = {"end_node": {**devices["cloud"], "batching": KINDS["mini"]}, "cloud": devices["cloud"]}
-    edge, oracle = simnmt.run(scenario).rows
+    edge, oracle = simnmt.run(scenario).summary_rows
     assert edge["end_node_sentences_per_s"] == pytest.approx(edge["throughput_rps"])
     assert oracle["mean_latency_s"] <= edge["mean_latency_s"]

@@ -60,7 +60,7 @@ def test_the_rows_say_what_the_runs_say(make_tiers: MakeScenario, arrivals: str)
     policies = {"oracle": {}, "edge": {}, "cnmt": {}, "second": {"kind": "cnmt", "sees_backlog": True}}
     scenario = make_tiers(arrivals=ARRIVALS[arrivals], requests=800, replications=2, gap_analysis=True, policies=policies)
     result = simnmt.run(scenario)
-    totals = {row["policy"]: row["total_latency_s"] for row in result.rows}
+    totals = {row["policy"]: row["total_latency_s"] for row in result.summary_rows}
     gaps = {row["removed"]: row for row in result.gaps}
     assert {row["policy"] for row in result.gaps} == {"cnmt"}
     assert gaps["nothing"]["total_latency_s"] == totals["cnmt"]

@@ -62,7 +62,7 @@ def test_latency_is_queue_execution_link_and_the_overheads_of_the_path(make_scen
     loaded = with_overheads(scenario, gateway=GATEWAY_MS, cloud=CLOUD_MS)
     bare, result = simnmt.run(scenario).cells[0].logs, simnmt.run(loaded)
     own_s, cloud_s = drawn_s(scenario, "gateway", GATEWAY_MS), drawn_s(scenario, "cloud", CLOUD_MS)
-    rows = {row["policy"]: row for row in result.rows}
+    rows = {row["policy"]: row for row in result.summary_rows}
     for policy, log in result.cells[0].logs.items():
         away = log["target"] == 1
         assert rows[policy]["mean_overhead_s"] == pytest.approx((own_s + away * cloud_s).mean())
@@ -175,7 +175,7 @@ def test_a_probe_pays_the_remote_overheads_as_a_request_does(make_scenario: Make
 
 def test_the_pace_of_the_clock_is_that_of_requests_with_their_overhead(make_scenario: MakeScenario) -> None:
     scenario = of_discipline(make_scenario, "back to back, pace", policies={"edge": {}})
-    (bare,), (row,) = simnmt.run(scenario).rows, simnmt.run(with_overheads(scenario, gateway=GATEWAY_MS)).rows
+    (bare,), (row,) = simnmt.run(scenario).summary_rows, simnmt.run(with_overheads(scenario, gateway=GATEWAY_MS)).summary_rows
     assert row["rtt_pace_s"] - bare["rtt_pace_s"] == pytest.approx(GATEWAY_MS["mean_ms"] / 1e3)
 
 

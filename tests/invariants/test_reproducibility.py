@@ -33,9 +33,9 @@ def test_one_and_two_processes_write_the_same_bytes(tmp_path: Path, make_scenari
     one = simnmt.run(scenario, out=tmp_path / "one", jobs=1)
     two = simnmt.run(scenario, out=tmp_path / "two", jobs=2)
     assert digests(tmp_path / "one") == digests(tmp_path / "two")
-    order = [(row["workload"], row["network"]) for row in one.rows[::5]]
+    order = [(row["workload"], row["network"]) for row in one.summary_rows[::5]]
     assert order == [("b", "z"), ("b", "y"), ("a", "z"), ("a", "y")]
-    assert [row["policy"] for row in two.rows[:5]] == list(scenario["policies"])
+    assert [row["policy"] for row in two.summary_rows[:5]] == list(scenario["policies"])
 
 
 def test_so_they_do_in_tiers_with_balancers_own_links_clients_and_a_gap_analysis(

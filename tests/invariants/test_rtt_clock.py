@@ -36,7 +36,7 @@ def fluctuating_trace(folder: Path, *, hours: float = 4.0, memory_s: float = 50.
 
 
 def by_policy(result: simnmt.RunResult) -> dict[str, dict[str, Any]]:
-    return {row["policy"]: row for row in result.rows}
+    return {row["policy"]: row for row in result.summary_rows}
 
 
 def clock_note(result: simnmt.RunResult) -> str:
@@ -77,7 +77,7 @@ def test_the_default_pace_is_that_of_the_requests_where_outliers_are_replayed_an
     for devices in (alone, batching):
         workloads = {"w": {"lengths": {**lengths, **counted}}}
         scenario = make_scenario(workloads=workloads, devices=devices, requests=20_000, replications=1, policies={"edge": {}})
-        (row,) = simnmt.run(scenario).rows
+        (row,) = simnmt.run(scenario).summary_rows
         assert row["rtt_pace_s"] == pytest.approx(row["mean_latency_s"], rel=0.01)
 
 
@@ -94,7 +94,7 @@ def test_the_default_pace_depends_neither_on_the_number_of_requests_nor_on_the_r
 def test_a_pace_may_be_stated_for_one_workload_of_several(make_scenario: MakeScenario) -> None:
     workloads = {"news": {"lengths": "@de-en-news"}, "more": {"lengths": "@de-en-news"}}
     scenario = make_scenario(workloads=workloads, networks={"n": {"rtt": "@cp1", "pace_s": {"news": 0.5}}}, requests=50)
-    paces_s = {row["workload"]: row["rtt_pace_s"] for row in simnmt.run(scenario).rows}
+    paces_s = {row["workload"]: row["rtt_pace_s"] for row in simnmt.run(scenario).summary_rows}
     assert paces_s["news"] == 0.5
     assert paces_s["more"] == pytest.approx(0.2, rel=0.1)
 
@@ -102,7 +102,7 @@ def test_a_pace_may_be_stated_for_one_workload_of_several(make_scenario: MakeSce
 def test_the_pace_of_a_run_is_recorded(make_scenario: MakeScenario, tmp_path: Path) -> None:
     result = simnmt.run(make_scenario(requests=50), out=tmp_path / "run")
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
-    assert manifest["rtt_pace_s"] == {"de-en on cp1": result.rows[0]["rtt_pace_s"]}
+    assert manifest["rtt_pace_s"] == {"de-en on cp1": result.summary_rows[0]["rtt_pace_s"]}
 
 
 @pytest.mark.parametrize("clock", ["pace", "spread"])
@@ -194,7 +194,7 @@ def test_requests_on_the_run_s_own_time_have_no_pace(make_scenario: MakeScenario
     poisson = {"de-en": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 2.0}}}
     for keys in ({"workloads": poisson}, {"networks": {"cp1": {"rtt": "@cp1", "clock": "own"}}}):
         result = simnmt.run(make_scenario(requests=50, **keys))
-        assert {row["rtt_pace_s"] for row in result.rows} == {None}
+        assert {row["rtt_pace_s"] for row in result.summary_rows} == {None}
         assert [note for note in result.notes if "RTT clock" in note] == []
 
 

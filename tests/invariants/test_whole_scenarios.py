@@ -23,7 +23,7 @@ def poisson(rate_rps: float) -> dict[str, Any]:
 
 
 def rows_by_policy(result: simnmt.RunResult) -> dict[str, dict[str, Any]]:
-    return {row["policy"]: row for row in result.rows}
+    return {row["policy"]: row for row in result.summary_rows}
 
 
 @pytest.fixture
@@ -40,14 +40,14 @@ def test_back_to_back_nothing_waits_and_latencies_add_up_to_the_makespan(paper: 
         assert end_s == pytest.approx(log["latency_s"].sum(), rel=1e-9), policy
         np.testing.assert_allclose(np.diff(log["arrival_s"]), log["latency_s"][:-1], rtol=0, atol=1e-9)
         assert not log["outcome"].any()
-    for row in paper.rows:
+    for row in paper.summary_rows:
         assert row["makespan_s"] == pytest.approx(row["total_latency_s"], rel=1e-9)
 
 
 def test_so_they_do_on_an_own_clock(make_scenario: MakeScenario) -> None:
     result = simnmt.run(make_scenario(networks={"cp1": {"rtt": "@cp1", "clock": "own"}}))
-    assert len(result.rows) == 5
-    for row in result.rows:
+    assert len(result.summary_rows) == 5
+    for row in result.summary_rows:
         assert row["makespan_s"] == pytest.approx(row["total_latency_s"], rel=1e-9)
 
 
@@ -64,7 +64,7 @@ def test_on_an_own_clock_the_reason_speaks_of_the_whole_trace(tmp_path: Path, ma
 
 def test_back_to_back_no_policy_beats_the_oracle(paper: simnmt.RunResult) -> None:
     rows = rows_by_policy(paper)
-    assert all(row["regret_s"] >= 0.0 for row in paper.rows)
+    assert all(row["regret_s"] >= 0.0 for row in paper.summary_rows)
     assert rows["oracle"]["regret_s"] == 0.0
     assert rows["oracle"]["misrouted_share"] == 0.0
     best_s = paper.cells[0].logs["oracle"]["latency_s"]
@@ -133,7 +133,7 @@ def test_on_a_constant_network_the_estimate_is_right_but_for_the_payload(make_sc
     error_s = np.abs(log["rtt_estimate_s"] - truth)[first + 1 :]
     assert 0.0 < error_s.max() <= truth.max() - truth.min() + 1e-12
     # On the clock by which RTT is looked up the request before lies one pace back.
-    assert log["rtt_estimate_age_s"][first + 1] == pytest.approx(result.rows[0]["rtt_pace_s"], abs=1e-9)
+    assert log["rtt_estimate_age_s"][first + 1] == pytest.approx(result.summary_rows[0]["rtt_pace_s"], abs=1e-9)
     assert (log["rtt_estimate_age_s"] >= 0.0).all()
     age_s = {policy: row["mean_estimate_age_s"] for policy, row in rows_by_policy(result).items()}
     assert age_s["cnmt"] > 0.0
@@ -148,7 +148,7 @@ def test_in_open_loop_requests_wait_and_the_rtt_is_that_of_their_arrival(make_sc
         assert (log["t_queue_s"] >= 0.0).all()
         assert (np.diff(log["arrival_s"]) >= 0.0).all()
     rows = rows_by_policy(result)
-    assert all(row["mean_queue_s"] > 0.0 for row in result.rows)
+    assert all(row["mean_queue_s"] > 0.0 for row in result.summary_rows)
     # 6 a second are more than a gateway of 0.2 s each can take; shared among two devices they are not.
     assert rows["edge"]["mean_queue_s"] > 20 * rows["cnmt"]["mean_queue_s"]
 
@@ -163,7 +163,7 @@ def test_more_workers_never_lengthen_the_queue(make_scenario: MakeScenario) -> N
     def mean_queue_s(workers: int) -> float:
         scenario = make_scenario(workloads=poisson(18.0), policies={"cloud": {}}, replications=1)
         scenario["devices"]["cloud"]["workers"] = workers
-        return float(simnmt.run(scenario).rows[0]["mean_queue_s"])
+        return float(simnmt.run(scenario).summary_rows[0]["mean_queue_s"])
 
     one, two, many = (mean_queue_s(workers) for workers in (1, 2, 50))
     assert one > two > many
@@ -174,8 +174,8 @@ def test_more_workers_never_lengthen_the_queue(make_scenario: MakeScenario) -> N
 def test_rows_say_what_the_requests_of_replication_0_say(make_scenario: MakeScenario, workloads: dict[str, Any] | None) -> None:
     keys = {} if workloads is None else {"workloads": workloads}
     result = simnmt.run(make_scenario(replications=1, **keys))
-    assert len(result.rows) == 5
-    for row in result.rows:
+    assert len(result.summary_rows) == 5
+    for row in result.summary_rows:
         log = result.cells[0].logs[row["policy"]]
         assert row["total_latency_s"] == log["latency_s"].sum()
         assert row["mean_latency_s"] == log["latency_s"].mean()
@@ -213,7 +213,7 @@ def test_summary_json_comparisons_and_recommendation_agree(tmp_path: Path, make_
 
 def test_the_tables_of_a_notebook_hold_the_same(make_scenario: MakeScenario) -> None:
     result = simnmt.run(make_scenario(requests=200))
-    assert result.summary["total_latency_s"].tolist() == [row["total_latency_s"] for row in result.rows]
+    assert result.rows["total_latency_s"].tolist() == [row["total_latency_s"] for row in result.summary_rows]
     assert len(result.differences) == len(result.comparisons) > 0
     requests = result.requests
     assert len(requests) == 5 * 200

@@ -99,7 +99,7 @@ def test_closed_loop_obeys_the_interactive_response_time_law(make_scenario: Scen
     arrivals = {"kind": "clients", "clients": clients, "think_time": {"constant_s": think_s}}
     with sleeping(lambda number: 0.01, workers=2) as service:
         result = replay(make_scenario(**workload(arrivals, end_nodes=clients)), service.url, 100)
-    log, row = columns(result), result.rows[0]
+    log, row = columns(result), result.summary_rows[0]
     assert row["throughput_rps"] * (row["mean_latency_s"] + think_s) == pytest.approx(clients, rel=0.15)
     assert (np.diff(log["arrival_s"]) >= 0.0).all()
     for node in range(clients):
@@ -138,13 +138,16 @@ def test_every_request_has_one_row_and_failures_their_outcome(make_scenario: Sce
     answered = table["outcome"] <= 1
     assert table["latency_s"].notna().tolist() == answered.tolist()
     assert (table["target"] >= 0).tolist() == answered.tolist()
-    (row,) = result.rows
+    (row,) = result.summary_rows
     assert row["mean_latency_s"] == pytest.approx(table["latency_s"][answered].mean())
     assert row["offloaded_share"] == pytest.approx((table["target"][answered] == 1).mean())
     assert row["answered_share"] == pytest.approx(answered.mean())
     assert result.live is not None
     outcomes = {name: expected.count(number) for number, name in enumerate(OUTCOMES)}
     assert result.live.outcomes == outcomes and outcomes["failed"] == 3
+    loaded = simnmt.load(tmp_path / "run")
+    assert loaded.live == result.live
+    assert loaded.figure("latency").to_dict() == result.figure("latency").to_dict(), "of the answered requests alone"
     assert any("not answered" in warning for warning in result.warnings)
 
 
@@ -157,7 +160,7 @@ def test_the_run_directory_is_read_as_any_other_and_says_that_it_is_live(make_sc
     check_unchanged(manifest["outputs"], "a file", lambda name: out / name, "restore it")
     assert manifest["live"]["url"] == service.url
     summary = json.loads((out / "summary.json").read_text())
-    assert summary["rows"] == result.rows
+    assert summary["rows"] == result.summary_rows
     assert summary["live"]["outcomes"]["done"] == 180
     (row,) = summary["rows"]
     assert (row["policy"], row["replications"]) == ("cnmt", 3)
@@ -171,7 +174,7 @@ def test_the_run_directory_is_read_as_any_other_and_says_that_it_is_live(make_sc
     with pytest.raises(InputError, match="a live replay, which cannot be repeated"):
         simnmt.api.run(out)
     simulated = simnmt.api.run(out / "scenario.resolved.yaml")
-    assert simulated.live is None and {row["policy"] for row in simulated.rows} > {"cnmt"}
+    assert simulated.live is None and {row["policy"] for row in simulated.summary_rows} > {"cnmt"}
 
 
 def test_the_page_of_a_replay_with_failures_renders(make_scenario: Scenario) -> None:
@@ -193,7 +196,7 @@ def test_own_texts_have_the_lengths_that_the_service_counts(make_scenario: Scena
 def test_a_policy_that_the_scenario_lacks_is_called_live(make_scenario: Scenario) -> None:
     with sleeping(lambda number: 0.0, workers=9, facts={**GATEWAY, "policy": "home-made"}) as service:
         result = replay(make_scenario(**poisson(300.0)), service.url, 6)
-    assert [row["policy"] for row in result.rows] == ["live"]
+    assert [row["policy"] for row in result.summary_rows] == ["live"]
     assert any("home-made" in line for line in result.notes)
 
 

@@ -149,7 +149,7 @@ def test_a_low_quantile_pays_where_the_remote_overhead_has_a_tail_and_costs_wher
 
 def test_a_probe_frees_a_policy_that_a_peak_has_locked_at_home() -> None:
     result = simnmt.run("@locked-local", requests=2_000, replications=2)
-    rows = {row["policy"]: row for row in result.rows}
+    rows = {row["policy"]: row for row in result.summary_rows}
     for name in ("cnmt", "smoothed"):
         assert rows[name]["offloaded_share"] == 0.0
     for name in ("probing-60s", "probing-1s"):
@@ -161,7 +161,10 @@ def test_a_probe_frees_a_policy_that_a_peak_has_locked_at_home() -> None:
 def test_probes_change_nothing_where_answers_come_more_often() -> None:
     overrides = ["workloads.de-en.arrivals.rate_rps=5", "networks.cp2.rtt=@cp2"]
     overrides += [f"policies.{name}.initial_transfer_ms=59" for name in ("cnmt", "probing-60s")]
-    rows = {row["policy"]: row for row in simnmt.run("@locked-local", requests=2_000, replications=2, overrides=overrides).rows}
+    rows = {
+        row["policy"]: row
+        for row in simnmt.run("@locked-local", requests=2_000, replications=2, overrides=overrides).summary_rows
+    }
     assert rows["probing-60s"]["total_latency_s"] == rows["cnmt"]["total_latency_s"]
     assert rows["probing-60s"]["probes_sent"] == 0
 

@@ -95,7 +95,7 @@ def make_result(
             {"workload": w, "of": "execution time on the gateway", "kind": "inferred", "samples": 99, "r2": 0.9, "mse_ms2": 4.2}
             for w in workloads
         ],
-        rows=rows,
+        summary_rows=rows,
         comparisons=[entry for cell in cells for entry in make_comparisons(cell, rows, replications)],
         recommendations=[make_recommendation(cell, rows, replications) for cell in cells],
         verdicts=[

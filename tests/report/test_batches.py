@@ -45,7 +45,7 @@ def batched(make_result: Callable[..., Any]) -> Any:
         "edge": (None, account((0, 0, 0, 0))),
     }
     result.cells[0] = replace(result.cells[0], batches=accounts)
-    for row in result.rows:
+    for row in result.summary_rows:
         row |= {f"cloud_{key}": value if row["policy"] in ("cloud", "cnmt") else None for key, value in SAID.items()}
     return result
 
@@ -86,7 +86,7 @@ def test_many_cells_share_the_room_of_the_timelines(batched: Any) -> None:
 
 
 def test_a_line_of_numbers_for_each_policy_that_used_the_device(batched: Any) -> None:
-    drawn = batch_lines(batched.cells[0], batched.rows)
+    drawn = batch_lines(batched.cells[0], batched.summary_rows)
     assert {line.device for line in drawn} == {"cloud"}
     lines = {
         line.policy: {figure.key.removeprefix("cloud_"): (figure.text, figure.beside) for figure in line.figures}
@@ -112,7 +112,7 @@ def test_a_run_without_batches_has_nothing_of_them(make_result: Callable[..., An
 def test_load_is_explained_for_batches_where_there_are_any(batched: Any, make_result: Callable[..., Any]) -> None:
     plain = make_result(requests=300, networks=("cp1",), workloads=("office",), name="plain")
     for result in (plain, batched):
-        for row in result.rows:
+        for row in result.summary_rows:
             row |= {"gateway_busiest_load": 0.3, "cloud_busiest_load": 0.6}
     explanation = (
         "of one that batches, the share that the same work would take with batches as full as its batching lets them be"
@@ -155,7 +155,7 @@ def test_batches_are_drawn_and_fit_a_phone(batched: Any, open_page: Any, tmp_pat
 @pytest.mark.parametrize("foreseen", [False, True])
 def test_the_page_says_whether_misroutes_reckon_with_queues_and_batches(batched: Any, foreseen: bool) -> None:
     cell = batched.cells[0]
-    for row in batched.rows:
+    for row in batched.summary_rows:
         row["cloud_busiest_load"] = 0.5
     batched.cells[0] = replace(
         cell, misroutes={policy: replace(misroutes, foreseen=foreseen) for policy, misroutes in cell.misroutes.items()}

@@ -108,7 +108,7 @@ def test_a_run_shows_the_figures_of_its_page_in_a_notebook_and_lists_them_for_a_
     figure = result.figure("latency", network="cp2", x="linear")
     assert isinstance(figure, go.Figure)
     assert [trace.name for trace in figure.data] == list(result.cells[1].logs)
-    p50_ms = {row["policy"]: 1e3 * row["p50_latency_s"] for row in result.rows if row["network"] == "cp2"}
+    p50_ms = {row["policy"]: 1e3 * row["p50_latency_s"] for row in result.summary_rows if row["network"] == "cp2"}
     for trace in figure.data:
         assert np.interp(0.5, trace.y, trace.x) == pytest.approx(p50_ms[trace.name], rel=0.05)
     assert figure.layout.xaxis.type != "log"

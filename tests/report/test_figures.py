@@ -86,8 +86,8 @@ def test_a_handful_of_requests_is_enough(result: Any, requests: int) -> None:
 
 def test_parts_are_milliseconds_of_the_rows_and_only_of_policies_with_a_row(result: Any) -> None:
     cell = result.cells[1]
-    drawn = parts(view_of(cell, [row for row in result.rows if row["policy"] != "naive"]))
-    row = next(row for row in result.rows if row["network"] == "cp2" and row["policy"] == "cnmt")
+    drawn = parts(view_of(cell, [row for row in result.summary_rows if row["policy"] != "naive"]))
+    row = next(row for row in result.summary_rows if row["network"] == "cp2" and row["policy"] == "cnmt")
     for of, prefix in (("all", "mean"), ("p95", "beyond_p95"), ("p99", "beyond_p99")):
         marks = named(drawn.charts[of,])
         assert [marks[name].x[-1] for name in ("waiting", "execution", "transfer")] == [

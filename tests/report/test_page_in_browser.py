@@ -85,11 +85,11 @@ def test_the_numbers_of_the_table_are_those_of_the_rows(opened: Any, result: Any
         }))"""
     )
     assert [(line["workload"], line["network"], line["policy"]) for line in shown] == [
-        (row["workload"], row["network"], row["policy"]) for row in result.rows
+        (row["workload"], row["network"], row["policy"]) for row in result.summary_rows
     ]
     factors = {"total_latency_s": 1, "offloaded_share": 100, "misrouted_share": 100}
     changes = {(c["workload"], c["network"], c["policy"], c["baseline"]): c for c in result.comparisons}
-    for line, row in zip(shown, result.rows, strict=True):
+    for line, row in zip(shown, result.summary_rows, strict=True):
         for key, (value, text, outcome) in line["cells"].items():
             if key.startswith("change_vs_"):
                 change = changes.get((line["workload"], line["network"], line["policy"], key.removeprefix("change_vs_")))
@@ -137,7 +137,7 @@ def test_what_a_figure_shows_when_one_hovers_is_what_it_holds(opened: Any, resul
     """The bars' lengths are the rows' parts; the dots' losses those of the misroutes."""
     traces = "figure => figure.querySelector('.chart').data.map(({name, x, y}) => ({name, x, y}))"
     parts = opened.page.locator("#cell-1-parts").evaluate(traces)
-    rows = [row for row in result.rows if row["network"] == "cp2"]
+    rows = [row for row in result.summary_rows if row["network"] == "cp2"]
     assert [trace["name"] for trace in parts[:3]] == ["waiting", "execution", "transfer"]
     for trace, part in zip(parts, ("queue", "execution", "transfer"), strict=False):
         assert trace["x"] == pytest.approx([1e3 * row[f"mean_{part}_s"] for row in rows], rel=1e-4)
@@ -200,19 +200,19 @@ def overloaded(make_result: Any) -> Any:
     slow = cell.logs["edge"]
     slow["t_queue_s"] = np.linspace(0.0, 8_000.0, 2_000)
     slow["latency_s"] = slow["t_queue_s"] + slow["t_exe_s"] + slow["t_tx_s"]
-    for row in result.rows:
+    for row in result.summary_rows:
         row |= {"mean_queue_s": 0.05, "offered_rps": 3.0, "gateway_busiest_load": 0.5, "cloud_busiest_load": 0.0}
-    for key in [key for key in result.rows[0] if "latency_s" in key]:
-        result.rows[0][key] *= 40_000
-    result.rows[0] |= {
+    for key in [key for key in result.summary_rows[0] if "latency_s" in key]:
+        result.summary_rows[0][key] *= 40_000
+    result.summary_rows[0] |= {
         "gateway_busiest_load": 11.76, "unstable": "gateway: load 11.76", "unstable_device": "gateway",
         "unstable_replications": 5, "backlog_growth": 10.76, "gateway_overload": 11.76, "gateway_overloaded_in": 5,
     }  # fmt: skip
-    for row in result.rows:
+    for row in result.summary_rows:
         if row["network"] == "cp2":
             row |= {
                 key: value
-                for key, value in result.rows[0].items()
+                for key, value in result.summary_rows[0].items()
                 if "unstable" in key or "overload" in key or key == "backlog_growth"
             }
     for change in result.comparisons:
@@ -280,7 +280,8 @@ def test_the_table_sorts_within_each_cell_when_a_heading_is_clicked(opened: Any,
     table = opened.page.locator("table.policies")
     bodies, heading = table.locator("tbody"), table.get_by_role("button", name="mean", exact=True)
     means = [
-        {row["policy"]: row["mean_latency_s"] for row in result.rows if row["network"] == cell.network} for cell in result.cells
+        {row["policy"]: row["mean_latency_s"] for row in result.summary_rows if row["network"] == cell.network}
+        for cell in result.cells
     ]
     orders = []
     for _ in range(3):

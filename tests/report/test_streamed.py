@@ -54,13 +54,13 @@ def streamed(make_result: Callable[..., Any]) -> Any:
     result = make_result(requests=500, networks=("cp1",), workloads=("office",), name="streamed")
     accounts = {"edge": (account((1, 9)), None), "cnmt": (account((3, 4)), None), "cloud": (account((0, 0)), None)}
     result.cells[0] = replace(result.cells[0], planned=(PLANNED, None), streams=accounts)
-    for row in result.rows:
+    for row in result.summary_rows:
         row |= {f"gateway_{key}": value if row["policy"] in ("edge", "cnmt") else None for key, value in SAID.items()}
     return result
 
 
 def test_policies_that_used_the_model_have_a_line_of_the_summarys_numbers(streamed: Any) -> None:
-    (device,) = streamed_devices(streamed.cells[0], streamed.rows)
+    (device,) = streamed_devices(streamed.cells[0], streamed.summary_rows)
     assert [line.policy for line in device.lines] == ["edge", "cnmt"]
     texts = {figure.key: figure.text for figure in device.lines[0].figures}
     assert list(texts) == [f"gateway_{key}" for key, *_ in STREAM_COLUMNS]
@@ -71,7 +71,7 @@ def test_policies_that_used_the_model_have_a_line_of_the_summarys_numbers(stream
 
 
 def test_each_state_of_the_plan_is_told(streamed: Any) -> None:
-    (device,) = streamed_devices(streamed.cells[0], streamed.rows)
+    (device,) = streamed_devices(streamed.cells[0], streamed.summary_rows)
     assert device.submodel == (
         "2 of 4 encoder and 1 of 4 decoder layers, 2 of 2 slices of each, planned for 30 source and 28 target tokens"
     )

@@ -159,7 +159,7 @@ def test_the_places_of_a_batch_count_as_workers_over_time_from_a_sentence_s_firs
 
 def cell(policies: tuple[str, ...], accounts: tuple[BatchAccount | None, ...]) -> Cell:
     nothing: Any = None
-    return Cell("w", "n", nothing, BATCHING, nothing, 1.0, 0.0, (), (), (), {}, batches=dict.fromkeys(policies, accounts))
+    return Cell("w", "n", BATCHING, {}, nothing, nothing, 1.0, 0.0, (), (), (), batches=dict.fromkeys(policies, accounts))
 
 
 def test_the_first_changes_of_each_batch_lie_in_a_table_of_their_own(tmp_path: Path) -> None:

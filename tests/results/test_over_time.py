@@ -127,7 +127,7 @@ def test_in_a_real_run_no_worker_does_two_things_at_once(make_scenario: Callable
     result = simnmt.run(scenario)
     (cell,) = result.cells
     assert len(cell.logs) == 3
-    for (policy, log), row in zip(cell.logs.items(), result.rows, strict=True):
+    for (policy, log), row in zip(cell.logs.items(), result.summary_rows, strict=True):
         found = device_timeline(log, cell.devices, 400)
         assert found.busy_share.max() <= 1.0 + 1e-3, "the payload makes the way there and the way back differ by microseconds"
         length_s = np.diff(found.edges_s)

@@ -285,7 +285,7 @@ def replayed_pairs(plan: RunPlan, workload: str, requests: int, folder: Path, jo
         names = {called[name, mean[name]]: name for name in published.NETWORKS}
         rows, gaps = (
             [row | {"network": names[row["network"]]} for row in kept if row["network"] in names]
-            for kept in (result.rows, result.gaps)
+            for kept in (result.summary_rows, result.gaps)
         )
         run = TableRun.of(rows, gaps)
         shares = {cell: share for cell, share in run.oracle_share.items() if share is not None}

@@ -243,7 +243,7 @@ def published_table(result: RunResult, scenario: Scenario) -> PublishedTable | s
     """Return the paper's Table I beside a run for the run's page, or why this run is not the paper's protocol."""
     from simnmt.report import PublishedTable
 
-    run = TableRun.of(result.rows)
+    run = TableRun.of(result.summary_rows)
     measured = {(change.workload, change.policy) for change in run.changes()}
     back_to_back = all(part.arrivals.kind == "back_to_back" for part in scenario.workloads.values())
     spread = all(part.clock == "spread" for part in scenario.networks.values())

@@ -165,12 +165,12 @@ def replay(name: str, plans: Sequence[RunPlan], *, folder: Path, jobs: int, prog
         count = count_from(progress, sum(units[:number]), sum(units))
         results.append(run_plan(plan, folder=room, jobs=jobs, progress=count))
     cells = [cell for result in results for cell in result.cells]
-    run = TableRun.joined([TableRun.of(result.rows, result.gaps, result.totals_s) for result in results])
+    run = TableRun.joined([TableRun.of(result.summary_rows, result.gaps, result.totals_s) for result in results])
     return Part(
         name,
         run,
         claims.evaluate(run, [kind for cell in cells for kind in cell.profile_kinds], headline=True),
-        results[0].rows[0]["requests"],
+        results[0].summary_rows[0]["requests"],
         [fit for result in results for fit in result.fits],
         cells,
         list(dict.fromkeys(note for result in results for note in result.notes)),

@@ -84,7 +84,15 @@ class Undrawn:
 
 
 class OpenProcess(Undrawn):
-    """Base of processes whose `times` do not depend on the answers."""
+    """Base of processes whose `times` do not depend on the answers.
+
+    Example:
+        >>> class Every(simnmt.OpenProcess):
+        ...     def times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
+        ...         return 0.3 * np.arange(1, size + 1)
+        >>> Every().times(2, seed=1, replication=0, stream_name="arrivals").tolist()
+        [0.3, 0.6]
+    """
 
     __slots__ = ()
 

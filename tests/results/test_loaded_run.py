@@ -1,0 +1,132 @@
+"""What a run directory gives back: the columns of the requests, its batches, and the figures drawn from both."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import simnmt
+from simnmt.report.page import NOT_RECORDED, run_panels
+from simnmt.results import run_directory
+from simnmt.results.live_log import OUTCOMES
+from simnmt.results.loaded_run import StoredLog, StoredRequests
+from simnmt.results.request_log import RequestLog
+from simnmt.results.run_directory import write_requests
+from tests.results.test_run_directory import CELLS
+
+MakeScenario = Callable[..., dict[str, Any]]
+PLACE = ("w2", "cp1", "cnmt")
+"""Of 70 requests of `CELLS`, with row groups of 60."""
+
+
+@pytest.fixture
+def log() -> RequestLog:
+    """Of 70 requests, of which every third was refused."""
+    whole = CELLS[2].logs["cnmt"]
+    outcome = np.where(np.arange(70) % 3 == 0, OUTCOMES.index("refused"), OUTCOMES.index("done")).astype(np.int8)
+    return RequestLog(whole._truth, replace(whole._trail, outcome=outcome))
+
+
+@pytest.fixture
+def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: RequestLog) -> StoredRequests:
+    monkeypatch.setattr(run_directory, "ROW_GROUP", 60)
+    write_requests(tmp_path / "requests.parquet", [*CELLS[:2], replace(CELLS[2], logs={**CELLS[2].logs, "cnmt": log})])
+    return StoredRequests(tmp_path / "requests.parquet")
+
+
+def test_a_stored_log_has_the_columns_of_the_answered_requests(stored: StoredRequests, log: RequestLog) -> None:
+    read = stored.log(PLACE)
+    assert read.requests == log.answered.requests == 46
+    assert set(read) == {*log, "workload", "network", "policy"} and len(read) == len(log) + 3
+    for name, column in log.answered.items():
+        np.testing.assert_array_equal(read[name], column)
+    with pytest.raises(KeyError):
+        read["nothing"]
+
+
+def test_a_stored_log_gives_an_even_sample_of_many_requests_and_knows_the_whole(stored: StoredRequests) -> None:
+    whole = stored.log(PLACE)
+    sample = StoredLog(stored, PLACE, most=20)
+    assert sample["src_len"].tolist() == whole["src_len"][::3].tolist()
+    assert sample.requests == 46 and sample.whole["src_len"].tolist() == whole["src_len"].tolist()
+
+
+def test_requests_of_a_policy_that_the_file_lacks_are_refused(stored: StoredRequests) -> None:
+    with pytest.raises(simnmt.InputError, match=r"no requests of nobody on w1 and cp1 \(run the scenario anew\)"):
+        stored.log(("w1", "cp1", "nobody"))
+
+
+@pytest.fixture(scope="module")
+def batched(tmp_path_factory: pytest.TempPathFactory) -> tuple[simnmt.RunResult, Path]:
+    """A run with queues, batches and a gap analysis, and its directory."""
+    out = tmp_path_factory.mktemp("loaded") / "run"
+    return simnmt.run("@batched-cloud", requests=150, replications=2, overrides=["gap_analysis=true"], out=out), out
+
+
+def test_a_loaded_run_draws_the_figures_of_its_directory_as_the_run_itself_did(batched: tuple[simnmt.RunResult, Path]) -> None:
+    result, out = batched
+    loaded = simnmt.load(out)
+    for fresh, stored in zip(result.drawn_cells, loaded.drawn_cells, strict=True):
+        drawn = {panel.name: panel for panel in run_panels(result, fresh)}
+        read = {panel.name: panel for panel in run_panels(loaded, stored)}
+        assert {"latency", "parts", "timeline", "share", "gaps", "active", "sizes"} == set(read) == set(drawn) - {*NOT_RECORDED}
+        for name, panel in read.items():
+            assert {options: chart.figure() for options, chart in panel.charts.items()} == {
+                options: chart.figure() for options, chart in drawn[name].charts.items()
+            }
+    for name in ("latency", "active"):
+        assert loaded.figure(name).to_dict() == result.figure(name).to_dict()
+
+
+def test_a_loaded_run_draws_its_sweep_over_the_load(make_scenario: MakeScenario, tmp_path: Path) -> None:
+    rates = {f"at {rate}": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": rate}} for rate in (2.0, 4.0)}
+    policies = {"edge": {}, "cnmt": {}, "queue": {"kind": "cnmt", "sees_backlog": True}}
+    result = simnmt.run(make_scenario(requests=50, workloads=rates, policies=policies), out=tmp_path / "run")
+    loaded = simnmt.load(tmp_path / "run")
+    assert loaded.figure("load", of="change").to_dict() == result.figure("load", of="change").to_dict()
+    with pytest.raises(simnmt.InputError, match=r"no results of at 8 on None.*this run has: at 2.0 on cp1, at 4.0 on cp1"):
+        loaded.figure("latency", workload="at 8")
+
+
+@pytest.mark.parametrize("name", NOT_RECORDED)
+def test_a_figure_that_needs_more_than_the_directory_says_so_and_lists_the_others(
+    batched: tuple[simnmt.RunResult, Path], name: str
+) -> None:
+    drawable = "active, gaps, latency, parts, share, sizes, timeline"
+    message = f"figure {name}: a run directory does not hold its data (run the scenario anew; the figures of this run are: "
+    with pytest.raises(simnmt.InputError) as refused:
+        simnmt.load(batched[1]).figure(name)
+    assert str(refused.value) == f"{message}{drawable})"
+
+
+@pytest.fixture
+def small(make_scenario: MakeScenario, tmp_path: Path) -> Path:
+    simnmt.run(make_scenario(requests=50), out=tmp_path / "run")
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize("content", [None, b"PAR1 and no more"], ids=["missing", "cut"])
+def test_a_run_without_whole_requests_still_has_rows_and_names_the_file(small: Path, content: bytes | None) -> None:
+    (small / "requests.parquet").unlink()
+    if content is not None:
+        (small / "requests.parquet").write_bytes(content)
+    loaded = simnmt.load(small)
+    assert len(loaded.rows) == 5 and loaded.best()["policy"]
+    for read in (lambda: loaded.requests, lambda: loaded.figure("latency")):
+        with pytest.raises(simnmt.InputError, match=r"requests\.parquet: cannot be read: .*\(run the scenario anew\)"):
+            read()
+
+
+@pytest.mark.parametrize("devices", [None, {"de-en": [{"name": "gateway"}]}, {"fr-en": []}, []])
+def test_a_manifest_with_other_devices_gives_no_figure_but_one_line(small: Path, devices: Any) -> None:
+    manifest = json.loads((small / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["devices"]["de-en"][0] == {"name": "gateway", "servers": 1, "workers": 1, "batch": None, "streamed": False}
+    (small / "manifest.json").write_text(json.dumps(manifest | {"devices": devices}), encoding="utf-8")
+    with pytest.raises(simnmt.InputError, match=r"run: no devices and batches of a run: \w+ \(run the scenario anew\)"):
+        simnmt.load(small).figure("latency")
