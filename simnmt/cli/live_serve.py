@@ -58,6 +58,12 @@ LongestWait = Annotated[
     option("TIME", "How long the first sentence waits for company. [default: 0s]", "--longest-wait", parser=parse_duration),
 ]
 MaxLen = Annotated[int | None, option("N", "Most target tokens. [default: twice the source's and 10]", "--max-len", min=1)]
+SrcLang = Annotated[
+    str | None,
+    option("CODE", "Language of the text as a model of Hugging Face writes it, such as deu_Latn (NLLB).", "--src-lang"),
+]
+TgtLang = Annotated[str | None, option("CODE", "Language of its translations, such as eng_Latn.", "--tgt-lang")]
+Prefix = Annotated[str | None, option("TEXT", "Text before each text, as 'translate English to German: ' for T5.", "--prefix")]
 Cpus = Annotated[
     Any, option("N[,N]", "Processors to which the engine is pinned. [default: any]", "--cpus", parser=parse_integers)
 ]
@@ -120,6 +126,9 @@ def server(
     batching: BatchingOption = None,
     longest_wait: LongestWait = None,
     max_len: MaxLen = None,
+    src_lang: SrcLang = None,
+    tgt_lang: TgtLang = None,
+    prefix: Prefix = None,
     cpus: Cpus = None,
     reference_every: ReferenceEvery = None,
     any_model: AnyModel = False,
@@ -200,6 +209,9 @@ def gateway(
     batching: BatchingOption = None,
     longest_wait: LongestWait = None,
     max_len: MaxLen = None,
+    src_lang: SrcLang = None,
+    tgt_lang: TgtLang = None,
+    prefix: Prefix = None,
     cpus: Cpus = None,
     reference_every: ReferenceEvery = None,
     any_model: AnyModel = False,
