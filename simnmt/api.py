@@ -341,13 +341,14 @@ def replay(
     requests: int | None = None,
     replications: int | None = None,
     seed: int | None = None,
+    allow_code: bool = False,
     announce: Callable[[str], None] = lambda line: None,
     progress: Progress = lambda done, total: None,
 ) -> RunResult:
     """Send a scenario's requests to a live gateway or server, and return what was measured.
 
     Args:
-        scenario, out, under, overrides, requests, replications, seed: as of `run`.
+        scenario, out, under, overrides, requests, replications, seed, allow_code: as of `run`.
         settings: where the service is, and what is sent.
         announce: called with a line on what is sent, before each replication.
         progress: called with the number of requests that have ended and of all requests.
@@ -356,7 +357,8 @@ def replay(
     """
     from simnmt.live.replay import replay_plan
 
-    source = open_source(scenario, [*overrides, *_given(requests=requests, replications=replications, seed=seed)])
+    given = _given(requests=requests, replications=replications, seed=seed)
+    source = open_source(scenario, [*overrides, *given], allow_code=allow_code)
     with _directory(source.scenario.name, out, under) as directory:
         inputs = {} if directory is None else _digests(source)
         plan = read_inputs(source.scenario, Path.cwd(), source.document)

@@ -174,8 +174,10 @@ def measure_overrun(settings: Settings) -> BeamOverrun | None:
 
 def _text_translator(settings: Settings) -> tuple[Translator, list[str]]:
     """Load the model with its subwords; return it and the first sentences of the text."""
+    from simnmt.nmt.pretrained_tokenizer import Languages
     from simnmt.nmt.translation import Translator
 
+    languages = Languages(settings.src_lang, settings.tgt_lang, settings.prefix)
     assert settings.text is not None
     lines = (line.strip() for line in TextLines(settings.text, kept="head", pipes=False))
     sentences = list(islice((line for line in lines if line), SENTENCES))
@@ -183,7 +185,8 @@ def _text_translator(settings: Settings) -> tuple[Translator, list[str]]:
         remedy = f"give {LEAST_SENTENCES} or more, one per line"
         raise CalibrationError(f"{len(sentences)} sentences", path=settings.text, remedy=remedy)
     try:
-        return Translator.load(Path(settings.model), device=settings.device, beam=settings.beam), sentences
+        folder, device = Path(settings.model), settings.device
+        return Translator.load(folder, device=device, beam=settings.beam, languages=languages), sentences
     except NmtError as error:
         what = f"cannot translate the text to count a beam's steps: {error.what}"
         remedy = error.remedy or "give a folder that simnmt nmt train wrote"

@@ -143,6 +143,11 @@ class Settings:
     """Bundles of `simnmt vocab build`, one of each kind, for the part `decoder` with torch."""
     direction: str | None = None
     """Name of the clusters to use from a bundle with several."""
+    src_lang: str | None = None
+    """Language of the text, as a model of Hugging Face writes it; this and the next two serve to count a beam's steps."""
+    tgt_lang: str | None = None
+    prefix: str | None = None
+    """Text before each sentence, such as the task of a T5."""
     seed: int = 0
     """Seed of the order of measuring, the drawn lengths, the token ids and random weights."""
 
@@ -196,6 +201,9 @@ class Settings:
                 remedy="give --backend sharp and the part decoder, --beam 2 or more with torch, or --vocabulary, "
                 "or leave --text out",
             )
+        if (self.src_lang, self.tgt_lang, self.prefix) != (None, None, None) and not (searches and self.text is not None):
+            what = "languages and a prefix only serve to translate a text, whose steps a beam counts"
+            raise CalibrationError(what, remedy="give --text and --beam 2 or more with torch, or leave them out")
 
     @property
     def whole(self) -> bool:

@@ -98,6 +98,13 @@ def calibrate(
             "Sentences for a trained model, one a line: how a beam ends, and what --vocabulary or sharp decoders change.",
         ),
     ] = None,
+    src_lang: Annotated[
+        str | None, option("CODE", "Language of --text as a model of Hugging Face writes it, such as deu_Latn (NLLB).")
+    ] = None,
+    tgt_lang: Annotated[str | None, option("CODE", "Language to translate to, such as eng_Latn.")] = None,
+    prefix: Annotated[
+        str | None, option("TEXT", "Text before each sentence, as 'translate English to German: ' for T5.")
+    ] = None,
     pace: Annotated[
         float | None,
         option(
@@ -196,6 +203,7 @@ def calibrate(
 _OF_A_MODEL = (
     *("backend", "device", "threads", "compute_type", "beam", "vocabulary", "direction", "paper", "part", "lengths"),
     *("inferences", "max_batch", "max_src_len", "max_tgt_len", "pace", "gaps", "neighbour"),
+    *("src_lang", "tgt_lang", "prefix"),
 )
 """Options that say how a model is measured on this box."""
 

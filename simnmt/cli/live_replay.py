@@ -6,7 +6,16 @@ from pathlib import Path
 from typing import Annotated
 
 from simnmt.cli.live_serve import TOKEN, Source, TargetLanguage, read_token
-from simnmt.cli.options import AsJson, argument, option, parse_duration, print_json, service_packages
+from simnmt.cli.options import (
+    AllowCode,
+    AsJson,
+    argument,
+    option,
+    parse_duration,
+    print_json,
+    prints_of_users,
+    service_packages,
+)
 from simnmt.cli.progress import progress_bar
 from simnmt.cli.terminal import note, warn
 
@@ -24,6 +33,7 @@ def replay(
     replications: Annotated[int, option("R", "Repeats, one after another.", min=1)] = 1,
     seed: Annotated[int | None, option("S", "Of lengths and arrivals. [default: the scenario's, else 1]")] = None,
     overrides: Annotated[list[str] | None, option("KEY=VALUE", "Override any key of the scenario.", "--set")] = None,
+    allow_code: AllowCode = False,
     workload: Annotated[str | None, option("NAME", "Workload that is replayed. [default: the first]")] = None,
     text: Annotated[
         Path | None, option("FILE", "Send its lines in turn, and let the model end them, in place of the workload's lengths.")
@@ -63,7 +73,7 @@ def replay(
         timeout,
         connections,
     )
-    with progress_bar() as bar:
+    with progress_bar() as bar, prints_of_users():
         result = simnmt.api.replay(
             scenario,
             settings,
@@ -73,6 +83,7 @@ def replay(
             requests=requests,
             replications=replications,
             seed=seed,
+            allow_code=allow_code,
             announce=bar.say if bar.is_drawn else note,
             progress=lambda done, total: bar.runs(done, total, "requests"),
         )

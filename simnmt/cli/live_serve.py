@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +19,18 @@ import typer
 
 from simnmt.base.errors import InputError, shorten
 from simnmt.cli.calibrate import Backend
-from simnmt.cli.options import AsJson, argument, flag, option, parse_bytes, parse_duration, parse_integers, service_packages
+from simnmt.cli.options import (
+    AllowCode,
+    AsJson,
+    argument,
+    flag,
+    option,
+    parse_bytes,
+    parse_duration,
+    parse_integers,
+    prints_of_users,
+    service_packages,
+)
 from simnmt.cli.terminal import note
 
 if TYPE_CHECKING:
@@ -46,6 +58,12 @@ LongestWait = Annotated[
     option("TIME", "How long the first sentence waits for company. [default: 0s]", "--longest-wait", parser=parse_duration),
 ]
 MaxLen = Annotated[int | None, option("N", "Most target tokens. [default: twice the source's and 10]", "--max-len", min=1)]
+SrcLang = Annotated[
+    str | None,
+    option("CODE", "Language of the text as a model of Hugging Face writes it, such as deu_Latn (NLLB).", "--src-lang"),
+]
+TgtLang = Annotated[str | None, option("CODE", "Language of its translations, such as eng_Latn.", "--tgt-lang")]
+Prefix = Annotated[str | None, option("TEXT", "Text before each text, as 'translate English to German: ' for T5.", "--prefix")]
 Cpus = Annotated[
     Any, option("N[,N]", "Processors to which the engine is pinned. [default: any]", "--cpus", parser=parse_integers)
 ]
@@ -108,6 +126,9 @@ def server(
     batching: BatchingOption = None,
     longest_wait: LongestWait = None,
     max_len: MaxLen = None,
+    src_lang: SrcLang = None,
+    tgt_lang: TgtLang = None,
+    prefix: Prefix = None,
     cpus: Cpus = None,
     reference_every: ReferenceEvery = None,
     any_model: AnyModel = False,
@@ -128,6 +149,7 @@ def server(
     drain: Drain = 30.0,
     log: Log = None,
     overrides: Overrides = None,
+    allow_code: AllowCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Serve a model behind LibreTranslate's API, until Ctrl-C or SIGTERM; requests under way are finished.
@@ -144,11 +166,12 @@ def server(
         if scenario is None:
             if model is None:
                 raise InputError("nothing to serve", remedy="give --model, or a scenario and its --device")
-            if given(context, ("overrides", "any_model")):
-                raise InputError("--set or --any-model without a scenario", remedy="name a scenario, or leave them out")
+            if given(context, ("overrides", "any_model", "allow_code")):
+                what = "--set, --any-model or --allow-code without a scenario"
+                raise InputError(what, remedy="name a scenario, or leave them out")
             engine, expected = EngineSettings(**_engine_options(context.params, device=device)), None
         else:
-            unit = scenario_unit(scenario, overrides or ())
+            unit = scenario_unit(scenario, overrides or (), allow_code=allow_code)
             chosen = target_of(unit, device or unit.case.targets[-1].device)
             engine = engine_settings(chosen, Path(folder), **_engine_options(context.params))
             expected = None if any_model else expected_hash(chosen)
@@ -186,6 +209,9 @@ def gateway(
     batching: BatchingOption = None,
     longest_wait: LongestWait = None,
     max_len: MaxLen = None,
+    src_lang: SrcLang = None,
+    tgt_lang: TgtLang = None,
+    prefix: Prefix = None,
     cpus: Cpus = None,
     reference_every: ReferenceEvery = None,
     any_model: AnyModel = False,
@@ -206,6 +232,7 @@ def gateway(
     drain: Drain = 30.0,
     log: Log = None,
     overrides: Overrides = None,
+    allow_code: AllowCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Decide for each request by a scenario's policy: translate it here, or send it to a server; until Ctrl-C or SIGTERM.
@@ -217,7 +244,7 @@ def gateway(
         from simnmt.live.gateway import GatewaySettings, LiveGateway
 
     front, access, limits = service_settings(context.params)
-    unit = scenario_unit(scenario, overrides or (), workload)
+    unit = scenario_unit(scenario, overrides or (), workload, allow_code=allow_code)
     with tempfile.TemporaryDirectory(prefix="simnmt-live-") as folder, log_file(log) as file:
         settings = GatewaySettings(
             unit,
@@ -242,31 +269,33 @@ def given(context: typer.Context, names: Iterable[str]) -> bool:
 
 def serve(make: Callable[[], LiveServer | LiveGateway], as_json: bool) -> None:
     """Start a service, print where it listens, serve until a signal, and print a summary."""
+    out = sys.stdout
 
     async def run() -> LiveServer | LiveGateway:
         service = make()
         try:
             await service.start()
             url = service.front.service.url
-            _print_line(as_json, {"event": "listening", "url": url, **service.health()}, f"listening on {url}")
+            _print_line(as_json, {"event": "listening", "url": url, **service.health()}, f"listening on {url}", out)
             await service.front.service.serve_until_stopped(service.hurry)
         finally:
             await service.close()
         return service
 
     begin_s = time.monotonic()
-    service = asyncio.run(run())
+    with prints_of_users():
+        service = asyncio.run(run())
     outcomes, duration_s = dict(service.front.outcomes), time.monotonic() - begin_s
     fallbacks = getattr(service, "fallbacks", 0)
     counts = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.items()) or "no request"
     counts += f"; {fallbacks:,} fell back to this box" if fallbacks else ""
     summary = {"event": "stopped", "seconds": round(duration_s, 3), "outcomes": outcomes, "fallbacks": fallbacks}
-    _print_line(as_json, summary, f"stopped after {duration_s:.1f} s: {counts}")
+    _print_line(as_json, summary, f"stopped after {duration_s:.1f} s: {counts}", out)
 
 
-def _print_line(as_json: bool, document: Mapping[str, Any], text: str) -> None:
+def _print_line(as_json: bool, document: Mapping[str, Any], text: str, out: TextIO) -> None:
     """Print a line that a program may wait for."""
-    print(json.dumps(document) if as_json else text, flush=True)
+    print(json.dumps(document) if as_json else text, file=out, flush=True)
 
 
 def service_settings(params: Mapping[str, Any]) -> tuple[FrontSettings, Access, Limits]:
@@ -345,14 +374,15 @@ def read_token(path: Path | None, variable: str) -> str:
     return token
 
 
-def scenario_unit(scenario: str, overrides: Sequence[str], workload: str | None = None) -> Unit:
+def scenario_unit(scenario: str, overrides: Sequence[str], workload: str | None = None, *, allow_code: bool) -> Unit:
     """Return what a live service of a scenario needs of it. Raises `InputError`."""
     from simnmt.experiment.inputs import read_inputs
     from simnmt.live.decider import live_unit
     from simnmt.scenario.source import open_source
 
-    source = open_source(scenario, overrides)
-    return live_unit(read_inputs(source.scenario, Path.cwd(), source.document), workload)
+    with prints_of_users():
+        source = open_source(scenario, overrides, allow_code=allow_code)
+        return live_unit(read_inputs(source.scenario, Path.cwd(), source.document), workload)
 
 
 def _only_policy(scenario: str, unit: Unit, recommended: Callable[[Path, Unit], str]) -> str:

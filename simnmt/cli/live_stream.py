@@ -10,7 +10,17 @@ import typer
 
 from simnmt.base.errors import InputError
 from simnmt.cli import live_serve
-from simnmt.cli.options import AsJson, argument, flag, option, parse_bytes, parse_duration, parse_rate, service_packages
+from simnmt.cli.options import (
+    AllowCode,
+    AsJson,
+    argument,
+    flag,
+    option,
+    parse_bytes,
+    parse_duration,
+    parse_rate,
+    service_packages,
+)
 from simnmt.cli.terminal import note, warn
 
 PLANNING = (
@@ -79,6 +89,7 @@ def stream_server(
     drain: live_serve.Drain = 30.0,
     log: live_serve.Log = None,
     overrides: live_serve.Overrides = None,
+    allow_code: AllowCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Serve a classifier that is streamed from its store, one request after another, until Ctrl-C or SIGTERM.
@@ -95,11 +106,12 @@ def stream_server(
     if scenario is not None:
         if live_serve.given(context, PLANNING):
             raise InputError("a scenario, and options of the plan", remedy="give one of them, or --set KEY=VALUE")
-        unit = live_serve.scenario_unit(scenario, overrides or ())
+        unit = live_serve.scenario_unit(scenario, overrides or (), allow_code=allow_code)
         streamed = settings_of(target_of(unit, device or unit.case.targets[-1].device))
     else:
-        if live_serve.given(context, ("device", "overrides")):
-            raise InputError("--device or --set without a scenario", remedy="name the scenario after the store")
+        if live_serve.given(context, ("device", "overrides", "allow_code")):
+            what = "--device, --set or --allow-code without a scenario"
+            raise InputError(what, remedy="name the scenario after the store")
         if profile is None or deadline_s is None or preload_bytes is None:
             remedy = "give --profile, --deadline and --preload, or a scenario"
             raise InputError("nothing to plan the streaming with", remedy=remedy)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast
@@ -39,6 +40,18 @@ def flag(name: str, text: str, group: str | None = None) -> Any:
 def argument(metavar: str, text: str) -> Any:
     """Return a positional argument."""
     return typer.Argument(metavar=metavar, help=text)
+
+
+AllowCode = Annotated[
+    bool, flag("--allow-code", "Run modules and files that the scenario names, such as kind: mypackage.module:MyPolicy.")
+]
+
+
+@contextmanager
+def prints_of_users() -> Iterator[None]:
+    """Send what a user's code prints to standard error: on standard output it would come between the lines of the verb."""
+    with redirect_stdout(sys.stderr):
+        yield
 
 
 def chosen(context: typer.Context, kind: type[Settings], **others: Any) -> Settings:

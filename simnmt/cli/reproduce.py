@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simnmt.base.errors import InputError
-from simnmt.cli.options import AsJson, Jobs, flag, option, parse_duration, print_json, print_result
+from simnmt.cli.options import AllowCode, AsJson, Jobs, flag, option, parse_duration, print_json, print_result, prints_of_users
 from simnmt.cli.progress import Bar, progress_bar
 from simnmt.cli.terminal import warn
 
@@ -78,6 +78,7 @@ def cnmt(
     ] = None,
     measured: Annotated[str, option("SCENARIO|@NAME", "Table I on measured profiles, such as your own.")] = "@table1-measured",
     requests: Annotated[int | None, option("N", "Requests per run of the table.", min=1)] = None,
+    allow_code: AllowCode = False,
     jobs: Jobs = 0,
     fit: Annotated[bool, flag("--fit", "Infer the device profiles and CP2's level anew, and nothing else (minutes).")] = False,
     network: Annotated[
@@ -96,23 +97,26 @@ def cnmt(
     if fit:
         _fit(out or Path("reports/cnmt-fit"), requests, _cpus(jobs), as_json)
     elif network:
-        _find_network(measured, as_json)
+        _find_network(measured, allow_code, as_json)
     else:
-        _write_and_print("cnmt", out, as_json, partial(_replay_table, measured, requests, _cpus(jobs)))
+        _write_and_print("cnmt", out, as_json, partial(_replay_table, measured, allow_code, requests, _cpus(jobs)))
 
 
-def _replay_table(measured: str, requests: int | None, jobs: int, bar: Bar, directory: Path) -> PaperReport:
+def _replay_table(measured: str, allow_code: bool, requests: int | None, jobs: int, bar: Bar, directory: Path) -> PaperReport:
     from simnmt.papers.cnmt.reproduction import reproduce
     from simnmt.results.run_directory import scratch
 
-    with scratch(directory) as folder:
-        return reproduce(measured=measured, requests=requests, folder=folder, jobs=jobs, progress=bar.runs).report()
+    with scratch(directory) as folder, prints_of_users():
+        return reproduce(
+            measured=measured, allow_code=allow_code, requests=requests, folder=folder, jobs=jobs, progress=bar.runs
+        ).report()
 
 
-def _find_network(measured: str, as_json: bool) -> None:
+def _find_network(measured: str, allow_code: bool, as_json: bool) -> None:
     from simnmt.papers.cnmt.reproduction import find_network
 
-    search = find_network(measured)
+    with prints_of_users():
+        search = find_network(measured, allow_code=allow_code)
     print_result(as_json, search.document, search.text)
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated, Literal
 
-from simnmt.cli.options import AsJson, argument, flag, option, parse_share, print_json
+from simnmt.cli.options import AllowCode, AsJson, argument, option, parse_share, print_json, prints_of_users
 from simnmt.cli.progress import progress_bar
 from simnmt.cli.terminal import note, warn
 
@@ -38,9 +37,7 @@ def run(
         Literal["compiled", "simpy"] | None,
         option(None, "Engine of the world; both give the same bytes. [default: compiled where it covers the run]"),
     ] = None,
-    allow_code: Annotated[
-        bool, flag("--allow-code", "Run modules and files that the scenario names, such as kind: mypackage.module:MyPolicy.")
-    ] = False,
+    allow_code: AllowCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Replay a workload through every policy of a scenario.
@@ -51,8 +48,7 @@ def run(
     from simnmt.cli.tables import format_result
     from simnmt.world.compiled_library import library
 
-    # What a user's code prints must not come between the lines of our output.
-    with progress_bar() as bar, redirect_stdout(sys.stderr):
+    with progress_bar() as bar, prints_of_users():
         result = simnmt.api.run(
             scenario,
             out=out,

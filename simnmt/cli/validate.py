@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from simnmt.cli.options import AsJson, argument, flag, option, print_result
+from simnmt.cli.options import AllowCode, AsJson, argument, flag, option, print_result, prints_of_users
 from simnmt.cli.terminal import warn
 
 SMOKE_LOADS = "0.4"
@@ -42,6 +42,7 @@ def validate(
         option("FILE", "Sentences that trained engines decode freely, one a line. [default: the workload's lengths, forced]"),
     ] = None,
     overrides: Annotated[list[str] | None, option("KEY=VALUE", "Override any key of the scenario.", "--set")] = None,
+    allow_code: AllowCode = False,
     smoke: Annotated[bool, flag("--smoke", "One load, short runs, one repeat: about three minutes for six cells.")] = False,
     out: Annotated[Path | None, option("DIR", "Folder of logs and results. [default: a new one under reports/]")] = None,
     name: Annotated[str | None, option("NAME", "Record the result in validation/NAME of the sources.", "--record")] = None,
@@ -71,14 +72,24 @@ def validate(
     )
     if name is not None and text is not None:
         raise typer.BadParameter("recorded runs have forced lengths; leave out --text or --record", param_hint="--record")
+    if name is not None and allow_code:
+        what = "recorded runs are replayed without code of users; leave out --allow-code or --record"
+        raise typer.BadParameter(what, param_hint="--record")
     if name is not None:
         check_name(name)
 
     def measure(folder: Path) -> bool:
         try:
-            validation = run_validation(
-                scenario, protocol, folder, overrides=overrides or [], engines=engine or [], progress=_print_progress
-            )
+            with prints_of_users():
+                validation = run_validation(
+                    scenario,
+                    protocol,
+                    folder,
+                    overrides=overrides or [],
+                    engines=engine or [],
+                    allow_code=allow_code,
+                    progress=_print_progress,
+                )
         except BaseException:
             if not (folder / RUNS).exists():  # not all runs are measured: the folder is free for another attempt
                 rmtree(folder, ignore_errors=True)

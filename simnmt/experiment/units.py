@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from simnmt.base import random_streams
 from simnmt.base.columns import are_kept_in_files, kept_columns, mean_of
+from simnmt.batching.custom import CustomBatchingConfiguration
 from simnmt.experiment.comparisons import truths_by_source
 from simnmt.experiment.draws import Drawn, Learnt, draw, learn
 from simnmt.experiment.inputs import Case, ShareDone, Unit
@@ -24,6 +25,7 @@ from simnmt.experiment.policy_setup import PolicySetup, set_up_policy
 from simnmt.experiment.routes import estimate_age_s
 from simnmt.experiment.targets import Decoding
 from simnmt.policies import Choice
+from simnmt.policies.custom import CustomPolicy
 from simnmt.results.device_accounts import StreamAccount, stream_account
 from simnmt.results.request_log import RequestLog, Truth, lost_s, total_latency_s
 from simnmt.results.requests import Block, Engine, Trail
@@ -203,11 +205,18 @@ for another, if requests queue, and if an oracle foresees batches or streams. Me
 
 def expected_s(unit: Unit) -> float:
     """Return about how many seconds of processor time a unit takes."""
-    engine: Engine = "simpy" if unit.engine == "simpy" or library() is None else "compiled"
-    case = unit.case
+    case, scenario = unit.case, unit.scenario
+    serves_in_python = any(
+        isinstance(part.batching, CustomBatchingConfiguration) or isinstance(scenario.balancer_of(name), CustomBalancer)
+        for name, part in scenario.devices.items()
+    )
+    in_simpy = unit.engine == "simpy" or library() is None or serves_in_python
     together = case.batches or case.streams
-    kind = "foreseen" if together and unit.scenario.foresee_misroutes else "queued" if case.queues or together else "alone"
-    return unit.scenario.requests * len(unit.scenario.policies) * REQUEST_S[engine][kind]
+    kind = "foreseen" if together and scenario.foresee_misroutes else "queued" if case.queues or together else "alone"
+    engines: list[Engine] = [
+        "simpy" if in_simpy or isinstance(policy, CustomPolicy) else "compiled" for policy in scenario.policies.values()
+    ]
+    return scenario.requests * sum(REQUEST_S[engine][kind] for engine in engines)
 
 
 def devices(scenario: Scenario, workload: str) -> list[Device]:

@@ -31,10 +31,14 @@ from simnmt.live.engine_process import (
     codec_of,
     frame,
 )
-from simnmt.live.text import Codec
+from simnmt.live.text import Codec, is_of_hugging_face
+from simnmt.nmt.architecture import MultilingualArchitecture
 from simnmt.nmt.engine import DecodeRequest, Hypothesis, SentenceDecoder, Work
 from simnmt.nmt.engines import load_engine
 from simnmt.nmt.errors import NmtError, OutOfMemory
+from simnmt.nmt.hub import model_path
+from simnmt.nmt.pretrained_config import read_pretrained_architecture
+from simnmt.nmt.pretrained_tokenizer import Languages
 from simnmt.nmt.source_lines import SourceLine
 
 REFERENCE = Work(src_len=8, tgt_len=6)
@@ -49,6 +53,7 @@ def load_model(settings: EngineSettings) -> ServedModel:
     """Load a whole model into memory and warm it up. Raises `NmtError` for a model or options that cannot be used."""
     from simnmt.calibrate.profile_assembly import engine_block
 
+    languages = _languages(settings)
     engine = load_engine(
         settings.model,
         backend=settings.backend,
@@ -58,6 +63,7 @@ def load_model(settings: EngineSettings) -> ServedModel:
         seed=settings.seed,
         fused=settings.fused,
         decoder=settings.decoder,
+        languages=languages,
     )
 
     def new_decoder(batching: Batching) -> SentenceDecoder:
@@ -70,6 +76,25 @@ def load_model(settings: EngineSettings) -> ServedModel:
     for _ in range(2):
         run_reference()
     return ServedModel(new_decoder, engine_block(engine.account, settings.beam), run_reference)
+
+
+def _languages(settings: EngineSettings) -> Languages | None:
+    """Return the languages with which torch loads the model; None for models that do not need them.
+
+    Raises `NmtError` for a model of several languages in another backend, which translates into no chosen one.
+    """
+    if not is_of_hugging_face(settings.model):
+        if settings.languages.given:
+            what = f"languages and a prefix are for models of Hugging Face, not for {settings.model}"
+            raise NmtError(what, remedy="leave --src-lang, --tgt-lang and --prefix out")
+        return None
+    if settings.backend == "torch":
+        return settings.languages
+    architecture, _ = read_pretrained_architecture(model_path(settings.model))
+    if isinstance(architecture, MultilingualArchitecture):
+        what = f"{settings.backend} serves no model of several languages: it begins a target with none of them"
+        raise NmtError(what, remedy="give --backend torch")
+    return None
 
 
 @dataclass(slots=True)

@@ -26,6 +26,7 @@ from simnmt.live.text import Codec, TextCodec
 from simnmt.nmt.architecture import architecture_of
 from simnmt.nmt.engine import SentenceDecoder
 from simnmt.nmt.errors import NmtError
+from simnmt.nmt.pretrained_tokenizer import Languages
 from simnmt.nmt.source_lines import SourceLine
 from simnmt.profile.blocks import EngineBlock
 from simnmt.profile.decoder_settings import DecoderSettings
@@ -74,6 +75,10 @@ class EngineSettings:
     batching: Batching = ONE_BY_ONE
     max_len: int | None = None
     """Most target tokens; None: twice the source's and 10."""
+    src_lang: str | None = None
+    """See `Languages.source`; this and the next two are for folders and ids of Hugging Face."""
+    tgt_lang: str | None = None
+    prefix: str | None = None
     cpus: tuple[int, ...] = ()
     """Processors to which the process is pinned; empty: any."""
     nice: int = 5
@@ -82,6 +87,11 @@ class EngineSettings:
     """Time between two reference executions, which record the box's own speed while the engine is idle."""
     loader: Callable[[EngineSettings], ServedModel] | None = None
     """Loads the model in the process, which imports the function by its name; None: `engine_loop.load_model`."""
+
+    @property
+    def languages(self) -> Languages:
+        """What a model of Hugging Face translates from and to."""
+        return Languages(self.src_lang, self.tgt_lang, self.prefix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +137,9 @@ class Reference:
 
 def codec_of(settings: EngineSettings, engine: EngineBlock, codec: Codec | None) -> Codec:
     """Return the codec that a model brings, by default that of its subwords or words. Raises `NmtError`."""
-    return codec or TextCodec(settings.model, architecture_of(engine.architecture), settings.max_len)
+    if codec is not None:
+        return codec
+    return TextCodec(settings.model, architecture_of(engine.architecture), settings.max_len, settings.languages)
 
 
 _HEAD = struct.Struct("!I")

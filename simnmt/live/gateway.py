@@ -22,6 +22,7 @@ from simnmt.live.engine_process import EngineSettings, Reference
 from simnmt.live.front import EventLog, Front, FrontSettings, Result, Task, outcome_of
 from simnmt.live.server import EngineMetrics, LocalEngine, local_result
 from simnmt.nmt.source_lines import SourceLine
+from simnmt.policies.custom import PolicyError
 from simnmt.results.live_log import (
     BeginRecord,
     DecisionRecord,
@@ -238,8 +239,13 @@ class LiveGateway:
         return self._described(await self._local(task, line, trip), trip)
 
     def _decide(self, task: Task, trip: _Trip, unreachable: Sequence[int]) -> Decision:
+        """Return the decision on a request, and note it. Raises `ServiceError` if the policy, which users may write, fails."""
         now_s = self._now_s()
-        decision = self.decider.decide(task.number, trip.src_len, now_s, unreachable)
+        try:
+            decision = self.decider.decide(task.number, trip.src_len, now_s, unreachable)
+        except PolicyError as error:
+            self._on_error(str(error))
+            raise ServiceError(500, "the gateway's policy failed") from error
         trip.sent, trip.sent_s = decision, now_s
         self._log.write(DecisionRecord(task.number, now_s, trip.src_len, tuple(unreachable), decision.delay_s, decision.target))
         return decision

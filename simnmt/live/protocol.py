@@ -12,7 +12,7 @@ from simnmt.experiment.inputs import Unit, read_inputs
 from simnmt.live.cell_comparison import Cell, Rules
 from simnmt.scenario.configuration import Scenario
 from simnmt.scenario.document import Override
-from simnmt.scenario.source import open_source
+from simnmt.scenario.source import Source, open_source
 
 Progress = Callable[[str], None]
 ALONE = "alone"
@@ -59,12 +59,17 @@ class Bench:
     overrides: Sequence[str]
     protocol: Protocol
     folder: Path
+    allow_code: bool = False
     measured: dict[str, Any] = field(default_factory=dict)
     """Overrides by the measurements of this validation: profiles and overheads."""
 
+    def source(self, *more: Override) -> Source:
+        """Return the scenario, with further overrides. Raises `ScenarioError`."""
+        return open_source(self.scenario, [*self.overrides, *more], allow_code=self.allow_code)
+
     def unit(self, cell: Cell, rate_rps: float, requests: int) -> Unit:
         """Return the unit of a cell."""
-        source = open_source(self.scenario, list(self.overrides))
+        source = self.source()
         workload = next(iter(source.scenario.workloads))
         values: dict[tuple[str, ...], Any] = {
             ("requests",): requests,
@@ -78,7 +83,7 @@ class Bench:
         more = [Override.of(location, value) for location, value in values.items()]
         if cell.batching != ALONE:
             more.append(server_batching(source.scenario, cell.batching))
-        source = open_source(self.scenario, [*self.overrides, *more])
+        source = self.source(*more)
         plan = read_inputs(source.scenario, Path.cwd(), source.document)
         case = plan.cases[workload]
         return Unit(plan.scenario, case, cell.link, plan.networks[cell.link], 0)

@@ -10,8 +10,9 @@ from typing import Protocol
 
 from simnmt.base.errors import InputError
 from simnmt.base.files import MOST_TEXT_BYTES, read_bounded
-from simnmt.nmt.architecture import Architecture
+from simnmt.nmt.architecture import ARCHITECTURES, Architecture
 from simnmt.nmt.engine import Hypothesis
+from simnmt.nmt.pretrained_tokenizer import Languages, is_pretrained, open_tokenizer
 from simnmt.nmt.source_lines import SourceLine, load_subwords
 from simnmt.nmt.subwords import LONGEST_SOURCE, SOURCE_TOKENIZER, SourceEncoder, TextWriter
 from simnmt.service.messages import ServiceError
@@ -52,18 +53,33 @@ class WordNumbers:
         return self._other if token in self._reserved else token
 
 
+def is_of_hugging_face(model: str) -> bool:
+    """Return whether a served model is a folder or id of Hugging Face, not a name, an architecture file or a trained folder."""
+    return model not in ARCHITECTURES and is_pretrained(Path(model))
+
+
 class TextCodec:
     """Converts texts to source lines, and target tokens to texts; see `Codec`."""
 
-    def __init__(self, model: str, architecture: Architecture, max_len: int | None) -> None:
-        """`model`: its name or folder; `max_len`: most target tokens, by default twice the source's and 10."""
+    def __init__(self, model: str, architecture: Architecture, max_len: int | None, languages: Languages) -> None:
+        """Raises `NmtError` for a folder without its tokenisers, and for languages that do not fit a model of Hugging Face.
+
+        `model`: its name, folder or id; `max_len`: most target tokens, by default twice the source's and 10.
+        """
         folder = Path(model)
-        self.has_subwords = (folder / SOURCE_TOKENIZER).is_file()
+        is_trained, is_of_hub = (folder / SOURCE_TOKENIZER).is_file(), is_of_hugging_face(model)
+        self.has_subwords = is_trained or is_of_hub
         """False if the model has random weights, and translations mean nothing."""
         self._positions, self._max_len = architecture.max_positions, max_len
         self._source: SourceEncoder
         self._writer: TextWriter | None = None
-        if self.has_subwords:
+        if is_of_hub:
+            tokenizer, start = open_tokenizer(folder, architecture, languages)
+            if self._positions is not None and start is not None and start.after_start:
+                self._positions -= 1
+            self._source = tokenizer
+            self._writer = TextWriter(tokenizer, tokenizer, architecture.unk_token)
+        elif is_trained:
             source, target = load_subwords(folder)
             self._source = source
             self._writer = TextWriter(source, target, architecture.unk_token)

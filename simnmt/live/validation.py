@@ -43,7 +43,6 @@ from simnmt.live.text import read_texts
 from simnmt.results.envelope import VALIDATION, Deployment
 from simnmt.results.run_directory import INPUT
 from simnmt.scenario.configuration import Scenario
-from simnmt.scenario.source import open_source
 
 PROTOCOL = "protocol.json"
 FACTOR_STEPS, LARGEST_STEP = 8, 1.5
@@ -91,6 +90,7 @@ def validate(
     overrides: Sequence[str] = (),
     engines: Sequence[str] = (),
     any_model: bool = True,
+    allow_code: bool = False,
     progress: Progress = lambda text: None,
 ) -> Validation:
     """Validate a scenario of a gateway and one server on this box; logs and results are written into a new folder `out`.
@@ -103,12 +103,13 @@ def validate(
         engines: engines that replace those of the scenario's profiles, such as `cloud=gru:torch:float16_weights`; they are
             calibrated first, quickly and on one thread.
         any_model: accept that gateway and server have models of other weights.
+        allow_code: whether modules and files that the scenario names may run.
         progress: called with a line before each step.
 
     Raises `InputError` for a scenario that has no two devices with measured engines, and `SimnmtError` if the testbed fails.
     """
-    bench = Bench(scenario, overrides, protocol, out)
-    source = open_source(scenario, list(overrides))
+    bench = Bench(scenario, overrides, protocol, out, allow_code)
+    source = bench.source()
     cells = _planned_cells(bench, source.scenario, engines)
     texts = read_texts(Path(protocol.text)) if protocol.text else []
     out.mkdir(parents=True, exist_ok=True)
@@ -194,7 +195,7 @@ def _planned_cells(bench: Bench, scenario: Scenario, engines: Sequence[str]) -> 
         parse_engine(text, devices)
     for batching in protocol.batchings:
         if batching != ALONE:
-            open_source(bench.scenario, [*bench.overrides, server_batching(scenario, batching)])
+            bench.source(server_batching(scenario, batching))
     deployable = [name for name, settings in scenario.policies.items() if not settings.knows_truth]
     for name in protocol.policies:
         if name not in deployable:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # `engines.supported_types` must work without numpy
     from simnmt.batching import Batcher, Batching, Encode, Join
     from simnmt.kernels.packed_products import Clipping
     from simnmt.nmt.models import LoadedModel
+    from simnmt.nmt.pretrained_tokenizer import Languages
     from simnmt.profile.decoder_settings import DecoderSettings
 
 
@@ -61,6 +62,8 @@ class EngineRequest:
     """The set of a bundle of several clusters."""
     decoder: DecoderSettings | None = None
     """How sharp decodes, by default as the paper's baseline; the beam is that of the work."""
+    languages: Languages | None = None
+    """What torch translates from and to, for a folder or id of Hugging Face; None: sources and targets mean nothing."""
 
     def supported_type(self, library: str, supported: Sequence[str]) -> str:
         """Return the compute type, float32 by default. Raises `NmtError` if `library` does not support it on the device."""

@@ -9,6 +9,7 @@ from simnmt.nmt.errors import NmtError
 
 if TYPE_CHECKING:
     from simnmt.nmt.engine import ServingEngine
+    from simnmt.nmt.pretrained_tokenizer import Languages
     from simnmt.profile.decoder_settings import DecoderSettings
 
 BACKENDS = ("torch", "ctranslate2", "onnxruntime", "marian", "sharp")
@@ -45,13 +46,14 @@ def load_engine(
     vocabulary: str | None = None,
     direction: str | None = None,
     decoder: DecoderSettings | None = None,
+    languages: Languages | None = None,
 ) -> ServingEngine:
     """Load a model onto a device.
 
     Args:
         model: a name, file or folder; see `EngineRequest.model`.
         backend: one of `BACKENDS`.
-        device, threads, compute_type, seed, fused, vocabulary, direction, decoder: see the fields of `EngineRequest`.
+        device, threads, compute_type, seed, fused, vocabulary, direction, decoder, languages: see `EngineRequest`.
 
     Raises `NmtError` for a model that cannot be read, and for options that this machine or the backend does not support.
     """
@@ -80,6 +82,7 @@ def load_engine(
         vocabulary=vocabulary,
         direction=direction,
         decoder=decoder,
+        languages=languages,
     )
     try:
         # Imported here: only the backend that is loaded needs its library.

@@ -6,17 +6,18 @@ import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from simnmt.base.errors import describe_error
 from simnmt.base.suggestions import did_you_mean
-from simnmt.nmt.architecture import MultilingualArchitecture, T5Architecture
+from simnmt.nmt.architecture import Architecture, MultilingualArchitecture, T5Architecture
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.hub import TORCH_WEIGHTS, model_path
-from simnmt.nmt.marian_model import PretrainedModel
-from simnmt.nmt.models import LoadedModel, load_model
 from simnmt.nmt.pretrained_config import quiet_transformers, refuse_code
 from simnmt.nmt.subwords import UNKNOWN
+
+if TYPE_CHECKING:  # a service's front converts texts without torch
+    from simnmt.nmt.models import LoadedModel
 
 _FOLDER = "copy the folder again, with the files of its tokeniser"
 _FILES = ("tokenizer.json", "*.spm", "*.model", "vocab.json")
@@ -36,6 +37,15 @@ class Languages:
     def given(self) -> bool:
         """Whether anything is given."""
         return (self.source, self.target, self.prefix) != (None, None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class LanguageStart:
+    """The language with which every target begins."""
+
+    token: int
+    after_start: bool
+    """Whether it comes after the decoder's start token, not in its place."""
 
 
 class PretrainedTokenizer:
@@ -103,17 +113,34 @@ def load_pretrained(folder: Path, languages: Languages) -> tuple[LoadedModel, Pr
 
     Raises `NmtError` for a damaged folder, and for languages that are missing, unknown or of no use to the model.
     """
+    from simnmt.nmt.marian_model import PretrainedModel
+    from simnmt.nmt.models import load_model
+
     path = Path(model_path(str(folder), TORCH_WEIGHTS)).absolute()  # a folder may have the name of an architecture, such as gru
-    tokenizer = _tokenizer_in(path)
+    _tokenizer_in(path)  # refuses a folder without one before the weights are read
     loaded = load_model(str(path))
-    model = loaded.model
-    assert isinstance(model, PretrainedModel)
-    if (size := size_of(tokenizer)) > model.vocab:
-        what = f"a tokeniser of {size:,} tokens, but a model of {model.vocab:,}"
+    tokenizer, start = open_tokenizer(path, loaded.architecture, languages)
+    assert isinstance(loaded.model, PretrainedModel)
+    if start is not None:
+        loaded.model.start_with_language(start.token, after_start=start.after_start)
+    return loaded, tokenizer
+
+
+def open_tokenizer(
+    folder: Path, architecture: Architecture, languages: Languages
+) -> tuple[PretrainedTokenizer, LanguageStart | None]:
+    """Return the tokeniser of a Hugging Face folder or id, and how targets begin; None: as the model begins them.
+
+    Raises `NmtError` for a damaged folder, and for languages that are missing, unknown or of no use to the model.
+    """
+    path = Path(model_path(str(folder))).absolute()
+    tokenizer = _tokenizer_in(path)
+    if (size := size_of(tokenizer)) > architecture.tgt_vocab:
+        what = f"a tokeniser of {size:,} tokens, but a model of {architecture.tgt_vocab:,}"
         raise NmtError(what, path=path, remedy=_FOLDER)
-    architecture, prefix = loaded.architecture, languages.prefix or ""
+    prefix, start = languages.prefix or "", None
     if isinstance(architecture, MultilingualArchitecture):
-        _choose_languages(model, tokenizer, languages, path)
+        start = _choose_languages(tokenizer, languages, path)
     elif isinstance(architecture, T5Architecture):
         if languages.source or languages.target:
             what = "a T5 model reads its languages in the text"
@@ -122,7 +149,7 @@ def load_pretrained(folder: Path, languages: Languages) -> tuple[LoadedModel, Pr
         if languages.source is not None:
             raise NmtError("a Marian model has one source language", path=path, remedy="leave --src-lang out")
         prefix += _marian_mark(tokenizer, languages.target, path)
-    return loaded, PretrainedTokenizer(tokenizer, model.unk_token, prefix)
+    return PretrainedTokenizer(tokenizer, architecture.unk_token, prefix), start
 
 
 def _tokenizer_in(path: Path) -> Any:
@@ -142,8 +169,8 @@ def _tokenizer_in(path: Path) -> Any:
     return tokenizer
 
 
-def _choose_languages(model: PretrainedModel, tokenizer: Any, languages: Languages, path: Path) -> None:
-    """Set the source's language in the tokeniser, and the target's in the model."""
+def _choose_languages(tokenizer: Any, languages: Languages, path: Path) -> LanguageStart:
+    """Set the source's language in the tokeniser; return the beginning of targets."""
     codes = _codes(tokenizer)
     example = next((code for code in ("deu_Latn", "de_DE", "de") if code in codes), next(iter(codes), "de"))
     chosen = []
@@ -157,8 +184,7 @@ def _choose_languages(model: PretrainedModel, tokenizer: Any, languages: Languag
         chosen.append(language)
     tokenizer.src_lang, target = chosen
     # The first mBART starts the target with the language itself; later models start it with the end mark.
-    after_start = not type(tokenizer).__name__.startswith("MBartTokenizer")
-    model.start_with_language(codes[target], after_start=after_start)
+    return LanguageStart(codes[target], after_start=not type(tokenizer).__name__.startswith("MBartTokenizer"))
 
 
 def _codes(tokenizer: Any) -> dict[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import TypedDict, TypeVar
 
 import torch
@@ -18,6 +19,7 @@ from simnmt.nmt.engine import EngineAccount, EngineRequest, Timing, Work, random
 from simnmt.nmt.errors import NmtError, within_memory
 from simnmt.nmt.linear_layers import has_half_weights
 from simnmt.nmt.models import LoadedModel, TranslationModel, load_model
+from simnmt.nmt.pretrained_tokenizer import load_pretrained
 from simnmt.nmt.slot_decoder import BatchedDecoder, Mark, SlotDecoder, decode_batch
 from simnmt.nmt.step_model import check_lengths, pad
 from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary
@@ -84,7 +86,11 @@ class TorchEngine:
         def load() -> TorchEngine:
             if threads is not None and request.vocabulary is not None:
                 torch.set_num_threads(threads)  # the cost of products is measured with them
-            return cls(load_model(request.model, seed=request.seed), threads, compute_type, request)
+            if request.languages is None:
+                loaded = load_model(request.model, seed=request.seed)
+            else:
+                loaded, _ = load_pretrained(Path(request.model), request.languages)
+            return cls(loaded, threads, compute_type, request)
 
         return within_memory(request.device, load)
 

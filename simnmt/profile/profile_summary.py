@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -25,84 +25,14 @@ from simnmt.profile.doubts import (
 from simnmt.profile.execution_plane import ExecutionPlane
 from simnmt.profile.profile_variant import as_calibrated
 from simnmt.profile.service_block import SHORT_TARGET
-from simnmt.profile.streaming_block import StiBlock, StiDecoder, StiIo
-
-Facts = list[tuple[str, str]]
-_FIRST = 6
-"""Shards of the importance order that are named."""
-
-
-def sti_facts(block: StiBlock) -> Facts:
-    """Return (label, value) lines of a model streamed in shards."""
-    geometry = block.geometry
-    shards = f"{geometry.layers} layers of {geometry.heads} shards"
-    parts = [f"{block.kind}: {block.model}, {shards}", f"{geometry.width} x {geometry.ffn}"]
-    parts += [] if block.threads is None else [_many(block.threads, "thread")]
-    parts += [] if block.store_bytes is None else [f"{block.store_bytes / 1e6:.4g} MB of shards"]
-    parts += [] if block.resident_bytes is None else [f"{block.resident_bytes / 1e6:.4g} MB outside the shards"]
-    return [
-        ("sti", ", ".join(parts)),
-        ("sti read", f"{_by_bits(block.io)}; {_read_line(block.io)}{_read_conditions(block.io)}"),
-        *_layers(block),
-        *([] if block.decoder is None else _decoder(block.decoder)),
-        *_importance(block),
-        *([("sti note", "; ".join(block.notes))] if block.notes else []),
-    ]
-
-
-def _by_bits(block: StiIo | StiDecoder) -> str:
-    """Format the reads as `2 bits 1.9 ms, ...`, then the bitwidths whose planned time is above the measured one."""
-    medians = ", ".join(f"{read.bits} bits {1e3 * read.median_s:.4g} ms" for read in block.reads)
-    raised = [
-        f"{read.bits} bits {1e3 * block.io_s[read.bits]:.4g} ms"
-        for read in block.reads
-        if block.io_s[read.bits] > read.median_s
-    ]
-    return medians + (f"; planned as {', '.join(raised)}, since more bits never read faster" if raised else "")
-
-
-def _layers(block: StiBlock) -> Facts:
-    compute = block.compute
-    lines = []
-    for times in compute.lengths:
-        unpacking = times.unpack_s and f"; {100 * times.unpack_s[-1] / times.seconds[-1]:.3g} % of all shards' is unpacking"
-        lines.append((f"sti layer of {times.length} tokens", f"{_by_width(times.seconds)}{unpacking or ''}"))
-    error = "unknown" if compute.heldout_error is None else f"{100 * compute.heldout_error:.3g} % held out"
-    if compute.slowed_by_reads is not None:
-        least, most = min(compute.slowed_by_reads), max(compute.slowed_by_reads)
-        lines.append(("sti layer beside reads", f"{least:.4g} to {most:.4g} times as long, by number of shards"))
-    return [*lines, ("sti layer error", error + (f" ({compute.heldout_how})" if compute.heldout_how else ""))]
-
-
-def _by_width(seconds: Sequence[float]) -> str:
-    """Format the times of the least, middle and greatest width."""
-    widths = sorted({1, (1 + len(seconds)) // 2, len(seconds)})
-    return ", ".join(f"{1e3 * seconds[m - 1]:.4g} ms with {_many(m, 'shard')}" for m in widths)
-
-
-def _decoder(block: StiDecoder) -> Facts:
-    under = f"under {block.src_len} source tokens, {block.tgt_len} out"
-    once = "" if block.once_s is None else f"; once for each request {1e3 * block.once_s[-1]:.4g} ms with all shards"
-    once += "" if block.output_s is None else f"; choosing a word {1e3 * block.output_s:.4g} ms"
-    return [
-        ("sti decoder", f"{block.layers} layers; {_by_bits(block)}"),
-        ("sti decoder layer", f"{_by_width(block.step_s)} for one token, {under}{once}"),
-    ]
-
-
-def _importance(block: StiBlock) -> Facts:
-    importance = block.importance
-    if importance is None:
-        return [("sti importance", "not measured: all shards count the same")]
-    order = importance.order
-    first = ", ".join(f"{layer}.{piece}" for layer, piece in order[:_FIRST])
-    layer, piece = order[0]
-    gain = importance.accuracy[layer][piece] - importance.base_accuracy
-    evidence = f"{importance.task}, {importance.examples:,} examples, {importance.evaluations} evaluations"
-    evidence += f"; all at 2 bits {100 * importance.base_accuracy:.1f} %"
-    evidence += f", with shard {layer}.{piece} whole {100 * gain:+.1f} points"
-    return [("sti importance", f"{evidence}; first (layer.slice) {first}")]
-
+from simnmt.profile.streaming_summary import (
+    Facts,
+    describe_read_conditions,
+    describe_read_cost,
+    many,
+    milliseconds,
+    sti_facts,
+)
 
 _COSTS = (
     "execution",
@@ -137,7 +67,7 @@ def as_json(profile: DeviceProfile) -> dict[str, Any]:
 def title(profile: DeviceProfile) -> str:
     """Return the title of a profile: `marian on Intel Xeon, measured, 2 warnings`."""
     doubts = len(profile_doubts(profile))
-    warned = f", {_many(doubts, 'warning')}" if doubts else ""
+    warned = f", {many(doubts, 'warning')}" if doubts else ""
     return f"{profile.model.name} on {profile.device.name}, {profile.execution.kind}{warned}"
 
 
@@ -189,11 +119,6 @@ def _with_warnings(lines: Facts, doubts: list[Doubt]) -> list[tuple[str, str]]:
     return [entry for at, line in enumerate(lines) for entry in (line, *places.get(at, []))]
 
 
-def milliseconds(seconds: float) -> str:
-    """Format a duration in milliseconds, with four significant digits."""
-    return f"{1e3 * seconds:.4g} ms"
-
-
 def percent(share: float | None) -> str:
     """Format a share as a percentage; `unknown` for None."""
     if share is None:
@@ -228,15 +153,17 @@ def _beam(profile: DeviceProfile) -> Facts:
         beam = 1 if profile.engine is None else profile.engine.beam
         unknown = "steps beyond the best output: not measured, and not charged (calibrate a trained model with --text)"
         return [("beam", unknown)] if beam > 1 else []
-    many = "" if block.sentences is None else f", {_many(block.sentences, 'sentence')}"
-    return [("beam", "; ".join(filter(None, [f"{block.kind}: {block.steps_per_token:.4g} steps a token{many}", block.note])))]
+    sentences = "" if block.sentences is None else f", {many(block.sentences, 'sentence')}"
+    return [
+        ("beam", "; ".join(filter(None, [f"{block.kind}: {block.steps_per_token:.4g} steps a token{sentences}", block.note])))
+    ]
 
 
 def _engine(profile: DeviceProfile) -> Facts:
     engine = profile.engine
     if engine is None:
         return []
-    threads = [] if engine.threads is None else [_many(engine.threads, "thread")]
+    threads = [] if engine.threads is None else [many(engine.threads, "thread")]
     parts = [f"{engine.backend} {engine.compute_type} on {engine.device}", engine.device_name, *threads]
     choice = as_calibrated(profile)
     parts += [f"beam {engine.beam}" if choice is None else choice.settings.describe().removesuffix(", plain")]
@@ -253,7 +180,7 @@ def _conditions(profile: DeviceProfile) -> Facts:
     parts += [] if state.governor is None else [f"governor {state.governor}"]
     parts += [] if state.frequency_mhz is None else [f"{_listed(state.frequency_mhz)} MHz"]
     parts += [] if state.drift is None else [f"drift {percent(state.drift)}"]
-    parts += [] if state.disturbed_cells is None else [_many(state.disturbed_cells, "disturbed cell")]
+    parts += [] if state.disturbed_cells is None else [many(state.disturbed_cells, "disturbed cell")]
     return [("conditions", ", ".join(parts))] if parts else []
 
 
@@ -268,7 +195,7 @@ def _execution(profile: DeviceProfile) -> Facts:
     shape = "medians" if fit.quantile == 0.5 else "least"
     level = "level" if fit.mode == "sentences" else "mean"
     parts = [] if fit.mode is None else [modes[fit.mode]]
-    parts += [] if fit.inferences is None else [_many(fit.inferences, "inference")]
+    parts += [] if fit.inferences is None else [many(fit.inferences, "inference")]
     parts += [] if fit.r2 is None else [f"R2 {fit.r2:.5f}"]
     r2_of_means = fit.r2_of_means_per_tgt_len
     parts += [] if r2_of_means is None else [f"of the means per target length {r2_of_means:.5f}"]
@@ -284,7 +211,7 @@ def _execution(profile: DeviceProfile) -> Facts:
     if block is not None:
         # Reconciliation derives the profile's plane; fit and errors so far are of the fitted plane.
         fitted = "of the plane fitted to whole executions alone"
-        derived = f"{percent(block.plane_error)} off whole executions, {_many(block.cells, 'cell')}"
+        derived = f"{percent(block.plane_error)} off whole executions, {many(block.cells, 'cell')}"
         parts, error = [fitted, *parts] if parts else [], f"{derived}; {fitted}: {error}"
     spread = percent(execution.residual_relative_sd)
     return [
@@ -309,7 +236,7 @@ def service_facts(profile: DeviceProfile) -> Facts:
     held = f"{conditions.describe_gaps()}, {conditions.describe_neighbour()}, lengths {conditions.lengths}"
     lines = [
         ("in service", f"{against_bench}{block.kind}: {_format_plane(block.plane.plane)}; {spread}"),
-        ("in service holds for", f"{held}; {_many(block.executions, 'execution')}"),
+        ("in service holds for", f"{held}; {many(block.executions, 'execution')}"),
         ("in service error", error),
     ]
     if block.waking is not None:
@@ -322,7 +249,7 @@ def service_facts(profile: DeviceProfile) -> Facts:
             )
         )
     if block.reference is not None:
-        work = f"{block.reference.src_len} + {block.reference.tgt_len} tokens, {_many(block.reference.repeats, 'execution')}"
+        work = f"{block.reference.src_len} + {block.reference.tgt_len} tokens, {many(block.reference.repeats, 'execution')}"
         times = f"median {milliseconds(block.reference.median_s)}, mean {milliseconds(block.reference.mean_s)}"
         lines.append(("in service reference", f"{work}: {times}"))
     return lines
@@ -408,22 +335,12 @@ def _by_sentences(fixed: Overhead | None, per_sentence: Overhead | None) -> str:
 
 
 def _disk(block: DiskBlock) -> Facts:
-    summary = _read_line(block)
+    summary = describe_read_cost(block)
     if block.form == "table":
         sizes = [sample.bytes / 1e6 for sample in block.samples]
         summary = f"table of {len(sizes)} sizes, {sizes[0]:.4g} to {sizes[-1]:.4g} MB; as a line {summary}"
     error = _heldout_error(block, "sizes left out in turn")
-    return [("disk", f"{block.kind}: {summary}{_read_conditions(block)}"), ("disk error", error)]
-
-
-def _read_line(block: DiskBlock | StiIo) -> str:
-    return f"{milliseconds(block.s_fixed)} + bytes / {block.bytes_per_s / 1e6:.4g} MB/s"
-
-
-def _read_conditions(block: DiskBlock | StiIo) -> str:
-    fit = "" if block.r2 is None else f", R2 {block.r2:.4f}"
-    pace = "" if block.paced_bytes_per_s is None else f", paced to {block.paced_bytes_per_s / 1e6:.4g} MB/s"
-    return f"{fit}, {'cold' if block.cold else 'not known to be cold'}{pace}"
+    return [("disk", f"{block.kind}: {summary}{describe_read_conditions(block)}"), ("disk error", error)]
 
 
 def _energy(profile: DeviceProfile) -> Facts:
@@ -436,10 +353,6 @@ def _energy(profile: DeviceProfile) -> Facts:
         parts.append(f"{block.j_per_src_token:.4g} x source + {block.j_per_tgt_token:.4g} x target {block.j_fixed:+.4g} J")
         parts.append(f"{percent(block.heldout_error)} held out")
     return [("energy", f"{block.kind} ({block.source}): {', '.join(parts) or 'nothing known'}")]
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def _listed(value: float | tuple[float, ...]) -> str:

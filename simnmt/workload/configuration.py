@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import (
-    AfterValidator,
     BeforeValidator,
     Discriminator,
     Field,
@@ -21,27 +20,17 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from simnmt.base.configuration import Configuration, EndOfSentence, FileForm, form_by_key
-from simnmt.base.suggestions import did_you_mean
 from simnmt.workload.arrivals import Arrivals, BackToBack
 from simnmt.workload.corpus import count_tokens, order_warning, read_corpus
 from simnmt.workload.errors import RequestLogError
 from simnmt.workload.fertility import Fertility
 from simnmt.workload.filters import FILTERS, RatioFilter, dropped_warning, keep
 from simnmt.workload.length_table import LengthTable, read_table
-from simnmt.workload.length_units import TOKENISER_FILES, UNITS, Side, TokeniserKind, model_file, unit_of
+from simnmt.workload.length_units import TOKENISER_FILES, UNITS, Side, model_file, unit_of
 from simnmt.workload.lognormal_lengths import MIXES, SENTENCES, LognormalLengths
 from simnmt.workload.request_logs import TOOL_NAMES, read_request_log
 from simnmt.workload.stored_corpora import data_set_files, stored_test_set
-
-
-def _refuse_unknown(noun: str, known: Collection[str]) -> AfterValidator:
-    def check(name: str) -> str:
-        if name not in known:
-            context = {"noun": noun, "name": name, "remedy": did_you_mean(name, known)}
-            raise PydanticCustomError("unknown_name", "unknown {noun} {name} ({remedy})", context)
-        return name
-
-    return AfterValidator(check)
+from simnmt.workload.unit_configuration import FilePath, TokeniserUnit, Unit, refuse_unknown
 
 
 def _table_of_name(name: str) -> dict[str, str]:
@@ -51,59 +40,10 @@ def _table_of_name(name: str) -> dict[str, str]:
     return {"table": name}
 
 
-UnitName = Annotated[str, _refuse_unknown("unit", UNITS), Field(json_schema_extra={"enum": list(UNITS)})]
-FilterName = Annotated[str, _refuse_unknown("filter", FILTERS), Field(json_schema_extra={"enum": list(FILTERS)})]
-FilePath = Annotated[str, Field(min_length=1)]
+FilterName = Annotated[str, refuse_unknown("filter", FILTERS), Field(json_schema_extra={"enum": list(FILTERS)})]
 ShippedName = Annotated[str, Field(json_schema_extra={"pattern": "^@."})]
 
 
-class TokeniserUnit(Configuration):
-    """Lengths in the tokens of a tokeniser, which a subclass names under its kind."""
-
-    kind: ClassVar[TokeniserKind]
-    """The library that counts, and the key of the path."""
-
-    @property
-    def path(self) -> str:
-        """The named file or folder."""
-        path: str = getattr(self, self.kind)
-        return path
-
-    def file(self, base: Path, side: Side) -> Path:
-        """Return the tokeniser of one side. Raises `CorpusError` for a folder without one."""
-        return model_file(base / self.path, side, self.kind)
-
-
-class SentencePieceUnit(TokeniserUnit):
-    """Lengths in the pieces of a sentencepiece model."""
-
-    kind = "sentencepiece"
-    sentencepiece: FilePath
-    """Path of the model, relative to the scenario file, or of a translation model's folder, which has one for each side."""
-
-
-class TokenizersUnit(TokeniserUnit):
-    """Lengths in the tokens of a tokenizer.json of Hugging Face."""
-
-    kind = "tokenizers"
-    tokenizers: FilePath
-    """Path of the tokenizer.json, relative to the scenario file, or of a folder that holds it."""
-
-
-def _unit_tag(value: Any) -> str:
-    if not isinstance(value, (dict, TokeniserUnit)):
-        return "unit_by_name"
-    named = value if isinstance(value, dict) else {value.kind: value.path}
-    return "unit_of_tokenizer" if "tokenizers" in named else "unit_of_model"
-
-
-# The tags are part of the location in pydantic's errors, but no keys of a scenario.
-Unit = Annotated[
-    Annotated[UnitName, Tag("unit_by_name")]
-    | Annotated[SentencePieceUnit, Tag("unit_of_model")]
-    | Annotated[TokenizersUnit, Tag("unit_of_tokenizer")],
-    Discriminator(_unit_tag),
-]
 FilterConfiguration = Annotated[
     Annotated[FilterName, Tag("filter_by_name")] | Annotated[RatioFilter, Tag("filter_with_parameters")],
     Discriminator(lambda value: "filter_with_parameters" if isinstance(value, (dict, RatioFilter)) else "filter_by_name"),

@@ -16,9 +16,11 @@ import pytest
 
 from simnmt.base.errors import SimnmtError
 from simnmt.experiment import processes
+from simnmt.experiment.inputs import RunPlan, read_inputs
 from simnmt.experiment.processes import run_in_processes, worthwhile_processes
 from simnmt.experiment.run import run_plan
 from simnmt.experiment.units import expected_s
+from simnmt.scenario.source import open_source
 from simnmt.workload.errors import CorpusError
 from simnmt.workload.length_table import read_table
 from simnmt.world.compiled_library import library
@@ -99,6 +101,32 @@ def test_work_is_expected_by_engine_and_by_what_a_policy_foresees(make_scenario:
     assert expected_s(longer) == pytest.approx(3 * expected_s(unit))
     queued = {"de-en": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 6.0}}}
     assert expected_s(unit_of(plan_of(make_scenario(requests=1_000, workloads=queued)))) > expected_s(unit)
+
+
+def opened(scenario: dict[str, Any]) -> RunPlan:
+    source = open_source(scenario)
+    return read_inputs(source.scenario, Path.cwd(), source.document)
+
+
+def test_work_of_a_users_policy_is_expected_at_the_pace_of_simpy(make_scenario: Callable[..., dict[str, Any]]) -> None:
+    class Stay:
+        def prepare(self, src_len: Any) -> Any:
+            return lambda request, delay_s: 0
+
+    shipped = unit_of(plan_of(make_scenario(requests=1_000, policies={"edge": {}, "cnmt": {}})))
+    mixed = unit_of(opened(make_scenario(requests=1_000, policies={"edge": {}, "mine": Stay()})))
+    in_simpy_s = expected_s(replace(shipped, engine="simpy"))
+    assert expected_s(mixed) == pytest.approx((expected_s(shipped) + in_simpy_s) / 2)
+    devices = {"gateway": {"profile": "@tx2-bilstm"}, "cloud": {"profile": "@titan-xp-bilstm", "count": 2}}
+    shipped = unit_of(plan_of(make_scenario(requests=1_000, devices=devices)))
+
+    class First:
+        def chosen(self, boxes: Any, now_s: float, request: int, node: int) -> int:
+            return 0
+
+    devices["cloud"] = {**devices["cloud"], "balancer": First()}
+    balanced = unit_of(opened(make_scenario(requests=1_000, devices=devices)))
+    assert expected_s(balanced) == expected_s(replace(shipped, engine="simpy"))
 
 
 @pytest.mark.parametrize(("least_work_s", "started"), [(1e9, 0), (1e-9, 2)])

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from simnmt.batching import immediate, mini, top_up
+from simnmt.calibrate.batch_corrections import check_overrun, measure_overrun
+from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.nmt.architecture import architecture_of
 from simnmt.nmt.ctranslate2_engine import CTranslate2Engine
 from simnmt.nmt.engine import Work
@@ -303,3 +307,27 @@ def test_a_t5_configuration_without_a_start_token_starts_with_its_padding(folder
     del content["decoder_start_token_id"]
     (tmp_path / "config.json").write_text(json.dumps(content))
     assert read_pretrained_architecture(tmp_path)[0].start_token == content["pad_token_id"]
+
+
+def test_a_beams_steps_are_counted_in_the_languages_of_the_text(folders: Path, tmp_path: Path) -> None:
+    (tmp_path / "text.de").write_text("".join(f"{line}\n" for line in text("de")[:40]), encoding="utf-8")
+    folder = tmp_path / "mbart"
+    shutil.copytree(folders / "mbart", folder)
+    weights = load_file(folder / "model.safetensors")
+    weights["final_logits_bias"][0, model_in(folders, "mbart").eos_token] += END_BIAS
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    settings = Settings(str(folder), beam=3, text=str(tmp_path / "text.de"), src_lang="de_DE", tgt_lang="en_XX")
+    overrun = measure_overrun(settings)
+    lines = Translator.load(folder, languages=languages("mbart"), beam=3).translate(text("de")[:40])
+    done = [line for line in lines if line.ended]
+    assert overrun is not None and overrun.sentences == len(done)
+    steps, tokens = sum(line.steps for line in done), sum(line.tgt_len + 1 for line in done)
+    assert overrun.steps_per_token == pytest.approx(steps / tokens) and steps > tokens
+    with pytest.raises(CalibrationError, match=r"cannot translate the text .*--src-lang is not given \(give --src-lang"):
+        check_overrun(replace(settings, src_lang=None))
+    with pytest.raises(CalibrationError, match="languages and a prefix only serve to translate a text"):
+        replace(settings, beam=1, text=None)
+
+
+END_BIAS = 12.0
+"""On the end mark, so that the random model ends some sentences."""

@@ -234,6 +234,7 @@ class Reproduction:
 def reproduce(
     *,
     measured: str | os.PathLike[str] = MEASURED,
+    allow_code: bool = False,
     requests: int | None = None,
     folder: Path,
     jobs: int = 1,
@@ -243,6 +244,7 @@ def reproduce(
 
     Args:
         measured: scenario of Table I that names the measured profiles.
+        allow_code: whether modules and files that it names may run.
         requests: requests per run; None: those of the scenarios.
         folder: empty folder for the columns of the runs.
         jobs: processes.
@@ -251,7 +253,7 @@ def reproduce(
     Raises:
         InputError: a scenario of another protocol, or wrong inputs.
     """
-    inferred, tested = table_replay.prepare(INFERRED, requests), table_replay.prepare(measured, requests)
+    inferred, tested = table_replay.prepare(INFERRED, requests), table_replay.prepare(measured, requests, allow_code=allow_code)
     if inferred.plan is None or inferred.missing:
         raise InputError(table_replay.lacking(inferred.missing), remedy="install simnmt again, or infer them with --fit")
     search = None if tested.plan is None else search_networks(tested.plan)
@@ -283,9 +285,9 @@ def reproduce(
     return Reproduction(replayed, _claims(replayed, tested), rows, search, times_over_length(tested.profiles), over_levels)
 
 
-def find_network(measured: str | os.PathLike[str] = MEASURED) -> NetworkSearch:
+def find_network(measured: str | os.PathLike[str] = MEASURED, *, allow_code: bool = False) -> NetworkSearch:
     """Search the networks for a scenario's profiles. Raises `InputError` if no data set has both of its profiles."""
-    prepared = table_replay.prepare(measured)
+    prepared = table_replay.prepare(measured, allow_code=allow_code)
     if prepared.plan is None:
         raise InputError(
             f"{measured}: {table_replay.lacking(prepared.missing)}", remedy="name a scenario whose profiles are there"

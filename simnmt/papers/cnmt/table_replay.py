@@ -75,13 +75,13 @@ class Part:
         return {workload: list(kinds) for workload, kinds in by_workload.items()}
 
 
-def prepare(scenario: str | os.PathLike[str], requests: int | None = None) -> Prepared:
+def prepare(scenario: str | os.PathLike[str], requests: int | None = None, *, allow_code: bool = False) -> Prepared:
     """Read a scenario of Table I and its inputs; leave out data sets whose shipped profiles are missing.
 
     Raises `InputError` for wrong inputs, and for a scenario that is not one of Table I.
     """
     overrides = [] if requests is None else [Override.of("requests", requests, f"--requests {requests}")]
-    table_scenario = open_source(scenario, overrides).scenario
+    table_scenario = open_source(scenario, overrides, allow_code=allow_code).scenario
     known = [name for name in table_scenario.workloads if name in published.WORKLOADS]
     _refuse_another_protocol(os.fspath(scenario), table_scenario, known)
     missing = {workload: names for workload in known if (names := _missing(table_scenario, workload))}

@@ -1,0 +1,90 @@
+"""Folders of Hugging Face in a live engine: their own tokenisers, and the texts that `nmt translate` gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
+pytest.importorskip("transformers", reason="the extra packages of simnmt[models] are not installed")
+
+from simnmt.live.engine_loop import load_model
+from simnmt.live.engine_process import EngineSettings, codec_of
+from simnmt.nmt.engine import DecodeRequest
+from simnmt.nmt.errors import NmtError
+from simnmt.nmt.pretrained_tokenizer import Languages
+from simnmt.nmt.translation import Translator
+from tests.live.live_services import Services, ask
+from tests.nmt.pretrained_folders import FOLDERS, text
+
+GIVEN = {"opus": {}, "nllb": {"src_lang": "deu_Latn", "tgt_lang": "eng_Latn"}, "t5": {"prefix": "en: "}}
+LINES = text("de")[:4]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("models")
+    for name in GIVEN:
+        FOLDERS[name](place / name)
+    return place
+
+
+def settings(folder: Path, backend: str = "torch", **languages: str) -> EngineSettings:
+    return EngineSettings(str(folder), backend, threads=1, max_len=12, **languages)  # type: ignore[arg-type]
+
+
+def translated(folder: Path, given: dict[str, str]) -> list[str]:
+    """What `nmt translate` gives."""
+    languages = Languages(given.get("src_lang"), given.get("tgt_lang"), given.get("prefix"))
+    translations = Translator.load(folder, languages=languages, max_len=12).translate(LINES)
+    return [translation.text for translation in translations]
+
+
+@pytest.mark.parametrize(
+    ("name", "backend"), [("opus", "torch"), ("nllb", "torch"), ("t5", "torch"), ("opus", "ctranslate2"), ("t5", "ctranslate2")]
+)
+def test_an_engine_gives_the_texts_of_nmt_translate(folders: Path, name: str, backend: str) -> None:
+    if backend == "ctranslate2":
+        pytest.importorskip("ctranslate2")
+    engine = settings(folders / name, backend, **GIVEN[name])
+    model = load_model(engine)
+    codec = codec_of(engine, model.engine, model.codec)
+    decoder = model.new_decoder(engine.batching)
+    texts = {}
+    lines = codec.lines(LINES)
+    for number, line in enumerate(lines):
+        decoder.arrive(number, DecodeRequest(line.ids, max_len=line.most))
+    decoder.batcher.close()
+    while decoder.busy:
+        texts.update({number: codec.text(lines[number], output) for number, output in decoder.act()[1]})
+    assert codec.has_subwords
+    assert [texts[number] for number in range(len(LINES))] == translated(folders / name, GIVEN[name])
+
+
+def test_a_server_translates_with_the_folders_tokeniser(services: Services, folders: Path) -> None:
+    server = services.server(settings(folders / "nllb", **GIVEN["nllb"]))
+    answers = services.translate(server.front.service.url, *map(ask, LINES))
+    assert [answer.answer.texts[0] for answer in answers] == translated(folders / "nllb", GIVEN["nllb"])  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (lambda place: settings(place / "nllb"), "--src-lang is not given (give --src-lang, such as deu_Latn)"),
+        (
+            lambda place: settings(place / "nllb", "ctranslate2", **GIVEN["nllb"]),
+            "ctranslate2 serves no model of several languages",
+        ),
+        (lambda place: settings(place / "t5", tgt_lang="en"), "a T5 model reads its languages in the text (give --prefix"),
+        (lambda place: settings(Path("gru"), tgt_lang="en"), "languages and a prefix are for models of Hugging Face"),
+    ],
+    ids=["no language", "no torch", "no prefix", "no folder"],
+)
+def test_languages_that_do_not_fit_are_refused_in_one_line(
+    folders: Path, make: Callable[[Path], EngineSettings], complaint: str
+) -> None:
+    with pytest.raises(NmtError) as refused:
+        load_model(make(folders))
+    assert complaint in str(refused.value) and "\n" not in str(refused.value)
