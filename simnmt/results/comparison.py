@@ -6,16 +6,28 @@ import html
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, sqrt
+from math import exp, isfinite, sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simnmt.base.errors import InputError
+from simnmt.base.extension import OBJECT
 from simnmt.base.files import MOST_DOCUMENT_BYTES, read_bounded
+from simnmt.base.suggestions import format_list
+from simnmt.results.number_text import percent
 from simnmt.results.recommendation import best_row
-from simnmt.results.run_directory import REQUESTS, SUMMARY, RunDirectoryError, read_manifest
+from simnmt.results.result import RunResult
+from simnmt.results.run_directory import (
+    REQUESTS,
+    RESOLVED,
+    SUMMARY,
+    RunDirectoryError,
+    check_unchanged,
+    read_manifest,
+)
 from simnmt.results.statistics import Estimate, change_columns, change_percent, student_quantile
 from simnmt.results.summary import Row
 
@@ -34,6 +46,8 @@ class ComparableRun(Protocol):
     @property
     def name(self) -> str: ...
     @property
+    def directory(self) -> Path | None: ...
+    @property
     def seed(self) -> int: ...
     @property
     def rows(self) -> list[Row]: ...
@@ -41,6 +55,8 @@ class ComparableRun(Protocol):
     def scenario(self) -> Row: ...
     @property
     def totals_s(self) -> dict[Place, list[float]]: ...
+    @property
+    def recommendations(self) -> list[Row]: ...
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -123,10 +139,20 @@ class Comparison:
     """Runs beside the first of them."""
 
     names: list[str]
+    """Of the runs; of runs with the same name, those of their directories."""
     rows: list[Row]
-    """One per workload, network, policy and run after the first: change of the total latency in percent, with its interval."""
+    """One per workload, network, policy and run after the first: change of the mean latency in percent, with its interval;
+    whether it is `paired`, and `unpaired_because`; `unstable_in`: the runs in which the policy overloads a device."""
     scenario_differences: list[Row]
-    """Keys of the scenarios with different values: `key`, and the value in each run."""
+    """Keys of the scenarios with different values: `key`, and the value in each run, None where the key is missing."""
+    runs: list[Row]
+    """One per run: `run`, `directory`, `seed`, `replications`, `requests` and `live`."""
+    best: list[Row]
+    """One per workload, network and run: the recommended `policy`, its `objective` and `objective_s` with the interval."""
+    not_in_all: list[Row]
+    """Workloads, networks and policies that some runs lack: `part`, `name`, `runs` with it and `missing_in`."""
+    notes: list[str]
+    """Sentences on what the changes rest on, and on what is not compared."""
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -135,6 +161,23 @@ class Comparison:
 
         return pd.DataFrame(self.rows)
 
+    @property
+    def title(self) -> str:
+        """The names of the runs in a heading."""
+        return f"{format_list(self.names[1:])} against {self.names[0]}"
+
+    @property
+    def best_by_place(self) -> dict[tuple[str, str], dict[str, Row]]:
+        """The recommendations by workload and network, then by run."""
+        by_place: dict[tuple[str, str], dict[str, Row]] = {}
+        for row in self.best:
+            by_place.setdefault((row["workload"], row["network"]), {})[row["run"]] = row
+        return by_place
+
+    def document(self) -> Row:
+        """Return the comparison as plain data."""
+        return {key: getattr(self, key) for key in self.__slots__}
+
     def __repr__(self) -> str:
         """Return the differences as text."""
         lines = [f"comparison of {', '.join(self.names)}"]
@@ -142,62 +185,136 @@ class Comparison:
             f"{row['key']}: {' | '.join(json.dumps(row[name], ensure_ascii=False) for name in self.names)}"
             for row in self.scenario_differences
         ]
-        return "\n".join(
-            [*lines, self.frame.to_string(index=False) if self.rows else "no workload, network and policy in common"]
-        )
+        table = self.frame.drop(columns=["unpaired_because", "unstable_in"]).to_string(index=False) if self.rows else NOTHING
+        return "\n".join([*lines, table, *self.notes])
 
     def _repr_html_(self) -> str:
         """Return both tables as HTML for a notebook."""
         import pandas as pd
 
         differing = pd.DataFrame(self.scenario_differences).to_html(index=False) if self.scenario_differences else ""
-        return differing + self.frame.to_html(index=False, float_format="{:.4g}".format)
+        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
+        return differing + self.frame.to_html(index=False, float_format="{:.4g}".format) + notes
+
+
+NOTHING = "no workload, network and policy in common"
+
+
+def describe_value(value: Any) -> str:
+    """Return the value of a key of a scenario as text; a dash for one that is missing or null.
+
+    >>> describe_value(None), describe_value("@cp1"), describe_value({"kind": "edge"})
+    ('-', '@cp1', '{"kind": "edge"}')
+    """
+    if value is None:
+        return "-"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def compare_runs(first: ComparableRun, *others: ComparableRun) -> Comparison:
     """Compare runs with the first one, policy by policy, where a workload and a network have the same names.
 
-    Differences are paired by replication if both runs issue the same requests: same seed, replications, requests, fit and
-    workload. Otherwise their intervals hold the noise of both. Raises `InputError` for fewer than two runs, and for a run
-    without the totals of its replications.
+    Differences are paired by replication if both runs issue the same requests: same seed, replications, requests, share of the
+    pairs to fit on, and workload. Otherwise their intervals hold the noise of both. Raises `InputError` for fewer than two
+    runs, for a run that is given twice, without the totals of its replications, or with files that have changed.
     """
     if not others:
         raise InputError("one run has nothing to be compared with", remedy="give two or more")
     runs = [first, *others]
-    for run in runs:
-        if not run.totals_s:
-            raise InputError(f"run {run.name} has no totals of its replications", remedy="simulate it anew")
-    names = _distinct([run.name for run in runs])
-    documents = [dict(_flat(run.scenario)) for run in runs]
-    keys = list(dict.fromkeys(key for document in documents for key in document))
-    differing = [
-        {"key": key} | {name: document.get(key) for name, document in zip(names, documents, strict=True)}
-        for key in keys
-        if len({json.dumps(document.get(key)) for document in documents}) > 1
+    _check_distinct(runs)
+    manifests = [_checked_manifest(run) for run in runs]
+    names = _labels(runs)
+    rows = [
+        row
+        for name, run, manifest in zip(names[1:], others, manifests[1:], strict=True)
+        for row in _rows((names[0], first, manifests[0]), (name, run, manifest))
     ]
-    rows = [row for name, run in zip(names[1:], others, strict=True) for row in _rows(names[0], first, name, run)]
-    return Comparison(names, rows, differing)
+    differing = [
+        {"key": key, **dict(zip(names, values, strict=True))} for key, values in _differences([run.scenario for run in runs])
+    ]
+    by_name = dict(zip(names, runs, strict=True))
+    not_in_all = list(_not_in_all(by_name))
+    notes = [*_pairing_notes(rows), *map(_describe_missing, not_in_all)]
+    notes += _origin_notes(by_name, manifests)
+    facts = [
+        {
+            "run": name,
+            "directory": None if run.directory is None else str(run.directory),
+            **{key: run.scenario.get(key) for key in ("seed", "replications", "requests")},
+            "live": _is_live(run),
+        }
+        for name, run in by_name.items()
+    ]
+    return Comparison(names, rows, differing, facts, list(_best(by_name)), not_in_all, notes)
 
 
-def _rows(first_name: str, first: ComparableRun, name: str, run: ComparableRun) -> Iterator[Row]:
-    latencies_s = [{_place(row): row["mean_latency_s"] for row in one.rows} for one in (first, run)]
+def _check_distinct(runs: Sequence[ComparableRun]) -> None:
+    for place, run in enumerate(runs):
+        for other in runs[:place]:
+            same = run.directory is not None and other.directory is not None and run.directory.samefile(other.directory)
+            if run is other or same:
+                raise InputError("the same run is given twice", path=run.directory, remedy="give two different ones")
+
+
+def _checked_manifest(run: ComparableRun) -> Row:
+    """Return the manifest of a run, empty if it has no directory. Raises `InputError` if the run cannot be compared."""
+    manifest: Row = {}
+    if run.directory is not None:
+        manifest = run.manifest if isinstance(run, LoadedRun) else read_manifest(run.directory)
+        digests = {name: manifest["outputs"].get(name, "") for name in (SUMMARY, RESOLVED)}
+        check_unchanged(digests, "a file", run.directory.joinpath, f"run {run.directory / RESOLVED} anew")
+    remedy = "replay it anew" if _is_live(run) else "simulate it anew"
+    if not run.totals_s:
+        raise InputError(f"run {run.name} has no totals of its replications", path=run.directory, remedy=remedy)
+    places = {_place(row) for row in run.rows}
+    for place, totals_s in run.totals_s.items():
+        known = isinstance(totals_s, list) and totals_s and all(isinstance(total_s, float) for total_s in totals_s)
+        if place not in places or not known or not all(isfinite(total_s) and total_s > 0.0 for total_s in totals_s):
+            what = f"no total latency of each replication of {place[2]} on {place[0]}, {place[1]}"
+            raise InputError(what, path=run.directory, remedy=remedy)
+    return manifest
+
+
+def _is_live(run: ComparableRun) -> bool:
+    return run.live is not None if isinstance(run, RunResult) else "live" in getattr(run, "manifest", {})
+
+
+def _rows(baseline: tuple[str, ComparableRun, Row], compared: tuple[str, ComparableRun, Row]) -> Iterator[Row]:
+    """Yield a row per place of both runs; each is given by its name, itself and its manifest."""
+    (first_name, first, first_manifest), (name, run, manifest) = baseline, compared
+    of_run, of_first = ({_place(row): row for row in one.rows} for one in (run, first))
+    reasons = {
+        workload: list(_unpaired_reasons(first, run, _changed_inputs(first_manifest, manifest), workload))
+        for workload in {place[0] for place in first.totals_s}
+    }
     for place, theirs in first.totals_s.items():
         ours = run.totals_s.get(place)
         if ours is None:
             continue
-        paired = _issues_same_requests(first, run, place[0])
-        per_request = [np.asarray(totals) / _requests(one) for totals, one in ((ours, run), (theirs, first))]
+        paired = not reasons[place[0]]
+        per_request = [
+            _per_request_s(totals, one, row)
+            for totals, one, row in ((ours, run, of_run[place]), (theirs, first, of_first[place]))
+        ]
         change = change_percent(*map(np.ndarray.tolist, per_request)) if paired else _unpaired_percent(*per_request)
         yield {
             **dict(zip(("workload", "network", "policy"), place, strict=True)),
             "run": name,
             "baseline": first_name,
-            "mean_latency_s": latencies_s[1].get(place),
-            "baseline_latency_s": latencies_s[0].get(place),
+            "mean_latency_s": of_run[place]["mean_latency_s"],
+            "baseline_latency_s": of_first[place]["mean_latency_s"],
             **change_columns(change),
             "paired": paired,
+            "unpaired_because": reasons[place[0]],
+            "unstable_in": [label for label, rows in ((first_name, of_first), (name, of_run)) if rows[place].get("unstable")],
             "verdict": _verdict(change, bool(paired and ours == theirs)),
         }
+
+
+def _per_request_s(totals_s: Sequence[float], run: ComparableRun, row: Row) -> NDArray[np.float64]:
+    """Return the mean latency of each replication; a live run's totals are of the answered requests alone."""
+    answered = row.get("answered_share")
+    return np.asarray(totals_s) / (int(run.scenario["requests"]) * (1.0 if answered is None else answered))
 
 
 def _verdict(change: Estimate, same: bool) -> str:
@@ -210,7 +327,7 @@ def _verdict(change: Estimate, same: bool) -> str:
     return "faster" if change.mean < 0.0 else "slower"
 
 
-def _unpaired_percent(ours: Any, theirs: Any) -> Estimate:
+def _unpaired_percent(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> Estimate:
     """Return by how many percent the mean of ours differs from that of theirs, drawn independently, with its interval."""
     ratio = float(ours.mean() / theirs.mean())
     counts = [len(ours), len(theirs)]
@@ -222,33 +339,139 @@ def _unpaired_percent(ours: Any, theirs: Any) -> Estimate:
     return Estimate(*(100.0 * (ratio * factor - 1.0) for factor in (1.0, exp(-reach), exp(reach))))
 
 
-def _issues_same_requests(first: ComparableRun, second: ComparableRun, workload: str) -> bool:
-    """Return whether two runs issue the same requests of a workload in each replication."""
-
-    def issued(run: ComparableRun) -> Any:
-        parts = [run.scenario.get(key) for key in ("replications", "requests", "fit")]
-        return [run.seed, *parts, run.scenario.get("workloads", {}).get(workload)]
-
-    return json.dumps(issued(first)) == json.dumps(issued(second))
+_COUNTED = ("replications", "requests")
 
 
-def _requests(run: ComparableRun) -> int:
-    return int(run.scenario["requests"])
+def _unpaired_reasons(first: ComparableRun, run: ComparableRun, changed: Sequence[str], workload: str) -> Iterator[str]:
+    """Yield why two runs do not issue the same requests of a workload; nothing if they do.
+
+    `changed`: input files with another content.
+    """
+    if run.seed != first.seed:
+        yield f"seed {run.seed} instead of {first.seed}"
+    for key in _COUNTED:
+        ours, theirs = run.scenario[key], first.scenario[key]
+        if ours != theirs:
+            yield f"{ours:,} instead of {theirs:,} {key}"
+    if run.scenario.get("fit", {}).get("share") != first.scenario.get("fit", {}).get("share"):
+        yield "another fit.share"
+    drawn = [one.scenario.get("workloads", {}).get(workload) for one in (first, run)]
+    place = f"workloads.{workload}"
+    yield from (f"another {key}" for key, _ in _differences(drawn, place))
+    yield from (f"{key} is an object of Python" for key in _objects(drawn[1], place) if key in _objects(drawn[0], place))
+    others = {key: part for key, part in run.scenario.items() if key != "workloads"}
+    elsewhere = [others, {name: part for name, part in run.scenario["workloads"].items() if name != workload}]
+    for file in changed:
+        if _mentions(drawn[1], file) or not any(_mentions(part, file) for part in elsewhere):
+            yield f"another content of {file}"
+
+
+def _mentions(content: Any, file: str) -> bool:
+    """Return whether a part of a scenario names a file, code in it, or a folder that holds it."""
+    if isinstance(content, dict):
+        return any(_mentions(part, file) for part in content.values())
+    if isinstance(content, list):
+        return any(_mentions(part, file) for part in content)
+    return isinstance(content, str) and (content == file or content.startswith(f"{file}:") or file.startswith(f"{content}/"))
+
+
+def _changed_inputs(first: Row, second: Row) -> list[str]:
+    """Return the files that two runs read by the same name and with another content; the runs by their manifests."""
+    before = first.get("inputs", {})
+    return [name for name, digest in second.get("inputs", {}).items() if before.get(name, digest) != digest]
+
+
+def _objects(content: Any, key: str = "") -> list[str]:
+    """Return the places of a scenario that objects of Python had, of which a run records the class alone."""
+    if not isinstance(content, dict):
+        return []
+    if content.keys() == {OBJECT}:
+        return [key]
+    return [place for name, part in content.items() for place in _objects(part, f"{key}.{name}" if key else str(name))]
+
+
+def _differences(contents: Sequence[Any], key: str = "") -> Iterator[tuple[str, Sequence[Any]]]:
+    """Yield each key below which contents differ, joined by dots, with its values; None where it is missing."""
+    if all(isinstance(content, dict) for content in contents):
+        for name in dict.fromkeys(name for content in contents for name in content):
+            yield from _differences([content.get(name) for content in contents], f"{key}.{name}" if key else str(name))
+    elif len({json.dumps(content, sort_keys=True) for content in contents}) > 1:
+        yield key, contents
+
+
+def _best(runs: Mapping[str, ComparableRun]) -> Iterator[Row]:
+    columns = ("policy", "objective", "objective_s", "objective_s_low", "objective_s_high", "unstable")
+    for name, run in runs.items():
+        for record in run.recommendations:
+            place = {"workload": record["workload"], "network": record["network"], "run": name}
+            yield place | {column: record[column] for column in columns}
+
+
+def _not_in_all(runs: Mapping[str, ComparableRun]) -> Iterator[Row]:
+    for at, part in enumerate(("workload", "network", "policy")):
+        holders: dict[str, list[str]] = {}
+        for name, run in runs.items():
+            for value in dict.fromkeys(place[at] for place in run.totals_s):
+                holders.setdefault(value, []).append(name)
+        for value, present in holders.items():
+            if missing := [name for name in runs if name not in present]:
+                yield {"part": part, "name": value, "runs": present, "missing_in": missing}
+
+
+def _describe_missing(record: Row) -> str:
+    there, missing = format_list(record["runs"]), format_list(record["missing_in"])
+    return f"{record['part']} {record['name']} is in {there}, not in {missing}: not compared there."
+
+
+def _pairing_notes(rows: Sequence[Row]) -> list[str]:
+    """Return a sentence for each run on how it is compared, or one for each of its workloads if these differ."""
+    reasons: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for row in rows:
+        reasons.setdefault((row["run"], row["baseline"]), {})[row["workload"]] = row["unpaired_because"]
+    notes = []
+    for (run, baseline), by_workload in reasons.items():
+        alike = all(because == next(iter(by_workload.values())) for because in by_workload.values())
+        for workload, because in [*by_workload.items()][: 1 if alike else None]:
+            what = f"{run} against {baseline}" + ("" if alike else f", workload {workload}")
+            notes.append(f"{what}: unpaired ({'; '.join(because)})." if because else f"{what}: paired by replication.")
+    return notes
+
+
+def _origin_notes(runs: Mapping[str, ComparableRun], manifests: Sequence[Row]) -> Iterator[str]:
+    """Yield sentences on objects, changed files, versions of simnmt and live runs."""
+    holders: dict[str, list[str]] = {}
+    for name, run in runs.items():
+        for place in _objects(run.scenario):
+            holders.setdefault(place, []).append(name)
+    for place, names in holders.items():
+        yield f"{place} is an object of Python in {format_list(names)}: its class is recorded, its content may differ unseen."
+    first, baseline = next(iter(runs)), manifests[0]
+    for name, manifest in zip(runs, manifests, strict=True):
+        for file in _changed_inputs(baseline, manifest):
+            yield f"{file} has another content in {name} than in {first}."
+        if manifest and baseline and manifest["simnmt"] != baseline["simnmt"]:
+            yield f"{name} is of simnmt {manifest['simnmt']}, {first} of {baseline['simnmt']}."
+    for name, run in runs.items():
+        if _is_live(run):
+            shares = [row["answered_share"] for row in run.rows if row.get("answered_share") is not None]
+            answered = (
+                f"; {percent(min(shares))} of its requests were answered, and count" if shares and min(shares) < 1.0 else ""
+            )
+            yield f"{name} is measured live{answered}."
 
 
 def _place(row: Row) -> Place:
     return row["workload"], row["network"], row["policy"]
 
 
-def _distinct(names: Sequence[str]) -> list[str]:
-    """Return names that differ: a repeated one gets its number."""
-    return [name if names.count(name) == 1 else f"{name} ({number})" for number, name in enumerate(names, start=1)]
-
-
-def _flat(content: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every value of nested mappings with its keys, joined by dots."""
-    if isinstance(content, dict) and content:
-        for name, below in content.items():
-            yield from _flat(below, f"{key}.{name}" if key else str(name))
-    else:
-        yield key, content
+def _labels(runs: Sequence[ComparableRun]) -> list[str]:
+    """Return names that differ: that of the scenario, of the directory where several have that one, else with a number."""
+    names = [run.name for run in runs]
+    labels = [
+        name if names.count(name) == 1 or run.directory is None else run.directory.resolve().name
+        for name, run in zip(names, runs, strict=True)
+    ]
+    return [
+        f"{label} ({number})" if labels.count(label) > 1 or label == "key" else label
+        for number, label in enumerate(labels, start=1)
+    ]
