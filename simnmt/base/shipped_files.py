@@ -60,12 +60,12 @@ def listing(kinds: Sequence[Kind], local: Path | None, default: str) -> list[tup
 
 def outlines(
     files: Iterable[tuple[str, Path]], outline: Callable[[Path], Sequence[Mapping[str, Any]]]
-) -> tuple[list[dict[str, Any]], list[str]]:
+) -> tuple[list[Mapping[str, Any]], list[str]]:
     """Return the outlines of listed files, each with the file's `name`, and why other files are left out.
 
     `outline`: returns the outlines of one file, or raises `InputError`.
     """
-    rows: list[dict[str, Any]] = []
+    rows: list[Mapping[str, Any]] = []
     faults: list[str] = []
 
     def add(name: str, path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -134,7 +134,7 @@ def as_json(profile: DeviceProfile) -> dict[str, Any]:
     }
 
 
-def outline(profile: DeviceProfile) -> dict[str, Any]:
+def outline(profile: DeviceProfile) -> Mapping[str, Any]:
     """Return what tells a profile from others: box, engine, kinds of its cost models, samples, units, date and warnings."""
     costs = {name: getattr(profile, name) for name in _COSTS}
     kinds = {name: cost.kind for name, cost in costs.items() if cost is not None and hasattr(cost, "kind")}

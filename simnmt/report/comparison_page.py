@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
 
 from simnmt.report.charts import SYMBOLS, Axis, Chart, Control, Mark, Panel, pack, panel, plain, series_colour, short
 from simnmt.report.page_template import render_template, write_page
@@ -112,7 +111,7 @@ def _change(row: Row) -> tuple[str, str]:
     return typeset_interval(row["change_percent"], row["low_percent"], row["high_percent"])
 
 
-def _change_line(comparison: Comparison, row: Row) -> dict[str, Any]:
+def _change_line(comparison: Comparison, row: Row) -> Row:
     change, interval = _change(row)
     return {
         "policy": row["policy"],

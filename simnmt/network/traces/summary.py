@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,7 +84,7 @@ def quantile_name(share: float) -> str:
     return f"p{100 * share:.4g}"
 
 
-def outline(trace: Trace) -> dict[str, Any]:
+def outline(trace: Trace) -> Mapping[str, Any]:
     """Return what tells a trace from others: quantity, kind, samples, length, mean and origin; SI units."""
     return {
         "quantity": trace.quantity,
