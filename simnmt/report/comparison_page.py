@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from simnmt.base.errors import shorten
 from simnmt.report.charts import SYMBOLS, Axis, Chart, Control, Mark, Panel, pack, panel, plain, series_colour, short
 from simnmt.report.page_template import render_template, write_page
 from simnmt.report.typography import number, typeset, typeset_interval
@@ -13,6 +14,8 @@ from simnmt.results.number_text import digits
 from simnmt.results.recommendation_text import describe_best
 from simnmt.results.summary import Row
 
+_MOST_CHARACTERS = 400
+"""Most characters of the value of a key."""
 _SPREAD = 0.5
 """Part of a policy's row of the chart over which the runs are spread."""
 
@@ -32,7 +35,8 @@ def render_comparison(comparison: Comparison) -> str:
         names=comparison.names,
         runs=[_run_line(run) for run in comparison.runs],
         differences=[
-            (row["key"], [describe_value(row[name]) for name in comparison.names]) for row in comparison.scenario_differences
+            (row["key"], [shorten(describe_value(row[name]), _MOST_CHARACTERS) for name in comparison.names])
+            for row in comparison.scenario_differences
         ],
         panels=panels,
         packed=pack(panels),

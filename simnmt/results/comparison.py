@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, inf, sqrt
@@ -14,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.errors import InputError
-from simnmt.base.extension import OBJECT
 from simnmt.base.files import MOST_DOCUMENT_BYTES, read_bounded
 from simnmt.base.suggestions import format_list
 from simnmt.results.number_text import percent
+from simnmt.results.pairing import changed_inputs, differences, objects_in, unpaired_reasons
 from simnmt.results.recommendation import best_row
 from simnmt.results.result import RunResult
 from simnmt.results.run_directory import (
@@ -233,12 +234,11 @@ def compare_runs(first: ComparableRun, *others: ComparableRun) -> Comparison:
         for row in _rows((names[0], first, manifests[0]), (name, run, manifest))
     ]
     differing = [
-        {"key": key, **dict(zip(names, values, strict=True))} for key, values in _differences([run.scenario for run in runs])
+        {"key": key, **dict(zip(names, values, strict=True))} for key, values in differences([run.scenario for run in runs])
     ]
     by_name = dict(zip(names, runs, strict=True))
     not_in_all = list(_not_in_all(by_name))
-    notes = [*_pairing_notes(rows), *map(_describe_missing, not_in_all)]
-    notes += _origin_notes(by_name, manifests)
+    notes = [*_pairing_notes(rows), *_missing_notes(not_in_all), *_origin_notes(by_name, manifests)]
     facts = [
         {
             "run": name,
@@ -252,20 +252,23 @@ def compare_runs(first: ComparableRun, *others: ComparableRun) -> Comparison:
 
 
 def _check_distinct(runs: Sequence[ComparableRun]) -> None:
-    for place, run in enumerate(runs):
-        for other in runs[:place]:
-            same = run.directory is not None and other.directory is not None and run.directory.samefile(other.directory)
-            if run is other or same:
-                raise InputError("the same run is given twice", path=run.directory, remedy="give two different ones")
+    seen: set[object] = set()
+    for run in runs:
+        keys = {id(run)} | ({os.path.realpath(run.directory)} if run.directory is not None else set())
+        if not seen.isdisjoint(keys):
+            raise InputError("the same run is given twice", path=run.directory, remedy="give two different ones")
+        seen |= keys
 
 
 def _checked_manifest(run: ComparableRun) -> Row:
-    """Return the manifest of a run, empty if it has no directory. Raises `InputError` if the run cannot be compared."""
+    """Return the manifest of a run, empty if no directory has one. Raises `InputError` if the run cannot be compared."""
     manifest: Row = {}
-    if run.directory is not None:
-        manifest = run.manifest if isinstance(run, LoadedRun) else read_manifest(run.directory)
+    if isinstance(run, LoadedRun):
+        manifest = run.manifest
         digests = {name: manifest["outputs"].get(name, "") for name in (SUMMARY, RESOLVED)}
         check_unchanged(digests, "a file", run.directory.joinpath, f"run {run.directory / RESOLVED} anew")
+    elif run.directory is not None and run.directory.is_dir():
+        manifest = read_manifest(run.directory)
     remedy = "replay it anew" if _is_live(run) else "simulate it anew"
     if not run.totals_s:
         raise InputError(f"run {run.name} has no totals of its replications", path=run.directory, remedy=remedy)
@@ -287,7 +290,7 @@ def _rows(baseline: tuple[str, ComparableRun, Row], compared: tuple[str, Compara
     (first_name, first, first_manifest), (name, run, manifest) = baseline, compared
     of_run, of_first = ({_place(row): row for row in one.rows} for one in (run, first))
     reasons = {
-        workload: list(_unpaired_reasons(first, run, _changed_inputs(first_manifest, manifest), workload))
+        workload: list(unpaired_reasons(first.scenario, run.scenario, changed_inputs(first_manifest, manifest), workload))
         for workload in {place[0] for place in first.totals_s}
     }
     for place, theirs in first.totals_s.items():
@@ -349,66 +352,6 @@ def _unpaired_percent(ours: NDArray[np.float64], theirs: NDArray[np.float64]) ->
     return Estimate(*(100.0 * (ratio * factor - 1.0) for factor in (1.0, exp(-reach), exp(reach))))
 
 
-_COUNTED = ("replications", "requests")
-
-
-def _unpaired_reasons(first: ComparableRun, run: ComparableRun, changed: Sequence[str], workload: str) -> Iterator[str]:
-    """Yield why two runs do not issue the same requests of a workload; nothing if they do.
-
-    `changed`: input files with another content.
-    """
-    if run.seed != first.seed:
-        yield f"seed {run.seed} instead of {first.seed}"
-    for key in _COUNTED:
-        ours, theirs = run.scenario[key], first.scenario[key]
-        if ours != theirs:
-            yield f"{ours:,} instead of {theirs:,} {key}"
-    if run.scenario.get("fit", {}).get("share") != first.scenario.get("fit", {}).get("share"):
-        yield "another fit.share"
-    drawn = [one.scenario.get("workloads", {}).get(workload) for one in (first, run)]
-    place = f"workloads.{workload}"
-    yield from (f"another {key}" for key, _ in _differences(drawn, place))
-    yield from (f"{key} is an object of Python" for key in _objects(drawn[1], place) if key in _objects(drawn[0], place))
-    others = {key: part for key, part in run.scenario.items() if key != "workloads"}
-    elsewhere = [others, {name: part for name, part in run.scenario["workloads"].items() if name != workload}]
-    for file in changed:
-        if _mentions(drawn[1], file) or not any(_mentions(part, file) for part in elsewhere):
-            yield f"another content of {file}"
-
-
-def _mentions(content: Any, file: str) -> bool:
-    """Return whether a part of a scenario names a file, code in it, or a folder that holds it."""
-    if isinstance(content, dict):
-        return any(_mentions(part, file) for part in content.values())
-    if isinstance(content, list):
-        return any(_mentions(part, file) for part in content)
-    return isinstance(content, str) and (content == file or content.startswith(f"{file}:") or file.startswith(f"{content}/"))
-
-
-def _changed_inputs(first: Row, second: Row) -> list[str]:
-    """Return the files that two runs read by the same name and with another content; the runs by their manifests."""
-    before = first.get("inputs", {})
-    return [name for name, digest in second.get("inputs", {}).items() if before.get(name, digest) != digest]
-
-
-def _objects(content: Any, key: str = "") -> list[str]:
-    """Return the places of a scenario that objects of Python had, of which a run records the class alone."""
-    if not isinstance(content, dict):
-        return []
-    if content.keys() == {OBJECT}:
-        return [key]
-    return [place for name, part in content.items() for place in _objects(part, f"{key}.{name}" if key else str(name))]
-
-
-def _differences(contents: Sequence[Any], key: str = "") -> Iterator[tuple[str, Sequence[Any]]]:
-    """Yield each key below which contents differ, joined by dots, with its values; None where it is missing."""
-    if all(isinstance(content, dict) for content in contents):
-        for name in dict.fromkeys(name for content in contents for name in content):
-            yield from _differences([content.get(name) for content in contents], f"{key}.{name}" if key else str(name))
-    elif len({json.dumps(content, sort_keys=True) for content in contents}) > 1:
-        yield key, contents
-
-
 def _best(runs: Mapping[str, ComparableRun]) -> Iterator[Row]:
     columns = ("policy", "objective", "objective_s", "objective_s_low", "objective_s_high", "unstable")
     for name, run in runs.items():
@@ -428,9 +371,18 @@ def _not_in_all(runs: Mapping[str, ComparableRun]) -> Iterator[Row]:
                 yield {"part": part, "name": value, "runs": present, "missing_in": missing}
 
 
-def _describe_missing(record: Row) -> str:
-    there, missing = format_list(record["runs"]), format_list(record["missing_in"])
-    return f"{record['part']} {record['name']} is in {there}, not in {missing}: not compared there."
+_PLURAL = {"workload": "workloads", "network": "networks", "policy": "policies"}
+
+
+def _missing_notes(not_in_all: Sequence[Row]) -> Iterator[str]:
+    """Yield a sentence for all parts of one kind that the same runs lack."""
+    names: dict[tuple[str, str, str], list[str]] = {}
+    for record in not_in_all:
+        place = (record["part"], format_list(record["runs"]), format_list(record["missing_in"]))
+        names.setdefault(place, []).append(record["name"])
+    for (part, runs, missing_in), of_part in names.items():
+        what = f"{part} {of_part[0]} is" if len(of_part) == 1 else f"{_PLURAL[part]} {', '.join(of_part)} are"
+        yield f"{what} in {runs}, not in {missing_in}: not compared there."
 
 
 def _pairing_notes(rows: Sequence[Row]) -> list[str]:
@@ -451,13 +403,13 @@ def _origin_notes(runs: Mapping[str, ComparableRun], manifests: Sequence[Row]) -
     """Yield sentences on objects, changed files, versions of simnmt and live runs."""
     holders: dict[str, list[str]] = {}
     for name, run in runs.items():
-        for place in _objects(run.scenario):
+        for place in objects_in(run.scenario):
             holders.setdefault(place, []).append(name)
     for place, names in holders.items():
         yield f"{place} is an object of Python in {format_list(names)}: its class is recorded, its content may differ unseen."
     first, baseline = next(iter(runs)), manifests[0]
     for name, manifest in zip(runs, manifests, strict=True):
-        for file in _changed_inputs(baseline, manifest):
+        for file in changed_inputs(baseline, manifest):
             yield f"{file} has another content in {name} than in {first}."
         if manifest and baseline and (ours := manifest.get("simnmt")) != (theirs := baseline.get("simnmt")):
             yield f"{name} is of simnmt {ours}, {first} of {theirs}."

@@ -128,6 +128,7 @@ def test_what_only_some_runs_have_is_named(make_scenario: MakeScenario) -> None:
     first = simnmt.run(scenario)
     more = simnmt.run(scenario | {"policies": POLICIES | {"oracle": {}}, "name": "more"})
     elsewhere = simnmt.run(scenario | {"networks": {"cp2": {"rtt": "@cp2"}}, "name": "elsewhere"})
+    less = simnmt.run(scenario | {"policies": {"cloud": {}}, "name": "less"})
     comparison = simnmt.compare(first, more, elsewhere)
     assert comparison.names == ["small", "more", "elsewhere"]
     assert {(row["run"], row["policy"]) for row in comparison.rows} == {("more", "edge"), ("more", "cloud")}
@@ -137,6 +138,7 @@ def test_what_only_some_runs_have_is_named(make_scenario: MakeScenario) -> None:
         {"part": "policy", "name": "oracle", "runs": ["more"], "missing_in": ["small", "elsewhere"]},
     ]
     assert "policy oracle is in more, not in small and elsewhere: not compared there." in comparison.notes
+    assert "policies edge, oracle are in more, not in less: not compared there." in simnmt.compare(less, more).notes
     by_key = {row["key"]: row for row in comparison.scenario_differences}
     assert by_key["policies.oracle"]["small"] is None and by_key["policies.oracle"]["more"]["kind"] == "oracle"
     assert [(row["run"], row["network"]) for row in comparison.best] == [
