@@ -23,7 +23,9 @@ def compare(
     page: Page = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare finished runs: keys of the scenarios that differ, and changes of the mean latency with their intervals.
+    """Compare finished runs by their scenarios and latencies.
+
+    Shows the keys that differ, changes of the mean latency with their intervals, and the best policy of each run.
 
     Example: simnmt compare first far-away --page comparison.html
     """

@@ -22,7 +22,7 @@ def list_(
     folder: Annotated[Path | None, argument("[DIR]", "Folder with profiles of yours. [default: calibration/]")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List device profiles: the shipped ones, then those of a folder, each with its device, kinds and date.
+    """List device profiles, shipped ones and yours.
 
     Example: simnmt profile list
     """

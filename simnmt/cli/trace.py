@@ -113,7 +113,7 @@ def list_(
     folder: Annotated[Path | None, argument("[DIR]", "Folder with traces of yours. [default: traces/]")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List traces of RTT and bandwidth: the shipped ones, then those of a folder, each with its length, mean and origin.
+    """List series of RTT and bandwidth, shipped ones and yours.
 
     Example: simnmt trace list
     """

@@ -100,7 +100,7 @@ def _chart(comparison: Comparison, rows: Sequence[Row]) -> Chart:
     ticks = {float(at): short(policy, 20) for at, policy in enumerate(policies)}
     unpaired = [name for name in others if any(row["run"] == name and not row["paired"] for row in rows)]
     reading = f"Unpaired, with the noise of both runs: {', '.join(unpaired)}." if unpaired else ""
-    title = f"change of the mean latency against {short(baseline, 40)}, %"
+    title = f"change against {short(baseline)}, %"
     return Chart(marks, Axis(title, zero_line=True), Axis(ticks=ticks, span=(len(policies) - 0.5, -0.5)), reading)
 
 
