@@ -6,7 +6,7 @@ import html
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import exp, inf, sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -177,7 +177,7 @@ class Comparison:
 
     def document(self) -> Row:
         """Return the comparison as plain data."""
-        return {key: getattr(self, key) for key in self.__slots__}
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def __repr__(self) -> str:
         """Return the differences as text."""
