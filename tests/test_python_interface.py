@@ -75,7 +75,7 @@ def test_a_comparison_pairs_runs_of_the_same_requests_and_names_what_differs(
     assert cloud["paired"] and cloud["verdict"] == "slower" and cloud["low_percent"] > 0.0
     ratio = cloud["mean_latency_s"] / cloud["baseline_latency_s"]
     assert cloud["change_percent"] == pytest.approx(100.0 * (ratio - 1.0))
-    assert "small (1)" in repr(compared) and "<table" in compared._repr_html_()
+    assert "comparison of a, b" in repr(compared) and "<table" in compared._repr_html_()
     assert list(compared.rows["policy"]) == list(by_policy)
     (trace,) = compared.figure(network="cp1").data
     assert dict(zip(by_policy, trace.x, strict=True)) == {name: row["change_percent"] for name, row in by_policy.items()}

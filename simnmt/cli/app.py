@@ -28,6 +28,7 @@ from simnmt.cli.terminal import cleaned_streams, complaint_line, warn
 
 _VERBS = {
     "run": "run.run",
+    "compare": "compare.compare",
     "init": "run.init",
     "schema": "run.schema",
     "calibrate": "calibrate.calibrate",

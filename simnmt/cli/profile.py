@@ -1,17 +1,63 @@
-"""`simnmt profile inspect` and `simnmt profile compare`."""
+"""`simnmt profile list`, `simnmt profile inspect` and `simnmt profile compare`."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from simnmt.base.text_tables import format_pairs
+from simnmt.base.errors import shorten
+from simnmt.base.text_tables import format_pairs, format_table
 from simnmt.cli.options import AsJson, Page, argument, print_json, print_result, profile_path
+from simnmt.cli.terminal import note
 
 app = typer.Typer(help="Device profiles: the measured costs of a device that runs a model.", no_args_is_help=True)
 
 Files = Annotated[list[str], argument("FILE...", "Profiles, or @names of shipped ones.")]
+
+
+@app.command("list")
+def list_(
+    folder: Annotated[Path | None, argument("[DIR]", "Folder with profiles of yours. [default: calibration/]")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List device profiles, shipped ones and yours.
+
+    Example: simnmt profile list
+    """
+    from simnmt.base import shipped_files
+    from simnmt.profile.profile_file import read_profile
+    from simnmt.profile.profile_summary import outline
+
+    files = shipped_files.listing(["calibration"], folder, "calibration")
+    profiles, left_out = shipped_files.outlines(files, lambda path: [outline(read_profile(path))])
+    if as_json:
+        print_json({"profiles": profiles, "left_out": left_out})
+        return
+    rows = [
+        [
+            profile["name"],
+            shorten(profile["device"], 30),
+            profile["engine"] or "-",
+            _format_kinds(profile["kinds"]),
+            shorten(" / ".join(dict.fromkeys((profile["src_unit"], profile["tgt_unit"]))), 30),
+            profile["date"],
+            str(profile["samples"]),
+            str(profile["warnings"] or "-"),
+        ]
+        for profile in profiles
+    ]
+    print(format_table(["profile", "device", "engine", "kinds", "lengths in", "date", "samples", "warnings"], rows, 6))
+    for fault in left_out:
+        note(f"left out {fault}")
+
+
+def _format_kinds(kinds: dict[str, str]) -> str:
+    """Return the kind of the executions, and the cost models of another kind with theirs."""
+    usual = kinds["execution"]
+    others = (f"{name.replace('_', ' ')} {kind}" for name, kind in kinds.items() if kind != usual)
+    return ", ".join([usual, *others])
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""`simnmt trace`: import, inspect, synthesise, fetch and record series of RTT and bandwidth."""
+"""`simnmt trace`: list, import, inspect, synthesise, fetch and record series of RTT and bandwidth."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simnmt.base.errors import InputError
+from simnmt.base.errors import InputError, shorten
 from simnmt.base.files import refuse_replacing
 from simnmt.base.text_tables import format_pairs, format_table
 from simnmt.cli.options import (
@@ -27,7 +27,7 @@ from simnmt.cli.options import (
     print_json,
 )
 from simnmt.cli.progress import progress_bar
-from simnmt.cli.terminal import verb_for
+from simnmt.cli.terminal import note, verb_for
 
 if TYPE_CHECKING:
     from simnmt.network.recording.recorder import Recorder
@@ -74,6 +74,10 @@ PingInterval = Annotated[
 Host = Annotated[str | None, option("NAME", "Read this host alone, of several that fping asked.", "--host")]
 
 
+_MOST_OF_SOURCE = 48
+"""Characters of a trace's source that a list shows."""
+
+
 def _read_traces(context: typer.Context, file: Path) -> list[Trace]:
     """Read a file by the options that `import` and `inspect` share."""
     from simnmt.network.trace_options import ReadOptions, parse_columns
@@ -100,8 +104,44 @@ def _print_written(path: Path, summary: TraceSummary, verb: str) -> None:
 
 
 def _print_notes(notes: tuple[str, ...] | list[str]) -> None:
-    for note in notes:
-        print(f"  note: {note}")
+    for remark in notes:
+        print(f"  note: {remark}")
+
+
+@app.command("list")
+def list_(
+    folder: Annotated[Path | None, argument("[DIR]", "Folder with traces of yours. [default: traces/]")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List series of RTT and bandwidth, shipped ones and yours.
+
+    Example: simnmt trace list
+    """
+    from simnmt.base import shipped_files
+    from simnmt.network.traces.readings import NOUN
+    from simnmt.network.traces.summary import format_duration, format_value, outline
+    from simnmt.network.traces.trace_file import read_trace
+
+    files = shipped_files.listing(["traces/rtt", "traces/bandwidth"], folder, "traces")
+    traces, left_out = shipped_files.outlines(files, lambda path: [*map(outline, read_trace(path))])
+    if as_json:
+        print_json({"traces": traces, "left_out": left_out})
+        return
+    rows = [
+        [
+            trace["name"],
+            NOUN[trace["quantity"]],
+            trace["kind"],
+            shorten(trace["source"], _MOST_OF_SOURCE),
+            f"{trace['points']:,}",
+            format_duration(trace["duration_s"]),
+            format_value(trace["quantity"], trace["mean"]),
+        ]
+        for trace in traces
+    ]
+    print(format_table(["trace", "quantity", "kind", "source", "points", "span", "mean"], rows, 4))
+    for fault in left_out:
+        note(f"left out {fault}")
 
 
 @app.command("import")

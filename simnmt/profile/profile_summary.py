@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -61,6 +61,26 @@ def as_json(profile: DeviceProfile) -> dict[str, Any]:
         "heldout_error": heldout_errors(profile),
         "warnings": [doubt.as_json() for doubt in profile_doubts(profile)],
         "cost_models": costs,
+    }
+
+
+def outline(profile: DeviceProfile) -> Mapping[str, Any]:
+    """Return what tells a profile from others: box, engine, kinds of its cost models, samples, units, date and warnings."""
+    costs = {name: getattr(profile, name) for name in _COSTS}
+    kinds = {name: cost.kind for name, cost in costs.items() if cost is not None and hasattr(cost, "kind")}
+    engine = None if profile.engine is None else f"{profile.engine.backend} {profile.engine.compute_type}"
+    if profile.endpoint is not None:
+        engine = f"{profile.endpoint.api} endpoint"
+    return {
+        "device": profile.device.name,
+        "model": profile.model.name,
+        "engine": engine,
+        "kinds": kinds,
+        "samples": len(profile.execution.samples),
+        "src_unit": profile.length_unit.src,
+        "tgt_unit": profile.length_unit.tgt,
+        "date": profile.provenance.date[:10],
+        "warnings": len(profile_doubts(profile)),
     }
 
 

@@ -346,3 +346,13 @@ def _format_gap_share(row: Row, at_best: Row) -> str:
     if share is None or _gap_outcome(row) != "faster" or _gap_outcome(at_best) != "faster":
         return ""
     return f", {share:.0f} % of the gap"
+
+
+def describe_best(record: Row | None) -> str:
+    """Return the recommended policy with its objective; a dash for none."""
+    if record is None or record["policy"] is None:
+        return "-"
+    if record["objective_s"] is None:
+        return f"{record['policy']}, unstable"
+    value = duration(record["objective_s"], record["objective_s_low"], record["objective_s_high"])
+    return f"{record['policy']}, {objective_name(record['objective'])} {value}"

@@ -299,7 +299,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     """Return the manifest of a run directory; raises `RunDirectoryError` unless the directory is whole."""
     if not (directory / MANIFEST).is_file():
         what = f"no complete run directory: {MANIFEST} is missing"
-        raise RunDirectoryError(what, path=directory, remedy="name a scenario, or a folder that simnmt run wrote")
+        raise RunDirectoryError(what, path=directory, remedy="give simnmt run a scenario, or a folder that it wrote")
     try:
         manifest = json.loads(files.read_bounded(directory / MANIFEST))
         known = _digests_by_name(manifest["inputs"]) and _digests_by_name(manifest["outputs"])

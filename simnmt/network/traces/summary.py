@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,6 +84,24 @@ def quantile_name(share: float) -> str:
     return f"p{100 * share:.4g}"
 
 
+def outline(trace: Trace) -> Mapping[str, Any]:
+    """Return what tells a trace from others: quantity, kind, samples, length, mean and origin; SI units."""
+    return {
+        "quantity": trace.quantity,
+        "kind": trace.kind,
+        "points": len(trace.value),
+        "duration_s": trace.duration_s,
+        "lost": trace.lost_samples,
+        "mean": _mean_over_time(trace),
+        "unit": "s" if trace.quantity == "rtt" else "bit/s",
+        "source": trace.source,
+    }
+
+
+def _mean_over_time(trace: Trace) -> float:
+    return float(np.average(trace.value, weights=np.diff(np.append(trace.time_s, trace.duration_s))))
+
+
 def summarise(trace: Trace) -> TraceSummary:
     """Return the figures of a trace."""
     arrived = trace.value[~trace.lost]
@@ -110,7 +129,7 @@ def summarise(trace: Trace) -> TraceSummary:
         outage_most_samples=int((ends - starts).max(initial=0)),
         outage_most_s=float(outages_s.max(initial=0.0)),
         outage_s=float(outages_s.sum()),
-        mean=float(np.average(trace.value, weights=np.diff(until_s))),
+        mean=_mean_over_time(trace),
         quantiles={
             share: float(np.quantile(arrived, share)) if share < 0.999 or len(arrived) >= LEAST_FOR_P999 else None
             for share in SHARES
@@ -171,9 +190,9 @@ def format_facts(summary: TraceSummary) -> list[tuple[str, str]]:
     if summary.outages:
         longest = f"the longest of {summary.outage_most_samples:,}, {format_duration(summary.outage_most_s)}"
         lost += f" in {summary.outages:,} run{'s' * (summary.outages != 1)}, {longest}; held at the value before"
-    facts += [("lost", lost), ("mean", f"{format_value(summary, summary.mean)} over time")]
+    facts += [("lost", lost), ("mean", f"{format_value(summary.quantity, summary.mean)} over time")]
     known = [(quantile_name(share), number) for share, number in summary.quantiles.items() if number is not None]
-    facts += [(name, format_value(summary, number)) for name, number in known]
+    facts += [(name, format_value(summary.quantity, number)) for name, number in known]
     for lag, correlation in summary.autocorrelation.items():
         facts.append((f"autocorrelation, lag {lag}", "not defined" if correlation is None else f"{correlation:.3f}"))
     if summary.levels is not None and summary.level_shifts is not None:
@@ -182,9 +201,9 @@ def format_facts(summary: TraceSummary) -> list[tuple[str, str]]:
     return facts
 
 
-def format_value(summary: TraceSummary, number: float) -> str:
+def format_value(quantity: Quantity, number: float) -> str:
     """Return an RTT in ms or a bandwidth in Mbit/s as text with four significant digits."""
-    return f"{_digits(number * 1e3)} ms" if summary.quantity == "rtt" else f"{_digits(number / 1e6)} Mbit/s"
+    return f"{_digits(number * 1e3)} ms" if quantity == "rtt" else f"{_digits(number / 1e6)} Mbit/s"
 
 
 def format_duration(seconds: float) -> str:

@@ -1,0 +1,163 @@
+"""`simnmt compare` as a user meets it: tables, JSON, page, and the runs that it refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import simnmt as package
+from simnmt.cli import app
+from simnmt.cli.compare import format_comparison
+from tests.command_line import filled_folder
+from tests.refusals import assert_one_line
+
+Command = Callable[..., Any]
+NO_RUN = "no complete run directory: manifest.json is missing (give simnmt run a scenario, or a folder that it wrote)"
+
+
+@pytest.fixture(scope="module")
+def finished(make_profile: Callable[..., Any]) -> Iterator[Path]:
+    """A folder with the runs first, far (a longer round trip, one policy less) and reseeded."""
+    with filled_folder(make_profile) as place, pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        far = (place / "small.yaml").read_text().replace("naive: {}, ", "")
+        (place / "far.yaml").write_text(far.replace("rtt: office.csv", "rtt: office.csv, rtt_mean_ms: 250"))
+        for arguments in ("small.yaml --out first", "far.yaml --out far", "small.yaml --seed 9 --out reseeded"):
+            patch.setattr("sys.argv", ["simnmt", "run", "--jobs", "1", *arguments.split()])
+            assert app._status() == 0
+        yield place
+
+
+@pytest.fixture
+def runs(finished: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(finished)
+    return finished
+
+
+def table(out: str, head: str) -> list[list[str]]:
+    """The cells of the table whose head line begins with these words, without its policies' spaces."""
+    lines = out.splitlines()
+    at = next(number for number, line in enumerate(lines) if line.split()[: len(head.split())] == head.split())
+    return [line.split() for line in lines[at + 2 : lines.index("", at)]]
+
+
+def test_compare_prints_keys_changes_best_policies_and_what_is_missing(runs: Path, simnmt: Command) -> None:
+    done = simnmt("compare", "first", "far")
+    assert (done.status, done.err) == (0, "")
+    assert done.out.startswith("far against first:\n")
+    keys = {row[0]: row[1:] for row in table(done.out, "key first far")}
+    assert set(keys) == {"networks.office.rtt_mean_ms", "policies.naive"}
+    assert keys["networks.office.rtt_mean_ms"] == ["-", "250.0"]
+    assert keys["policies.naive"][:2] == ['{"kind":', '"naive",'] and keys["policies.naive"][-1] == "-"
+    changes = {row[2]: row for row in table(done.out, "workload network policy first ms far ms")}
+    assert set(changes) == {"edge", "cloud", "oracle", "cnmt"}
+    assert changes["edge"][5:] == ["0.00", "[0.00,", "0.00]", "paired", "same"]
+    assert changes["cloud"][5].startswith("+") and changes["cloud"][-2:] == ["paired", "slower"]
+    (best,) = table(done.out, "workload network first far")
+    assert best[:2] == ["news", "office"] and best.count("latency") == 2
+    assert "\nfar against first: paired by replication.\n" in done.out
+    assert done.out.endswith("policy naive is in first, not in far: not compared there.\n")
+
+
+def test_unpaired_runs_are_named_with_the_reason(runs: Path, simnmt: Command) -> None:
+    done = simnmt("compare", "first", "far", "reseeded")
+    changes = table(done.out, "workload network policy run first ms ms")
+    assert {(row[3], "unpaired" in row) for row in changes} == {("far", False), ("reseeded", True)}
+    assert "\nreseeded against first: unpaired (seed 9 instead of 3).\n" in done.out
+
+
+def test_json_holds_the_comparison_and_nothing_else(runs: Path, simnmt: Command) -> None:
+    done = simnmt("compare", "first", "reseeded", "--json")
+    document = json.loads(done.out)
+    assert document["names"] == ["first", "reseeded"]
+    assert document["scenario_differences"] == [{"key": "seed", "first": 3, "reseeded": 9}]
+    assert [run["seed"] for run in document["runs"]] == [3, 9]
+    assert {tuple(row["unpaired_because"]) for row in document["changes"]} == {("seed 9 instead of 3",)}
+    assert {row["run"] for row in document["best"]} == {"first", "reseeded"}
+
+
+def test_many_differing_keys_are_cut_and_counted(runs: Path) -> None:
+    comparison = package.compare("first", "far")
+    keys = [{"key": f"policies.c{at}", "first": "x" * 90, "far": None} for at in range(46)]
+    text = format_comparison(dataclasses.replace(comparison, scenario_differences=keys))
+    assert "\nand 6 more keys (--json and --page have all)\n" in text
+    assert "x" * 39 + "\u2026" in text and "x" * 40 not in text and "policies.c39" in text and "policies.c40" not in text
+
+
+def test_the_page_is_written_and_named(runs: Path, simnmt: Command) -> None:
+    done = simnmt("compare", "first", "far", "--page", "pair.html")
+    assert done.out.endswith("\npage: pair.html\n")
+    page = (runs / "pair.html").read_text(encoding="utf-8")
+    assert "networks.office.rtt_mean_ms" in page and "<script src" not in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ("first", "one run has nothing to be compared with (give two or more)"),
+        ("first first/", "first: the same run is given twice (give two different ones)"),
+        ("first nowhere", f"nowhere: {NO_RUN}"),
+        ("first small.yaml", f"small.yaml: {NO_RUN}"),
+        (". first", f".: {NO_RUN}"),
+        (
+            "first far --page nowhere/page.html",
+            "nowhere/page.html: cannot be written: No such file or directory (choose another folder)",
+        ),
+        ("first far --page far/summary.json", "far/summary.json would replace what is read (write to another file)"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_refused_in_one_line(runs: Path, simnmt: Command, tree: Any, arguments: str, complaint: str) -> None:
+    before = tree(runs)
+    done = simnmt("compare", *arguments.split())
+    assert (done.status, done.out, done.err) == (2, "", f"simnmt: {complaint}\n")
+    assert tree(runs) == before
+
+
+def edit(name: str, change: Callable[[Any], object]) -> Callable[[Path], None]:
+    """Change the JSON of a file of a run directory."""
+
+    def apply(run: Path) -> None:
+        content = json.loads((run / name).read_text())
+        change(content)
+        (run / name).write_text(json.dumps(content))
+
+    return apply
+
+
+def totals(value: Any) -> Callable[[Path], None]:
+    return edit("manifest.json", lambda manifest: manifest["total_latency_s"][0].update(seconds=value))
+
+
+@pytest.mark.parametrize(
+    ("damage", "complaint"),
+    [
+        (lambda run: (run / "summary.json").unlink(), "summary.json: no summary of a run"),
+        (lambda run: (run / "summary.json").write_text("{"), "summary.json: no summary of a run"),
+        (edit("summary.json", lambda summary: summary.update(rows=[])), "summary.json: a file of that run has changed since"),
+        (lambda run: (run / "scenario.resolved.yaml").write_text("[]"), "scenario.resolved.yaml:1:1: expected keys and values"),
+        (edit("manifest.json", lambda manifest: manifest.pop("total_latency_s")), "run small has no totals of its"),
+        (totals([]), "no total latency of each replication of edge on news, office"),
+        (totals([1.0]), "no total latency of each replication of edge on news, office"),
+        (totals(["1", "2"]), "no total latency of each replication of edge on news, office"),
+        (totals([1.0, float("nan")]), "no total latency of each replication of edge on news, office"),
+    ],
+    ids=["no-summary", "cut", "edited", "scenario", "no-totals", "empty", "too-few", "texts", "nan"],
+)  # fmt: skip
+def test_a_damaged_run_is_refused_in_one_line(
+    runs: Path, simnmt: Command, tmp_path: Path, damage: Callable[[Path], object], complaint: str
+) -> None:
+    damaged = tmp_path / "damaged"
+    shutil.copytree(runs / "far", damaged)
+    damage(damaged)
+    for order in (("first", str(damaged)), (str(damaged), "first")):
+        done = simnmt("compare", *order, "--page", "never.html")
+        assert (done.status, done.out) == (2, "")
+        assert_one_line(done.err)
+        assert complaint in done.err
+    assert not (runs / "never.html").exists()

@@ -1,0 +1,79 @@
+"""`simnmt profile list` and `simnmt trace list`: what is shipped, what lies in a folder, and what is left out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simnmt.base import shipped_files
+from tests.command_line import ROOT
+
+Command = Callable[..., Any]
+
+
+def first_words(out: str) -> list[str]:
+    return [line.split()[0] for line in out.splitlines()[2:]]
+
+
+def test_shipped_profiles_are_listed_with_kinds_engine_and_units(folder: Path, simnmt: Command) -> None:
+    done = simnmt("profile", "list")
+    assert (done.status, done.err) == (0, "")
+    assert first_words(done.out) == [f"@{name}" for name in shipped_files.names("calibration")]
+    lines = {line.split()[0]: line for line in done.out.splitlines()}
+    assert all(
+        text in lines["@cpu1-marian"] for text in ("AMD EPYC", "torch float32", " measured ", " subword ", "2026-", " 42 ")
+    )
+    assert all(text in lines["@tx2-marian"] for text in ("NVIDIA Jetson TX2", " inferred ", " word / mixed ", " 0 "))
+
+
+def test_profiles_of_a_folder_follow_the_shipped_ones(folder: Path, simnmt: Command) -> None:
+    (folder / "calibration").mkdir()
+    (folder / "gateway.json").rename(folder / "calibration" / "gateway.json")
+    (folder / "calibration" / "broken.json").write_text("{")
+    done = simnmt("profile", "list", "--json")
+    document = json.loads(done.out)
+    assert document["profiles"][-1] == {
+        "name": "calibration/gateway.json", "device": "a box", "model": "a model", "engine": None,
+        "kinds": {"execution": "synthetic"}, "samples": 0, "src_unit": "word", "tgt_unit": "word", "date": "2026-01-01",
+        "warnings": 0,
+    }  # fmt: skip
+    (fault,) = document["left_out"]
+    assert fault.startswith("calibration/broken.json:1:2: no JSON")
+    listed = simnmt("profile", "list")
+    assert first_words(listed.out)[-1] == "calibration/gateway.json"
+    assert listed.err == f"simnmt: note: left out {fault}\n"
+    given = simnmt("profile", "list", str(folder))
+    assert first_words(given.out)[-2:] == [str(folder / name) for name in ("calibration/gateway.json", "cloud.json")]
+
+
+def test_traces_are_listed_with_points_span_mean_and_origin(folder: Path, simnmt: Command) -> None:
+    (folder / "traces" / "mine").mkdir(parents=True)
+    (folder / "office.csv").rename(folder / "traces" / "mine" / "office.csv")
+    (folder / "traces" / "lengths.csv").write_text("src_len,tgt_len,count\n1,1,1\n")
+    done = simnmt("trace", "list")
+    assert first_words(done.out) == ["@cp1", "@cp2", "traces/mine/office.csv"]
+    assert done.err.startswith("simnmt: note: left out traces/lengths.csv:1:1: no column is called like a time")
+    office = done.out.splitlines()[-1].split()
+    assert office[1] == "RTT" and office[-5:] == ["40", "3.333", "min", "81.5", "ms"]
+    trace = json.loads(simnmt("trace", "list", "--json").out)["traces"][0]
+    assert (trace["name"], trace["kind"], trace["points"], trace["duration_s"]) == ("@cp1", "synthetic", 60, 14_400.0)
+    assert trace["mean"] == pytest.approx(0.080, rel=1e-3) and "RIPE Atlas" in trace["source"]
+
+
+@pytest.mark.parametrize("verb", ["profile", "trace"])
+def test_a_checkout_lists_its_shipped_files_once(verb: str, simnmt: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    done = simnmt(verb, "list")
+    assert done.err == "" and all(name.startswith("@") for name in first_words(done.out))
+
+
+@pytest.mark.parametrize(("verb", "default"), [("profile", "calibration"), ("trace", "traces")])
+def test_a_folder_that_is_none_is_refused(folder: Path, simnmt: Command, verb: str, default: str) -> None:
+    for name in ("nowhere", "small.yaml"):
+        done = simnmt(verb, "list", name)
+        assert (done.status, done.out) == (2, "")
+        assert done.err == f"simnmt: {name}: no such folder (name a folder; left out, it is {default}/)\n"
