@@ -220,7 +220,7 @@ def _refuse_undecodable(arguments: Sequence[str]) -> None:
 
 
 def _usage(error: Any) -> str:
-    text: str = error.format_message()
+    text = str(error.format_message()).replace(": Value error, ", ": ", 1)  # the prefix of typer's choices
     if text.startswith("Usage:"):
         return text
     command = error.ctx.command_path if getattr(error, "ctx", None) else "simnmt"

@@ -22,8 +22,19 @@ _LONG_WORDS = (60, 30)
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
+# Tables mark a row so. What an input holds can at most be bold itself: nothing stays switched on behind it.
+_BOLD = re.compile("\x1b\\[1m([^\x1b\n]*)\x1b\\[0m")
+
+
 def without_controls(text: str) -> str:
-    """Return the text with control characters written as escapes; tabs and newlines stay."""
+    """Return the text with control characters written as escapes; tabs, newlines and bold words stay."""
+    return "".join(
+        _escaped(part) if number % 2 == 0 else f"\x1b[1m{_escaped(part)}\x1b[0m"
+        for number, part in enumerate(_BOLD.split(text))
+    )
+
+
+def _escaped(text: str) -> str:
     return _CONTROLS.sub(lambda match: repr(match[0])[1:-1] if ord(match[0]) < 0x100 else f"\\u{ord(match[0]):04x}", text)
 
 

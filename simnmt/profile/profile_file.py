@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from simnmt.base.configuration import Configuration
+from simnmt.base.configuration import Configuration, message_of
 from simnmt.base.files import read_bounded, written_whole
 from simnmt.base.suggestions import did_you_mean
 from simnmt.profile import (
@@ -101,7 +101,7 @@ def _checked(text: str, path: str | os.PathLike[str] | None) -> DeviceProfile:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         key = ".".join(str(part) for part in first["loc"])
-        message, remedy = first["msg"].removeprefix("Value error, "), _MEND
+        message, remedy = message_of(first), _MEND
         if first["type"] == "extra_forbidden":
             name = str(first["loc"][-1])
             message, remedy = "unknown key here", "remove it" if name in _KEYS else did_you_mean(name, _KEYS, "remove it")
