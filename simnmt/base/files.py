@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import errno
+import logging
 import os
 import secrets
 import shutil
@@ -16,6 +17,8 @@ from pathlib import Path
 from types import TracebackType
 
 from simnmt.base.errors import InputError
+
+_LOG = logging.getLogger("simnmt.base")
 
 MOST_DOCUMENT_BYTES = 64 << 20
 """Limit of a JSON or YAML document; the largest that simnmt ships or writes has about 1 MB."""
@@ -85,6 +88,7 @@ def read_bounded(path: str | os.PathLike[str], most_bytes: int = MOST_DOCUMENT_B
             size += len(piece)
     if size > most_bytes:
         raise _too_large(path, most_bytes)
+    _LOG.debug("read %s: %d bytes", path, size)
     return b"".join(pieces)
 
 
@@ -370,6 +374,7 @@ def written_whole(path: str | os.PathLike[str], *, new: bool = False) -> Iterato
             _publish_new(partial, target)
         else:
             partial.replace(target)
+    _LOG.debug("wrote %s", path)
 
 
 def _publish_new(partial: Path, target: Path) -> None:

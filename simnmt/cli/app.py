@@ -24,7 +24,7 @@ from typer.core import TyperCommand
 
 from simnmt.base import VERSION
 from simnmt.base.errors import InputError, SimnmtError
-from simnmt.cli.terminal import cleaned_streams, complaint_line, warn
+from simnmt.cli.terminal import cleaned_streams, complaint_line, set_verbosity, warn
 
 _VERBS = {
     "run": "run.run",
@@ -86,7 +86,20 @@ def application(verb: str = "") -> typer.Typer:
 @cache
 def _parser(verb: str) -> Any:
     """Return the parser of one verb: that of all takes 0.15 s to build, more than many a verb takes to run."""
-    return typer.main.get_command(application(verb))
+    command = typer.main.get_command(application(verb))
+    messages = [parameter for parameter in command.params if parameter.name in ("quiet", "verbose")]
+    for option in messages:
+        option.expose_value = False  # the functions of the verbs do not take them
+    for name in command.commands:  # type: ignore[attr-defined]
+        _add_options(command.commands[name], messages)  # type: ignore[attr-defined]
+    return command
+
+
+def _add_options(command: Any, options: Sequence[Any]) -> None:
+    """Give options to a command and to all commands below it."""
+    command.params += options
+    for below in getattr(command, "commands", {}).values():
+        _add_options(below, options)
 
 
 def _version(wanted: bool) -> None:
@@ -95,7 +108,35 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _set_verbosity(context: typer.Context, parameter: typer.CallbackParam, given: int) -> None:
+    if given:
+        chosen = context.find_root().ensure_object(dict)  # an option may stand before the verb and behind it
+        chosen[parameter.name] = given
+        if len(chosen) > 1:
+            raise typer.BadParameter("choose one of --quiet and --verbose")
+        set_verbosity(**chosen)
+
+
 def _top(
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "--quiet", "-q", callback=_set_verbosity, help="Print no notes and no progress.", rich_help_panel="Messages"
+        ),
+    ] = False,
+    verbose: Annotated[
+        int,
+        typer.Option(
+            "--verbose",
+            "-v",
+            count=True,
+            callback=_set_verbosity,
+            show_default=False,
+            metavar="",
+            help="Print a log on standard error; -vv: in detail.",
+            rich_help_panel="Messages",
+        ),
+    ] = 0,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
     ] = False,
@@ -185,7 +226,8 @@ def _status() -> int:
 def _run() -> int:
     try:
         _refuse_undecodable(sys.argv[1:])
-        verb = next((word for word in sys.argv[1:2] if word in _VERBS), "")
+        set_verbosity()
+        verb = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
         status = _parser(verb)(prog_name="simnmt", standalone_mode=False)
         sys.stdout.flush()
     except SimnmtError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from enum import Enum
 from pathlib import Path
@@ -24,7 +23,7 @@ from simnmt.cli.options import (
     service_packages,
 )
 from simnmt.cli.progress import progress_bar
-from simnmt.cli.terminal import warn
+from simnmt.cli.terminal import say, warn
 
 if TYPE_CHECKING:
     from simnmt.calibrate.calibration import Calibrated
@@ -246,7 +245,7 @@ class _LogLines:
         self._last_s = time.monotonic()
 
     def say(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+        say(text)
 
     def measured(self, part: str, done_s: float, left_s: float) -> None:
         if time.monotonic() - self._last_s >= LOG_INTERVAL_S:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from typing import Annotated
 import typer
 
 from simnmt.cli.options import AsJson, argument, flag, option, print_json, print_result, profile_path
-from simnmt.cli.terminal import note, verb_for
+from simnmt.cli.terminal import note, say, verb_for
 
 
 def watch(
@@ -73,7 +72,7 @@ def watch(
             verb = verb_for(path)
             write_profile(path, result.profile)
             refits[str(path)] = result
-            print(f"{verb} {path}", file=sys.stderr)
+            say(f"{verb} {path}")
         if not devices:
             note(f"no drift: {path} is not written (give DEVICE={path} to refit in any case)")
     if as_json:

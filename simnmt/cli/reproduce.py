@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -15,7 +14,7 @@ import typer
 from simnmt.base.errors import InputError
 from simnmt.cli.options import AsJson, Jobs, flag, option, parse_duration, print_json, print_result
 from simnmt.cli.progress import Bar, progress_bar
-from simnmt.cli.terminal import warn
+from simnmt.cli.terminal import say, warn
 
 if TYPE_CHECKING:
     from simnmt.papers.kit.report import PaperReport
@@ -64,7 +63,7 @@ def _reserved_directory(out: Path | None, paper: str) -> Iterator[Path]:
 
 def _stage_printer(bar: Bar) -> Callable[[str], None]:
     """Return a function that shows the next stage: on the bar, or on a line of standard error where there is no terminal."""
-    return bar.stage if bar.is_drawn else partial(print, file=sys.stderr, flush=True)
+    return bar.stage if bar.is_drawn else say
 
 
 def _cpus(jobs: int) -> int:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from simnmt.cli.options import AsJson, argument, flag, option, parse_share, print_json
 from simnmt.cli.progress import progress_bar
-from simnmt.cli.terminal import note, warn
+from simnmt.cli.terminal import note, say, warn
 
 
 def run(
@@ -73,7 +73,7 @@ def run(
     if engine is None and library() is None:
         note("the world ran in SimPy, since the compiled one is not compiled (run `python -m simnmt.base.compile`)")
     if result.precision:
-        print(result.precision, file=sys.stderr)
+        say(result.precision)
     if as_json:
         print_json(result.document() | {"directory": str(result.directory)})
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
@@ -33,7 +32,7 @@ from simnmt.cli.options import (
     profile_path,
 )
 from simnmt.cli.progress import progress_bar
-from simnmt.cli.terminal import note, warn
+from simnmt.cli.terminal import note, say, warn
 
 app = typer.Typer(help="A model streamed from storage in shards of chosen fidelity, planned against a deadline and a buffer.")
 
@@ -274,7 +273,7 @@ def profile(
         journal.unlink(missing_ok=True)
     for warning in warnings:
         warn(warning)
-    print(f"written to {out}", file=sys.stderr)
+    say(f"written to {out}")
     facts = [fact for fact in profile_summary.facts(device_profile) if fact[0].startswith(("sti", "execution", "device"))]
     print_result(as_json, lambda: profile_summary.as_json(device_profile), lambda: format_pairs(facts))
 
@@ -283,12 +282,12 @@ def profile(
 def _journalled(journal: Path, ranks: bool) -> Iterator[None]:
     """Report evaluations that the journal holds before and after the block; `ranks`: whether the block evaluates shards."""
     if ranks and journal.exists():
-        print(f"going on from {journal}: its evaluations count", file=sys.stderr)
+        say(f"going on from {journal}: its evaluations count")
     try:
         yield
     except BaseException as error:  # a signal is one too
         if ranks and journal.exists() and not isinstance(error, InputError):
-            print(f"evaluations are kept in {journal}; the same command goes on from there", file=sys.stderr)
+            say(f"evaluations are kept in {journal}; the same command goes on from there")
         raise
 
 
@@ -333,7 +332,7 @@ def plan(
         from simnmt.report.pipelines import render_plan
 
         write_page(page, render_plan(planned, source.name, source.kind, source.model, source.warnings))
-        print(f"written to {page}", file=sys.stderr)
+        say(f"written to {page}")
     about = {"profile": source.name, "kind": source.kind, "model": source.model, "warnings": source.warnings}
     print_result(as_json, lambda: about | planned.as_json(), lambda: format_plan(planned, source))
 

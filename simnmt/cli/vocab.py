@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +12,7 @@ import typer
 from simnmt.base.text_tables import format_table
 from simnmt.cli.options import AsJson, Device, Threads, argument, chosen, option, print_result
 from simnmt.cli.progress import progress_bar
+from simnmt.cli.terminal import say
 
 if TYPE_CHECKING:
     from simnmt.calibrate.projection_bench import BreakEven, ProjectionBench, StepTime
@@ -64,7 +64,7 @@ def bench(
     if out is not None:
         with written_whole(out) as partial:
             partial.write_text(text + "\n", encoding="utf-8")
-        print(f"written to {out}", file=sys.stderr)
+        say(f"written to {out}")
     print(text if as_json else _format_bench(done))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 from functools import cache
@@ -33,6 +34,9 @@ def is_hub_id(model: str) -> bool:
     return _ID.fullmatch(model) is not None and Path(model).suffix not in (".yaml", ".yml", ".json")
 
 
+_LOG = logging.getLogger("simnmt.nmt")
+
+
 @cache
 def _downloaded(model: str) -> Path:
     """Return the folder of the cache that holds a model; weights in safetensors are taken before others."""
@@ -40,6 +44,7 @@ def _downloaded(model: str) -> Path:
     folder = _snapshot(model, [*_TEXTS, *_VOCABULARIES, "model*.safetensors", "model.safetensors.index.json"])
     if not any(folder.glob("*.safetensors")):
         folder = _snapshot(model, ["pytorch_model*.bin", "pytorch_model.bin.index.json"])
+    _LOG.info("model %s: in the cache at %s", model, folder)
     return folder
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import reprlib
 from collections.abc import Mapping
@@ -45,6 +46,8 @@ _KEYS = sorted(
     }
 )
 """Every key that a profile may hold anywhere."""
+_LOG = logging.getLogger("simnmt.profile")
+
 _MEND = "correct the file, or make the profile again"
 
 
@@ -74,7 +77,9 @@ def read_profile(path: str | os.PathLike[str]) -> DeviceProfile:
             path=path,
             remedy="make the profile again with this version",
         )
-    return _checked(text, path)
+    profile = _checked(text, path)
+    _LOG.info("read the device profile %s: %s, execution %s", path, profile.name, profile.execution.kind)
+    return profile
 
 
 def checked_profile(content: Mapping[str, Any]) -> DeviceProfile:
