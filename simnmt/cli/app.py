@@ -24,6 +24,7 @@ from typer.core import TyperCommand
 
 from simnmt.base import VERSION
 from simnmt.base.errors import InputError, SimnmtError
+from simnmt.base.files import release_standard_output
 from simnmt.cli.terminal import cleaned_streams, complaint_line, set_verbosity, warn
 
 _VERBS = {
@@ -227,6 +228,7 @@ def _run() -> int:
     try:
         _refuse_undecodable(sys.argv[1:])
         set_verbosity()
+        release_standard_output()
         verb = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
         status = _parser(verb)(prog_name="simnmt", standalone_mode=False)
         sys.stdout.flush()

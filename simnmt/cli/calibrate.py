@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simnmt.base.files import refuse_replacing
+from simnmt.base.files import is_standard, refuse_replacing
 from simnmt.base.text_tables import format_table
 from simnmt.cli.options import (
     AsJson,
+    Force,
     Seed,
+    check_output,
     chosen,
     flag,
     option,
@@ -48,7 +50,7 @@ NeighbourKind = Enum("NeighbourKind", {"idle": "idle", "busy": "busy", "memory":
 
 def calibrate(
     context: typer.Context,
-    out: Annotated[Path, option("FILE", "Device profile to write; an older one is replaced.")],
+    out: Annotated[Path, option("FILE", "Device profile to write, or to complete.")],
     model: Annotated[
         str | None,
         option(
@@ -137,7 +139,8 @@ def calibrate(
     tgt_unit: Annotated[str | None, option("UNIT", "As --unit, of the target alone.")] = None,
     name: Annotated[str | None, option("NAME", "Name of the profile. [default: the file's]")] = None,
     device_name: Annotated[str | None, option("NAME", "Name of the box. [default: its processor and the threads]")] = None,
-    page: Annotated[Path | None, option("FILE", "HTML page to write. [default: beside the profile]")] = None,
+    page: Annotated[Path | None, option("FILE", "Write an HTML page with plots here. [default: beside the profile]")] = None,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure a translation model on this box, or a running service: its device profile, with fit and held-out error.
@@ -146,7 +149,10 @@ def calibrate(
 
     Example: simnmt calibrate --model gru --quick --out box.json
     """
+    if is_standard(out):
+        raise typer.BadParameter("measurements are kept beside the profile: name a file", param_hint="--out")
     if endpoint is not None:
+        check_output(out, force)
         _calibrate_endpoint(context, endpoint, out, page or out.parent / f"{out.stem}.html")
         return
     if model is None:
@@ -171,7 +177,10 @@ def calibrate(
         tgt_unit=tgt_unit or unit,
         disk_bytes_per_s=pace,
     )
+    if settings.whole:  # else the profile is completed
+        check_output(out, force)
     profile_there(out, settings)
+    check_output(page, force or not settings.whole)
     page = page or out.parent / f"{out.stem}.html"
     refuse_unfit_page(page, out, settings)
     with progress_bar() as bar:  # lines now and then where there is no terminal
@@ -221,6 +230,7 @@ def _calibrate_endpoint(context: typer.Context, url: str, out: Path, page: Path)
         src_unit=given["src_unit"] or given["unit"],
         tgt_unit=given["tgt_unit"] or given["unit"],
     )
+    check_output(given["page"], given["force"])
     refuse_unwritable(page, "--page")
     refuse_replacing(page, out, settings.text)
     with progress_bar() as bar:

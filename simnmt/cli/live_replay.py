@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from simnmt.cli.live_serve import TOKEN, Source, TargetLanguage, read_token
-from simnmt.cli.options import AsJson, argument, option, parse_duration, print_json, service_packages
+from simnmt.cli.options import AsJson, Force, argument, option, parse_duration, print_json, service_packages
 from simnmt.cli.progress import progress_bar
 from simnmt.cli.terminal import note, warn
 
@@ -39,6 +39,7 @@ def replay(
     ] = 60.0,
     connections: Annotated[int, option("N", "Most requests under way; others wait here.", min=1, max=100_000)] = 500,
     out: Annotated[Path | None, option("DIR", "Run directory to write. [default: a new one under reports/]")] = None,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Send a scenario's requests to a live gateway by the workload's arrivals, and measure them as a run.
@@ -75,6 +76,7 @@ def replay(
             seed=seed,
             announce=bar.say if bar.is_drawn else note,
             progress=lambda done, total: bar.runs(done, total, "requests"),
+            force=force,
         )
     for warning in result.warnings:
         warn(warning)

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from simnmt.cli.options import AsJson, argument, flag, option, print_json, print_result, profile_path
+from simnmt.cli.options import AsJson, Force, argument, check_output, flag, option, print_json, print_result, profile_path
 from simnmt.cli.terminal import note, say, verb_for
 
 
@@ -29,13 +29,13 @@ def watch(
         ),
     ] = None,
     fail_on_drift: Annotated[bool, flag("--fail-on-drift", "End with status 3 if there is drift.")] = False,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Flag devices that became 10 % slower or faster than their profiles, and refit the profiles in service.
 
     Example: simnmt live watch gateway.jsonl --profile gateway=gateway.json --profile cloud=cloud.json
     """
-    from simnmt.base.files import refuse_replacing
     from simnmt.live.drift import DriftWatch
     from simnmt.live.drift_text import format_alarm, format_refit, format_report, report_document
     from simnmt.live.refit import Refit, refit
@@ -47,7 +47,7 @@ def watch(
     paths = {device: profile_path(path) for device, path in map(_named, profiles)}
     outputs = dict(_output(text, paths) for text in out or ())
     for path in outputs.values():
-        refuse_replacing(path, log, *paths.values())
+        check_output(path, force, log, *paths.values())
     watched = DriftWatch({device: read_profile(path) for device, path in paths.items()})
     reader = LiveLogReader(log)
     with _stop_requested(follow) as stop:

@@ -7,13 +7,14 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated, Literal
 
-from simnmt.cli.options import AsJson, argument, flag, option, parse_share, print_json
+from simnmt.base.files import is_standard
+from simnmt.cli.options import AsJson, Force, argument, check_output, flag, option, parse_share, print_json
 from simnmt.cli.progress import progress_bar
 from simnmt.cli.terminal import note, say, warn
 
 
 def run(
-    scenario: Annotated[str, argument("SCENARIO|@NAME|RUN_DIR", "A file, a shipped scenario, or a run to repeat.")],
+    scenario: Annotated[str, argument("SCENARIO|@NAME|RUN_DIR", "A file or -, a shipped scenario, or a run to repeat.")],
     out: Annotated[Path | None, option("DIR", "Run directory to write. [default: a new one under reports/]")] = None,
     overrides: Annotated[list[str] | None, option("KEY=VALUE", "Override any key of the scenario.", "--set")] = None,
     requests: Annotated[int | None, option("N", "Requests per run.")] = None,
@@ -41,6 +42,7 @@ def run(
     allow_code: Annotated[
         bool, flag("--allow-code", "Run modules and files that the scenario names, such as kind: mypackage.module:MyPolicy.")
     ] = False,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Replay a workload through every policy of a scenario.
@@ -67,6 +69,7 @@ def run(
             profile_uncertainty=profile_uncertainty,
             engine=engine,
             allow_code=allow_code,
+            force=force,
         )
     for warning in result.warnings:
         warn(warning)
@@ -82,7 +85,7 @@ def run(
 
 
 def init(
-    path: Annotated[Path, argument("[PATH]", "File to write.")] = Path("scenario.yaml"),
+    path: Annotated[Path, argument("[PATH]", "File to write; - for standard output.")] = Path("scenario.yaml"),
     template: Annotated[
         str,
         option(
@@ -91,6 +94,7 @@ def init(
             "table1, table1-measured or tiers.",
         ),
     ] = "quickstart",
+    force: Force = False,
 ) -> None:
     """Write a commented scenario that runs, and the schema that editors check it with.
 
@@ -98,9 +102,11 @@ def init(
     """
     from simnmt.scenario.template import write_template
 
-    for written in write_template(template, path):
+    check_output(path, force)
+    for written in write_template(template, path, replace=force):
         print(f"wrote {written}")
-    print(f"run it: simnmt run {path}")
+    if not is_standard(path):
+        print(f"run it: simnmt run {path}")
 
 
 def schema() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simnmt.base.text_tables import format_table
-from simnmt.cli.options import AsJson, Device, Threads, argument, chosen, option, print_result
+from simnmt.cli.options import AsJson, Device, Force, Threads, argument, check_output, chosen, option, print_result
 from simnmt.cli.progress import progress_bar
 from simnmt.cli.terminal import say
 
@@ -39,6 +39,7 @@ def bench(
     device: Annotated[str | None, option("cpu|cuda", "Device. [default: cpu]")] = None,
     dtype: Annotated[str | None, option("TYPE", "Type of the weights: float32, float16, bfloat16. [default: float32]")] = None,
     out: Annotated[Path | None, option("FILE", "Write all figures to this file, as JSON.")] = None,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure the output layer on this box with all columns and with the active ones alone; some three minutes.
@@ -58,6 +59,7 @@ def bench(
     shares = [percent / 100 for percent in share or ()]
     setting = chosen(context, Setting, vocabs=vocab, widths=width, shares=tuple(shares))
     check(setting)
+    check_output(out, force)
     with progress_bar() as bar:
         done = vocabulary_bench(setting, bar.runs)
     text = done.model_dump_json(indent=1)
@@ -165,13 +167,13 @@ def build(
     seed: Annotated[int | None, option("S", "Same seed, same clusters. [default: 1]", min=0, max=2**31 - 1)] = None,
     device: Device = "cpu",
     threads: Threads = None,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Learn from text which output columns a trained model needs; clusters need no translations, lists do.
 
     Example: simnmt vocab build --model model --text news.de --out clusters.safetensors
     """
-    from simnmt.base.files import refuse_replacing
     from simnmt.nmt.errors import need_packages
 
     need_packages()
@@ -180,7 +182,7 @@ def build(
     from simnmt.nmt.translation import Translator
 
     texts = texts_by_label(text)
-    refuse_replacing(out, targets, *texts.values())
+    check_output(out, force, targets, *texts.values())
     if not out.absolute().parent.is_dir():  # learning may take long
         raise NmtError("no such folder", path=out.parent, remedy="make it first")
     if not os.access(out.absolute().parent, os.W_OK):
