@@ -1,6 +1,7 @@
 """The command line's frame: the verbs by name, and the one place where errors become a line and an exit status.
 
-Exit status: 0 fine, 1 our fault, 2 the input's fault, 3 a demanded level was missed, 130 interrupted, 143 terminated.
+Exit status: 0 fine, 1 our fault, 2 the input's fault, 3 a demanded level was missed, 130 interrupted, 143 terminated
+(docs/command-line.md).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import errno
 import importlib
 import math
 import os
+import re
 import signal
 import sys
 import time
@@ -57,6 +59,8 @@ class Verb(TyperCommand):
             is_argument = parameter.param_type_name == "argument"
             heading = "Options" if is_argument else getattr(parameter, "rich_help_panel", None) or heading
             if (record := parameter.get_help_record(ctx)) is not None:
+                if is_argument:  # typer adds its type to the name
+                    record = (re.sub(r" <[\w\[\]]+>$", "", record[0]), record[1])
                 groups.setdefault("Arguments" if is_argument else heading, []).append(record)
         for title, records in groups.items():
             with formatter.section(title):
@@ -78,6 +82,8 @@ def application(verb: str = "") -> typer.Typer:
         module, _, member = _VERBS[name].partition(".")
         implementation = getattr(importlib.import_module(f"simnmt.cli.{module}"), member)
         if isinstance(implementation, typer.Typer):
+            for below in implementation.registered_commands:
+                below.cls = Verb
             app.add_typer(implementation, name=name)
         else:
             app.command(name, cls=Verb)(implementation)
