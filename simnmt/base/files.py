@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import errno
+import io
 import logging
 import os
 import secrets
@@ -17,7 +18,7 @@ from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from simnmt.base.errors import STANDARD, InputError, SimnmtError
 
@@ -80,6 +81,12 @@ def standard_input() -> BinaryIO:
         raise OSError(errno.EINVAL, "standard input can be read only once", STANDARD)
     _read_streams.add(stream)
     return stream
+
+
+def peek_standard_input() -> bytes:
+    """Return the first bytes of standard input, which can still be read; none if it is closed or was read."""
+    stream = None if sys.stdin is None else sys.stdin.buffer
+    return b"" if stream is None or stream in _read_streams else cast(io.BufferedReader, stream).peek()
 
 
 _output: Any = None

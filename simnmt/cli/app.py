@@ -227,14 +227,16 @@ _INPUT_FAULTS = {
 
 def _status() -> int:
     with cleaned_streams():
-        return _run()
+        try:
+            return _run()
+        finally:
+            release_standard_output()
 
 
 def _run() -> int:
     try:
         _refuse_undecodable(sys.argv[1:])
         set_verbosity()
-        release_standard_output()
         verb = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
         status = _parser(verb)(prog_name="simnmt", standalone_mode=False)
         sys.stdout.flush()

@@ -152,7 +152,6 @@ def calibrate(
     if is_standard(out):
         raise typer.BadParameter("measurements are kept beside the profile: name a file", param_hint="--out")
     if endpoint is not None:
-        check_output(out, force)
         _calibrate_endpoint(context, endpoint, out, page or out.parent / f"{out.stem}.html")
         return
     if model is None:
@@ -177,12 +176,12 @@ def calibrate(
         tgt_unit=tgt_unit or unit,
         disk_bytes_per_s=pace,
     )
-    if settings.whole:  # else the profile is completed
-        check_output(out, force)
     profile_there(out, settings)
-    check_output(page, force or not settings.whole)
+    refuse_unfit_page(page or out.parent / f"{out.stem}.html", out, settings)
+    replaces = force or not settings.whole  # without execution, the profile at --out is completed
+    check_output(out, replaces)
+    check_output(page, replaces)
     page = page or out.parent / f"{out.stem}.html"
-    refuse_unfit_page(page, out, settings)
     with progress_bar() as bar:  # lines now and then where there is no terminal
         listener: Listener = bar if bar.is_drawn else _LogLines()
         done = measure(settings, out, name=name, device_name=device_name, listener=listener)
@@ -216,7 +215,7 @@ def _calibrate_endpoint(context: typer.Context, url: str, out: Path, page: Path)
     if given["text"] is None:
         raise typer.BadParameter("--endpoint needs sentences to send", param_hint="--text")
     with service_packages():
-        from simnmt.calibrate.endpoint_calibration import calibrate_endpoint
+        from simnmt.calibrate.endpoint_calibration import calibrate_endpoint, endpoint_profile_there
     from simnmt.calibrate.endpoint_settings import EndpointSettings
     from simnmt.calibrate.preconditions import refuse_unwritable
     from simnmt.report.profile_page import write_profile_page
@@ -230,9 +229,11 @@ def _calibrate_endpoint(context: typer.Context, url: str, out: Path, page: Path)
         src_unit=given["src_unit"] or given["unit"],
         tgt_unit=given["tgt_unit"] or given["unit"],
     )
-    check_output(given["page"], given["force"])
+    endpoint_profile_there(out, settings)
+    check_output(out, given["force"])
     refuse_unwritable(page, "--page")
     refuse_replacing(page, out, settings.text)
+    check_output(given["page"], given["force"])
     with progress_bar() as bar:
         listener: Listener = bar if bar.is_drawn else _LogLines()
         done = calibrate_endpoint(settings, out, name=given["name"], device_name=given["device_name"], listener=listener)
