@@ -1,7 +1,8 @@
 """Options of the command line: declarations, options that verbs share, and parsers of values.
 
 One name has one meaning in all verbs: `--out` the output, `--page` an HTML page, `--json` figures instead of text, `--part` a
-part of a measurement, `--seed` the random numbers, `--restart` to begin interrupted work anew. Sizes and rates take units.
+part of a measurement, `--seed` the random numbers, `--restart` to begin interrupted work anew, `--force` to replace an output
+that exists, `-` standard input or output. Sizes and rates take units. A verb calls `check_output` before its work.
 """
 
 from __future__ import annotations
