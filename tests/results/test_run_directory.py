@@ -315,13 +315,9 @@ def test_a_reproduction_is_replaced_where_that_is_asked_for(tmp_path: Path) -> N
             (folder / run_directory.PAGE).write_text(text)
     assert (target / run_directory.REPRODUCTION).read_text() == "second"
     assert [path.name for path in tmp_path.iterdir()] == ["page"]
-    with pytest.raises(
-        run_directory.RunDirectoryError, match="a run is there .*--force"
-    ):
+    with pytest.raises(run_directory.RunDirectoryError, match=r"a run is there .*--force"):
         run_directory.check_free(target, replace=False)
-    with pytest.raises(
-        run_directory.RunDirectoryError, match="not empty .*or empty it"
-    ):
+    with pytest.raises(run_directory.RunDirectoryError, match=r"not empty .*or empty it"):
         run_directory.check_free(target)
 
 
