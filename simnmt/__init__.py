@@ -8,9 +8,13 @@ decisions); `results`; `world` (the simulation), `kernels`; `nmt` (real models);
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from simnmt.base import VERSION as __version__
+
+# The library reports on the loggers `simnmt.ROOM` and leaves it to the program where that goes.
+logging.getLogger("simnmt").addHandler(logging.NullHandler())
 
 _HOMES = {
     "run": "simnmt.api",

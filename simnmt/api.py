@@ -261,6 +261,7 @@ def run(
     profile_uncertainty: int | None = None,
     engine: Engine | None = None,
     allow_code: bool = False,
+    force: bool = False,
 ) -> RunResult:
     """Run a scenario: a file's path, a shipped `@name`, a run directory, a mapping, or a `Scenario`.
 
@@ -283,6 +284,7 @@ def run(
             of the scenario's `profile_uncertainty.profiles`.
         engine: of the world; None: the compiled one for policies that it covers. Both give the same bytes.
         allow_code: whether modules and files that the scenario names may run, such as `kind: "package.module:MyPolicy"`.
+        force: whether a run directory at `out` is replaced, once the run has succeeded.
 
     Raises `simnmt.base.errors.InputError` for any fault of the input.
 
@@ -307,7 +309,7 @@ def run(
     else:
         source = open_source(scenario, [*overrides, *given], allow_code=allow_code)
     progress = progress or _notebook_progress()
-    with _directory(source.scenario.name, out, under) as directory:
+    with _directory(source.scenario.name, out, under, force) as directory:
         beside_run = None if source.scenario.published is None else published_table(source.scenario.published)
         plan = read_inputs(source.scenario, Path.cwd(), source.document)
         inputs = {} if directory is None else _digests(source)
@@ -327,7 +329,7 @@ def run(
                 result.tables.append(table)
         if directory is None:
             return result
-        write(result, source, directory, inputs, times)
+        write(result, source, directory, inputs, times, replace_run=force)
         return replace(result, directory=directory)
 
 
@@ -344,11 +346,12 @@ def replay(
     allow_code: bool = False,
     announce: Callable[[str], None] = lambda line: None,
     progress: Progress = lambda done, total: None,
+    force: bool = False,
 ) -> RunResult:
     """Send a scenario's requests to a live gateway or server, and return what was measured.
 
     Args:
-        scenario, out, under, overrides, requests, replications, seed, allow_code: as of `run`.
+        scenario, out, under, overrides, requests, replications, seed, allow_code, force: as of `run`.
         settings: where the service is, and what is sent.
         announce: called with a line on what is sent, before each replication.
         progress: called with the number of requests that have ended and of all requests.
@@ -359,14 +362,14 @@ def replay(
 
     given = _given(requests=requests, replications=replications, seed=seed)
     source = open_source(scenario, [*overrides, *given], allow_code=allow_code)
-    with _directory(source.scenario.name, out, under) as directory:
+    with _directory(source.scenario.name, out, under, force) as directory:
         inputs = {} if directory is None else _digests(source)
         plan = read_inputs(source.scenario, Path.cwd(), source.document)
         started = time.time()
         result = _with_figures(RunResult, replay_plan(plan, settings, announce=announce, progress=progress))
         if directory is None:
             return result
-        write(result, source, directory, inputs, Times(started, time.time() - started))
+        write(result, source, directory, inputs, Times(started, time.time() - started), replace_run=force)
         return replace(result, directory=directory)
 
 
@@ -386,11 +389,16 @@ class Times:
     writing."""
 
 
-def write(result: RunResult, source: Source, out: Path, inputs: dict[str, str], times: Times) -> None:
-    """Write the run directory, whole or not at all; `inputs`: SHA-256 by name. Raises `RunDirectoryError`."""
+def write(
+    result: RunResult, source: Source, out: Path, inputs: dict[str, str], times: Times, *, replace_run: bool = False
+) -> None:
+    """Write the run directory, whole or not at all; `inputs`: SHA-256 by name. Raises `RunDirectoryError`.
+
+    `replace_run`: whether a run directory at `out` is replaced.
+    """
     from simnmt.report import render
 
-    with files.whole(out) as folder:
+    with files.whole(out, replace=replace_run) as folder:
         (folder / files.INPUT).write_bytes(source.text)
         (folder / files.RESOLVED).write_text(source.resolved_text, encoding="utf-8")
         files.write_json(folder / files.SUMMARY, result.document())
@@ -410,11 +418,13 @@ def _digests(source: Source) -> dict[str, str]:
 
 
 @contextmanager
-def _directory(name: str, out: str | os.PathLike[str] | None, under: str | os.PathLike[str] | None) -> Iterator[Path | None]:
+def _directory(
+    name: str, out: str | os.PathLike[str] | None, under: str | os.PathLike[str] | None, force: bool
+) -> Iterator[Path | None]:
     """Yield the run directory to write, which is free and writable: `out`, or one named after scenario and moment (UTC); None
-    for none."""
+    for none. `force`: `out` may hold a run directory."""
     if out is not None:
-        files.check_free(Path(out))
+        files.check_free(Path(out), replace=force)
         yield Path(out)
     elif under is not None:
         # File systems take names of 255 bytes; a scenario's may have 80 characters of any script.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar, cast
@@ -37,13 +37,18 @@ NO_TRUTH_VALUE = BeforeValidator(_refuse_truth_value)
 """Validator of a literal 1, such as the version of a document, for which pydantic would take True, since True equals 1."""
 
 
+def message_of(fault: Mapping[str, Any]) -> str:
+    """Return the message of one fault of a validation, without the prefix that pydantic gives a validator's own words."""
+    return str(fault["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
+
+
 def describe_validation_error(error: ValidationError) -> str:
     """Return the first fault of a validation as `key: message`, the message beginning in lower case.
 
     A fault of several keys together has no key.
     """
     first = error.errors(include_url=False, include_context=False)[0]
-    message = first["msg"].removeprefix("Value error, ")
+    message = message_of(first)
     return ": ".join([".".join(map(str, first["loc"])), message[:1].lower() + message[1:]]).removeprefix(": ")
 
 

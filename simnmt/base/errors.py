@@ -27,6 +27,10 @@ def describe_error(error: BaseException, *, most: int = 200) -> str:
     return text[:most] or type(error).__name__
 
 
+STANDARD = "-"
+"""Name that stands for standard input where a file is read, and for standard output where one is written."""
+
+
 class SimnmtError(Exception):
     """An error that a command reports in one line before it ends with `exit_status`."""
 
@@ -59,6 +63,8 @@ class InputError(SimnmtError):
     ) -> None:
         self.what = what
         """The fault itself, without its place."""
+        if path is not None and os.fspath(path) == STANDARD:
+            path = "<stdin>"
         # A URL given as a path has lost a slash: hf:/x was hf://x.
         self.path = None if path is None else re.sub(r"^([A-Za-z][A-Za-z0-9+.-]+):/(?!/)", r"\1://", os.fspath(path))
         self.line = line

@@ -1,21 +1,28 @@
-"""Files: read up to a size limit, write atomically, lock against a second writer, remove what killed processes left."""
+"""Files and the standard streams: read up to a limit, write atomically, lock, remove what killed processes left."""
 
 from __future__ import annotations
 
 import atexit
 import errno
+import io
+import logging
 import os
 import secrets
 import shutil
 import stat
 import sys
+import tempfile
+import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import TracebackType
+from typing import Any, BinaryIO, cast
 
-from simnmt.base.errors import InputError
+from simnmt.base.errors import STANDARD, InputError, SimnmtError
+
+_LOG = logging.getLogger("simnmt.base")
 
 MOST_DOCUMENT_BYTES = 64 << 20
 """Limit of a JSON or YAML document; the largest that simnmt ships or writes has about 1 MB."""
@@ -57,6 +64,70 @@ _LOCK_ATTEMPTS = 100
 """Attempts to lock a folder that ending processes remove at the same moment."""
 
 
+def is_standard(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path is `-`: standard input where a file is read, standard output where one is written."""
+    return os.fspath(path) == STANDARD
+
+
+_read_streams: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def standard_input() -> BinaryIO:
+    """Return standard input; raise `OSError` if it is closed, or if it was returned before."""
+    if sys.stdin is None:
+        raise OSError(errno.EBADF, "standard input is closed", STANDARD)
+    stream = sys.stdin.buffer
+    if stream in _read_streams:
+        raise OSError(errno.EINVAL, "standard input can be read only once", STANDARD)
+    _read_streams.add(stream)
+    return stream
+
+
+def peek_standard_input() -> bytes:
+    """Return the first bytes of standard input, which can still be read; none if it is closed or was read."""
+    stream = None if sys.stdin is None else sys.stdin.buffer
+    return b"" if stream is None or stream in _read_streams else cast(io.BufferedReader, stream).peek()
+
+
+_output: Any = None
+"""Standard output while it is kept for the file `-`."""
+
+
+def keep_standard_output() -> None:
+    """Keep standard output for the content of the file `-`: what is printed from now on goes to standard error.
+
+    Raises `InputError` if it is kept already, for another file.
+    """
+    global _output
+    if _output is not None:
+        raise InputError("two outputs to standard output", remedy="name a file for one of them")
+    _output, sys.stdout = sys.stdout, sys.stderr
+
+
+def release_standard_output() -> None:
+    """Print to standard output again."""
+    global _output
+    if _output is not None:
+        _output, sys.stdout = None, _output
+
+
+def _write_to_standard_output(content: bytes) -> None:
+    """Write a whole file to standard output; a terminal gets text without control characters. Raises `SimnmtError`."""
+    stream = sys.stdout if _output is None else _output
+    try:
+        stream.flush()
+        if stream.isatty():
+            stream.write(content.decode("utf-8", "backslashreplace"))
+        else:
+            stream.buffer.write(content)
+        stream.flush()
+    except BrokenPipeError:  # the reader has what it wanted
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    except OSError as error:
+        raise SimnmtError(f"standard output cannot be written: {error.strerror}") from None
+
+
 def check_regular(path: str | os.PathLike[str], most_bytes: int, *, pipes: bool = False) -> None:
     """Raise `OSError` unless `path` is a regular file of at most `most_bytes` bytes; `pipes`: a FIFO is accepted too.
 
@@ -71,7 +142,15 @@ def check_regular(path: str | os.PathLike[str], most_bytes: int, *, pipes: bool 
 
 
 def read_bounded(path: str | os.PathLike[str], most_bytes: int = MOST_DOCUMENT_BYTES, *, pipes: bool = False) -> bytes:
-    """Return the content of a regular file of at most `most_bytes` bytes; raise `OSError` as `check_regular` does."""
+    """Return the content of a regular file of at most `most_bytes` bytes, or of standard input for `-`.
+
+    Raises `OSError` as `check_regular` and `standard_input` do.
+    """
+    if is_standard(path):
+        content = standard_input().read(most_bytes + 1)
+        if len(content) > most_bytes:
+            raise _too_large(path, most_bytes)
+        return content
     # Checked before it is opened: opening a FIFO waits for a writer, and opening some devices has effects.
     check_regular(path, most_bytes, pipes=pipes)
     with Path(path).open("rb") as file:
@@ -85,6 +164,7 @@ def read_bounded(path: str | os.PathLike[str], most_bytes: int = MOST_DOCUMENT_B
             size += len(piece)
     if size > most_bytes:
         raise _too_large(path, most_bytes)
+    _LOG.debug("read %s: %d bytes", path, size)
     return b"".join(pieces)
 
 
@@ -342,9 +422,15 @@ def written_whole(path: str | os.PathLike[str], *, new: bool = False) -> Iterato
     """Yield a path to write to, which becomes `path` at the end; after a failure it is removed and `path` is unchanged.
 
     Replaces an existing file; if `path` is a link, replaces the file that it leads to. Sweeps what killed processes left beside
-    it. `new`: raise `FileExistsError` if something exists at `path`, before the work or at its end. Raises `OSError`, also if
-    `path` is not a regular file.
+    it. `new`: raise `FileExistsError` if something exists at `path`, before the work or at its end. For `-`, the content is
+    written to standard output at the end. Raises `OSError`, also if `path` is not a regular file.
     """
+    if is_standard(path):
+        with tempfile.TemporaryDirectory(prefix="simnmt-") as temporary:
+            partial = Path(temporary) / "content"
+            yield partial
+            _write_to_standard_output(partial.read_bytes())
+        return
     try:
         if new and os.path.lexists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), os.fspath(path))
@@ -370,6 +456,7 @@ def written_whole(path: str | os.PathLike[str], *, new: bool = False) -> Iterato
             _publish_new(partial, target)
         else:
             partial.replace(target)
+    _LOG.debug("wrote %s", path)
 
 
 def _publish_new(partial: Path, target: Path) -> None:
@@ -385,7 +472,7 @@ def _publish_new(partial: Path, target: Path) -> None:
 
 def refuse_replacing(out: str | os.PathLike[str] | None, *inputs: str | os.PathLike[str] | None) -> None:
     """Raise `InputError` if `out` is one of `inputs`, under any of its names; None names no file."""
-    if out is None:
+    if out is None or is_standard(out):
         return
     for read in inputs:
         if read is not None and (_same(out, read) or os.path.realpath(out) == os.path.realpath(read)):

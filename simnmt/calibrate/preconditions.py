@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from simnmt.base.files import refuse_replacing
+from simnmt.base.files import is_standard, refuse_replacing
 from simnmt.calibrate import profile_assembly
 from simnmt.calibrate.batch_corrections import check_overrun, measures_overrun
 from simnmt.calibrate.box import BoxDescription
@@ -158,6 +158,8 @@ def neighbour_cpu(settings: Settings, threads: int | None) -> int | None:
 
 def refuse_unwritable(path: Path, option: str) -> None:
     """Raise `CalibrationError` if the file of `option` could not be written at the end."""
+    if is_standard(path):
+        return
     if not path.parent.is_dir():
         what = "its folder does not exist"
         raise CalibrationError(what, path=path, remedy=f"make the folder, or choose another {option}")

@@ -1,6 +1,7 @@
 """The command line's frame: the verbs by name, and the one place where errors become a line and an exit status.
 
-Exit status: 0 fine, 1 our fault, 2 the input's fault, 3 a demanded level was missed, 130 interrupted, 143 terminated.
+Exit status: 0 fine, 1 our fault, 2 the input's fault, 3 a demanded level was missed, 130 interrupted, 143 terminated
+(docs/command-line.md).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import errno
 import importlib
 import math
 import os
+import re
 import signal
 import sys
 import time
@@ -24,7 +26,8 @@ from typer.core import TyperCommand
 
 from simnmt.base import VERSION
 from simnmt.base.errors import InputError, SimnmtError
-from simnmt.cli.terminal import cleaned_streams, complaint_line, warn
+from simnmt.base.files import release_standard_output
+from simnmt.cli.terminal import cleaned_streams, complaint_line, set_verbosity, warn
 
 _VERBS = {
     "run": "run.run",
@@ -57,6 +60,8 @@ class Verb(TyperCommand):
             is_argument = parameter.param_type_name == "argument"
             heading = "Options" if is_argument else getattr(parameter, "rich_help_panel", None) or heading
             if (record := parameter.get_help_record(ctx)) is not None:
+                if is_argument:  # typer adds its type to the name
+                    record = (re.sub(r" <[\w\[\]]+>$", "", record[0]), record[1])
                 groups.setdefault("Arguments" if is_argument else heading, []).append(record)
         for title, records in groups.items():
             with formatter.section(title):
@@ -78,6 +83,8 @@ def application(verb: str = "") -> typer.Typer:
         module, _, member = _VERBS[name].partition(".")
         implementation = getattr(importlib.import_module(f"simnmt.cli.{module}"), member)
         if isinstance(implementation, typer.Typer):
+            for below in implementation.registered_commands:
+                below.cls = Verb
             app.add_typer(implementation, name=name)
         else:
             app.command(name, cls=Verb)(implementation)
@@ -87,7 +94,20 @@ def application(verb: str = "") -> typer.Typer:
 @cache
 def _parser(verb: str) -> Any:
     """Return the parser of one verb: that of all takes 0.15 s to build, more than many a verb takes to run."""
-    return typer.main.get_command(application(verb))
+    command = typer.main.get_command(application(verb))
+    messages = [parameter for parameter in command.params if parameter.name in ("quiet", "verbose")]
+    for option in messages:
+        option.expose_value = False  # the functions of the verbs do not take them
+    for name in command.commands:  # type: ignore[attr-defined]
+        _add_options(command.commands[name], messages)  # type: ignore[attr-defined]
+    return command
+
+
+def _add_options(command: Any, options: Sequence[Any]) -> None:
+    """Give options to a command and to all commands below it."""
+    command.params += options
+    for below in getattr(command, "commands", {}).values():
+        _add_options(below, options)
 
 
 def _version(wanted: bool) -> None:
@@ -96,7 +116,35 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _set_verbosity(context: typer.Context, parameter: typer.CallbackParam, given: int) -> None:
+    if given:
+        chosen = context.find_root().ensure_object(dict)  # an option may stand before the verb and behind it
+        chosen[parameter.name] = given
+        if len(chosen) > 1:
+            raise typer.BadParameter("choose one of --quiet and --verbose")
+        set_verbosity(**chosen)
+
+
 def _top(
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "--quiet", "-q", callback=_set_verbosity, help="Print no notes and no progress.", rich_help_panel="Messages"
+        ),
+    ] = False,
+    verbose: Annotated[
+        int,
+        typer.Option(
+            "--verbose",
+            "-v",
+            count=True,
+            callback=_set_verbosity,
+            show_default=False,
+            metavar="",
+            help="Print a log on standard error; -vv: in detail.",
+            rich_help_panel="Messages",
+        ),
+    ] = 0,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
     ] = False,
@@ -180,13 +228,17 @@ _INPUT_FAULTS = {
 
 def _status() -> int:
     with cleaned_streams():
-        return _run()
+        try:
+            return _run()
+        finally:
+            release_standard_output()
 
 
 def _run() -> int:
     try:
         _refuse_undecodable(sys.argv[1:])
-        verb = next((word for word in sys.argv[1:2] if word in _VERBS), "")
+        set_verbosity()
+        verb = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
         status = _parser(verb)(prog_name="simnmt", standalone_mode=False)
         sys.stdout.flush()
     except SimnmtError as error:
@@ -221,7 +273,7 @@ def _refuse_undecodable(arguments: Sequence[str]) -> None:
 
 
 def _usage(error: Any) -> str:
-    text: str = error.format_message()
+    text = str(error.format_message()).replace(": Value error, ", ": ", 1)  # the prefix of typer's choices
     if text.startswith("Usage:"):
         return text
     command = error.ctx.command_path if getattr(error, "ctx", None) else "simnmt"

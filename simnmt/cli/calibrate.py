@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from enum import Enum
 from pathlib import Path
@@ -10,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simnmt.base.files import refuse_replacing
+from simnmt.base.files import is_standard, refuse_replacing
 from simnmt.base.text_tables import format_table
 from simnmt.cli.options import (
     AsJson,
+    Force,
     Seed,
+    check_output,
     chosen,
     flag,
     option,
@@ -24,7 +25,7 @@ from simnmt.cli.options import (
     service_packages,
 )
 from simnmt.cli.progress import progress_bar
-from simnmt.cli.terminal import warn
+from simnmt.cli.terminal import say, warn
 
 if TYPE_CHECKING:
     from simnmt.calibrate.calibration import Calibrated
@@ -51,7 +52,7 @@ NeighbourKind = Enum("NeighbourKind", {"idle": "idle", "busy": "busy", "memory":
 
 def calibrate(
     context: typer.Context,
-    out: Annotated[Path, option("FILE", "Device profile to write; an older one is replaced.")],
+    out: Annotated[Path, option("FILE", "Device profile to write, or to complete.")],
     model: Annotated[
         str | None,
         option(
@@ -147,7 +148,8 @@ def calibrate(
     tgt_unit: Annotated[str | None, option("UNIT", "As --unit, of the target alone.")] = None,
     name: Annotated[str | None, option("NAME", "Name of the profile. [default: the file's]")] = None,
     device_name: Annotated[str | None, option("NAME", "Name of the box. [default: its processor and the threads]")] = None,
-    page: Annotated[Path | None, option("FILE", "HTML page to write. [default: beside the profile]")] = None,
+    page: Annotated[Path | None, option("FILE", "Write an HTML page with plots here. [default: beside the profile]")] = None,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure a translation model on this box, or a running service: its device profile, with fit and held-out error.
@@ -156,6 +158,8 @@ def calibrate(
 
     Example: simnmt calibrate --model gru --quick --out box.json
     """
+    if is_standard(out):
+        raise typer.BadParameter("measurements are kept beside the profile: name a file", param_hint="--out")
     if endpoint is not None:
         _calibrate_endpoint(context, endpoint, out, page or out.parent / f"{out.stem}.html")
         return
@@ -182,8 +186,11 @@ def calibrate(
         disk_bytes_per_s=pace,
     )
     profile_there(out, settings)
+    refuse_unfit_page(page or out.parent / f"{out.stem}.html", out, settings)
+    replaces = force or not settings.whole  # without execution, the profile at --out is completed
+    check_output(out, replaces)
+    check_output(page, replaces)
     page = page or out.parent / f"{out.stem}.html"
-    refuse_unfit_page(page, out, settings)
     with progress_bar() as bar:  # lines now and then where there is no terminal
         listener: Listener = bar if bar.is_drawn else _LogLines()
         done = measure(settings, out, name=name, device_name=device_name, listener=listener)
@@ -218,7 +225,7 @@ def _calibrate_endpoint(context: typer.Context, url: str, out: Path, page: Path)
     if given["text"] is None:
         raise typer.BadParameter("--endpoint needs sentences to send", param_hint="--text")
     with service_packages():
-        from simnmt.calibrate.endpoint_calibration import calibrate_endpoint
+        from simnmt.calibrate.endpoint_calibration import calibrate_endpoint, endpoint_profile_there
     from simnmt.calibrate.endpoint_settings import EndpointSettings
     from simnmt.calibrate.preconditions import refuse_unwritable
     from simnmt.report.profile_page import write_profile_page
@@ -232,8 +239,11 @@ def _calibrate_endpoint(context: typer.Context, url: str, out: Path, page: Path)
         src_unit=given["src_unit"] or given["unit"],
         tgt_unit=given["tgt_unit"] or given["unit"],
     )
+    endpoint_profile_there(out, settings)
+    check_output(out, given["force"])
     refuse_unwritable(page, "--page")
     refuse_replacing(page, out, settings.text)
+    check_output(given["page"], given["force"])
     with progress_bar() as bar:
         listener: Listener = bar if bar.is_drawn else _LogLines()
         done = calibrate_endpoint(settings, out, name=given["name"], device_name=given["device_name"], listener=listener)
@@ -256,7 +266,7 @@ class _LogLines:
         self._last_s = time.monotonic()
 
     def say(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+        say(text)
 
     def measured(self, part: str, done_s: float, left_s: float) -> None:
         if time.monotonic() - self._last_s >= LOG_INTERVAL_S:

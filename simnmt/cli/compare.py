@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from simnmt.base.errors import shorten
 from simnmt.base.text_tables import format_table
-from simnmt.cli.options import AsJson, Page, argument, print_json
+from simnmt.cli.options import AsJson, Force, Page, argument, check_output, print_json
 
 if TYPE_CHECKING:
     from simnmt.results.comparison import Comparison
@@ -21,6 +21,7 @@ MOST_CHARACTERS = 40
 def compare(
     runs: Annotated[list[Path], argument("RUN...", "Run directories, two or more; the others are compared with the first.")],
     page: Page = None,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare finished runs by their scenarios and latencies.
@@ -30,10 +31,9 @@ def compare(
     Example: simnmt compare first far-away --page comparison.html
     """
     import simnmt.api
-    from simnmt.base.files import refuse_replacing
     from simnmt.results.run_directory import MANIFEST, OUTPUTS
 
-    refuse_replacing(page, *(run / name for run in runs for name in (MANIFEST, *sorted(OUTPUTS))))
+    check_output(page, force, *(run / name for run in runs for name in (MANIFEST, *sorted(OUTPUTS))))
     comparison = simnmt.api.compare(*runs)
     if page is not None:
         from simnmt.report.comparison_page import write_comparison_page

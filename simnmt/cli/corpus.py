@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simnmt.cli.options import AsJson, Keys, argument, json_keys, option, print_json, print_result
+from simnmt.cli.options import AsJson, Force, Keys, argument, check_output, json_keys, option, print_json, print_result
 from simnmt.cli.terminal import verb_for, warn
 
 if TYPE_CHECKING:
@@ -106,19 +106,19 @@ def table(
     name: Annotated[str | None, option("NAME", "Name of the table. [default: the files' names]")] = None,
     origin: Annotated[str | None, option("TEXT", "Where the text comes from and its licence.")] = None,
     expect_ratio: ExpectRatio = None,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Count how often each pair of lengths occurs: all of a corpus that a scenario needs.
 
     Example: simnmt corpus table news.de news.en --out lengths.csv
     """
-    from simnmt.base.files import refuse_replacing
     from simnmt.workload.corpus import read_corpus
     from simnmt.workload.length_table import write_table
     from simnmt.workload.length_units import model_files, source_and_target
 
     src_unit, tgt_unit = source_and_target(unit)
-    refuse_replacing(out, src, tgt, *model_files(src_unit, tgt_unit))
+    check_output(out, force, src, tgt, *model_files(src_unit, tgt_unit))
     counts, dropped = read_corpus(
         src, tgt, keys=json_keys(keys), src_unit=src_unit, tgt_unit=tgt_unit, filter=filter_name, name=name, origin=origin
     )

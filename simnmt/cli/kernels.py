@@ -9,6 +9,7 @@ import typer
 
 from simnmt.base.text_tables import format_table
 from simnmt.cli.options import AsJson, option, print_result
+from simnmt.cli.terminal import say
 
 if TYPE_CHECKING:
     from simnmt.kernels.bench import BenchReport, Result
@@ -58,7 +59,7 @@ def bench(
 
 def _print_on_terminal(text: str) -> None:
     if sys.stderr.isatty():
-        print(text, file=sys.stderr)
+        say(text)
 
 
 def _format_bench(done: BenchReport) -> str:

@@ -9,6 +9,7 @@ from simnmt.cli.live_serve import TOKEN, Source, TargetLanguage, read_token
 from simnmt.cli.options import (
     AllowCode,
     AsJson,
+    Force,
     argument,
     option,
     parse_duration,
@@ -49,6 +50,7 @@ def replay(
     ] = 60.0,
     connections: Annotated[int, option("N", "Most requests under way; others wait here.", min=1, max=100_000)] = 500,
     out: Annotated[Path | None, option("DIR", "Run directory to write. [default: a new one under reports/]")] = None,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Send a scenario's requests to a live gateway by the workload's arrivals, and measure them as a run.
@@ -86,6 +88,7 @@ def replay(
             allow_code=allow_code,
             announce=bar.say if bar.is_drawn else note,
             progress=lambda done, total: bar.runs(done, total, "requests"),
+            force=force,
         )
     for warning in result.warnings:
         warn(warning)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +11,8 @@ from typing import Annotated
 
 import typer
 
-from simnmt.cli.options import AsJson, argument, flag, option, print_json, print_result, profile_path
-from simnmt.cli.terminal import note, verb_for
+from simnmt.cli.options import AsJson, Force, argument, check_output, flag, option, print_json, print_result, profile_path
+from simnmt.cli.terminal import note, say, verb_for
 
 
 def watch(
@@ -30,13 +29,13 @@ def watch(
         ),
     ] = None,
     fail_on_drift: Annotated[bool, flag("--fail-on-drift", "End with status 3 if there is drift.")] = False,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Flag devices that became 10 % slower or faster than their profiles, and refit the profiles in service.
 
     Example: simnmt live watch gateway.jsonl --profile gateway=gateway.json --profile cloud=cloud.json
     """
-    from simnmt.base.files import refuse_replacing
     from simnmt.live.drift import DriftWatch
     from simnmt.live.drift_text import format_alarm, format_refit, format_report, report_document
     from simnmt.live.refit import Refit, refit
@@ -48,7 +47,7 @@ def watch(
     paths = {device: profile_path(path) for device, path in map(_named, profiles)}
     outputs = dict(_output(text, paths) for text in out or ())
     for path in outputs.values():
-        refuse_replacing(path, log, *paths.values())
+        check_output(path, force, log, *paths.values())
     watched = DriftWatch({device: read_profile(path) for device, path in paths.items()})
     reader = LiveLogReader(log)
     with _stop_requested(follow) as stop:
@@ -73,7 +72,7 @@ def watch(
             verb = verb_for(path)
             write_profile(path, result.profile)
             refits[str(path)] = result
-            print(f"{verb} {path}", file=sys.stderr)
+            say(f"{verb} {path}")
         if not devices:
             note(f"no drift: {path} is not written (give DEVICE={path} to refit in any case)")
     if as_json:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simnmt.cli.options import Device, Keys, Threads, argument, flag, json_keys, option, parse_bytes
+from simnmt.cli.options import Device, Force, Keys, Threads, argument, check_output, flag, json_keys, option, parse_bytes
 from simnmt.cli.progress import progress_bar
 from simnmt.cli.terminal import note, warn
 
@@ -166,6 +166,7 @@ def translate(
     tgt_lang: Annotated[str | None, option("CODE", "Language to translate to; for Marian of several, such as deu.")] = None,
     prefix: Annotated[str | None, option("TEXT", "Text before each line, as 'translate English to German: ' for T5.")] = None,
     out: Annotated[Path | None, option("FILE", "File to write instead of standard output.")] = None,
+    force: Force = False,
     as_json: Annotated[bool, flag("--json", "An object a line: text, tokens, score.")] = False,
     device: Device = "cpu",
     threads: Threads = None,
@@ -174,7 +175,7 @@ def translate(
 
     Example: simnmt nmt translate --model model news.de --out news.en
     """
-    from simnmt.base.files import refuse_replacing, written_whole
+    from simnmt.base.files import is_standard, written_whole
     from simnmt.nmt.errors import need_packages
 
     need_packages()
@@ -183,7 +184,9 @@ def translate(
     from simnmt.nmt.translation import Translator, read_lines, report_problems
     from simnmt.nmt.vocabulary.alignment import can_attend
 
-    refuse_replacing(out, file)
+    if out is not None and is_standard(out):
+        out = None
+    check_output(out, force, file)
     if keep_unknown and dictionary is not None:
         raise typer.BadParameter("--dictionary replaces unknown words; leave one out", param_hint="--keep-unknown")
     translator: Translator | SharpTextTranslator

@@ -1,13 +1,15 @@
 """Options of the command line: declarations, options that verbs share, and parsers of values.
 
 One name has one meaning in all verbs: `--out` the output, `--page` an HTML page, `--json` figures instead of text, `--part` a
-part of a measurement, `--seed` the random numbers, `--restart` to begin interrupted work anew. Sizes and rates take units.
+part of a measurement, `--seed` the random numbers, `--restart` to begin interrupted work anew, `--force` to replace an output
+that exists, `-` standard input or output. Sizes and rates take units. A verb calls `check_output` before its work.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +22,7 @@ import typer
 
 from simnmt.base import shipped_files
 from simnmt.base.errors import InputError, shorten
+from simnmt.base.files import is_standard, keep_standard_output, refuse_replacing
 
 Settings = TypeVar("Settings")
 
@@ -181,6 +184,23 @@ Page = Annotated[Path | None, option("FILE", "Write an HTML page with plots.", "
 Seed = Annotated[int, option("S", "Seed of the random numbers.", "--seed", min=0)]
 Jobs = Annotated[int, option("J", "Processes; 0: one per processor.", "--jobs", min=0, max=1024)]
 Keys = Annotated[str | None, option("SRC:TGT", "The source is JSON Lines: keys of its two texts, e.g. de:en.", "--keys")]
+
+
+Force = Annotated[bool, flag("--force", "Replace an output that exists, whole and at the end.")]
+
+
+def check_output(path: Path | None, force: bool, *inputs: str | Path | None) -> None:
+    """Refuse, before the work, an output that is one of `inputs`, or that exists where `--force` is not given.
+
+    If the output is `-`, standard output is kept for it.
+    """
+    refuse_replacing(path, *inputs)
+    if path is None:
+        return
+    if is_standard(path):
+        keep_standard_output()
+    elif not force and os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises for a name that no file can have
+        raise InputError("exists already", path=path, remedy="choose another name, or replace it with --force")
 
 
 @contextmanager

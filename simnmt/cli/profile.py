@@ -9,7 +9,7 @@ import typer
 
 from simnmt.base.errors import shorten
 from simnmt.base.text_tables import format_pairs, format_table
-from simnmt.cli.options import AsJson, Page, argument, print_json, print_result, profile_path
+from simnmt.cli.options import AsJson, Force, Page, argument, check_output, print_json, print_result, profile_path
 from simnmt.cli.terminal import note
 
 app = typer.Typer(help="Device profiles: the measured costs of a device that runs a model.", no_args_is_help=True)
@@ -61,17 +61,16 @@ def _format_kinds(kinds: dict[str, str]) -> str:
 
 
 @app.command()
-def inspect(files: Files, as_json: AsJson = False, page: Page = None) -> None:
+def inspect(files: Files, as_json: AsJson = False, page: Page = None, force: Force = False) -> None:
     """Show a profile: device, conditions, and each cost model with its kind, its range and its held-out error.
 
     Example: simnmt profile inspect @tx2-gru
     """
-    from simnmt.base.files import refuse_replacing
     from simnmt.profile import profile_summary
     from simnmt.profile.profile_file import read_profile
 
     paths = [profile_path(file) for file in files]
-    refuse_replacing(page, *paths)
+    check_output(page, force, *paths)
     profiles = [read_profile(path) for path in paths]
     if page is not None:
         from simnmt.report.profile_page import write_profile_page

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from simnmt.base.errors import printable
-from simnmt.cli.terminal import cleaned_streams, progress_console, without_controls
+from simnmt.cli.terminal import cleaned_streams, is_quiet, progress_console, without_controls
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -66,7 +66,7 @@ class Bar:
 @contextmanager
 def progress_bar() -> Iterator[Bar]:
     """Draw a bar while the block runs; output meanwhile is cleaned as elsewhere, although rich takes over the streams."""
-    if not sys.stderr.isatty():
+    if is_quiet() or not sys.stderr.isatty():
         yield Bar(None)
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -13,9 +12,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simnmt.base.errors import InputError
-from simnmt.cli.options import AllowCode, AsJson, Jobs, flag, option, parse_duration, print_json, print_result, prints_of_users
+from simnmt.cli.options import (
+    AllowCode,
+    AsJson,
+    Force,
+    Jobs,
+    flag,
+    option,
+    parse_duration,
+    print_json,
+    print_result,
+    prints_of_users,
+)
 from simnmt.cli.progress import Bar, progress_bar
-from simnmt.cli.terminal import warn
+from simnmt.cli.terminal import say, warn
 
 if TYPE_CHECKING:
     from simnmt.papers.kit.report import PaperReport
@@ -34,28 +44,30 @@ Parts = Annotated[
 Sentences = Annotated[int | None, option("N", "Sentences timed at most, of each set and online run.", "--requests")]
 
 
-def _write_and_print(paper: str, out: Path | None, as_json: bool, reproduce: Callable[[Bar, Path], PaperReport]) -> None:
+def _write_and_print(
+    paper: str, out: Path | None, force: bool, as_json: bool, reproduce: Callable[[Bar, Path], PaperReport]
+) -> None:
     """Run a reproduction under a progress bar, write its page and document whole or not at all, and print it."""
     from simnmt.results import run_directory as files
 
-    with _reserved_directory(out, paper) as directory:
+    with _reserved_directory(out, paper, force) as directory:
         with progress_bar() as bar:
             report = reproduce(bar, directory)
         document = report.document()
-        with files.whole(directory) as folder:
+        with files.whole(directory, replace=force) as folder:
             (folder / files.PAGE).write_text(report.page(), encoding="utf-8")
-            files.write_json(folder / "reproduction.json", document)
+            files.write_json(folder / files.REPRODUCTION, document)
     page = f"page: {directory / files.PAGE}"
     print_result(as_json, lambda: document | {"directory": str(directory)}, lambda: f"{report.text()}\n\n{page}")
 
 
 @contextmanager
-def _reserved_directory(out: Path | None, paper: str) -> Iterator[Path]:
-    """Yield a folder that is free and writable: `out`, or a new one under reports/."""
+def _reserved_directory(out: Path | None, paper: str, force: bool) -> Iterator[Path]:
+    """Yield a folder to write: `out`, which may hold a reproduction if `force`, or a new one under reports/."""
     from simnmt.results.run_directory import check_free, reserved
 
     if out is not None:
-        check_free(out)
+        check_free(out, replace=force)
         yield out
     else:
         with reserved(Path("reports"), f"reproduce-{paper}") as directory:
@@ -64,7 +76,7 @@ def _reserved_directory(out: Path | None, paper: str) -> Iterator[Path]:
 
 def _stage_printer(bar: Bar) -> Callable[[str], None]:
     """Return a function that shows the next stage: on the bar, or on a line of standard error where there is no terminal."""
-    return bar.stage if bar.is_drawn else partial(print, file=sys.stderr, flush=True)
+    return bar.stage if bar.is_drawn else say
 
 
 def _cpus(jobs: int) -> int:
@@ -84,6 +96,7 @@ def cnmt(
     network: Annotated[
         bool, flag("--find-network", "Search the RTTs at which each measured device wins, and nothing else.")
     ] = False,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """C-NMT (ISCAS 2022): Table I, its ratios, figures and claims: published, on inferred and on measured profiles.
@@ -95,11 +108,14 @@ def cnmt(
     if network and out is not None:
         raise InputError("--find-network writes nothing", remedy="leave out --out")
     if fit:
+        if force:
+            raise InputError("--force with --fit, which replaces nothing", remedy="leave it out")
         _fit(out or Path("reports/cnmt-fit"), requests, _cpus(jobs), as_json)
     elif network:
         _find_network(measured, allow_code, as_json)
     else:
-        _write_and_print("cnmt", out, as_json, partial(_replay_table, measured, allow_code, requests, _cpus(jobs)))
+        replay_table = partial(_replay_table, measured, allow_code, requests, _cpus(jobs))
+        _write_and_print("cnmt", out, force, as_json, replay_table)
 
 
 def _replay_table(measured: str, allow_code: bool, requests: int | None, jobs: int, bar: Bar, directory: Path) -> PaperReport:
@@ -145,6 +161,7 @@ def topup(
     ] = None,
     requests: Sentences = None,
     jobs: Jobs = 0,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Top-up batching (anonymous ACL submission): occupancies, speeds, claims, and the load within a p95.
@@ -156,7 +173,7 @@ def topup(
 
     devices = named_profiles(profiles) if profiles else None
     run = partial(reproduce, profiles=devices, p95_s=p95_s, requests=requests, jobs=_cpus(jobs))
-    _write_and_print("topup", out, as_json, lambda bar, _: run(progress=bar.runs).report())
+    _write_and_print("topup", out, force, as_json, lambda bar, _: run(progress=bar.runs).report())
 
 
 @app.command()
@@ -167,6 +184,7 @@ def fused(
     model: Annotated[str | None, option("NAME|PATH", "Model for --measure. [default: gru-512, random weights]")] = None,
     requests: Sentences = None,
     jobs: Jobs = 0,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Fused softmax and search (ACL submission): Tables 2 and 3, shares and speeds, on profiles and a real decoder.
@@ -180,7 +198,7 @@ def fused(
 
     devices = named_profiles(profiles) if profiles else None
     run = partial(reproduce, profiles=devices, measure=measure, model=model, requests=requests, jobs=_cpus(jobs))
-    _write_and_print("fused", out, as_json, lambda bar, _: run(progress=bar.runs).report())
+    _write_and_print("fused", out, force, as_json, lambda bar, _: run(progress=bar.runs).report())
 
 
 @app.command()
@@ -191,6 +209,7 @@ def sharp(
     model: Annotated[str | None, option("FOLDER", "A trained attentional model: what does each rung change?")] = None,
     text: Annotated[Path | None, option("FILE", "Sentences for it, one a line; the first 200 count.")] = None,
     references: Annotated[Path | None, option("FILE", "A translation of each of its lines: what BLEU changes.")] = None,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Sharp models on dull hardware (EMNLP 2017): Tables 1 and 2 and figure 1, measured live on one thread; minutes.
@@ -205,7 +224,7 @@ def sharp(
             warn(warning)
         return speeds.report()
 
-    _write_and_print("sharp", out, as_json, run)
+    _write_and_print("sharp", out, force, as_json, run)
 
 
 @app.command()
@@ -225,6 +244,7 @@ def vocab(
         option("FILE", "Result of `simnmt vocab bench --out`, instead of the shipped ones; repeatable.", "--bench"),
     ] = None,
     quick: Annotated[bool, flag("--quick", "Shorter study of --model: fewer sentences, clusters and rounds.")] = False,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Vocabulary projection by clusters (2022): Tables 1 to 6 and figures 2 to 4, and a trained model's study beside them.
@@ -243,7 +263,7 @@ def vocab(
     run = partial(
         reproduce, studies=studies, benches=benches, model=model, directions=directions, parts=parts or (), quick=quick
     )
-    _write_and_print("vocab", out, as_json, lambda bar, _: run(say=_stage_printer(bar)).report())
+    _write_and_print("vocab", out, force, as_json, lambda bar, _: run(say=_stage_printer(bar)).report())
 
 
 @app.command()
@@ -265,6 +285,7 @@ def sti(
     ] = None,
     parts: Parts = None,
     quick: Annotated[bool, flag("--quick", "Shorter study of --store: fewer deadlines, orders and examples.")] = False,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Elastic pipelining (ASPLOS 2023): its claims, a trained classifier's study beside them, and pipelines drawn.
@@ -284,7 +305,7 @@ def sti(
         quick=quick,
     )
     run = partial(reproduce, studies=studies, pipeline=pipeline, source=source)
-    _write_and_print("sti", out, as_json, lambda bar, _: run(say=_stage_printer(bar)).report())
+    _write_and_print("sti", out, force, as_json, lambda bar, _: run(say=_stage_printer(bar)).report())
 
 
 def _files_by_label(name: str, given: Sequence[str] | None) -> dict[str, Path]:

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
-from simnmt.cli.options import AllowCode, AsJson, argument, option, parse_share, print_json, prints_of_users
+from simnmt.base.files import is_standard
+from simnmt.cli.options import (
+    AllowCode,
+    AsJson,
+    Force,
+    argument,
+    check_output,
+    option,
+    parse_share,
+    print_json,
+    prints_of_users,
+)
 from simnmt.cli.progress import progress_bar
-from simnmt.cli.terminal import note, warn
+from simnmt.cli.terminal import note, say, warn
 
 
 def run(
-    scenario: Annotated[str, argument("SCENARIO|@NAME|RUN_DIR", "A file, a shipped scenario, or a run to repeat.")],
+    scenario: Annotated[str, argument("SCENARIO|@NAME|RUN_DIR", "A file or -, a shipped scenario, or a run to repeat.")],
     out: Annotated[Path | None, option("DIR", "Run directory to write. [default: a new one under reports/]")] = None,
     overrides: Annotated[list[str] | None, option("KEY=VALUE", "Override any key of the scenario.", "--set")] = None,
     requests: Annotated[int | None, option("N", "Requests per run.")] = None,
@@ -38,6 +48,7 @@ def run(
         option(None, "Engine of the world; both give the same bytes. [default: compiled where it covers the run]"),
     ] = None,
     allow_code: AllowCode = False,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Replay a workload through every policy of a scenario.
@@ -63,13 +74,14 @@ def run(
             profile_uncertainty=profile_uncertainty,
             engine=engine,
             allow_code=allow_code,
+            force=force,
         )
     for warning in result.warnings:
         warn(warning)
     if engine is None and library() is None:
         note("the world ran in SimPy, since the compiled one is not compiled (run `python -m simnmt.base.compile`)")
     if result.precision:
-        print(result.precision, file=sys.stderr)
+        say(result.precision)
     if as_json:
         print_json(result.document() | {"directory": str(result.directory)})
     else:
@@ -78,7 +90,7 @@ def run(
 
 
 def init(
-    path: Annotated[Path, argument("[PATH]", "File to write.")] = Path("scenario.yaml"),
+    path: Annotated[Path, argument("[PATH]", "File to write; - for standard output.")] = Path("scenario.yaml"),
     template: Annotated[
         str,
         option(
@@ -87,6 +99,7 @@ def init(
             "table1, table1-measured or tiers.",
         ),
     ] = "quickstart",
+    force: Force = False,
 ) -> None:
     """Write a commented scenario that runs, and the schema that editors check it with.
 
@@ -94,9 +107,11 @@ def init(
     """
     from simnmt.scenario.template import write_template
 
-    for written in write_template(template, path):
+    check_output(path, force)
+    for written in write_template(template, path, replace=force):
         print(f"wrote {written}")
-    print(f"run it: simnmt run {path}")
+    if not is_standard(path):
+        print(f"run it: simnmt run {path}")
 
 
 def schema() -> None:

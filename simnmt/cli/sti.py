@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
@@ -14,13 +13,16 @@ from typing import Annotated
 import typer
 
 from simnmt.base.errors import InputError
+from simnmt.base.files import is_standard
 from simnmt.base.text_tables import format_pairs
 from simnmt.cli.options import (
     AsJson,
     Device,
+    Force,
     Page,
     Threads,
     argument,
+    check_output,
     chosen,
     flag,
     option,
@@ -33,7 +35,7 @@ from simnmt.cli.options import (
     profile_path,
 )
 from simnmt.cli.progress import progress_bar
-from simnmt.cli.terminal import note, warn
+from simnmt.cli.terminal import note, say, warn
 
 app = typer.Typer(help="A model streamed from storage in shards of chosen fidelity, planned against a deadline and a buffer.")
 
@@ -222,6 +224,7 @@ def profile(
     unit: Annotated[
         str | None, option("UNIT", "What a token is. [default: the store's sentencepiece model; else subword]")
     ] = None,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure T_io of shards by bits and T_comp of layers by width on this box, and the accuracy of each shard on a task.
@@ -234,7 +237,6 @@ def profile(
     from simnmt.nmt.errors import need
 
     need("torch")
-    from simnmt.base.files import refuse_replacing
     from simnmt.calibrate.preconditions import refuse_unwritable
     from simnmt.calibrate.settings import StiSettings
     from simnmt.calibrate.streaming.streaming_profile import ProfileNames, journal_beside, profile_model, profile_store
@@ -249,7 +251,9 @@ def profile(
         raise typer.BadParameter("random weights are worth nothing on a task", param_hint="--task")
     if store is not None and folder is not None:
         raise typer.BadParameter("a store is read where it lies", param_hint="--folder")
-    refuse_replacing(out, task)
+    if is_standard(out):
+        raise typer.BadParameter("evaluations are kept beside the profile: name a file", param_hint="--out")
+    check_output(out, force, task)
     refuse_unwritable(out, "--out")
     before = None if into is None else read_profile(profile_path(into))
     settings = chosen(
@@ -274,7 +278,7 @@ def profile(
         journal.unlink(missing_ok=True)
     for warning in warnings:
         warn(warning)
-    print(f"written to {out}", file=sys.stderr)
+    say(f"written to {out}")
     facts = [fact for fact in profile_summary.facts(device_profile) if fact[0].startswith(("sti", "execution", "device"))]
     print_result(as_json, lambda: profile_summary.as_json(device_profile), lambda: format_pairs(facts))
 
@@ -283,12 +287,12 @@ def profile(
 def _journalled(journal: Path, ranks: bool) -> Iterator[None]:
     """Report evaluations that the journal holds before and after the block; `ranks`: whether the block evaluates shards."""
     if ranks and journal.exists():
-        print(f"going on from {journal}: its evaluations count", file=sys.stderr)
+        say(f"going on from {journal}: its evaluations count")
     try:
         yield
     except BaseException as error:  # a signal is one too
         if ranks and journal.exists() and not isinstance(error, InputError):
-            print(f"evaluations are kept in {journal}; the same command goes on from there", file=sys.stderr)
+            say(f"evaluations are kept in {journal}; the same command goes on from there")
         raise
 
 
@@ -308,18 +312,18 @@ def plan(
     exact: Annotated[bool, flag("--exact", "Find the best bits by integer programming; some 20 s at most.")] = False,
     as_json: AsJson = False,
     page: Page = None,
+    force: Force = False,
 ) -> None:
     """Plan a streamed model for a deadline and a preload buffer: layers, slices, bits and preloaded shards.
 
     Example: simnmt sti plan --profile @odroid-sti --deadline 200ms --preload 1MB
     """
-    from simnmt.base.files import refuse_replacing
     from simnmt.cli.sti_costs import plan_costs
     from simnmt.cli.sti_text import format_plan
     from simnmt.streaming.plan.plan_summary import summarise_plan
 
-    refuse_replacing(page, None if profile.startswith("@") else profile)
-    if page is not None and not page.absolute().parent.is_dir():
+    check_output(page, force, None if profile.startswith("@") else profile)
+    if page is not None and not is_standard(page) and not page.absolute().parent.is_dir():
         raise typer.BadParameter(f"there is no folder {page.absolute().parent}", param_hint="--page")
     if page is not None and page.is_dir():
         raise typer.BadParameter(f"{page} is a folder: name a file", param_hint="--page")
@@ -333,7 +337,7 @@ def plan(
         from simnmt.report.pipelines import render_plan
 
         write_page(page, render_plan(planned, source.name, source.kind, source.model, source.warnings))
-        print(f"written to {page}", file=sys.stderr)
+        say(f"written to {page}")
     about = {"profile": source.name, "kind": source.kind, "model": source.model, "warnings": source.warnings}
     print_result(as_json, lambda: about | planned.as_json(), lambda: format_plan(planned, source))
 

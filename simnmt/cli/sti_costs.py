@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from simnmt.cli.options import profile_path
+from simnmt.cli.terminal import say
 from simnmt.streaming.errors import StreamingError
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _measure(
     check_bits(store)
     settings = StiSettings(lengths=(length,), pace_bytes_per_s=pace_bytes_per_s, repeats=REPEATS, threads=threads)
     settings.within(store.configuration.positions)
-    print("measuring the disk and the layers, briefly: simnmt sti profile measures them well", file=sys.stderr)
+    say("measuring the disk and the layers, briefly: simnmt sti profile measures them well")
     block = encoder_block(store, encoder, packed_shards(store), settings, lambda done, total, what: None)
     doubts = tuple(doubt.message for doubt in sti_doubts(block))
     return CostSource("this box, just now", block.kind, block.model, block.cost(), doubts, None, pace_bytes_per_s)

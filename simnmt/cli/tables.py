@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +14,7 @@ from simnmt.results.prediction import prediction_sentences
 from simnmt.results.recommendation_text import gap_sentences, is_gap
 from simnmt.results.result import RunResult
 from simnmt.results.stability import worst_overload
-from simnmt.results.summary import Row, objective_name
+from simnmt.results.summary import OBJECTIVES, Row, objective_name
 
 
 def format_result(result: RunResult) -> str:
@@ -97,7 +98,7 @@ def _format_scaled(value: float | None, factor: float, form: str) -> str:
 
 
 def _policies(result: RunResult) -> list[str]:
-    """Return the table of all policies with the meaning of its marks."""
+    """Return the table of all policies with the meaning of its marks; the best one of each workload and network is first."""
     named = {row["baseline"] for row in result.comparisons}
     baselines = [name for name in dict.fromkeys(row["policy"] for row in result.summary_rows) if name in named]
     header = ["workload", "network", "policy", "total s", "mean ms", "p50 ms", "p95 ms", "p99 ms", "offloaded %"]
@@ -106,7 +107,7 @@ def _policies(result: RunResult) -> list[str]:
     changes = {(row["workload"], row["network"], row["policy"], row["baseline"]): row for row in result.comparisons}
     best = {(record["workload"], record["network"], record["policy"]) for record in result.recommendations}
     rows = []
-    for row in result.summary_rows:
+    for row in _by_objective(result):
         key = (row["workload"], row["network"], row["policy"])
         policy = f"{row['policy']} <" if key in best and not row.get("unstable") else row["policy"]
         cells = [
@@ -117,9 +118,10 @@ def _policies(result: RunResult) -> list[str]:
             *[_format_scaled(row["misrouted_share"], 100.0, ".1f")] * misrouted,
         ]
         rows.append(cells + [_change_cell(changes.get((*key, name))) for name in baselines])
-    lines = [format_table(header, rows, 3), ""]
+    recommended = [number for number, cells in enumerate(rows) if cells[2].endswith(" <")]
+    lines = [format_table(header, rows, 3, bold=recommended), ""]
     lines += [] if misrouted else textwrap.wrap(result.unknown_misroutes, 100)
-    lines += ["< recommended"] * any(cells[2].endswith(" <") for cells in rows)
+    lines += ["< recommended"] * bool(recommended)
     if baselines and result.summary_rows[0]["replications"] > 1:
         lines += ["vs: change of the total time, the ratio of the means over the replications"]
     if any(row["verdict"] == "not distinguishable" for row in result.comparisons):
@@ -127,6 +129,20 @@ def _policies(result: RunResult) -> list[str]:
     if any(row.get("unstable") for row in result.summary_rows):
         lines += ["* with an unstable policy: a number of this run, which depends on how long it lasts"]
     return lines if lines[-1] else lines[:-1]
+
+
+def _by_objective(result: RunResult) -> list[Row]:
+    """Return the rows of every workload and network by the objective, unstable policies last."""
+    places = {(row["workload"], row["network"]): None for row in result.summary_rows}
+    order = {place: number for number, place in enumerate(places)}
+    objectives = {(record["workload"], record["network"]): record["objective"] for record in result.recommendations}
+
+    def key(row: Row) -> tuple[int, bool, float]:
+        place = (row["workload"], row["network"])
+        value_s = row[OBJECTIVES[objectives.get(place, "mean")]]
+        return order[place], bool(row.get("unstable")), math.inf if value_s is None else value_s
+
+    return sorted(result.summary_rows, key=key)
 
 
 def _predictions(result: RunResult) -> list[str]:

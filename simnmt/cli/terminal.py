@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -22,8 +23,19 @@ _LONG_WORDS = (60, 30)
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
+# Tables mark a row so. What an input holds can at most be bold itself: nothing stays switched on behind it.
+_BOLD = re.compile("\x1b\\[1m([^\x1b\n]*)\x1b\\[0m")
+
+
 def without_controls(text: str) -> str:
-    """Return the text with control characters written as escapes; tabs and newlines stay."""
+    """Return the text with control characters written as escapes; tabs, newlines and bold words stay."""
+    return "".join(
+        _escaped(part) if number % 2 == 0 else f"\x1b[1m{_escaped(part)}\x1b[0m"
+        for number, part in enumerate(_BOLD.split(text))
+    )
+
+
+def _escaped(text: str) -> str:
     return _CONTROLS.sub(lambda match: repr(match[0])[1:-1] if ord(match[0]) < 0x100 else f"\\u{ord(match[0]):04x}", text)
 
 
@@ -85,14 +97,51 @@ def verb_for(path: Path) -> str:
     return "replaced" if os.path.lexists(path) else "wrote"
 
 
+class _LogLines(logging.Handler):
+    """Prints what the library logs on standard error, a line each."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        room = record.name.removeprefix("simnmt.")
+        print(f"simnmt: {record.levelname.lower()}: {room}: {printable(record.getMessage())}", file=sys.stderr)
+
+
+_LOG_LINES = _LogLines()
+_quiet = False
+
+
+def set_verbosity(*, quiet: bool = False, verbose: int = 0) -> None:
+    """Choose what standard error shows beside warnings and errors: nothing if `quiet`; else notes and progress.
+
+    `verbose`: 1 adds what the library logs as information, 2 or more also what it logs for debugging.
+    """
+    global _quiet
+    _quiet = quiet
+    log = logging.getLogger("simnmt")
+    log.removeHandler(_LOG_LINES)
+    if verbose:
+        log.addHandler(_LOG_LINES)
+    log.setLevel((logging.NOTSET, logging.INFO, logging.DEBUG)[min(verbose, 2)])
+
+
+def is_quiet() -> bool:
+    """Return whether notes and progress are left out."""
+    return _quiet
+
+
 def warn(text: str) -> None:
     """Print a warning on standard error, one line that begins with `simnmt: warning: `."""
     print(f"simnmt: warning: {text}", file=sys.stderr)
 
 
 def note(text: str) -> None:
-    """Print a note on standard error, one line that begins with `simnmt: note: `."""
-    print(f"simnmt: note: {text}", file=sys.stderr)
+    """Print a note on standard error, one line that begins with `simnmt: note: `; nothing if the command is quiet."""
+    say(f"simnmt: note: {text}")
+
+
+def say(text: str) -> None:
+    """Print a line on the work, such as its progress, on standard error; nothing if the command is quiet."""
+    if not _quiet:
+        print(text, file=sys.stderr, flush=True)
 
 
 def progress_console() -> Any:

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simnmt.base.errors import InputError, shorten
-from simnmt.base.files import refuse_replacing
+from simnmt.base.files import is_standard
 from simnmt.base.text_tables import format_pairs, format_table
 from simnmt.cli.options import (
     AsJson,
+    Force,
     Page,
     Seed,
     argument,
+    check_output,
     chosen,
     flag,
     option,
@@ -159,6 +161,7 @@ def import_(
     interval: PingInterval = 1.0,
     host: Host = None,
     kind: Annotated[str | None, option("KIND", "Where a CSV log does not name its kind: measured, synthetic.")] = None,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Turn measurements into series that a scenario reads, mended, each loss and oddity counted.
@@ -173,7 +176,7 @@ def import_(
         traces = with_kind(traces, kind)
     paths = output_paths(traces, out)
     for path in paths:
-        refuse_replacing(path, file)
+        check_output(path, force, file)
     verbs = [verb_for(path) for path in paths]
     write_traces(traces, out)
     summaries = [summarise(trace) for trace in traces]
@@ -199,6 +202,7 @@ def inspect(
     host: Host = None,
     as_json: AsJson = False,
     page: Page = None,
+    force: Force = False,
 ) -> None:
     """Show a trace: clock, losses, quantiles, autocorrelation.
 
@@ -208,7 +212,7 @@ def inspect(
     from simnmt.network.traces.summary import format_facts, format_title, summarise
 
     path = shipped_files.find("traces/rtt", file) if file.startswith("@") else Path(file)
-    refuse_replacing(page, path)
+    check_output(page, force, path)
     traces = _read_traces(context, path)
     summaries = [summarise(trace) for trace in traces]
     if page is not None:
@@ -242,6 +246,7 @@ def synth(
     column: Annotated[
         list[str] | None, option("ROLE=NAME[:UNIT]", "As for import, of the files read. May be repeated.")
     ] = None,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Draw a synthetic RTT series like a measured one, and report how alike the two are.
@@ -258,8 +263,8 @@ def synth(
     if (like is None) == (params is None):
         raise InputError("give either a series with --like or a process with --params")
     for written in (out, params_out):
-        refuse_replacing(written, like, params, unseen)
-    if out and params_out and os.path.realpath(out) == os.path.realpath(params_out):
+        check_output(written, force, like, params, unseen)
+    if out and params_out and not is_standard(out) and os.path.realpath(out) == os.path.realpath(params_out):
         raise InputError("--out and --params-out name the same file", remedy="write to two")
     how = ReadOptions(columns=parse_columns(column or ()))
     seen = read_rtt(like, how) if like else None
@@ -315,6 +320,7 @@ def fetch(
     api_key_file: Annotated[Path | None, option("FILE", "For a measurement that is not public.")] = None,
     base_url: Annotated[str | None, option("URL", "Address of another site with this API.")] = None,
     reply: Reply = ReplyName.min,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Fetch round-trip times from RIPE Atlas, as a series that a scenario reads.
@@ -328,7 +334,7 @@ def fetch(
     from simnmt.network.traces.trace_file import write_traces
 
     query = Query(measurement, probe, parse_moment_s(start, "--start"), parse_moment_s(stop, "--stop"), base_url or BASE_URL)
-    refuse_replacing(out, api_key_file)
+    check_output(out, force, api_key_file)
     key = None if api_key_file is None else read_key(api_key_file)
     kept_in = Cache(cache or default_folder())
     fetched = fetch_results(query, kept_in, key=key, how=ReadOptions(reply=reply.value))
@@ -387,6 +393,7 @@ def record(
     method: Annotated[
         MethodName, option(None, "icmp needs the system's leave, and a responder for bandwidth alone.")
     ] = MethodName.tcp,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Record round-trip times and bandwidths to a responder, as series that a scenario reads.
@@ -395,9 +402,11 @@ def record(
     """
     from simnmt.network.recording.recorder import Recorder, RecordingPlan
 
+    if is_standard(out):
+        raise typer.BadParameter("samples are kept beside the file while they come: name one", param_hint="--out")
     seconds = {"duration_s": duration, "interval_s": interval, "timeout_s": timeout, "bandwidth_every_s": bandwidth_every}
     plan = RecordingPlan(host, port, **seconds, transfer_bytes=transfer, method=method.value)
-    recorder = Recorder(plan, out)
+    recorder = Recorder(plan, out, replace=force)
     try:
         with progress_bar() as bar:
             recorder.run(lambda passed_s, samples: bar.recorded(passed_s, duration, samples))

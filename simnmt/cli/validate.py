@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from shutil import rmtree
 from typing import Annotated
@@ -10,7 +9,7 @@ from typing import Annotated
 import typer
 
 from simnmt.cli.options import AllowCode, AsJson, argument, flag, option, print_result, prints_of_users
-from simnmt.cli.terminal import warn
+from simnmt.cli.terminal import say, warn
 
 SMOKE_LOADS = "0.4"
 SMOKE_SECONDS, SMOKE_CALIBRATION = 6.0, 60
@@ -88,7 +87,7 @@ def validate(
                     overrides=overrides or [],
                     engines=engine or [],
                     allow_code=allow_code,
-                    progress=_print_progress,
+                    progress=say,
                 )
         except BaseException:
             if not (folder / RUNS).exists():  # not all runs are measured: the folder is free for another attempt
@@ -96,7 +95,7 @@ def validate(
             raise
         print_result(as_json, validation.document, lambda: format_validation(validation))
         if name is not None:
-            print(f"recorded {record(folder, name)}", file=sys.stderr)
+            say(f"recorded {record(folder, name)}")
         missed = [result.bar.name for result in validation.bars if result.bar.gated and result.met is False]
         if missed:
             warn(f"missed: {'; '.join(missed)}")
@@ -110,10 +109,6 @@ def validate(
             missed = measure(folder)
     if missed:
         raise typer.Exit(3)
-
-
-def _print_progress(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def _loads(text: str) -> tuple[float, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simnmt.base.text_tables import format_table
-from simnmt.cli.options import AsJson, Device, Threads, argument, chosen, option, print_result
+from simnmt.cli.options import AsJson, Device, Force, Threads, argument, check_output, chosen, option, print_result
 from simnmt.cli.progress import progress_bar
+from simnmt.cli.terminal import say
 
 if TYPE_CHECKING:
     from simnmt.calibrate.projection_bench import BreakEven, ProjectionBench, StepTime
@@ -39,6 +39,7 @@ def bench(
     device: Annotated[str | None, option("cpu|cuda", "Device. [default: cpu]")] = None,
     dtype: Annotated[str | None, option("TYPE", "Type of the weights: float32, float16, bfloat16. [default: float32]")] = None,
     out: Annotated[Path | None, option("FILE", "Write all figures to this file, as JSON.")] = None,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure the output layer on this box with all columns and with the active ones alone; some three minutes.
@@ -58,13 +59,14 @@ def bench(
     shares = [percent / 100 for percent in share or ()]
     setting = chosen(context, Setting, vocabs=vocab, widths=width, shares=tuple(shares))
     check(setting)
+    check_output(out, force)
     with progress_bar() as bar:
         done = vocabulary_bench(setting, bar.runs)
     text = done.model_dump_json(indent=1)
     if out is not None:
         with written_whole(out) as partial:
             partial.write_text(text + "\n", encoding="utf-8")
-        print(f"written to {out}", file=sys.stderr)
+        say(f"written to {out}")
     print(text if as_json else _format_bench(done))
 
 
@@ -165,13 +167,13 @@ def build(
     seed: Annotated[int | None, option("S", "Same seed, same clusters. [default: 1]", min=0, max=2**31 - 1)] = None,
     device: Device = "cpu",
     threads: Threads = None,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Learn from text which output columns a trained model needs; clusters need no translations, lists do.
 
     Example: simnmt vocab build --model model --text news.de --out clusters.safetensors
     """
-    from simnmt.base.files import refuse_replacing
     from simnmt.nmt.errors import need_packages
 
     need_packages()
@@ -180,7 +182,7 @@ def build(
     from simnmt.nmt.translation import Translator
 
     texts = texts_by_label(text)
-    refuse_replacing(out, targets, *texts.values())
+    check_output(out, force, targets, *texts.values())
     if not out.absolute().parent.is_dir():  # learning may take long
         raise NmtError("no such folder", path=out.parent, remedy="make it first")
     if not os.access(out.absolute().parent, os.W_OK):

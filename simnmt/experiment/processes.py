@@ -8,6 +8,7 @@ its workers, and when the parent was killed they worked on for more than 25 s, w
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import signal
@@ -27,6 +28,8 @@ from simnmt.base.signals import signals_held
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
 
+
+_LOG = logging.getLogger("simnmt.experiment")
 
 LEAST_WORK_S = 3.0
 """Seconds of work per process from which it is started: the start alone takes 1 s of processor time, mostly for imports."""
@@ -68,6 +71,7 @@ def run_in_processes(
                 process.start()
                 theirs.close()
                 processes[ours] = process
+        _LOG.info("started %d processes for %d tasks", len(processes), len(tasks))
         yield from _deal_tasks(tasks, list(processes))
         idle = True
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -39,6 +40,9 @@ Progress = Callable[[float, int], None]
 """Called with the number of finished units and the number of all units."""
 KEPT_MISROUTES = 3_000
 """Misrouted requests kept per workload and network, shared evenly among the policies."""
+
+
+_LOG = logging.getLogger("simnmt.experiment")
 
 
 def run_plan(
@@ -87,6 +91,8 @@ def run_plan(
         ]
         results += _run(units, len(results), jobs, progress)
         result = _result(plan, units, results)
+        for policy, its_engine in result.engines.items():
+            _LOG.info("policy %s: the world ran in engine %s", policy, its_engine)
         if until_precision is None:
             return _with_predictions(plan, result, units, results, folder, jobs, progress)
         objective = plan.scenario.objective

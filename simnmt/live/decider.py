@@ -6,6 +6,7 @@ same decisions (`replayed_targets`).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import nan
@@ -25,6 +26,9 @@ from simnmt.world.fifo_server import FifoServer
 
 UNREACHABLE_S = 1e6
 """Delay of a target that does not answer: no policy that compares delays chooses it."""
+
+
+_LOG = logging.getLogger("simnmt.live")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +112,7 @@ class LiveDecider:
         estimate = decider.estimates[-1]
         sent_to = 0 if target in unreachable else target
         sent_as = decider.announce(prepared, sent_to, request, 0, now_s)
+        _LOG.debug("request %d of %d tokens: to target %d; delays %s s", request, src_len, sent_to, delay_s)
         return Decision(sent_to, tuple(delay_s), tgt_len, estimate.value_s, estimate.measured_at_s, sent_as)
 
     def heard(

@@ -9,6 +9,7 @@ torch.
 from __future__ import annotations
 
 import asyncio
+import logging
 import pickle
 import socket
 import struct
@@ -31,6 +32,8 @@ from simnmt.nmt.source_lines import SourceLine
 from simnmt.profile.blocks import EngineBlock
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.service.messages import ServiceError
+
+_LOG = logging.getLogger("simnmt.live")
 
 ONE_BY_ONE = Batching(1)
 """One sentence after another, in the order of arrival."""
@@ -294,6 +297,7 @@ class EngineProcess:
             self._process = subprocess.Popen(
                 command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True
             )
+        _LOG.info("started the process %d of an engine", self._process.pid)
         ours.setblocking(False)
         ready: asyncio.Future[EngineFacts] = loop.create_future()
         self._ready = ready

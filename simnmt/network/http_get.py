@@ -59,6 +59,9 @@ def get(url: str, final: Mapping[int, TraceError], headers: Mapping[str, str]) -
     return answer
 
 
+_LOG = logging.getLogger("simnmt.network")
+
+
 def pause(length_s: float) -> None:
     """Wait before another attempt."""
     time.sleep(length_s)
@@ -96,6 +99,7 @@ def _get(url: str, site: str, final: Mapping[int, TraceError], headers: Mapping[
             tries = tries.increment("GET", url, error=ProtocolError(fault))
         except MaxRetryError:
             raise TraceError(f"{site}: {fault}, {len(PAUSES_S) + 1} times in a row", remedy="try again later") from None
+        _LOG.info("%s: %s; another attempt", site, fault)
         tries.sleep(response)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import json
+import logging
 import time
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
@@ -30,6 +31,9 @@ from simnmt.network.traces.tool_json import parse_json
 
 SETTLED_S = 3600.0
 """Results may arrive this long after their time, so an answer that was fetched earlier may be incomplete."""
+
+
+_LOG = logging.getLogger("simnmt.network")
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +185,7 @@ def fetch(query: Query, cache: Cache | None = None, *, key: str | None = None, h
     reply = (how or ReadOptions()).reply
     if cache and (cached := cache.find(query.url, until_s=query.stop_s, remarks=remarks)):
         kept, raw = cached
+        _LOG.info("%s: from the cache, fetched %s", kept.url, kept.fetched)
         return FetchedTrace(_trace(query, raw, reply), kept, True, tuple(remarks))
     raw = get(query.url, _status_errors(query, key is not None), {"Authorization": f"Key {key}"} if key else {})
     trace = _trace(query, raw, reply)  # before it is cached: an answer that cannot be used must not be found again

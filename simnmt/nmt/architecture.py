@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 from typing_extensions import Self
 
-from simnmt.base.configuration import Configuration
+from simnmt.base.configuration import Configuration, message_of
 from simnmt.base.errors import describe_error
 from simnmt.base.files import read_bounded
 from simnmt.base.suggestions import did_you_mean
@@ -389,7 +389,7 @@ def architecture_of(content: Any, path: str | os.PathLike[str] | None = None) ->
         raise NmtError(f"kind: one of {', '.join(_BY_KIND)}", path=path, remedy="say which")
     named: type[Configuration] = StackBlock if len(below) > 1 else _BY_KIND.get(str(kind), RecurrentArchitecture)
     known, key = named.model_fields, ".".join(str(part) for part in below)
-    message, remedy = first["msg"].removeprefix("Value error, "), f"known here: {', '.join(known)}"
+    message, remedy = message_of(first), f"known here: {', '.join(known)}"
     if first["type"] == "extra_forbidden":
         message, remedy = "unknown key", did_you_mean(str(below[-1]), known, remedy)
     raise NmtError(f"{key}: {message}" if key else message, path=path, remedy=remedy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 from functools import cache
@@ -40,6 +41,9 @@ def is_hub_id(model: str) -> bool:
     return _ID.fullmatch(model) is not None and Path(model).suffix not in (".yaml", ".yml", ".json")
 
 
+_LOG = logging.getLogger("simnmt.nmt")
+
+
 @cache
 def _downloaded(model: str, weights: tuple[tuple[str, ...], ...]) -> Path:
     """Return the folder of the cache that holds a model."""
@@ -49,6 +53,7 @@ def _downloaded(model: str, weights: tuple[tuple[str, ...], ...]) -> Path:
         if any(any(folder.rglob(pattern)) for pattern in before):
             break
         folder = _snapshot(model, [*patterns])
+    _LOG.info("model %s: in the cache at %s", model, folder)
     return folder
 
 

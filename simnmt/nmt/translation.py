@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import io
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import cast
 
 import torch
 
@@ -36,8 +33,7 @@ def read_lines(file: Path | None) -> Iterator[str]:
     """
     if file is not None:
         return iter(TextLines(file))
-    # A stream, since `TextLines` refuses the path of a terminal as that of a device.
-    return iter(TextLines("standard input", stream=cast(io.BufferedReader, sys.stdin.buffer)))
+    return iter(TextLines(Path("-")))
 
 
 NOTES = 5

@@ -150,7 +150,7 @@ def comparison_text(files: Sequence[str], profiles: Sequence[DeviceProfile]) -> 
     numbers = [coefficients(profile) for profile in profiles]
     keys = list(dict.fromkeys(key for profile_numbers in numbers for key in profile_numbers))
     rows = [_coefficient_row(key, [profile_numbers.get(key) for profile_numbers in numbers]) for key in keys]
-    lines = _indented(format_table(["", *names], rows))
+    lines = [format_table(["", *names], rows, indent="  ")]
     for name, other in zip(names[1:], profiles[1:], strict=True):
         lines += ["", *_against(names[0], name, compare_profiles(profiles[0], other))]
     return "\n".join(lines)
@@ -164,11 +164,11 @@ def _against(first: str, other: str, comparison: Comparison) -> list[str]:
     lines.append(f"time of {other} over that of {first}, by source (down) and target length (across):")
     ratio_rows = zip(comparison.src_len, comparison.ratio, strict=True)
     rows = [[str(src), *(f"{ratio:.3g}" for ratio in row)] for src, row in ratio_rows]
-    lines += _indented(format_table(["", *map(str, comparison.tgt_len)], rows))
+    lines += [format_table(["", *map(str, comparison.tgt_len)], rows, indent="  ")]
     if comparison.step_batch:
         lines.append(f"the same of one decode step at position {comparison.step_position}, by batch:")
         ratios = [f"{ratio:.3g}" for ratio in comparison.step_ratio]
-        lines += _indented(format_table(list(map(str, comparison.step_batch)), [ratios], 0))
+        lines += [format_table(list(map(str, comparison.step_batch)), [ratios], 0, indent="  ")]
     return lines
 
 
@@ -192,7 +192,3 @@ def _coefficient_row(key: str, values: Sequence[float | None]) -> list[str]:
     elif key.endswith("_w"):
         label, factor = f"{name.removesuffix('_w')}, W", 1.0
     return [f"{block} {label}", *("-" if value is None else f"{factor * value:{form}}" for value in values)]
-
-
-def _indented(text: str) -> list[str]:
-    return [f"  {line}" for line in text.splitlines()]

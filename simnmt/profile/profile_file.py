@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import reprlib
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from simnmt.base.configuration import Configuration
+from simnmt.base.configuration import Configuration, message_of
 from simnmt.base.files import read_bounded, written_whole
 from simnmt.base.suggestions import did_you_mean
 from simnmt.profile import (
@@ -45,6 +46,8 @@ _KEYS = sorted(
     }
 )
 """Every key that a profile may hold anywhere."""
+_LOG = logging.getLogger("simnmt.profile")
+
 _MEND = "correct the file, or make the profile again"
 
 
@@ -74,7 +77,9 @@ def read_profile(path: str | os.PathLike[str]) -> DeviceProfile:
             path=path,
             remedy="make the profile again with this version",
         )
-    return _checked(text, path)
+    profile = _checked(text, path)
+    _LOG.info("read the device profile %s: %s, execution %s", path, profile.name, profile.execution.kind)
+    return profile
 
 
 def checked_profile(content: Mapping[str, Any]) -> DeviceProfile:
@@ -101,7 +106,7 @@ def _checked(text: str, path: str | os.PathLike[str] | None) -> DeviceProfile:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         key = ".".join(str(part) for part in first["loc"])
-        message, remedy = first["msg"].removeprefix("Value error, "), _MEND
+        message, remedy = message_of(first), _MEND
         if first["type"] == "extra_forbidden":
             name = str(first["loc"][-1])
             message, remedy = "unknown key here", "remove it" if name in _KEYS else did_you_mean(name, _KEYS, "remove it")

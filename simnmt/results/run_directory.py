@@ -9,6 +9,7 @@ import io
 import json
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -30,6 +31,8 @@ SUMMARY, TABLE, REQUESTS, PAGE = "summary.json", "summary.csv", "requests.parque
 BATCHES = "batches.parquet"
 TOTALS, DEVICES = "total_latency_s", "devices"
 """Keys of the manifest that hold the total latency of each replication, and the devices of each workload."""
+REPRODUCTION = "reproduction.json"
+"""The document of `simnmt reproduce`."""
 OUTPUTS = frozenset({RESOLVED, INPUT, SUMMARY, TABLE, REQUESTS, PAGE, BATCHES})
 """Names that a manifest may list; another name could lead anywhere."""
 
@@ -83,13 +86,13 @@ def _sweep_reserved(folder: Path) -> None:
 
 
 @contextmanager
-def whole(target: Path) -> Iterator[Path]:
+def whole(target: Path, *, replace: bool = False) -> Iterator[Path]:
     """Yield a folder to fill, and rename it to `target` at the end; if anything fails, nothing of it is left.
 
-    Left-overs of killed processes beside it are removed. Raises `RunDirectoryError` if `target` is not empty or cannot be
-    written.
+    Left-overs of killed processes beside it are removed. `replace`: a run directory at `target` gives way at the end. Raises
+    `RunDirectoryError` if `target` is otherwise not empty, or cannot be written.
     """
-    check_free(target)
+    check_free(target, replace=replace)
     place = _place(target)
     made = files.missing_parents(place)
     try:
@@ -99,6 +102,9 @@ def whole(target: Path) -> Iterator[Path]:
             yield partial
             if os.name == "nt" and place.is_dir():
                 place.rmdir()
+            if replace and place.is_dir() and any(place.iterdir()):
+                _exchange(partial, place)
+                return
             partial.rename(place)  # over an empty folder, without a moment in which another run could take its name
     except OSError as error:
         files.remove_empty(made)
@@ -106,6 +112,18 @@ def whole(target: Path) -> Iterator[Path]:
     except BaseException:
         files.remove_empty(made)
         raise
+
+
+def _exchange(new: Path, place: Path) -> None:
+    """Give a folder the name of a run directory, which is removed. If the name cannot be given, the run directory keeps it."""
+    old = files.free_name(place.parent)
+    place.rename(old)
+    try:
+        new.rename(place)
+    except BaseException:
+        old.rename(place)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
 
 
 @contextmanager
@@ -129,16 +147,18 @@ def scratch(target: Path | None) -> Iterator[Path]:
         raise RunDirectoryError(f"no room for the requests: {error.strerror}", path=beside, remedy=remedy) from error
 
 
-def check_free(target: Path) -> None:
+def check_free(target: Path, *, replace: bool | None = None) -> None:
     """Refuse a target that is no folder, is not empty, or cannot be made, before a long run rather than after it.
 
-    Raises `RunDirectoryError`.
+    `replace`: whether a run directory there may be replaced; None: the verb replaces none. Raises `RunDirectoryError`.
     """
+    if files.is_standard(target):
+        raise RunDirectoryError("a run directory is a folder, no stream", remedy="give --out the name of a folder")
     place = _place(target)
     try:
         if place.is_dir():
             if any(place.iterdir()):
-                raise RunDirectoryError("the output folder is not empty", path=target, remedy="give another --out, or empty it")
+                _refuse_occupied(target, replace)
             mounted = os.path.ismount(place)
             if mounted or place == _place(Path()):
                 # It is replaced as a whole in the end: a mount cannot be, and a shell would stand in a folder that is gone.
@@ -157,6 +177,32 @@ def check_free(target: Path) -> None:
             files.remove_empty(made)
     except OSError as error:
         raise _unwritable(target, error) from None
+
+
+def _refuse_occupied(target: Path, replace: bool | None) -> None:
+    """Raise `RunDirectoryError` for a folder that is not empty, unless it is a run directory and may be replaced."""
+    remedy = "give another --out, or empty it"
+    foreign = _foreign_name(target)
+    if foreign is None and replace is False:
+        raise RunDirectoryError("a run is there", path=target, remedy="give another --out, or replace it with --force")
+    if foreign is not None and replace:
+        what = f"--force replaces run directories alone, and this folder holds {foreign}"
+        raise RunDirectoryError(what, path=target, remedy=remedy)
+    if not replace:
+        raise RunDirectoryError("the output folder is not empty", path=target, remedy=remedy)
+
+
+def _foreign_name(folder: Path) -> str | None:
+    """Return the name of something in a folder that no run or reproduction wrote; None for their folders."""
+    names = sorted(entry.name for entry in folder.iterdir())
+    if REPRODUCTION in names:
+        ours: frozenset[str] = frozenset({REPRODUCTION, PAGE})
+    else:
+        try:
+            ours = OUTPUTS | {MANIFEST} if "simnmt" in read_manifest(folder) else frozenset()
+        except RunDirectoryError:
+            ours = frozenset()
+    return next((name for name in names if name not in ours), None)
 
 
 def _place(target: Path) -> Path:

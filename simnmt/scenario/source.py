@@ -5,6 +5,7 @@ The check covers what no single key can know: whether devices, links, clocks and
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -28,6 +29,8 @@ from simnmt.scenario.extensions import adopt_extensions, find_extensions, holds_
 from simnmt.scenario.validation import validate
 from simnmt.scenario.yaml_text import write_document
 from simnmt.workload.arrivals import BackToBack, Clients
+
+_LOG = logging.getLogger("simnmt.scenario")
 
 _RESERVED_NAMES = ("offloaded", "misrouted")
 """Words with which columns of the summary begin."""
@@ -296,4 +299,6 @@ def _check_source(
         scenario, extensions = adopt_extensions(scenario, document, mentions, base, allow_code=allow_code)
         check_topology(scenario, document)
     scenario = resolved(scenario, base)
+    size = (len(scenario.workloads), len(scenario.networks), len(scenario.devices), len(scenario.policies))
+    _LOG.info("%s: %d workloads, %d networks, %d devices, %d policies", scenario.name, *size)
     return Source(scenario, document, text, write_document(scenario.document()), extensions)

@@ -17,7 +17,7 @@ from pydantic_core.core_schema import ModelSchema
 from simnmt.base import shipped_files
 from simnmt.base.configuration import Configuration
 from simnmt.base.extension import installed_kinds
-from simnmt.base.files import written_whole
+from simnmt.base.files import is_standard, written_whole
 from simnmt.policies import KINDS
 from simnmt.scenario.configuration import Scenario
 from simnmt.scenario.errors import ScenarioError
@@ -121,26 +121,28 @@ def _policies_by_name(schema: dict[str, Any]) -> dict[str, Any]:
     return {"propertyNames": names, "properties": named, "additionalProperties": union}
 
 
-def write_template(name: str, path: Path) -> list[Path]:
+def write_template(name: str, path: Path, *, replace: bool = False) -> list[Path]:
     """Write a shipped scenario to `path` and the schema beside it, each whole; return the paths written.
 
-    The scenario is published last: if it exists, so does its schema. Nothing is overwritten, not even what another process
-    writes meanwhile, and a published schema stays, since another scenario may need it. Raises `ScenarioError` if `path` exists
-    or cannot be written.
+    The scenario is published last: if it exists, so does its schema. Unless `replace` is given, no scenario is overwritten, not
+    even what another process writes meanwhile; a published schema stays, since another scenario may need it. For `-`, the
+    scenario alone is written to standard output. Raises `ScenarioError` if `path` exists or cannot be written.
     """
     text = shipped_files.find("scenarios", name).read_bytes()
     if path.name == SCHEMA_FILE:
         raise ScenarioError("the schema beside the scenario has this name", path=str(path), remedy="name another")
     written = [path]
     try:
-        with written_whole(path, new=True) as partial:
+        with written_whole(path, new=not replace) as partial:
             partial.write_bytes(text)
+            if is_standard(path):
+                return []
             beside = path.with_name(SCHEMA_FILE)
             if _write_schema(beside):
                 written.append(beside)
     except FileExistsError:
-        remedy = "name another, or remove it"
-        raise ScenarioError("there is something of that name already", path=str(path), remedy=remedy) from None
+        remedy = "choose another name, or replace it with --force"
+        raise ScenarioError("exists already", path=str(path), remedy=remedy) from None
     except OSError as error:
         raise ScenarioError(f"cannot be written: {error.strerror}", path=str(path), remedy="name another") from None
     return written

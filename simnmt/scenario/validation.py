@@ -17,6 +17,7 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core.core_schema import ErrorType
 
+from simnmt.base.configuration import message_of
 from simnmt.base.errors import printable
 from simnmt.base.suggestions import did_you_mean, format_list, nearest
 from simnmt.scenario.document import Document, Override, apply_overrides
@@ -159,10 +160,8 @@ def describe_fault(error: Mapping[str, Any], schema: Schema, got: str) -> FaultT
         return _describe_size(context, error["input"], "characters" if kind.startswith("string") else "entries"), None
     if kind == "string_pattern_mismatch":
         return f"must match {context['pattern']}, got {got}", None
-    text = printable(" ".join(str(error["msg"]).split()))
-    if kind == "value_error":
-        return text.removeprefix("Value error, "), None
-    if kind not in get_args(ErrorType):  # a validator's own words
+    text = printable(" ".join(message_of(error).split()))
+    if kind in ("value_error", "assertion_error") or kind not in get_args(ErrorType):  # a validator's own words
         return text, None
     return f"{text[:1].lower()}{text[1:]}, got {got}", None
 

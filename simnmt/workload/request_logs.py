@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.errors import short_repr, shorten
-from simnmt.base.files import MOST_TEXT_BYTES, read_bounded
+from simnmt.base.files import MOST_TEXT_BYTES, is_standard, peek_standard_input, read_bounded
 from simnmt.base.suggestions import format_list
 from simnmt.workload.errors import RequestLogError
 
@@ -86,12 +86,15 @@ class _Fault(Exception):
 
 
 def starts_like_request_log(path: str | os.PathLike[str]) -> bool:
-    """Return whether the start of a regular file, plain or gzip, has a key by which a log is known."""
-    if not Path(path).is_file():
+    """Return whether the start of a regular file or standard input, plain or gzip, has a key by which a log is known."""
+    if not is_standard(path) and not Path(path).is_file():
         return False
     try:
-        with Path(path).open("rb") as file:
-            head = file.read(_HEAD_BYTES)
+        if is_standard(path):
+            head = peek_standard_input()
+        else:
+            with Path(path).open("rb") as file:
+                head = file.read(_HEAD_BYTES)
         if head.startswith(b"\x1f\x8b"):
             head = zlib.decompressobj(wbits=31).decompress(head, _HEAD_BYTES)
     except (OSError, zlib.error):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO, ClassVar, Generic, Literal, TypeVar, cast
 
 from simnmt.base.errors import InputError
-from simnmt.base.files import MOST_HELD_BYTES, MOST_HELD_LINES, MOST_STREAMED_BYTES, check_regular
+from simnmt.base.files import MOST_HELD_BYTES, MOST_HELD_LINES, MOST_STREAMED_BYTES, check_regular, is_standard, standard_input
 from simnmt.workload.errors import CorpusError
 
 MAX_LINE_BYTES = 1 << 20
@@ -86,6 +86,8 @@ class Lines(ABC, Generic[Error, Line]):
     def _opened(self) -> AbstractContextManager[io.BufferedReader]:
         if self._stream is not None:
             return nullcontext(self._stream)
+        if is_standard(self.path):
+            return nullcontext(cast(io.BufferedReader, standard_input()))
         # Checked before it is opened, since opening some devices has effects.
         most_bytes = MOST_HELD_BYTES if self._kept == "all" else MOST_STREAMED_BYTES
         check_regular(self.path, most_bytes, pipes=self._pipes)

@@ -7,6 +7,7 @@ same bits. To read it, start with `compiled/simulation.h` beside `simulation.py`
 from __future__ import annotations
 
 import ctypes
+import logging
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -57,6 +58,8 @@ BLOCK = 65_536
 """Requests handed over at a time."""
 PAUSE_AFTER_MS = 100
 """Time after which the C returns to Python, which handles signals there: an interrupt ends the run."""
+_LOG = logging.getLogger("simnmt.world")
+
 EVENTS_A_LOOK = 256
 """Events after which the C looks at the clock; with an oracle's foresight, where events may take milliseconds, each."""
 MOST_TARGETS, MOST_BOXES = 128, 32_768
@@ -83,6 +86,7 @@ def simulate(
             return simulate_compiled(requests, decide_for, beliefs, servers, folder=folder, **settings)
         except UncompiledError as error:
             _refuse_if_chosen(engine, error)
+            _LOG.debug("in SimPy, since %s", error)
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
     return simulation.simulate(requests, decide_for, beliefs, servers, **settings)

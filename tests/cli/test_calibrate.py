@@ -66,7 +66,9 @@ def test_it_ends_with_fit_held_out_errors_and_a_page(folder: Path, simnmt: Any, 
     assert "decode step, batch 1 to 16" in done.out
     assert done.out.endswith("wrote box.json\npage: box.html\n")
     assert "Abacus 3000" in (folder / "box.html").read_text(encoding="utf-8")
-    assert simnmt(*QUICK).out.endswith("replaced box.json\npage: box.html\n")
+    refused = simnmt(*QUICK)
+    assert refused.err == "simnmt: box.json: exists already (choose another name, or replace it with --force)\n"
+    assert simnmt(*QUICK, "--force").out.endswith("replaced box.json\npage: box.html\n")
 
 
 def test_json_is_all_there_is_on_standard_output(folder: Path, simnmt: Any, numbers: Any) -> None:
@@ -268,11 +270,11 @@ def test_gaps_or_a_neighbour_measure_in_situ_too(
     monkeypatch.setattr("simnmt.calibrate.in_situ.time.sleep", lambda seconds: None)
     assert simnmt(*QUICK).status == 0
     assert read_profile(Path("box.json")).in_service is None
-    done = simnmt(*QUICK, "--gaps", "poisson:2000")
+    done = simnmt(*QUICK, "--force", "--gaps", "poisson:2000")
     assert "in service holds for: Poisson arrivals of 2000/s" in done.out
     assert "in service: executions take " in done.out
     profile = read_profile(Path("box.json"))
     assert profile.in_service is not None
-    refused = simnmt(*QUICK)
+    refused = simnmt(*QUICK, "--force")
     assert (refused.status, "would lose its in_situ (add it to --part" in refused.err) == (2, True)
-    assert simnmt(*QUICK, "--neighbour", "idle").status == 0, "which names the part"
+    assert simnmt(*QUICK, "--force", "--neighbour", "idle").status == 0, "which names the part"

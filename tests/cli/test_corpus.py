@@ -227,8 +227,8 @@ def test_a_table_stands_in_for_its_corpus(folder: Path, simnmt: Callable[..., An
 
 
 def test_a_table_says_what_it_replaced(folder: Path, simnmt: Callable[..., Any]) -> None:
-    for verb in ("wrote", "replaced"):
-        done = simnmt("corpus", "table", "news.de", "news.en", "--out", "t.csv")
+    for verb, force in (("wrote", ()), ("replaced", ("--force",))):
+        done = simnmt("corpus", "table", "news.de", "news.en", "--out", "t.csv", *force)
         warned = [line for line in done.err.splitlines() if not line.startswith("simnmt: warning: the filter ")]
         assert (done.status, warned) == (0, [])
         assert done.out.startswith(f"{verb} t.csv: ")

@@ -76,7 +76,7 @@ def test_an_init_that_is_killed_amid_a_file_leaves_no_half(folder: Path, simnmt:
 def test_a_length_table_that_finds_no_room(folder: Path, with_room_for: Callable[..., Any], tree: Callable[..., Any]) -> None:
     (folder / "lengths.csv").write_text("precious")
     before = tree(folder)
-    done = with_room_for(100, "corpus", "table", "news.de", "news.en")
+    done = with_room_for(100, "corpus", "table", "news.de", "news.en", "--force")
     assert (done.status, done.out) == (2, "")
     assert done.err.startswith("simnmt: lengths.csv: cannot be written: ")
     assert tree(folder) == before

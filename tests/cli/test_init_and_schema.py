@@ -144,7 +144,7 @@ def test_of_two_inits_at_once_the_later_replaces_nothing(tmp_path: Path, monkeyp
             template.write_template("table1", path)
 
     monkeypatch.setattr(template, "written_whole", overtaken)
-    with pytest.raises(ScenarioError, match=r"new\.yaml: there is something of that name already \(name another, or remove it"):
+    with pytest.raises(ScenarioError, match=r"new\.yaml: exists already \(choose another name, or replace it with --force"):
         template.write_template("quickstart", path)
     assert path.read_bytes() == other
     assert (tmp_path / template.SCHEMA_FILE).read_text() == template.schema_text()

@@ -101,7 +101,7 @@ def test_standard_input_without_line_ends_is_refused(
         done = simnmt("nmt", "translate", "--model", model, "--threads", "1")
     assert (done.status, done.out) == (2, "")
     assert_one_line(done.err)
-    assert "standard input:1: a line of more than 1,048,576 bytes" in done.err
+    assert "<stdin>:1: a line of more than 1,048,576 bytes" in done.err
 
 
 def test_as_many_lines_come_out_as_go_in(

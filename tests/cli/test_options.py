@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
 import typer
 
@@ -72,3 +77,18 @@ def test_what_is_no_date_is_refused(text: str) -> None:
 )
 def test_probes_go_out_while_the_time_runs(duration_s: float, interval_s: float, probes: int) -> None:
     assert RecordingPlan("h", 1, duration_s, interval_s).probes == probes
+
+
+@pytest.mark.parametrize("verb", ["run", "trace import", "corpus fit", "profile compare", "sti shard"])
+def test_help_names_arguments_without_their_types_and_the_options_on_messages(simnmt: Callable[..., Any], verb: str) -> None:
+    text = simnmt(*verb.split(), "--help").out
+    assert not re.search(r"<(?:str|path|list\[\w+\])>", text)
+    assert "-q, --quiet" in text and "-v, --verbose" in text
+
+
+@pytest.mark.parametrize("arguments", ["calibrate --out b.json --backend onnx", "run small.yaml --engine onnx"])
+def test_a_value_that_is_no_choice_is_refused_without_the_words_of_a_library(
+    folder: Path, simnmt: Callable[..., Any], arguments: str
+) -> None:
+    done = simnmt(*arguments.split())
+    assert done.status == 2 and ": 'onnx' is not one of '" in done.err and "Value error" not in done.err

@@ -88,8 +88,8 @@ def test_a_model_no_better_than_the_commonest_class_is_warned_of(here: Path, sim
 
 def test_a_unit_is_what_the_user_says_and_without_a_tokeniser_no_other(here: Path, simnmt: Callable[..., Any]) -> None:
     for options, unit in (((), "subword"), (("--unit", "word"), "word")):
-        assert simnmt("sti", "profile", "mute", *QUICK, *options, "--out", "p.json").status == 0
-        assert read_profile(here / "p.json").length_unit.src == unit
+        assert simnmt("sti", "profile", "mute", *QUICK, *options, "--out", f"{unit}.json").status == 0
+        assert read_profile(here / f"{unit}.json").length_unit.src == unit
 
 
 def test_what_another_profile_knows_is_kept(here: Path, simnmt: Callable[..., Any]) -> None:
@@ -202,5 +202,5 @@ def test_costs_per_token_of_one_unit_are_not_relabelled_as_those_of_another(here
         assert done.err.lstrip() == f"simnmt: --into: words has costs per token of unit word, this model is {ending}"
         assert not (here / "p.json").exists()
     for options in (("mute",), ("s", "--unit", "word")):
-        assert simnmt(*command, "p.json", *options, "--into", "words.json").status == 0
+        assert simnmt(*command, "p.json", *options, "--into", "words.json", "--force").status == 0
         assert read_profile(here / "p.json").length_unit.src == "word"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from simnmt.cli.tables import format_result
@@ -161,3 +164,10 @@ def test_variants_loads_and_gaps_are_printed() -> None:
     assert lines[0] == "What wrong beliefs cost, w on n:"
     assert lines[4].split() == ["stale", "transfer", "time", "99", "-2.0", "[-3.0,", "-1.0]", "50"]
     assert "With the present transfer time alone, it would be 2.0 % faster [1.0, 3.0], 50 % of the gap." in lines
+
+
+def test_the_rows_of_a_run_are_in_the_order_of_its_objective(folder: Path, simnmt: Callable[..., Any]) -> None:
+    arguments = ("run", "small.yaml", "--set", "objective=p95")
+    rows = json.loads(simnmt(*arguments, "--json").out)["rows"]
+    lines = simnmt(*arguments).out.split("\n\n")[-3].splitlines()[2:]
+    assert [line.split()[2] for line in lines] == [row["policy"] for row in sorted(rows, key=lambda row: row["p95_latency_s"])]

@@ -31,7 +31,7 @@ def test_results_become_a_series_that_a_scenario_runs_on(folder: Path, results: 
     assert simnmt("run", "small.yaml", "--set", "networks.office.rtt=series.csv", "--out", "run").status == 0
     summary = json.loads((folder / "run" / "summary.json").read_text())
     assert any("measured RTT series, mean 72.0 ms" in note for note in summary["notes"])
-    assert simnmt("trace", "import", "atlas.json", "--out", "series.csv").out.startswith("replaced series.csv")
+    assert simnmt("trace", "import", "atlas.json", "--out", "series.csv", "--force").out.startswith("replaced series.csv")
 
 
 def test_a_cellular_log_becomes_a_link_that_a_scenario_runs_on(folder: Path, simnmt: Callable[..., Any]) -> None:
@@ -77,7 +77,7 @@ def test_the_page_is_written_whole_and_said(folder: Path, results: Path, simnmt:
     done = simnmt("trace", "inspect", "atlas.json", "--page", "page.html")
     assert done.out.splitlines()[-1] == "page: page.html"
     assert (folder / "page.html").read_text(encoding="utf-8").endswith("</html>")
-    json.loads(simnmt("trace", "inspect", "atlas.json", "--page", "page.html", "--json").out)
+    json.loads(simnmt("trace", "inspect", "atlas.json", "--page", "page.html", "--force", "--json").out)
     wrong = simnmt("trace", "inspect", "atlas.json", "--page", "no/such/page.html")
     assert (wrong.status, wrong.out) == (2, "")
     assert "no/such/page.html: cannot be written: No such file or directory" in wrong.err

@@ -57,7 +57,7 @@ def test_a_fetched_series_is_of_the_form_that_a_scenario_reads(folder: Path, sit
     series = read_rtt_csv("cp1.csv")
     assert (series.kind, len(series.rtt_s), series.mean_s) == ("measured", 60, pytest.approx(0.072))
     first = Path("cp1.csv").read_bytes()
-    again = simnmt(*asked.split(), "--base-url", site)
+    again = simnmt(*asked.split(), "--base-url", site, "--force")
     assert again.out.splitlines()[1].startswith("  from kept/")
     assert Path("cp1.csv").read_bytes() == first
 

@@ -59,7 +59,10 @@ def test_a_recording_is_a_network_that_a_scenario_runs_on(
     )
     kept = Path("mine.csv").read_bytes()
     refused = simnmt(*asked(port))
-    assert (refused.status, refused.err) == (2, "simnmt: mine.csv: already exists (choose another --out, or remove it)\n")
+    assert (refused.status, refused.err) == (
+        2,
+        "simnmt: mine.csv: exists already (choose another name, or replace it with --force)\n",
+    )
     assert Path("mine.csv").read_bytes() == kept
 
 

@@ -38,7 +38,7 @@ def test_what_is_drawn_is_a_series_that_a_scenario_reads(measured: Path, simnmt:
     series = read_rtt_csv("drawn.csv")
     assert (series.kind, series.duration_s, series.lost) == ("synthetic", 6 * 3600.0, 0)
     assert "drawn with seed 1" in series.source and "log.csv" in series.source
-    again = simnmt("trace", "synth", "--like", str(measured), "--hours", "6", "--out", "drawn.csv")
+    again = simnmt("trace", "synth", "--like", str(measured), "--hours", "6", "--out", "drawn.csv", "--force")
     assert "replaced drawn.csv" in again.out
 
 

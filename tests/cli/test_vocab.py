@@ -102,7 +102,7 @@ def test_pairs_and_sentences_that_teach_nothing_are_not_counted(
         "simnmt: note: 2 of 5 pairs left out: a side is empty, or longer than the model takes\n",
     )
     assert "learnt by ibm1 from 3 pairs\n" in lists.out
-    (direction,) = json.loads(build("--text", "gaps.one", "--out", "gaps", "--json").out)["directions"]
+    (direction,) = json.loads(build("--text", "gaps.one", "--out", "gaps", "--force", "--json").out)["directions"]
     assert direction["sentences"] == 4
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -109,3 +110,11 @@ def test_the_oracle_and_unknown_policies_are_refused(unit: Unit, plan: RunPlan) 
         LiveDecider(unit, "fastest", {1: 0.05})
     with pytest.raises(InputError, match="no workload fr-en"):
         live_unit(plan, "fr-en")
+
+
+def test_a_decision_is_logged_for_debugging(unit: Unit, caplog: pytest.LogCaptureFixture) -> None:
+    decider = LiveDecider(unit, "plain", {1: 0.05})
+    with caplog.at_level(logging.DEBUG, logger="simnmt.live"):
+        decision = decider.decide(7, 12, 0.0)
+    (record,) = caplog.records
+    assert record.getMessage().startswith(f"request 7 of 12 tokens: to target {decision.target}; delays [")

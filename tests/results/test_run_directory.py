@@ -305,3 +305,35 @@ class TestScratch:
             assert text.startswith(f"{said}: {os.strerror(number)} (free some space, ")
             assert "\n" not in text
             assert list(tmp_path.iterdir()) == []
+
+
+def test_a_reproduction_is_replaced_where_that_is_asked_for(tmp_path: Path) -> None:
+    target = tmp_path / "page"
+    for text in ("first", "second"):
+        with run_directory.whole(target, replace=text == "second") as folder:
+            (folder / run_directory.REPRODUCTION).write_text(text)
+            (folder / run_directory.PAGE).write_text(text)
+    assert (target / run_directory.REPRODUCTION).read_text() == "second"
+    assert [path.name for path in tmp_path.iterdir()] == ["page"]
+    with pytest.raises(run_directory.RunDirectoryError, match=r"a run is there .*--force"):
+        run_directory.check_free(target, replace=False)
+    with pytest.raises(run_directory.RunDirectoryError, match=r"not empty .*or empty it"):
+        run_directory.check_free(target)
+
+
+def test_a_run_directory_keeps_its_name_if_the_new_one_cannot_take_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "page"
+    with run_directory.whole(target) as folder:
+        (folder / run_directory.REPRODUCTION).write_text("first")
+    rename = Path.rename
+
+    def failing(path: Path, other: Path) -> Path:
+        if Path(other) == target and (path / run_directory.REPRODUCTION).read_text() == "second":
+            raise OSError(13, "no")
+        return rename(path, other)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    with pytest.raises(run_directory.RunDirectoryError), run_directory.whole(target, replace=True) as folder:
+        (folder / run_directory.REPRODUCTION).write_text("second")
+    assert (target / run_directory.REPRODUCTION).read_text() == "first"
+    assert [path.name for path in tmp_path.iterdir()] == ["page"]

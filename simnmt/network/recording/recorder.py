@@ -86,9 +86,13 @@ _TOO_BRIEF = "too brief to trust, hence lost (raise --transfer)"
 
 
 class Recorder:
-    """A recording: the constructor connects, `run` records. Raises `TraceError` if the other end does not answer."""
+    """A recording: the constructor connects, `run` records.
 
-    def __init__(self, plan: RecordingPlan, out: str | os.PathLike[str]) -> None:
+    `replace`: whether files of an earlier recording are replaced at the end. Raises `TraceError` if the other end does not
+    answer, and for files that exist and are not to be replaced.
+    """
+
+    def __init__(self, plan: RecordingPlan, out: str | os.PathLike[str], *, replace: bool = False) -> None:
         self.samples = RecordingSamples()
         self.written: list[Path] = []
         """The files that `run` wrote."""
@@ -99,9 +103,8 @@ class Recorder:
         self.targets = (Path(out), bandwidth_path(out))
         """Files of the RTTs and of the bandwidths."""
         for path in self.targets[: 1 + plan.transfers]:
-            if path.exists():
-                # A recording cannot be repeated, so none is replaced.
-                raise TraceError("already exists", path=path, remedy="choose another --out, or remove it")
+            if path.exists() and not replace:
+                raise TraceError("exists already", path=path, remedy="choose another name, or replace it with --force")
         self._plan, self._out = plan, out
         self._sent: deque[tuple[int, int]] = deque()  # (sequence, monotonic nanoseconds) of probes in flight
         self._rtt_ns: dict[int, int] = {}

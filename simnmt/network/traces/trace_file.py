@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import cast, get_args
 
 from simnmt.base.errors import shorten
+from simnmt.base.files import is_standard
 from simnmt.base.suggestions import format_list
 from simnmt.network.errors import TraceError
 from simnmt.network.series import Kind, RttSeries
@@ -114,6 +115,9 @@ def output_paths(traces: Sequence[Trace], out: str | os.PathLike[str]) -> list[P
         raise TraceError(f"--out {os.fspath(out)!r} names no file", remedy="give the name of a CSV file")
     if len(traces) == 1:
         return [path]
+    if is_standard(path):
+        what = f"{len(traces)} series, but standard output takes one: {', '.join(trace.quantity for trace in traces)}"
+        raise TraceError(what, remedy="give --out the name of a CSV file")
     return [path.with_name(f"{path.stem}.{trace.quantity}{path.suffix or '.csv'}") for trace in traces]
 
 

@@ -1,0 +1,188 @@
+"""Outputs that exist, and the standard streams in place of files."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.command_line import COMMAND, environment
+
+EXISTS = "exists already (choose another name, or replace it with --force)\n"
+
+
+def standard_input(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(text.encode()))))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "work"),
+    [
+        ("run small.yaml --out made", "simnmt.api.run_plan"),
+        ("reproduce topup --out made", "simnmt.papers.fni.topup.reproduce"),
+        ("validate @live-smoke --out made", "simnmt.live.validation.validate"),
+        ("live replay small.yaml --gateway http://127.0.0.1:1 --out made", "simnmt.live.replay.replay_plan"),
+        ("calibrate --model gru --out office.csv", "simnmt.calibrate.calibration.calibrate"),
+        ("calibrate --model gru --out gateway.json", "simnmt.calibrate.calibration.calibrate"),
+        ("calibrate --model gru --out new.json --page office.csv", "simnmt.calibrate.calibration.calibrate"),
+        ("corpus table news.de news.en --out office.csv", "simnmt.workload.corpus.read_corpus"),
+        ("trace synth --like office.csv --out gateway.json", "simnmt.network.rtt_process.fit_process"),
+        ("trace import office.csv --out gateway.json", "simnmt.network.traces.trace_file.write_traces"),
+        ("trace inspect office.csv --page gateway.json", "simnmt.report.trace_page.write_trace_page"),
+        ("profile inspect cloud.json --page gateway.json", "simnmt.profile.profile_file.read_profile"),
+        ("trace record --host 127.0.0.1 --port 7 --duration 1s --out office.csv", "simnmt.network.recording.recorder._opened"),
+    ],
+)
+def test_an_occupied_output_is_refused_before_the_work(
+    folder: Path, simnmt: Callable[..., Any], tree: Any, monkeypatch: pytest.MonkeyPatch, arguments: str, work: str
+) -> None:
+    Path("made").mkdir()
+    Path("made/notes.txt").write_text("mine")
+    before = tree(folder)
+    assert simnmt(*arguments.split()).status == 2, "and all modules are imported, so that none binds the spy"
+
+    def worked(*_: Any, **__: Any) -> None:
+        raise AssertionError(work)
+
+    monkeypatch.setattr(work, worked)
+    done = simnmt(*arguments.split())
+    assert done.status == 2
+    assert EXISTS in done.err or "the output folder is not empty" in done.err or "not a device profile" in done.err
+    assert tree(folder) == before
+
+
+def test_a_run_directory_is_replaced_at_the_end_and_stays_if_the_run_fails(
+    folder: Path, simnmt: Callable[..., Any], tree: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ("run", "small.yaml", "--out", "made")
+    assert simnmt(*command).status == 0
+    before = tree(folder)
+    assert simnmt(*command).err == "simnmt: made: a run is there (give another --out, or replace it with --force)\n"
+    with monkeypatch.context() as patched:
+        patched.setattr("simnmt.api.write_document", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            simnmt(*command, "--force", "--seed", "8")
+    assert tree(folder) == before
+    assert simnmt(*command, "--force", "--seed", "8").status == 0
+    assert json.loads(Path("made/manifest.json").read_text())["seed"] == 8
+    assert set(tree(folder)) == set(before), "nothing is left beside it"
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "manifest.json"])
+def test_no_folder_of_others_is_replaced(folder: Path, simnmt: Callable[..., Any], tree: Any, name: str) -> None:
+    """Neither one that is no run directory, nor a run directory that holds more than its run."""
+    made = Path("made")
+    if name == "manifest.json":
+        made.mkdir()
+        (made / name).write_text('{"name": "a web page", "outputs": {}}')
+    else:
+        assert simnmt("run", "small.yaml", "--out", "made").status == 0
+        (made / name).write_text("mine")
+    before = tree(folder)
+    done = simnmt("run", "small.yaml", "--out", "made", "--force")
+    remedy = "give another --out, or empty it"
+    what = f"made: --force replaces run directories alone, and this folder holds {name}"
+    assert (done.status, done.err) == (2, f"simnmt: {what} ({remedy})\n")
+    assert tree(folder) == before
+
+
+def test_a_file_is_replaced_with_force(folder: Path, simnmt: Callable[..., Any]) -> None:
+    command = ("trace", "import", "office.csv", "--out", "series.csv")
+    assert simnmt(*command).out.startswith("wrote series.csv")
+    assert simnmt(*command).err == f"simnmt: series.csv: {EXISTS}"
+    assert simnmt(*command, "--force").out.startswith("replaced series.csv")
+    assert "would replace what is read" in simnmt("trace", "import", "office.csv", "--out", "office.csv", "--force").err
+    assert simnmt("init", "small.yaml", "--force").status == 0
+    assert "quickstart" in Path("small.yaml").read_text()
+
+
+def test_a_scenario_from_standard_input_runs_from_the_current_folder(
+    folder: Path, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = Path("small.yaml").read_text()
+    standard_input(monkeypatch, text)
+    done = simnmt("run", "-", "--json", "--out", "piped")
+    assert (done.status, done.err) == (0, "")
+    named = json.loads(simnmt("run", "small.yaml", "--json").out)
+    assert json.loads(done.out)["rows"] == named["rows"]
+    assert simnmt("run", "piped").status == 0, "it can be repeated"
+    standard_input(monkeypatch, text.replace("requests: 200", "request: 200"))
+    wrong = simnmt("run", "-")
+    assert (wrong.status, wrong.err) == (2, "simnmt: <stdin>:4:1: request: unknown key (did you mean requests?)\n")
+
+
+@pytest.mark.parametrize(
+    ("file", "arguments"),
+    [
+        ("office.csv", "trace inspect {} --json"),
+        ("gateway.json", "profile inspect {} --json"),
+        ("gateway.json", "profile compare {} cloud.json --json"),
+        ("news.both", "corpus fit {} --json"),
+        ("load.json", "live import {} --json"),
+    ],
+)
+def test_a_verb_reads_its_file_from_standard_input(
+    folder: Path, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, file: str, arguments: str
+) -> None:
+    columns = zip(Path("news.de").read_text().splitlines(), Path("news.en").read_text().splitlines(), strict=True)
+    Path("news.both").write_text("".join(f"{src}\t{tgt}\n" for src, tgt in columns))
+    Path("load.json").write_text('{"startTime": 1, "endTime": 2, "prompt_tokens": 14, "completion_tokens": 5}\n' * 9)
+    named = simnmt(*arguments.format(file).split())
+    assert named.status == 0, named.err
+    standard_input(monkeypatch, Path(file).read_text())
+    piped = simnmt(*arguments.format("-").split())
+    assert (piped.status, piped.err) == (0, "")
+    assert json.loads(piped.out.replace('"-"', f'"{file}"').replace("file -", f"file {file}")) == json.loads(named.out)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "file"),
+    [
+        ("init {}", "new.yaml"),
+        ("trace import office.csv --out {}", "series.csv"),
+        ("trace synth --like day.csv --params-out {}", "process.json"),
+        ("corpus table news.de news.en --out {}", "lengths.csv"),
+        ("profile inspect gateway.json --page {}", "page.html"),
+        ("trace inspect office.csv --page {}", "page.html"),
+    ],
+)
+def test_a_verb_writes_its_file_alone_to_standard_output(
+    folder: Path, simnmt: Callable[..., Any], arguments: str, file: str
+) -> None:
+    Path("day.csv").write_text("time_s,rtt_ms\n" + "".join(f"{60 * k},{70 + 4 * (k * k % 7)}\n" for k in range(99)))
+    named = simnmt(*arguments.format(file).split())
+    assert named.status == 0, named.err
+    piped = simnmt(*arguments.format("-").split())
+    assert piped.status == 0, piped.err
+    assert piped.out == Path(file).read_text(encoding="utf-8")
+    assert named.out.splitlines()[0].partition(" ")[0] in (piped.err or named.out), "the report goes to standard error"
+    assert not Path("-").exists()
+
+
+def test_standard_streams_that_cannot_be_are_refused(
+    folder: Path, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    standard_input(monkeypatch, "w w w\n" * 9)
+    twice = simnmt("corpus", "fit", "-", "-")
+    assert twice.status == 2 and "standard input can be read only once" in twice.err
+    two = simnmt("trace", "synth", "--like", "office.csv", "--out", "-", "--params-out", "-")
+    assert (two.status, two.err) == (2, "simnmt: two outputs to standard output (name a file for one of them)\n")
+    for arguments in ("run small.yaml --out -", "calibrate --model gru --out -", "trace record --host a --duration 1s --out -"):
+        assert simnmt(*arguments.split()).status == 2
+    assert not Path("-").exists()
+
+
+def test_a_pipe_whose_reader_has_left_is_no_fault(folder: Path) -> None:
+    writer = [*COMMAND, "trace", "inspect", "office.csv", "--page", "-", "-q"]
+    with subprocess.Popen(writer, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()) as running:
+        assert running.stdout is not None and running.stderr is not None
+        running.stdout.read(10)
+        running.stdout.close()
+        err = running.stderr.read().decode()
+    assert running.returncode == 0 and "Traceback" not in err and "cannot be written" not in err
