@@ -227,13 +227,13 @@ def run(
     with _directory(source.scenario.name, out, under) as directory:
         beside_run = None if source.scenario.published is None else published_table(source.scenario.published)
         plan = read_inputs(source.scenario, Path.cwd(), source.document)
-        inputs = {} if directory is None else _digests(source)
+        inputs = _digests(source)
         replay_started = time.time()
         with files.scratch(directory) as folder:
             measured = run_plan(
                 plan, folder=folder, jobs=jobs, progress=progress, until_precision=until_precision, engine=engine
             )
-        result = _own_result(measured)
+        result = replace(_own_result(measured), input_digests=inputs)
         source = replace(source, resolved_text=write_document(result.scenario))
         times = Times(started, time.time() - replay_started)
         if beside_run is not None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from simnmt.base.errors import InputError
+from simnmt.base.extension import OBJECT
 from simnmt.base.files import MOST_DOCUMENT_BYTES, read_bounded
 from simnmt.results.recommendation import best_row
 from simnmt.results.run_directory import REQUESTS, SUMMARY, RunDirectoryError, read_manifest
@@ -41,6 +42,8 @@ class ComparableRun(Protocol):
     def scenario(self) -> Row: ...
     @property
     def totals_s(self) -> dict[Place, list[float]]: ...
+    @property
+    def input_digests(self) -> dict[str, str]: ...
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -60,6 +63,12 @@ class LoadedRun:
     totals_s: dict[Place, list[float]]
     """Total latency of each replication."""
     manifest: dict[str, Any]
+
+    @property
+    def input_digests(self) -> dict[str, str]:
+        """SHA-256 of every file that the run read."""
+        digests: dict[str, str] = self.manifest["inputs"]
+        return digests
 
     @property
     def summary(self) -> pd.DataFrame:
@@ -229,7 +238,16 @@ def _issues_same_requests(first: ComparableRun, second: ComparableRun, workload:
         parts = [run.scenario.get(key) for key in ("replications", "requests", "fit")]
         return [run.seed, *parts, run.scenario.get("workloads", {}).get(workload)]
 
-    return json.dumps(issued(first)) == json.dumps(issued(second))
+    workloads = [run.scenario.get("workloads", {}).get(workload) for run in (first, second)]
+    # A resolved scenario holds the class of an object alone, and the name of a file alone.
+    if any(key.rpartition(".")[2] == OBJECT for content in workloads for key, _ in _flat(content)):
+        return False
+    texts = [value for _, value in _flat(workloads[0]) if isinstance(value, str)]
+    changed = [file for file, digest in first.input_digests.items() if second.input_digests.get(file, digest) != digest]
+    is_read = any(
+        text == file or text.startswith(f"{file}:") or file.startswith(f"{text}/") for file in changed for text in texts
+    )
+    return not is_read and json.dumps(issued(first)) == json.dumps(issued(second))
 
 
 def _requests(run: ComparableRun) -> int:

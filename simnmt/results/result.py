@@ -180,6 +180,8 @@ class RunResult:
     """The engine of the world by policy, for the manifest: results are the same with either."""
     directory: Path | None = None
     """The run directory, if one was written."""
+    input_digests: dict[str, str] = field(default_factory=dict)
+    """SHA-256 of every file that the run read, by its name in the scenario."""
 
     @property
     def drawn_cells(self) -> list[Cell]:
