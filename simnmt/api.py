@@ -324,8 +324,8 @@ def write(result: RunResult, source: Source, out: Path, inputs: dict[str, str], 
 def _digests(source: Source) -> dict[str, str]:
     """Return the SHA-256 of every input, taken before the replay: a file that changes meanwhile is not recorded as the one
     read."""
-    read = input_files(source.scenario, Path.cwd()) | source.code_files
-    return {name: files.sha256(path) for name, path in read.items()}
+    read = input_files(source.scenario, Path.cwd())
+    return {name: files.sha256(path) for name, path in read.items()} | source.code_digests
 
 
 @contextmanager

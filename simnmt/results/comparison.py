@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from simnmt.base.errors import InputError
-from simnmt.base.extension import OBJECT
+from simnmt.base.extension import OBJECT, is_code
 from simnmt.base.files import MOST_DOCUMENT_BYTES, read_bounded
 from simnmt.results.recommendation import best_row
 from simnmt.results.run_directory import REQUESTS, SUMMARY, RunDirectoryError, read_manifest
@@ -243,9 +243,12 @@ def _issues_same_requests(first: ComparableRun, second: ComparableRun, workload:
     if any(key.rpartition(".")[2] == OBJECT for content in workloads for key, _ in _flat(content)):
         return False
     texts = [value for _, value in _flat(workloads[0]) if isinstance(value, str)]
+    names_code = any(key.rpartition(".")[2] == "kind" and is_code(str(value)) for key, value in _flat(workloads[0]))
     changed = [file for file, digest in first.input_digests.items() if second.input_digests.get(file, digest) != digest]
     is_read = any(
-        text == file or text.startswith(f"{file}:") or file.startswith(f"{text}/") for file in changed for text in texts
+        text == file or file.startswith(f"{text}/") or (names_code and file.endswith(".py"))
+        for file in changed
+        for text in texts
     )
     return not is_read and json.dumps(issued(first)) == json.dumps(issued(second))
 
