@@ -147,7 +147,9 @@ def _file_in(folder: Path, key: str, alias: str) -> Path | None:
     outermost = key.partition(".")[0]
     if outermost == alias:
         return Path(file) if file else None
-    local = None if outermost == "simnmt" or file is None else find_module(folder, key)
+    if file is None or outermost == "simnmt":
+        return None
+    local = find_module(folder, key)
     return local if local is not None and Path(file) == local else None
 
 
