@@ -96,11 +96,22 @@ def test_a_bandwidth_is_a_series_of_megabits(make_scenario: MakeScenario) -> Non
     assert results[0] == pytest.approx(results[1]) and results[0] == pytest.approx(results[2])
 
 
+def test_a_list_of_two_samples_is_read_as_one_of_three(make_scenario: MakeScenario) -> None:
+    samples = [(0.0, 100.0), (60.0, 50.0), (90.0, 20.0)]
+    for count in (2, 3):
+        source = open_source(make_scenario(networks={"cp1": {"rtt": {"constant_ms": 9}, "uplink_mbps": samples[:count]}}))
+        series = source.scenario.networks["cp1"].uplink_mbps.series(Path(), "cp1")
+        np.testing.assert_array_equal(series.time_s, [0.0, 60.0, 90.0][:count])
+        np.testing.assert_array_equal(series.value, [100e6, 50e6, 20e6][:count])
+
+
 @pytest.mark.parametrize(
     ("rtt", "expected"),
     [
         ((np.arange(3.0), np.full(3, 50.0)), "milliseconds read as seconds"),
         (np.zeros((3, 3)), "is no series of RTTs"),
+        ([0.05, 0.06], "is no series of RTTs"),
+        ((np.arange(3.0), np.full(2, 0.05)), "is no series of RTTs"),
         (pd.DataFrame({"t": [0.0]}), "has the columns time_s and rtt_s or rtt_ms"),
         ((np.array([0.0, 0.0]), np.array([0.1, 0.1])), "increase"),
         ((np.arange(2.0), np.full(2, np.nan)), "no sample that arrived"),
