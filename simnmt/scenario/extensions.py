@@ -272,7 +272,8 @@ def _loaded(mention: Mention, document: Document, folders: tuple[str, ...]) -> E
     keys = {key: node for key, node in mention.keys.items() if key != "kind"}
     own_kind = literal_kind(model)
     parameters: BaseModel = _checked(model, document, mention, keys if own_kind is None else {"kind": Node(own_kind), **keys})
-    values = {name: getattr(parameters, name) for name in names if name != "kind" or own_kind is not None}
+    # A key that is left out stays so: the default of a dataclass may be a private sentinel, which is no value.
+    values = {name: getattr(parameters, name) for name in names if name in parameters.model_fields_set}
     return Extension(value, mention.kind, code, values, {key: node.plain() for key, node in keys.items()}, code.digests)
 
 

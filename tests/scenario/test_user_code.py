@@ -140,3 +140,12 @@ def test_runs_whose_arrivals_are_edited_code_are_not_paired(tmp_path: Path) -> N
         runs.append(simnmt.run(written(tmp_path, "pol.py:P", "'arr:A'", **modules), allow_code=True))
     paired = [set(pd.DataFrame(simnmt.compare(runs[0], run).rows)["paired"]) for run in runs[1:]]
     assert paired == [{True}, {False}]
+
+
+def test_a_dataclass_with_a_default_factory_runs_on_several_processes(tmp_path: Path) -> None:
+    fields = "    seen: list = field(default_factory=list)\n    target: int = 1\n"
+    prepare = (
+        "    def prepare(self, src_len):\n        self.seen.append(1)\n        return lambda request, delay_s: self.target\n"
+    )
+    module = f"from dataclasses import dataclass, field\n@dataclass\nclass P:\n{fields}{prepare}"
+    assert target_of(written(tmp_path, "st.py:P", st=module), jobs=2) == 1
