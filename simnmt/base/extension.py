@@ -193,7 +193,7 @@ class Extension:
         `given`: arguments beside the parameters, of which those are passed that it takes. Raises `ExtensionError`.
         """
         if not (inspect.isclass(self.value) or inspect.isroutine(self.value)):
-            return copy.deepcopy(self.value)
+            return copied(self.value, self.label)
         passed = {name: value for name, value in given.items() if self.takes(name)}
         try:
             return self.value(**self.parameters, **passed)
@@ -219,6 +219,15 @@ def _unpickled(content: bytes, label: str) -> Extension:
     import cloudpickle
 
     return Extension(cloudpickle.loads(content), label)
+
+
+def copied(value: Any, label: str) -> Any:
+    """Return a copy of a user's object. Raises `ExtensionError` for one that cannot be copied, such as one with a lock."""
+    try:
+        return copy.deepcopy(value)
+    except Exception as error:
+        remedy = "define __deepcopy__, or give a class or function that makes one"
+        raise ExtensionError(f"{label} cannot be copied: {describe_fault(error)}", remedy=remedy) from error
 
 
 def of_object(value: Any) -> Extension:

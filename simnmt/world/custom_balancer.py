@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from simnmt.base.errors import short_repr
-from simnmt.base.extension import Extended, Extension, ExtensionError, describe_fault
+from simnmt.base.extension import Extended, Extension, ExtensionError, copied, describe_fault
 
 if TYPE_CHECKING:
     from simnmt.world.server import BalancedBox
@@ -65,4 +64,4 @@ class CheckedBalancer:
 
     def copy(self) -> CheckedBalancer:
         """Return a balancer in the same state, to foresee choices."""
-        return CheckedBalancer(deepcopy(self._balancer), self._label)
+        return CheckedBalancer(copied(self._balancer, self._label), self._label)

@@ -188,6 +188,11 @@ def slipping(**methods: Any) -> Any:
         (slipping(next=lambda self, *state: Encode((10**6,))), "not all of which are waiting to be encoded"),
         (slipping(next=lambda self, *state: Join(())), "not all of which are encoded"),
         (slipping(next=lambda self, *state: 3), "next returned 3"),
+        (slipping(next=lambda self, *state: Encode(5)), "moves 5, which are no sentences"),  # type: ignore[arg-type]
+        (slipping(next=lambda self, *state: Encode(([1],))), "which are no sentences"),  # type: ignore[arg-type]
+        (slipping(next=lambda self, *state: None, due_s=None), "due_s is None, which is no time"),
+        (slipping(next=lambda self, *state: None, due_s="soon"), "due_s is 'soon', which is no time"),
+        (slipping(next=lambda self, *state: None, due_s=np.nan), "which is no time"),
         (slipping(next=lambda self, *state: 1 / 0), "next raised ZeroDivisionError"),
         (slipping(size=0), "has no size of at least 1"),
         (slipping(arrive=None), "has no methods arrive and next"),
@@ -195,6 +200,12 @@ def slipping(**methods: Any) -> Any:
 )
 def test_a_batcher_that_slips_ends_the_run_in_one_line(batcher: Any, expected: str) -> None:
     assert expected in refusal(batched(batcher))
+
+
+@pytest.mark.parametrize("lengths", [[("a b", None)] * 20, ["ab", "cd"] * 10])
+def test_lengths_that_are_no_pairs_of_texts_are_one_line(make_scenario: MakeScenario, lengths: Any) -> None:
+    line = refusal(make_scenario(workloads={"w": {"lengths": lengths}}, requests=20))
+    assert "workloads.w.lengths" in line and "holds no pairs of lengths or texts" in line
 
 
 class LastBox:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -266,6 +267,24 @@ def test_what_prepare_raises_or_returns_is_one_line(make_scenario: MakeScenario)
     assert "prepare returned None, which decides nothing" in refusal(make_scenario(policies={"mine": Nothing()}))
 
 
+def test_a_predicted_length_that_is_no_number_is_one_line(make_scenario: MakeScenario) -> None:
+    class Predicting(LongAway):
+        def predicted_tgt_len(self, src_len: Tokens) -> Tokens:
+            return src_len * np.nan
+
+    assert "predicted_tgt_len returned nan for" in refusal(make_scenario(policies={"mine": Predicting()}, requests=50))
+
+
+def test_an_object_that_cannot_be_copied_is_one_line(make_scenario: MakeScenario) -> None:
+    class Locked(LongAway):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lock = threading.Lock()
+
+    line = refusal(make_scenario(policies={"mine": Locked()}, requests=50))
+    assert "Locked cannot be copied: TypeError" in line and "give a class or function that makes one" in line
+
+
 def test_numpys_whole_numbers_are_targets(make_scenario: MakeScenario) -> None:
     policies = {"mine": Returning(lambda request: np.int64(request % 2)), "plain": Returning(lambda request: request % 2)}
     result = simnmt.run(make_scenario(policies=policies, requests=100))
@@ -295,7 +314,8 @@ def test_a_slip_of_a_cost_function_is_one_line(make_scenario: MakeScenario, cost
     [
         (lambda size: np.zeros(3), "returned no 50 finite seconds"),
         (lambda size: np.arange(size, 0, -1.0), "moments out of order"),
-        (lambda size: -np.arange(float(size)), "returned no 50 finite seconds"),
+        (lambda size: -np.arange(float(size)), "returned no 50 finite seconds from 0 on (value 1 is -1.0;"),
+        (lambda size: np.full(size, np.nan), "returned no 50 finite seconds from 0 on (value 0 is nan;"),
         (lambda size: "soon", "returned no array of seconds"),
         (lambda size: 1 / 0, "times raised ZeroDivisionError"),
     ],

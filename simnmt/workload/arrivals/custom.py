@@ -106,9 +106,13 @@ class CustomProcess:
             seconds = np.asarray(drawn, dtype=np.float64)
         except (TypeError, ValueError):
             raise ExtensionError(f"{self._label}: {method} returned no array of seconds") from None
-        if seconds.shape != (size,) or not np.isfinite(seconds).all() or (seconds < 0.0).any():
-            what = f"{self._label}: {method} returned no {size:,} finite seconds from 0 on"
+        what = f"{self._label}: {method} returned no {size:,} finite seconds from 0 on"
+        if seconds.shape != (size,):
             raise ExtensionError(what, remedy=f"it returned the shape {seconds.shape}; return the shape ({size},)")
+        valid = np.isfinite(seconds) & (seconds >= 0.0)
+        if not valid.all():
+            at = int(np.argmin(valid))
+            raise ExtensionError(what, remedy=f"value {at} is {seconds[at]}; return finite seconds from 0 on")
         return seconds
 
     def _optional(self, method: str, *arguments: object) -> Any:
