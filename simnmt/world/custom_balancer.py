@@ -12,7 +12,7 @@ from simnmt.base.extension import Extended, Extension, ExtensionError, copied, d
 if TYPE_CHECKING:
     from simnmt.world.server import BalancedBox
 
-METHOD = "chosen(boxes, now_s, request, node), which returns the number of a box"
+METHOD = "choose(boxes, now_s, request, node), which returns the number of a box"
 """What a balancer must have."""
 
 
@@ -38,8 +38,8 @@ def custom_balancer(extension: Extension) -> CustomBalancer:
 
 
 def _check_method(balancer: object, label: str) -> None:
-    if not callable(getattr(balancer, "chosen", None)):
-        raise ExtensionError(f"{label} has no method chosen, so it is no balancer", remedy=f"write a class with {METHOD}")
+    if not callable(getattr(balancer, "choose", None)):
+        raise ExtensionError(f"{label} has no method choose, so it is no balancer", remedy=f"write a class with {METHOD}")
 
 
 class CheckedBalancer:
@@ -50,15 +50,15 @@ class CheckedBalancer:
     def __init__(self, balancer: Any, label: str) -> None:
         self._balancer, self._label = balancer, label
 
-    def chosen(self, boxes: Sequence[BalancedBox], now_s: float, request: int, node: int) -> int:
+    def choose(self, boxes: Sequence[BalancedBox], now_s: float, request: int, node: int) -> int:
         """Return the number of the box. Raises `ExtensionError` for an error, and for a number that is none of a box."""
         try:
-            box: Any = self._balancer.chosen(boxes, now_s, request, node)
+            box: Any = self._balancer.choose(boxes, now_s, request, node)
             number = operator.index(box)
         except Exception as error:
-            raise ExtensionError(f"{self._label}, request {request}: chosen raised {describe_fault(error)}") from error
+            raise ExtensionError(f"{self._label}, request {request}: choose raised {describe_fault(error)}") from error
         if not 0 <= number < len(boxes):
-            what = f"{self._label}, request {request}: chosen returned {short_repr(box)}"
+            what = f"{self._label}, request {request}: choose returned {short_repr(box)}"
             raise ExtensionError(what, remedy=f"return the number of a box, 0 to {len(boxes) - 1}")
         return number
 

@@ -209,7 +209,7 @@ def test_lengths_that_are_no_pairs_of_texts_are_one_line(make_scenario: MakeScen
 
 
 class LastBox:
-    def chosen(self, boxes: Any, now_s: float, request: int, node: int) -> int:
+    def choose(self, boxes: Any, now_s: float, request: int, node: int) -> int:
         return len(boxes) - 1
 
 
@@ -222,13 +222,13 @@ def test_a_balancer_of_ones_own_chooses_the_box() -> None:
 
 
 @pytest.mark.parametrize(
-    ("choice", "expected"), [(3, "chosen returned 3"), (-1, "chosen returned -1"), ("a", "chosen raised TypeError")]
+    ("choice", "expected"), [(3, "choose returned 3"), (-1, "choose returned -1"), ("a", "choose raised TypeError")]
 )
 def test_a_box_that_is_not_there_is_one_line(choice: Any, expected: str) -> None:
-    balancer = type("Balancer", (), {"chosen": lambda self, *state: choice})()
+    balancer = type("Balancer", (), {"choose": lambda self, *state: choice})()
     said = refusal(batched({"kind": "mini"}, balancer=balancer, count=3))
     assert expected in said and "devices.cloud.balancer" in said
 
 
 def test_a_balancer_without_its_method_is_refused() -> None:
-    assert "has no method chosen" in refusal(batched({"kind": "mini"}, balancer=object(), count=3))
+    assert "has no method choose" in refusal(batched({"kind": "mini"}, balancer=object(), count=3))

@@ -122,7 +122,9 @@ def test_a_policy_with_a_view_sees_the_queue_and_the_age_of_its_estimate(make_sc
             pass
 
         def decide_with_view(self, request: int, view: DecisionView) -> int:
-            assert view.delay_s is view
+            assert list(view.delay_s) == [0.0, view.rtt_s[1]]
+            with pytest.raises(AttributeError):
+                view.now_s = 0.0  # type: ignore[misc]
             target = 1 if view.backlog_s > 0.0 or request % 3 == 0 else 0
             seen.append(view)
             return target
