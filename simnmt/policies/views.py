@@ -444,7 +444,14 @@ class PlanView:
 
 @dataclass(frozen=True, slots=True)
 class DecisionView:
-    """What a policy with `decide_with_view(request, view)` sees at a decision; sequences have a value per target."""
+    """What a policy with `decide_with_view(request, view)` sees at a decision; sequences have a value per target.
+
+    Example:
+        >>> def decide_with_view(request: int, view: DecisionView) -> int:
+        ...     return int(view.backlog_s > view.delay_s[1])  # away if the gateway is busy for longer than the transfer takes
+        >>> decide_with_view(0, DecisionView([0.0, 0.05], 9.0, 0.2, [0.0, 0.05], [0.0, 1.0], [None, None]))
+        1
+    """
 
     delay_s: Sequence[float]
     """What each target is believed to cost beside execution, seconds."""

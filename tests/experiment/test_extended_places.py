@@ -118,8 +118,8 @@ def test_a_list_of_two_samples_is_read_as_one_of_three(make_scenario: MakeScenar
     ],
 )
 def test_what_is_no_series_is_refused_with_its_key(make_scenario: MakeScenario, rtt: Any, expected: str) -> None:
-    said = refusal(make_scenario(networks={"cp1": {"rtt": rtt}}))
-    assert "networks.cp1.rtt" in said and expected in said
+    message = refusal(make_scenario(networks={"cp1": {"rtt": rtt}}))
+    assert "networks.cp1.rtt" in message and expected in message
 
 
 class OneByOne:
@@ -170,10 +170,12 @@ def batched(batching: Any, **keys: Any) -> dict[str, Any]:
     [(OneByOne(), {"kind": "mini", "size": 1}), (MyTopUp(), {"kind": "top_up", "size": 4, "threshold": 2})],
 )
 def test_a_batcher_of_ones_own_gives_the_times_of_the_shipped_rule(mine: Any, shipped: dict[str, Any]) -> None:
-    own, known = simnmt.run(batched(mine)), simnmt.run(batched(shipped))
+    custom, registered = simnmt.run(batched(mine)), simnmt.run(batched(shipped))
     for policy in ("cloud", "cnmt"):
-        np.testing.assert_array_equal(own.cells[0].logs[policy]["latency_s"][:], known.cells[0].logs[policy]["latency_s"][:])
-    assert own.engines["cloud"] == "simpy"
+        np.testing.assert_array_equal(
+            custom.cells[0].logs[policy]["latency_s"][:], registered.cells[0].logs[policy]["latency_s"][:]
+        )
+    assert custom.engines["cloud"] == "simpy"
 
 
 def slipping(**methods: Any) -> Any:
@@ -226,8 +228,8 @@ def test_a_balancer_of_ones_own_chooses_the_box() -> None:
 )
 def test_a_box_that_is_not_there_is_one_line(choice: Any, expected: str) -> None:
     balancer = type("Balancer", (), {"choose": lambda self, *state: choice})()
-    said = refusal(batched({"kind": "mini"}, balancer=balancer, count=3))
-    assert expected in said and "devices.cloud.balancer" in said
+    message = refusal(batched({"kind": "mini"}, balancer=balancer, count=3))
+    assert expected in message and "devices.cloud.balancer" in message
 
 
 def test_a_balancer_without_its_method_is_refused() -> None:

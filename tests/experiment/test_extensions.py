@@ -246,14 +246,14 @@ SLIPS: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("slip", SLIPS)
 def test_a_slip_of_a_policy_is_one_line_that_names_it(make_scenario: MakeScenario, slip: str, tmp_path: Path) -> None:
     policy, expected = SLIPS[slip]
-    said = refusal(make_scenario(policies={"edge": {}, "mine": policy}, requests=50), out=tmp_path / "run")
-    assert expected in said and "mine" in said
+    message = refusal(make_scenario(policies={"edge": {}, "mine": policy}, requests=50), out=tmp_path / "run")
+    assert expected in message and "mine" in message
     assert not (tmp_path / "run").exists()
 
 
 def test_an_error_names_its_workload_network_and_replication_on_two_processes(make_scenario: MakeScenario) -> None:
-    said = refusal(make_scenario(policies={"mine": Returning(lambda request: request // 40)}, requests=90), jobs=2)
-    assert "policy mine (workload de-en, network cp1, replication" in said and "request 80" in said
+    message = refusal(make_scenario(policies={"mine": Returning(lambda request: request // 40)}, requests=90), jobs=2)
+    assert "policy mine (workload de-en, network cp1, replication" in message and "request 80" in message
 
 
 def test_what_prepare_raises_or_returns_is_one_line(make_scenario: MakeScenario) -> None:
@@ -307,8 +307,8 @@ def test_numpys_whole_numbers_are_targets(make_scenario: MakeScenario) -> None:
 def test_a_slip_of_a_cost_function_is_one_line(make_scenario: MakeScenario, cost: Any, expected: str) -> None:
     scenario = make_scenario(requests=50)
     scenario["devices"]["gateway"]["profile"] = cost
-    said = refusal(scenario)
-    assert "devices.gateway.profile" in said and expected in said
+    message = refusal(scenario)
+    assert "devices.gateway.profile" in message and expected in message
 
 
 @pytest.mark.parametrize(
