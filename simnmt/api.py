@@ -312,13 +312,13 @@ def run(
     with _directory(source.scenario.name, out, under, force) as directory:
         beside_run = None if source.scenario.published is None else published_table(source.scenario.published)
         plan = read_inputs(source.scenario, Path.cwd(), source.document)
-        inputs = {} if directory is None else _digests(source)
+        inputs = _digests(source)
         replay_started = time.time()
         with files.scratch(directory) as folder:
             measured = run_plan(
                 plan, folder=folder, jobs=jobs, progress=progress, until_precision=until_precision, engine=engine
             )
-        result = _with_figures(RunResult, measured)
+        result = replace(_with_figures(RunResult, measured), input_digests=inputs)
         source = replace(source, resolved_text=write_document(result.scenario))
         times = Times(started, time.time() - replay_started)
         if beside_run is not None:
@@ -413,8 +413,8 @@ def write(
 def _digests(source: Source) -> dict[str, str]:
     """Return the SHA-256 of every input, taken before the replay: a file that changes meanwhile is not recorded as the one
     read."""
-    read = input_files(source.scenario, Path.cwd()) | source.code_files
-    return {name: files.sha256(path) for name, path in read.items()}
+    read = input_files(source.scenario, Path.cwd())
+    return {name: files.sha256(path) for name, path in read.items()} | source.code_digests
 
 
 @contextmanager

@@ -8,23 +8,26 @@ model, or by one made of its signature. Nothing is imported before `load`.
 from __future__ import annotations
 
 import copy
-import hashlib
-import importlib
-import importlib.util
 import inspect
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, create_model, model_serializer
 
 from simnmt.base.configuration import Configuration
 from simnmt.base.errors import InputError, describe_error
+from simnmt.base.user_code import (
+    UserModule,
+    find_module,
+    import_installed,
+    installed_module,
+    load_module,
+    loaded_module,
+)
 
 OBJECT = "object"
 """Key under which a resolved scenario names the class of an object of Python."""
@@ -64,25 +67,40 @@ class CodeName:
     group: str
     """The group of the entry point."""
     folders: tuple[str, ...] = ()
-    """Folders in which modules and files are looked for first."""
+    """Folders in which modules and files are looked for before the installed packages."""
 
-    def load(self) -> Any:
-        """Import the module and return the class or function. Raises `ExtensionError`."""
+    def load(self, expected: Mapping[str, str] | None = None) -> Any:
+        """Import the module and return the class, function or object. Raises `ExtensionError`.
+
+        `expected`: the digests of an earlier load, in another process too, whose code is meant though it has changed since.
+        """
         if not is_code(self.kind):
             (point, *_) = metadata.entry_points(group=self.group, name=self.kind)
             return self._guarded(point.load)
         module_name, _, name = self.kind.rpartition(":")
-        file = _file_of(module_name)
-        module = self._guarded(lambda: self._import(module_name) if file is None else self._execute(file))
-        value: Any = module
+        loaded: UserModule = self._guarded(lambda: self._module(module_name, expected))
+        if expected is not None and loaded.digests != expected:
+            raise ExtensionError(f"the code of {self.kind} changed during the run", remedy="run it again")
+        value: Any = loaded.module
         for part in name.split("."):
             value = getattr(value, part, None)
         if value is None:
+            module = loaded.module
             defined = {key: part for key, part in vars(module).items() if getattr(part, "__module__", "") == module.__name__}
             known = [key for key in defined if not key.startswith("_")]
             remedy = f"it has {', '.join(known[:8])}" if known else "define it there"
             raise ExtensionError(f"{module_name} has no {name or 'name after the colon'}", remedy=remedy)
         return value
+
+    @property
+    def digests(self) -> Mapping[str, str]:
+        """SHA-256 of each file of the loaded code, by its path; empty for an entry point."""
+        if not is_code(self.kind):
+            return {}
+        module_name = self.kind.rpartition(":")[0]
+        place = self._place(module_name)
+        loaded = installed_module(module_name) if place is None else loaded_module(*place)
+        return {} if loaded is None else loaded.digests
 
     def _guarded(self, load: Any) -> Any:
         try:
@@ -100,45 +118,29 @@ class CodeName:
                 f"{self.kind} cannot be imported: {describe_fault(error)}", remedy="correct the module"
             ) from error
 
-    def _import(self, name: str) -> ModuleType:
-        for folder in reversed(self.folders):
-            if folder not in sys.path:
-                sys.path.insert(0, folder)
-        return importlib.import_module(name)
+    def _module(self, module_name: str, expected: Mapping[str, str] | None) -> UserModule:
+        place = self._place(module_name)
+        return import_installed(module_name) if place is None else load_module(*place, expected)
 
-    def _execute(self, file: str) -> ModuleType:
-        path = self._path_of(file)
-        # By its content as well: a notebook that edits the file and runs again means the new one.
-        name = f"simnmt_code_{hashlib.sha256(str(path).encode() + path.read_bytes()).hexdigest()[:16]}"
-        if name in sys.modules:
-            return sys.modules[name]
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None and spec.loader is not None
-        module = sys.modules[name] = importlib.util.module_from_spec(spec)
-        try:
-            spec.loader.exec_module(module)
-        except BaseException:
-            del sys.modules[name]
-            raise
-        return module
-
-    def _path_of(self, file: str) -> Path:
-        places = [Path(folder) / file for folder in self.folders or (".",)]
-        path = next((place for place in places if place.is_file()), None)
-        if path is None:
-            raise ExtensionError(f"no file {file}", remedy=f"looked for {', '.join(str(place) for place in places)}")
-        return path.absolute()
+    def _place(self, module_name: str) -> tuple[Path, str] | None:
+        """Return the folder in which a module is found, and its name there; None for one of an installed package."""
+        written = Path(module_name)
+        folders = [(Path(folder) / written.parent).absolute() for folder in self.folders or (".",)]
+        if written.name.partition(".")[0] != "simnmt":
+            folder = next((folder for folder in folders if find_module(folder, written.name) is not None), None)
+            if folder is not None:
+                return folder, written.name
+        if written.suffix == ".py" or written.name != module_name:
+            places = ", ".join(str(folder / written.name) for folder in folders)
+            raise ExtensionError(f"no file {module_name}", remedy=f"looked for {places}")
+        return None
 
     @property
     def resolved(self) -> str:
-        """The kind with an absolute path if it names a file, so that it is valid from any folder."""
+        """The kind with the absolute path of its file or module, so that it is valid from any folder."""
         module_name, _, name = self.kind.rpartition(":")
-        file = _file_of(module_name)
-        return self.kind if file is None else f"{self._path_of(file)}:{name}"
-
-
-def _file_of(module_name: str) -> str | None:
-    return module_name if module_name.endswith(".py") else None
+        place = self._place(module_name) if is_code(self.kind) else None
+        return self.kind if place is None else f"{place[0] / place[1]}:{name}"
 
 
 def describe_fault(error: BaseException) -> str:
@@ -183,6 +185,8 @@ class Extension:
     """The keys as the scenario has them."""
     placement: Placement | None = None
     """Where the scenario names it; None before that is known."""
+    digests: Mapping[str, str] = field(default_factory=dict)
+    """SHA-256 of each file of its code, by its path; empty for an object, and for an entry point."""
 
     @property
     def is_object(self) -> bool:
@@ -196,16 +200,6 @@ class Extension:
             return {OBJECT: self.label}
         return {**self.written, "kind": self.code.resolved}
 
-    @property
-    def file(self) -> Path | None:
-        """The file of its code; None if it is unknown or belongs to an installed package."""
-        if self.code is None or not is_code(self.code.kind):
-            return None
-        try:
-            return Path(inspect.getfile(inspect.unwrap(self.value)))
-        except TypeError:
-            return None
-
     def takes(self, name: str) -> bool:
         """Return whether it is a class or function with a parameter of this name."""
         return name in _signature_parameters(self.value)
@@ -216,7 +210,7 @@ class Extension:
         `given`: arguments beside the parameters, of which those are passed that it takes. Raises `ExtensionError`.
         """
         if not (inspect.isclass(self.value) or inspect.isroutine(self.value)):
-            return copy.deepcopy(self.value)
+            return copied(self.value, self.label)
         passed = {name: value for name, value in given.items() if self.takes(name)}
         try:
             return self.value(**self.parameters, **passed)
@@ -233,22 +227,37 @@ class Extension:
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         """Pickle the name of code, or an object with the definitions that another process lacks."""
         if self.code is not None:
-            return _reloaded, (self.code, self.label, dict(self.parameters), dict(self.written), self.placement)
+            parts = (dict(self.parameters), dict(self.written), self.placement, dict(self.digests))
+            return _reloaded, (self.code, self.label, *parts)
         import cloudpickle  # type: ignore[import-untyped]
 
         return _unpickled, (cloudpickle.dumps(self.value), self.label, self.placement)
 
 
 def _reloaded(
-    code: CodeName, label: str, parameters: Mapping[str, Any], written: Mapping[str, Any], placement: Placement | None
+    code: CodeName,
+    label: str,
+    parameters: Mapping[str, Any],
+    written: Mapping[str, Any],
+    placement: Placement | None,
+    digests: Mapping[str, str],
 ) -> Extension:
-    return Extension(code.load(), label, code, parameters, written, placement)
+    return Extension(code.load(digests), label, code, parameters, written, placement, digests)
 
 
 def _unpickled(content: bytes, label: str, placement: Placement | None) -> Extension:
     import cloudpickle
 
     return Extension(cloudpickle.loads(content), label, placement=placement)
+
+
+def copied(value: Any, label: str) -> Any:
+    """Return a copy of a user's object. Raises `ExtensionError` for one that cannot be copied, such as one with a lock."""
+    try:
+        return copy.deepcopy(value)
+    except Exception as error:
+        remedy = "define __deepcopy__, or give a class or function that makes one"
+        raise ExtensionError(f"{label} cannot be copied: {describe_fault(error)}", remedy=remedy) from error
 
 
 def of_object(value: Any) -> Extension:

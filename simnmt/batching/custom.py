@@ -8,13 +8,12 @@ asked when at most so many are active), `due_s`, `close()` and `copy()`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from copy import deepcopy
 from dataclasses import dataclass, field
-from math import inf
+from math import inf, isnan, nan
 from typing import Any
 
 from simnmt.base.errors import short_repr
-from simnmt.base.extension import FAULTS, Extended, Extension, ExtensionError, describe_fault
+from simnmt.base.extension import FAULTS, Extended, Extension, ExtensionError, copied, describe_fault
 from simnmt.batching.batcher import Batcher, Batching, Encode, Join
 
 METHODS = "arrive(request, src_len, now_s), next(active, now_s, longest) and the attribute size"
@@ -90,7 +89,14 @@ class CheckedBatcher(Batcher):
     @property
     def due_s(self) -> float:
         """When the batcher wants to be asked again; infinity if it does not say."""
-        return float(getattr(self._users, "due_s", inf))
+        stated: Any = getattr(self._users, "due_s", inf)
+        try:
+            due_s = float(stated)
+        except (TypeError, ValueError):
+            due_s = nan
+        if isnan(due_s):
+            raise self._error(f"due_s is {short_repr(stated)}, which is no time", "set it to seconds, or to math.inf for never")
+        return due_s
 
     def arrive(self, request: int, src_len: int, now_s: float) -> None:
         """Add a sentence."""
@@ -121,7 +127,7 @@ class CheckedBatcher(Batcher):
 
     def copy(self) -> CheckedBatcher:
         """Return a batcher in the same state, to foresee moves."""
-        users = self._called("copy") if hasattr(self._users, "copy") else deepcopy(self._users)
+        users = self._called("copy") if hasattr(self._users, "copy") else copied(self._users, self._extension.label)
         other = CheckedBatcher(users, self._extension, self.batching)
         other._unencoded, other._encoded, other._closed = set(self._unencoded), set(self._encoded), self._closed
         return other
@@ -137,7 +143,13 @@ class CheckedBatcher(Batcher):
 
     def _moved(self, requests: Iterable[int], source: set[int], into: set[int] | None) -> tuple[int, ...]:
         """Move the sentences of a move from one set to another."""
-        numbers = tuple(requests)
+        try:
+            numbers = tuple(requests)
+            hash(numbers)
+        except TypeError:
+            raise self._error(
+                f"moves {short_repr(requests)}, which are no sentences", "name them, as in Encode((3, 4))"
+            ) from None
         if not numbers or len(set(numbers)) < len(numbers) or not source.issuperset(numbers):
             state = "waiting to be encoded" if into is not None else "encoded"
             raise self._error(f"moves the sentences {short_repr(numbers)}, not all of which are {state}", "name each once")

@@ -210,8 +210,9 @@ def load_sweeps(plan: RunPlan, rows: Sequence[Row], comparisons: Sequence[Row]) 
     groups: dict[str, list[str]] = {}
     for name, case in plan.cases.items():
         part = scenario.workloads[name]
-        # Of arrivals and lengths that users bring, nobody knows whether the rate is all that differs.
-        if case.arrivals.discipline == "open" and not isinstance(part.arrivals, Extended):
+        # Whether arrivals and lengths of users differ in the rate alone is unknown.
+        has_objects = any(isinstance(content, Extended) for content in (part.arrivals, part.lengths))
+        if case.arrivals.discipline == "open" and not has_objects:
             groups.setdefault(_workload_without_rate(scenario, name), []).append(name)
     without_load = {row["workload"] for row in rows if busiest_load(row) is None}
     for workloads in groups.values():

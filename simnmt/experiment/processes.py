@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -144,11 +145,12 @@ def _serve(work: Callable[[Task], Answer], pipe: Connection) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     while True:
         try:
-            task = pipe.recv()
+            content = pipe.recv_bytes()
         except (EOFError, OSError):
             return
         try:
-            answer = (work(task), None, None)
+            # Unpickling a task may load a user's code, whose errors are answers too.
+            answer = (work(pickle.loads(content)), None, None)
         except Exception as error:
             answer = (None, error, traceback.format_exc())  # type: ignore[assignment]
         pipe.send(answer)

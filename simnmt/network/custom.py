@@ -69,6 +69,19 @@ def _series(kind: type[_Series], extension: Extension, name: str) -> _Series:
     return kind(name, "unstated", f"given in Python as {label}", begun_s, values[latest], int(lost.sum()))
 
 
+def _pair_of_columns(value: Any) -> tuple[Any, Any]:
+    """Return (times, values) of a tuple of two columns, or of samples of shape (samples, 2). Raises `ValueError`."""
+    if isinstance(value, tuple) and len(value) == 2 and all(np.ndim(column) == 1 for column in value):
+        times, values = value
+        if len(times) != len(values):
+            raise ValueError("columns of different lengths")
+        return times, values
+    samples = np.asarray(value)
+    if samples.ndim != 2 or samples.shape[1] != 2:
+        raise ValueError("no pairs")
+    return samples[:, 0], samples[:, 1]
+
+
 def _columns(kind: type[Series], value: Any, label: str) -> tuple[NDArray[np.float64], NDArray[np.float64], str]:
     """Return the times and the values in seconds or bit/s, and the unit in which they were given."""
     units = _COLUMNS[kind]
@@ -81,7 +94,7 @@ def _columns(kind: type[Series], value: Any, label: str) -> tuple[NDArray[np.flo
             times, values = value["time_s"], value[column]
             factor, unit = units[column], column.removeprefix("rtt_")
         else:
-            times, values = value if isinstance(value, (tuple, list)) and len(value) == 2 else np.asarray(value).T
+            times, values = _pair_of_columns(value)
             unit = _ARRAY[kind]
             factor = 1.0 if kind is RttSeries else BPS_PER[unit]
         return np.asarray(times, dtype=np.float64), np.asarray(values, dtype=np.float64) * factor, unit

@@ -132,6 +132,10 @@ class CheckedPolicy:
             if predicted.shape != src_len.shape:
                 what = f"{self._label}: predicted_tgt_len returned the shape {predicted.shape} for {src_len.shape}"
                 raise PolicyError(what, remedy="return a length for each request")
+            if not np.isfinite(predicted).all():
+                at = int(np.argmin(np.isfinite(predicted)))
+                what = f"{self._label}: predicted_tgt_len returned {predicted[at]} for {src_len[at]} source tokens"
+                raise PolicyError(what, remedy="return finite lengths")
             return predicted
 
         return checked

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
+from dataclasses import dataclass
 from heapq import heappush, heapreplace
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
@@ -441,40 +442,26 @@ class PlanView:
         self._under_way.pop(request, None)
 
 
-class DecisionView(list[float]):
-    """What a policy with `decide_with_view(request, view)` is shown; as a list, the delay of each target beside execution.
+@dataclass(frozen=True, slots=True)
+class DecisionView:
+    """What a policy with `decide_with_view(request, view)` sees at a decision; sequences have a value per target.
 
     Example:
-        >>> def decide_with_view(request: int, view: simnmt.DecisionView) -> int:
-        ...     return int(view.backlog_s > view[1])  # away if the gateway is busy for longer than the transfer takes
-        >>> decide_with_view(0, simnmt.DecisionView([0.0, 0.05], 9.0, 0.2, [0.0, 0.05], [0.0, 1.0], [None, None]))
+        >>> def decide_with_view(request: int, view: DecisionView) -> int:
+        ...     return int(view.backlog_s > view.delay_s[1])  # away if the gateway is busy for longer than the transfer takes
+        >>> decide_with_view(0, DecisionView([0.0, 0.05], 9.0, 0.2, [0.0, 0.05], [0.0, 1.0], [None, None]))
         1
     """
 
-    __slots__ = ("backlog_s", "now_s", "reports", "rtt_age_s", "rtt_s")
-
-    def __init__(
-        self,
-        delay_s: Sequence[float],
-        now_s: float,
-        backlog_s: float,
-        rtt_s: Sequence[float],
-        rtt_age_s: Sequence[float],
-        reports: Sequence[float | None],
-    ) -> None:
-        super().__init__(delay_s)
-        self.now_s = now_s
-        """The moment of the decision, seconds since the run began."""
-        self.backlog_s = backlog_s
-        """Seconds until the decider's own device could start; NaN if it batches, streams its model or is live."""
-        self.rtt_s = rtt_s
-        """Per target, the estimate of its transfer time; 0 for the decider's own device."""
-        self.rtt_age_s = rtt_age_s
-        """Per target, the time since that was measured."""
-        self.reports = reports
-        """Per target, the wait that its last answer reported, seconds; None before the first one."""
-
-    @property
-    def delay_s(self) -> DecisionView:
-        """The delays themselves."""
-        return self
+    delay_s: Sequence[float]
+    """What each target is believed to cost beside execution, seconds."""
+    now_s: float
+    """The moment of the decision, seconds since the run began."""
+    backlog_s: float
+    """Seconds until the decider's own device could start; NaN if it batches, streams its model or is live."""
+    rtt_s: Sequence[float]
+    """The estimates of the transfer times; 0 for the decider's own device."""
+    rtt_age_s: Sequence[float]
+    """The time since each was measured."""
+    reports: Sequence[float | None]
+    """The wait that the last answer of each target reported, seconds; None before the first one."""

@@ -77,6 +77,7 @@ def load_run(directory: Path, scenario: Row) -> LoadedRun:
             scenario=scenario,
             directory=directory,
             manifest=manifest,
+            input_digests=manifest.get("inputs", {}),
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunDirectoryError(f"no summary of a run: {type(error).__name__}", path=path, remedy=REMEDY) from None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
-from simnmt.base.extension import OBJECT
+from simnmt.base.extension import OBJECT, is_code
 from simnmt.results.summary import Row
 
 _COUNTED = ("replications", "requests")
@@ -45,7 +46,11 @@ def _mentions(content: Any, file: str) -> bool:
         return any(_mentions(part, file) for part in content.values())
     if isinstance(content, list):
         return any(_mentions(part, file) for part in content)
-    return isinstance(content, str) and (content == file or content.startswith(f"{file}:") or file.startswith(f"{content}/"))
+    if not isinstance(content, str) or not content:
+        return False
+    # Code may import any module beside it.
+    folder = Path(content.rpartition(":")[0]).parent if is_code(content) else content
+    return content == file or file.startswith(f"{folder}/")
 
 
 def changed_inputs(first: Row, second: Row) -> list[str]:

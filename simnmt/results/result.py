@@ -178,6 +178,8 @@ class FinishedRun(ABC):
     """How the numbers were measured live; None if they are simulated."""
     directory: Path | None = field(default=None, kw_only=True)
     """The run directory; None if none was written."""
+    input_digests: dict[str, str] = field(default_factory=dict, kw_only=True)
+    """SHA-256 of every file that the run read, by its name in the scenario."""
 
     @property
     @abstractmethod

@@ -272,15 +272,17 @@ def _loaded(mention: Mention, document: Document, folders: tuple[str, ...]) -> E
     try:
         value = code.load()
         if not (inspect.isclass(value) or inspect.isroutine(value)):
-            return Extension(value, mention.kind, code, {}, {})
+            return Extension(value, mention.kind, code, digests=code.digests)
         model, names = parameter_model(value, mention.place.given, mention.place.parameters, mention.kind)
     except InputError as error:
         raise document.error(_blamed(mention), error.what, remedy=error.remedy) from error
     keys = {key: node for key, node in mention.keys.items() if key != "kind"}
     own_kind = literal_kind(model)
     parameters: BaseModel = _checked(model, document, mention, keys if own_kind is None else {"kind": Node(own_kind), **keys})
-    values = {name: getattr(parameters, name) for name in names if name != "kind" or own_kind is not None}
-    return Extension(value, mention.kind, code, values, {key: node.plain() for key, node in keys.items()})
+    # A key that is left out stays so: the default of a dataclass may be a private sentinel, which is no value.
+    values = {name: getattr(parameters, name) for name in names if name in parameters.model_fields_set}
+    written = {key: node.plain() for key, node in keys.items()}
+    return Extension(value, mention.kind, code, values, written, digests=code.digests)
 
 
 def _checked(model: type[BaseModel], document: Document, mention: Mention, keys: Mapping[str, Node]) -> BaseModel:

@@ -239,10 +239,9 @@ class Source:
         return {place: extension.label for place, extension in self.extensions.items() if extension.is_object}
 
     @property
-    def code_files(self) -> dict[str, Path]:
-        """The files of the code that the scenario names."""
-        files = (extension.file for extension in self.extensions.values())
-        return {str(path): path for path in files if path is not None}
+    def code_digests(self) -> dict[str, str]:
+        """SHA-256 of each file of the code that the scenario names, as it was executed."""
+        return {file: digest for extension in self.extensions.values() for file, digest in extension.digests.items()}
 
 
 def open_source(
@@ -278,7 +277,7 @@ def open_source(
     remedy = f"restore it, or run {path / RESOLVED}"
     check_unchanged(manifest["outputs"], "a file", lambda file: path / file, remedy)
     source = _check_source(read_document(path / RESOLVED), overrides, here, path / INPUT, allow_code)
-    files = input_files(source.scenario, here) | source.code_files
+    files = input_files(source.scenario, here) | {file: Path(file) for file in source.code_digests}
     read = {name: digest for name, digest in manifest["inputs"].items() if name in files}
     check_unchanged(read, "an input", files.__getitem__, remedy)
     return source

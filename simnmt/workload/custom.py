@@ -52,6 +52,8 @@ def _pairs(value: Any, src_unit: str, tgt_unit: str) -> tuple[Any, Any]:
             counts = np.asarray(value["count"]) if "count" in value.columns else 1
             return np.column_stack([value["src_len"], value["tgt_len"]]), counts
         value = list(zip(value["source"], value["target"], strict=True))
+    if isinstance(value[0], str):
+        raise TypeError("a text is no pair")
     if not isinstance(value[0][0], str):
         return value, 1
     for unit in (src_unit, tgt_unit):
@@ -59,5 +61,7 @@ def _pairs(value: Any, src_unit: str, tgt_unit: str) -> tuple[Any, Any]:
             remedy = f"give lengths, or name profiles that count in {' or '.join(UNITS)}"
             raise ExtensionError(f"texts cannot be counted in the profile's unit {unit}", remedy=remedy)
     count_src, count_tgt = UNITS[src_unit], UNITS[tgt_unit]
+    if not all(isinstance(text, str) for pair in value for text in pair):
+        raise TypeError("a text is missing")
     counted = [(count_src(source), count_tgt(target)) for source, target in value]
     return [pair for pair in counted if min(pair) > 0], 1

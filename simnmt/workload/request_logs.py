@@ -336,7 +336,7 @@ def _guidellm(report: Entry, benchmark: int | None, skipped: Counter[str]) -> tu
         names = format_list((f"{number} {_strategy(run)}".strip() for number, run in enumerate(benchmarks, 1)), ",")
         what = f"benchmarks holds {len(benchmarks)} benchmarks: {names}"
         raise _Fault(what, f"choose one by its number, --benchmark 1 (in a scenario benchmark: 1), up to {len(benchmarks)}")
-    index = (benchmark or 1) - 1
+    index = 0 if benchmark is None else benchmark - 1
     if not 0 <= index < len(benchmarks):
         raise _Fault(f"no benchmark {benchmark} among {len(benchmarks)}", f"give a number from 1 to {len(benchmarks)}")
     run = benchmarks[index]

@@ -17,8 +17,8 @@ TEST_SET_PREFIX = "sacrebleu:"
 WRAPPER = "translation"
 """Key of a row's texts by language in data sets of Hugging Face."""
 _SUFFIXES = (".arrow", ".parquet")
-_PART = re.compile(r"-\d{5}-of-\d{5}$")
-"""End of the name of a file that holds a part of a split."""
+_PART = re.compile(r"(^|[-_.])\d+(-of-\d+)?([-_.][0-9a-f]{16})?$")
+"""The number of a part in the name of a file of several, such as that of train-00000-of-00002."""
 _BATCH = 4_096
 """Rows of a data set that are in memory at once."""
 
@@ -62,8 +62,8 @@ def is_data_set(path: Path) -> bool:
 def data_set_files(path: Path) -> list[Path]:
     """Return the files of a data set, in order: one Arrow or Parquet file, or those in a folder.
 
-    A folder is one split as `save_to_disk` writes it, or as the cache of `datasets` holds it: parts of one name. Raises
-    `CorpusError` for another.
+    A folder is one split as `save_to_disk` writes it, or as the cache of `datasets` holds it. Raises `CorpusError` for another,
+    and for a folder with the files of several splits.
     """
     if not path.is_dir():
         return [path]
@@ -74,12 +74,10 @@ def data_set_files(path: Path) -> list[Path]:
             f"name one of its splits: {format_list(splits[:9])}" if splits else "name a folder with .arrow or .parquet files"
         )
         raise CorpusError("holds no Arrow or Parquet file", path=path, remedy=remedy)
-    by_split = {_PART.sub("", file.stem): file.name for file in files}
-    if len(by_split) > 1:
-        what = f"holds several splits: {format_list(sorted(by_split)[:9])}"
-        raise CorpusError(
-            what, path=path, remedy=f"name a file, such as {next(iter(by_split.values()))}, or keep one split there"
-        )
+    stems = {_PART.sub("", file.stem): file.name for file in reversed(files)}
+    if len(stems) > 1:
+        remedy = f"name one file, or a folder with one split: {format_list(sorted(stems.values())[:9])}"
+        raise CorpusError(f"holds several splits, {format_list(sorted(stems)[:9])}", path=path, remedy=remedy)
     return files
 
 

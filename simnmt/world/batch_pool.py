@@ -210,7 +210,7 @@ class BatchPool(Server):
     def _reaches(self, event: Any) -> None:
         request, row, now_s = event.request, event.row, event.entry_s
         self._events[request] = event
-        box = self.balancer.chosen(self.boxes, now_s, request, row[1])
+        box = self.balancer.choose(self.boxes, now_s, request, row[1])
         sentence = self._arriving(request, row, now_s)
         self.boxes[box].arrive(*sentence)
         self._foreseen[box].arrived(sentence)
@@ -225,7 +225,7 @@ class BatchPool(Server):
         """
         boxes, balancer, layout = ForeseenServers(self._foreseen), self.balancer.copy(), self._site.layout
         for boxes.now_s, request, row in (*ahead, arrival):
-            chosen = balancer.chosen(boxes, boxes.now_s, request, row[1])
+            chosen = balancer.choose(boxes, boxes.now_s, request, row[1])
             sentence = self._arriving(request, row, boxes.now_s)
             boxes[chosen].arrive(sentence)
         return boxes[chosen].finish_s(sentence) - boxes.now_s - float(row[layout.execution(self._site.target)])

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from simnmt.base.errors import short_repr
-from simnmt.base.extension import FAULTS, Extended, Extension, ExtensionError, describe_fault
+from simnmt.base.extension import FAULTS, Extended, Extension, ExtensionError, copied, describe_fault
 
 if TYPE_CHECKING:
     from simnmt.world.server import BalancedBox
 
-METHOD = "chosen(boxes, now_s, request, node), which returns the number of a box"
+METHOD = "choose(boxes, now_s, request, node), which returns the number of a box"
 """What a balancer must have."""
 
 
@@ -39,8 +38,8 @@ def custom_balancer(extension: Extension) -> CustomBalancer:
 
 
 def _check_method(balancer: object, label: str) -> None:
-    if not callable(getattr(balancer, "chosen", None)):
-        raise ExtensionError(f"{label} has no method chosen, so it is no balancer", remedy=f"write a class with {METHOD}")
+    if not callable(getattr(balancer, "choose", None)):
+        raise ExtensionError(f"{label} has no method choose, so it is no balancer", remedy=f"write a class with {METHOD}")
 
 
 class CheckedBalancer:
@@ -51,21 +50,21 @@ class CheckedBalancer:
     def __init__(self, balancer: Any, extension: Extension) -> None:
         self._balancer, self._extension = balancer, extension
 
-    def chosen(self, boxes: Sequence[BalancedBox], now_s: float, request: int, node: int) -> int:
+    def choose(self, boxes: Sequence[BalancedBox], now_s: float, request: int, node: int) -> int:
         """Return the number of the box. Raises `ExtensionError` for an error, and for a number that is none of a box."""
         try:
-            box: Any = self._balancer.chosen(boxes, now_s, request, node)
+            box: Any = self._balancer.choose(boxes, now_s, request, node)
             number = operator.index(box)
         except FAULTS as error:
-            raise self._fault(f"chosen raised {describe_fault(error)}", request) from error
+            raise self._fault(f"choose raised {describe_fault(error)}", request) from error
         if not 0 <= number < len(boxes):
             remedy = f"return the number of a box, 0 to {len(boxes) - 1}"
-            raise self._fault(f"chosen returned {short_repr(box)}", request, remedy)
+            raise self._fault(f"choose returned {short_repr(box)}", request, remedy)
         return number
 
     def copy(self) -> CheckedBalancer:
         """Return a balancer in the same state, to foresee choices."""
-        return CheckedBalancer(deepcopy(self._balancer), self._extension)
+        return CheckedBalancer(copied(self._balancer, self._extension.label), self._extension)
 
     def _fault(self, what: str, request: int, remedy: str | None = None) -> ExtensionError:
         return self._extension.fault(f"{self._extension.label}, request {request}: {what}", remedy)

@@ -236,8 +236,11 @@ class Decider:
                 if target in plans:
                     plans[target].reported(request, report, received_s - transfer_s / 2)
 
-    def view(self, delay_s: Sequence[float], now_s: float, backlog_s: float) -> DecisionView:
-        """Return what the policy is shown at a moment; `backlog_s`: the wait at the decider's own device."""
+    def view(self, delay_s: Sequence[float], now_s: float, backlog_s: float) -> Any:
+        """Return the `DecisionView` at a moment, which a decision takes in place of the delays.
+
+        `backlog_s`: the wait at the decider's own device.
+        """
         rtt_s = [estimate.value_s for estimate in self.estimates]
         ages_s = [now_s - estimate.measured_at_s for estimate in self.estimates]
         return DecisionView(delay_s, now_s, backlog_s, rtt_s, ages_s, list(self.reported_wait_s or ()))

@@ -72,7 +72,7 @@ class FifoPool(Server):
 
     def enter(self, entry_s: float, service_s: float, request: int, node: int) -> tuple[float, int]:
         """Let a request enter; return when it starts to execute, and the number of its box."""
-        box = self.balancer.chosen(self.boxes, entry_s, request, node)
+        box = self.balancer.choose(self.boxes, entry_s, request, node)
         return self.boxes[box].serve(entry_s, service_s), box
 
     def copy(self) -> Self:
@@ -86,7 +86,7 @@ class FifoPool(Server):
         directly."""
         self._execution, downlink, target = site.layout.execution(site.target), site.layout.downlink(site.target), site.target
         execution, queue_s, servers, answered = self._execution, site.trail["queue_s"], site.trail["server"], site.answered
-        boxes, chosen, enter = self.boxes, self.balancer.chosen, None if self.boxes else self.enter
+        boxes, chosen, enter = self.boxes, self.balancer.choose, None if self.boxes else self.enter
         only = boxes[0].serve if len(boxes) == 1 else None
 
         def reaches(event: Any) -> None:

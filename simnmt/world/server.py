@@ -206,7 +206,7 @@ class Balancer(Protocol):
     This is an ideal: a real balancer would have to estimate how long a translation takes.
     """
 
-    def chosen(self, boxes: Sequence[BalancedBox], now_s: float, request: int, node: int) -> int:
+    def choose(self, boxes: Sequence[BalancedBox], now_s: float, request: int, node: int) -> int:
         """Return the number of the box; requests come in order of time."""
         ...
 
@@ -220,7 +220,7 @@ class ByNode:
 
     __slots__ = ()
 
-    def chosen(self, boxes: Sequence[BalancedBox], now_s: float, request: int, node: int) -> int:
+    def choose(self, boxes: Sequence[BalancedBox], now_s: float, request: int, node: int) -> int:
         """Return the node's box."""
         return node % len(boxes)
 
@@ -237,7 +237,7 @@ class InTurn(ByNode):
     def __init__(self) -> None:
         self._next = 0
 
-    def chosen(self, boxes: Sequence[BalancedBox], now_s: float, request: int, node: int) -> int:
+    def choose(self, boxes: Sequence[BalancedBox], now_s: float, request: int, node: int) -> int:
         """Return the next box."""
         box = self._next
         self._next = (box + 1) % len(boxes)
@@ -258,7 +258,7 @@ class FewestTokens(ByNode):
 
     __slots__ = ()
 
-    def chosen(self, boxes: Sequence[BalancedBox], now_s: float, request: int, node: int) -> int:
+    def choose(self, boxes: Sequence[BalancedBox], now_s: float, request: int, node: int) -> int:
         """Return the box with the least work left."""
         left = [box.work_left(now_s) for box in boxes]
         return left.index(min(left))
@@ -277,7 +277,7 @@ class LeastLoadedOfDrawn(ByNode):
         """By drawn box and request."""
         self._first, *self._others = (array("h", column.astype(np.int16).tobytes()) for column in choices.T)
 
-    def chosen(self, boxes: Sequence[BalancedBox], now_s: float, request: int, node: int) -> int:
+    def choose(self, boxes: Sequence[BalancedBox], now_s: float, request: int, node: int) -> int:
         """Return the box with the least work left; the box drawn first among equals."""
         best: int = self._first[request]
         if self._others and (least := boxes[best].work_left(now_s)):

@@ -411,7 +411,7 @@ class StreamingPool(Server):
 
     def enter(self, entry_s: float, request: int, row: Row) -> tuple[StreamingOutcome, int]:
         """Let a request enter; return its outcome, and the number of its box."""
-        chosen = self.balancer.chosen(self.boxes, entry_s, request, row[1])
+        chosen = self.balancer.choose(self.boxes, entry_s, request, row[1])
         return self.boxes[chosen].serve(entry_s, row[self._execution], row, self._added + 2), chosen
 
     def wait_s(self, arrival: Arrival, ahead: Sequence[Arrival]) -> float:

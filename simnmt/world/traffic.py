@@ -164,8 +164,8 @@ class Traffic:
 
         return handle_and_judge
 
-    def delays(self, decider: Decider, request: int, in_block: int, row: Row, now_s: float) -> Sequence[float]:
-        """Return the delay of each target beside execution, as far as the policy may know it."""
+    def delays(self, decider: Decider, request: int, in_block: int, row: Row, now_s: float) -> Any:
+        """Return the delay of each target beside execution, as far as the policy may know it, or the `DecisionView` with it."""
         beliefs = self._beliefs
         if beliefs.probes:
             decider.probe(now_s)

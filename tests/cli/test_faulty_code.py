@@ -111,7 +111,7 @@ OTHERS = {
     "a balancer that raises": (
         "cloud: {profile: cloud.json}",
         'cloud: {profile: cloud.json, count: 2, balancer: {kind: "mine.py:Late"}}',
-        "simnmt: own.yaml:13:59: devices.cloud.balancer: mine.py:Late, request 0: chosen raised ValueError: no box in mine.py",
+        "simnmt: own.yaml:13:59: devices.cloud.balancer: mine.py:Late, request 0: choose raised ValueError: no box in mine.py",
     ),
     "a cost function that raises": (
         "cloud: {profile: cloud.json}",
@@ -134,7 +134,7 @@ class Late:
     def times(self, size, seed, replication, stream_name):
         raise ValueError("no clock")
 
-    def chosen(self, boxes, now_s, request, node):
+    def choose(self, boxes, now_s, request, node):
         raise ValueError("no box")
 
     def series(self):

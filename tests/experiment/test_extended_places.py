@@ -96,19 +96,30 @@ def test_a_bandwidth_is_a_series_of_megabits(make_scenario: MakeScenario) -> Non
     assert results[0] == pytest.approx(results[1]) and results[0] == pytest.approx(results[2])
 
 
+def test_a_list_of_two_samples_is_read_as_one_of_three(make_scenario: MakeScenario) -> None:
+    samples = [(0.0, 100.0), (60.0, 50.0), (90.0, 20.0)]
+    for count in (2, 3):
+        source = open_source(make_scenario(networks={"cp1": {"rtt": {"constant_ms": 9}, "uplink_mbps": samples[:count]}}))
+        series = source.scenario.networks["cp1"].uplink_mbps.series(Path(), "cp1")
+        np.testing.assert_array_equal(series.time_s, [0.0, 60.0, 90.0][:count])
+        np.testing.assert_array_equal(series.value, [100e6, 50e6, 20e6][:count])
+
+
 @pytest.mark.parametrize(
     ("rtt", "expected"),
     [
         ((np.arange(3.0), np.full(3, 50.0)), "milliseconds read as seconds"),
         (np.zeros((3, 3)), "is no series of RTTs"),
+        ([0.05, 0.06], "is no series of RTTs"),
+        ((np.arange(3.0), np.full(2, 0.05)), "is no series of RTTs"),
         (pd.DataFrame({"t": [0.0]}), "has the columns time_s and rtt_s or rtt_ms"),
         ((np.array([0.0, 0.0]), np.array([0.1, 0.1])), "increase"),
         ((np.arange(2.0), np.full(2, np.nan)), "no sample that arrived"),
     ],
 )
 def test_what_is_no_series_is_refused_with_its_key(make_scenario: MakeScenario, rtt: Any, expected: str) -> None:
-    said = refusal(make_scenario(networks={"cp1": {"rtt": rtt}}))
-    assert "networks.cp1.rtt" in said and expected in said
+    message = refusal(make_scenario(networks={"cp1": {"rtt": rtt}}))
+    assert "networks.cp1.rtt" in message and expected in message
 
 
 class OneByOne:
@@ -159,10 +170,12 @@ def batched(batching: Any, **keys: Any) -> dict[str, Any]:
     [(OneByOne(), {"kind": "mini", "size": 1}), (MyTopUp(), {"kind": "top_up", "size": 4, "threshold": 2})],
 )
 def test_a_batcher_of_ones_own_gives_the_times_of_the_shipped_rule(mine: Any, shipped: dict[str, Any]) -> None:
-    own, known = simnmt.run(batched(mine)), simnmt.run(batched(shipped))
+    custom, registered = simnmt.run(batched(mine)), simnmt.run(batched(shipped))
     for policy in ("cloud", "cnmt"):
-        np.testing.assert_array_equal(own.cells[0].logs[policy]["latency_s"][:], known.cells[0].logs[policy]["latency_s"][:])
-    assert own.engines["cloud"] == "simpy"
+        np.testing.assert_array_equal(
+            custom.cells[0].logs[policy]["latency_s"][:], registered.cells[0].logs[policy]["latency_s"][:]
+        )
+    assert custom.engines["cloud"] == "simpy"
 
 
 def slipping(**methods: Any) -> Any:
@@ -177,6 +190,11 @@ def slipping(**methods: Any) -> Any:
         (slipping(next=lambda self, *state: Encode((10**6,))), "not all of which are waiting to be encoded"),
         (slipping(next=lambda self, *state: Join(())), "not all of which are encoded"),
         (slipping(next=lambda self, *state: 3), "next returned 3"),
+        (slipping(next=lambda self, *state: Encode(5)), "moves 5, which are no sentences"),  # type: ignore[arg-type]
+        (slipping(next=lambda self, *state: Encode(([1],))), "which are no sentences"),  # type: ignore[arg-type]
+        (slipping(next=lambda self, *state: None, due_s=None), "due_s is None, which is no time"),
+        (slipping(next=lambda self, *state: None, due_s="soon"), "due_s is 'soon', which is no time"),
+        (slipping(next=lambda self, *state: None, due_s=np.nan), "which is no time"),
         (slipping(next=lambda self, *state: 1 / 0), "next raised ZeroDivisionError"),
         (slipping(size=0), "has no size of at least 1"),
         (slipping(arrive=None), "has no methods arrive and next"),
@@ -186,8 +204,14 @@ def test_a_batcher_that_slips_ends_the_run_in_one_line(batcher: Any, expected: s
     assert expected in refusal(batched(batcher))
 
 
+@pytest.mark.parametrize("lengths", [[("a b", None)] * 20, ["ab", "cd"] * 10])
+def test_lengths_that_are_no_pairs_of_texts_are_one_line(make_scenario: MakeScenario, lengths: Any) -> None:
+    line = refusal(make_scenario(workloads={"w": {"lengths": lengths}}, requests=20))
+    assert "workloads.w.lengths" in line and "holds no pairs of lengths or texts" in line
+
+
 class LastBox:
-    def chosen(self, boxes: Any, now_s: float, request: int, node: int) -> int:
+    def choose(self, boxes: Any, now_s: float, request: int, node: int) -> int:
         return len(boxes) - 1
 
 
@@ -200,13 +224,13 @@ def test_a_balancer_of_ones_own_chooses_the_box() -> None:
 
 
 @pytest.mark.parametrize(
-    ("choice", "expected"), [(3, "chosen returned 3"), (-1, "chosen returned -1"), ("a", "chosen raised TypeError")]
+    ("choice", "expected"), [(3, "choose returned 3"), (-1, "choose returned -1"), ("a", "choose raised TypeError")]
 )
 def test_a_box_that_is_not_there_is_one_line(choice: Any, expected: str) -> None:
-    balancer = type("Balancer", (), {"chosen": lambda self, *state: choice})()
-    said = refusal(batched({"kind": "mini"}, balancer=balancer, count=3))
-    assert expected in said and "devices.cloud.balancer" in said
+    balancer = type("Balancer", (), {"choose": lambda self, *state: choice})()
+    message = refusal(batched({"kind": "mini"}, balancer=balancer, count=3))
+    assert expected in message and "devices.cloud.balancer" in message
 
 
 def test_a_balancer_without_its_method_is_refused() -> None:
-    assert "has no method chosen" in refusal(batched({"kind": "mini"}, balancer=object(), count=3))
+    assert "has no method choose" in refusal(batched({"kind": "mini"}, balancer=object(), count=3))

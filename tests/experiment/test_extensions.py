@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -121,7 +122,9 @@ def test_a_policy_with_a_view_sees_the_queue_and_the_age_of_its_estimate(make_sc
             pass
 
         def decide_with_view(self, request: int, view: DecisionView) -> int:
-            assert view.delay_s is view
+            assert list(view.delay_s) == [0.0, view.rtt_s[1]]
+            with pytest.raises(AttributeError):
+                view.now_s = 0.0  # type: ignore[misc]
             target = 1 if view.backlog_s > 0.0 or request % 3 == 0 else 0
             seen.append(view)
             return target
@@ -243,14 +246,14 @@ SLIPS: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("slip", SLIPS)
 def test_a_slip_of_a_policy_is_one_line_that_names_it(make_scenario: MakeScenario, slip: str, tmp_path: Path) -> None:
     policy, expected = SLIPS[slip]
-    said = refusal(make_scenario(policies={"edge": {}, "mine": policy}, requests=50), out=tmp_path / "run")
-    assert expected in said and "mine" in said
+    message = refusal(make_scenario(policies={"edge": {}, "mine": policy}, requests=50), out=tmp_path / "run")
+    assert expected in message and "mine" in message
     assert not (tmp_path / "run").exists()
 
 
 def test_an_error_names_its_workload_network_and_replication_on_two_processes(make_scenario: MakeScenario) -> None:
-    said = refusal(make_scenario(policies={"mine": Returning(lambda request: request // 40)}, requests=90), jobs=2)
-    assert "policy mine (workload de-en, network cp1, replication" in said and "request 80" in said
+    message = refusal(make_scenario(policies={"mine": Returning(lambda request: request // 40)}, requests=90), jobs=2)
+    assert "policy mine (workload de-en, network cp1, replication" in message and "request 80" in message
 
 
 def test_what_prepare_raises_or_returns_is_one_line(make_scenario: MakeScenario) -> None:
@@ -264,6 +267,24 @@ def test_what_prepare_raises_or_returns_is_one_line(make_scenario: MakeScenario)
 
     assert "prepare raised KeyError: 'weights' in test_extensions.py:" in refusal(make_scenario(policies={"mine": Raising()}))
     assert "prepare returned None, which decides nothing" in refusal(make_scenario(policies={"mine": Nothing()}))
+
+
+def test_a_predicted_length_that_is_no_number_is_one_line(make_scenario: MakeScenario) -> None:
+    class Predicting(LongAway):
+        def predicted_tgt_len(self, src_len: Tokens) -> Tokens:
+            return src_len * np.nan
+
+    assert "predicted_tgt_len returned nan for" in refusal(make_scenario(policies={"mine": Predicting()}, requests=50))
+
+
+def test_an_object_that_cannot_be_copied_is_one_line(make_scenario: MakeScenario) -> None:
+    class Locked(LongAway):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lock = threading.Lock()
+
+    line = refusal(make_scenario(policies={"mine": Locked()}, requests=50))
+    assert "Locked cannot be copied: TypeError" in line and "give a class or function that makes one" in line
 
 
 def test_numpys_whole_numbers_are_targets(make_scenario: MakeScenario) -> None:
@@ -286,8 +307,8 @@ def test_numpys_whole_numbers_are_targets(make_scenario: MakeScenario) -> None:
 def test_a_slip_of_a_cost_function_is_one_line(make_scenario: MakeScenario, cost: Any, expected: str) -> None:
     scenario = make_scenario(requests=50)
     scenario["devices"]["gateway"]["profile"] = cost
-    said = refusal(scenario)
-    assert "devices.gateway.profile" in said and expected in said
+    message = refusal(scenario)
+    assert "devices.gateway.profile" in message and expected in message
 
 
 @pytest.mark.parametrize(
@@ -295,7 +316,8 @@ def test_a_slip_of_a_cost_function_is_one_line(make_scenario: MakeScenario, cost
     [
         (lambda size: np.zeros(3), "returned no 50 finite seconds"),
         (lambda size: np.arange(size, 0, -1.0), "moments out of order"),
-        (lambda size: -np.arange(float(size)), "returned no 50 finite seconds"),
+        (lambda size: -np.arange(float(size)), "returned no 50 finite seconds from 0 on (value 1 is -1.0;"),
+        (lambda size: np.full(size, np.nan), "returned no 50 finite seconds from 0 on (value 0 is nan;"),
         (lambda size: "soon", "returned no array of seconds"),
         (lambda size: 1 / 0, "times raised ZeroDivisionError"),
     ],

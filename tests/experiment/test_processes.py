@@ -121,7 +121,7 @@ def test_work_of_a_users_policy_is_expected_at_the_pace_of_simpy(make_scenario: 
     shipped = unit_of(plan_of(make_scenario(requests=1_000, devices=devices)))
 
     class First:
-        def chosen(self, boxes: Any, now_s: float, request: int, node: int) -> int:
+        def choose(self, boxes: Any, now_s: float, request: int, node: int) -> int:
             return 0
 
     devices["cloud"] = {**devices["cloud"], "balancer": First()}

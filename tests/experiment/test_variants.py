@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import simnmt
@@ -74,3 +76,13 @@ def test_every_policy_that_estimates_is_held_against_the_plain_one_of_its_kind(m
     }  # fmt: skip
     found = variants(Scenario.model_validate(make_scenario(policies=policies)))
     assert found == {"smoothed": "cnmt", "queue": "smoothed", "naive-queue": "naive"}
+
+
+def test_workloads_with_arrays_of_lengths_make_no_sweep_and_no_warning(make_scenario: MakeScenario) -> None:
+    random = np.random.default_rng(1)
+    lengths = [random.integers(low, low + 8, (200, 2)) for low in (2, 20)]
+    workloads = {f"w{at}": {"lengths": lengths[at], "arrivals": poisson(2.0 + at)} for at in (0, 1)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = simnmt.run(make_scenario(workloads=workloads, policies=POLICIES, requests=50))
+    assert result.load_sweeps == []

@@ -137,7 +137,7 @@ def test_a_stream_of_iperf3_equals_its_report_and_may_end_within_an_event(file: 
     events += [{"event": "interval", "data": interval} for interval in report["intervals"]]
     (streamed,) = read(file, *events)
     assert (streamed.value.tolist(), streamed.source) == (whole.value.tolist(), whole.source)
-    assert any("what was sent, not what arrived" in remark for remark in whole.remarks)
+    assert any("lost datagrams included" in remark for remark in whole.remarks)
     file.write_text(file.read_text() + '{"event": "interval", "data": {"str')
     (cut,) = read_trace(file)
     assert cut.value.tolist() == whole.value.tolist()
@@ -309,3 +309,10 @@ def test_any_change_of_a_report_is_read_or_refused_in_one_line(
         assert "\n" not in str(error) and len(str(error)) < 600
     else:
         assert all((trace.value > 0).all() for trace in traces)
+
+
+def test_a_number_of_a_request_that_fping_cannot_write_is_refused_in_a_short_line(file: Path) -> None:
+    entry = fping(0, 1.0)
+    entry["resp"]["seq"] = 1e300
+    with pytest.raises(TraceError, match=r"has resp.seq 1e\+300, which is no number of a request"):
+        read(file, entry)

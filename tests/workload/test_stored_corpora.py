@@ -12,6 +12,7 @@ from pyarrow import parquet
 from simnmt.workload.configuration import DataSet, WorkloadConfiguration
 from simnmt.workload.corpus import read_corpus
 from simnmt.workload.errors import CorpusError
+from simnmt.workload.stored_corpora import data_set_files
 
 PAIRS = [("das ist ein Haus", "this is a house"), ("ja", "yes of course"), ("wir gehen aus", "we go out today")] * 3
 WORDS = {"src_unit": "word", "tgt_unit": "word", "filter": "none"}
@@ -95,14 +96,6 @@ def test_a_folder_of_a_split_is_read_whole_and_a_folder_of_splits_names_them(tmp
         read_corpus(tmp_path / "news", keys=("de", "en"), **WORDS)
 
 
-@pytest.mark.parametrize("name", ["{}-00000-of-00001.parquet", "wmt-{}.arrow"])
-def test_a_folder_that_mixes_splits_is_refused(tmp_path: Path, name: str) -> None:
-    for split in ("train", "test"):
-        write(tmp_path / name.format(split), table_of(wrapped=True))
-    with pytest.raises(CorpusError, match=r"holds several splits: .*test and .*train \(name a file, such as .*test"):
-        read_corpus(tmp_path, keys=("de", "en"), **WORDS)
-
-
 def test_a_faulty_data_set_is_refused_in_one_line(tmp_path: Path) -> None:
     write(tmp_path / "rows.parquet", table_of(wrapped=True))
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 no")
@@ -119,3 +112,19 @@ def test_a_faulty_data_set_is_refused_in_one_line(tmp_path: Path) -> None:
         with pytest.raises(CorpusError) as caught:
             read_corpus(tmp_path / name, keys=keys, **WORDS)
         assert message in str(caught.value) and name in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("form", ["{}-00000-of-00001.parquet", "{}-00000-of-00001-a09b74b3ef9c3b56.parquet", "wmt-{}.arrow"])
+def test_a_folder_with_the_files_of_several_splits_is_refused_with_their_names(tmp_path: Path, form: str) -> None:
+    for split in ("train", "validation"):
+        write(tmp_path / form.format(split), table_of(wrapped=True))
+    with pytest.raises(CorpusError, match=r"holds several splits, .*train and .*validation \(name one file, or") as refused:
+        data_set_files(tmp_path)
+    assert form.format("train") in str(refused.value)
+
+
+@pytest.mark.parametrize("names", [("0000", "0001"), ("part-0", "part-1"), ("train-00000-of-00002", "train-00001-of-00002")])
+def test_the_numbered_files_of_one_split_are_one_corpus(tmp_path: Path, names: tuple[str, str]) -> None:
+    for name in names:
+        write(tmp_path / f"{name}.parquet", table_of(wrapped=True))
+    assert [file.stem for file in data_set_files(tmp_path)] == list(names)

@@ -228,7 +228,7 @@ def read_fping_text(path: Path, text: str, how: ReadOptions) -> list[Readings]:
     for at, line in enumerate(lines, 1):
         if match := _FPING.match(line):
             if match["again"]:
-                hosts.of(match["host"]).duplicates += 1
+                hosts.replies_of(match["host"]).duplicates += 1
                 continue
             rtt_ms = None if match["lost"] else float(match["rtt"])
             what = hosts.add(match["host"], int(match["number"]), rtt_ms, fping_stamp_s(match["stamp"]))
@@ -266,19 +266,19 @@ class FpingHosts:
     cut: int = 0
     """Entries at the end that are left out, since the file ends within them."""
 
-    def of(self, host: str) -> Replies:
+    def replies_of(self, host: str) -> Replies:
         """Return the replies of a host, none yet if it is new."""
         return self.replies.setdefault(host, Replies(goal=host))
 
     def add(self, host: str, number: int, rtt_ms: float | None, stamp_s: float = math.nan) -> str | None:
         """Add a request; a number that was answered before begins a new run. Returns what is wrong, None if nothing is."""
-        replies = self.of(host)
+        replies = self.replies_of(host)
         replies.new_run = number + replies.offset in replies.rtts_ms
         return replies.add(number, rtt_ms, stamp_s)
 
     def add_all(self, host: str, rtts_ms: list[float | None]) -> str | None:
         """Add the requests of a summary, in their order."""
-        replies = self.of(host)
+        replies = self.replies_of(host)
         return next((what for rtt_ms in rtts_ms if (what := replies.add(None, rtt_ms))), None)
 
     def chosen(self, path: Path, how: ReadOptions) -> Replies:

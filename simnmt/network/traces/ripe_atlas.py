@@ -23,7 +23,7 @@ from simnmt.base.suggestions import format_list
 from simnmt.network.errors import TraceError
 from simnmt.network.trace_options import ReadOptions, Reply
 from simnmt.network.traces.readings import Readings
-from simnmt.network.traces.tool_json import Placed
+from simnmt.network.traces.tool_json import Placed, parse_number
 
 Result = Mapping[str, Any]
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -69,16 +69,6 @@ def round_ms(result: Result, reply: Reply, oddities: Counter[str]) -> float:
     return {"min": min(counted), "mean": sum(counted) / len(counted), "first": counted[0]}[reply]
 
 
-def number(value: Any) -> float:
-    """Return a number or a text as a number; NaN for anything else."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        return math.nan
-    try:
-        return float(value)
-    except (ValueError, OverflowError):
-        return math.nan
-
-
 def _ping_ms(result: Result, reply: Reply, oddities: Counter[str]) -> list[float]:
     replies = result.get("result")
     if isinstance(replies, list) and replies:
@@ -88,9 +78,9 @@ def _ping_ms(result: Result, reply: Reply, oddities: Counter[str]) -> list[float
     if "error" in result:
         oddities[_error(result)] += 1
         return []
-    if reply == "first" and number(result.get("rcvd")) > 0:
+    if reply == "first" and parse_number(result.get("rcvd")) > 0:
         raise UnknownFormError("gives no single replies, as firmware 0 and 1 do not", "take --reply min or mean")
-    summary_ms = number(result.get("min" if reply == "min" else "avg"))
+    summary_ms = parse_number(result.get("min" if reply == "min" else "avg"))
     if summary_ms > 0.0:
         return [summary_ms] if math.isfinite(summary_ms) else []
     if summary_ms < 0.0:
@@ -133,7 +123,7 @@ def _counted(replies: Iterable[Any], oddities: Counter[str]) -> list[float]:
     for reply in replies:
         if not isinstance(reply, Mapping):
             raise UnknownFormError("has a reply that is none")
-        rtt_ms = number(reply.get("rtt"))
+        rtt_ms = parse_number(reply.get("rtt"))
         if "error" in reply:
             oddities[_error(reply)] += 1
         elif reply.get("dup"):
@@ -166,8 +156,8 @@ def _printed_traceroute_ms(text: str, oddities: Counter[str]) -> list[float]:
         address = None
         theirs = []
         for word, behind in zip(words, [*words[1:], ""], strict=False):
-            if behind == "ms" and address == destination and 0.0 < number(word) < math.inf:
-                theirs.append(number(word))
+            if behind == "ms" and address == destination and 0.0 < parse_number(word) < math.inf:
+                theirs.append(parse_number(word))
             elif (other := _address(word.strip("()"))) is not None:
                 address = other
         rtts_ms = theirs or rtts_ms
@@ -214,7 +204,7 @@ def read_ripe_atlas(path: Path, placed: Sequence[Placed], how: ReadOptions) -> l
     kinds: Counter[str] = Counter()
     times, rtts_ms, adrift = [], [], 0
     for fault, result in results:
-        time_s = number(result.get("timestamp"))
+        time_s = parse_number(result.get("timestamp"))
         try:
             kinds[kind_of(result)] += 1
             rtts_ms.append(round_ms(result, how.reply, oddities))
@@ -223,7 +213,7 @@ def read_ripe_atlas(path: Path, placed: Sequence[Placed], how: ReadOptions) -> l
         if not 0.0 < time_s < _NO_UNIX_TIME_S:
             raise fault(f"has the timestamp {short_repr(result.get('timestamp'))}, which is no Unix time")
         times.append(time_s)
-        adrift += "lts" in result and not 0.0 <= number(result["lts"]) <= _IN_STEP_S
+        adrift += "lts" in result and not 0.0 <= parse_number(result["lts"]) <= _IN_STEP_S
     if len(kinds) > 1:
         what = f"results of {len(kinds)} kinds: {_listed(kinds)}"
         raise TraceError(what, path=path, remedy="keep those of one kind in the file")

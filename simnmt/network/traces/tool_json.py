@@ -96,7 +96,7 @@ def number_at(fault: Callable[..., TraceError], document: Any, *keys: str | int,
         if not known or (isinstance(key, str) and key not in value):
             raise fault(f"has no {json_path(keys[: depth + 1])}", _COPY_AGAIN)
         value = value[key]
-    number = _number(value)
+    number = parse_number(value)
     if not (math.isfinite(number) and number >= least):
         raise fault(f"has {json_path(keys)} {short_repr(value)}, which is no number from {least:g}", "correct it or remove it")
     return number
@@ -107,7 +107,7 @@ def json_path(keys: Sequence[str | int]) -> str:
     return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys).lstrip(".")
 
 
-def _number(value: object) -> float:
+def parse_number(value: object) -> float:
     """Return a number, or a text that is one; NaN for anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return math.nan
@@ -136,7 +136,7 @@ def read_iperf3(path: Path, placed: Sequence[Placed], how: ReadOptions) -> list[
     start = _mapping(run, "start")
     test, stamp = _mapping(start, "test_start"), _mapping(start, "timestamp")
     began_s = number_at(fault, stamp, "timesecs") if "timesecs" in stamp else 0.0
-    client, reverse = "accepted_connection" not in start, _number(test.get("reverse")) > 0
+    client, reverse = "accepted_connection" not in start, parse_number(test.get("reverse")) > 0
     times: dict[Quantity, list[float]] = {}
     rates: dict[Quantity, list[float]] = {}
     sent: set[Quantity] = set()
@@ -220,7 +220,7 @@ def _sent_remark(protocol: str, sent: bool) -> list[str]:
     if not sent:
         return []
     if protocol == "UDP":
-        return ["counted by the sender of UDP: what was sent, not what arrived; the receiver's JSON tells that"]
+        return ["counted by the sender of UDP, lost datagrams included; the JSON of the receiver holds the rate that arrived"]
     return ["counted by the sender: the first interval also fills the buffers"]
 
 
@@ -298,6 +298,8 @@ def read_mtr(path: Path, placed: Sequence[Placed], how: ReadOptions) -> list[Rea
     return [Readings("rtt", np.array(times), np.array(rtts_ms) / 1e3, "measured", source, granted=tuple(granted))]
 
 
+_MOST_REQUESTS = 2**31
+"""Largest number of a request, a C integer in fping."""
 _FPING_KINDS = ("resp", "timeout", "summary", "vSum", "intSum", "stats")
 
 
@@ -316,6 +318,8 @@ def read_fping_json(path: Path, placed: Sequence[Placed], how: ReadOptions) -> l
             hosts.cut += 1
         elif kind in ("resp", "timeout"):
             number = number_at(fault, document, kind, "seq")
+            if number > _MOST_REQUESTS:
+                raise fault(f"has {kind}.seq {number:g}, which is no number of a request", "give what fping printed, unchanged")
             rtt_ms = number_at(fault, document, kind, "rtt") if kind == "resp" else None
             what = hosts.add(_host(fault, entry), int(number), rtt_ms, fping_stamp_s(entry.get("timestamp")))
         elif kind == "vSum" and isinstance(entry, Mapping) and isinstance(values := entry.get("values"), list):

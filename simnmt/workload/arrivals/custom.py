@@ -106,9 +106,13 @@ class CustomProcess:
             seconds = np.asarray(drawn, dtype=np.float64)
         except (TypeError, ValueError):
             raise self._fault(f"{method} returned no array of seconds") from None
-        if seconds.shape != (size,) or not np.isfinite(seconds).all() or (seconds < 0.0).any():
-            what = f"{method} returned no {size:,} finite seconds from 0 on"
+        what = f"{method} returned no {size:,} finite seconds from 0 on"
+        if seconds.shape != (size,):
             raise self._fault(what, f"it returned the shape {seconds.shape}; return the shape ({size},)")
+        valid = np.isfinite(seconds) & (seconds >= 0.0)
+        if not valid.all():
+            at = int(np.argmin(valid))
+            raise self._fault(what, f"value {at} is {seconds[at]}; return finite seconds from 0 on")
         return seconds
 
     def _optional(self, method: str, *arguments: object) -> Any:

@@ -64,5 +64,5 @@ class LongestFirst:
 class LastBox:
     """A balancer that sends every request to the last box."""
 
-    def chosen(self, boxes, now_s, request, node):
+    def choose(self, boxes, now_s, request, node):
         return len(boxes) - 1
