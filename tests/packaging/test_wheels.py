@@ -1,75 +1,35 @@
-"""The wheels of `make wheels`, installed into new environments without a compiler (`make check-wheels`).
-
-The variable SIMNMT_WHEELS names their folder; without it the tests are skipped, since they download all requirements.
-"""
+"""The wheels of `make wheels`, installed into a new environment without a compiler."""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
 import pytest
 
-WHEELS = os.environ.get("SIMNMT_WHEELS", "")
+from tests.packaging.installation import WHEELS, Installation, wheel
+
 pytestmark = pytest.mark.skipif(not WHEELS, reason="installs wheels: make check-wheels")
 RUN = ["run", "@quickstart", "--requests", "2000", "--replications", "2"]
 
 
-def wheel(pattern: str) -> Path:
-    (path,) = Path(WHEELS).glob(pattern)
-    return path
-
-
-def bare_environment(folder: Path) -> dict[str, str]:
-    """An environment in which no compiler is found, and simnmt only where it is installed."""
-    (folder / "bin").mkdir()
-    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "CC", "VIRTUAL_ENV")}
-    return {**kept, "PATH": str(folder / "bin")}
-
-
-class Installation:
-    """A new virtual environment."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.environment = folder, bare_environment(folder)
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
-        self.bin = folder / "venv" / "bin"
-
-    def install(self, *arguments: str | Path) -> None:
-        command = [sys.executable, "-m", "pip", "--python", self.bin / "python", "install", "--quiet", *arguments]
-        subprocess.run(command, check=True, cwd=self.folder, env={**self.environment, "PATH": os.environ["PATH"]})
-
-    def simnmt(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run the installed command."""
-        return subprocess.run(
-            [self.bin / "simnmt", *arguments], cwd=self.folder, env=self.environment, capture_output=True, text=True, check=True
-        )
-
-
-@pytest.fixture(scope="module")
-def installation(tmp_path_factory: pytest.TempPathFactory) -> Installation:
-    made = Installation(tmp_path_factory.mktemp("installed"))
-    made.install(wheel("*-py3-none-any.whl"))
-    return made
-
-
-def test_the_wheel_for_every_platform_runs_in_simpy_and_gives_the_bytes_of_the_compiled_one(installation: Installation) -> None:
+def test_the_wheel_for_every_platform_runs_in_simpy_and_gives_the_bytes_of_the_compiled_one(tmp_path: Path) -> None:
+    installation = Installation(tmp_path)
+    installation.install(wheel("*-py3-none-any.whl"))
     refused = subprocess.run(
         [installation.bin / "python", "-m", "simnmt.base.compile"],
-        cwd=installation.folder, env=installation.environment, capture_output=True, text=True, check=False,
+        cwd=tmp_path, env=installation.environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (refused.returncode, "no C compiler" in refused.stderr) == (1, True), "this environment must have no compiler"
     installation.simnmt(*RUN, "--out", "simpy")
     installation.install("--force-reinstall", "--no-deps", wheel("*-manylinux_*.whl"))
     installation.simnmt(*RUN, "--out", "compiled")
-    engines = [json.loads((installation.folder / out / "manifest.json").read_text())["engine"] for out in ("simpy", "compiled")]
+    engines = [json.loads((tmp_path / out / "manifest.json").read_text())["engine"] for out in ("simpy", "compiled")]
     assert engines == ["simpy", "compiled"]
     for name in ("summary.json", "summary.csv", "requests.parquet"):
-        first, second = ((installation.folder / out / name).read_bytes() for out in ("simpy", "compiled"))
+        first, second = ((tmp_path / out / name).read_bytes() for out in ("simpy", "compiled"))
         assert first == second, name
 
 
