@@ -35,7 +35,7 @@ check-deep: $(VENV)/.installed-test
 	$(MAKE) check-wheels
 
 # Installs the wheels of `make wheels` into new environments, and looks for the wheels that other platforms need.
-check-wheels: wheels
+check-wheels: $(VENV)/.installed-test wheels
 	SIMNMT_WHEELS=$(abspath dist) $(BIN)/python -m pytest tests/packaging
 	sh .ci/check-platforms $(abspath $(BIN))/python dist/simnmt-*-py3-none-any.whl
 
