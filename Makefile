@@ -7,7 +7,7 @@ TORCH ?= torch==2.13.0
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: quickstart test check check-deep clean
+.PHONY: quickstart test check check-deep check-wheels wheels clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/simnmt run @quickstart
@@ -32,6 +32,17 @@ check-deep: $(VENV)/.installed-test
 	@echo "both engines run 10,000 random worlds of seed 20, and 1,000 random scenarios of seed 21"
 	SIMNMT_CAMPAIGN_SCALE=10 $(BIN)/python -m pytest -n auto --dist worksteal tests/campaigns tests/live/test_server.py tests/kernels/test_sanitizers.py tests/world/test_compiled_world.py tests/world/test_sanitized_world.py tests/world/test_engines_on_scenarios.py
 	$(BIN)/python docs/run_examples.py README.md docs/*.md
+	$(MAKE) check-wheels
+
+# Installs the wheels of `make wheels` into new environments, and looks for the wheels that other platforms need.
+check-wheels: $(VENV)/.installed-test wheels
+	SIMNMT_WHEELS=$(abspath dist) $(BIN)/python -m pytest tests/packaging
+	sh .ci/check-platforms $(abspath $(BIN))/python dist/simnmt-*-py3-none-any.whl
+
+# What is published: dist/ with the source distribution, the wheel for every platform, and the wheel for this one.
+wheels: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet -e ".[wheels]"
+	sh .ci/make-wheels $(abspath $(BIN))/python dist
 
 # The C is compiled at installation, so that a change of it asks for another.
 $(VENV)/.installed: pyproject.toml hatch_build.py simnmt/base/compile.py $(wildcard simnmt/kernels/native/*.[ch] simnmt/world/compiled/*.[ch])

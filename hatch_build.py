@@ -1,11 +1,14 @@
 """Build hook: compiles the native libraries when the package is installed or a wheel is made, where a C compiler is there.
 
-Without one the package is installed all the same: every kernel and the world have a fallback.
+Without one the package is installed all the same: every kernel and the world have a fallback. The variable SIMNMT_NATIVE of the
+environment decides otherwise, for wheels that are to be published: `none` compiles nothing and makes a wheel for every
+platform, `required` fails unless every library has been compiled at every level.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import platform
 import re
 import sys
@@ -28,26 +31,54 @@ def load_compile(root: Path) -> ModuleType:
     return module
 
 
-def platform_of_code() -> str:
-    """The platform that the compiled libraries run on: of a Python for both of Apple's processors, this one alone."""
-    return sysconfig.get_platform().replace("universal2", platform.machine())
+VARIABLE = "SIMNMT_NATIVE"
+
+
+def wheel_platform(system: str, machine: str) -> str:
+    """Return the platform's part of a wheel's tag for libraries that are compiled here.
+
+    Args:
+        system: the platform of the running Python, as `sysconfig.get_platform` names it.
+        machine: the processor, as `platform.machine` names it. A Python for both of Apple's processors compiles for this one.
+
+    On Linux, pip installs a wheel of this tag on this box, and PyPI refuses it until `auditwheel repair` has found which
+    systems have the libraries that it uses (`make wheels`).
+    """
+    name, _, version = system.partition("-")
+    if name == "macosx":
+        release = version.rpartition("-")[0]
+        if machine == "arm64" and release.startswith("10."):
+            release = "11.0"  # the first for Apple's own processors; pip takes no earlier one
+        release = release if "." in release else f"{release}.0"
+        system = f"{name}-{release}-{machine}"
+    return re.sub("[-.]", "_", system)
 
 
 class NativeLibraries(BuildHookInterface):  # type: ignore[type-arg]
     """Puts the compiled libraries beside their sources, and into the wheel with the platform's tag."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile; a failure is one line of warning."""
-        if self.target_name != "wheel":
+        """Compile; a failure is one line of warning, or an error where the libraries are required."""
+        wanted = os.environ.get(VARIABLE, "")
+        if wanted not in ("", "none", "required"):
+            raise ValueError(f"{VARIABLE}={wanted}: write none or required, or leave it unset")
+        if self.target_name != "wheel" or wanted == "none":
             return
+        tag = wheel_platform(sysconfig.get_platform(), platform.machine())
+        if tag.startswith("macosx_"):
+            os.environ.setdefault("MACOSX_DEPLOYMENT_TARGET", ".".join(tag.split("_")[1:3]))
         compiling = load_compile(Path(self.root))
         try:
             made, complaints = compiling.compile_libraries()
         except (compiling.CompileError, OSError) as error:
+            if wanted:
+                raise RuntimeError(f"simnmt: the native libraries are required, but not compiled: {error}") from None
             self.app.display_warning(f"simnmt: the native libraries are not compiled, fallbacks are used: {error}")
             return
+        if wanted and complaints:
+            raise RuntimeError(f"simnmt: all levels of the native libraries are required: {complaints[0]}")
         for complaint in complaints:
             self.app.display_warning(f"simnmt: {complaint}")
-        build_data["tag"] = f"py3-none-{re.sub('[-.]', '_', platform_of_code())}"
+        build_data["tag"] = f"py3-none-{tag}"
         build_data["pure_python"] = False
         build_data["artifacts"].extend(f"/{path.relative_to(self.root).as_posix()}" for path in made)

@@ -220,6 +220,9 @@ def _stop(number: int, frame: object) -> None:
         raise _Stopped(number)
 
 
+LEFT_OUT = frozenset({"pandas", "pyarrow", "scipy", "plotly", "jinja2", "markupsafe"})
+"""Dependencies that the light installation of a gateway leaves out (docs/boxes.md): they weigh more than all others."""
+
 _INPUT_FAULTS = {
     getattr(errno, name) for name in ("ENOENT", "ENOTDIR", "EISDIR", "EACCES", "EPERM", "ELOOP", "ENAMETOOLONG", "EINVAL")
 }
@@ -245,6 +248,10 @@ def _run() -> int:
         return _complain(str(error), error.exit_status)
     except _Stopped as stopped:
         return _complain("interrupted; nothing is left half-written", 128 + stopped.number)
+    except ModuleNotFoundError as error:
+        if error.name not in LEFT_OUT:
+            raise
+        return _complain(f"this needs the package {error.name} (pip install simnmt, with its dependencies)", 2)
     except MemoryError:
         return _complain("out of memory (run fewer --requests or --jobs)", 1)
     except SystemExit as leaving:

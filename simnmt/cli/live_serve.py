@@ -36,9 +36,11 @@ from simnmt.cli.terminal import note
 if TYPE_CHECKING:
     from simnmt.batching import Batching
     from simnmt.experiment.inputs import Unit
+    from simnmt.live.engine_process import EngineSettings
     from simnmt.live.front import FrontSettings
     from simnmt.live.gateway import LiveGateway
     from simnmt.live.server import LiveServer
+    from simnmt.live.service_engine import LocalService
     from simnmt.service.http_server import Access, Limits
 
 TOKEN, SERVER_TOKEN = "SIMNMT_TOKEN", "SIMNMT_SERVER_TOKEN"
@@ -200,6 +202,12 @@ def gateway(
             show_default=False,
         ),
     ] = 10.0,
+    local_server: Annotated[
+        str | None, option("URL", "Service of this box that translates what stays, in place of an engine of the gateway.")
+    ] = None,
+    local_unit: Annotated[
+        str | None, option("UNIT", "Its tokens: sentencepiece:PATH, tokenizers:PATH. [default: the profile's, if countable]")
+    ] = None,
     model: Model = None,
     backend: EngineBackend = None,
     compute_type: ComputeType = None,
@@ -240,7 +248,7 @@ def gateway(
     Example: simnmt live gateway @open-loop --policy cnmt --server http://127.0.0.1:5001
     """
     with service_packages():
-        from simnmt.live.deployment import engine_settings, recommended_policy, target_of
+        from simnmt.live.deployment import recommended_policy
         from simnmt.live.gateway import GatewaySettings, LiveGateway
 
     front, access, limits = service_settings(context.params)
@@ -250,7 +258,7 @@ def gateway(
             unit,
             policy or _only_policy(scenario, unit, recommended_policy),
             _servers(servers or (), [target.device for target in unit.case.targets[1:]]),
-            engine_settings(target_of(unit, unit.case.targets[0].device), Path(folder), **_engine_options(context.params)),
+            _local_engine(context, unit, Path(folder)),
             front,
             access,
             limits,
@@ -341,6 +349,34 @@ def _engine_options(params: Mapping[str, Any], **others: str | None) -> Mapping[
     elif params["longest_wait"] is not None:
         raise InputError("--longest-wait without --batching", remedy="add --batching, such as mini:8")
     return options
+
+
+_ENGINE_OPTIONS = (
+    *("model", "backend", "compute_type", "threads", "beam", "fused", "batching", "longest_wait", "max_len", "cpus"),
+    "reference_every",
+)
+
+
+def _local_engine(context: typer.Context, unit: Unit, folder: Path) -> EngineSettings | LocalService:
+    """Return what executes on a gateway's own device, as the options say. Raises `InputError`."""
+    from simnmt.live.deployment import engine_settings, expected_hash, target_of
+    from simnmt.live.service_engine import LocalService, unit_of_lengths
+
+    params, target = context.params, target_of(unit, unit.case.targets[0].device)
+    if params["local_server"] is None:
+        if params["local_unit"] is not None:
+            raise InputError("--local-unit without --local-server", remedy="leave it out")
+        return engine_settings(target, folder, **_engine_options(params))
+    if engine_options := [name for name in _ENGINE_OPTIONS if given(context, (name,))]:
+        what = f"--{engine_options[0].replace('_', '-')} is of an engine of the gateway, not of --local-server"
+        raise InputError(what, remedy="give it to that service")
+    return LocalService(
+        params["local_server"],
+        unit_of_lengths(target, params["local_unit"]),
+        None if params["any_model"] else expected_hash(target),
+        read_token(params["server_token_file"], SERVER_TOKEN),
+        params["ca_file"],
+    )
 
 
 def _parse_batching(text: str, longest_wait_s: float) -> Batching:

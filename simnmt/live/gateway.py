@@ -20,7 +20,8 @@ from simnmt.live.decider import Decision, LiveDecider, deployable_policy
 from simnmt.live.deployment import expected_hash
 from simnmt.live.engine_process import EngineSettings, Reference
 from simnmt.live.front import EventLog, Front, FrontSettings, Result, Task, outcome_of
-from simnmt.live.server import EngineMetrics, LocalEngine, local_result
+from simnmt.live.server import EngineMetrics, GatewayEngine, LocalEngine, local_result
+from simnmt.live.service_engine import LocalService, ServiceEngine
 from simnmt.nmt.source_lines import SourceLine
 from simnmt.policies.custom import PolicyError
 from simnmt.results.live_log import (
@@ -52,7 +53,8 @@ class GatewaySettings:
     policy: str
     servers: Mapping[str, str]
     """URL of each device but the first, by its name in the scenario."""
-    engine: EngineSettings
+    engine: EngineSettings | LocalService
+    """What executes on the first device: an engine of the gateway, or a service of this box."""
     front: FrontSettings = field(default_factory=FrontSettings)
     access: Access = field(default_factory=Access)
     limits: Limits = field(default_factory=Limits)
@@ -95,6 +97,12 @@ class _Server:
         return rtt_s
 
 
+def _new_engine(settings: GatewaySettings) -> GatewayEngine:
+    if isinstance(settings.engine, LocalService):
+        return ServiceEngine(settings.engine, settings.front)
+    return LocalEngine(settings.engine)
+
+
 class LiveGateway:
     """A gateway: `start` it, then `front.service.serve_until_stopped`, then `close`."""
 
@@ -119,8 +127,8 @@ class LiveGateway:
         registry = metrics.registry
         self._log = EventLog(log, on_error)
         self._owns_engine = engine is None
-        self.engine = engine or LocalEngine(settings.engine)
-        self.engine.process.on_reference, self.engine.process.on_error = self._note_reference, on_error
+        self.engine: GatewayEngine = engine or _new_engine(settings)
+        self.engine.report_to(self._note_reference, on_error)
         self._observed = EngineMetrics(metrics, lambda: self.waiting)
         self._decided = Counter("simnmt_decisions", "Requests by device and outcome.", ["device", "outcome"], registry=registry)
         self.front = Front(self, settings.front, settings.access, settings.limits, metrics, on_error)
@@ -139,9 +147,9 @@ class LiveGateway:
         Raises `InputError` for what cannot be used, and for a server that does not answer.
         """
         settings, hashes = self._settings, dict[str, str]()
-        facts = await self.engine.started()
-        self._check_model(facts.engine.hash)
-        hashes[self.devices[0]] = facts.engine.hash
+        running = await self.engine.ready()
+        self._check_model(running)
+        hashes[self.devices[0]] = running
         initial_s: dict[int, float] = {}
         for number, target in enumerate(settings.unit.case.targets[1:], start=1):
             client = TranslationClient(
@@ -170,6 +178,8 @@ class LiveGateway:
         await self.front.service.start()
 
     def _check_model(self, running: str) -> None:
+        if isinstance(self._settings.engine, LocalService):  # has been checked where it is asked
+            return
         expected = expected_hash(self._settings.unit.case.targets[0])
         if not self._settings.any_model and expected not in (None, running):
             what = f"this gateway runs engine {running}, the profile of {self.devices[0]} is of engine {expected}"
@@ -181,14 +191,14 @@ class LiveGateway:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._stack.aclose()
-        self.engine.process.on_reference = lambda reference: None
+        self.engine.report_to(lambda reference: None)
         if self._owns_engine:
-            await self.engine.process.close()
+            await self.engine.close()
         self._log.close()
 
     def hurry(self) -> None:
         """Let no sentence wait for company, since the service ends."""
-        self.engine.process.hurry()
+        self.engine.hurry()
 
     @property
     def waiting(self) -> int:
@@ -203,7 +213,7 @@ class LiveGateway:
 
     async def translate(self, task: Task) -> Result:
         """See `Translator`: decide, translate at the chosen target, and here if that fails."""
-        (line,) = self.engine.process.codec.lines([task.text])
+        line = self.engine.line(task.text)
         if not line.ids:
             return Result("", 0.0, 0.0)
         trip = _Trip(task, len(line.ids))

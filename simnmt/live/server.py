@@ -6,13 +6,13 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
 
 from prometheus_client import Counter, Gauge, Histogram
 
 from simnmt.base import VERSION
 from simnmt.base.errors import InputError
-from simnmt.live.engine_process import EngineFacts, EngineProcess, EngineSettings, Execution, Reference
+from simnmt.live.engine_process import EngineProcess, EngineSettings, Execution, Reference
 from simnmt.live.front import EventLog, Front, FrontSettings, Result, Task, outcome_of
 from simnmt.nmt.source_lines import SourceLine
 from simnmt.results.live_log import BeginRecord, ReferenceRecord, RequestRecord
@@ -20,15 +20,60 @@ from simnmt.service.http_server import Access, Limits, Metrics
 from simnmt.service.messages import ServiceError
 
 
+class GatewayEngine(Protocol):
+    """What executes on a gateway's own device: texts in, executions out."""
+
+    async def ready(self) -> str:
+        """Return the hash of the engine, which is started unless it has been. Raises `InputError`."""
+
+    def line(self, text: str) -> SourceLine:
+        """Return a text as a source line, without tokens if it is empty. Raises `ServiceError` if it is too long."""
+
+    async def execute(
+        self, line: SourceLine, forced_len: int | None, began: Callable[[float], None] | None = None
+    ) -> tuple[Execution, float]:
+        """Return the execution of a line, and when it was handed over. Raises `ServiceError`."""
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return what clients may know of the engine."""
+
+    def report_to(self, on_reference: Callable[[Reference], None], on_error: Callable[[str], None] | None = None) -> None:
+        """Choose what is called with reference executions, and with a line when the engine dies; None: as before."""
+
+    def hurry(self) -> None:
+        """Let no sentence wait for company."""
+
+    async def close(self) -> None:
+        """End the engine."""
+
+
 class LocalEngine:
-    """An engine of this box as a server and a gateway use it: texts in, executions out."""
+    """An engine of this box as a server and a gateway use it, in a process of its own; see `GatewayEngine`."""
 
     def __init__(self, settings: EngineSettings) -> None:
         self.process = EngineProcess(settings)
 
-    async def started(self) -> EngineFacts:
-        """Return the facts of the engine, which is started unless it has been. Raises `NmtError`."""
-        return await self.process.started()
+    async def ready(self) -> str:
+        """See `GatewayEngine`."""
+        return (await self.process.started()).engine.hash
+
+    def line(self, text: str) -> SourceLine:
+        """See `GatewayEngine`."""
+        (line,) = self.process.codec.lines([text])
+        return line
+
+    def hurry(self) -> None:
+        """See `GatewayEngine`."""
+        self.process.hurry()
+
+    async def close(self) -> None:
+        """See `GatewayEngine`."""
+        await self.process.close()
+
+    def report_to(self, on_reference: Callable[[Reference], None], on_error: Callable[[str], None] | None = None) -> None:
+        """See `GatewayEngine`."""
+        self.process.on_reference = on_reference
+        self.process.on_error = on_error or self.process.on_error
 
     async def execute(
         self, line: SourceLine, forced_len: int | None, began: Callable[[float], None] | None = None
@@ -126,29 +171,29 @@ class LiveServer:
         self._expected_hash = settings.expected_hash
         self._owns_engine = engine is None
         self.engine = engine or LocalEngine(settings.engine)
-        self.engine.process.on_reference, self.engine.process.on_error = self._note_reference, on_error
+        self.engine.report_to(self._note_reference, on_error)
         self._observed = EngineMetrics(metrics, lambda: self.waiting)
         self.front = Front(self, settings.front, settings.access, settings.limits, metrics, on_error, self._note_egress)
 
     async def start(self) -> None:
         """Load the model and listen. Raises `InputError` for what cannot be used."""
-        facts = await self.engine.started()
-        if self._expected_hash not in (None, facts.engine.hash):
-            what = f"this server runs engine {facts.engine.hash}, the profile is of engine {self._expected_hash}"
+        running = await self.engine.ready()
+        if self._expected_hash not in (None, running):
+            what = f"this server runs engine {running}, the profile is of engine {self._expected_hash}"
             raise InputError(what, remedy="give the model and options that the profile was measured with, or --any-model")
-        self._log.write(BeginRecord("server", ("server",), None, {"server": facts.engine.hash}))
+        self._log.write(BeginRecord("server", ("server",), None, {"server": running}))
         await self.front.service.start()
 
     async def close(self) -> None:
         """End the engine, unless it outlives the server, and write what is left of the log."""
-        self.engine.process.on_reference = lambda reference: None
+        self.engine.report_to(lambda reference: None)
         if self._owns_engine:
-            await self.engine.process.close()
+            await self.engine.close()
         self._log.close()
 
     def hurry(self) -> None:
         """Let no sentence wait for company, since the service ends."""
-        self.engine.process.hurry()
+        self.engine.hurry()
 
     @property
     def waiting(self) -> int:
@@ -157,7 +202,7 @@ class LiveServer:
 
     async def translate(self, task: Task) -> Result:
         """See `Translator`."""
-        (line,) = self.engine.process.codec.lines([task.text])
+        line = self.engine.line(task.text)
         if not line.ids:
             return Result("", 0.0, 0.0)
         return local_result(line, *await self.engine.execute(line, task.forced_len))

@@ -20,7 +20,7 @@ from typing import Any, TextIO
 
 from simnmt.base.errors import SimnmtError
 from simnmt.batching import Batching
-from simnmt.live.engine_process import Frames, frame
+from simnmt.live.engine_process import EngineSettings, Frames, frame
 from simnmt.live.gateway import GatewaySettings, LiveGateway
 from simnmt.live.server import LiveServer, LocalEngine, ServerSettings
 from simnmt.network.link import Link
@@ -154,12 +154,13 @@ class _Served:
             self._link = LinkProxy(order.link, order.to, settings=order.settings)
             self._link.start()
             return self._link.address
-        batching = order.settings.engine.batching
-        self._engine = self._engine or LocalEngine(order.settings.engine)
-        await self._engine.started()
-        if batching != self._batching:
-            self._engine.process.use(batching)
-            self._batching = batching
+        engine = order.settings.engine
+        assert isinstance(engine, EngineSettings), "a testbed starts its engines itself"
+        self._engine = self._engine or LocalEngine(engine)
+        await self._engine.ready()
+        if engine.batching != self._batching:
+            self._engine.process.use(engine.batching)
+            self._batching = engine.batching
         self._log = order.log.open("a", encoding="utf-8")
         if isinstance(order, ServeModel):
             self._service = LiveServer(order.settings, self._log, _complain, self._engine)

@@ -41,7 +41,7 @@ def test_memory_and_descriptors_stay_flat() -> None:
     unit = unit_of("@open-loop", "fit.inferences=0", "policies.cnmt.sees_backlog=true")
     with services() as running:
         engine = LocalEngine(engine_settings(load_echo))
-        running.run(engine.started())
+        running.run(engine.ready())
         log = _Discarded()
         server = running.server(engine)
         settings = GatewaySettings(

@@ -23,6 +23,6 @@ def faulty(services: Services) -> Iterator[LocalEngine]:
     """An engine that several services share; see `load_faulty`."""
     engine = LocalEngine(engine_settings(load_faulty))
     engine.process.RESTART_S = 0.05
-    services.run(engine.started())
+    services.run(engine.ready())
     yield engine
     services.run(engine.process.close())

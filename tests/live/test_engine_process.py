@@ -51,7 +51,7 @@ def decode(services: Services, process: EngineProcess, texts: list[str]) -> list
 @pytest.fixture(scope="module")
 def paced(services: Services) -> Any:
     engine = LocalEngine(engine_settings(load_paced, batching=Batching(4)))
-    services.run(engine.started())
+    services.run(engine.ready())
     yield engine.process
     services.run(engine.process.close())
 

@@ -1,0 +1,126 @@
+"""The gateway's own device as a service of this box: another program has the model, and the gateway needs no library of models.
+
+The service speaks LibreTranslate's API, like the servers of the other devices. It is given one sentence at a time, in the order
+of the decisions, as the simulated device executes them; so the gateway knows the begin of each execution itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simnmt.base.errors import InputError
+from simnmt.experiment.targets import Target
+from simnmt.live.engine_process import Execution, Reference
+from simnmt.live.front import FrontSettings
+from simnmt.nmt.source_lines import SourceLine
+from simnmt.service.client import TranslationClient
+from simnmt.service.messages import ServiceError, TranslateRequest
+from simnmt.workload.length_units import UNITS, unit_and_counter
+
+
+@dataclass(frozen=True, slots=True)
+class LocalService:
+    """A service that executes what the gateway keeps."""
+
+    url: str
+    unit: str
+    """Unit in which the source lengths are counted, as in `unit_and_counter`: that of the device's profile."""
+    expected_hash: str | None = None
+    """Hash of the engine that it must run, by the profile; None: any."""
+    token: str = ""
+    ca_file: Path | None = None
+
+
+def unit_of_lengths(target: Target, unit: str | None = None) -> str:
+    """Return the unit in which a gateway counts for a device that is a service; `unit`: the user's, None for the profile's.
+
+    Raises `InputError` for a device that cannot be one, and for a unit that needs a tokeniser which is not named.
+    """
+    if target.decoding is not None or target.streaming is not None:
+        what = f"device {target.device} batches or streams, which a gateway does not see of a service"
+        raise InputError(what, remedy=f"remove devices.{target.device}.batching and .sti, or give the gateway the model itself")
+    profile = target.profile
+    chosen = unit or profile.length_unit.src
+    if unit is None and chosen not in UNITS:
+        what = f"profile {profile.name} counts lengths in {chosen}, whose tokeniser is not known"
+        raise InputError(what, remedy="give --local-unit sentencepiece:PATH or tokenizers:PATH")
+    if (name := unit_and_counter(chosen)[0]) != profile.length_unit.src:
+        what = f"--local-unit counts in {name}, and profile {profile.name} in {profile.length_unit.src}"
+        raise InputError(what, remedy="name the tokeniser that the profile was measured with")
+    return chosen
+
+
+class ServiceEngine:
+    """Executes what a gateway keeps by asking a service of this box; see `GatewayEngine`."""
+
+    def __init__(self, service: LocalService, front: FrontSettings) -> None:
+        """Raises `InputError` for an address that is none, and for unusable certificates."""
+        self._service, self._front = service, front
+        self._client = TranslationClient(
+            service.url, token=service.token, connections=1, timeout_s=front.deadline_s, ca_file=service.ca_file
+        )
+        self._is_open = False
+        _, self._count = unit_and_counter(service.unit)
+        self._turn = asyncio.Lock()
+        self._health: Mapping[str, Any] = {}
+
+    async def ready(self) -> str:
+        """See `GatewayEngine`. Raises `InputError` for a service that does not answer, or runs another engine."""
+        if not self._is_open:
+            await self._client.__aenter__()
+            self._is_open = True
+        try:
+            self._health, _ = await self._client.health()
+        except ServiceError as error:
+            raise InputError(error.message, remedy="start the service of this box first, and check --local-server") from None
+        if self._health.get("needs_token") and not self._client.has_token:
+            raise InputError(f"{self._client.url} asks for a token", remedy="give --server-token-file")
+        running, expected = str(self._health.get("engine_hash", "")), self._service.expected_hash
+        if expected is not None and running != expected:
+            what = f"{self._client.url} runs engine {running or 'unknown'}, the profile is of engine {expected}"
+            raise InputError(what, remedy="calibrate that service and name its profile, or give --any-model")
+        return running
+
+    def line(self, text: str) -> SourceLine:
+        """See `GatewayEngine`: the tokens are placeholders, since only their number matters here."""
+        count = self._count(text)
+        return SourceLine(text, [0] * (count + 1) if count else [], False, 1)
+
+    async def execute(
+        self, line: SourceLine, forced_len: int | None, began: Callable[[float], None] | None = None
+    ) -> tuple[Execution, float]:
+        """See `GatewayEngine`. Raises the `ServiceError` of the service."""
+        submitted_s = time.monotonic()
+        forced = None if forced_len is None else (forced_len,)
+        async with self._turn:
+            begin_s = time.monotonic()
+            if began is not None:
+                began(begin_s)
+            request = TranslateRequest((line.text,), False, self._front.source, self._front.target, forced_lens=forced)
+            answer = (await self._client.translate(request)).answer
+        if len(answer.texts) != 1:
+            raise ServiceError(502, f"the answer of {self._client.url} holds {len(answer.texts)} texts for one")
+        tgt_len = answer.lengths[1] or self._count(answer.texts[0]) + 1
+        return Execution(answer.texts[0], tgt_len, begin_s, time.monotonic(), 1, 0, 0), submitted_s
+
+    def facts(self) -> Mapping[str, Any]:
+        """See `GatewayEngine`: what the service says of its engine, and where it is."""
+        names = ("engine_hash", "backend", "compute_type", "model", "threads", "weights")
+        return {name: self._health[name] for name in names if name in self._health} | {"local_server": self._client.url}
+
+    def report_to(self, on_reference: Callable[[Reference], None], on_error: Callable[[str], None] | None = None) -> None:
+        """See `GatewayEngine`: there is no process that could die, and none that executes references."""
+
+    def hurry(self) -> None:
+        """See `GatewayEngine`: no sentence waits for company here."""
+
+    async def close(self) -> None:
+        """See `GatewayEngine`."""
+        if self._is_open:
+            await self._client.__aexit__()
+            self._is_open = False

@@ -1,0 +1,42 @@
+"""New virtual environments with the wheels of `make wheels`, in which no compiler is found."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+WHEELS = os.environ.get("SIMNMT_WHEELS", "")
+"""Folder of the wheels; empty: tests that install them are skipped, since they download requirements (`make check-wheels`)."""
+
+
+def wheel(pattern: str) -> Path:
+    (path,) = Path(WHEELS).glob(pattern)
+    return path
+
+
+class Installation:
+    """A new virtual environment in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        (folder / "bin").mkdir()
+        kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "CC", "VIRTUAL_ENV")}
+        self.folder, self.environment = folder, {**kept, "PATH": str(folder / "bin")}
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
+        self.bin = folder / "venv" / "bin"
+
+    def install(self, *arguments: str | Path) -> None:
+        command = [sys.executable, "-m", "pip", "--python", self.bin / "python", "install", "--quiet", *arguments]
+        subprocess.run(command, check=True, cwd=self.folder, env={**self.environment, "PATH": os.environ["PATH"]})
+
+    def simnmt(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run the installed command."""
+        return subprocess.run(
+            [self.bin / "simnmt", *arguments], cwd=self.folder, env=self.environment, capture_output=True, text=True, check=True
+        )
+
+    def weight_bytes(self) -> int:
+        """What the installed packages take on the disk, in whole blocks, without pip."""
+        (packages,) = (self.folder / "venv" / "lib").glob("python*/site-packages")
+        return sum(512 * path.lstat().st_blocks for path in packages.rglob("*"))

@@ -1,0 +1,95 @@
+"""The build hook: the tag of a wheel with compiled libraries, and what SIMNMT_NATIVE asks of it."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def hook() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "tag"),
+    [
+        ("linux-x86_64", "x86_64", "linux_x86_64"),
+        ("linux-aarch64", "aarch64", "linux_aarch64"),
+        ("macosx-14.0-arm64", "arm64", "macosx_14_0_arm64"),
+        ("macosx-10.9-universal2", "arm64", "macosx_11_0_arm64"),
+        ("macosx-10.9-universal2", "x86_64", "macosx_10_9_x86_64"),
+        ("macosx-11-universal2", "arm64", "macosx_11_0_arm64"),
+    ],
+)
+def test_a_wheel_is_tagged_with_the_processor_that_its_libraries_run_on(
+    hook: ModuleType, system: str, machine: str, tag: str
+) -> None:
+    assert hook.wheel_platform(system, machine) == tag
+
+
+class Compiler:
+    """Stands for `simnmt.base.compile`."""
+
+    CompileError = OSError
+
+    def __init__(self, complaints: list[str] | None) -> None:
+        self.complaints, self.calls = complaints, 0
+
+    def compile_libraries(self) -> tuple[list[Path], list[str]]:
+        self.calls += 1
+        if self.complaints is None:
+            raise OSError("no C compiler (cc, gcc, clang) is installed")
+        return [ROOT / "simnmt" / "world" / "compiled" / "libworld-portable.so"], self.complaints
+
+
+def build_data(hook: ModuleType, monkeypatch: pytest.MonkeyPatch, wanted: str | None, compiler: Compiler) -> dict[str, Any]:
+    monkeypatch.setattr(hook, "load_compile", lambda root: compiler)
+    if wanted is None:
+        monkeypatch.delenv("SIMNMT_NATIVE", raising=False)
+    else:
+        monkeypatch.setenv("SIMNMT_NATIVE", wanted)
+    data: dict[str, Any] = {"artifacts": []}
+    warnings = SimpleNamespace(display_warning=lambda text: data.setdefault("warnings", []).append(text))
+    builder = hook.NativeLibraries(str(ROOT), {}, None, None, "", "wheel", warnings)
+    builder.initialize("standard", data)
+    return data
+
+
+def test_a_wheel_for_every_platform_compiles_nothing(hook: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = Compiler([])
+    assert build_data(hook, monkeypatch, "none", compiler) == {"artifacts": []}
+    assert compiler.calls == 0
+
+
+def test_an_installation_without_a_compiler_warns_and_a_wheel_that_requires_the_libraries_fails(
+    hook: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = build_data(hook, monkeypatch, None, Compiler(None))
+    assert "tag" not in data
+    assert "fallbacks are used: no C compiler" in data["warnings"][0]
+    with pytest.raises(RuntimeError, match="required, but not compiled: no C compiler"):
+        build_data(hook, monkeypatch, "required", Compiler(None))
+
+
+def test_a_level_that_is_missing_fails_only_where_all_are_required(hook: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = build_data(hook, monkeypatch, None, Compiler(["no avx512"]))
+    assert data["tag"].startswith("py3-none-")
+    assert data["artifacts"] == ["/simnmt/world/compiled/libworld-portable.so"]
+    with pytest.raises(RuntimeError, match="all levels of the native libraries are required: no avx512"):
+        build_data(hook, monkeypatch, "required", Compiler(["no avx512"]))
+
+
+def test_another_value_of_the_variable_is_refused(hook: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="write none or required"):
+        build_data(hook, monkeypatch, "maybe", Compiler([]))

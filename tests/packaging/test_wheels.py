@@ -1,0 +1,42 @@
+"""The wheels of `make wheels`, installed into a new environment without a compiler."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.packaging.installation import WHEELS, Installation, wheel
+
+pytestmark = pytest.mark.skipif(not WHEELS, reason="installs wheels: make check-wheels")
+RUN = ["run", "@quickstart", "--requests", "2000", "--replications", "2"]
+
+
+def test_the_wheel_for_every_platform_runs_in_simpy_and_gives_the_bytes_of_the_compiled_one(tmp_path: Path) -> None:
+    installation = Installation(tmp_path)
+    installation.install(wheel("*-py3-none-any.whl"))
+    refused = subprocess.run(
+        [installation.bin / "python", "-m", "simnmt.base.compile"],
+        cwd=tmp_path, env=installation.environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (refused.returncode, "no C compiler" in refused.stderr) == (1, True), "this environment must have no compiler"
+    installation.simnmt(*RUN, "--out", "simpy")
+    installation.install("--force-reinstall", "--no-deps", wheel("*-manylinux_*.whl"))
+    installation.simnmt(*RUN, "--out", "compiled")
+    engines = [json.loads((tmp_path / out / "manifest.json").read_text())["engine"] for out in ("simpy", "compiled")]
+    assert engines == ["simpy", "compiled"]
+    for name in ("summary.json", "summary.csv", "requests.parquet"):
+        first, second = ((tmp_path / out / name).read_bytes() for out in ("simpy", "compiled"))
+        assert first == second, name
+
+
+def test_the_wheels_differ_by_the_compiled_libraries_alone() -> None:
+    pure, platform = (set(zipfile.ZipFile(wheel(name)).namelist()) for name in ("*-py3-none-any.whl", "*-manylinux_*.whl"))
+    assert not pure - platform
+    added = {Path(name).name for name in platform - pure if not name.endswith("/")}
+    assert {"libworld-portable.so", "libkernels-portable.so"} <= added
+    assert all(name.startswith(("libworld-", "libkernels-")) and name.endswith(".so") for name in added)
+    assert {"simnmt/world/compiled/world.c", "simnmt/kernels/native/kernels.c"} <= pure
