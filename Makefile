@@ -27,10 +27,11 @@ check: $(VENV)/.installed-dev
 
 # The campaigns (tests/campaigns) with ten times as many cases, 10,000 random worlds (seed 20) and the policies of 1,000 random
 # scenarios (seed 21) in both engines, 100,000 live requests and 10,000 connections, the sanitizers at
-# every level of the kernels, and the examples of the documentation.
+# every level of the kernels, the C of aarch64 in qemu, and the examples of the documentation.
 check-deep: $(VENV)/.installed-test
+	@sh .ci/install-cross
 	@echo "both engines run 10,000 random worlds of seed 20, and 1,000 random scenarios of seed 21"
-	SIMNMT_CAMPAIGN_SCALE=10 $(BIN)/python -m pytest -n auto --dist worksteal tests/campaigns tests/live/test_server.py tests/kernels/test_sanitizers.py tests/world/test_compiled_world.py tests/world/test_sanitized_world.py tests/world/test_engines_on_scenarios.py
+	SIMNMT_AARCH64=required SIMNMT_CAMPAIGN_SCALE=10 $(BIN)/python -m pytest -n auto --dist worksteal tests/aarch64 tests/campaigns tests/live/test_server.py tests/kernels/test_sanitizers.py tests/world/test_compiled_world.py tests/world/test_sanitized_world.py tests/world/test_engines_on_scenarios.py
 	$(BIN)/python docs/run_examples.py README.md docs/*.md
 
 # The C is compiled at installation, so that a change of it asks for another.
