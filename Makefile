@@ -7,7 +7,7 @@ TORCH ?= torch==2.13.0
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: quickstart test check check-deep check-wheels wheels clean
+.PHONY: quickstart test check check-deep check-lowest check-python check-wheels wheels clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/simnmt run @quickstart
@@ -27,10 +27,11 @@ check: $(VENV)/.installed-dev
 
 # The campaigns (tests/campaigns) with ten times as many cases, 10,000 random worlds (seed 20) and the policies of 1,000 random
 # scenarios (seed 21) in both engines, 100,000 live requests and 10,000 connections, the sanitizers at
-# every level of the kernels, and the examples of the documentation.
+# every level of the kernels, the C of aarch64 in qemu, and the examples of the documentation.
 check-deep: $(VENV)/.installed-test
+	@sh .ci/install-cross
 	@echo "both engines run 10,000 random worlds of seed 20, and 1,000 random scenarios of seed 21"
-	SIMNMT_CAMPAIGN_SCALE=10 $(BIN)/python -m pytest -n auto --dist worksteal tests/campaigns tests/live/test_server.py tests/kernels/test_sanitizers.py tests/world/test_compiled_world.py tests/world/test_sanitized_world.py tests/world/test_engines_on_scenarios.py
+	SIMNMT_AARCH64=required SIMNMT_CAMPAIGN_SCALE=10 $(BIN)/python -m pytest -n auto --dist worksteal tests/aarch64 tests/campaigns tests/live/test_server.py tests/kernels/test_sanitizers.py tests/world/test_compiled_world.py tests/world/test_sanitized_world.py tests/world/test_engines_on_scenarios.py
 	$(BIN)/python docs/run_examples.py README.md docs/*.md
 	$(MAKE) check-wheels
 
@@ -43,6 +44,20 @@ check-wheels: $(VENV)/.installed-test wheels
 wheels: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet -e ".[wheels]"
 	sh .ci/make-wheels $(abspath $(BIN))/python dist
+
+# The suite with the lowest versions that pyproject.toml declares, in an environment of its own. torch stays the tested one. Old
+# libraries call what new ones deprecate, so that warnings are no failures here.
+check-lowest:
+	@sh .ci/make-venv "$(PYTHON)" .venv-lowest
+	@sh .ci/install-tests .venv-lowest lowest-direct "$(TORCH)"
+	.venv-lowest/bin/python -m pytest -n auto --dist worksteal -W default
+
+# The suite in an environment of another Python: make check-python PYTHON=python3.13. `TORCH=` leaves torch out: files of tests that
+# import it are then errors of collection, so that this ends with an error even where all others pass.
+check-python:
+	@sh .ci/make-venv "$(PYTHON)" .venv-python
+	@sh .ci/install-tests .venv-python highest "$(TORCH)"
+	.venv-python/bin/python -m pytest -n auto --dist worksteal $(if $(TORCH),,--continue-on-collection-errors)
 
 # The C is compiled at installation, so that a change of it asks for another.
 $(VENV)/.installed: pyproject.toml hatch_build.py simnmt/base/compile.py $(wildcard simnmt/kernels/native/*.[ch] simnmt/world/compiled/*.[ch])
@@ -61,4 +76,4 @@ $(VENV)/.installed-dev: pyproject.toml $(VENV)/.installed-test
 	@touch $@
 
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) .venv-lowest .venv-python

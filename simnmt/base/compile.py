@@ -106,13 +106,16 @@ class Library:
             names = ", ".join(path.name for path in paths)
             warnings.warn(f"the native libraries {names} {why}: {self.remedy}", NativeLibraryWarning, stacklevel=5)
 
-    def compile_level(self, level: str = PORTABLE) -> Path:
-        """Compile the library of one level, whole or not at all. Raises `CompileError`."""
+    def compile_level(self, level: str = PORTABLE, machine: str | None = None) -> Path:
+        """Compile the library of one level, whole or not at all. Raises `CompileError`.
+
+        `machine`: the processor family that the compiler compiles for, as `platform.machine` names it; None for this one.
+        """
         target = self.path(level)
         with tempfile.TemporaryDirectory(prefix=".compiling-", dir=self.folder) as scratch:
             made = Path(scratch) / target.name
             compiler = find_compiler()
-            flags = (*self.flags, *family_flags(platform.machine()), *self.level_flags[level])
+            flags = (*self.flags, *family_flags(machine or platform.machine()), *self.level_flags[level])
             sources = (f'-DSIMNMT_SOURCES="{self.sources_hash()}"', str(self.folder / f"{self.name}.c"))
             command = [*compiler, *flags, *sources, "-o", str(made), "-lm"]
             run = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -129,12 +132,12 @@ class Library:
         An old compiler may not support the widest level. Raises `CompileError` if the portable library cannot be made, which
         the others need beside them.
         """
-        made, complaints = [self.compile_level()], []
+        made, complaints = [self.compile_level(PORTABLE, machine)], []
         for level in levels_of(machine or platform.machine()):
             if level == PORTABLE or level not in self.level_flags:
                 continue
             try:
-                made.append(self.compile_level(level))
+                made.append(self.compile_level(level, machine))
             except CompileError as error:
                 complaints.append(str(error))
         return made, complaints

@@ -64,7 +64,8 @@ def made_run(totals_s: NDArray[np.float64], seed: int) -> Any:
     scenario = {"seed": seed, "requests": 1, "replications": len(totals_s), "workloads": {"w": {}}}
     row = {**place, "mean_latency_s": float(totals_s.mean()), "replications": len(totals_s)}
     return SimpleNamespace(
-        name="made", directory=None, seed=seed, summary_rows=[row], live=None, input_digests={}, scenario=scenario, recommendations=[],
+        name="made", directory=None, seed=seed, summary_rows=[row], live=None, input_digests={},
+        scenario=scenario, recommendations=[],
         totals_s={("w", "n", "p"): totals_s.tolist()},
     )  # fmt: skip
 
