@@ -25,10 +25,12 @@ check: $(VENV)/.installed-dev
 	$(BIN)/python docs/run_examples.py README.md docs/*.md
 	$(if $(filter skip,$(SMOKE)),,$(BIN)/simnmt validate @live-smoke --smoke --engine cloud=gru:torch:float16_weights)
 
-# The campaigns (tests/campaigns) with ten times as many cases, 10,000 random worlds (seed 20) and the policies of 1,000 random
+# The tests and cases marked `deep`, and the properties of all rooms with ten times as many examples; then
+# the campaigns (tests/campaigns) with ten times as many cases, 10,000 random worlds (seed 20) and the policies of 1,000 random
 # scenarios (seed 21) in both engines, 100,000 live requests and 10,000 connections, the sanitizers at
 # every level of the kernels, and the examples of the documentation.
 check-deep: $(VENV)/.installed-test
+	SIMNMT_CAMPAIGN_SCALE=10 $(BIN)/python -m pytest -n auto --dist worksteal -m "deep or hypothesis"
 	@echo "both engines run 10,000 random worlds of seed 20, and 1,000 random scenarios of seed 21"
 	SIMNMT_CAMPAIGN_SCALE=10 $(BIN)/python -m pytest -n auto --dist worksteal tests/campaigns tests/live/test_server.py tests/kernels/test_sanitizers.py tests/world/test_compiled_world.py tests/world/test_sanitized_world.py tests/world/test_engines_on_scenarios.py
 	$(BIN)/python docs/run_examples.py README.md docs/*.md

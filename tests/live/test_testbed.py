@@ -17,7 +17,7 @@ from simnmt.live.decider import live_unit
 from simnmt.live.deployment import ReplayedRequests, replayed_requests
 from simnmt.scenario.source import open_source
 
-REQUESTS = 20
+REQUESTS = 8
 
 
 @pytest.fixture(scope="module")
