@@ -104,6 +104,18 @@ def test_nothing_is_imported_from_the_same_floor_or_above() -> None:
     assert {module: names for module, names in breaches.items() if names} == {}
 
 
+def test_transformers_is_loaded_only_where_its_models_are_built() -> None:
+    """It takes 3 s of CPU time, which engines of recurrent models do without."""
+    sources = {module: path.read_text(encoding="utf-8") for module, (_, path) in MODULES.items()}
+    trees = {module: ast.parse(source) for module, source in sources.items() if "transformers import" in source}
+    at_once = {
+        module
+        for module, tree in trees.items()
+        if any(isinstance(node, ast.ImportFrom) and node.module == "transformers" for node in tree.body)
+    }
+    assert at_once == {"nmt/multilingual_models.py", "nmt/t5_model.py"}
+
+
 @pytest.mark.parametrize(
     ("room", "code"),
     [

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from transformers import MarianMTModel
 
 from simnmt.base.errors import describe_error
 from simnmt.base.suggestions import did_you_mean
@@ -106,7 +105,7 @@ def _t5(architecture: Any, hf: Any) -> PretrainedModel:
 
 
 _FAMILIES: dict[str, _Family] = {
-    "marian": _Family(lambda: MarianMTModel, MarianModel),
+    "marian": _Family(_hf_class("MarianMTModel"), MarianModel),
     "m2m_100": _Family(_hf_class("M2M100ForConditionalGeneration"), _multilingual),
     "mbart": _Family(_hf_class("MBartForConditionalGeneration"), _multilingual),
     "t5": _Family(_hf_class("T5ForConditionalGeneration"), _t5),
