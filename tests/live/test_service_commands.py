@@ -18,7 +18,7 @@ import pytest
 from simnmt.live.deployment import DeploymentError, engine_settings, recommended_policy
 from simnmt.profile.profile_file import write_profile
 from tests.campaigns.harness import deep
-from tests.command_line import Outcome, simnmt  # noqa: F401 - a fixture
+from tests.command_line import Outcome, simnmt, start  # noqa: F401 - fixtures
 from tests.live.fake_engines import ARCHITECTURE
 from tests.live.live_services import unit_of
 
@@ -119,13 +119,15 @@ def test_what_cannot_be_served_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize("after_s", [deep(0.8), 1.4, deep(2.2)])
-def test_an_interrupt_while_a_server_starts_ends_it_in_one_line(after_s: float, tmp_path: Path) -> None:
+def test_an_interrupt_while_a_server_starts_ends_it_in_one_line(
+    start: Callable[..., subprocess.Popen[str]],  # noqa: F811
+    after_s: float,
+    tmp_path: Path,
+) -> None:
     """A terminal sends SIGINT to all processes at once; the engine's is then importing, or loading its model."""
     (tmp_path / "tiny.json").write_text(ARCHITECTURE.model_dump_json())
-    command = [*COMMAND, "live", "server", "--model", "tiny.json", "--threads", "1", "--listen", "127.0.0.1:0"]
-    process = subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+    command = ["live", "server", "--model", "tiny.json", "--threads", "1", "--listen", "127.0.0.1:0"]
+    process = start(*command, cwd=tmp_path, stdout=subprocess.DEVNULL)
     time.sleep(after_s)
     os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=30)
@@ -134,11 +136,12 @@ def test_an_interrupt_while_a_server_starts_ends_it_in_one_line(after_s: float, 
 
 
 @pytest.mark.deep
-def test_an_interrupted_validation_leaves_nothing(tmp_path: Path) -> None:
-    command = [*COMMAND, "validate", "@live-smoke", "--smoke", "--out", "validation"]
-    process = subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+def test_an_interrupted_validation_leaves_nothing(
+    start: Callable[..., subprocess.Popen[str]],  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    command = ["validate", "@live-smoke", "--smoke", "--out", "validation"]
+    process = start(*command, cwd=tmp_path, stdout=subprocess.DEVNULL)
     assert process.stderr is not None
     while "measuring" not in process.stderr.readline():
         assert process.poll() is None
