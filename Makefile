@@ -5,6 +5,8 @@ PYTHON ?= python3
 # takes any from 2.1 on; `make TORCH=torch==2.9.1 test` tries another.
 TORCH ?= torch==2.13.0
 VENV := .venv
+# What `make check-deep` runs whole, at a scale of 10.
+CAMPAIGNS := tests/aarch64 tests/campaigns tests/live/test_server.py tests/kernels/test_sanitizers.py $(addprefix tests/world/,test_compiled_world.py test_sanitized_world.py test_engines_on_scenarios.py)
 BIN := $(VENV)/bin
 
 .PHONY: quickstart test check check-deep check-lowest check-python check-wheels wheels clean
@@ -25,13 +27,15 @@ check: $(VENV)/.installed-dev
 	$(BIN)/python docs/run_examples.py README.md docs/*.md
 	$(if $(filter skip,$(SMOKE)),,$(BIN)/simnmt validate @live-smoke --smoke --engine cloud=gru:torch:float16_weights)
 
-# The campaigns (tests/campaigns) with ten times as many cases, 10,000 random worlds (seed 20) and the policies of 1,000 random
+# The tests and cases marked `deep`, and the properties of all rooms with ten times as many examples; then
+# the campaigns (tests/campaigns) with twenty times as many cases, 10,000 random worlds (seed 20) and the policies of 1,000 random
 # scenarios (seed 21) in both engines, 100,000 live requests and 10,000 connections, the sanitizers at
 # every level of the kernels, the C of aarch64 in qemu, and the examples of the documentation.
 check-deep: $(VENV)/.installed-test
 	@sh .ci/install-cross
+	SIMNMT_AARCH64=required SIMNMT_CAMPAIGN_SCALE=10 $(BIN)/python -m pytest -n auto --dist worksteal -m "deep or hypothesis" $(addprefix --ignore=,$(CAMPAIGNS))
 	@echo "both engines run 10,000 random worlds of seed 20, and 1,000 random scenarios of seed 21"
-	SIMNMT_AARCH64=required SIMNMT_CAMPAIGN_SCALE=10 $(BIN)/python -m pytest -n auto --dist worksteal tests/aarch64 tests/campaigns tests/live/test_server.py tests/kernels/test_sanitizers.py tests/world/test_compiled_world.py tests/world/test_sanitized_world.py tests/world/test_engines_on_scenarios.py
+	SIMNMT_AARCH64=required SIMNMT_CAMPAIGN_SCALE=10 $(BIN)/python -m pytest -n auto --dist worksteal $(CAMPAIGNS)
 	$(BIN)/python docs/run_examples.py README.md docs/*.md
 	$(MAKE) check-wheels
 

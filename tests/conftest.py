@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import atexit
 import gc
+import os
+import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -15,10 +17,22 @@ from hypothesis import settings
 
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_file import write_profile
+from tests.campaigns.harness import SCALE
+
+# Otherwise each worker rewrites the assertions of 500 files anew (12 s), and each command compiles the package (0.7 s).
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # The same examples each time, and none too slow: a busy machine must not decide whether a property holds.
-settings.register_profile("steady", derandomize=True, deadline=None)
+settings.register_profile("steady", derandomize=True, deadline=None, max_examples=max(1, round(50 * SCALE)))
 settings.load_profile("steady")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the tests and cases that are marked `deep` to `make check-deep`."""
+    if SCALE <= 1.0:
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("deep")])
+        items[:] = [item for item in items if not item.get_closest_marker("deep")]
 
 
 def pytest_collection_finish() -> None:

@@ -26,6 +26,11 @@ def test_the_number_of_files_stays_readable(size: dict[str, Any]) -> None:
     assert size["files"] <= FILES + (size["code_lines"] - CODE_LINES) / 150
 
 
+def test_no_two_files_import_each_other(size: dict[str, Any]) -> None:
+    assert size["import_circles"] == []
+    assert house.circles({"a": "from b import x", "b": "def f():\n    import c", "c": "from a import y"}) == [["a", "b", "c"]]
+
+
 def test_no_function_has_a_body_of_more_than_sixty_lines(size: dict[str, Any]) -> None:
     assert size["long_functions"] == {}
 

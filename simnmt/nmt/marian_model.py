@@ -11,17 +11,19 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import MarianConfig, MarianMTModel
 
 from simnmt.nmt.architecture import PretrainedArchitecture, TransformerArchitecture
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.linear_layers import HalfLinear
 from simnmt.nmt.step_model import SlotCompaction, SourceRows, StepModel, with_room
+
+if TYPE_CHECKING:
+    from transformers import MarianConfig, MarianMTModel
 
 
 @dataclass(slots=True)
@@ -312,7 +314,11 @@ class MarianModel(PretrainedModel):
     architecture: TransformerArchitecture
 
     def __init__(self, architecture: TransformerArchitecture, hf: MarianMTModel | None = None, dropout: float = 0.0) -> None:
-        super().__init__(architecture, MarianMTModel(marian_config(architecture, dropout)) if hf is None else hf)
+        if hf is None:
+            from transformers import MarianMTModel  # takes seconds, which recurrent models do without
+
+            hf = MarianMTModel(marian_config(architecture, dropout))
+        super().__init__(architecture, hf)
 
     @property
     def bias(self) -> Tensor:
@@ -360,6 +366,8 @@ class MarianModel(PretrainedModel):
 
 def marian_config(architecture: TransformerArchitecture, dropout: float = 0.0) -> MarianConfig:
     """Return the configuration from which `transformers` builds this architecture."""
+    from transformers import MarianConfig
+
     return MarianConfig(
         vocab_size=architecture.vocab,
         d_model=architecture.d_model,

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-import transformers
 
 from simnmt.base.errors import describe_error
 from simnmt.base.suggestions import did_you_mean
@@ -44,6 +43,8 @@ def load_hf(folder: str | os.PathLike[str]) -> PretrainedModel:
         if any(Path(folder).glob("*.onnx")):
             what, remedy = "only holds weights for ONNX Runtime", "give --backend onnxruntime"
         raise NmtError(what, path=folder, remedy=remedy)
+    import transformers  # a second of CPU time that models without it are spared
+
     try:
         loaded = within_memory("cpu", lambda: _weights(folder, getattr(transformers, class_name)))
     except OutOfMemory:

@@ -53,6 +53,7 @@ def test_a_run_that_fails_is_no_figure() -> None:
         scale.cost([sys.executable, "-c", "raise SystemExit(3)"])
 
 
+@pytest.mark.deep
 def test_a_whole_run_costs_something_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)

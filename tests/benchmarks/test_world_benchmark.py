@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,9 @@ OF_TABLE1 = ("table1_over_idiomatic_process", "table1_wall_s", "idiomatic_proces
 
 @pytest.fixture(scope="module")
 def figures() -> dict[str, Any]:
-    return world.measure(1, whole_processes=False, sizes=SIZES, largest=40)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(world, "cpu_s", partial(world.cpu_s, at_least_s=1e-3))
+        return world.measure(1, whole_processes=False, sizes=SIZES, largest=40)
 
 
 @pytest.fixture
@@ -134,6 +137,7 @@ def test_without_ciw_its_figures_are_empty() -> None:
     assert figures["vs_idiomatic"] > 0
 
 
+@pytest.mark.deep
 def test_asked_for_json_the_command_prints_nothing_else() -> None:
     sizes = [str(size) for size in SIZES]
     command = [sys.executable, "-m", "benchmarks.world", "--json", "--rounds", "1", "--skip-table1", "--sizes", *sizes]
@@ -162,12 +166,14 @@ def test_people_get_a_table_with_what_is_asked_of_each_figure(
     assert lines["identical_to_ciw"] == "True   asked: == True"
 
 
+@pytest.mark.deep
 def test_whole_processes_are_timed_too() -> None:
     figures = world.measure_table1(rounds=1, requests=100)
     assert tuple(figures) == OF_TABLE1
     assert are_positive_numbers(list(figures.values()))
 
 
+@pytest.mark.deep
 def test_memory_is_measured_of_real_commands() -> None:
     figures = compiled.measure_memory(2_000)
     assert are_positive_numbers(list(figures.values()))

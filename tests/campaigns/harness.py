@@ -1,7 +1,8 @@
 """What the campaigns share: how many cases, from which seed, and which case failed.
 
 `SIMNMT_CAMPAIGN_SCALE` multiplies the number of cases (1), `SIMNMT_CAMPAIGN_SEED` draws others (17), and `SIMNMT_CAMPAIGN_CASE`
-repeats one case alone, with its traceback. `make check-deep` runs the campaigns at a scale of 10.
+repeats one case alone, with its traceback. `make check-deep` runs the campaigns at a scale of 10, and with them the tests and
+cases marked `deep`, in whatever file they stand; at a scale of 1 these are left out.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import copy
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -20,10 +21,25 @@ from tests.refusals import assert_complaint
 SEED = int(os.environ.get("SIMNMT_CAMPAIGN_SEED", "17"))
 SCALE = float(os.environ.get("SIMNMT_CAMPAIGN_SCALE", "1"))
 ONE_CASE = os.environ.get("SIMNMT_CAMPAIGN_CASE")
+SUITE_SHARE = 0.5
+"""Of a campaign's cases at a scale of 1 or less, as in the suite."""
 MOST_FAILURES = 10
 """A campaign ends after so many."""
 
 Place = tuple[str | int, ...]
+
+
+def deep(*values: Any) -> Any:
+    """Return a case of `parametrize` that only `make check-deep` runs."""
+    return pytest.param(*values, marks=pytest.mark.deep)
+
+
+def thinned(cases: Iterable[Any], kept: Collection[Any]) -> list[Any]:
+    """Return the cases of `parametrize`, of which all but those in `kept` run in `make check-deep` alone."""
+    cases = list(cases)
+    assert all(case in cases for case in kept), "a case to keep is none"
+    return [case if case in kept else deep(*(case if isinstance(case, tuple) else (case,))) for case in cases]
+
 
 ODD_VALUES: list[Any] = [
     None, True, False, 0, 1, -1, 3, 1.0, 0.5, -0.5, 1e-9, 1e12, 10**30, 5e-324, -0.0, 2**63, 1e300, "", " ", "x", "auto",
@@ -49,8 +65,8 @@ ODD_KEYS = [
 
 
 def run_cases(campaign: str, cases: int, check: Callable[[random.Random], object]) -> None:
-    """Check `cases` times SCALE cases, and fail with the number and the message of those that did not pass."""
-    numbers = range(max(1, round(cases * SCALE)))
+    """Check `cases` times SCALE cases, in the suite half of them, and fail with the number and message of each failure."""
+    numbers = range(max(1, round(cases * SCALE * (1.0 if SCALE > 1.0 else SUITE_SHARE))))
     failures: list[str] = []
     for number in [int(ONE_CASE)] if ONE_CASE else numbers:
         failure = _failure(check, random.Random(f"{campaign} {SEED} {number}"))

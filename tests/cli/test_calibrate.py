@@ -205,6 +205,7 @@ def test_a_measured_profile_drives_a_scenario_and_its_replay_has_the_same_bytes(
     assert b"kitchen laptop" in (tiny / "one" / "summary.json").read_bytes() + (tiny / "one" / "report.html").read_bytes()
 
 
+@pytest.mark.deep
 def test_a_signal_leaves_a_journal_that_the_same_command_goes_on_with(tiny: Path, start: Any, simnmt: Any) -> None:
     """A real process, a real model, a real signal."""
     whole = (*REAL[:6], "--max-tgt-len", "200", "--unit", "word", "--part", "execution", "--out", "box.json")

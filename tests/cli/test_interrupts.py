@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.campaigns.harness import deep
+
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
 
 
@@ -59,13 +61,13 @@ def long_run(folder: Path, start: Callable[..., Any]) -> Iterator[Callable[..., 
 @pytest.mark.parametrize(
     ("jobs", "number", "delay_s"),
     [
-        (1, signal.SIGINT, 1.0),
-        (2, signal.SIGINT, 0.0),
+        deep(1, signal.SIGINT, 1.0),
+        deep(2, signal.SIGINT, 0.0),
         (2, signal.SIGINT, 0.1),
-        (2, signal.SIGINT, 0.4),
-        (2, signal.SIGINT, 1.2),
+        deep(2, signal.SIGINT, 0.4),
+        deep(2, signal.SIGINT, 1.2),
         (2, signal.SIGTERM, 0.7),
-        (2, signal.SIGHUP, 0.3),
+        deep(2, signal.SIGHUP, 0.3),
     ],
 )
 def test_a_signal_to_all_processes_at_once(
@@ -99,7 +101,7 @@ policies: {oracle: {}}
 TRIES, MOST_S = 3, 0.5
 
 
-@pytest.mark.parametrize("engine", ["compiled", "simpy"])
+@pytest.mark.parametrize("engine", ["compiled", deep("simpy")])
 def test_an_interrupt_ends_a_long_unit_within_half_a_second(
     folder: Path, start: Callable[..., Any], tree: Callable[..., Any], engine: str
 ) -> None:
@@ -177,7 +179,7 @@ def test_an_interrupt_while_the_files_are_written(
     assert tree(folder) == before
 
 
-@pytest.mark.parametrize("delay_s", [0.0, 0.2, 1.5])
+@pytest.mark.parametrize("delay_s", [deep(0.0), 0.2, deep(1.5)])
 def test_an_interrupt_of_a_fit(folder: Path, start: Callable[..., Any], tree: Callable[..., Any], delay_s: float) -> None:
     """While its processes start, and while they are at work."""
     before = tree(folder)
@@ -205,7 +207,8 @@ def test_an_interrupt_while_a_fit_is_replayed_or_written(
 
     before = tree(folder)
     small = functools.partial(inferred_profiles.fit_table_one, seeds=[1], levels=1, requests=50)
-    monkeypatch.setattr(inferred_profiles, "fit_table_one", lambda **given: small(jobs=given["jobs"]))
+    fit_once = functools.cache(lambda jobs: small(jobs=jobs))
+    monkeypatch.setattr(inferred_profiles, "fit_table_one", lambda **given: fit_once(given["jobs"]))
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     for step in ("confirm", "write_profiles"):
         with monkeypatch.context() as stopped:

@@ -14,6 +14,7 @@ pytest.importorskip("torch", reason="the extra packages of simnmt[models] are no
 pytest.importorskip("sacrebleu", reason="the extra packages of simnmt[models] are not installed")
 
 from simnmt.profile.profile_file import read_profile
+from tests.campaigns.harness import thinned
 from tests.nmt.loopback_hub import Hub
 from tests.nmt.pretrained_folders import FOLDERS, LANGUAGES, t5_folder, text
 from tests.refusals import assert_one_line
@@ -37,7 +38,7 @@ policies: {{edge: {{}}, cloud: {{}}, cnmt: {{}}}}
 """
 
 
-@pytest.mark.parametrize("name", UNITS)
+@pytest.mark.parametrize("name", thinned(UNITS, ("t5",)))
 def test_a_folder_is_calibrated_translated_and_simulated(folder: Path, simnmt: Callable[..., Any], name: str) -> None:
     FOLDERS[name](folder / name)
     for backend in ("torch", "ctranslate2"):

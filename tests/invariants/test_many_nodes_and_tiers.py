@@ -19,6 +19,7 @@ from simnmt.results.requests import Requests
 from simnmt.world.deciders import Beliefs
 from simnmt.world.fifo_server import FifoPool
 from simnmt.world.simulation import simulate
+from tests.campaigns.harness import deep
 from tests.units import plan_of, unit_of, watched
 
 MakeScenario = Callable[..., dict[str, Any]]
@@ -280,7 +281,7 @@ class TestManyGateways:
             scenario["devices"][name] = {"profile": scenario["devices"][name]["profile"], "workers": 10_000}
         return scenario
 
-    @pytest.mark.parametrize("policy", [{"kind": "edge"}, {"kind": "cnmt"}, {"kind": "cnmt", "sees_backlog": True}])
+    @pytest.mark.parametrize("policy", [deep({"kind": "edge"}), deep({"kind": "cnmt"}), {"kind": "cnmt", "sees_backlog": True}])
     def test_each_decides_and_serves_to_the_bit_as_with_its_own_requests_alone(
         self, make_tiers: MakeScenario, monkeypatch: pytest.MonkeyPatch, policy: dict[str, Any]
     ) -> None:

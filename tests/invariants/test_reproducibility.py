@@ -38,6 +38,7 @@ def test_one_and_two_processes_write_the_same_bytes(tmp_path: Path, make_scenari
     assert [row["policy"] for row in two.summary_rows[:5]] == list(scenario["policies"])
 
 
+@pytest.mark.deep
 def test_so_they_do_in_tiers_with_balancers_own_links_clients_and_a_gap_analysis(
     tmp_path: Path, make_tiers: MakeScenario
 ) -> None:

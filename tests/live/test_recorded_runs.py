@@ -65,6 +65,7 @@ def test_names_of_recordings_are_names() -> None:
             check_name(name)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("folder", RECORDED, ids=lambda folder: folder.name)
 def test_recorded_live_runs_are_simulated_as_well_as_when_they_were_recorded(folder: Path) -> None:
     replayed = replay_recorded(folder)

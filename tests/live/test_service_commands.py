@@ -17,7 +17,8 @@ import pytest
 
 from simnmt.live.deployment import DeploymentError, engine_settings, recommended_policy
 from simnmt.profile.profile_file import write_profile
-from tests.command_line import Outcome, simnmt  # noqa: F401 - a fixture
+from tests.campaigns.harness import deep
+from tests.command_line import Outcome, simnmt, start  # noqa: F401 - fixtures
 from tests.live.fake_engines import ARCHITECTURE
 from tests.live.live_services import unit_of
 
@@ -50,7 +51,7 @@ def test_a_server_serves_until_sigterm_amid_a_batch_and_ends_with_a_summary(tmp_
     script = f"""
 import json, sys, urllib.request
 body = json.dumps({{"q": ["w w w"] * 12, "source": "de", "target": "en"}}).encode()
-headers = {{"Content-Type": "application/json", "Simnmt-Target-Tokens": ",".join(["600"] * 12)}}
+headers = {{"Content-Type": "application/json", "Simnmt-Target-Tokens": ",".join(["300"] * 12)}}
 print("sending", flush=True)
 with urllib.request.urlopen(urllib.request.Request("{started["url"]}/translate", body, headers), timeout=50) as answer:
     print([len(text.split()) for text in json.loads(answer.read())["translatedText"]])
@@ -62,7 +63,7 @@ with urllib.request.urlopen(urllib.request.Request("{started["url"]}/translate",
         assert client.poll() is None, "the batch was done before the signal"
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=60)
-    assert client.communicate(timeout=60)[0].strip() == str([600] * 12)
+    assert client.communicate(timeout=60)[0].strip() == str([300] * 12)
     assert (process.returncode, err) == (0, "")
     assert json.loads(out)["event"] == "stopped"
     assert json.loads(out)["outcomes"] == {"done": 13}
@@ -117,14 +118,16 @@ def test_what_cannot_be_served_is_refused_in_one_line(
     assert message in outcome.err
 
 
-@pytest.mark.parametrize("after_s", [0.8, 1.4, 2.2])
-def test_an_interrupt_while_a_server_starts_ends_it_in_one_line(after_s: float, tmp_path: Path) -> None:
+@pytest.mark.parametrize("after_s", [deep(0.8), 1.4, deep(2.2)])
+def test_an_interrupt_while_a_server_starts_ends_it_in_one_line(
+    start: Callable[..., subprocess.Popen[str]],  # noqa: F811
+    after_s: float,
+    tmp_path: Path,
+) -> None:
     """A terminal sends SIGINT to all processes at once; the engine's is then importing, or loading its model."""
     (tmp_path / "tiny.json").write_text(ARCHITECTURE.model_dump_json())
-    command = [*COMMAND, "live", "server", "--model", "tiny.json", "--threads", "1", "--listen", "127.0.0.1:0"]
-    process = subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+    command = ["live", "server", "--model", "tiny.json", "--threads", "1", "--listen", "127.0.0.1:0"]
+    process = start(*command, cwd=tmp_path, stdout=subprocess.DEVNULL)
     time.sleep(after_s)
     os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=30)
@@ -132,11 +135,13 @@ def test_an_interrupt_while_a_server_starts_ends_it_in_one_line(after_s: float, 
     assert (process.returncode, err) in [(130, "simnmt: interrupted; nothing is left half-written\n"), (130, ""), (0, "")]
 
 
-def test_an_interrupted_validation_leaves_nothing(tmp_path: Path) -> None:
-    command = [*COMMAND, "validate", "@live-smoke", "--smoke", "--out", "validation"]
-    process = subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+@pytest.mark.deep
+def test_an_interrupted_validation_leaves_nothing(
+    start: Callable[..., subprocess.Popen[str]],  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    command = ["validate", "@live-smoke", "--smoke", "--out", "validation"]
+    process = start(*command, cwd=tmp_path, stdout=subprocess.DEVNULL)
     assert process.stderr is not None
     while "measuring" not in process.stderr.readline():
         assert process.poll() is None

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -31,6 +31,7 @@ from simnmt.streaming.plan.engagement import COLD, FIRST_TURN  # noqa: E402
 from simnmt.streaming.plan.submodel import PlanError  # noqa: E402
 from simnmt.streaming.store.shard_store import ShardStore  # noqa: E402
 from simnmt.streaming.store.writer import write_store  # noqa: E402
+from tests.command_line import Outcome, simnmt  # noqa: E402, F401 - a fixture
 from tests.live.live_services import Services, ask  # noqa: E402
 from tests.profile.made_profile import whole_profile  # noqa: E402
 from tests.profile.made_sti import sti_block  # noqa: E402
@@ -244,8 +245,8 @@ def test_the_command_serves_by_a_profile_and_drains_on_sigterm(path: Path, tmp_p
     assert end["outcomes"] == {"done": 1}
 
 
-def test_a_command_without_a_plan_is_refused_in_one_line(path: Path) -> None:
-    ended = subprocess.run(_command(str(path)), capture_output=True, text=True, timeout=60, check=False)
-    assert ended.returncode == 2
-    assert len(ended.stderr.strip().splitlines()) == 1
-    assert "--profile" in ended.stderr
+def test_a_command_without_a_plan_is_refused_in_one_line(path: Path, simnmt: Callable[..., Outcome]) -> None:  # noqa: F811
+    ended = simnmt("live", "stream-server", str(path))
+    assert ended.status == 2
+    assert len(ended.err.strip().splitlines()) == 1
+    assert "--profile" in ended.err

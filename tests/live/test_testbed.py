@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,14 +15,22 @@ from simnmt.experiment.inputs import Unit, read_inputs
 from simnmt.live.cell_run import LiveTestbed
 from simnmt.live.decider import live_unit
 from simnmt.live.deployment import ReplayedRequests, replayed_requests
+from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.profile_file import write_profile
 from simnmt.scenario.source import open_source
+from tests.live.fake_engines import ARCHITECTURE
 
-REQUESTS = 20
+REQUESTS = 8
 
 
 @pytest.fixture(scope="module")
-def unit() -> Unit:
-    overrides = [f"requests={REQUESTS}", "workloads.de-en.end_nodes=1", "fit.inferences=0"]
+def unit(make_profile: Callable[..., DeviceProfile], tmp_path_factory: pytest.TempPathFactory) -> Unit:
+    """A tiny model in the place of the shipped scenario's: an engine that builds that one takes seconds to start."""
+    profile = tmp_path_factory.mktemp("profiles") / "tiny.json"
+    engine = {"backend": "torch", "compute_type": "float32", "device": "cpu", "threads": 1}
+    write_profile(profile, make_profile(engine=engine | {"architecture": ARCHITECTURE.model_dump(mode="json")}))
+    devices = [f"devices.{device}.profile={profile}" for device in ("gateway", "cloud")]
+    overrides = [f"requests={REQUESTS}", "workloads.de-en.end_nodes=1", "fit.inferences=0", *devices]
     source = open_source("@live-smoke", overrides)
     return live_unit(read_inputs(source.scenario, Path.cwd(), source.document))
 
@@ -46,6 +54,7 @@ def test_requests_go_through_the_link_to_the_server_with_the_lengths_that_were_f
     assert requests.decoded(run.log) is requests, "forced lengths are known beforehand"
 
 
+@pytest.mark.deep
 def test_free_lengths_are_those_that_the_engine_decoded(testbed: LiveTestbed, unit: Unit) -> None:
     drawn = replayed_requests(unit)
     texts = ["ein Haus"] * (REQUESTS - 1) + ["ein sehr grosses Haus am See"]

@@ -25,6 +25,7 @@ from simnmt.nmt.output_layer import FusedOutput, PlainOutput
 from simnmt.nmt.searches import BeamSearch, SlotSearch
 from simnmt.nmt.slot_decoder import SlotDecoder, decode_batch, decode_batched
 from simnmt.nmt.step_model import BannedTokens, Limit
+from tests.campaigns.harness import deep
 from tests.nmt.tiny import ARCHITECTURES, GRU, Table, lively, sources
 
 LENGTHS = [3, 9, 5, 7, 4, 12, 2, 6]
@@ -38,13 +39,13 @@ def same(ones: Sequence[Hypothesis], others: Sequence[Hypothesis]) -> bool:
     return len({one.tokens for one in ones}) > 1
 
 
-@pytest.fixture(params=[None, 7, 16], ids=["whole", "blocks of 7", "blocks of 16"])
+@pytest.fixture(params=[None, 7, deep(16)], ids=["whole", "blocks of 7", "blocks of 16"])
 def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Products as a whole, and in blocks that do not divide the vocabulary."""
     monkeypatch.setattr(output_layer, "_block", lambda _: request.param)
 
 
-@pytest.mark.parametrize("width", [1, 2, 5])
+@pytest.mark.parametrize("width", [1, 2, deep(5)])
 @pytest.mark.parametrize("name", ARCHITECTURES)
 @pytest.mark.usefixtures("blocks")
 def test_a_fused_output_layer_gives_the_tokens_and_scores_of_the_plain_one(name: str, width: int) -> None:

@@ -88,6 +88,7 @@ def test_the_fit_recovers_the_ratios_of_known_devices(monkeypatch: pytest.Monkey
         assert float(ours.plane.seconds(*mean)) == pytest.approx(float(theirs.plane.seconds(*mean)), rel=0.05)
 
 
+@pytest.mark.deep
 def test_a_whole_fit_is_deterministic_and_respects_its_bounds() -> None:
     fits = [fitting.fit_table_one([DE_EN], seeds=(1, 2), levels=1, requests=100, jobs=jobs) for jobs in (1, 2)]
     assert fits[0] == fits[1]

@@ -174,6 +174,7 @@ def test_rendering_imports_nothing_of_plotlys_python() -> None:
     assert ast.literal_eval(done.stdout) == []
 
 
+@pytest.mark.deep
 def test_six_cells_of_five_policies_at_100_000_requests_take_seconds_at_most(make_result: Any) -> None:
     result = make_result(requests=100_000, networks=("cp1", "cp2"), workloads=("a", "b", "c"))
     took = []

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import simnmt
+from tests.campaigns.harness import thinned
 
 FIGURES = ["latency", "parts", "share", "rtt", "plane", "misroutes"]
 QUEUEING_FIGURES = ["latency", "parts", "timeline", "share", "rtt", "plane", "misroutes"]
@@ -55,7 +56,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
 RTTS_MS = (1, 70, 85, 120, 160, 240, 2_000)
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", thinned(SCENARIOS, ("two workloads, two networks",)))
 def test_the_page_of_a_run_shows_what_its_summary_says(
     tmp_path: Path, make_scenario: Callable[..., Any], open_page: Any, name: str
 ) -> None:
@@ -88,6 +89,7 @@ def test_a_network_on_which_a_fixed_policy_suffices_is_marked_and_no_costly_choi
         assert opened.problems == []
 
 
+@pytest.mark.deep
 def test_the_quickstart_leaves_a_choice_on_either_network(tmp_path: Path, open_page: Any) -> None:
     result = simnmt.run("@quickstart", out=tmp_path / "run", requests=5_000, replications=2)
     summary = summary_of(tmp_path / "run")
@@ -169,6 +171,7 @@ def test_a_sweep_over_load_says_and_draws_from_which_load_on(
         assert opened.problems == []
 
 
+@pytest.mark.deep
 def test_twenty_devices_and_eight_policies_fit_a_desk_and_a_phone(
     tmp_path: Path, make_scenario: Callable[..., Any], open_page: Any
 ) -> None:

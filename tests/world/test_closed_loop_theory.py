@@ -13,6 +13,7 @@ from simnmt.world.deciders import Beliefs
 from simnmt.world.fifo_server import FifoPool, LeastWork
 from simnmt.world.server import InTurn, LeastLoadedOfDrawn, Server
 from simnmt.world.simulation import Clients, DecideFor, Route, simulate
+from tests.campaigns.harness import deep
 from tests.world.theory import REPLICATIONS, Column, Draw, assert_mean, constant, exponential, lognormal, machine_repair
 from tests.worlds import believing, everything_to, latency_s
 
@@ -51,7 +52,7 @@ def repairs(
 
 
 @pytest.mark.parametrize("think_s", [exponential, constant, lognormal(1.5)], ids=["exponential", "constant", "lognormal"])
-@pytest.mark.parametrize(("clients", "workers"), [(4, 1), (12, 1), (30, 4)])
+@pytest.mark.parametrize(("clients", "workers"), [deep(4, 1), (12, 1), deep(30, 4)])
 def test_clients_wait_as_machines_for_their_repair_whatever_the_law_of_their_thinking(
     think_s: Draw, clients: int, workers: int
 ) -> None:

@@ -24,7 +24,7 @@ from tests.world.random_worlds import assert_equal
 pytestmark = pytest.mark.skipif(compiled_world.library() is None, reason="the compiled world was not compiled")
 
 SEED = 21
-SCENARIOS = 1_000 if SCALE > 1.0 else 25
+SCENARIOS = 1_000 if SCALE > 1.0 else 12
 """Random scenarios: in `make check-deep`, and in the suite."""
 
 

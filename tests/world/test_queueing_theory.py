@@ -10,6 +10,7 @@ import pytest
 from simnmt.policies import CLOUD, GATEWAY
 from simnmt.results.requests import Requests, Trail
 from simnmt.world.fifo_server import FifoPool, LeastWork
+from tests.campaigns.harness import deep, thinned
 from tests.world.theory import (
     REPLICATIONS,
     Draw,
@@ -36,7 +37,7 @@ REQUESTS = {0.5: 15_000, 0.8: 30_000, 0.95: 50_000}
 
 
 @pytest.mark.parametrize("workers", [1, 4, 16])
-@pytest.mark.parametrize("load", REQUESTS)
+@pytest.mark.parametrize("load", thinned(REQUESTS, (0.8,)))
 def test_m_m_c_waits_as_erlang_c_says(load: float, workers: int) -> None:
     requests = 50_000 if workers == 16 else REQUESTS[load]
     waits, waiting = [], []
@@ -61,7 +62,7 @@ def test_the_cloud_and_least_work_over_servers_of_one_worker_wait_like_the_gatew
 
 
 @pytest.mark.parametrize(("service_s", "cv"), [(constant, 0.0), (lognormal(0.6), 0.6), (lognormal(1.5), 1.5)])
-@pytest.mark.parametrize("load", REQUESTS)
+@pytest.mark.parametrize("load", thinned(REQUESTS, (0.8,)))
 def test_m_g_1_waits_as_pollaczek_and_khinchine_say(service_s: Draw, cv: float, load: float) -> None:
     requests = max(30_000, REQUESTS[load]) if cv > 1 else REQUESTS[load]
     waits = mean_waits(one_queue(requests, load, service_s, GATEWAY))
@@ -76,7 +77,7 @@ def test_waits_of_m_m_1_have_their_distribution_too() -> None:
         assert_mean(shares, 0.7 * np.exp(-0.3 * beyond_s), within=0.15)
 
 
-@pytest.mark.parametrize(("target", "workers"), [(GATEWAY, 1), (GATEWAY, 4), (CLOUD, 3)])
+@pytest.mark.parametrize(("target", "workers"), [deep(GATEWAY, 1), (GATEWAY, 4), deep(CLOUD, 3)])
 def test_littles_law_the_number_found_inside_is_the_rate_times_the_time_spent_there(target: int, workers: int) -> None:
     """The number is counted at moments that have nothing to do with the requests; the first tenth of each run is left out."""
     load, requests = 0.7, 10_000

@@ -16,10 +16,15 @@ from simnmt.streaming.plan.engagement import COLD, FIRST_TURN, Lifecycle
 from simnmt.world.fifo_server import FifoPool
 from simnmt.world.simulation import simulate
 from simnmt.world.streaming_server import StreamingPool, StreamingServerSpec
+from tests.campaigns.harness import deep
 from tests.world.streamed_boxes import STATES, STREAMED, SlowBox, asked
 from tests.worlds import believing, everything_to
 
 COLUMNS = ("state", "queue_s", "execution_s", "stall_s", "first_token_s")
+
+
+SPEEDS = [deep(1.0, 1.0, 0.0), deep(4.0, 1.0, 1.0), (1.0, 1.3, 1.0), (4.0, 1.3, 0.0)]
+"""Factors of reads and of computing beside reads, and the share of a layer's read that a cold start makes first."""
 
 
 def kept(requests: Requests, streamed: StreamingServerSpec = STREAMED, deciders: int = 1) -> Trail:
@@ -49,7 +54,7 @@ def slowly(requests: Requests, streamed: StreamingServerSpec, deciders: int) -> 
 @pytest.mark.parametrize("gap_s", [0.4, 1.5, 10.0])
 @pytest.mark.parametrize("deciders", [1, 3])
 @pytest.mark.parametrize("keeps_preload", [True, False])
-@pytest.mark.parametrize(("slower", "slowed", "ahead"), [(1.0, 1.0, 0.0), (4.0, 1.0, 1.0), (1.0, 1.3, 1.0), (4.0, 1.3, 0.0)])
+@pytest.mark.parametrize(("slower", "slowed", "ahead"), SPEEDS)
 def test_a_box_does_what_its_disk_and_its_processor_do(
     gap_s: float, deciders: int, keeps_preload: bool, slower: float, slowed: float, ahead: float
 ) -> None:
