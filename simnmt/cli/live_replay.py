@@ -27,7 +27,9 @@ def replay(
     token_file: Annotated[
         Path | None, option("FILE", f"Token that the service asks for; else that of ${TOKEN}.", "--token-file")
     ] = None,
-    ca_file: Annotated[Path | None, option("FILE", "Own authority that vouches for an https:// service, PEM.")] = None,
+    ca_file: Annotated[
+        Path | None, option("FILE", "Certificate of the authority that signed that of an https:// service, PEM.")
+    ] = None,
     requests: Annotated[
         int | None, option("N", "Requests per replication. [default: the scenario's]", show_default=False)
     ] = None,

@@ -192,7 +192,9 @@ def gateway(
     server_token_file: Annotated[
         Path | None, option("FILE", f"Token that the servers ask for; else that of ${SERVER_TOKEN}.")
     ] = None,
-    ca_file: Annotated[Path | None, option("FILE", "Own authority that vouches for https:// servers, PEM.")] = None,
+    ca_file: Annotated[
+        Path | None, option("FILE", "Certificate of the authority that signed those of https:// servers, PEM.")
+    ] = None,
     offload_timeout: Annotated[
         float,
         option(

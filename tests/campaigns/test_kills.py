@@ -33,9 +33,9 @@ FILE_EVENTS = {
 COMMANDS = {
     "run": "run small.yaml --requests 20 --replications 1 --out run",
     "run in reports": "run small.yaml --requests 20 --replications 1",
-    "corpus table": "corpus table news.de news.en --out table.csv",
+    "corpus table": "corpus table news.de news.en --out table.csv --force",
     "init": "init new.yaml",
-    "trace import": "trace import office.csv --out imported.csv",
+    "trace import": "trace import office.csv --out imported.csv --force",
 }
 TRAININGS = {
     "nmt train": "nmt train --src one.txt --tgt other.txt --model tiny.json --heldout 20 --batch-tokens 200 --steps 1 "

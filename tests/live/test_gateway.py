@@ -282,7 +282,7 @@ def test_a_server_with_encryption_is_verified(
     server = services.server(faulty, access=Access(tls_cert=cert, tls_key=key))
     url = server.front.service.url
     assert url.startswith("https://")
-    with pytest.raises(InputError, match="vouches for its certificate"):
+    with pytest.raises(InputError, match="no known authority signed its certificate"):
         services.gateway(settings(make_scenario(), url, faulty), None, faulty)
     with pytest.raises(InputError, match="cannot be reached"):  # plain bytes at an encrypted port
         services.gateway(settings(make_scenario(), url.replace("https", "http"), faulty), None, faulty)
