@@ -114,7 +114,8 @@ class _Drawable(results.FinishedRun):
         fitting = [cell for cell in cells if workload in (None, cell.workload) and network in (None, cell.network)]
         if not fitting:
             known = ", ".join(f"{cell.workload} on {cell.network}" for cell in cells)
-            raise InputError(f"figure {name}: no results of {workload} on {network}", remedy=f"this run has: {known}")
+            place = " on ".join(part for part in (workload, network) if part is not None)
+            raise InputError(f"figure {name}: no results of {place}", remedy=f"this run has: {known}")
         by_name = {panel.name: panel for panel in reversed(run_panels(self, fitting[0]))}
         if name not in by_name:
             known = f"the figures of this run are: {', '.join(sorted(by_name))}"
@@ -170,7 +171,8 @@ class Comparison(comparison.Comparison):
         fitting = [place for place in places if workload in (None, place[0]) and network in (None, place[1])]
         if not fitting:
             known = ", ".join(" on ".join(place) for place in places) or "nothing"
-            raise InputError(f"figure: no changes of {workload} on {network}", remedy=f"the runs have in common: {known}")
+            place = " on ".join(part for part in (workload, network) if part is not None)
+            raise InputError(f"figure: no changes of {place or 'any policy'}", remedy=f"the runs have in common: {known}")
         rows = [row for row in self.changes if (row["workload"], row["network"]) == fitting[0]]
         return _plotly_figure(change_chart(rows, self.names[1:]))
 
@@ -225,7 +227,11 @@ def compare(*runs: RunResult | LoadedRun | str | os.PathLike[str]) -> Comparison
         >>> comparison = simnmt.compare("near", simnmt.run("@quickstart"))  # doctest: +SKIP
         >>> comparison.rows[["policy", "change_percent", "verdict"]]  # doctest: +SKIP
     """
-    loaded = [one if isinstance(one, results.FinishedRun) else load(one) for one in runs]
+    for run in runs:
+        if not isinstance(run, (results.FinishedRun, str, os.PathLike)):
+            what = f"compare: a {type(run).__name__} is no run"
+            raise InputError(what, remedy="give results or run directories, one argument each")
+    loaded = [run if isinstance(run, results.FinishedRun) else load(run) for run in runs]
     if not loaded:
         raise InputError("there is no run to be compared", remedy="give two or more")
     return _with_figures(Comparison, comparison.compare_runs(*loaded))

@@ -31,6 +31,18 @@ STANDARD = "-"
 """Name that stands for standard input where a file is read, and for standard output where one is written."""
 
 
+def name_of_path(path: str | os.PathLike[str]) -> str:
+    """Return what a file is called in messages: `-` is standard input.
+
+    Example:
+        >>> name_of_path("-"), name_of_path("hf:/x/y")
+        ('<stdin>', 'hf://x/y')
+    """
+    text = os.fspath(path)
+    # A URL given as a path has lost a slash: hf:/x was hf://x.
+    return "<stdin>" if text == STANDARD else re.sub(r"^([A-Za-z][A-Za-z0-9+.-]+):/(?!/)", r"\1://", text)
+
+
 class SimnmtError(Exception):
     """An error that a command reports in one line before it ends with `exit_status`."""
 
@@ -63,10 +75,7 @@ class InputError(SimnmtError):
     ) -> None:
         self.what = what
         """The fault itself, without its place."""
-        if path is not None and os.fspath(path) == STANDARD:
-            path = "<stdin>"
-        # A URL given as a path has lost a slash: hf:/x was hf://x.
-        self.path = None if path is None else re.sub(r"^([A-Za-z][A-Za-z0-9+.-]+):/(?!/)", r"\1://", os.fspath(path))
+        self.path = None if path is None else name_of_path(path)
         self.line = line
         """1 for the first line of the file; None if a line means nothing."""
         self.column = column

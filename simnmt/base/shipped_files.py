@@ -40,7 +40,7 @@ def listing(kinds: Sequence[Kind], local: Path | None, default: str) -> list[tup
 
     Args:
         kinds: kinds with one suffix.
-        local: a folder, whose own folders are searched too; None: `default`, if there is such a folder here.
+        local: a folder, whose own folders are searched too, those of runs excepted; None: `default`, if there is such a folder here.
         default: its path.
 
     Raises `InputError` if `local` is no folder.
@@ -55,7 +55,9 @@ def listing(kinds: Sequence[Kind], local: Path | None, default: str) -> list[tup
     suffix = _SUFFIX[kinds[0]]
     paths = sorted([*folder_here.glob(f"*{suffix}"), *folder_here.glob(f"*/*{suffix}")])
     # In a checkout of the source the local folder holds the shipped files.
-    return shipped + [(str(path), path) for path in paths if ours.isdisjoint(Path(os.path.realpath(path)).parents)]
+    listed = [path for path in paths if ours.isdisjoint(Path(os.path.realpath(path)).parents)]
+    # Runs have a manifest beside their tables and documents.
+    return shipped + [(str(path), path) for path in listed if not (path.parent / "manifest.json").exists()]
 
 
 def outlines(

@@ -288,6 +288,11 @@ def _doubts(settings: EndpointSettings, measured: _Measured, block: EndpointBloc
     doubts = []
     if block.round_trip.how == "included":
         doubts.append("times contain the network's round trip, which a scenario's link adds again (give it an RTT near 0)")
+    elif measured.round_trip_s > block.mean_s:
+        doubts.append(
+            f"the round trip taken off, {1e3 * measured.round_trip_s:.3g} ms, is longer than a mean execution, "
+            f"{1e3 * block.mean_s:.3g} ms: the fixed part and the knee are uncertain (measure from beside the service)"
+        )
     if measured.remembers:
         doubts.append(
             "repeated sentences were answered far faster: the service remembers translations, so that only the first request "

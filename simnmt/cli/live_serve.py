@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from simnmt.live.service_engine import LocalService
     from simnmt.service.http_server import Access, Limits
 
-TOKEN, SERVER_TOKEN = "SIMNMT_TOKEN", "SIMNMT_SERVER_TOKEN"
+TOKEN, SERVER_TOKEN, LOCAL_TOKEN = "SIMNMT_TOKEN", "SIMNMT_SERVER_TOKEN", "SIMNMT_LOCAL_TOKEN"
 _BATCHING = re.compile(r"(mini|maxi|top-up):(\d{1,5})")
 
 Model = Annotated[
@@ -204,6 +204,9 @@ def gateway(
             show_default=False,
         ),
     ] = 10.0,
+    local_token_file: Annotated[
+        Path | None, option("FILE", f"Token that --local-server asks for; else that of ${LOCAL_TOKEN}.")
+    ] = None,
     local_server: Annotated[
         str | None, option("URL", "Service of this box that translates what stays, in place of an engine of the gateway.")
     ] = None,
@@ -355,7 +358,7 @@ def _engine_options(params: Mapping[str, Any], **others: str | None) -> Mapping[
 
 _ENGINE_OPTIONS = (
     *("model", "backend", "compute_type", "threads", "beam", "fused", "batching", "longest_wait", "max_len", "cpus"),
-    "reference_every",
+    *("src_lang", "tgt_lang", "prefix", "reference_every"),
 )
 
 
@@ -376,7 +379,7 @@ def _local_engine(context: typer.Context, unit: Unit, folder: Path) -> EngineSet
         params["local_server"],
         unit_of_lengths(target, params["local_unit"]),
         None if params["any_model"] else expected_hash(target),
-        read_token(params["server_token_file"], SERVER_TOKEN),
+        read_token(params["local_token_file"], LOCAL_TOKEN),
         params["ca_file"],
     )
 

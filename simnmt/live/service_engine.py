@@ -75,16 +75,28 @@ class ServiceEngine:
             await self._client.__aenter__()
             self._is_open = True
         try:
-            self._health, _ = await self._client.health()
+            self._health = await self._read_health()
         except ServiceError as error:
-            raise InputError(error.message, remedy="start the service of this box first, and check --local-server") from None
+            what = error.message if self._client.url in error.message else f"{self._client.url}: {error.message}"
+            raise InputError(what, remedy="start the service of this box first, and check --local-server") from None
         if self._health.get("needs_token") and not self._client.has_token:
-            raise InputError(f"{self._client.url} asks for a token", remedy="give --server-token-file")
+            raise InputError(f"{self._client.url} asks for a token", remedy="give --local-token-file")
         running, expected = str(self._health.get("engine_hash", "")), self._service.expected_hash
         if expected is not None and running != expected:
             what = f"{self._client.url} runs engine {running or 'unknown'}, the profile is of engine {expected}"
             raise InputError(what, remedy="calibrate that service and name its profile, or give --any-model")
         return running
+
+    async def _read_health(self) -> Mapping[str, Any]:
+        """Return what the service says of itself; nothing for one that only lists its languages, as foreign ones do."""
+        try:
+            health, _ = await self._client.health()
+        except ServiceError as error:
+            if error.status not in (404, 405):
+                raise
+            await self._client.languages()
+            return {}
+        return health
 
     def line(self, text: str) -> SourceLine:
         """See `GatewayEngine`: the tokens are placeholders, since only their number matters here."""

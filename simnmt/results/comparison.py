@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import count
 from math import exp, inf, sqrt
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,6 @@ from simnmt.results.run_directory import (
     RESOLVED,
     SUMMARY,
     check_unchanged,
-    read_manifest,
 )
 from simnmt.results.statistics import Estimate, change_columns, change_percent, student_quantile
 from simnmt.results.summary import Row
@@ -151,10 +151,11 @@ def compare_runs(first: FinishedRun, *others: FinishedRun) -> Comparison:
 def _check_distinct(runs: Sequence[FinishedRun]) -> None:
     seen: set[object] = set()
     for run in runs:
-        keys = {id(run)} | ({os.path.realpath(run.directory)} if run.directory is not None else set())
-        if not seen.isdisjoint(keys):
+        # The directory of a result in memory may have been replaced by that of another run.
+        key: object = os.path.realpath(run.directory) if isinstance(run, LoadedRun) else id(run)
+        if key in seen:
             raise InputError("the same run is given twice", path=run.directory, remedy="give two different ones")
-        seen |= keys
+        seen.add(key)
 
 
 def _checked_manifest(run: FinishedRun) -> Row:
@@ -164,8 +165,6 @@ def _checked_manifest(run: FinishedRun) -> Row:
         manifest = run.manifest
         digests = {name: manifest["outputs"].get(name, "") for name in (SUMMARY, RESOLVED)}
         check_unchanged(digests, "a file", run.directory.joinpath, f"run {run.directory / RESOLVED} anew")
-    elif run.directory is not None and run.directory.is_dir():
-        manifest = read_manifest(run.directory)
     remedy = "replay it anew" if run.live is not None else "simulate it anew"
     if not run.totals_s:
         raise InputError(f"run {run.name} has no totals of its replications", path=run.directory, remedy=remedy)
@@ -326,7 +325,10 @@ def _labels(runs: Sequence[FinishedRun]) -> list[str]:
         name if names.count(name) == 1 or run.directory is None else run.directory.resolve().name
         for name, run in zip(names, runs, strict=True)
     ]
-    return [
-        f"{label} ({number})" if labels.count(label) > 1 or label == "key" else label
-        for number, label in enumerate(labels, start=1)
-    ]
+    # "key" is a column of the differences.
+    taken = {"key"} | {label for label in labels if labels.count(label) == 1}
+    for at, label in enumerate(labels):
+        if labels.count(label) > 1 or label == "key":
+            labels[at] = next(name for number in count(at + 1) if (name := f"{label} ({number})") not in taken)
+            taken.add(labels[at])
+    return labels

@@ -21,7 +21,6 @@ from simnmt.base.errors import InputError
 from simnmt.base.extension import (
     OBJECT,
     CodeName,
-    Extended,
     Extension,
     Placement,
     PlainParameters,
@@ -301,22 +300,3 @@ def _replaced_part(part: Any, location: Location, value: Any) -> Any:
     if isinstance(part, dict):
         return {**part, key: _replaced_part(part[key], rest, value)}
     return [_replaced_part(item, rest, value) if at == key else item for at, item in enumerate(part)]
-
-
-def extended_parts(scenario: BaseModel) -> dict[str, Extended]:
-    """Return the extensions in a scenario by their places."""
-    return {format_location(location): part for location, part in _extended(scenario, ())}
-
-
-def _extended(part: Any, location: Location) -> Iterator[tuple[Location, Extended]]:
-    if isinstance(part, Extended):
-        yield location, part
-    elif isinstance(part, BaseModel):
-        for name in type(part).model_fields:
-            yield from _extended(getattr(part, name), (*location, name))
-    elif isinstance(part, dict):
-        for key, below in part.items():
-            yield from _extended(below, (*location, key))
-    elif isinstance(part, list):
-        for at, below in enumerate(part):
-            yield from _extended(below, (*location, at))

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from simnmt.base.errors import printable
+from simnmt.base.errors import name_of_path, printable
 from simnmt.base.extension import OBJECT, of_object
 from simnmt.scenario.errors import Location, ScenarioError, format_location, format_value, quote_text
 
@@ -158,7 +158,7 @@ def parse_node(text: str, path: str | None = None, *, override: str | None = Non
             raise _fault("a tab indents this line", place_of(text, tab.start() + tab[0].index("\t")), "use spaces")
         return _build(_events(text), override, key)
     except ScenarioError as error:
-        error.path, error.override = path, override
+        error.path, error.override = None if path is None else name_of_path(path), override
         if override:
             error.line = error.column = None
         raise

@@ -102,7 +102,7 @@ class TranslationClient:
         """Return what the service says of itself, and the seconds of the round trip. Raises `ServiceError`."""
         content, seconds = await self._get("/health", timeout_s)
         if not isinstance(content, dict):
-            raise ServiceError(200, REFUSED)
+            raise ServiceError(502, f"{self.url}/health is no object of JSON")
         return content, seconds
 
     async def languages(self, timeout_s: float = 5.0) -> tuple[Mapping[str, tuple[str, ...]], float]:

@@ -54,12 +54,11 @@ from simnmt.world.server import Balancer, ByNode, LeastLoadedOfDrawn, Server, Se
 from simnmt.world.simulation import Clients, DecideFor, ExpectedFor, PlanBeyondFor, Route
 from simnmt.world.streaming_server import ROUNDING, PlanChange, StreamingPool, StreamingServerSpec, engaged_s
 
+_LOG = logging.getLogger("simnmt.world")
 BLOCK = 65_536
 """Requests handed over at a time."""
 PAUSE_AFTER_MS = 100
 """Time after which the C returns to Python, which handles signals there: an interrupt ends the run."""
-_LOG = logging.getLogger("simnmt.world")
-
 EVENTS_A_LOOK = 256
 """Events after which the C looks at the clock; with an oracle's foresight, where events may take milliseconds, each."""
 MOST_TARGETS, MOST_BOXES = 128, 32_768

@@ -79,6 +79,7 @@ def test_lengths_are_counted_in_the_unit_of_the_profile() -> None:
     [
         (["--local-server", "ftp://here"], "ftp://here is no address of a service"),
         (["--local-server", "http://127.0.0.1:9", "--threads", "2"], "--threads is of an engine of the gateway"),
+        (["--local-server", "http://127.0.0.1:9", "--src-lang", "deu_Latn"], "--src-lang is of an engine of the gateway"),
         (["--local-unit", "word"], "--local-unit without --local-server"),
         (["--local-server", "http://127.0.0.1:9", "--local-unit", "wrod"], "unknown unit 'wrod' (did you mean word?)"),
     ],
