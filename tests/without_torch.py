@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from simnmt.kernels.errors import MissingPackage
-
 REASON = "torch is not installed"
 
 
@@ -20,7 +18,8 @@ def needs_torch(error: BaseException | None) -> bool:
     while error is not None:
         if isinstance(error, ModuleNotFoundError) and error.name == "torch":
             return True
-        if isinstance(error, MissingPackage) and "the package torch" in str(error):
+        # The refusal itself, or a failed assertion that shows the refusal of a command.
+        if "this needs the package torch" in str(error):
             return True
         error = error.__cause__ or error.__context__
     return False
