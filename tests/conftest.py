@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, nullcontext
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from hypothesis import settings
 
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_file import write_profile
+from tests import without_torch
 from tests.campaigns.harness import SCALE
 
 # Otherwise each worker rewrites the assertions of 500 files anew (12 s), and each command compiles the package (0.7 s).
@@ -26,6 +28,12 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # The same examples each time, and none too slow: a busy machine must not decide whether a property holds.
 settings.register_profile("steady", derandomize=True, deadline=None, max_examples=max(1, round(50 * SCALE)))
 settings.load_profile("steady")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Skip the tests that need torch where it is not installed."""
+    if find_spec("torch") is None:
+        config.pluginmanager.register(without_torch)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -10,7 +10,9 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from heapq import heappush, heapreplace
-from typing import Any, Self
+from typing import Any
+
+from typing_extensions import Self
 
 from simnmt.world.server import Arrival, Balancer, ByNode, CopiedOnUse, Serve, Server, Site
 

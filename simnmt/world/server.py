@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import Self
 
 from simnmt.policies.views import StateView
 from simnmt.results.device_accounts import BatchAccount, BoxesUntil

@@ -14,7 +14,7 @@ from simnmt.kernels.packed_products import MOST_INTEGER, MOST_SUM, Scales, choos
 WEIGHTS = arrays.arrays(
     np.float32,
     arrays.array_shapes(min_dims=2, max_dims=2, max_side=40),
-    elements=st.floats(-2, 2, width=32) | st.sampled_from([-1.0, 0.0, 1.0, 1e-30]),
+    elements=st.floats(-2, 2, width=32) | st.sampled_from([-1.0, 0.0, 1.0, float(np.float32(1e-30))]),
 )
 LIMITS = st.floats(1e-3, 1e4)
 

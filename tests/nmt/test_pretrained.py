@@ -302,7 +302,9 @@ def test_a_damaged_folder_is_refused_in_one_line_and_no_code_is_run(
 def test_a_damaged_configuration_is_refused_in_one_line(folders: Path, tmp_path: Path, fault: dict[str, object]) -> None:
     shutil.copy(folders / "t5" / "config.json", tmp_path)
     edit(tmp_path / "config.json", **fault)
-    with pytest.raises(NmtError, match=r"no Hugging Face configuration: .* \(name a folder of Marian") as caught:
+    # Older versions of transformers leave the type of a size to simnmt.
+    refusals = r"no Hugging Face configuration: .* \(name a folder of Marian|: d_model: Input should be a valid integer \(known"
+    with pytest.raises(NmtError, match=refusals) as caught:
         read_pretrained_architecture(tmp_path)
     assert "\n" not in str(caught.value)
 

@@ -219,7 +219,7 @@ def nothing(folder: Path) -> None:
         (with_neurons_that_do_not_divide, "66 does not divide by 4 heads"),
         (with_a_number_for_an_answer, "a number and no class"),
         (with_a_gap_in_its_classes, "names the classes 0, 5"),
-        (with_a_word_for_a_size, "hidden_size"),
+        (with_a_word_for_a_size, 'hidden_size|width: input should be a valid integer, got "abc"'),
         (with_less_than_no_words, "vocabulary: input should be greater than or equal to 1, got -3"),
         (without_a_padding_token, "no pad_token_id"),
         (that_reads_from_left_to_right, "from left to right"),
