@@ -40,7 +40,7 @@ def listing(kinds: Sequence[Kind], local: Path | None, default: str) -> list[tup
 
     Args:
         kinds: kinds with one suffix.
-        local: a folder, whose own folders are searched too, those of runs excepted; None: `default`, if there is such a folder here.
+        local: a folder, whose own folders are searched too, except those of runs; None: `default`, if there is one here.
         default: its path.
 
     Raises `InputError` if `local` is no folder.

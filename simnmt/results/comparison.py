@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import count
 from math import exp, inf, sqrt
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +24,11 @@ from simnmt.results.result import FinishedRun, Place
 from simnmt.results.run_directory import (
     RESOLVED,
     SUMMARY,
+    TOTALS,
+    RunDirectoryError,
     check_unchanged,
+    read_manifest,
+    totals_document,
 )
 from simnmt.results.statistics import Estimate, change_columns, change_percent, student_quantile
 from simnmt.results.summary import Row
@@ -151,11 +156,22 @@ def compare_runs(first: FinishedRun, *others: FinishedRun) -> Comparison:
 def _check_distinct(runs: Sequence[FinishedRun]) -> None:
     seen: set[object] = set()
     for run in runs:
-        # The directory of a result in memory may have been replaced by that of another run.
-        key: object = os.path.realpath(run.directory) if isinstance(run, LoadedRun) else id(run)
-        if key in seen:
+        keys: set[object] = {id(run)}
+        if run.directory is not None and _holds(run.directory, run):
+            keys.add(os.path.realpath(run.directory))
+        if not seen.isdisjoint(keys):
             raise InputError("the same run is given twice", path=run.directory, remedy="give two different ones")
-        seen.add(key)
+        seen |= keys
+
+
+def _holds(directory: Path, run: FinishedRun) -> bool:
+    """Return whether a run's directory is still its own, and was not replaced by another run."""
+    if isinstance(run, LoadedRun):
+        return True
+    try:
+        return bool(read_manifest(directory).get(TOTALS) == totals_document(run.totals_s))
+    except RunDirectoryError:
+        return False
 
 
 def _checked_manifest(run: FinishedRun) -> Row:
@@ -326,9 +342,10 @@ def _labels(runs: Sequence[FinishedRun]) -> list[str]:
         for name, run in zip(names, runs, strict=True)
     ]
     # "key" is a column of the differences.
-    taken = {"key"} | {label for label in labels if labels.count(label) == 1}
+    repeated = {label for label in labels if labels.count(label) > 1} | {"key"}
+    taken = {"key", *labels}
     for at, label in enumerate(labels):
-        if labels.count(label) > 1 or label == "key":
+        if label in repeated:
             labels[at] = next(name for number in count(at + 1) if (name := f"{label} ({number})") not in taken)
             taken.add(labels[at])
     return labels

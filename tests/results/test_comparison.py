@@ -208,6 +208,18 @@ def test_an_overloaded_policy_is_marked_with_the_run_that_overloads_it(make_scen
     assert row["unstable_in"] == ["overloaded"]
 
 
+def test_a_run_that_was_replaced_by_another_is_compared_with_it(make_scenario: MakeScenario, tmp_path: Path) -> None:
+    first = simnmt.run(make_scenario(requests=50), out=tmp_path / "run")
+    second = simnmt.run(make_scenario(requests=50), out=tmp_path / "run", overrides=["seed=9"], force=True)
+    assert simnmt.compare(first, second).scenario_differences == [{"key": "seed", "run (1)": 7, "run (2)": 9}]
+
+
+def test_labels_of_runs_differ_though_names_look_like_numbered_ones(make_scenario: MakeScenario) -> None:
+    names = ("a", "a", "a (2)")
+    compared = simnmt.compare(*(simnmt.run(make_scenario(requests=50), overrides=[f"name={name}"]) for name in names))
+    assert compared.names == ["a (1)", "a (3)", "a (2)"]
+
+
 def test_the_same_run_twice_is_refused(make_scenario: MakeScenario, tmp_path: Path) -> None:
     result = simnmt.run(make_scenario(requests=50), out=tmp_path / "run")
     for twice in ((result, result), (result, tmp_path / "run"), (tmp_path / "run", tmp_path / "." / "run")):
