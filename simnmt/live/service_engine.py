@@ -78,6 +78,7 @@ class ServiceEngine:
             self._health = await self._read_health()
         except ServiceError as error:
             what = error.message if self._client.url in error.message else f"{self._client.url}: {error.message}"
+            what += "" if error.status in (502, 504) else f" (HTTP {error.status})"
             raise InputError(what, remedy="start the service of this box first, and check --local-server") from None
         if self._health.get("needs_token") and not self._client.has_token:
             raise InputError(f"{self._client.url} asks for a token", remedy="give --local-token-file")

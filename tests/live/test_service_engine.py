@@ -13,6 +13,7 @@ from simnmt.live.gateway import GatewaySettings, LiveGateway
 from simnmt.live.server import LiveServer
 from simnmt.live.service_engine import LocalService, unit_of_lengths
 from simnmt.service.client import Exchange
+from tests.calibrate.endpoint_stub import stub_service
 from tests.command_line import Outcome, simnmt  # noqa: F401 - a fixture
 from tests.live.fake_engines import STEP_S, load_paced
 from tests.live.live_services import FRONT, Services, ask, engine_settings, unit_of
@@ -100,3 +101,29 @@ def test_a_batching_device_cannot_be_a_service(simnmt: Any) -> None:  # noqa: F8
     options = ["--policy", "edge", "--server", "http://127.0.0.1:9", "--local-server", "http://127.0.0.1:9"]
     outcome: Outcome = simnmt("live", "gateway", "@open-loop", *options, "--set", batching, "--set", profile)
     assert (outcome.status, "device gateway batches or streams" in outcome.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"health": "", "languages": None}, "the service refused the request (HTTP 404)"),
+        ({"health": "[]"}, "/health is no object of JSON"),
+        ({"health": "OK"}, "/health is no JSON"),
+    ],
+    ids=["neither", "a list", "a word"],
+)
+def test_a_service_of_the_box_that_does_not_speak_the_api_is_refused_with_its_address(
+    services: Services, fields: dict[str, Any], message: str
+) -> None:
+    with stub_service(**fields) as stub, pytest.raises(InputError, match="start the service of this box first") as caught:
+        gateway_of(services, stub.url)
+    assert stub.url in str(caught.value) and message in str(caught.value)
+
+
+def test_a_service_of_the_box_without_health_is_known_by_its_languages(services: Services, server: LiveServer) -> None:
+    with stub_service(health="", pace=0.01) as stub:
+        unit = unit_of("@open-loop", "fit.inferences=0")
+        local = LocalService(stub.url, "word")
+        settings = GatewaySettings(unit, "edge", {"cloud": server.front.service.url}, local, FRONT, any_model=True)
+        answers = services.translate(services.gateway(settings).front.service.url, ask("a b c"))
+        assert isinstance(answers[0], Exchange) and stub.asked == ["a b c"]
