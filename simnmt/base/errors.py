@@ -31,6 +31,17 @@ STANDARD = "-"
 """Name that stands for standard input where a file is read, and for standard output where one is written."""
 
 
+class Interrupted(SystemExit):
+    """A signal that ends the program; not an `Exception`, so that no handler takes it for a failure.
+
+    A `SystemExit`, since asyncio logs any other exception that meets it between two reads of a socket, and goes on.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(128 + number)
+        self.number = number
+
+
 class SimnmtError(Exception):
     """An error that a command reports in one line before it ends with `exit_status`."""
 
