@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
+from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
 import pytest
 
+import simnmt
 from benchmarks import house
 
 
@@ -64,3 +67,15 @@ def test_docstrings_of_functions_start_with_a_verb(size: dict[str, Any]) -> None
 def test_dictionaries_of_anything_are_rare_in_signatures(size: dict[str, Any]) -> None:
     assert size["loose_dictionaries"] <= 110
     assert house.loose_dictionaries("def f(a: dict[str, Any], b: list[dict[str, Any]]) -> dict[str, Any]: ...") == 3
+
+
+def test_every_handler_of_faults_of_a_users_code_describes_them_and_so_lets_signals_through() -> None:
+    handlers = [
+        (file.name, ast.unparse(node))
+        for file in Path(simnmt.__file__).parent.rglob("*.py")
+        if "except FAULTS" in (text := file.read_text(encoding="utf-8"))
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.ExceptHandler) and node.type is not None and "FAULTS" in ast.unparse(node.type)
+    ]
+    assert len(handlers) >= 8
+    assert [name for name, handler in handlers if "describe_fault(error)" not in handler] == []

@@ -43,6 +43,17 @@ def name_of_path(path: str | os.PathLike[str]) -> str:
     return "<stdin>" if text == STANDARD else re.sub(r"^([A-Za-z][A-Za-z0-9+.-]+):/(?!/)", r"\1://", text)
 
 
+class Interrupted(SystemExit):
+    """A signal that ends the program; not an `Exception`, so that no handler takes it for a failure.
+
+    A `SystemExit`, since asyncio logs any other exception that meets it between two reads of a socket, and goes on.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(128 + number)
+        self.number = number
+
+
 class SimnmtError(Exception):
     """An error that a command reports in one line before it ends with `exit_status`."""
 

@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from pydantic import BaseModel, ConfigDict, create_model, model_serializer
 
 from simnmt.base.configuration import Configuration
-from simnmt.base.errors import InputError, describe_error
+from simnmt.base.errors import InputError, Interrupted, describe_error
 from simnmt.base.user_code import (
     UserModule,
     find_module,
@@ -34,7 +34,10 @@ OBJECT = "object"
 
 
 FAULTS = (Exception, SystemExit)
-"""What counts as a fault of a user's code: `exit()` in it would end the command without a word, too."""
+"""What counts as a fault of a user's code: `exit()` in it would end the command without a word, too.
+
+`describe_fault` raises an `Interrupted` again, which is a `SystemExit` as well, so each handler of these calls it first.
+"""
 
 
 class ExtensionError(InputError):
@@ -144,7 +147,12 @@ class CodeName:
 
 
 def describe_fault(error: BaseException) -> str:
-    """Return an error of a user's code on one line: its class, its text, and the line of the code that raised it."""
+    """Return an error of a user's code on one line: its class, its text, and the line of the code that raised it.
+
+    Raises an `Interrupted` again: a signal that arrives while the code runs is no fault of it.
+    """
+    if isinstance(error, Interrupted):
+        raise error
     frames = []
     trace = error.__traceback__
     while trace is not None:

@@ -2,7 +2,8 @@
 
 The name is made of the path and the content, so that modules of two scenarios that have the same name do not meet. Modules
 beside it that it imports belong to it: they are imported again with it, and their digests are recorded with its own. Its
-folder is on the import path during the import alone.
+folder is on the import path during the import alone. Modules of their names that were imported before, as in a notebook, are
+left out of the import and stay as they are.
 """
 
 from __future__ import annotations
@@ -72,17 +73,17 @@ def load_module(folder: Path, name: str, expected: Mapping[str, str] | None = No
     digest = _digest(file)
     alias = f"simnmt_code_{hashlib.sha256(f'{file} {digest}'.encode()).hexdigest()[:16]}"
     _forget(key for key in sys.modules if key == alias or key.startswith(f"{alias}."))
-    before = set(sys.modules)
-    with _importing_from(folder):
+    with _set_aside(folder), _importing_from(folder):
+        before = set(sys.modules)
         try:
             module = _execute(file, alias, name, folder)
             others = {key: path for key in sys.modules.keys() - before if (path := _file_in(folder, key, alias)) is not None}
         except BaseException:
             _forget(key for key in sys.modules.keys() - before if _file_in(folder, key, alias) is not None)
             raise
+        # Another scenario may have modules of these names: only those under the alias stay.
+        _forget(key for key in others if key.partition(".")[0] != alias)
     digests = {str(file): digest} | {str(path): _digest(path) for path in others.values() if path != file}
-    # Another scenario may have modules of these names: only those under the alias stay.
-    _forget(key for key in others if key.partition(".")[0] != alias)
     loaded = _executed[folder, name] = UserModule(module, digests)
     return loaded
 
@@ -138,6 +139,27 @@ def _importing_from(folder: Path) -> Iterator[None]:
         sys.dont_write_bytecode = writes_none
         if str(folder) in sys.path:  # unless the module removed it
             sys.path.remove(str(folder))
+
+
+@contextmanager
+def _set_aside(folder: Path) -> Iterator[None]:
+    """Take modules out of `sys.modules` that a folder has files of, lest an import in it finds those of before.
+
+    What a regular package or module of the folder is named after goes with all below it; of a folder without `__init__.py`,
+    only the modules that this folder has too. Modules of Python, of simnmt and of installed packages stay.
+    """
+    aside = {}
+    if not any(folder.glob("*.dist-info")):
+        for key in list(sys.modules):
+            outermost = key.partition(".")[0]
+            if outermost in sys.stdlib_module_names or outermost in ("simnmt", "__main__"):
+                continue
+            if find_module(folder, outermost) is not None or find_module(folder, key) is not None:
+                aside[key] = sys.modules.pop(key)
+    try:
+        yield
+    finally:
+        sys.modules.update(aside)
 
 
 def _file_in(folder: Path, key: str, alias: str) -> Path | None:

@@ -25,7 +25,7 @@ import typer.main
 from typer.core import TyperCommand
 
 from simnmt.base import VERSION
-from simnmt.base.errors import InputError, SimnmtError
+from simnmt.base.errors import InputError, Interrupted, SimnmtError
 from simnmt.base.files import release_standard_output
 from simnmt.cli.terminal import cleaned_streams, complaint_line, set_verbosity, warn
 
@@ -155,17 +155,6 @@ def _top(
 _STOPPING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
-class _Stopped(SystemExit):
-    """A signal that ends the program; not an `Exception`, so that no handler takes it for a failure.
-
-    A `SystemExit`, since asyncio logs any other exception that meets it between two reads of a socket, and goes on.
-    """
-
-    def __init__(self, number: int) -> None:
-        super().__init__(128 + number)
-        self.number = number
-
-
 def _show_warning(
     message: Warning | str,
     category: type[Warning],
@@ -217,7 +206,7 @@ def _stop(number: int, frame: object) -> None:
     global _last_s
     before_s, _last_s = _last_s, time.monotonic()
     if _last_s - before_s > 1.0:
-        raise _Stopped(number)
+        raise Interrupted(number)
 
 
 LEFT_OUT = frozenset({"pandas", "pyarrow", "scipy", "plotly", "jinja2", "markupsafe"})
@@ -246,7 +235,7 @@ def _run() -> int:
         sys.stdout.flush()
     except SimnmtError as error:
         return _complain(str(error), error.exit_status)
-    except _Stopped as stopped:
+    except Interrupted as stopped:
         return _complain("interrupted; nothing is left half-written", 128 + stopped.number)
     except ModuleNotFoundError as error:
         if error.name not in LEFT_OUT:

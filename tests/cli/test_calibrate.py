@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 
-from simnmt.base.errors import InputError
+from simnmt.base.errors import InputError, Interrupted
 from simnmt.calibrate import calibration as run_module
 from simnmt.calibrate import processor_use
-from simnmt.cli import app
 from simnmt.profile.profile_file import read_profile
 from simnmt.report import profile_page
 from tests.calibrate.engines import FakeEngine
@@ -82,7 +81,7 @@ def test_json_is_all_there_is_on_standard_output(folder: Path, simnmt: Any, numb
 
 
 def test_interrupted_it_says_what_it_kept_and_how_to_go_on(folder: Path, simnmt: Any, numbers: Any) -> None:
-    numbers(stop_at=40, stop=app._Stopped(signal.SIGINT))
+    numbers(stop_at=40, stop=Interrupted(signal.SIGINT))
     stopped = simnmt(*QUICK)
     assert stopped.status == 130
     kept = re.search(r"kept (\d+) measurements in box\.json\.journal\.jsonl; the same command goes on from there", stopped.err)
@@ -95,7 +94,7 @@ def test_interrupted_it_says_what_it_kept_and_how_to_go_on(folder: Path, simnmt:
 
 
 def test_what_ends_it_before_it_begins_says_nothing_of_an_older_journal(folder: Path, simnmt: Any, numbers: Any) -> None:
-    numbers(stop_at=40, stop=app._Stopped(signal.SIGINT))
+    numbers(stop_at=40, stop=Interrupted(signal.SIGINT))
     simnmt(*QUICK)
     refused = simnmt(*QUICK, "--seed", "7")
     assert (refused.status, "the journal has settings.seed 1" in refused.err) == (2, True)

@@ -129,6 +129,46 @@ def test_an_interrupt_ends_a_long_unit_within_half_a_second(
     assert min(delays_s) < MOST_S, delays_s
 
 
+SIGNALLED = """\
+import os
+import signal
+
+
+def at(place):
+    if place == "PLACE":
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+at("import")
+
+
+class Mine:
+    def __init__(self):
+        at("make")
+
+    def prepare(self, src_len):
+        at("prepare")
+        return self.decide
+
+    def decide(self, request, delay_s):
+        at("decide")
+        return 0
+"""
+"""A policy in whose code the signal arrives."""
+
+
+@pytest.mark.parametrize("place", ["import", "make", "prepare", "decide"])
+def test_a_signal_while_code_of_the_user_runs_is_no_fault_of_it(
+    folder: Path, start: Callable[..., Any], tree: Callable[..., Any], place: str
+) -> None:
+    (folder / "mine.py").write_text(SIGNALLED.replace("PLACE", place))
+    before = tree(folder)
+    process = start("run", "small.yaml", "--set", 'policies={mine: {kind: "mine.py:Mine"}}', "--allow-code", "--jobs", "1")
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (143, "", "simnmt: interrupted; nothing is left half-written\n")
+    assert tree(folder) == before
+
+
 def test_impatience_changes_nothing(folder: Path, long_run: Callable[..., Any], tree: Callable[..., Any]) -> None:
     before = tree(folder)
     process = long_run(2)

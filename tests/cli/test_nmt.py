@@ -74,14 +74,14 @@ def test_resume_takes_text_and_recipe_from_the_folder(
 
 
 def test_an_interrupt_says_what_is_kept(here: Path, train: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    from simnmt.cli import app
+    from simnmt.base.errors import Interrupted
     from simnmt.nmt.training import learner
 
     step = learner.Learner.step
 
     def stopped(self: Any, batch: Any, number: int) -> float:
         if number == 4:
-            raise app._Stopped(2)
+            raise Interrupted(2)
         return step(self, batch, number)
 
     with monkeypatch.context() as patched:

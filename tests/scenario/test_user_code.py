@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import sys
 from collections.abc import Mapping
@@ -91,6 +92,27 @@ def test_an_edited_helper_runs_as_it_is_now_and_is_an_input_of_the_run(tmp_path:
     inputs = inputs_of(tmp_path / "run1")
     assert inputs[str(tmp_path / "mymod.py")] == digest_of(mymod)
     assert inputs[str(tmp_path / "package/helper.py")] == digest_of("TARGET = 1\n")
+
+
+@pytest.mark.parametrize("imported_from", [".", "elsewhere"])
+@pytest.mark.parametrize("files", [("helper",), ("package__helper",), ("package____init__", "package__helper")])
+def test_a_helper_that_python_imported_before_is_executed_anew_and_an_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, imported_from: str, files: tuple[str, ...]
+) -> None:
+    name = files[-1].replace("__", ".")
+    monkeypatch.syspath_prepend(tmp_path / imported_from)
+    for key in ("helper", "package", "package.helper"):
+        monkeypatch.delitem(sys.modules, key, raising=False)
+    written(tmp_path / imported_from, "mymod:P", **dict.fromkeys(files, "TARGET = 0\n"))
+    before = importlib.import_module(name)
+    mymod = f"from {name} import TARGET\n" + policy("TARGET")
+    scenario = written(tmp_path, "mymod:P", mymod=mymod, **dict.fromkeys(files, "TARGET = 1  # edited\n"))
+    assert target_of(scenario, out=tmp_path / "run") == 1
+    file = str(tmp_path / f"{files[-1].replace('__', '/')}.py")
+    assert inputs_of(tmp_path / "run")[file] == digest_of("TARGET = 1  # edited\n")
+    assert sys.modules[name] is before and before.TARGET == 0
+    for key in ("helper", "package", "package.helper"):
+        sys.modules.pop(key, None)
 
 
 def test_a_package_imports_its_own_modules(tmp_path: Path) -> None:
