@@ -41,6 +41,8 @@ MOST_TENSOR_BYTES = 64 << 30
 
 _PARTIAL = ".simnmt-partial-"
 _PIECE_BYTES = 1 << 20
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+"""Arguments of Linux's renameat2: paths start at the current folder, and the two names are exchanged."""
 _TEXT_NAMES = (
     "config.json",
     "config.*.json",
@@ -365,6 +367,17 @@ def sweep_left_overs(folder: Path) -> None:
             paths = [Path(entry.path) for entry in entries if entry.name.startswith(_PARTIAL)]
         for path in paths:
             remove_unlocked(path)
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Exchange the names of two folders at once; return False, with both unchanged, if the system or file system cannot."""
+    import ctypes
+
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError, TypeError):  # another system, or an old C library
+        return False
+    return bool(rename(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0)
 
 
 def is_vacant(folder: Path) -> bool:

@@ -185,12 +185,12 @@ def calibrate(
         tgt_unit=tgt_unit or unit,
         disk_bytes_per_s=pace,
     )
+    page = page or out.parent / f"{out.stem}.html"
     profile_there(out, settings)
-    refuse_unfit_page(page or out.parent / f"{out.stem}.html", out, settings)
+    refuse_unfit_page(page, out, settings)
     replaces = force or not settings.whole  # without execution, the profile at --out is completed
     check_output(out, replaces)
     check_output(page, replaces)
-    page = page or out.parent / f"{out.stem}.html"
     with progress_bar() as bar:  # lines now and then where there is no terminal
         listener: Listener = bar if bar.is_drawn else _LogLines()
         done = measure(settings, out, name=name, device_name=device_name, listener=listener)
@@ -203,7 +203,7 @@ def calibrate(
         lambda: f"{_format_profile(done)}\n{'replaced' if done.replaced else 'wrote'} {out}",
     )
     write_profile_page(page, [done.profile])
-    if not as_json:
+    if not as_json and not is_standard(page):
         print(f"page: {page}")
 
 
@@ -243,7 +243,7 @@ def _calibrate_endpoint(context: typer.Context, url: str, out: Path, page: Path)
     check_output(out, given["force"])
     refuse_unwritable(page, "--page")
     refuse_replacing(page, out, settings.text)
-    check_output(given["page"], given["force"])
+    check_output(page, given["force"])
     with progress_bar() as bar:
         listener: Listener = bar if bar.is_drawn else _LogLines()
         done = calibrate_endpoint(settings, out, name=given["name"], device_name=given["device_name"], listener=listener)
@@ -255,7 +255,7 @@ def _calibrate_endpoint(context: typer.Context, url: str, out: Path, page: Path)
         lambda: f"{_format_endpoint(done)}\n{'replaced' if done.replaced else 'wrote'} {out}",
     )
     write_profile_page(page, [done.profile])
-    if not given["as_json"]:
+    if not given["as_json"] and not is_standard(page):
         print(f"page: {page}")
 
 

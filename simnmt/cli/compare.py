@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from simnmt.base.errors import shorten
+from simnmt.base.files import is_standard
 from simnmt.base.text_tables import format_table
 from simnmt.cli.options import AsJson, Force, Page, argument, check_output, print_json
 
@@ -43,7 +44,7 @@ def compare(
         print_json(comparison.document())
         return
     print(format_comparison(comparison))
-    if page is not None:
+    if page is not None and not is_standard(page):
         print(f"page: {page}")
 
 

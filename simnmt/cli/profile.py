@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from simnmt.base.errors import shorten
+from simnmt.base.files import is_standard
 from simnmt.base.text_tables import format_pairs, format_table
 from simnmt.cli.options import AsJson, Force, Page, argument, check_output, print_json, print_result, profile_path
 from simnmt.cli.terminal import note
@@ -83,7 +84,7 @@ def inspect(files: Files, as_json: AsJson = False, page: Page = None, force: For
     for file, profile in zip(files, profiles, strict=True):
         print(f"{file}: {profile_summary.title(profile)}")
         print(format_pairs(profile_summary.facts(profile), "  "))
-    if page is not None:
+    if page is not None and not is_standard(page):
         print(f"page: {page}")
 
 

@@ -107,6 +107,10 @@ def cnmt(
         raise InputError("--fit and --find-network together", remedy="give one at a time")
     if network and out is not None:
         raise InputError("--find-network writes nothing", remedy="leave out --out")
+    if network and force:
+        raise InputError("--force with --find-network, which replaces nothing", remedy="leave it out")
+    if fit and allow_code:
+        raise InputError("--allow-code with --fit, which reads no scenario", remedy="leave it out")
     if fit:
         if force:
             raise InputError("--force with --fit, which replaces nothing", remedy="leave it out")

@@ -18,7 +18,7 @@ from simnmt.cli.options import (
     prints_of_users,
 )
 from simnmt.cli.progress import progress_bar
-from simnmt.cli.terminal import note, say, warn
+from simnmt.cli.terminal import note, say, verb_for, warn
 
 
 def run(
@@ -108,8 +108,9 @@ def init(
     from simnmt.scenario.template import write_template
 
     check_output(path, force)
+    verb = verb_for(path)
     for written in write_template(template, path, replace=force):
-        print(f"wrote {written}")
+        print(f"{verb if written == path else 'wrote'} {written}")
     if not is_standard(path):
         print(f"run it: simnmt run {path}")
 

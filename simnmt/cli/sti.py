@@ -337,7 +337,8 @@ def plan(
         from simnmt.report.pipelines import render_plan
 
         write_page(page, render_plan(planned, source.name, source.kind, source.model, source.warnings))
-        say(f"written to {page}")
+        if not is_standard(page):
+            say(f"written to {page}")
     about = {"profile": source.name, "kind": source.kind, "model": source.model, "warnings": source.warnings}
     print_result(as_json, lambda: about | planned.as_json(), lambda: format_plan(planned, source))
 

@@ -226,7 +226,7 @@ def inspect(
         print(f"{file}: {format_title(summary)}; {summary.source}")
         print(format_pairs(format_facts(summary), "  "))
         _print_notes(summary.remarks)
-    if page is not None:
+    if page is not None and not is_standard(page):
         print(f"page: {page}")
 
 

@@ -116,14 +116,33 @@ def whole(target: Path, *, replace: bool = False) -> Iterator[Path]:
 
 def _exchange(new: Path, place: Path) -> None:
     """Give a folder the name of a run directory, which is removed. If the name cannot be given, the run directory keeps it."""
-    old = files.free_name(place.parent)
-    place.rename(old)
-    try:
-        new.rename(place)
-    except BaseException:
-        old.rename(place)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
+    if files.exchange(new, place):  # the run directory has the temporary name now, and is removed with it
+        return
+    old = _set_aside(place)
+    with files.FolderLock(place):
+        try:
+            place.rename(old)
+            new.rename(place)
+        except BaseException:
+            if not place.exists():
+                old.rename(place)
+            raise
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _set_aside(place: Path) -> Path:
+    """Return the name of a run directory while another takes its place, where two folders cannot be exchanged at once."""
+    return place.with_name(f".simnmt-replaced-{place.name}")
+
+
+def _recover(place: Path) -> None:
+    """Give a run directory its name again that a killed process set aside, or remove it if the other took its place."""
+    old = _set_aside(place)
+    if old.is_dir() and place.exists():
+        files.remove_unlocked(old)
+    elif old.is_dir():
+        with suppress(OSError), files.FolderLock(old):
+            old.rename(place)
 
 
 @contextmanager
@@ -156,6 +175,7 @@ def check_free(target: Path, *, replace: bool | None = None) -> None:
         raise RunDirectoryError("a run directory is a folder, no stream", remedy="give --out the name of a folder")
     place = _place(target)
     try:
+        _recover(place)
         if place.is_dir():
             if any(place.iterdir()):
                 _refuse_occupied(target, replace)

@@ -31,6 +31,11 @@ def standard_input(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
         ("calibrate --model gru --out office.csv", "simnmt.calibrate.calibration.calibrate"),
         ("calibrate --model gru --out gateway.json", "simnmt.calibrate.calibration.calibrate"),
         ("calibrate --model gru --out new.json --page office.csv", "simnmt.calibrate.calibration.calibrate"),
+        ("calibrate --model gru --out made.json", "simnmt.calibrate.calibration.calibrate"),
+        (
+            "calibrate --endpoint http://127.0.0.1:1 --text news.de --out made.json",
+            "simnmt.calibrate.endpoint_calibration.calibrate_endpoint",
+        ),
         ("corpus table news.de news.en --out office.csv", "simnmt.workload.corpus.read_corpus"),
         ("trace synth --like office.csv --out gateway.json", "simnmt.network.rtt_process.fit_process"),
         ("trace import office.csv --out gateway.json", "simnmt.network.traces.trace_file.write_traces"),
@@ -44,6 +49,7 @@ def test_an_occupied_output_is_refused_before_the_work(
 ) -> None:
     Path("made").mkdir()
     Path("made/notes.txt").write_text("mine")
+    Path("made.html").write_text("mine")
     before = tree(folder)
     assert simnmt(*arguments.split()).status == 2, "and all modules are imported, so that none binds the spy"
 
@@ -98,7 +104,7 @@ def test_a_file_is_replaced_with_force(folder: Path, simnmt: Callable[..., Any])
     assert simnmt(*command).err == f"simnmt: series.csv: {EXISTS}"
     assert simnmt(*command, "--force").out.startswith("replaced series.csv")
     assert "would replace what is read" in simnmt("trace", "import", "office.csv", "--out", "office.csv", "--force").err
-    assert simnmt("init", "small.yaml", "--force").status == 0
+    assert simnmt("init", "small.yaml", "--force").out.startswith("replaced small.yaml\nwrote scenario.schema.json\n")
     assert "quickstart" in Path("small.yaml").read_text()
 
 
@@ -179,6 +185,16 @@ def test_standard_streams_that_cannot_be_are_refused(
     for arguments in ("run small.yaml --out -", "calibrate --model gru --out -", "trace record --host a --duration 1s --out -"):
         assert simnmt(*arguments.split()).status == 2
     assert not Path("-").exists()
+
+
+@pytest.mark.parametrize("verb", ["trace inspect office.csv", "profile inspect cloud.json", "compare first second"])
+def test_a_page_on_standard_output_is_not_named_as_a_file(folder: Path, simnmt: Callable[..., Any], verb: str) -> None:
+    if verb.startswith("compare"):
+        for out in ("first", "second"):
+            assert simnmt("run", "small.yaml", "--requests", "20", "--replications", "1", "--out", out).status == 0
+    done = simnmt(*verb.split(), "--page", "-")
+    assert (done.status, "page: -" in done.err, "page: -" in done.out) == (0, False, False), done.err
+    assert done.out.endswith("</html>")
 
 
 def test_a_pipe_whose_reader_has_left_is_no_fault(folder: Path) -> None:

@@ -103,6 +103,8 @@ def test_a_fit_keeps_its_folder_and_takes_the_number_of_requests(
     [
         (("--fit", "--find-network"), "--fit and --find-network together"),
         (("--find-network", "--out", "x"), "--find-network writes nothing"),
+        (("--find-network", "--force"), "--force with --find-network, which replaces nothing"),
+        (("--fit", "--allow-code"), "--allow-code with --fit, which reads no scenario"),
         (("--requests", "0"), "Invalid value for '--requests'"),
         (("--measured", "@nosuch"), "@nosuch: nothing of that name is shipped under scenarios"),
         (("--measured", "nosuch.yaml"), "nosuch.yaml"),

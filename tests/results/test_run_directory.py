@@ -333,6 +333,7 @@ def test_a_run_directory_keeps_its_name_if_the_new_one_cannot_take_it(tmp_path: 
         return rename(path, other)
 
     monkeypatch.setattr(Path, "rename", failing)
+    monkeypatch.setattr(run_directory.files, "exchange", lambda *_: False)
     with pytest.raises(run_directory.RunDirectoryError), run_directory.whole(target, replace=True) as folder:
         (folder / run_directory.REPRODUCTION).write_text("second")
     assert (target / run_directory.REPRODUCTION).read_text() == "first"
