@@ -81,7 +81,7 @@ def test_a_comparison_pairs_runs_of_the_same_requests_and_names_what_differs(
     assert dict(zip(by_policy, trace.x, strict=True)) == {name: row["change_percent"] for name, row in by_policy.items()}
     ends = {name: trace.x[place] + trace.error_x.array[place] for place, name in enumerate(by_policy)}
     assert ends == {name: pytest.approx(row["high_percent"]) for name, row in by_policy.items()}
-    with pytest.raises(simnmt.InputError, match=r"no changes of None on cp2.*the runs have in common: de-en on cp1"):
+    with pytest.raises(simnmt.InputError, match=r"no changes of cp2 .*the runs have in common: de-en on cp1"):
         compared.figure(network="cp2")
 
 

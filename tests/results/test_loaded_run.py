@@ -90,7 +90,7 @@ def test_a_loaded_run_draws_its_sweep_over_the_load(make_scenario: MakeScenario,
     result = simnmt.run(make_scenario(requests=50, workloads=rates, policies=policies), out=tmp_path / "run")
     loaded = simnmt.load(tmp_path / "run")
     assert loaded.figure("load", of="change").to_dict() == result.figure("load", of="change").to_dict()
-    with pytest.raises(simnmt.InputError, match=r"no results of at 8 on None.*this run has: at 2.0 on cp1, at 4.0 on cp1"):
+    with pytest.raises(simnmt.InputError, match=r"no results of at 8 .*this run has: at 2.0 on cp1, at 4.0 on cp1"):
         loaded.figure("latency", workload="at 8")
 
 
