@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from simnmt.base.errors import shorten
 from simnmt.base.suggestions import did_you_mean
 from simnmt.calibrate.endpoint_settings import EndpointSettings
 from simnmt.calibrate.settings import CalibrationError
-from simnmt.service.chat_client import HEALTH, MODELS, ChatClient
+from simnmt.service.chat_client import HEALTH, MODELS, STREAMED, ChatClient
 from simnmt.service.client import TranslationClient
 from simnmt.service.messages import ServiceError, TranslateRequest, describe_foreign_body
 
@@ -103,6 +103,18 @@ class LibreTranslateEndpoint:
         return Reply(exchange.sent_s, exchange.received_s, exchange.answer.texts[0], stated=stated)
 
 
+def _chat_client(settings: EndpointSettings, model: str, options: Mapping[str, Any] = STREAMED) -> ChatClient:
+    return ChatClient(
+        settings.url,
+        model,
+        options=options,
+        token=settings.token,
+        connections=CONNECTIONS,
+        timeout_s=settings.timeout_s,
+        ca_file=settings.ca_file,
+    )
+
+
 class ChatEndpoint:
     """A service with OpenAI's `/v1/chat/completions`, which is prompted to translate."""
 
@@ -117,14 +129,7 @@ class ChatEndpoint:
         self._settings = settings
         self._prompt_tokens = 0
         """Tokens of a prompt without a sentence, as the service counts them."""
-        self.client = ChatClient(
-            settings.url,
-            settings.model,
-            token=settings.token,
-            connections=CONNECTIONS,
-            timeout_s=settings.timeout_s,
-            ca_file=settings.ca_file,
-        )
+        self.client = _chat_client(settings, settings.model)
 
     async def check(self) -> bool:
         """See `Endpoint`."""
@@ -177,15 +182,8 @@ class CTranslate2ServerEndpoint:
                 remedy=f"give --target, such as eng_Latn, en_XX or __en__; {DEFAULT}: that of the service's configuration",
             )
         self._settings = settings
-        self.client = ChatClient(
-            settings.url,
-            settings.model or DEFAULT,
-            options={} if settings.target == DEFAULT else {"target_lang": settings.target},
-            token=settings.token,
-            connections=CONNECTIONS,
-            timeout_s=settings.timeout_s,
-            ca_file=settings.ca_file,
-        )
+        options = {} if settings.target == DEFAULT else {"target_lang": settings.target}
+        self.client = _chat_client(settings, settings.model or DEFAULT, options)
 
     async def check(self) -> bool:
         """See `Endpoint`."""

@@ -38,7 +38,7 @@ def test_sentences_wait_for_the_service_of_the_box_one_after_another(services: S
     assert gateway.health()["local_server"] == server.front.service.url
     services.stop(gateway)
     times = [answer.answer.times for answer in answers if isinstance(answer, Exchange)]
-    queues_s = sorted(each.queue_s for each in times if each is not None)
+    queues_s = sorted(exchange.queue_s for exchange in times if exchange is not None)
     assert [queue_s >= 10 * STEP_S * number for number, queue_s in enumerate(queues_s)] == [True] * 3
     assert queues_s[0] < 10 * STEP_S
     assert [answer.answer.lengths[:2] for answer in answers if isinstance(answer, Exchange)] == [(4, 10)] * 3
