@@ -24,7 +24,7 @@ from simnmt.results import comparison, loaded_run
 from simnmt.results import result as results
 from simnmt.results import run_directory as files
 from simnmt.results.requests import Engine
-from simnmt.scenario.document import Override, read_document
+from simnmt.scenario.document import Override, overrides_of_call, read_document
 from simnmt.scenario.source import Source, input_files, open_source
 from simnmt.scenario.yaml_text import write_document
 
@@ -48,7 +48,7 @@ class Scenario:
     def __init__(
         self,
         given: str | os.PathLike[str] | Mapping[str, object],
-        overrides: Iterable[str] = (),
+        overrides: Iterable[str | Override] = (),
         *,
         allow_code: bool = False,
     ) -> None:
@@ -56,7 +56,7 @@ class Scenario:
 
         `overrides`, `allow_code`: as of `run`. Raises `InputError` for any fault.
         """
-        self._given, self._overrides, self._allow_code = given, [*overrides], allow_code
+        self._given, self._overrides, self._allow_code = given, overrides_of_call(overrides), allow_code
         self.source = open_source(given, self._overrides, allow_code=allow_code)
         """The scenario as it was checked."""
 
@@ -71,9 +71,9 @@ class Scenario:
 
     def changed(self, *overrides: str) -> Scenario:
         """Return the scenario with further overrides, such as `"policies.cnmt.len_slope=0.8"`."""
-        return Scenario(self._given, [*self._overrides, *overrides], allow_code=self._allow_code)
+        return Scenario(self._given, [*self._overrides, *overrides_of_call(overrides)], allow_code=self._allow_code)
 
-    def open(self, overrides: Iterable[str | Override]) -> Source:
+    def open(self, overrides: Iterable[Override]) -> Source:
         """Return the checked scenario with further overrides."""
         return open_source(self._given, [*self._overrides, *overrides], allow_code=self._allow_code)
 
@@ -257,7 +257,7 @@ def run(
     *,
     out: str | os.PathLike[str] | None = None,
     under: str | os.PathLike[str] | None = None,
-    overrides: Iterable[str] = (),
+    overrides: Iterable[str | Override] = (),
     requests: int | None = None,
     replications: int | None = None,
     seed: int | None = None,
@@ -305,15 +305,14 @@ def run(
         raise InputError(f"engine: unknown engine {engine!r}", remedy=did_you_mean(str(engine), get_args(Engine)))
     if until_precision is not None and not 0.0 < until_precision < 1.0:
         raise InputError(f"until_precision: {until_precision:g} is no share above 0 and below 1", remedy="give 0.02 for 2 %")
-    given = _given(requests=requests, replications=replications, seed=seed)
-    if profile_uncertainty is not None:
-        key, label = ("profile_uncertainty", "profiles"), f"--profile-uncertainty {profile_uncertainty}"
-        given.append(Override.of(key, profile_uncertainty, label))
+    given = overrides_of_call(
+        overrides, requests=requests, replications=replications, seed=seed, profile_uncertainty=profile_uncertainty
+    )
     started = time.time()
     if isinstance(scenario, Scenario):
-        source = scenario.open([*overrides, *given])
+        source = scenario.open(given)
     else:
-        source = open_source(scenario, [*overrides, *given], allow_code=allow_code)
+        source = open_source(scenario, given, allow_code=allow_code)
     progress = progress or _notebook_progress()
     with _directory(source.scenario.name, out, under, force) as directory:
         beside_run = None if source.scenario.published is None else published_table(source.scenario.published)
@@ -345,7 +344,7 @@ def replay(
     *,
     out: str | os.PathLike[str] | None = None,
     under: str | os.PathLike[str] | None = None,
-    overrides: Iterable[str] = (),
+    overrides: Iterable[str | Override] = (),
     requests: int | None = None,
     replications: int | None = None,
     seed: int | None = None,
@@ -366,8 +365,8 @@ def replay(
     """
     from simnmt.live.replay import replay_plan
 
-    given = _given(requests=requests, replications=replications, seed=seed)
-    source = open_source(scenario, [*overrides, *given], allow_code=allow_code)
+    given = overrides_of_call(overrides, requests=requests, replications=replications, seed=seed)
+    source = open_source(scenario, given, allow_code=allow_code)
     with _directory(source.scenario.name, out, under, force) as directory:
         inputs = {} if directory is None else _digests(source)
         plan = read_inputs(source.scenario, Path.cwd(), source.document)
@@ -377,11 +376,6 @@ def replay(
             return result
         write(result, source, directory, inputs, Times(started, time.time() - started), replace_run=force)
         return replace(result, directory=directory)
-
-
-def _given(**options: int | None) -> list[Override]:
-    """Return the options that are given as overrides of the scenario."""
-    return [Override.of(key, value, f"--{key} {value}") for key, value in options.items() if value is not None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -234,7 +234,7 @@ def _run() -> int:
         status = _parser(verb)(prog_name="simnmt", standalone_mode=False)
         sys.stdout.flush()
     except SimnmtError as error:
-        return _complain(str(error), error.exit_status)
+        return _complain("\n".join(error.lines), error.exit_status)
     except Interrupted as stopped:
         return _complain("interrupted; nothing is left half-written", 128 + stopped.number)
     except ModuleNotFoundError as error:

@@ -64,6 +64,7 @@ def replay(
         from simnmt.live.text import read_texts
     import simnmt.api
     from simnmt.cli.tables import format_result
+    from simnmt.scenario.document import overrides_of_call
 
     settings = ReplaySettings(
         gateway,
@@ -77,16 +78,14 @@ def replay(
         timeout,
         connections,
     )
+    given = overrides_of_call(overrides or [], as_options=True, requests=requests, replications=replications, seed=seed)
     with progress_bar() as bar, prints_of_users():
         result = simnmt.api.replay(
             scenario,
             settings,
             out=out,
             under=None if out else "reports",
-            overrides=overrides or [],
-            requests=requests,
-            replications=replications,
-            seed=seed,
+            overrides=given,
             allow_code=allow_code,
             announce=bar.say if bar.is_drawn else note,
             progress=lambda done, total: bar.runs(done, total, "requests"),

@@ -57,21 +57,26 @@ def run(
     """
     import simnmt.api
     from simnmt.cli.tables import format_result
+    from simnmt.scenario.document import overrides_of_call
     from simnmt.world.compiled_library import library
 
+    given = overrides_of_call(
+        overrides or [],
+        as_options=True,
+        requests=requests,
+        replications=replications,
+        seed=seed,
+        profile_uncertainty=profile_uncertainty,
+    )
     with progress_bar() as bar, prints_of_users():
         result = simnmt.api.run(
             scenario,
             out=out,
             under=None if out else "reports",
-            overrides=overrides or [],
-            requests=requests,
-            replications=replications,
-            seed=seed,
+            overrides=given,
             jobs=jobs or None,
             progress=bar.runs,
             until_precision=until_precision,
-            profile_uncertainty=profile_uncertainty,
             engine=engine,
             allow_code=allow_code,
             force=force,

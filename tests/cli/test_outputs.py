@@ -69,7 +69,8 @@ def test_a_run_directory_is_replaced_at_the_end_and_stays_if_the_run_fails(
     command = ("run", "small.yaml", "--out", "made")
     assert simnmt(*command).status == 0
     before = tree(folder)
-    assert simnmt(*command).err == "simnmt: made: a run is there (give another --out, or replace it with --force)\n"
+    remedy = "give another output folder, or replace it: --force, in Python force=True"
+    assert simnmt(*command).err == f"simnmt: made: a run is there ({remedy})\n"
     with monkeypatch.context() as patched:
         patched.setattr("simnmt.api.write_document", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
@@ -92,8 +93,8 @@ def test_no_folder_of_others_is_replaced(folder: Path, simnmt: Callable[..., Any
         (made / name).write_text("mine")
     before = tree(folder)
     done = simnmt("run", "small.yaml", "--out", "made", "--force")
-    remedy = "give another --out, or empty it"
-    what = f"made: --force replaces run directories alone, and this folder holds {name}"
+    remedy = "give another output folder, or empty it"
+    what = f"made: only a run directory can be replaced, and this folder holds {name}"
     assert (done.status, done.err) == (2, f"simnmt: {what} ({remedy})\n")
     assert tree(folder) == before
 

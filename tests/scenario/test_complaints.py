@@ -32,7 +32,7 @@ def complaints(text: str, *overrides: str) -> list[str]:
         given = parse_document(text, "s.yaml")
         rest = {key: value for key, value in WHOLE.items() if key not in given.data}
         validate(Scenario, parse_document(f"{text.rstrip()}\n{write_document(rest)}" if rest else text, "s.yaml"), overrides)
-    return str(caught.value).splitlines()
+    return caught.value.lines
 
 
 CASES = {
