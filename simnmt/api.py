@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from simnmt.base import VERSION
 from simnmt.base.errors import InputError
+from simnmt.base.packages import named_if_missing
 from simnmt.base.suggestions import did_you_mean
 from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.run import Progress, run_plan
@@ -87,6 +88,7 @@ class _Drawable(results.FinishedRun):
 
     __slots__ = ()
 
+    @named_if_missing()
     def figure(self, name: str, *, workload: str | None = None, network: str | None = None, **options: str) -> Figure:
         """Return a figure of the page as a plotly figure, with the same data.
 
@@ -156,6 +158,7 @@ class Comparison(comparison.Comparison):
 
     __slots__ = ()
 
+    @named_if_missing()
     def figure(self, *, workload: str | None = None, network: str | None = None) -> Figure:
         """Return the change of the mean latency by policy, percent, with 95 % intervals, as a plotly figure.
 
@@ -203,6 +206,7 @@ def _with_figures(kind: type[Copied], record: Any) -> Copied:
     return kind(**{field.name: getattr(record, field.name) for field in fields(record)})
 
 
+@named_if_missing()
 def load(directory: str | os.PathLike[str]) -> LoadedRun:
     """Return a finished run from its directory: rows, requests, verdicts, figures and the resolved scenario.
 
@@ -217,6 +221,7 @@ def load(directory: str | os.PathLike[str]) -> LoadedRun:
     return _with_figures(LoadedRun, loaded_run.load_run(path, read_document(path / files.RESOLVED).data))
 
 
+@named_if_missing()
 def compare(*runs: RunResult | LoadedRun | str | os.PathLike[str]) -> Comparison:
     """Compare runs with the first one: keys of the scenarios that differ, and changes of latency with their intervals.
 
@@ -252,6 +257,7 @@ def _notebook_progress() -> Progress | None:
     return lambda done, total: shown.update(bar(done, total))
 
 
+@named_if_missing()
 def run(
     scenario: str | os.PathLike[str] | Mapping[str, object] | Scenario,
     *,
@@ -338,6 +344,7 @@ def run(
         return replace(result, directory=directory)
 
 
+@named_if_missing("live")
 def replay(
     scenario: str | os.PathLike[str] | Mapping[str, object],
     settings: ReplaySettings,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from simnmt.base.errors import InputError, shorten
+from simnmt.base.packages import named_if_missing
 from simnmt.cli.calibrate import Backend
 from simnmt.cli.options import (
     AllowCode,
@@ -29,7 +30,6 @@ from simnmt.cli.options import (
     parse_duration,
     parse_integers,
     prints_of_users,
-    service_packages,
 )
 from simnmt.cli.terminal import note
 
@@ -158,7 +158,7 @@ def server(
 
     Example: simnmt live server --model out/de-en --batching top-up:8 --listen 127.0.0.1:5001
     """
-    with service_packages():
+    with named_if_missing("live"):
         from simnmt.live.deployment import engine_settings, expected_hash, target_of
         from simnmt.live.engine_process import EngineSettings
         from simnmt.live.server import LiveServer, ServerSettings
@@ -252,7 +252,7 @@ def gateway(
 
     Example: simnmt live gateway @open-loop --policy cnmt --server http://127.0.0.1:5001
     """
-    with service_packages():
+    with named_if_missing("live"):
         from simnmt.live.deployment import recommended_policy
         from simnmt.live.gateway import GatewaySettings, LiveGateway
 
