@@ -25,7 +25,13 @@ from simnmt.results.run_directory import INPUT, RESOLVED, RunDirectoryError, che
 from simnmt.scenario.configuration import END_NODE, Scenario, resolved
 from simnmt.scenario.document import Document, Override, apply_overrides, document_of, read_document
 from simnmt.scenario.errors import Location, ScenarioError, describe_value
-from simnmt.scenario.extensions import adopt_extensions, find_extensions, holds_object, with_stand_ins
+from simnmt.scenario.extensions import (
+    adopt_extensions,
+    find_extensions,
+    holds_object,
+    remedy_of_unknown_kind,
+    with_stand_ins,
+)
 from simnmt.scenario.validation import validate
 from simnmt.scenario.yaml_text import write_document
 from simnmt.workload.arrivals import BackToBack, Clients
@@ -294,7 +300,7 @@ def _check_source(
     text = write_document(document.data).encode() if file is None else file.read_bytes()
     document = apply_overrides(document, overrides)
     mentions = find_extensions(document)
-    scenario = validate(Scenario, with_stand_ins(document, mentions))
+    scenario = validate(Scenario, with_stand_ins(document, mentions), unknown_kind=remedy_of_unknown_kind)
     check_topology(scenario, document)
     extensions: dict[str, Extension] = {}
     if mentions:
