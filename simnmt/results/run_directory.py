@@ -367,7 +367,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     """Return the manifest of a run directory; raises `RunDirectoryError` unless the directory is whole."""
     if not (directory / MANIFEST).is_file():
         what = f"no complete run directory: {MANIFEST} is missing"
-        raise RunDirectoryError(what, path=directory, remedy="give simnmt run a scenario, or a folder that it wrote")
+        raise RunDirectoryError(what, path=directory, remedy="give a folder that simnmt run wrote")
     try:
         manifest = json.loads(files.read_bounded(directory / MANIFEST))
         known = _digests_by_name(manifest["inputs"]) and _digests_by_name(manifest["outputs"])

@@ -291,7 +291,7 @@ def test_a_profile(folder: Path, refused: Callable[..., None], key: str, value: 
         ("run small.yaml --out .", ".: the output folder is not empty (give another output folder, or empty it)"),
         ("run small.yaml --out full", "full: the output folder is not empty (give another output folder, or empty it)"),
         ("run nowhere.yaml", "nowhere.yaml: no such file (`simnmt init` writes a scenario to begin with)"),
-        ("run full", "full: no complete run directory:... (give simnmt run a scenario, or a folder..."),
+        ("run full", "full: no complete run directory: manifest.json is missing (give a folder that simnmt run wrote)"),
         ("run @nosuch", "@nosuch: nothing of that name is shipped under scenarios (known: @..."),
         ("run @", "@: nothing of that name is shipped under scenarios (known: @..."),
         ("init small.yaml", "small.yaml: exists already (choose another name, or replace it with --force)"),

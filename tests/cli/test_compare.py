@@ -18,7 +18,7 @@ from tests.command_line import filled_folder
 from tests.refusals import assert_one_line
 
 Command = Callable[..., Any]
-NO_RUN = "no complete run directory: manifest.json is missing (give simnmt run a scenario, or a folder that it wrote)"
+NO_RUN = "no complete run directory: manifest.json is missing (give a folder that simnmt run wrote)"
 
 
 @pytest.fixture(scope="module")
@@ -137,8 +137,10 @@ def totals(value: Any) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("damage", "complaint"),
     [
-        (lambda run: (run / "summary.json").unlink(), "summary.json: no summary of a run"),
-        (lambda run: (run / "summary.json").write_text("{"), "summary.json: no summary of a run"),
+        (lambda run: (run / "summary.json").unlink(), "summary.json: no summary of a run: No such file or directory"),
+        (lambda run: (run / "summary.json").write_text("{"), "summary.json: no summary of a run: no JSON at line 1, column 2"),
+        (lambda run: (run / "summary.json").write_text("[]"), "of a run: its content is not what a run writes"),
+        (edit("summary.json", lambda summary: summary.pop("rows")), "summary.json: no summary of a run: rows is missing"),
         (edit("summary.json", lambda summary: summary.update(rows=[])), "summary.json: a file of that run has changed since"),
         (lambda run: (run / "scenario.resolved.yaml").write_text("[]"), "scenario.resolved.yaml:1:1: expected keys and values"),
         (edit("manifest.json", lambda manifest: manifest.pop("total_latency_s")), "run small has no totals of its"),
@@ -147,7 +149,7 @@ def totals(value: Any) -> Callable[[Path], None]:
         (totals(["1", "2"]), "no total latency of each replication of edge on news, office"),
         (totals([1.0, float("nan")]), "no total latency of each replication of edge on news, office"),
     ],
-    ids=["no-summary", "cut", "edited", "scenario", "no-totals", "empty", "too-few", "texts", "nan"],
+    ids=["no-summary", "cut", "no-mapping", "no-rows", "edited", "scenario", "no-totals", "empty", "too-few", "texts", "nan"],
 )  # fmt: skip
 def test_a_damaged_run_is_refused_in_one_line(
     runs: Path, simnmt: Command, tmp_path: Path, damage: Callable[[Path], object], complaint: str

@@ -164,7 +164,7 @@ class TestNotWhole:
 
     def test_no_manifest(self, run: Path, refused: Callable[..., None]) -> None:
         (run / "manifest.json").unlink()
-        remedy = "give simnmt run a scenario, or a folder that it wrote"
+        remedy = "give a folder that simnmt run wrote"
         refused(f"run: no complete run directory: manifest.json is missing ({remedy})")
 
     @pytest.mark.parametrize(
