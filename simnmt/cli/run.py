@@ -18,7 +18,7 @@ from simnmt.cli.options import (
     prints_of_users,
 )
 from simnmt.cli.progress import progress_bar
-from simnmt.cli.terminal import note, say, verb_for, warn
+from simnmt.cli.terminal import describe_output, note, say, warn
 
 
 def run(
@@ -113,9 +113,9 @@ def init(
     from simnmt.scenario.template import write_template
 
     check_output(path, force)
-    verb = verb_for(path)
+    done = describe_output(path)
     for written in write_template(template, path, replace=force):
-        print(f"{verb if written == path else 'wrote'} {written}")
+        print(done if written == path else f"wrote {written}")
     if not is_standard(path):
         print(f"run it: simnmt run {path}")
 
