@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
@@ -447,6 +447,15 @@ def _servers(given: Sequence[str], devices: Sequence[str]) -> dict[str, str]:
 
 @contextmanager
 def log_file(path: Path | None) -> Iterator[TextIO | None]:
-    """Open a log to append to; None for no log."""
-    with nullcontext() if path is None else path.open("a", encoding="utf-8") as file:
-        yield file
+    """Open a log to append to; None for no log. A log that is new and empty is removed if the service fails."""
+    if path is None:
+        yield None
+        return
+    is_new = not os.path.lexists(path)
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            yield file
+    except BaseException:
+        if is_new and path.is_file() and not path.stat().st_size:
+            path.unlink()
+        raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -172,6 +173,7 @@ def test_a_verb_writes_its_file_alone_to_standard_output(
     assert piped.status == 0, piped.err
     assert piped.out == Path(file).read_text(encoding="utf-8")
     assert named.out.splitlines()[0].partition(" ")[0] in (piped.err or named.out), "the report goes to standard error"
+    assert not re.search(r"\b(wrote|replaced) -", piped.err)
     assert not Path("-").exists()
 
 
@@ -206,3 +208,11 @@ def test_a_pipe_whose_reader_has_left_is_no_fault(folder: Path) -> None:
         running.stdout.close()
         err = running.stderr.read().decode()
     assert running.returncode == 0 and "Traceback" not in err and "cannot be written" not in err
+
+
+def test_a_service_that_does_not_start_leaves_no_empty_log(folder: Path, simnmt: Callable[..., Any]) -> None:
+    Path("old.jsonl").touch()
+    for log in ("new.jsonl", "old.jsonl"):
+        done = simnmt("live", "gateway", "small.yaml", "--policy", "none", "--server", "http://127.0.0.1:1", "--log", log)
+        assert done.status == 2
+    assert not Path("new.jsonl").exists() and Path("old.jsonl").exists()
