@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simnmt.base.errors import InputError, shorten
+from simnmt.base.errors import InputError
 from simnmt.base.files import is_standard
-from simnmt.base.text_tables import format_pairs, format_table
+from simnmt.base.text_tables import format_pairs, format_table, shorten_on_terminal
 from simnmt.cli.options import (
     AsJson,
     Force,
@@ -134,7 +134,7 @@ def list_(
             trace["name"],
             NOUN[trace["quantity"]],
             trace["kind"],
-            shorten(trace["source"], _MOST_OF_SOURCE),
+            shorten_on_terminal(trace["source"], _MOST_OF_SOURCE),
             f"{trace['points']:,}",
             format_duration(trace["duration_s"]),
             format_value(trace["quantity"], trace["mean"]),
