@@ -364,7 +364,7 @@ _ENGINE_OPTIONS = (
 
 def _local_engine(context: typer.Context, unit: Unit, folder: Path) -> EngineSettings | LocalService:
     """Return what executes on a gateway's own device, as the options say. Raises `InputError`."""
-    from simnmt.live.deployment import engine_settings, expected_hash, target_of
+    from simnmt.live.deployment import engine_settings, target_of
     from simnmt.live.service_engine import LocalService, unit_of_lengths
 
     params, target = context.params, target_of(unit, unit.case.targets[0].device)
@@ -378,7 +378,6 @@ def _local_engine(context: typer.Context, unit: Unit, folder: Path) -> EngineSet
     return LocalService(
         params["local_server"],
         unit_of_lengths(target, params["local_unit"]),
-        None if params["any_model"] else expected_hash(target),
         read_token(params["local_token_file"], LOCAL_TOKEN),
         params["ca_file"],
     )
