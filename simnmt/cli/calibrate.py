@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simnmt.base.files import is_standard, refuse_replacing
+from simnmt.base.packages import named_if_missing
 from simnmt.base.text_tables import format_table
 from simnmt.cli.options import (
     AsJson,
@@ -22,7 +23,6 @@ from simnmt.cli.options import (
     parse_duration,
     parse_rate,
     print_result,
-    service_packages,
 )
 from simnmt.cli.progress import progress_bar
 from simnmt.cli.terminal import say, warn
@@ -224,7 +224,7 @@ def _calibrate_endpoint(context: typer.Context, url: str, out: Path, page: Path)
             raise typer.BadParameter("holds for a model on this box, not for --endpoint", param_hint=option_name)
     if given["text"] is None:
         raise typer.BadParameter("--endpoint needs sentences to send", param_hint="--text")
-    with service_packages():
+    with named_if_missing("live"):
         from simnmt.calibrate.endpoint_calibration import calibrate_endpoint, endpoint_profile_there
     from simnmt.calibrate.endpoint_settings import EndpointSettings
     from simnmt.calibrate.preconditions import refuse_unwritable
