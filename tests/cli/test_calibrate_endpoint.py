@@ -44,7 +44,8 @@ def test_it_prints_the_plane_the_ladder_and_the_knee_and_writes_profile_and_page
     assert done.status == 0, done.err
     assert "box: measured through HTTP, round trip of" in done.out
     assert "execution, measured: " in done.out
-    assert re.search(r"endpoint knee: \d.* sentences at once, .* \(workers: \d in a scenario\)", done.out), done.out
+    known = r"\d.* sentences at once \(95 % interval .* to .*\), .* \(workers: \d in a scenario\)"
+    assert re.search(rf"endpoint knee: ({known}|left out: .*)", done.out), done.out  # left out on a disturbed box
     assert "executed at once" in done.out
     assert "Load on the service" in (folder / "box.html").read_text()
     shown = simnmt("profile", "inspect", "box.json")
