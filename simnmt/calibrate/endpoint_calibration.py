@@ -262,7 +262,7 @@ def _doubts(settings: EndpointSettings, measured: _Measured, block: EndpointBloc
             f"at a concurrency of {last.concurrency:g} the service answered {last.answered} of {last.requests} requests in time"
         )
     if block.knee_reason:
-        doubts.append(f"the knee is left out: {block.knee_reason}"[:300])
+        doubts.append(f"the knee is left out: {block.knee_reason}")
     elif block.ladder and block.knee_concurrency is None:
         doubts.append(
             f"the knee was not reached at a concurrency of {block.ladder[-1].concurrency:g} (give a greater --max-concurrency "

@@ -152,7 +152,8 @@ class EndpointLoad:
             kept = self.journal.findings[name]
             earlier.append(LevelRound(**kept | {"latency_s": tuple(kept["latency_s"])}))
         else:
-            most = max((one.executed for level in rounds.values() for one in level), default=1.0)
+            medians = [float(np.median([one.executed for one in level])) for level in rounds.values() if level]
+            most = max(medians, default=1.0)
             earlier.append(await self._round(concurrency, len(earlier), alone_s, most))
             self.journal.finding(name, asdict(earlier[-1]))
         level = pool_rounds(earlier, float(alone_s.mean()))
@@ -179,7 +180,7 @@ class EndpointLoad:
         offsets_s = np.cumsum(gaps_s) - gaps_s
         due_s, sent_s, received_s = await self._send([self.sentences[number] for number in sentences], offsets_s)
         answered = np.isfinite(received_s)
-        elapsed_s = max(float(np.nanmax(received_s, initial=due_s[-1])) - float(due_s[0]), 0.0)
+        elapsed_s = float(np.max(received_s[answered], initial=due_s[-1]) - due_s[0])
         self.spent_s += elapsed_s
         return LevelRound(
             concurrency=concurrency,
