@@ -329,12 +329,14 @@ def _format_endpoint(done: Calibrated) -> str:
                 f"{level.rate_rps:.4g}",
                 f"{level.throughput_rps:.4g}",
                 f"{level.executed:.3g}",
+                f"{len(level.executed_rounds)}",
                 "" if level.latency is None else f"{1e3 * level.latency.median_s:.4g}",
                 "" if level.latency is None or level.latency.p95_s is None else f"{1e3 * level.latency.p95_s:.4g}",
             ]
             for level in block.ladder
         ]
-        lines.append(format_table(["at once", "offered/s", "answered/s", "executed at once", "median, ms", "95 %, ms"], rows))
+        columns = ["at once", "offered/s", "answered/s", "executed at once", "rounds", "median, ms", "95 %, ms"]
+        lines.append(format_table(columns, rows))
     return "\n".join(lines)
 
 
