@@ -16,7 +16,7 @@ import pytest
 
 from tests.campaigns.harness import deep
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
+pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system has no /proc")
 
 
 def living(group: int) -> list[int]:

@@ -116,7 +116,7 @@ def test_a_long_unit_that_is_kept_in_files_gives_what_a_short_one_gives(
 ) -> None:
     """Columns in files and sums over parts change no bit of a column, and no number beyond rounding."""
     if engine == "compiled" and compiled_world.library() is None:
-        pytest.skip("needs a C compiler")
+        pytest.skip("no C compiler is installed")
     unit = unit_of(plan_of(make_scenario(**DISCIPLINES[discipline] | {"requests": 2_500})))
     assert_files_change_nothing(replace(unit, engine=engine), monkeypatch, tmp_path)
 
