@@ -21,7 +21,7 @@ from tests.refusals import assert_complaint
 SEED = int(os.environ.get("SIMNMT_CAMPAIGN_SEED", "17"))
 SCALE = float(os.environ.get("SIMNMT_CAMPAIGN_SCALE", "1"))
 ONE_CASE = os.environ.get("SIMNMT_CAMPAIGN_CASE")
-SUITE_SHARE = 0.5
+SUITE_SHARE = 0.25
 """Of a campaign's cases at a scale of 1 or less, as in the suite."""
 MOST_FAILURES = 10
 """A campaign ends after so many."""
