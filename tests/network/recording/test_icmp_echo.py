@@ -27,7 +27,7 @@ def allowed() -> bool:
     return True
 
 
-needs_leave = pytest.mark.skipif(not allowed(), reason="this system lets nobody like us send ICMP")
+needs_leave = pytest.mark.skipif(not allowed(), reason="this user may not send ICMP echo requests")
 
 
 def test_the_checksum_of_a_packet_that_bears_its_checksum_is_zero() -> None:
