@@ -14,7 +14,7 @@ from simnmt.results.prediction import prediction_sentences
 from simnmt.results.recommendation_text import gap_sentences, is_gap
 from simnmt.results.result import RunResult
 from simnmt.results.stability import worst_overload
-from simnmt.results.summary import OBJECTIVES, Row, objective_name
+from simnmt.results.summary import Row, objective_column, objective_name
 
 
 def format_result(result: RunResult) -> str:
@@ -139,7 +139,7 @@ def _by_objective(result: RunResult) -> list[Row]:
 
     def key(row: Row) -> tuple[int, bool, float]:
         place = (row["workload"], row["network"])
-        value_s = row[OBJECTIVES[objectives.get(place, "mean")]]
+        value_s = row[objective_column(objectives.get(place, "mean"))]
         return order[place], bool(row.get("unstable")), math.inf if value_s is None else value_s
 
     return sorted(result.summary_rows, key=key)
