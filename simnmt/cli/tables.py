@@ -15,6 +15,7 @@ from simnmt.results.recommendation_text import gap_sentences, is_gap
 from simnmt.results.result import RunResult
 from simnmt.results.stability import worst_overload
 from simnmt.results.summary import Row, objective_column, objective_name
+from simnmt.results.warm_up import warm_up_notes
 
 
 def format_result(result: RunResult) -> str:
@@ -27,6 +28,7 @@ def format_result(result: RunResult) -> str:
     lines += _recommendations(result)
     lines += _badges(result)
     lines += ["", *_policies(result)]
+    lines += warm_up_notes(result.summary_rows, by_rule=result.scenario.get("warm_up") == "mser5")
     lines += _predictions(result)
     lines += _gaps(result)
     lines += _missed_deadlines(result)
@@ -103,7 +105,8 @@ def _policies(result: RunResult) -> list[str]:
     baselines = [name for name in dict.fromkeys(row["policy"] for row in result.summary_rows) if name in named]
     header = ["workload", "network", "policy", "total s", "mean ms", "p50 ms", "p95 ms", "p99 ms", "offloaded %"]
     misrouted = any(row["misrouted_share"] is not None for row in result.summary_rows)
-    header += ["misrouted %"] * misrouted + [f"vs {name} %" for name in baselines]
+    limits_s = {row.get("good_within_s") for row in result.summary_rows} - {None}
+    header += ["misrouted %"] * misrouted + ["goodput /s"] * bool(limits_s) + [f"vs {name} %" for name in baselines]
     changes = {(row["workload"], row["network"], row["policy"], row["baseline"]): row for row in result.comparisons}
     best = {(record["workload"], record["network"], record["policy"]) for record in result.recommendations}
     rows = []
@@ -116,12 +119,16 @@ def _policies(result: RunResult) -> list[str]:
             *_latency_cells(row),
             f"{100 * row['offloaded_share']:.1f}",
             *[_format_scaled(row["misrouted_share"], 100.0, ".1f")] * misrouted,
+            *[format_number(row, "goodput_rps")] * bool(limits_s),
         ]
         rows.append(cells + [_change_cell(changes.get((*key, name))) for name in baselines])
     recommended = [number for number, cells in enumerate(rows) if cells[2].endswith(" <")]
     lines = [format_table(header, rows, 3, bold=recommended), ""]
     lines += [] if misrouted else textwrap.wrap(result.unknown_misroutes, 100)
     lines += ["< recommended"] * bool(recommended)
+    if limits_s:
+        within = f"{1e3 * limits_s.pop():g} ms" if len(limits_s) == 1 else "the deadline of the workload"
+        lines += [f"goodput: answers within {within}, a second"]
     if baselines and result.summary_rows[0]["replications"] > 1:
         lines += ["vs: change of the total time, the ratio of the means over the replications"]
     if any(row["verdict"] == "not distinguishable" for row in result.comparisons):

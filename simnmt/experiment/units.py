@@ -30,7 +30,7 @@ from simnmt.policies.custom import CustomPolicy
 from simnmt.results.device_accounts import StreamAccount, stream_account
 from simnmt.results.request_log import RequestLog, Truth, lost_s, parts, total_latency_s
 from simnmt.results.requests import Block, Engine, Trail
-from simnmt.results.summary import BatchesOfDevice, Device, Numbers, RunKey, measure
+from simnmt.results.summary import BatchesOfDevice, Device, Numbers, RunKey, known, measure
 from simnmt.results.warm_up import mser5_cut
 from simnmt.scenario.configuration import Scenario
 from simnmt.scenario.service_level import WarmUpRequests
@@ -167,7 +167,8 @@ def run_unit(unit: Unit, progress: ShareDone | None = None) -> UnitResult:
         for removed, truths in truths_by_source(case.queues, case.streams).items():
             with TemporaryDirectory(dir=unit.folder) as made:
                 trail = _trail(unit, drawn, set_up_policy(unit, learnt, drawn, settings, truths), Path(made))
-                gap_totals_s[removed] = total_latency_s(RequestLog(drawn.truth, trail, slice(cut, scenario.requests)))
+                counted = RequestLog(drawn.truth, trail, slice(cut, scenario.requests))
+                gap_totals_s[removed] = total_latency_s(counted) * _per_counted(unit, cut)
     is_kept = unit.replication == 0 and unit.calibrated is None
     return UnitResult(
         numbers={RunKey(case.name, unit.network, name, unit.replication): of_run for name, (_, of_run) in finished.items()},
@@ -302,12 +303,19 @@ def _measured(unit: Unit, drawn: Drawn, run: _Simulated, cut: int) -> Numbers:
         criteria=unit.scenario.criteria_of(case.name),
         start_s=float(trail.arrival_s[slice(cut, cut + 1)][0]) if cut else 0.0,
     )
+    # As if all requests were like those that count, so that totals of replications with different cuts are of as many.
+    numbers["total_latency_s"] = known(numbers["total_latency_s"]) * _per_counted(unit, cut)
     if not run.predicts:
         # A policy that predicts nothing uses no estimate of the transfer time, so no estimate has an age.
         numbers["mean_estimate_age_s"] = None
     if (overhead_s := drawn.mean_overhead_s(trail.target, cut)) is not None:
         numbers["mean_overhead_s"] = overhead_s
     return numbers | {"probes_sent": float(trail.probes), "rtt_pace_s": drawn.pace_s, "warm_up_requests": float(cut)}
+
+
+def _per_counted(unit: Unit, cut: int) -> float:
+    """Return how many requests were issued per request that counts; 1 without a warm-up."""
+    return unit.scenario.requests / (unit.scenario.requests - cut)
 
 
 def known_misroutes(scenario: Scenario, case: Case) -> bool:

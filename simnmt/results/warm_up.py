@@ -64,7 +64,7 @@ def warm_up_notes(rows: Sequence[Row], *, by_rule: bool) -> Iterator[str]:
         by_rule: True if MSER-5 chose their number, False if the scenario states it.
     """
     for (workload, network), (row, *_) in by_cell(rows).items():
-        if row["warm_up_requests"]:
+        if row.get("warm_up_requests"):
             chosen = "chosen by MSER-5 (mean over the replications)" if by_rule else "as warm_up states"
             cut, requests = f"{row['warm_up_requests']:,.0f}", f"{row['requests']:,}"
             yield (

@@ -45,6 +45,7 @@ def test_all_policies_of_a_replication_lose_the_longest_warm_up_of_any(make_open
         end_s = (log["arrival_s"] + log["latency_s"]).max()
         assert row["requests"] == 1_200 == longest + len(log["latency_s"])
         assert row["mean_latency_s"] == pytest.approx(log["latency_s"].mean())
+        assert row["total_latency_s"] == pytest.approx(1_200 * log["latency_s"].mean())
         assert row["p95_latency_s"] == pytest.approx(np.quantile(log["latency_s"], 0.95))
         assert row["goodput_rps"] == row["throughput_rps"] == pytest.approx(len(log["latency_s"]) / (end_s - start_s))
         assert row["offloaded_share"] == pytest.approx((log["target"] > 0).mean())
