@@ -119,7 +119,7 @@ def _policies(result: RunResult) -> list[str]:
             *_latency_cells(row),
             f"{100 * row['offloaded_share']:.1f}",
             *[_format_scaled(row["misrouted_share"], 100.0, ".1f")] * misrouted,
-            *[format_number(row, "goodput_rps")] * bool(limits_s),
+            *([format_number(row, "goodput_rps")] if limits_s else []),
         ]
         rows.append(cells + [_change_cell(changes.get((*key, name))) for name in baselines])
     recommended = [number for number, cells in enumerate(rows) if cells[2].endswith(" <")]

@@ -360,7 +360,8 @@ class Assessment:
             return outcome
         unsure = "" if self.sure or self.low is None else ", not surely: the limit lies within the interval"
         size = abs(self.headroom)
-        distance = f"{percent(size) if size < 10.0 else f'{100.0 * size:,.0f} %'} {'from' if self.met else 'beyond'} the limit"
+        side = "below" if self.value < self.requirement.limit else "above"
+        distance = f"{percent(size) if size < 10.0 else f'{100.0 * size:,.0f} %'} {side} the limit" if size else "at the limit"
         met = f"met in {round(self.met_share * self.replications)} of {self.replications} {of}"
         return f"{outcome}{unsure} ({distance}; {met})"
 
