@@ -103,7 +103,9 @@ def _policies(result: RunResult) -> list[str]:
     """Return the table of all policies with the meaning of its marks; the best one of each workload and network is first."""
     named = {row["baseline"] for row in result.comparisons}
     baselines = [name for name in dict.fromkeys(row["policy"] for row in result.summary_rows) if name in named]
-    header = ["workload", "network", "policy", "total s", "mean ms", "p50 ms", "p95 ms", "p99 ms", "offloaded %"]
+    further = sorted({record["objective"] for record in result.recommendations}.difference(SHOWN_LATENCIES))
+    latencies = (*SHOWN_LATENCIES, *further)
+    header = ["workload", "network", "policy", "total s", *(f"{name} ms" for name in latencies), "offloaded %"]
     misrouted = any(row["misrouted_share"] is not None for row in result.summary_rows)
     limits_s = {row.get("good_within_s") for row in result.summary_rows} - {None}
     header += ["misrouted %"] * misrouted + ["goodput /s"] * bool(limits_s) + [f"vs {name} %" for name in baselines]
@@ -116,7 +118,7 @@ def _policies(result: RunResult) -> list[str]:
         cells = [
             *key[:2],
             policy,
-            *_latency_cells(row),
+            *_latency_cells(row, latencies),
             f"{100 * row['offloaded_share']:.1f}",
             *[_format_scaled(row["misrouted_share"], 100.0, ".1f")] * misrouted,
             *([format_number(row, "goodput_rps")] if limits_s else []),
@@ -197,20 +199,19 @@ def _format_kinds(kinds: Sequence[tuple[str, str]]) -> str:
     return ", ".join(f"{' and '.join(those)} {kind.replace(', ', ' but ')}" for kind, those in names.items())
 
 
-def _latency_cells(row: dict[str, Any]) -> list[str]:
-    """Total, mean and quantiles; where there is no steady state, the total of this run and which device is overloaded."""
+SHOWN_LATENCIES = ("mean", "p50", "p95", "p99")
+"""Latencies that the table always has; an objective beside them has a column of its own."""
+
+
+def _latency_cells(row: dict[str, Any], latencies: Sequence[str]) -> list[str]:
+    """Return total, mean and quantiles; where there is no steady state, the run's total and which device is overloaded."""
     overload = worst_overload(row)
     if overload is not None:
         partly = f" in {overload.replications} of {overload.of}" if overload.replications < overload.of else ""
-        return [
-            f"{format_number(row, 'total_latency_s')}*",
-            f"unstable ({overload.device} {overload.load:.2f}{partly})",
-            "",
-            "",
-            "",
-        ]
-    latencies = (format_number(row, f"{name}_latency_s", 1e3) for name in ("mean", "p50", "p95", "p99"))
-    return [format_number(row, "total_latency_s"), *latencies]
+        unstable = f"unstable ({overload.device} {overload.load:.2f}{partly})"
+        return [f"{format_number(row, 'total_latency_s')}*", unstable, *[""] * (len(latencies) - 1)]
+    shown = (format_number(row, objective_column(name), 1e3) for name in latencies)
+    return [format_number(row, "total_latency_s"), *shown]
 
 
 def _change_cell(comparison: dict[str, Any] | None) -> str:

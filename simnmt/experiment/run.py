@@ -62,7 +62,7 @@ def run_plan(
             once this returns, but the result still reads them.
         jobs: number of processes; None: as many as save time, at most one per processor.
         progress: called with the number of finished units, a part of a unit included, and of all units.
-        until_precision: add replications until the 95 % interval of every policy's objective (mean, p95 or p99) reaches no
+        until_precision: add replications until the 95 % interval of every policy's objective reaches no
             further than this share of it, 100 replications at most; policies without a steady state are left out. The result
             is that of a scenario with this number of replications; its `precision` states whether they sufficed.
         engine: of the world; None: the compiled one where it covers a unit.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from simnmt.base.errors import InputError
 from simnmt.base.suggestions import format_list
-from simnmt.results.service_level import Requirement
+from simnmt.results.service_level import Assessment, Requirement
 from simnmt.results.statistics import Estimate, change_percent, interval_columns, over_replications
 from simnmt.results.summary import Numbers, Objective, Row, RunKey, known, objective_column
 
@@ -97,6 +97,7 @@ def recommend(rows: Sequence[Row], runs: Mapping[RunKey, Numbers], roles: Roles,
         "slo_missed_by": missed if policy is not None else [],
         "slo_met": (policy in stable and policy not in missed) if goal.requirements and policy is not None else None,
         "slo_uncertain": [name for name in stable if cell.straddles(name)],
+        "slo_assessments": [] if policy is None else [one.as_json() for one in cell.assessments(policy)],
         **cell.worth(policy if stable else None, eligible),
     }
 
@@ -138,28 +139,22 @@ class _Cell:
         """Return the paired change of the objective from the baseline to the policy, percent."""
         return change_percent(self.objective_s(policy), self.objective_s(baseline))
 
-    def limited(self, policy: str) -> list[tuple[Requirement, Estimate]]:
-        """Return the requirements of the service level, each with the estimate that it limits.
-
-        Being stable limits no number: unstable policies are left out before.
-        """
+    def assessments(self, policy: str) -> list[Assessment]:
+        """Return whether a policy meets each requirement of the service level."""
+        row, replications = self.by_policy[policy], range(self.by_policy[policy]["replications"])
+        runs = [self.runs[RunKey(self.workload, self.network, policy, number)] for number in replications]
         return [
-            (requirement, requirement.metric.estimate(self.values(policy, requirement.metric.column)))
+            requirement.assess_row(row, {requirement.metric.column: [run.get(requirement.metric.column) for run in runs]})
             for requirement in self.goal.requirements
-            if requirement.metric.name != "stable"
         ]
 
     def worst_ratio(self, policy: str) -> float:
         """Return the greatest ratio of a limited number to its limit, above 1 if that is missed; 0 without a service level."""
-        return max((requirement.ratio(estimate.mean) for requirement, estimate in self.limited(policy)), default=0.0)
+        return max((one.requirement.ratio(one.value) for one in self.assessments(policy)), default=0.0)
 
     def straddles(self, policy: str) -> bool:
         """Return whether a limit of the service level lies within the interval of the limited number."""
-        return any(
-            known(estimate.low) < requirement.limit < known(estimate.high)
-            for requirement, estimate in self.limited(policy)
-            if estimate.low is not None
-        )
+        return any(one.low is not None and not one.sure for one in self.assessments(policy))
 
     def worth(self, policy: str | None, eligible: Sequence[str]) -> Row:
         """Return the worth of the choice: the spread of the policies, the gain over a fixed policy, the gap to the oracle.

@@ -16,6 +16,7 @@ from simnmt.base.errors import InputError
 from simnmt.results.service_level import (
     ANSWERED_WITHIN_KEY,
     PERCENTILE_KEY,
+    PLAIN_METRICS,
     Metric,
     Requirement,
     answered_within,
@@ -89,27 +90,22 @@ def requirements(level: Mapping[str, Any] | None) -> Iterator[Requirement]:
         yield _requirement(name, limit)
 
 
-_LEVEL_SCHEMA = {
+def _schema_of_limit(most: float | None) -> dict[str, Any]:
+    return {"type": "number", "exclusiveMinimum": 0, "maximum": 1e9 if most is None else most}
+
+
+_LEVEL_SCHEMA: dict[str, Any] = {
     "properties": {
-        "mean_ms": {"type": "number", "exclusiveMinimum": 0, "maximum": 1e9},
-        "first_token_ms": {"type": "number", "exclusiveMinimum": 0, "maximum": 1e9},
+        **{name: _schema_of_limit(known.most) for name, known in PLAIN_METRICS.items()},
+        "stable": {"const": True, "type": "boolean"},
         "answered_within": {
             "type": "object",
-            "properties": {
-                "ms": {"type": "number", "exclusiveMinimum": 0, "maximum": 1e9},
-                "share": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
-            },
+            "properties": {"ms": _schema_of_limit(None), "share": _schema_of_limit(1.0)},
             "required": ["ms", "share"],
             "additionalProperties": False,
         },
-        "deadline_met_share": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
-        "goodput_rps": {"type": "number", "exclusiveMinimum": 0, "maximum": 1e9},
-        "stable": {"const": True, "type": "boolean"},
     },
-    "patternProperties": {
-        PERCENTILE_KEY: {"type": "number", "exclusiveMinimum": 0, "maximum": 1e9},
-        ANSWERED_WITHIN_KEY: {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
-    },
+    "patternProperties": {PERCENTILE_KEY: _schema_of_limit(None), ANSWERED_WITHIN_KEY: _schema_of_limit(1.0)},
     "additionalProperties": False,
     "minProperties": 1,
 }

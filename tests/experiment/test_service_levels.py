@@ -42,6 +42,8 @@ def test_every_kind_of_limit_is_measured_on_the_requests_and_judged(make_open: M
     assert recommended["slo"] == [
         "p97.5_ms<=1e+06", "answered_within_150ms>=0.01", "deadline_met_share>=0.01", "goodput_rps>=0.01", "stable"
     ]  # fmt: skip
+    assessments = [placed.assessment.as_json() for text in recommended["slo"] for placed in result.assess(text)]
+    assert recommended["slo_assessments"] == assessments and all(one["met"] for one in assessments)
     for row in result.summary_rows:
         log = result.cells[0].logs[row["policy"]]
         latency_s, end_s = log["latency_s"], (log["arrival_s"] + log["latency_s"]).max()
