@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from simnmt.base.errors import InputError, shorten
 from simnmt.base.suggestions import did_you_mean, format_list
-from simnmt.results.number_text import digits, format_interval, percent
+from simnmt.results.number_text import digits, format_interval
 from simnmt.results.statistics import Estimate, over_replications
 
 Comparison = Literal["<=", ">="]
@@ -323,7 +323,7 @@ class Assessment:
     unstable: str | None = None
     """The overloaded devices, such as `cloud: load 1.30`; None if there is a steady state."""
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Row:
         """Return the assessment as plain data."""
         requirement = self.requirement
         return {
@@ -337,14 +337,20 @@ class Assessment:
             "unstable": self.unstable,
         }
 
+    @classmethod
+    def of_json(cls, record: Mapping[str, Any]) -> Assessment:
+        """Return the assessment of plain data (`as_json`)."""
+        names = ("value", "low", "high", "met", "sure", "headroom", "met_share", "replications", "unstable")
+        return cls(Requirement.parse(record["requirement"]), **{name: record[name] for name in names})
+
     def __str__(self) -> str:
-        return f"{self.requirement}: {self.format_value()}: {self.format_outcome()}"
+        return ": ".join(filter(None, (str(self.requirement), self.format_value(), self.format_outcome())))
 
     def format_value(self) -> str:
-        """Return the value with its interval and unit."""
+        """Return the value with its interval and unit; empty for the requirement of being stable."""
         metric, ends = self.requirement.metric, (self.low, self.high)
         if metric.name == "stable":
-            return "stable" if self.value == 1.0 else "unstable"
+            return ""
         factor = 1.0 if metric.most is None else 100.0
         low, high = (None if end is None else factor * end for end in ends)
         text, interval = format_interval(factor * self.value, low, high, signs="minus")
@@ -361,7 +367,7 @@ class Assessment:
         unsure = "" if self.sure or self.low is None else ", not surely: the limit lies within the interval"
         size = abs(self.headroom)
         side = "below" if self.value < self.requirement.limit else "above"
-        distance = f"{percent(size) if size < 10.0 else f'{100.0 * size:,.0f} %'} {side} the limit" if size else "at the limit"
+        distance = f"{100.0 * size:,.{0 if size >= 0.1 else 1}f} % {side} the limit"
         met = f"met in {round(self.met_share * self.replications)} of {self.replications} {of}"
         return f"{outcome}{unsure} ({distance}; {met})"
 
@@ -401,14 +407,14 @@ class PlacedAssessment:
         """Whether the requirement is met."""
         return self.assessment.met
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Row:
         """Return the assessment as plain data."""
         return {"workload": self.workload, "network": self.network, "policy": self.policy, **self.assessment.as_json()}
 
     def __str__(self) -> str:
         place = f"{self.policy} for {self.workload} on {self.network}"
-        value, outcome = self.assessment.format_value(), self.assessment.format_outcome()
-        return f"{self.assessment.requirement}: {place}: {value}: {outcome}"
+        requirement, value = str(self.assessment.requirement), self.assessment.format_value()
+        return ": ".join(filter(None, (requirement, place, value, self.assessment.format_outcome())))
 
 
 def assess_run(
