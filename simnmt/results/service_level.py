@@ -232,7 +232,7 @@ class Requirement:
         return cls(known, comparison, value)
 
     def __str__(self) -> str:
-        return self.metric.name if self.metric.name == "stable" else f"{self.metric.name}{self.comparison}{self.limit:g}"
+        return self.metric.name if self.metric.name == "stable" else f"{self.metric.name}{self.comparison}{self.limit:.15g}"
 
     def describe(self) -> str:
         """Return the requirement in words.
@@ -240,7 +240,7 @@ class Requirement:
         >>> Requirement.parse("p95_ms<=300").describe(), Requirement.parse("answered_within_500ms>=0.99").describe()
         ('p95 within 300 ms', '99 % answered within 500 ms')
         """
-        limit = f"{self.limit:g}" if self.metric.most is None else f"{100.0 * self.limit:.10g} %"
+        limit = f"{self.limit:.10g}" if self.metric.most is None else f"{100.0 * self.limit:.10g} %"
         usual = self.comparison == self.metric.comparison
         return self.metric.phrase.format(limit=limit) if usual else str(self)
 

@@ -40,7 +40,7 @@ def test_every_kind_of_limit_is_measured_on_the_requests_and_judged(make_open: M
     (recommended,) = result.recommendations
     assert recommended["slo_met"] and recommended["objective"] == "p80"
     assert recommended["slo"] == [
-        "p97.5_ms<=1e+06", "answered_within_150ms>=0.01", "deadline_met_share>=0.01", "goodput_rps>=0.01", "stable"
+        "p97.5_ms<=1000000", "answered_within_150ms>=0.01", "deadline_met_share>=0.01", "goodput_rps>=0.01", "stable"
     ]  # fmt: skip
     assessments = [placed.assessment.as_json() for text in recommended["slo"] for placed in result.assess(text)]
     assert recommended["slo_assessments"] == assessments and all(one["met"] for one in assessments)

@@ -18,6 +18,11 @@ from simnmt.results.service_level import Assertion, Assessment, Requirement, ass
         (" mean_ms  >= 12.5 ", "mean_latency_s", ">=", 12.5),
         ("p99.9_ms≤1e3", "p999_latency_s", "<=", 1000.0),
         ("p50_ms<=1", "p50_latency_s", "<=", 1.0),
+        ("answered_within_2.5ms>=98.7654321%", "answered_within_2.5ms_share", ">=", 0.987654321),
+        ("goodput_rps>=1234567.8", "goodput_rps", ">=", 1234567.8),
+        ("first_token_p95_ms<=80", "p95_first_token_s", "<=", 80.0),
+        ("first_token_ms<=80", "mean_first_token_s", "<=", 80.0),
+        (" stable ", "stable", ">=", 1.0),
     ],
 )
 def test_a_requirement_is_read_from_metric_comparison_and_limit(text: str, column: str, comparison: str, limit: float) -> None:
