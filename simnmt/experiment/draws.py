@@ -19,6 +19,7 @@ from simnmt.experiment.inputs import Case, ShareDone, Unit
 from simnmt.experiment.routes import HalfOverheads, Routes, clock_pace_s, half_overheads_s, routes
 from simnmt.experiment.targets import Target
 from simnmt.network.link import bytes_per_token
+from simnmt.network.message_paths import MessagePaths
 from simnmt.policies.decision import Knowledge
 from simnmt.profile.execution_plane import ExecutionPlane, PlaneFit, fit_plane
 from simnmt.profile.profile_variant import DecoderChoice
@@ -143,6 +144,8 @@ class Drawn:
     clients: Clients | None
     half_overhead_s: tuple[AnyColumn | None, ...]
     """`HalfOverheads` of all requests."""
+    paths: MessagePaths | None = None
+    """Of all messages, in the order of the decisions, if they meet each other on shared lines."""
 
     def mean_overhead_s(self, target: AnyColumn) -> float | None:
         """Return the mean overhead of requests that were executed on these targets; None if no device has an overhead."""
@@ -219,7 +222,8 @@ def draw(unit: Unit, learnt: Learnt, progress: ShareDone | None = None) -> Drawn
     if arrivals.discipline == "closed":
         think_s = arrivals.think_times(size + arrivals.clients, *unit.stream("thinking"))
         clients = Clients(arrivals.clients, unit.nodes, think_s)
-    return Drawn(
+    shares_lines = case.queues and any(hop.is_shared for hop in network_routes.hops)
+    drawn = Drawn(
         truth=truth,
         requests=requests,
         decided_order=order,
@@ -231,6 +235,26 @@ def draw(unit: Unit, learnt: Learnt, progress: ShareDone | None = None) -> Drawn
         clients=clients,
         half_overhead_s=half_overhead_s,
     )
+    return replace(drawn, paths=_paths(drawn)) if shares_lines else drawn
+
+
+def _paths(drawn: Drawn) -> MessagePaths:
+    """Return the paths of all messages, with the columns in the order of the decisions."""
+    issued_s, closed = drawn.issued_s, drawn.clients is not None
+    met_s = drawn.moments_s if drawn.moments_s is not None or closed else issued_s
+    order = drawn.decided_order
+
+    def in_order(column: AnyColumn | None) -> Array | None:
+        if column is None:
+            return None
+        whole: Array = column[:]
+        return whole if order is None else whole[order]
+
+    truth, hops = drawn.truth, drawn.routes.hops
+    src_len, tgt_len = in_order(truth.src_len), in_order(truth.tgt_len)
+    assert src_len is not None and tgt_len is not None
+    halves_s = tuple(map(in_order, drawn.half_overhead_s))
+    return MessagePaths(hops, drawn.routes.token_bytes, src_len, tgt_len, in_order(met_s), halves_s)
 
 
 def _rows_of(half_overhead_s: Sequence[AnyColumn | None], rows: slice) -> HalfOverheads:

@@ -280,6 +280,7 @@ def notes(plan: RunPlan, learnt: dict[str, Learnt], rows: Sequence[Row]) -> list
     lines += [f"{message}." for message in (*_describe_doubts(plan), *describe_other_conditions(plan, rows))]
     for network in plan.networks.values():
         lines += [_describe_link(link) for link in dict.fromkeys((network.link, *itertools.chain(*network.hops.values())))]
+    lines += _describe_shared_links(plan)
     lines += describe_clocks(plan.scenario, rows)
     lines += _describe_unused_settings(plan.scenario)
     lines += _describe_endless_waits(plan)
@@ -339,6 +340,19 @@ def _describe_link(link: Link) -> str:
 
 def _describe_lost_samples(samples: int) -> str:
     return f"; lost samples: {samples}, held at the value before" if samples else ""
+
+
+def _describe_shared_links(plan: RunPlan) -> Iterator[str]:
+    """Yield the networks with shared links, and the engine that these need."""
+    queued = [case.name for case in plan.cases.values() if case.queues]
+    for name, network in plan.networks.items():
+        if network.is_shared and queued:
+            yield (
+                f"{name}: the messages of all end nodes share the bandwidth of each shared link equally, in either direction. "
+                "The compiled engine does not cover that: the SimPy engine ran these requests."
+            )
+        elif network.is_shared:
+            yield f"{name}: requests back to back never meet on a shared link, so that it changes nothing."
 
 
 def _describe_devices(case: Case, learnt: Learnt) -> Iterator[str]:

@@ -7,6 +7,7 @@ each policy, and measures the log. The load of a batching server is judged by th
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -160,6 +161,7 @@ def run_unit(unit: Unit, progress: ShareDone | None = None) -> UnitResult:
     numbers: dict[RunKey, Numbers] = {}
     trails: dict[str, Trail] = {}
     engines: dict[str, Engine] = {}
+    transfers_s: list[NDArray[np.float64]] = []
     is_kept = unit.replication == 0 and unit.calibrated is None
     for number, (name, settings) in enumerate(scenario.policies.items()):
         # The folder has a number, since the name of a policy need not be one of a file.
@@ -171,6 +173,8 @@ def run_unit(unit: Unit, progress: ShareDone | None = None) -> UnitResult:
         trail, numbers_of_policy = _run_policy(unit, drawn, setup, kept, at_stage(number + 1))
         numbers[RunKey(case.name, unit.network, name, unit.replication)] = numbers_of_policy
         engines[name] = trail.engine
+        if trail.transfer_s is not None:
+            transfers_s.append(trail.transfer_s[:][trail.target[:] == len(case.targets) - 1])
         if is_kept:
             trails[name] = trail.stored(kept)
         elif has_files:
@@ -185,13 +189,19 @@ def run_unit(unit: Unit, progress: ShareDone | None = None) -> UnitResult:
     return UnitResult(
         numbers=numbers,
         best_offloaded_share=drawn.truth.best_offloaded_share,
-        mean_transfer_s=mean_of(drawn.truth.transfer_s[-1]),
+        mean_transfer_s=_mean_transfer_s(drawn, transfers_s),
         learnt=learnt,
         gap_totals_s=gap_totals_s,
         engines=engines,
         truth=drawn.truth if is_kept else None,
         trails=trails,
     )
+
+
+def _mean_transfer_s(drawn: Drawn, measured_s: Sequence[NDArray[np.float64]]) -> float:
+    """Return the mean transfer time to the last device; `measured_s`: by policy, if messages delay each other."""
+    together_s = np.concatenate([*measured_s, np.empty(0)])
+    return float(together_s.mean()) if together_s.size else mean_of(drawn.truth.transfer_s[-1])
 
 
 REQUEST_S: dict[Engine, dict[str, float]] = {
@@ -210,7 +220,8 @@ def expected_s(unit: Unit) -> float:
         isinstance(part.batching, CustomBatchingConfiguration) or isinstance(scenario.balancer_of(name), CustomBalancer)
         for name, part in scenario.devices.items()
     )
-    in_simpy = unit.engine == "simpy" or library() is None or serves_in_python
+    shares_lines = case.queues and unit.links.is_shared
+    in_simpy = unit.engine == "simpy" or library() is None or serves_in_python or shares_lines
     together = case.batches or case.streams
     kind = "foreseen" if together and scenario.foresee_misroutes else "queued" if case.queues or together else "alone"
     engines: list[Engine] = [
@@ -317,6 +328,7 @@ def _trail(
         judged_share=judged_share,
         local=server_specs(unit)[0],
         plan_beyond_for=setup.plan_beyond_for,
+        paths=drawn.paths,
         folder=folder / "world",
     )
     issued_s, decided_s, measured_at_s = trail.arrival_s, trail.decided_s, trail.measured_at_s
@@ -352,12 +364,21 @@ def _trail(
     )
     if drawn.decided_order is not None:
         trail = trail.in_order(drawn.decided_order)
+    trail = _with_access(trail, drawn)
     if drawn.issued_s is not None:
         trail = replace(trail, arrival_s=drawn.issued_s)
         (folder / "world" / "arrival_s").unlink(missing_ok=True)
     for replaced in ("server", "decided_s", "measured_at_s"):
         (folder / "world" / replaced).unlink(missing_ok=True)
     return replace(trail, streams=_stream_accounts(case, RequestLog(drawn.truth, trail), trail), streamed=())
+
+
+def _with_access(trail: Trail, drawn: Drawn) -> Trail:
+    """Return the trail with measured transfer times from the end nodes; the world measures them from the deciders."""
+    if trail.transfer_s is None:
+        return trail
+    access_s = (trail.truth or drawn.truth).transfer_s[0]
+    return replace(trail, transfer_s=trail.transfer_s[:] + access_s[:])
 
 
 def _stream_accounts(case: Case, log: RequestLog, trail: Trail) -> tuple[StreamAccount | None, ...]:

@@ -53,6 +53,11 @@ def _execution_s(truth: Truth, trail: Trail, rows: slice) -> NDArray[np.float64]
     return np.where(np.isnan(batched_s), alone_s, batched_s)
 
 
+def _transfer_s(truth: Truth, trail: Trail, rows: slice) -> NDArray[np.float64]:
+    """Return the transfer time of each request, as it met other messages on the way."""
+    return _chosen(truth.transfer_s, trail, rows) if trail.transfer_s is None else np.asarray(trail.transfer_s[rows])
+
+
 def _first_token_s(truth: Truth, trail: Trail, rows: slice) -> NDArray[np.float64]:
     return np.full(size_of(rows), np.nan) if trail.first_token_s is None else trail.first_token_s[rows]
 
@@ -83,9 +88,9 @@ _COLUMNS: dict[str, Callable[[Truth, Trail, slice], Array]] = {
     "server": lambda _, trail, rows: trail.server[rows],
     "t_queue_s": lambda _, trail, rows: trail.queue_s[rows],
     "t_exe_s": _execution_s,
-    "t_tx_s": lambda truth, trail, rows: _chosen(truth.transfer_s, trail, rows),
+    "t_tx_s": _transfer_s,
     "latency_s": lambda truth, trail, rows: (
-        trail.queue_s[rows] + _execution_s(truth, trail, rows) + _chosen(truth.transfer_s, trail, rows)
+        trail.queue_s[rows] + _execution_s(truth, trail, rows) + _transfer_s(truth, trail, rows)
     ),
     "first_token_s": _first_token_s,
     "rtt_time_s": lambda truth, _, rows: _known(truth.rtt_time_s)[rows],

@@ -129,7 +129,7 @@ _COMMON: dict[str, array[Any]] = {
 }
 """Columns that every run records, each with its initial value."""
 _OPTIONAL: dict[str, array[Any]] = {
-    **dict.fromkeys(("execution_s", "first_token_s", "lost_s"), array("d", [nan])),
+    **dict.fromkeys(("execution_s", "first_token_s", "lost_s", "transfer_s"), array("d", [nan])),
     "state": array("b", [-1]),
     "stall_s": array("d", [0.0]),
     "deadline_missed": array("b", [0]),
@@ -189,6 +189,9 @@ class Trail:
     lost_s: AnyColumn | None = None
     """By how much the chosen target takes longer than the best one, queues and batches included, as an oracle foresees at the
     decision; NaN for requests that were not judged. None if none was judged."""
+    transfer_s: AnyColumn | None = None
+    """From the end node to the target and back, if other messages on the way make it longer. As the world returns it: from the
+    decider. None if the requests' own times hold."""
     state: AnyColumn | None = None
     """At a target that streams its model: 0 cold, k in the k-th turn of an engagement; -1 elsewhere. None if no target streams,
     like the next two columns."""

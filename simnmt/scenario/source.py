@@ -49,7 +49,7 @@ class _Fault(NamedTuple):
 
 def check_topology(scenario: Scenario, document: Document) -> None:
     """Check that devices, links, clocks and policies fit together; raise `ScenarioError` at the key to be changed."""
-    checks = (_devices, _counts, _profiles, _execution, _hops, _clocks, _policies)
+    checks = (_devices, _counts, _profiles, _execution, _hops, _shared_links, _clocks, _policies)
     for fault in chain.from_iterable(check(scenario) for check in checks):
         raise document.error(fault.location, fault.what, remedy=fault.remedy, key=fault.key)
 
@@ -155,6 +155,24 @@ def _hops(scenario: Scenario) -> Iterator[_Fault]:
                 what = f"{device} cannot be reached: no link leads there from {before}"
                 remedy = f"give networks.{network}.hops.{device}, such as {{rtt: {{constant_ms: 5}}}}"
                 yield _Fault(place if configuration.hops else place[:2], what, remedy, key=False)
+
+
+def _shared_links(scenario: Scenario) -> Iterator[_Fault]:
+    """Yield links that cannot be shared: those that end before the decision, and series of a bandwidth without a moment."""
+    first, *others = scenario.devices
+    for network, configuration in scenario.networks.items():
+        for location, link in network_room.links_of(configuration):
+            if not link.shared:
+                continue
+            place = ("networks", network, *location, "shared")
+            if not others or location[1:2] == (first,):
+                what = f"only links behind {first}, which decides, can be shared, and this one leads to it"
+                yield _Fault(place, what, _REMOVE)
+            bandwidths = (link.uplink_mbps, link.downlink_mbps)
+            timeless = [name for name in scenario.workloads if scenario.clock_of(name, network) == "spread"]
+            if timeless and not all(isinstance(mbps, (int, float)) for mbps in bandwidths):
+                what = "a shared bandwidth that changes needs a moment, but requests meet the trace whatever the time"
+                yield _Fault(place, what, f"set networks.{network}.clock: arrival, or give bandwidths that are numbers")
 
 
 def _clocks(scenario: Scenario) -> Iterator[_Fault]:

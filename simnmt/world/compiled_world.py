@@ -24,6 +24,7 @@ from simnmt.base.errors import InputError
 from simnmt.base.signals import signals_held
 from simnmt.batching import Batching
 from simnmt.network.link import Hop, MovingRoute
+from simnmt.network.message_paths import MessagePaths
 from simnmt.network.series import Series
 from simnmt.policies.decision import Choice, Fixed, LeastTotal
 from simnmt.policies.estimates import ProbedEstimate, TransferEstimate
@@ -164,6 +165,7 @@ def simulate_compiled(
     local: ServerSpec | None = None,
     plan_beyond_for: PlanBeyondFor | None = None,
     judged_share: float = 0.0,
+    paths: MessagePaths | None = None,
     folder: Path | None = None,
     allocations: int = -1,
     pause_after_ms: int = PAUSE_AFTER_MS,
@@ -178,6 +180,8 @@ def simulate_compiled(
     if cdll is None:
         raise NoLibraryError
     check_run(requests, servers, deciders, workers, route, clients)
+    if paths is not None:
+        raise UncompiledError("shared links")
     pools = [None if local is None else local.servers(deciders), *servers]
     _check(beliefs, requests, route, clients, pools)
     run = _Run(requests, beliefs, pools, deciders, workers, judged_share, allocations, folder)

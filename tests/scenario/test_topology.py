@@ -222,3 +222,32 @@ def test_devices_have_names_that_can_head_columns(tmp_path: Path) -> None:
 def test_the_network_itself_leads_to_a_single_device(tmp_path: Path) -> None:
     text = GOOD[: GOOD.index("  region: {profile")] + "policies: {cnmt: {}}\n"
     assert "networks.n.hops.gateway: gateway is the last device (its link is networks.n itself" in complaint(tmp_path, text)
+
+
+ALONE = GOOD[: GOOD.index("  region: {pro")].replace(HOPS, "") + "policies: {edge: {}}\n"
+LEADS_THERE = "only links behind gateway, which decides, can be shared, and this one leads to it (remove it)"
+SHARED = {
+    "the link to the gateway": (
+        (GOOD, "rtt: {constant_ms: 2}}", "rtt: {constant_ms: 2}, shared: true}"),
+        f"s.yaml:9:66: networks.n.hops.gateway.1.shared: {LEADS_THERE}",
+    ),
+    "the link to the only device": (
+        (ALONE, '"@cp1"\n', '"@cp1"\n    shared: true\n'),
+        f"s.yaml:8:5: networks.n.shared: {LEADS_THERE}",
+    ),
+    "a bandwidth that changes, on a clock without moments": (
+        (GOOD, '"@cp1"\n', '"@cp1"\n    shared: true\n    clock: spread\n    uplink_mbps: up.csv\n'),
+        "s.yaml:8:5: networks.n.shared: a shared bandwidth that changes needs a moment, but requests meet the trace whatever "
+        "the time (set networks.n.clock: arrival, or give bandwidths that are numbers)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SHARED)
+def test_only_links_behind_the_decision_are_shared(tmp_path: Path, case: str) -> None:
+    (text, old, new), expected = SHARED[case]
+    assert old in text
+    assert (
+        complaint(tmp_path, text.replace(old, new, 1).replace("  asks: {kind: cnmt, transfer_estimate: probing}\n", ""))
+        == expected
+    )
