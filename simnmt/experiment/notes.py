@@ -15,6 +15,7 @@ import numpy as np
 from simnmt.base.suggestions import format_list
 from simnmt.batching.custom import CustomBatching
 from simnmt.experiment.draws import Learnt, describe_active_shares
+from simnmt.experiment.fault_setup import describe_faults, lost_requests
 from simnmt.experiment.inputs import Case, RunPlan, outside_share
 from simnmt.experiment.routes import describe_clocks
 from simnmt.experiment.service_conditions import describe_other_conditions, describe_service
@@ -246,7 +247,7 @@ def warnings(plan: RunPlan, rows: Sequence[Row]) -> list[str]:
     `rows`: the rows of the summary.
     """
     of_lengths = [f"{case.name}: {warning}" for case in plan.cases.values() for warning in case.warnings]
-    return [*of_lengths, *_describe_doubts(plan), *describe_other_conditions(plan, rows)]
+    return [*of_lengths, *lost_requests(rows), *_describe_doubts(plan), *describe_other_conditions(plan, rows)]
 
 
 def _describe_doubts(plan: RunPlan) -> list[str]:
@@ -277,10 +278,13 @@ def notes(plan: RunPlan, learnt: dict[str, Learnt], rows: Sequence[Row]) -> list
             if target.streaming is not None and settings is not None:
                 sentences = _describe_streaming(settings, target.streaming.planned)
                 lines += [f"{case.name}, {target.device}: {sentence}." for sentence in sentences]
-    lines += [f"{message}." for message in (*_describe_doubts(plan), *describe_other_conditions(plan, rows))]
+    lines += [
+        f"{message}." for message in (*lost_requests(rows), *_describe_doubts(plan), *describe_other_conditions(plan, rows))
+    ]
     for network in plan.networks.values():
         lines += [_describe_link(link) for link in dict.fromkeys((network.link, *itertools.chain(*network.hops.values())))]
     lines += _describe_shared_links(plan)
+    lines += describe_faults(plan)
     lines += describe_clocks(plan.scenario, rows)
     lines += _describe_unused_settings(plan.scenario)
     lines += _describe_endless_waits(plan)

@@ -21,6 +21,7 @@ from simnmt.base.columns import are_kept_in_files, kept_columns, mean_of
 from simnmt.batching.custom import CustomBatchingConfiguration
 from simnmt.experiment.comparisons import truths_by_source
 from simnmt.experiment.draws import Drawn, Learnt, draw, learn
+from simnmt.experiment.fault_setup import failing_server, fault_numbers, faults, over_all_requests, refuse_without_answers
 from simnmt.experiment.inputs import Case, ShareDone, Unit
 from simnmt.experiment.policy_setup import PolicySetup, set_up_policy
 from simnmt.experiment.routes import estimate_age_s
@@ -30,7 +31,7 @@ from simnmt.policies.custom import CustomPolicy
 from simnmt.results.device_accounts import StreamAccount, stream_account
 from simnmt.results.request_log import RequestLog, Truth, lost_s, total_latency_s
 from simnmt.results.requests import Block, Engine, Trail
-from simnmt.results.summary import BatchesOfDevice, Device, Numbers, RunKey, measure
+from simnmt.results.summary import BatchesOfDevice, Device, Numbers, RunKey, known, measure
 from simnmt.scenario.configuration import Scenario
 from simnmt.world.compiled_library import library
 from simnmt.world.compiled_world import decode_all, simulate
@@ -54,15 +55,20 @@ def server_specs(unit: Unit) -> list[ServerSpec | None]:
 def servers(unit: Unit) -> list[Server]:
     """Return the servers of every target but the first."""
     pools: list[Server] = []
-    for (name, device), spec in list(zip(unit.scenario.devices.items(), server_specs(unit), strict=True))[1:]:
-        count = unit.scenario.count_of(name, unit.case.name)
-        balancer = _balancer(unit, name, count)
+    has_faults = unit.scenario.has_faults and unit.case.queues
+    for target, device, spec in list(zip(unit.case.targets, unit.scenario.devices.values(), server_specs(unit), strict=True))[
+        1:
+    ]:
+        count = unit.scenario.count_of(target.device, unit.case.name)
+        balancer = _balancer(unit, target.device, count)
         if spec is not None:
             pools.append(spec.servers(count, balancer))
         elif isinstance(balancer, FewestTokens):
             pools.append(LeastWork(count, device.workers))
         else:
             pools.append(FifoPool(count, device.workers, balancer))
+        if has_faults:
+            pools[-1] = failing_server(unit, target, balancer, pools[-1])
     return pools
 
 
@@ -170,7 +176,7 @@ def run_unit(unit: Unit, progress: ShareDone | None = None) -> UnitResult:
         if has_files:
             kept.mkdir()
         setup = set_up_policy(unit.known, learnt, drawn, settings)
-        trail, numbers_of_policy = _run_policy(unit, drawn, setup, kept, at_stage(number + 1))
+        trail, numbers_of_policy = _run_policy(unit, name, drawn, setup, kept, at_stage(number + 1))
         numbers[RunKey(case.name, unit.network, name, unit.replication)] = numbers_of_policy
         engines[name] = trail.engine
         if trail.transfer_s is not None:
@@ -185,7 +191,7 @@ def run_unit(unit: Unit, progress: ShareDone | None = None) -> UnitResult:
         for removed, truths in truths_by_source(case.queues, case.streams).items():
             with TemporaryDirectory(dir=unit.folder) as made:
                 trail = _trail(unit, drawn, set_up_policy(unit, learnt, drawn, settings, truths), Path(made))
-                gap_totals_s[removed] = total_latency_s(RequestLog(drawn.truth, trail))
+                gap_totals_s[removed] = total_latency_s(RequestLog(drawn.truth, trail).answered)
     return UnitResult(
         numbers=numbers,
         best_offloaded_share=drawn.truth.best_offloaded_share,
@@ -220,8 +226,8 @@ def expected_s(unit: Unit) -> float:
         isinstance(part.batching, CustomBatchingConfiguration) or isinstance(scenario.balancer_of(name), CustomBalancer)
         for name, part in scenario.devices.items()
     )
-    shares_lines = case.queues and unit.links.is_shared
-    in_simpy = unit.engine == "simpy" or library() is None or serves_in_python or shares_lines
+    has_messages = case.queues and (unit.links.is_shared or scenario.has_faults)
+    in_simpy = unit.engine == "simpy" or library() is None or serves_in_python or has_messages
     together = case.batches or case.streams
     kind = "foreseen" if together and scenario.foresee_misroutes else "queued" if case.queues or together else "alone"
     engines: list[Engine] = [
@@ -245,24 +251,28 @@ def devices(scenario: Scenario, workload: str) -> list[Device]:
 
 
 def _run_policy(
-    unit: Unit, drawn: Drawn, setup: PolicySetup, folder: Path, progress: ShareDone | None
+    unit: Unit, policy: str, drawn: Drawn, setup: PolicySetup, folder: Path, progress: ShareDone | None
 ) -> tuple[Trail, Numbers]:
     """Run one policy; return its trail and its numbers."""
     # Misroutes of runs with drawn profiles are shown nowhere.
     judged = unit.calibrated is None
     judged_share = _judged_share(unit.scenario, unit.case) if judged else 0.0
     trail = _trail(unit, drawn, setup, folder, judged_share, progress)
+    refuse_without_answers(unit, policy, trail.outcome)
     lost = lost_s(drawn.truth, trail, folder) if judged and known_misroutes(unit.scenario, unit.case) else None
-    log, discipline = RequestLog(drawn.truth, trail), unit.case.arrivals.discipline
+    log, discipline = RequestLog(drawn.truth, trail).answered, unit.case.arrivals.discipline
     batches: list[BatchesOfDevice | None] = []
     for number, (account, target) in enumerate(zip(trail.batches, unit.case.targets, strict=False)):
         if account is None or target.decoding is None:
             batches.append(None)
             continue
-        there = np.flatnonzero(trail.target[:] == number)
+        there = np.flatnonzero(log["target"] == number)
         full_s = saturated_s(target.decoding, log["src_len"][there], log["tgt_len"][there], unit.engine)
         batches.append(BatchesOfDevice(account, full_s))
-    numbers = measure(log, lost, devices(unit.scenario, unit.case.name), discipline, batches, trail.streams)
+    extra_work = () if trail.faults is None else trail.faults.extra_work
+    numbers = measure(log, lost, devices(unit.scenario, unit.case.name), discipline, batches, trail.streams, extra_work)
+    if of_faults := fault_numbers(unit, trail, known(numbers["makespan_s"])):
+        numbers = over_all_requests(numbers, known(of_faults["answered_share"])) | of_faults
     if setup.predicted_tgt_len is None:
         # A policy that predicts nothing uses no estimate of the transfer time, so no estimate has an age.
         numbers["mean_estimate_age_s"] = None
@@ -329,6 +339,7 @@ def _trail(
         local=server_specs(unit)[0],
         plan_beyond_for=setup.plan_beyond_for,
         paths=drawn.paths,
+        faults=faults(unit, drawn),
         folder=folder / "world",
     )
     issued_s, decided_s, measured_at_s = trail.arrival_s, trail.decided_s, trail.measured_at_s
@@ -385,7 +396,7 @@ def _stream_accounts(case: Case, log: RequestLog, trail: Trail) -> tuple[StreamA
     """Return the account of each target's streamed model; None for a target without one, and empty if none streams."""
     if not trail.streamed:
         return ()
-    end_s = float((log["arrival_s"] + log["latency_s"]).max())
+    end_s = float(np.nanmax(log["arrival_s"] + log["latency_s"]))
     lost = None if trail.lost_s is None else trail.lost_s[:]
     return tuple(
         stream_account(log, number, len(target.streamed.states), boxes_until(end_s), lost)

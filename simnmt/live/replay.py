@@ -32,7 +32,7 @@ from simnmt.live.replay_text import describe_verdict, live_notes, live_warnings
 from simnmt.network.series import RttSeries
 from simnmt.results.live_log import OUTCOMES
 from simnmt.results.number_text import duration
-from simnmt.results.request_log import FALLBACK, RequestLog, Truth
+from simnmt.results.request_log import FALLBACK, LAST_ANSWERED, RequestLog, Truth
 from simnmt.results.requests import Requests, Trail
 from simnmt.results.result import LiveMeasurement, RunResult
 from simnmt.results.stability import with_stability
@@ -269,7 +269,7 @@ def _result(unit: Unit, served: _Served, log: LoadLog, truth: Truth, trail: Trai
     outcome = trail.outcome
     assert outcome is not None
     numbers |= {
-        "answered_share": float((outcome[:] <= FALLBACK).mean()),
+        "answered_share": float((outcome[:] <= LAST_ANSWERED).mean()),
         "fallback_share": float((outcome[:] == FALLBACK).mean()),
         "probes_sent": None,
         "rtt_pace_s": None,
@@ -305,8 +305,8 @@ def measured_columns(
     stated = np.maximum(log.target, 0) if target is None else np.full(count, target)
     outcome = _outcomes(log)
     # An answer without times, or of a device that the scenario does not have, is none.
-    outcome[(outcome <= FALLBACK) & (np.isnan(log.total_s) | (stated >= devices))] = OUTCOMES.index("failed")
-    done = outcome <= FALLBACK
+    outcome[(outcome <= LAST_ANSWERED) & (np.isnan(log.total_s) | (stated >= devices))] = OUTCOMES.index("failed")
+    done = outcome <= LAST_ANSWERED
     taken = np.where(done, stated, -1).astype(np.int8)
     execution_s, queue_s = (np.where(done, column, np.nan) for column in (log.execution_s, log.queue_s))
     transfer_s = np.where(done, log.latency_s, np.nan) - queue_s - execution_s

@@ -22,6 +22,7 @@ from pydantic import (
 
 from simnmt.base.configuration import Configuration, FileForm
 from simnmt.network.link import Link
+from simnmt.network.link_faults import LinkFaults, LossConfiguration, OutageConfiguration, Retransmission, TraceOutages
 from simnmt.network.series import BPS_PER, BandwidthSeries, RttSeries, constant_rtt
 from simnmt.network.series_csv import RateUnit, read_bandwidth_csv, read_rtt_csv
 
@@ -164,6 +165,19 @@ class LinkConfiguration(Configuration):
     """Bandwidth from the cloud, Mbit/s: a number, or a series as `@name`, a CSV path or `{csv: path, ...}`."""
     shared: bool = False
     """Whether the messages of all end nodes share the bandwidth of each direction; left out, each message has it to itself."""
+    outages: OutageConfiguration | None = None
+    """When nothing crosses the link: `trace` (where samples of the RTT were lost), a process or a list of intervals."""
+    loss: LossConfiguration | None = None
+    """Bursts of lost messages; left out, no message is lost beside outages."""
+    retransmission: Retransmission = Retransmission()
+    """How often, and after which time, a lost message is sent again."""
+
+    @property
+    def faults(self) -> LinkFaults | None:
+        """The faults of the link; None without any."""
+        if self.outages is None and self.loss is None:
+            return None
+        return LinkFaults(self.outages, self.loss, self.retransmission)
 
 
 def _one_or_many(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
@@ -249,7 +263,10 @@ def load_network(
         with named_by(*key, "downlink_mbps"):
             downlink_bps = _bandwidth_bps(part.downlink_mbps, base, f"{label}, downlink")
         into = hops.setdefault(str(key[1]), []) if key else main
-        into.append(Link(rtt, uplink_bps, downlink_bps, part.shared))
+        into.append(Link(rtt, uplink_bps, downlink_bps, part.shared, part.faults))
+        if isinstance(part.outages, TraceOutages) and not rtt.lost_spans_s:
+            with named_by(*key, "outages"):
+                part.outages.spans((0, 0, ""), rtt, 0.0)
     per_node_devices = frozenset(device for device, parts in config.hops.items() if isinstance(parts, list))
     return Network(main[0], {device: tuple(links) for device, links in hops.items()}, per_node_devices)
 

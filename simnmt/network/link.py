@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.network.errors import TraceError
+from simnmt.network.link_faults import LinkFaults
 from simnmt.network.series import BandwidthSeries, RttSeries
 
 Seconds = NDArray[np.float64]
@@ -44,6 +45,8 @@ class Link:
     """Bandwidth from the cloud, bit/s."""
     shared: bool = False
     """True if all messages in one direction share its bandwidth; the times of `ways_s` are those of a message alone."""
+    faults: LinkFaults | None = None
+    """Outages and losses, of which the times of `ways_s` know nothing; None without any."""
 
     def __post_init__(self) -> None:
         for key, rate_bps in (("uplink_bps", self.uplink_bps), ("downlink_bps", self.downlink_bps)):

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from simnmt.base.errors import InputError, short_repr
 from simnmt.base.files import MOST_STREAMED_BYTES, check_regular
 
-Outcome = Literal["done", "fallback", "timeout", "refused", "failed"]
-"""How a request ended: `done` on the chosen target, `fallback` on the gateway after the chosen target did not answer."""
+Outcome = Literal["done", "fallback", "hedged", "timeout", "refused", "failed", "lost"]
+"""How a request ended: `done` on the chosen target, `fallback` on the gateway after the chosen target did not answer, `hedged`
+by its second copy; `hedged` and `lost` in simulations alone."""
 OUTCOMES: tuple[str, ...] = get_args(Outcome)
 MOST_LINE_BYTES = 1 << 20
 """Longest line of a log; a record takes about 300 bytes."""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from simnmt.base.columns import AnyColumn, Array, Column, Reordered, Rows, assemble, write_columns
 from simnmt.base.random_streams import blocks_of
 from simnmt.results.device_accounts import BatchAccount, BoxesUntil, StreamAccount
+from simnmt.results.fault_account import FaultAccount
 
 ColumnT = TypeVar("ColumnT", bound=AnyColumn, covariant=True)
 ChangedT = TypeVar("ChangedT", bound=AnyColumn)
@@ -133,6 +134,7 @@ _OPTIONAL: dict[str, array[Any]] = {
     "state": array("b", [-1]),
     "stall_s": array("d", [0.0]),
     "deadline_missed": array("b", [0]),
+    "outcome": array("b", [0]),
 }
 """Columns that a run records if some server fills them, or if decisions are judged."""
 STREAMED_COLUMNS = ("state", "stall_s", "deadline_missed")
@@ -200,7 +202,10 @@ class Trail:
     deadline_missed: AnyColumn | None = None
     """True if a streamed request missed its deadline."""
     outcome: AnyColumn | None = None
-    """How each request ended: its index in `live_log.OUTCOMES`. None if all were answered as decided, as in a simulation."""
+    """How each request ended: its index in `live_log.OUTCOMES`. None if all were answered as decided, as in simulations
+    without faults."""
+    faults: FaultAccount | None = None
+    """Account of the faults; None without any."""
     batches: tuple[BatchAccount | None, ...] = ()
     """Account of each target's batches; None if it does not batch. Empty if no target does."""
     streamed: tuple[BoxesUntil | None, ...] = ()

@@ -50,6 +50,7 @@ from simnmt.world.compiled_settings import (
     waking_settings,
 )
 from simnmt.world.deciders import Beliefs
+from simnmt.world.faults.faulty_traffic import Faults
 from simnmt.world.fifo_server import FifoPool, LeastWork, WakingPool
 from simnmt.world.server import Balancer, ByNode, LeastLoadedOfDrawn, Server, ServerSpec
 from simnmt.world.simulation import Clients, DecideFor, ExpectedFor, PlanBeyondFor, Route
@@ -166,6 +167,7 @@ def simulate_compiled(
     plan_beyond_for: PlanBeyondFor | None = None,
     judged_share: float = 0.0,
     paths: MessagePaths | None = None,
+    faults: Faults | None = None,
     folder: Path | None = None,
     allocations: int = -1,
     pause_after_ms: int = PAUSE_AFTER_MS,
@@ -181,7 +183,7 @@ def simulate_compiled(
         raise NoLibraryError
     check_run(requests, servers, deciders, workers, route, clients)
     if paths is not None:
-        raise UncompiledError("shared links")
+        raise UncompiledError("shared links" if faults is None else "faults")
     pools = [None if local is None else local.servers(deciders), *servers]
     _check(beliefs, requests, route, clients, pools)
     run = _Run(requests, beliefs, pools, deciders, workers, judged_share, allocations, folder)

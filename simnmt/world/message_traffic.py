@@ -12,6 +12,7 @@ from typing import Any
 
 from simnmt.network.message_paths import NO_LINE, Leg, MessagePaths
 from simnmt.world.clock import MESSAGE_MOVES, Clock
+from simnmt.world.deciders import Decider
 from simnmt.world.server import Arrival, RequestEvent, Row, Site
 from simnmt.world.shared_line import LineOnClock, Medium
 from simnmt.world.traffic import Handle, Traffic
@@ -158,8 +159,8 @@ class MessageTraffic(Traffic):
     def _keep(self, message: Message, in_block: int, now_s: float) -> None:
         """Let the decider's own device execute a request."""
         decider = message.decider
-        watched = decider.watches and (self._local is not None or (bool(decider.views) and decider.views[0] is not None))
-        message.sent_as = decider.announce(self.prepared, 0, message.request, in_block, now_s) if watched else 0
+        watches = self._watches_itself(decider)
+        message.sent_as = decider.announce(self.prepared, 0, message.request, in_block, now_s) if watches else 0
         if self._local is not None:
             self._serve[0][0](message)
             return
@@ -167,6 +168,10 @@ class MessageTraffic(Traffic):
         message.begin_s, message.finish_s, message.box, message.report = start_s, start_s + message.row[2], 0, None
         # It sees its own device start a request, no sooner; how long one takes it knows when that is done.
         self._kept(message, start_s)
+
+    def _watches_itself(self, decider: Decider) -> bool:
+        """Return whether a decider notes the requests that its own device executes."""
+        return decider.watches if self._local is not None else bool(decider.views) and decider.views[0] is not None
 
     def _kept(self, message: Message, heard_s: float) -> None:
         decider, request = message.decider, message.request

@@ -25,6 +25,7 @@ from simnmt.results.requests import Block, Requests, Trail
 from simnmt.world.checks import BlockChecks, check_run
 from simnmt.world.clock import ARRIVAL, ASKS, Clock, Event
 from simnmt.world.deciders import Beliefs, Prepared
+from simnmt.world.faults.faulty_traffic import Faults, FaultyTraffic
 from simnmt.world.message_traffic import MessageTraffic
 from simnmt.world.server import Row, Server, ServerSpec
 from simnmt.world.traffic import Traffic
@@ -245,6 +246,7 @@ def simulate(
     plan_beyond_for: PlanBeyondFor | None = None,
     judged_share: float = 0.0,
     paths: MessagePaths | None = None,
+    faults: Faults | None = None,
 ) -> Trail:
     """Run every request through the world, and return its trail.
 
@@ -282,7 +284,10 @@ def simulate(
     answered = None if loop is None else loop.answered
     local_server = None if local is None else local.servers(deciders)
     parts = clock, requests, servers, deciders, workers, beliefs, answered, local_server, judged_share
-    traffic = Traffic(*parts) if paths is None else MessageTraffic(paths, *parts)
+    if paths is None:
+        traffic = Traffic(*parts)
+    else:
+        traffic = MessageTraffic(paths, *parts) if faults is None else FaultyTraffic(faults, paths, *parts)
     if loop is not None:
         assert route is not None
         loop.begin(traffic, route)

@@ -225,7 +225,7 @@ def test_the_network_itself_leads_to_a_single_device(tmp_path: Path) -> None:
 
 
 ALONE = GOOD[: GOOD.index("  region: {pro")].replace(HOPS, "") + "policies: {edge: {}}\n"
-LEADS_THERE = "only links behind gateway, which decides, can be shared, and this one leads to it (remove it)"
+LEADS_THERE = "shared is for links behind gateway, which decides, and this one leads to it (remove it)"
 SHARED = {
     "the link to the gateway": (
         (GOOD, "rtt: {constant_ms: 2}}", "rtt: {constant_ms: 2}, shared: true}"),
