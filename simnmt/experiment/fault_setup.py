@@ -17,9 +17,8 @@ from simnmt.experiment.inputs import RunPlan, Unit
 from simnmt.experiment.targets import Target
 from simnmt.network.link import Link
 from simnmt.network.link_faults import Channel
-from simnmt.results.live_log import OUTCOMES
 from simnmt.results.number_text import digits
-from simnmt.results.request_log import FALLBACK, HEDGED, LAST_ANSWERED
+from simnmt.results.request_log import FALLBACK, HEDGED, LOST, were_answered
 from simnmt.results.requests import Trail
 from simnmt.results.summary import Numbers, Row
 from simnmt.world.batch_pool import BatchPool, BatchServerSpec
@@ -95,8 +94,8 @@ def fault_numbers(unit: Unit, trail: Trail, makespan_s: float) -> Numbers:
         return {}
     outcome, requests = trail.outcome[:], len(trail.outcome)
     numbers: Numbers = {
-        "answered_share": float((outcome <= LAST_ANSWERED).mean()),
-        "lost_share": float((outcome == OUTCOMES.index("lost")).mean()),
+        "answered_share": float(were_answered(outcome).mean()),
+        "lost_share": float((outcome == LOST).mean()),
         "fallback_share": float((outcome == FALLBACK).mean()),
         "hedged_share": float((outcome == HEDGED).mean()),
         **trail.faults.shares(requests),
@@ -110,7 +109,7 @@ def fault_numbers(unit: Unit, trail: Trail, makespan_s: float) -> Numbers:
 
 def refuse_without_answers(unit: Unit, policy: str, outcome: AnyColumn | None) -> None:
     """Raise `InputError` if every request of a run is lost, since nothing is left to be summarised."""
-    if outcome is not None and not (outcome[:] <= LAST_ANSWERED).any():
+    if outcome is not None and not were_answered(outcome[:]).any():
         what = f"every request of {unit.case.name} on {unit.network} under {policy} is lost in replication {unit.replication}"
         raise InputError(what, remedy="set late_answers.timeout_ms, so that requests fall back, or make faults rarer")
 
@@ -171,6 +170,6 @@ def lost_requests(rows: Sequence[Row]) -> Iterator[str]:
         if losing:
             shares = format_list((f"{policy} {digits(100 * share)} %" for policy, share in losing.items()), "and")
             yield (
-                f"{workload} on {network}: requests are lost ({shares}); latencies are over the answered ones, so a policy that "
-                "loses more may look faster"
+                f"{workload} on {network}: requests are lost ({shares}); latencies are over the answered ones, so a policy "
+                "that loses more may look faster"
             )

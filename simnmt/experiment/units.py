@@ -358,16 +358,12 @@ def _trail(
             "estimate_age_s": estimate_age_s(rows, issued_s, decided_s, measured_at_s, moments_s),
         }
 
-    longest = max(int(drawn.truth.src_len[rows].max()) for rows in random_streams.blocks_of(drawn.truth.all))
-    tgt_len_by_src_len = np.full(longest + 1, np.nan)
-    if setup.predicted_tgt_len is not None:
-        tgt_len_by_src_len[1:] = setup.predicted_tgt_len(np.arange(1, len(tgt_len_by_src_len)))
     made = kept_columns(folder, scenario.requests, finished)
     trail = replace(
         trail,
         server=made["server"],
         estimate_age_s=made["estimate_age_s"],
-        tgt_len_by_src_len=tgt_len_by_src_len,
+        tgt_len_by_src_len=_assumed_lengths(drawn, setup),
         truth=drawn.own_truth(issued_s, node),
         decided_s=None,
         measured_at_s=None,
@@ -382,6 +378,15 @@ def _trail(
     for replaced in ("server", "decided_s", "measured_at_s"):
         (folder / "world" / replaced).unlink(missing_ok=True)
     return replace(trail, streams=_stream_accounts(case, RequestLog(drawn.truth, trail), trail), streamed=())
+
+
+def _assumed_lengths(drawn: Drawn, setup: PolicySetup) -> NDArray[np.float64]:
+    """Return the target length that a policy assumes by source length, up to the longest drawn; NaN if it assumes none."""
+    longest = max(int(drawn.truth.src_len[rows].max()) for rows in random_streams.blocks_of(drawn.truth.all))
+    by_src_len = np.full(longest + 1, np.nan)
+    if setup.predicted_tgt_len is not None:
+        by_src_len[1:] = setup.predicted_tgt_len(np.arange(1, len(by_src_len)))
+    return by_src_len
 
 
 def _with_access(trail: Trail, drawn: Drawn) -> Trail:

@@ -15,7 +15,7 @@ import numpy as np
 from simnmt.base.columns import Array
 from simnmt.base.files import MOST_DOCUMENT_BYTES, read_bounded
 from simnmt.results.device_accounts import BatchAccount
-from simnmt.results.request_log import LAST_ANSWERED, DrawnLog
+from simnmt.results.request_log import DrawnLog, were_answered
 from simnmt.results.result import MOST_DRAWN, FinishedRun, LiveMeasurement, Place, RecordedCell
 from simnmt.results.run_directory import BATCHES, DEVICES, REQUESTS, SUMMARY, TOTALS, RunDirectoryError, read_manifest
 from simnmt.results.summary import Device, Row, by_cell
@@ -119,7 +119,7 @@ class StoredRequests:
     def answered(self, place: Place) -> Array:
         """Return for each request whether every policy of a workload and network answered it. Raises `RunDirectoryError`."""
         beside = [other for other in self._groups if other[:2] == place[:2]]
-        return reduce(and_, [self.column(other, "outcome") <= LAST_ANSWERED for other in beside])
+        return reduce(and_, [were_answered(self.column(other, "outcome")) for other in beside])
 
 
 class StoredLog(DrawnLog):

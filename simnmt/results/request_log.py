@@ -27,10 +27,14 @@ Truth = Requests[AnyColumn]
 """The requests of a run with all their true times."""
 
 DONE, FALLBACK, HEDGED, LOST = (OUTCOMES.index(outcome) for outcome in ("done", "fallback", "hedged", "lost"))
-"""`outcome` of a request that was answered by the chosen target, after it failed, or by the second copy; and of a lost one."""
-LAST_ANSWERED = HEDGED
-"""Greatest `outcome` of answered requests. Later values are of requests that were not answered: their target is -1, and their
-times are NaN."""
+"""`outcome` of a request that was answered by the chosen target, after it failed, or by the second copy; and of a lost one.
+Requests of other outcomes were not answered: their target is -1, and their times are NaN."""
+
+
+def were_answered(outcome: Array) -> NDArray[np.bool_]:
+    """Return for each outcome whether the request was answered."""
+    answered: NDArray[np.bool_] = (outcome <= FALLBACK) | (outcome == HEDGED)
+    return answered
 
 
 def _known(column: AnyColumn | None) -> AnyColumn:
@@ -208,8 +212,7 @@ class RequestLog(DrawnLog):
         """True for each request that was answered; None if all were."""
         if self._trail.outcome is None:
             return None
-        answered: NDArray[np.bool_] = self._column("outcome") <= LAST_ANSWERED
-        return answered
+        return were_answered(self._column("outcome"))
 
     def among(self, kept: NDArray[np.bool_] | None) -> RequestLog:
         """Return the log of those requests that are `kept`, of all requests of the run; None keeps all."""

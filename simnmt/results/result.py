@@ -49,7 +49,7 @@ class LiveMeasurement:
     """Date and time of the first request, UTC, ISO 8601."""
     ended: str
     outcomes: Mapping[str, int]
-    """Requests of all replications by how they ended (`live_log.OUTCOMES`)."""
+    """Requests of all replications by how they ended (`live_log.LIVE_OUTCOMES`)."""
     lateness_ms: Mapping[str, float]
     """By how much later than due the load generator sent requests: `p50`, `p99`, `max`."""
     under_way: int

@@ -178,9 +178,9 @@ def _message_links(scenario: Scenario) -> Iterator[_Fault]:
                 if timeless and isinstance(link.outages, TraceOutages):
                     what = "outages of the trace need a moment, but requests meet it whatever the time"
                     yield _Fault((*place, "outages"), what, f"{remedy}, or another form of outages")
-            if "retransmission" in link.model_fields_set and link.faults is None:
+            if link.retransmission is not None and link.faults is None:
                 yield _Fault(
-                    (*place, "retransmission"), "no message is lost without outages or loss", f"give one, or {_REMOVE}"
+                    (*place, "retransmission"), "no message is lost without outages or loss", f"give one of these, or {_REMOVE}"
                 )
 
 
