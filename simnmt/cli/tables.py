@@ -97,13 +97,18 @@ def _format_scaled(value: float | None, factor: float, form: str) -> str:
     return "-" if value is None else f"{factor * value:{form}}"
 
 
+FAULTS = {"lost_share": "lost %", "fallback_share": "fell back %", "hedged_share": "by 2nd copy %"}
+"""Columns of the table of policies that are shown only if such requests exist, by their keys."""
+
+
 def _policies(result: RunResult) -> list[str]:
     """Return the table of all policies with the meaning of its marks; the best one of each workload and network is first."""
     named = {row["baseline"] for row in result.comparisons}
     baselines = [name for name in dict.fromkeys(row["policy"] for row in result.summary_rows) if name in named]
     header = ["workload", "network", "policy", "total s", "mean ms", "p50 ms", "p95 ms", "p99 ms", "offloaded %"]
     misrouted = any(row["misrouted_share"] is not None for row in result.summary_rows)
-    header += ["misrouted %"] * misrouted + [f"vs {name} %" for name in baselines]
+    faults = {key: head for key, head in FAULTS.items() if any(row.get(key) for row in result.summary_rows)}
+    header += ["misrouted %"] * misrouted + list(faults.values()) + [f"vs {name} %" for name in baselines]
     changes = {(row["workload"], row["network"], row["policy"], row["baseline"]): row for row in result.comparisons}
     best = {(record["workload"], record["network"], record["policy"]) for record in result.recommendations}
     rows = []
@@ -116,6 +121,7 @@ def _policies(result: RunResult) -> list[str]:
             *_latency_cells(row),
             f"{100 * row['offloaded_share']:.1f}",
             *[_format_scaled(row["misrouted_share"], 100.0, ".1f")] * misrouted,
+            *(_format_scaled(row.get(key), 100.0, ".3g") for key in faults),
         ]
         rows.append(cells + [_change_cell(changes.get((*key, name))) for name in baselines])
     recommended = [number for number, cells in enumerate(rows) if cells[2].endswith(" <")]

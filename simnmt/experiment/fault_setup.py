@@ -125,8 +125,11 @@ def over_all_requests(numbers: Numbers, answered_share: float) -> Numbers:
     return numbers | {name: None if value is None else value / answered_share for name, value in scaled.items()}
 
 
-def describe_faults(plan: RunPlan) -> Iterator[str]:
-    """Yield what fails in a run, and what the device that decides does about it."""
+def describe_faults(plan: RunPlan, rows: Sequence[Row]) -> Iterator[str]:
+    """Yield what fails in a run, how long devices were up, and what the device that decides does about it.
+
+    `rows`: those of the summary.
+    """
     scenario = plan.scenario
     if not scenario.has_faults:
         return
@@ -138,7 +141,9 @@ def describe_faults(plan: RunPlan) -> Iterator[str]:
                     yield f"{name}, link to {device}: {_describe_link_faults(link)}."
     for device, part in scenario.devices.items():
         if part.failures is not None:
-            yield f"{device}: {part.failures.describe()}."
+            shares = [row[f"{device}_availability"] for row in rows]
+            up = digits(100 * sum(shares) / len(shares))
+            yield f"{device}: {part.failures.describe()}. In these runs its boxes were up for {up} % of the time."
     if scenario.late_answers is not None:
         yield f"Late answers: {scenario.late_answers.describe()}."
     yield "The compiled engine does not cover faults: the SimPy engine ran these requests."

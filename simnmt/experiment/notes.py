@@ -284,7 +284,7 @@ def notes(plan: RunPlan, learnt: dict[str, Learnt], rows: Sequence[Row]) -> list
     for network in plan.networks.values():
         lines += [_describe_link(link) for link in dict.fromkeys((network.link, *itertools.chain(*network.hops.values())))]
     lines += _describe_shared_links(plan)
-    lines += describe_faults(plan)
+    lines += describe_faults(plan, rows)
     lines += describe_clocks(plan.scenario, rows)
     lines += _describe_unused_settings(plan.scenario)
     lines += _describe_endless_waits(plan)

@@ -70,6 +70,12 @@ COLUMNS = (
     Column("offloaded_share", REQUESTS, "offloaded"),
     Column(MISROUTED, REQUESTS, "misrouted"),
 )
+FAULTS = (
+    Column("lost_share", REQUESTS, "lost"),
+    Column("fallback_share", REQUESTS, "fell back"),
+    Column("hedged_share", REQUESTS, "by 2nd copy"),
+)
+"""Columns that are shown only if such requests exist under some policy."""
 QUEUE = Column("mean_queue_s", LATENCY, "of it waiting")
 """Column that is shown only if requests waited under some policy."""
 MOST_LOADS = 3
@@ -154,6 +160,7 @@ def policy_table(
     columns = [column for column in COLUMNS if column.key != MISROUTED or any(is_number(row.get(MISROUTED)) for row in rows)]
     if any(is_number(row.get(QUEUE.key)) and row[QUEUE.key] > 0 for row in rows):
         columns.insert(columns.index(COLUMNS[4]) + 1, QUEUE)
+    columns += [column for column in FAULTS if any(is_number(row.get(column.key)) and row[column.key] > 0 for row in rows)]
     loads = _loads(rows)
     columns += loads
     beside: dict[tuple[str, str], list[Row]] = {}

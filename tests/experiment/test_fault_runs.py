@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import simnmt
+from simnmt.cli.tables import format_result
 from simnmt.results.request_log import HEDGED, LOST, were_answered
 
 
@@ -132,3 +133,12 @@ def test_a_run_without_any_answer_is_refused_in_one_line() -> None:
     with pytest.raises(simnmt.InputError, match="every request of w on n under cloud is lost") as caught:
         simnmt.run(dead)
     assert "late_answers.timeout_ms" in str(caught.value)
+
+
+def test_lost_requests_stand_in_the_table_on_the_page_and_in_the_verdict(directory: Path) -> None:
+    page = (directory / "report.html").read_text(encoding="utf-8")
+    assert '<th scope="col">lost</th>' in page
+    table = format_result(simnmt.run(scenario(policies={"cloud": {}}, replications=1)))
+    assert "lost %" in table
+    assert "cloud is the only deployable policy" in table
+    assert "It loses 28 % of the requests; latencies are those of the answered ones." in table
