@@ -20,7 +20,7 @@ from simnmt.network.link_faults import Channel
 from simnmt.results.number_text import digits
 from simnmt.results.request_log import FALLBACK, HEDGED, LOST, were_answered
 from simnmt.results.requests import Trail
-from simnmt.results.summary import Numbers, Row
+from simnmt.results.summary import Numbers, Row, known
 from simnmt.world.batch_pool import BatchPool, BatchServerSpec
 from simnmt.world.faults.failing_boxes import AvailableBoxes, FailingBatchPool, FailingPool
 from simnmt.world.faults.faulty_traffic import Faults
@@ -88,6 +88,10 @@ def failing_server(unit: Unit, target: Target, balancer: Balancer, ordinary: Ser
     return FailingPool(down, device.workers, fate, balancer, None if target.waking is None else target.waking.after)
 
 
+AVAILABILITY = "_availability"
+"""Suffix of the column with the share of the run for which the boxes of a device were up."""
+
+
 def fault_numbers(unit: Unit, trail: Trail, makespan_s: float) -> Numbers:
     """Return the numbers of a run that only faults have; empty without faults."""
     if trail.faults is None or trail.outcome is None:
@@ -103,7 +107,7 @@ def fault_numbers(unit: Unit, trail: Trail, makespan_s: float) -> Numbers:
     for device, part in unit.scenario.devices.items():
         if part.failures is not None:
             boxes = down_times(unit, device)
-            numbers[f"{device}_availability"] = 1.0 - sum(box.down_s(makespan_s) for box in boxes) / len(boxes) / makespan_s
+            numbers[device + AVAILABILITY] = 1.0 - sum(box.down_s(makespan_s) for box in boxes) / len(boxes) / makespan_s
     return numbers
 
 
@@ -114,15 +118,21 @@ def refuse_without_answers(unit: Unit, policy: str, outcome: AnyColumn | None) -
         raise InputError(what, remedy="set late_answers.timeout_ms, so that requests fall back, or make faults rarer")
 
 
-def over_all_requests(numbers: Numbers, answered_share: float) -> Numbers:
-    """Return numbers of the answered requests with totals and rates of all requests.
+def with_faults(numbers: Numbers, of_faults: Numbers) -> Numbers:
+    """Return the numbers of the answered requests and those of the faults (`fault_numbers`), made to fit each other.
 
-    The lost ones count in the total as the mean of the others, so that a policy does not gain by losing requests.
+    Lost requests count in the total as the mean of the others, so that a policy does not gain by losing requests. Loads are
+    parts of the work that a device can do while its boxes are up.
     """
-    if answered_share == 1.0:
+    if not of_faults:
         return numbers
-    scaled = {name: numbers[name] for name in ("total_latency_s", "offered_rps")}
-    return numbers | {name: None if value is None else value / answered_share for name, value in scaled.items()}
+    divisors = dict.fromkeys(("total_latency_s", "offered_rps"), known(of_faults["answered_share"]))
+    for name, share in of_faults.items():
+        if name.endswith(AVAILABILITY) and share:
+            device = name.removesuffix(AVAILABILITY)
+            divisors |= dict.fromkeys((f"{device}_load", f"{device}_busiest_load"), share)
+    fitting = {name: numbers[name] for name in divisors}
+    return numbers | of_faults | {name: None if value is None else value / divisors[name] for name, value in fitting.items()}
 
 
 def describe_faults(plan: RunPlan, rows: Sequence[Row]) -> Iterator[str]:
@@ -141,7 +151,7 @@ def describe_faults(plan: RunPlan, rows: Sequence[Row]) -> Iterator[str]:
                     yield f"{name}, link to {device}: {_describe_link_faults(link)}."
     for device, part in scenario.devices.items():
         if part.failures is not None:
-            shares = [row[f"{device}_availability"] for row in rows]
+            shares = [row[device + AVAILABILITY] for row in rows]
             up = digits(100 * sum(shares) / len(shares))
             yield f"{device}: {part.failures.describe()}. In these runs its boxes were up for {up} % of the time."
     if scenario.late_answers is not None:

@@ -21,7 +21,7 @@ from simnmt.base.columns import are_kept_in_files, kept_columns, mean_of
 from simnmt.batching.custom import CustomBatchingConfiguration
 from simnmt.experiment.comparisons import truths_by_source
 from simnmt.experiment.draws import Drawn, Learnt, draw, learn
-from simnmt.experiment.fault_setup import failing_server, fault_numbers, faults, over_all_requests, refuse_without_answers
+from simnmt.experiment.fault_setup import failing_server, fault_numbers, faults, refuse_without_answers, with_faults
 from simnmt.experiment.inputs import Case, ShareDone, Unit
 from simnmt.experiment.policy_setup import PolicySetup, set_up_policy
 from simnmt.experiment.routes import estimate_age_s
@@ -191,7 +191,8 @@ def run_unit(unit: Unit, progress: ShareDone | None = None) -> UnitResult:
         for removed, truths in truths_by_source(case.queues, case.streams).items():
             with TemporaryDirectory(dir=unit.folder) as made:
                 trail = _trail(unit, drawn, set_up_policy(unit, learnt, drawn, settings, truths), Path(made))
-                gap_totals_s[removed] = total_latency_s(RequestLog(drawn.truth, trail).answered)
+                answered = RequestLog(drawn.truth, trail).answered
+                gap_totals_s[removed] = total_latency_s(answered) * (scenario.requests / max(answered.requests, 1))
     return UnitResult(
         numbers=numbers,
         best_offloaded_share=drawn.truth.best_offloaded_share,
@@ -271,8 +272,7 @@ def _run_policy(
         batches.append(BatchesOfDevice(account, full_s))
     extra_work = () if trail.faults is None else trail.faults.extra_work
     numbers = measure(log, lost, devices(unit.scenario, unit.case.name), discipline, batches, trail.streams, extra_work)
-    if of_faults := fault_numbers(unit, trail, known(numbers["makespan_s"])):
-        numbers = over_all_requests(numbers, known(of_faults["answered_share"])) | of_faults
+    numbers = with_faults(numbers, fault_numbers(unit, trail, known(numbers["makespan_s"])))
     if setup.predicted_tgt_len is None:
         # A policy that predicts nothing uses no estimate of the transfer time, so no estimate has an age.
         numbers["mean_estimate_age_s"] = None
