@@ -227,7 +227,7 @@ def _rows(baseline: tuple[str, FinishedRun, Row], compared: tuple[str, FinishedR
 
 def _per_request_s(totals_s: Sequence[float], run: FinishedRun, row: Row) -> NDArray[np.float64]:
     """Return the mean latency of each replication; a live run's totals are of the answered requests alone."""
-    answered = row.get("answered_share")
+    answered = row.get("answered_share") if run.live is not None else None
     return np.asarray(totals_s) / (int(run.scenario["requests"]) * (1.0 if answered is None else answered))
 
 
@@ -328,6 +328,8 @@ def _origin_notes(runs: Mapping[str, FinishedRun], manifests: Sequence[Row]) -> 
                 f"; {percent(min(shares))} of its requests were answered, and count" if shares and min(shares) < 1.0 else ""
             )
             yield f"{name} is measured live{answered}."
+        elif lost := max((row.get("lost_share") or 0.0 for row in run.summary_rows), default=0.0):
+            yield f"{name} loses up to {percent(lost)} of its requests under a policy; its latencies are of the answered ones."
 
 
 def _place(row: Row) -> Place:

@@ -33,7 +33,7 @@ from simnmt.workload.arrivals import BackToBack, Clients
 
 _LOG = logging.getLogger("simnmt.scenario")
 
-_RESERVED_NAMES = ("offloaded", "misrouted")
+_RESERVED_NAMES = ("offloaded", "misrouted", "answered", "lost", "fallback", "hedged")
 """Words with which columns of the summary begin."""
 _REMOVE = "remove it"
 

@@ -142,3 +142,12 @@ def test_lost_requests_stand_in_the_table_on_the_page_and_in_the_verdict(directo
     assert "lost %" in table
     assert "cloud is the only deployable policy" in table
     assert "It loses 28 % of the requests; latencies are those of the answered ones." in table
+    assert "Figures over single requests show those that every policy answered." in page
+
+
+def test_a_comparison_of_runs_takes_the_mean_of_the_answered_requests_and_says_so(result: Any, falling_back: Any) -> None:
+    comparison = simnmt.compare(falling_back, result)
+    assert any("loses up to" in note for note in comparison.notes)
+    row = comparison.rows.query("policy == 'cloud'").iloc[0]
+    means = [run.rows.set_index("policy").loc["cloud", "mean_latency_s"] for run in (falling_back, result)]
+    assert row["change_percent"] == pytest.approx(100.0 * (means[1] / means[0] - 1.0), rel=0.05)
