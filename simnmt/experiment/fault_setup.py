@@ -77,8 +77,9 @@ def failing_server(unit: Unit, target: Target, balancer: Balancer, ordinary: Ser
     """Return the server of a target whose boxes may fail, or execute second copies; `ordinary`: the one without faults."""
     device = unit.scenario.devices[target.device]
     down, failures = down_times(unit, target.device), device.failures
-    balancer = AvailableBoxes(balancer, down, unit.scenario.requests, notes=True)
-    fate = "lost" if failures is None else failures.requests
+    late, fate = unit.scenario.late_answers, "lost" if failures is None else failures.requests
+    has_copies = fate == "retried" or (late is not None and late.hedge_after_ms is not None)
+    balancer = AvailableBoxes(balancer, down, unit.scenario.requests, notes=has_copies)
     if isinstance(ordinary, (BatchPool, StreamingPool)):
         if failures is not None and isinstance(ordinary, BatchPool):
             assert isinstance(ordinary.batched, BatchServerSpec)

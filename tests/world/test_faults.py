@@ -310,6 +310,7 @@ times = st.one_of(st.none(), st.floats(0.05, 3.0))
     shared=st.booleans(),
     sees_backlog=st.booleans(),
     closed=st.booleans(),
+    local_batches=st.booleans(),
     seed=st.integers(0, 1_000),
 )
 def test_every_request_is_answered_once_or_counted_as_lost(
@@ -325,6 +326,7 @@ def test_every_request_is_answered_once_or_counted_as_lost(
     shared: bool,
     sees_backlog: bool,
     closed: bool,
+    local_batches: bool,
     seed: int,
 ) -> None:
     """Under every combination of faults; and no answer comes before the request could have crossed the link."""
@@ -345,6 +347,8 @@ def test_every_request_is_answered_once_or_counted_as_lost(
         "paths": paths_of(requests, faulty=True, shared_bps=100.0 if shared else None),
         "faults": faults,
     }
+    if local_batches:
+        settings["local"] = BATCHED
     if closed:
         requests = Requests(
             requests.src_len, requests.execution_s, requests.uplink_s, requests.downlink_s, tgt_len=requests.tgt_len
