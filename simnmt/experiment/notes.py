@@ -347,14 +347,11 @@ def _describe_lost_samples(samples: int) -> str:
 
 
 def _describe_shared_links(plan: RunPlan) -> Iterator[str]:
-    """Yield the networks with shared links, and the engine that these need."""
+    """Yield the networks with shared links."""
     queued = [case.name for case in plan.cases.values() if case.queues]
     for name, network in plan.networks.items():
         if network.is_shared and queued:
-            yield (
-                f"{name}: the messages of all end nodes share the bandwidth of each shared link equally, in either direction. "
-                "The compiled engine does not cover that: the SimPy engine ran these requests."
-            )
+            yield f"{name}: the messages of all end nodes share the bandwidth of each shared link equally, in either direction."
         elif network.is_shared:
             yield f"{name}: requests back to back never meet on a shared link, so that it changes nothing."
 

@@ -227,8 +227,8 @@ def expected_s(unit: Unit) -> float:
         isinstance(part.batching, CustomBatchingConfiguration) or isinstance(scenario.balancer_of(name), CustomBalancer)
         for name, part in scenario.devices.items()
     )
-    has_messages = case.queues and (unit.links.is_shared or scenario.has_faults)
-    in_simpy = unit.engine == "simpy" or library() is None or serves_in_python or has_messages
+    has_faults = case.queues and scenario.has_faults
+    in_simpy = unit.engine == "simpy" or library() is None or serves_in_python or has_faults
     together = case.batches or case.streams
     kind = "foreseen" if together and scenario.foresee_misroutes else "queued" if case.queues or together else "alone"
     engines: list[Engine] = [

@@ -64,36 +64,36 @@ class ConstantCapacity:
 class SeriesCapacity:
     """A bandwidth that follows a series, lap after lap."""
 
-    __slots__ = ("_begin_s", "_carried", "_lap_bits", "_lap_s", "_rates", "_times")
+    __slots__ = ("_rates", "_times", "begin_s", "carried", "lap_bits", "series")
 
     _times: list[float]
     _rates: list[float]
-    _carried: list[float]
+    carried: list[float]
     """Bits of a lap before each sample."""
 
     def __init__(self, series: BandwidthSeries, begin_s: float) -> None:
         """`begin_s`: moment on the series at which the run begins."""
         spans_s = np.diff(series.time_s, append=series.duration_s)
         carried = np.concatenate(([0.0], np.cumsum(series.value * spans_s)))
-        self._begin_s, self._lap_s, self._lap_bits = begin_s, series.duration_s, float(carried[-1])
+        self.series, self.begin_s, self.lap_bits = series, begin_s, float(carried[-1])
         self._times, self._rates = series.time_s.tolist(), series.value.tolist()
-        self._carried = carried[:-1].tolist()
+        self.carried = carried[:-1].tolist()
 
     def bits_between(self, begin_s: float, end_s: float) -> float:
         """Return the bits that the line can carry from one moment to another."""
         return self._bits_until(end_s) - self._bits_until(begin_s)
 
     def _bits_until(self, at_s: float) -> float:
-        laps, in_lap_s = divmod(at_s + self._begin_s, self._lap_s)
+        laps, in_lap_s = divmod(at_s + self.begin_s, self.series.duration_s)
         sample = bisect_right(self._times, in_lap_s) - 1
-        return laps * self._lap_bits + self._carried[sample] + (in_lap_s - self._times[sample]) * self._rates[sample]
+        return laps * self.lap_bits + self.carried[sample] + (in_lap_s - self._times[sample]) * self._rates[sample]
 
     def end_of(self, begin_s: float, bits: float) -> float:
         """Return when the line has carried so many bits since a moment."""
-        laps, in_lap = divmod(self._bits_until(begin_s) + bits, self._lap_bits)
-        sample = bisect_right(self._carried, in_lap) - 1
-        in_lap_s = self._times[sample] + (in_lap - self._carried[sample]) / self._rates[sample]
-        return max(laps * self._lap_s + in_lap_s - self._begin_s, begin_s)
+        laps, in_lap = divmod(self._bits_until(begin_s) + bits, self.lap_bits)
+        sample = bisect_right(self.carried, in_lap) - 1
+        in_lap_s = self._times[sample] + (in_lap - self.carried[sample]) / self._rates[sample]
+        return max(laps * self.series.duration_s + in_lap_s - self.begin_s, begin_s)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,7 +112,7 @@ class MessagePaths:
     """By target, half of the overhead of each request on its path; None without one."""
     capacities: tuple[Capacity, ...] = field(init=False)
     """The bandwidth of each shared line. Either direction of a shared link is a line."""
-    _uplinks: tuple[tuple[int, ...], ...] = field(init=False)
+    uplinks: tuple[tuple[int, ...], ...] = field(init=False)
     """By hop and link, the number of the line of its uplink, which that of the downlink follows; `NO_LINE` if not shared."""
 
     def __post_init__(self) -> None:
@@ -127,7 +127,7 @@ class MessagePaths:
                     begin_s = hop.begin_s[number % len(hop.begin_s)]
                     capacities += [_capacity(link.uplink_bps, begin_s), _capacity(link.downlink_bps, begin_s)]
         object.__setattr__(self, "capacities", tuple(capacities))
-        object.__setattr__(self, "_uplinks", tuple(map(tuple, uplinks)))
+        object.__setattr__(self, "uplinks", tuple(map(tuple, uplinks)))
 
     def legs(self, request: int, node: int, issued_s: float, target: int, *, back: bool) -> list[Leg]:
         """Return the legs of a request to a target, or those of its answer `back` from there."""
@@ -148,7 +148,7 @@ class MessagePaths:
         half_s = link.rtt.at_one(moment_s) / 2
         faulty = NO_LINK if link.faults is None else sum(len(before.links) for before in self.hops[:number]) + which
         if link.shared:
-            return Leg(self._uplinks[number][which] + back, bits, half_s, faulty)
+            return Leg(self.uplinks[number][which] + back, bits, half_s, faulty)
         bps = link.downlink_bps if back else link.uplink_bps
         sent_s = bits / (bps.at_one(moment_s) if isinstance(bps, BandwidthSeries) else bps)
         return Leg(NO_LINE, 0.0, half_s + sent_s, faulty)

@@ -220,9 +220,11 @@ class MessageTraffic(Traffic):
     def _transfers_s(self, row: Row, request: int, now_s: float) -> list[float]:
         """Return the present transfer times, by target, with the messages that are on the lines now."""
         issued_s, foreseen_s = self._issued_s(request), self._messenger.foreseen_s
-        ways = ((target, back) for target in range(1, self.layout.targets) for back in (False, True))
-        parts_s = [foreseen_s(self._paths.legs(request, row[1], issued_s, target, back=back), now_s) for target, back in ways]
-        return [0.0, *map(sum, zip(parts_s[::2], parts_s[1::2], strict=True))]
+        transfers_s = [0.0]
+        for target in range(1, self.layout.targets):
+            there, back = (self._paths.legs(request, row[1], issued_s, target, back=back) for back in (False, True))
+            transfers_s.append(foreseen_s(there, now_s) + foreseen_s(back, now_s))
+        return transfers_s
 
     def _entry_s(self, row: Row, request: int, target: int, now_s: float) -> float:
         legs = self._paths.legs(request, row[1], self._issued_s(request), target, back=False)

@@ -73,8 +73,11 @@ class SharedLine(Generic[MessageT]):
             return self._capacity.end_of(now_s, bits) - now_s
         work = self._work_at(now_s)
         # It shares with each other message until that is done: the bits that the line carries until its own are.
-        carried = bits + sum(min(finish - work, bits) for finish, _, _ in messages)
-        return self._capacity.end_of(now_s, carried) - now_s
+        # In their order, not the heap's, so that the compiled engine adds the same numbers.
+        shared = 0.0
+        for finish, _, _ in sorted(messages):
+            shared += min(finish - work, bits)
+        return self._capacity.end_of(now_s, bits + shared) - now_s
 
     def _work_at(self, now_s: float) -> float:
         """Return the virtual time at a moment, with messages on the line."""
