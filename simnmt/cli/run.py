@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
+import typer
+
 from simnmt.base.files import is_standard
 from simnmt.cli.options import (
     AllowCode,
     AsJson,
     Force,
+    Overrides,
     argument,
     check_output,
     option,
@@ -18,13 +21,13 @@ from simnmt.cli.options import (
     prints_of_users,
 )
 from simnmt.cli.progress import progress_bar
-from simnmt.cli.terminal import note, say, verb_for, warn
+from simnmt.cli.terminal import describe_output, note, say, warn
 
 
 def run(
     scenario: Annotated[str, argument("SCENARIO|@NAME|RUN_DIR", "A file or -, a shipped scenario, or a run to repeat.")],
     out: Annotated[Path | None, option("DIR", "Run directory to write. [default: a new one under reports/]")] = None,
-    overrides: Annotated[list[str] | None, option("KEY=VALUE", "Override any key of the scenario.", "--set")] = None,
+    overrides: Overrides = None,
     requests: Annotated[int | None, option("N", "Requests per run.")] = None,
     replications: Annotated[int | None, option("R", "Independent repeats.")] = None,
     seed: Annotated[int | None, option("S", "Same seed, same bytes. [default: the scenario's, else 1]")] = None,
@@ -47,6 +50,14 @@ def run(
         Literal["compiled", "simpy"] | None,
         option(None, "Engine of the world; both give the same bytes. [default: compiled where it covers the run]"),
     ] = None,
+    assertions: Annotated[
+        list[str] | None,
+        option(
+            "REQUIREMENT",
+            "Exit with status 3 if the recommended policy, or that of 'POLICY: p95_ms<=300', misses this.",
+            "--assert",
+        ),
+    ] = None,
     allow_code: AllowCode = False,
     force: Force = False,
     as_json: AsJson = False,
@@ -57,22 +68,28 @@ def run(
     """
     import simnmt.api
     from simnmt.cli.tables import format_result
+    from simnmt.scenario.document import overrides_of_call
     from simnmt.world.compiled_library import library
 
+    given = overrides_of_call(
+        overrides or [],
+        as_options=True,
+        requests=requests,
+        replications=replications,
+        seed=seed,
+        profile_uncertainty=profile_uncertainty,
+    )
     with progress_bar() as bar, prints_of_users():
         result = simnmt.api.run(
             scenario,
             out=out,
             under=None if out else "reports",
-            overrides=overrides or [],
-            requests=requests,
-            replications=replications,
-            seed=seed,
+            overrides=given,
             jobs=jobs or None,
             progress=bar.runs,
             until_precision=until_precision,
-            profile_uncertainty=profile_uncertainty,
             engine=engine,
+            assertions=assertions or [],
             allow_code=allow_code,
             force=force,
         )
@@ -82,11 +99,17 @@ def run(
         note("the world ran in SimPy, since the compiled one is not compiled (run `python -m simnmt.base.compile`)")
     if result.precision:
         say(result.precision)
+    assessments = [assessment for text in assertions or [] for assessment in result.assess(text)]
     if as_json:
-        print_json(result.document() | {"directory": str(result.directory)})
+        asserted = {"assertions": [assessment.as_json() for assessment in assessments]} if assertions else {}
+        print_json(result.document() | asserted | {"directory": str(result.directory)})
     else:
         print(format_result(result))
         print(f"\nrun directory: {result.directory}\npage: {result.directory}/report.html")
+        for assessment in assessments:
+            print(f"assert {assessment}")
+    if not all(assessment.met for assessment in assessments):
+        raise typer.Exit(3)
 
 
 def init(
@@ -108,9 +131,9 @@ def init(
     from simnmt.scenario.template import write_template
 
     check_output(path, force)
-    verb = verb_for(path)
+    done = describe_output(path)
     for written in write_template(template, path, replace=force):
-        print(f"{verb if written == path else 'wrote'} {written}")
+        print(done if written == path else f"wrote {written}")
     if not is_standard(path):
         print(f"run it: simnmt run {path}")
 

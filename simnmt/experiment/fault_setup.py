@@ -20,7 +20,8 @@ from simnmt.network.link_faults import Channel
 from simnmt.results.number_text import digits
 from simnmt.results.request_log import FALLBACK, HEDGED, LOST, were_answered
 from simnmt.results.requests import Trail
-from simnmt.results.summary import Numbers, Row, known
+from simnmt.results.service_level import Criteria
+from simnmt.results.summary import Numbers, Row, known, shares_of_all
 from simnmt.world.batch_pool import BatchPool, BatchServerSpec
 from simnmt.world.faults.failing_boxes import AvailableBoxes, FailingBatchPool, FailingPool
 from simnmt.world.faults.faulty_traffic import Faults
@@ -93,11 +94,11 @@ AVAILABILITY = "_availability"
 """Suffix of the column with the share of the run for which the boxes of a device were up."""
 
 
-def fault_numbers(unit: Unit, trail: Trail, makespan_s: float) -> Numbers:
-    """Return the numbers of a run that only faults have; empty without faults."""
+def fault_numbers(unit: Unit, trail: Trail, counted: slice, makespan_s: float) -> Numbers:
+    """Return the numbers of a run that only faults have; empty without faults. `counted`: the requests after the warm-up."""
     if trail.faults is None or trail.outcome is None:
         return {}
-    outcome, requests = trail.outcome[:], len(trail.outcome)
+    outcome, requests = trail.outcome[counted], len(trail.outcome)
     numbers: Numbers = {
         "answered_share": float(were_answered(outcome).mean()),
         "lost_share": float((outcome == LOST).mean()),
@@ -119,14 +120,15 @@ def refuse_without_answers(unit: Unit, policy: str, outcome: AnyColumn | None) -
         raise InputError(what, remedy="set late_answers.timeout_ms, so that requests fall back, or make faults rarer")
 
 
-def with_faults(numbers: Numbers, of_faults: Numbers) -> Numbers:
+def with_faults(numbers: Numbers, of_faults: Numbers, criteria: Criteria) -> Numbers:
     """Return the numbers of the answered requests and those of the faults (`fault_numbers`), made to fit each other.
 
-    Lost requests count in the total as the mean of the others, so that a policy does not gain by losing requests. Loads are
-    parts of the work that a device can do while its boxes are up.
+    Lost requests count in the total as the mean of the others, so that a policy does not gain by losing requests; they are
+    never in time. Loads are parts of the work that a device can do while its boxes are up.
     """
     if not of_faults:
         return numbers
+    numbers = shares_of_all(numbers, criteria, known(of_faults["answered_share"]))
     divisors = dict.fromkeys(("total_latency_s", "offered_rps"), known(of_faults["answered_share"]))
     for name, share in of_faults.items():
         if name.endswith(AVAILABILITY) and share:

@@ -21,7 +21,14 @@ def scenario(**keys: Any) -> dict[str, Any]:
         "requests": 1_500,
         "replications": 2,
         "fit": {"inferences": 500},
-        "workloads": {"w": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 15.0}, "end_nodes": 20}},
+        "workloads": {
+            "w": {
+                "lengths": "@de-en-news",
+                "arrivals": {"kind": "poisson", "rate_rps": 15.0},
+                "end_nodes": 20,
+                "deadline_ms": 60_000.0,
+            }
+        },
         "networks": {"n": {"rtt": {"constant_ms": 20}, "outages": {"mean_between_s": 20.0, "mean_duration_s": 2.0}}},
         "devices": {
             "gateway": {"profile": "@tx2-bilstm", "count": 20},
@@ -57,6 +64,13 @@ def test_lost_requests_have_no_times_and_stand_beside_the_latencies_of_the_other
     assert row["answered_share"] + row["lost_share"] == pytest.approx(1.0)
     assert row["total_latency_s"] == pytest.approx(row["mean_latency_s"] * 1_500, rel=0.02)
     assert row["mean_latency_s"] > 0.0
+
+
+def test_a_lost_request_meets_no_deadline_and_is_no_goodput(result: Any) -> None:
+    """However late the deadline is."""
+    row = result.rows.set_index("policy").loc["cloud"]
+    assert row["deadline_met_share"] == pytest.approx(row["answered_share"])
+    assert row["goodput_rps"] == pytest.approx(row["throughput_rps"])
 
 
 def test_a_policy_that_sends_nothing_loses_nothing(result: Any) -> None:
