@@ -17,13 +17,12 @@ from simnmt.base import random_streams
 from simnmt.base.columns import AnyColumn, Array, Column, Computed, write_columns
 from simnmt.experiment.inputs import Case, ShareDone, Unit
 from simnmt.experiment.routes import HalfOverheads, Routes, clock_pace_s, half_overheads_s, routes
-from simnmt.experiment.targets import Target
 from simnmt.network.link import bytes_per_token
 from simnmt.policies.decision import Knowledge
 from simnmt.profile.execution_plane import ExecutionPlane, PlaneFit, fit_plane
 from simnmt.profile.profile_variant import DecoderChoice
 from simnmt.results.request_log import Truth
-from simnmt.results.requests import Joules, Requests
+from simnmt.results.requests import Requests
 from simnmt.workload.arrivals.process import times_by_block
 from simnmt.workload.length_regression import LengthFit, LengthRegression, fit_lengths
 from simnmt.workload.length_table import LengthTable
@@ -204,7 +203,6 @@ def draw(unit: Unit, learnt: Learnt, progress: ShareDone | None = None) -> Drawn
         node=columns["node"],
         transfer_s=_numbers(columns, "transfer_s"),
         rtt_time_s=columns["rtt_time_s"],
-        joules=tuple(_joules(case, target) for target in case.targets),
     )
     requests, order = _order_by_decision(truth, columns, issued_s)
     run_moments_s = None if clock == "time" else moments_s
@@ -293,13 +291,6 @@ def _nodes_of_engagements(unit: Unit) -> NDArray[np.int32] | None:
     drawn = random_streams.uniform(*unit.stream("nodes"), int(engagement.max(initial=-1)) + 1)
     node: NDArray[np.int32] = (drawn * unit.nodes).astype(np.int32)[engagement]
     return node
-
-
-def _joules(case: Case, target: Target) -> Joules | None:
-    """Return the energy of an execution alone; None if not measured, for a batched sentence and for a streamed model."""
-    energy = target.profile.energy_cost
-    shares = case.batches and target.decoding is not None
-    return None if energy is None or shares or target.streamed is not None else energy.joules
 
 
 def _numbered(name: str, columns: Sequence[Array]) -> dict[str, Array]:

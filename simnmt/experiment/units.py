@@ -20,6 +20,7 @@ from simnmt.base.columns import are_kept_in_files, kept_columns, mean_of
 from simnmt.batching.custom import CustomBatchingConfiguration
 from simnmt.experiment.comparisons import truths_by_source
 from simnmt.experiment.draws import Drawn, Learnt, draw, learn
+from simnmt.experiment.energy_setup import unit_energy
 from simnmt.experiment.inputs import Case, ShareDone, Unit
 from simnmt.experiment.policy_setup import PolicySetup, set_up_policy
 from simnmt.experiment.routes import estimate_age_s
@@ -242,6 +243,8 @@ def _run_policy(
     judged_share = _judged_share(unit.scenario, unit.case) if judged else 0.0
     trail = _trail(unit, drawn, setup, folder, judged_share, progress)
     lost = lost_s(drawn.truth, trail, folder) if judged and known_misroutes(unit.scenario, unit.case) else None
+    energy = unit_energy(unit, drawn, RequestLog(drawn.truth, trail), trail)
+    trail = replace(trail, energy=energy)
     log, discipline = RequestLog(drawn.truth, trail), unit.case.arrivals.discipline
     batches: list[BatchesOfDevice | None] = []
     for number, (account, target) in enumerate(zip(trail.batches, unit.case.targets, strict=False)):
@@ -257,6 +260,8 @@ def _run_policy(
         numbers["mean_estimate_age_s"] = None
     if (overhead_s := drawn.mean_overhead_s(trail.target)) is not None:
         numbers["mean_overhead_s"] = overhead_s
+    if energy is not None:
+        numbers |= energy.numbers()
     return trail, numbers | {"probes_sent": float(trail.probes), "rtt_pace_s": drawn.pace_s}
 
 

@@ -162,6 +162,10 @@ class LinkConfiguration(Configuration):
     """Bandwidth towards the cloud, Mbit/s: a number, or a series as `@name`, a CSV path or `{csv: path, ...}`."""
     downlink_mbps: BandwidthConfiguration = 100.0
     """Bandwidth from the cloud, Mbit/s: a number, or a series as `@name`, a CSV path or `{csv: path, ...}`."""
+    joules_per_byte: Annotated[float, Field(ge=0.0, le=1e3)] | None = None
+    """Energy that each byte of a request takes on this link, in either direction, J; left out: none is counted."""
+    price_per_gb: Annotated[float, Field(ge=0.0, le=1e9)] | None = None
+    """Price of 10^9 bytes on this link, in either direction; left out: they cost nothing."""
 
 
 def _one_or_many(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
@@ -201,6 +205,11 @@ class NetworkConfiguration(LinkConfiguration):
     hops: dict[str, HopConfiguration] = Field(default={})
     """Links of nearer tiers by the device they lead to, from the device before it. A list is dealt to the end nodes in
     rotation; each node starts at its own moment of the series."""
+
+    @property
+    def links(self) -> list[LinkConfiguration]:
+        """All links, that to the last device first."""
+        return [part for _, part in _links(self)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +251,7 @@ def load_network(
         with named_by(*key, "downlink_mbps"):
             downlink_bps = _bandwidth_bps(part.downlink_mbps, base, f"{label}, downlink")
         into = hops.setdefault(str(key[1]), []) if key else main
-        into.append(Link(rtt, uplink_bps, downlink_bps))
+        into.append(Link(rtt, uplink_bps, downlink_bps, part.joules_per_byte or 0.0, part.price_per_gb or 0.0))
     per_node_devices = frozenset(device for device, parts in config.hops.items() if isinstance(parts, list))
     return Network(main[0], {device: tuple(links) for device, links in hops.items()}, per_node_devices)
 

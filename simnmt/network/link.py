@@ -42,6 +42,10 @@ class Link:
     """Bandwidth towards the cloud, bit/s."""
     downlink_bps: float | BandwidthSeries
     """Bandwidth from the cloud, bit/s."""
+    j_per_byte: float = 0.0
+    """Energy that each byte takes, in either direction."""
+    price_per_gb: float = 0.0
+    """Money for 10**9 bytes, in either direction."""
 
     def __post_init__(self) -> None:
         for key, rate_bps in (("uplink_bps", self.uplink_bps), ("downlink_bps", self.downlink_bps)):

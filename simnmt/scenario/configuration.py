@@ -17,12 +17,14 @@ from pydantic_core import PydanticCustomError
 from simnmt.base.configuration import NO_TRUTH_VALUE, Configuration
 from simnmt.batching.configuration import BatchingConfiguration
 from simnmt.network import configuration as network_room
+from simnmt.network.carbon_intensity import CarbonConfiguration
 from simnmt.network.configuration import NetworkConfiguration
 from simnmt.network.overhead import OverheadConfiguration
 from simnmt.policies import KINDS, PolicyConfiguration
 from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.profile.custom import CustomDevice
 from simnmt.profile.decoder_settings import DecoderSettings
+from simnmt.profile.power import PowerConfiguration
 from simnmt.profile.service_block import NeighbourKind
 from simnmt.results.summary import OBJECTIVES, Objective
 from simnmt.workload.arrivals import BackToBack
@@ -233,6 +235,10 @@ class DeviceConfiguration(Configuration):
     `{quantiles_ms: [0.5, 0.7, 1.9]}`. Every request pays that of the first device, half before the decision and half after the
     answer; a request for another device also pays those of the devices up to that one, as part of its transfer time. Left out:
     none."""
+    power: PowerConfiguration | None = None
+    """Electric power of each box, such as `{idle_w: 5, busy_w: 15}`; left out: as the profile's block `energy` has it."""
+    price_per_hour: Annotated[float, Field(ge=0.0, le=1e9)] | None = None
+    """Price of an hour of each box, whether it is used or not; left out: it costs nothing."""
 
 
 class FitConfiguration(Configuration):
@@ -320,6 +326,9 @@ class Scenario(Configuration):
     else the gateway to which end nodes are attached."""
     fit: FitConfiguration = FitConfiguration()
     """What the policies learn from."""
+    carbon_intensity: CarbonConfiguration | None = None
+    """Carbon intensity of the electricity of devices and links: a number of g CO2 per kWh, or a CSV file of times and g/kWh, as
+    its path or as `{csv: path, ...}`; left out: no carbon is counted."""
     policies: Annotated[dict[Name, PolicyConfiguration], Field(min_length=1)]
     """How targets are chosen, by name; a policy named after its kind needs no `kind`."""
     gap_analysis: bool = False
@@ -353,6 +362,15 @@ class Scenario(Configuration):
         """Return the scenario as plain data; an extension as its keys, or as the name of its class."""
         # Without pydantic's warning that an extension is no member of a union of shipped kinds.
         return self.model_dump(mode="json", warnings=False)
+
+    @property
+    def has_costs(self) -> bool:
+        """Whether it gives power, a price or the energy of a byte anywhere."""
+        links = [link for network in self.networks.values() for link in network.links]
+        devices = (value for device in self.devices.values() for value in (device.power, device.price_per_hour))
+        return any(value is not None for link in links for value in (link.joules_per_byte, link.price_per_gb)) or any(
+            value is not None for value in devices
+        )
 
     def profile_of(self, device: str, workload_name: str) -> str | CustomDevice:
         """Return the profile that a device uses for a workload, as named in the file, or as a user brings it."""
@@ -399,4 +417,7 @@ def resolved(scenario: Scenario, base: Path) -> Scenario:
         changed = {key: absolute(path) for key, path in profile.items()} if isinstance(profile, dict) else absolute(profile)
         devices[name] = device.model_copy(update={"profile": changed})
     networks = {name: network_room.resolved(part, base) for name, part in scenario.networks.items()}
-    return scenario.model_copy(update={"workloads": workloads, "networks": networks, "devices": devices})
+    changed_parts = {"workloads": workloads, "networks": networks, "devices": devices}
+    if scenario.carbon_intensity is not None:
+        changed_parts["carbon_intensity"] = scenario.carbon_intensity.resolved(base)
+    return scenario.model_copy(update=changed_parts)

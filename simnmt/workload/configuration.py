@@ -442,3 +442,6 @@ class WorkloadConfiguration(Configuration):
     """When requests arrive."""
     end_nodes: int = Field(default=1, ge=1, le=1_000_000)
     """End nodes that share the gateway; their requests together make up the arrivals."""
+    characters_per_src_token: Annotated[float, Field(gt=0.0, le=1000.0)] | None = None
+    """Mean characters of a source text, blanks included, per source token, for numbers per million characters; left out:
+    counted on the text, if `lengths` names one."""
