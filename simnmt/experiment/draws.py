@@ -7,7 +7,7 @@ variation of the fit. (With one fit for all, Naive's intervals came out several 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -15,11 +15,14 @@ from numpy.typing import NDArray
 
 from simnmt.base import random_streams
 from simnmt.base.columns import AnyColumn, Array, Column, Computed, write_columns
+from simnmt.experiment.energy_setup import request_costs
 from simnmt.experiment.inputs import Case, ShareDone, Unit
 from simnmt.experiment.routes import HalfOverheads, Routes, clock_pace_s, half_overheads_s, routes
 from simnmt.network.link import bytes_per_token
 from simnmt.policies.decision import Knowledge
+from simnmt.policies.spending import Resource
 from simnmt.profile.execution_plane import ExecutionPlane, PlaneFit, fit_plane
+from simnmt.profile.power import RequestCost
 from simnmt.profile.profile_variant import DecoderChoice
 from simnmt.results.request_log import Truth
 from simnmt.results.requests import Requests
@@ -73,11 +76,13 @@ class Learnt:
     """Fit of each target's plane; None if the policies use the profile's plane."""
     planes: tuple[ExecutionPlane, ...]
     """Plane of each target that the policies use."""
+    costs: dict[Resource, tuple[RequestCost, ...]] = field(default_factory=dict)
+    """Joules and money of a request alone on each target; without what is unknown on some target."""
 
     def knowledge(self, devices: Sequence[str]) -> Knowledge:
         """Return the knowledge from which policies are made."""
         line = LengthRegression(self.lengths.len_slope, self.lengths.len_offset)
-        return Knowledge(devices, self.planes, self.fit_pairs, line)
+        return Knowledge(devices, self.planes, self.fit_pairs, line, self.costs)
 
 
 def learn(unit: Unit) -> Learnt:
@@ -92,7 +97,7 @@ def learn(unit: Unit) -> Learnt:
     planes = tuple(
         profile.plane if fitted is None else fitted.plane for profile, fitted in zip(case.profiles, plane_fits, strict=True)
     )
-    return Learnt(fit_pairs, evaluated_pairs, fit_lengths(fit_pairs), plane_fits, planes)
+    return Learnt(fit_pairs, evaluated_pairs, fit_lengths(fit_pairs), plane_fits, planes, request_costs(unit))
 
 
 NOISELESS_INFERENCES = 10_000

@@ -2,37 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
 
 import numpy as np
 
-from simnmt.experiment.draws import Drawn
 from simnmt.experiment.inputs import Case, Unit
-from simnmt.experiment.routes import Routes
-from simnmt.experiment.targets import Target
-from simnmt.network.link import Hop
-from simnmt.profile.power import BoxPower
+from simnmt.experiment.targets import box_power
+from simnmt.network.configuration import Network
+from simnmt.network.link import Link, bytes_per_token
+from simnmt.policies.spending import Resource
+from simnmt.profile.power import SECONDS_PER_HOUR, RequestCost
 from simnmt.results.energy_accounts import account_energy
 from simnmt.results.request_log import Log
 from simnmt.results.requests import Trail
-from simnmt.results.run_energy import Leg, Path, PowerUse, RunEnergy
-from simnmt.scenario.configuration import DeviceConfiguration, Scenario
-
-
-def box_power(target: Target, part: DeviceConfiguration, *, batches: bool) -> BoxPower | None:
-    """Return the power of one box of a device: as the scenario gives it, else as its profile has it; None if it is unknown.
-
-    `batches`: whether requests may share a batch; back to back they never do.
-    """
-    capacity = part.workers
-    if target.decoding is not None:
-        capacity = target.decoding.batching.size if batches else 1
-    if part.power is not None:
-        return BoxPower.given(part.power, capacity)
-    power = BoxPower.of_profile(target.profile.energy_cost, capacity)
-    # Joules by lengths were measured with the whole model in memory, one request at a time.
-    by_power = target.streaming is not None or (target.decoding is not None and batches)
-    return replace(power, measured=None) if power is not None and by_power else power
+from simnmt.results.run_energy import BYTES_PER_GB, Leg, Path, PowerUse, RunEnergy
+from simnmt.scenario.configuration import END_NODE, Scenario
 
 
 def power_uses(scenario: Scenario, case: Case) -> list[PowerUse]:
@@ -48,24 +32,50 @@ def power_uses(scenario: Scenario, case: Case) -> list[PowerUse]:
     ]
 
 
-def paths(routes: Routes) -> list[Path]:
-    """Return the links between the end nodes and each target."""
+def paths(network: Network, devices: Sequence[str], token_bytes: Sequence[int]) -> list[Path]:
+    """Return the links between the end nodes and each target; `token_bytes`: of a token that each device reads and writes."""
+    links = network.hops | {devices[-1]: (network.link,)}
+    access = () if devices[0] == END_NODE else links.get(devices[0], ())
 
-    def leg(hop: Hop, token_bytes: int) -> Leg:
-        per_byte, per_gb = ([getattr(link, name) for link in hop.links] for name in ("j_per_byte", "price_per_gb"))
-        return Leg(token_bytes, np.array(per_byte), np.array(per_gb))
+    def leg(hop: Sequence[Link], of_token: int) -> Leg:
+        per_byte, per_gb = ([getattr(link, name) for link in hop] for name in ("j_per_byte", "price_per_gb"))
+        return Leg(of_token, np.array(per_byte), np.array(per_gb))
 
-    access = () if routes.access is None else (leg(routes.access, routes.token_bytes[0]),)
+    first = [leg(access, token_bytes[0])] if access else []
     return [
-        (*access, *(leg(hop, token_bytes) for hop in routes.hops[:target]))
-        for target, token_bytes in enumerate(routes.token_bytes)
+        (*first, *(leg(links[device], of_token) for device in devices[1 : target + 1]))
+        for target, of_token in enumerate(token_bytes)
     ]
 
 
-def unit_energy(unit: Unit, drawn: Drawn, log: Log, trail: Trail) -> RunEnergy | None:
+def unit_paths(unit: Unit) -> list[Path]:
+    """Return the links between the end nodes and each target of a unit."""
+    token_bytes = [bytes_per_token(profile.model.vocab) for profile in unit.case.profiles]
+    return paths(unit.links, list(unit.scenario.devices), token_bytes)
+
+
+def unit_energy(unit: Unit, log: Log, trail: Trail) -> RunEnergy | None:
     """Return the joules and the money of a policy's run; None if neither power nor a price is known."""
     case, uses = unit.case, power_uses(unit.scenario, unit.case)
     if not unit.scenario.has_costs and all(use.power is None for use in uses):
         return None
     per_src_token = None if case.characters is None else case.characters.per_src_token
-    return account_energy(log, uses, paths(drawn.routes), trail.batches, case.carbon, per_src_token)
+    return account_energy(log, uses, unit_paths(unit), trail.batches, case.carbon, per_src_token)
+
+
+def request_costs(unit: Unit) -> dict[Resource, tuple[RequestCost, ...]]:
+    """Return the joules and the money of a request alone on each target, as policies predict them.
+
+    Energy is left out if the power of a device is unknown. Of several links that are dealt to end nodes, the mean counts.
+    """
+    joules, money = list[RequestCost | None](), list[RequestCost]()
+    devices = unit.scenario.devices.values()
+    for use, part, path in zip(power_uses(unit.scenario, unit.case), devices, unit_paths(unit), strict=True):
+        per_token_j = sum(leg.token_bytes * float(leg.j_per_byte.mean()) for leg in path)
+        per_token_price = sum(leg.token_bytes * float(leg.price_per_gb.mean()) / BYTES_PER_GB for leg in path)
+        per_s = (part.price_per_hour or 0.0) / SECONDS_PER_HOUR / part.workers
+        money.append(RequestCost(per_s, per_token_price, per_token_price))
+        transfer = RequestCost(per_src_token=per_token_j, per_tgt_token=per_token_j)
+        joules.append(None if use.power is None else use.power.alone.plus(transfer))
+    known = tuple(cost for cost in joules if cost is not None)
+    return {"cost": tuple(money)} | ({"energy": known} if len(known) == len(joules) else {})

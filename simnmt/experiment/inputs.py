@@ -16,7 +16,7 @@ from simnmt.base import random_streams
 from simnmt.base.errors import InputError
 from simnmt.base.suggestions import format_list
 from simnmt.experiment.streaming_setup import StreamedDevice, streamed_device
-from simnmt.experiment.targets import Conversion, Decoding, Target
+from simnmt.experiment.targets import Conversion, Decoding, Target, box_power
 from simnmt.network.carbon_intensity import CarbonIntensity
 from simnmt.network.configuration import Network, load_network
 from simnmt.profile.blocks import ProfileError
@@ -249,7 +249,23 @@ class _CaseReader:
             targets = tuple(target.waking_up for target in targets)
         with self.naming("carbon_intensity"):
             carbon = None if scenario.carbon_intensity is None else scenario.carbon_intensity.intensity(base)
-        return Case(name, table, targets, arrivals, warnings, outliers, carbon, characters)
+        case = Case(name, table, targets, arrivals, warnings, outliers, carbon, characters)
+        self.check_known_power(case)
+        return case
+
+    def check_known_power(self, case: Case) -> None:
+        """Raise `ScenarioError` if a policy compares the energy of devices whose power is unknown."""
+        parts = zip(case.targets, self.scenario.devices.values(), strict=True)
+        unknown = [target.device for target, part in parts if box_power(target, part, batches=case.batches) is None]
+        comparing = ((name, policy.compared) for name, policy in self.scenario.policies.items())
+        for name, compared in comparing:
+            if unknown and "energy" in compared:
+                place = ("policies", name, *compared["energy"])
+                what = f"compares energy, but the power of {format_list(unknown)} is unknown"
+                remedy = f"give devices.{unknown[0]}.power, such as {{idle_w: 5, busy_w: 15}}"
+                if self.document is None:
+                    raise ScenarioError(f"{format_location(place)}: {what}", remedy=remedy)
+                raise self.document.error(place, what, remedy=remedy)
 
     def characters(self, mean_src_len: float, table: LengthTable) -> Characters | None:
         """Return the characters of sources, as the scenario gives them or else counted on the text; None without a text.

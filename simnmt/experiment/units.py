@@ -243,7 +243,7 @@ def _run_policy(
     judged_share = _judged_share(unit.scenario, unit.case) if judged else 0.0
     trail = _trail(unit, drawn, setup, folder, judged_share, progress)
     lost = lost_s(drawn.truth, trail, folder) if judged and known_misroutes(unit.scenario, unit.case) else None
-    energy = unit_energy(unit, drawn, RequestLog(drawn.truth, trail), trail)
+    energy = unit_energy(unit, RequestLog(drawn.truth, trail), trail)
     trail = replace(trail, energy=energy)
     log, discipline = RequestLog(drawn.truth, trail), unit.case.arrivals.discipline
     batches: list[BatchesOfDevice | None] = []

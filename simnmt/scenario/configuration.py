@@ -364,13 +364,18 @@ class Scenario(Configuration):
         return self.model_dump(mode="json", warnings=False)
 
     @property
+    def has_prices(self) -> bool:
+        """Whether it gives a price of a device or of a link."""
+        links = (link.price_per_gb for network in self.networks.values() for link in network.links)
+        devices = (device.price_per_hour for device in self.devices.values())
+        return any(price is not None for price in (*links, *devices))
+
+    @property
     def has_costs(self) -> bool:
-        """Whether it gives power, a price or the energy of a byte anywhere."""
-        links = [link for network in self.networks.values() for link in network.links]
-        devices = (value for device in self.devices.values() for value in (device.power, device.price_per_hour))
-        return any(value is not None for link in links for value in (link.joules_per_byte, link.price_per_gb)) or any(
-            value is not None for value in devices
-        )
+        """Whether it gives the power of a device, the energy of a byte, or a price."""
+        links = (link.joules_per_byte for network in self.networks.values() for link in network.links)
+        devices = (device.power for device in self.devices.values())
+        return self.has_prices or any(value is not None for value in (*links, *devices))
 
     def profile_of(self, device: str, workload_name: str) -> str | CustomDevice:
         """Return the profile that a device uses for a workload, as named in the file, or as a user brings it."""
