@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from simnmt.base.suggestions import format_list
 from simnmt.experiment.inputs import Case, Unit
 from simnmt.experiment.targets import box_power
 from simnmt.network.configuration import Network
@@ -13,6 +14,7 @@ from simnmt.network.link import Link, bytes_per_token
 from simnmt.policies.spending import Resource
 from simnmt.profile.power import SECONDS_PER_HOUR, RequestCost
 from simnmt.results.energy_accounts import account_energy
+from simnmt.results.number_text import digits, format_power
 from simnmt.results.request_log import Log
 from simnmt.results.requests import Trail
 from simnmt.results.run_energy import BYTES_PER_GB, Leg, Path, PowerUse, RunEnergy
@@ -79,3 +81,49 @@ def request_costs(unit: Unit) -> dict[Resource, tuple[RequestCost, ...]]:
         joules.append(None if use.power is None else use.power.alone.plus(transfer))
     known = tuple(cost for cost in joules if cost is not None)
     return {"cost": tuple(money)} | ({"energy": known} if len(known) == len(joules) else {})
+
+
+def describe_energy(scenario: Scenario, cases: Mapping[str, Case]) -> Iterator[str]:
+    """Yield the sentences on what energy and money rest on; none if neither power nor a price is known."""
+    uses = {name: power_uses(scenario, case) for name, case in cases.items()}
+    if not scenario.has_costs and all(use.power is None for of_case in uses.values() for use in of_case):
+        return
+    yield (
+        "Energy and money are modelled: powers and prices, given or from profiles, times simulated times. Boxes draw their "
+        "idle power and are paid from the begin of a run to its last answer, whatever they do, which all requests share "
+        "evenly; a request adds what its device draws above that while it executes, and its bytes on the links."
+    )
+    for name, of_case in uses.items():
+        described = [f"{use.name} {_describe_power(use)}" for use in of_case]
+        yield f"{name}: power of a box: {'; '.join(described)}."
+        unknown = [use.name for use in of_case if use.power is None]
+        if unknown:
+            yield (
+                f"{name}: energy is unknown, since the power of {format_list(unknown, 'and')} is: give "
+                f"devices.{unknown[0]}.power, such as {{idle_w: 5, busy_w: 15}}."
+            )
+        yield f"{name}: {_describe_characters(cases[name])}."
+    links = [link for network in scenario.networks.values() for link in network.links]
+    if all(link.joules_per_byte is None for link in links):
+        yield "Links take no energy, since no network has joules_per_byte."
+    elif any(link.joules_per_byte is None for link in links):
+        yield "Links without joules_per_byte take no energy."
+    if scenario.has_prices:
+        free = [name for name, part in scenario.devices.items() if part.price_per_hour is None]
+        yield f"Without a price, and so free: {format_list(free, 'and')}." if free else "Every device has a price, as given."
+
+
+def _describe_power(use: PowerUse) -> str:
+    power = use.power
+    return "unknown" if power is None else f"{format_power(power.idle_w, power.busy_w, power.load_w)} ({power.kind})"
+
+
+def _describe_characters(case: Case) -> str:
+    characters = case.characters
+    if characters is None:
+        return (
+            "nothing is shown per million characters, since its lengths are no text: give "
+            f"workloads.{case.name}.characters_per_src_token"
+        )
+    how = "counted on the text" if characters.kind == "counted" else "as given"
+    return f"a source token stands for {digits(characters.per_src_token)} characters, {how}, with the blanks between words"
