@@ -28,7 +28,7 @@ from simnmt.experiment.targets import Decoding
 from simnmt.policies import Choice
 from simnmt.policies.custom import CustomPolicy
 from simnmt.results.device_accounts import StreamAccount, stream_account
-from simnmt.results.request_log import RequestLog, Truth, lost_s, total_latency_s
+from simnmt.results.request_log import RequestLog, Truth, lost_s, read_once, total_latency_s
 from simnmt.results.requests import Block, Engine, Trail
 from simnmt.results.summary import BatchesOfDevice, Device, Numbers, RunKey, measure
 from simnmt.scenario.configuration import Scenario
@@ -243,9 +243,8 @@ def _run_policy(
     judged_share = _judged_share(unit.scenario, unit.case) if judged else 0.0
     trail = _trail(unit, drawn, setup, folder, judged_share, progress)
     lost = lost_s(drawn.truth, trail, folder) if judged and known_misroutes(unit.scenario, unit.case) else None
-    energy = unit_energy(unit, RequestLog(drawn.truth, trail), trail)
-    trail = replace(trail, energy=energy)
-    log, discipline = RequestLog(drawn.truth, trail), unit.case.arrivals.discipline
+    log, discipline = read_once(RequestLog(drawn.truth, trail)), unit.case.arrivals.discipline
+    energy = unit_energy(unit, log, trail)
     batches: list[BatchesOfDevice | None] = []
     for number, (account, target) in enumerate(zip(trail.batches, unit.case.targets, strict=False)):
         if account is None or target.decoding is None:
@@ -262,6 +261,7 @@ def _run_policy(
         numbers["mean_overhead_s"] = overhead_s
     if energy is not None:
         numbers |= energy.numbers()
+    trail = replace(trail, energy=energy)
     return trail, numbers | {"probes_sent": float(trail.probes), "rtt_pace_s": drawn.pace_s}
 
 

@@ -61,6 +61,11 @@ class CarbonIntensity:
     begin_s: float = 0.0
     """Moment of the series at which the run begins."""
 
+    @property
+    def constant(self) -> float | None:
+        """Grams per kWh at all times; None if they change."""
+        return float(self.series.value[0]) if len(self.series.value) == 1 else None
+
     def at(self, time_s: Column) -> Column:
         """Return the grams per kWh at moments of the run."""
         return self.series.at(np.asarray(time_s, np.float64) + self.begin_s)

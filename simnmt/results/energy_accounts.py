@@ -58,65 +58,79 @@ def account_energy(
     energy = RunEnergy(
         span_s=totals.span_s,
         requests=totals.requests,
-        src_tokens=sum(totals.src_tokens),
-        tgt_tokens=sum(totals.tgt_tokens),
+        src_tokens=int(totals.src_tokens.sum()),
+        tgt_tokens=int(totals.tgt_tokens.sum()),
         devices=devices,
         paths=tuple(paths),
         transfer_bytes=totals.transfer_bytes,
-        transfer_j=totals.transfer_j,
-        transfer_price=totals.transfer_price if has_price else None,
-        characters=None if characters_per_src_token is None else characters_per_src_token * sum(totals.src_tokens),
+        transfer_j=float(totals.transfer_j),
+        transfer_price=float(totals.transfer_price) if has_price else None,
+        characters=None if characters_per_src_token is None else characters_per_src_token * float(totals.src_tokens.sum()),
     )
     return energy if carbon is None else replace(energy, carbon_g=_carbon_g(energy, log, carbon))
 
 
 class _Totals:
-    """Sums over the parts of a log; lists are by target."""
+    """Sums over the parts of a log; arrays and lists are by target."""
 
     def __init__(self, uses: Sequence[PowerUse], paths: Sequence[Path]) -> None:
         self._uses, self._paths = uses, paths
         self.requests, self.span_s = 0, 0.0
-        self.executed, self.src_tokens, self.tgt_tokens = ([0] * len(uses) for _ in range(3))
-        self.execution_s, self.alone_j = ([0.0] * len(uses) for _ in range(2))
-        """Seconds of all executions; and joules as if each request were executed alone, by what a profile measured."""
+        self.executed, self.src_tokens, self.tgt_tokens, self.execution_s = np.zeros((4, len(uses)))
+        self.alone_j = [0.0] * len(uses)
+        """Joules as if each request were executed alone, by what a profile measured."""
         self.transfer_bytes, self.transfer_j, self.transfer_price = 0, 0.0, 0.0
 
     def add(self, part: Log) -> None:
         """Add the requests of a part."""
-        target, node, execution_s = part["target"], part["node"], part["t_exe_s"]
-        src_len, tgt_len = part["src_len"].astype(np.int64), part["tgt_len"].astype(np.int64)
+        target, src_len, tgt_len = part["target"], part["src_len"], part["tgt_len"]
         self.requests += len(target)
         self.span_s = max(self.span_s, float((part["arrival_s"] + part["latency_s"]).max()))
+        # One pass for all targets: a mask for each takes twice as long. Sums of whole numbers are exact.
+        targets = len(self._uses)
+        counts = np.bincount(target, minlength=targets)
+        src_tokens, tgt_tokens, execution_s = (
+            np.bincount(target, column, targets) for column in (src_len, tgt_len, part["t_exe_s"])
+        )
+        self.executed += counts
+        self.src_tokens += src_tokens
+        self.tgt_tokens += tgt_tokens
+        self.execution_s += execution_s
         for number, (use, path) in enumerate(zip(self._uses, self._paths, strict=True)):
-            there = target == number
+            measured = None if use.power is None else use.power.measured
+            by_node = any(len(leg.j_per_byte) > 1 for leg in path)
+            total = int(src_tokens[number] + tgt_tokens[number])
+            self.transfer_bytes += total * sum(leg.token_bytes for leg in path)
+            if measured is None and not by_node:
+                per_token_j, per_token_price = token_costs(path)
+                self.transfer_j += per_token_j * total
+                self.transfer_price += per_token_price * total
+                continue
+            there = np.flatnonzero(target == number)
             source, output = src_len[there], tgt_len[there]
-            self.executed[number] += len(source)
-            self.src_tokens[number] += int(source.sum())
-            self.tgt_tokens[number] += int(output.sum())
-            self.execution_s[number] += float(execution_s[there].sum())
-            if use.power is not None and use.power.measured is not None:
-                self.alone_j[number] += float(use.power.measured.of(source, output, execution_s[there]).sum())
-            per_token_j, per_token_price, token_bytes = token_costs(path, node[there])
-            tokens = source + output
-            self.transfer_bytes += token_bytes * int(tokens.sum())
+            if measured is not None:
+                self.alone_j[number] += float(measured.of(source, output, part["t_exe_s"][there]).sum())
+            tokens = source.astype(np.int64) + output
+            per_token_j, per_token_price = token_costs(path, part["node"][there])
             self.transfer_j += float((per_token_j * tokens).sum())
             self.transfer_price += float((per_token_price * tokens).sum())
 
 
 def _device_energy(use: PowerUse, totals: _Totals, number: int, log: Log, account: BatchAccount | None) -> DeviceEnergy:
     """Return joules and money of the device of one target."""
-    span_s, requests, power = totals.span_s, totals.executed[number], use.power
+    span_s, requests, power = totals.span_s, int(totals.executed[number]), use.power
     price = None if use.price_per_hour is None else use.price_per_hour * use.boxes * span_s / SECONDS_PER_HOUR
     if power is None:
         return DeviceEnergy(use.name, use.boxes, "unknown", None, None, None, requests, None, None, price)
     if account is not None:
-        steps = totals.tgt_tokens[number] + requests
-        per_request, dynamic_j = _batched(power, account, totals.src_tokens[number], steps)
+        steps = int(totals.tgt_tokens[number]) + requests
+        per_request, dynamic_j = _batched(power, account, int(totals.src_tokens[number]), steps)
     elif power.measured is not None:
         per_request, dynamic_j = power.measured, totals.alone_j[number]
     else:
-        watts = _mean_w(power, use.boxes, log, number, totals.execution_s[number])
-        per_request, dynamic_j = RequestCost(watts), watts * totals.execution_s[number]
+        execution_s = float(totals.execution_s[number])
+        watts = _mean_w(power, use.boxes, log, number, execution_s)
+        per_request, dynamic_j = RequestCost(watts), watts * execution_s
     return DeviceEnergy(
         device=use.name,
         boxes=use.boxes,
@@ -184,6 +198,8 @@ def _carbon_g(energy: RunEnergy, log: Log, carbon: CarbonIntensity) -> float | N
     static_j = energy.static_j
     if energy.total_j is None or static_j is None:
         return None
+    if carbon.constant is not None:
+        return carbon.constant * energy.total_j / J_PER_KWH
     weighed = static_j / energy.span_s * carbon.integral(energy.span_s) if energy.span_s else 0.0
     for part in parts(log):
         weighed += float((energy.dynamic_request_j(part) * carbon.at(part["arrival_s"] + part["latency_s"] / 2)).sum())

@@ -42,14 +42,17 @@ Path = tuple[Leg, ...]
 """The links between the end nodes and one target."""
 
 
-def token_costs(path: Path, node: NDArray[Any]) -> tuple[Column, Column, int]:
-    """Return joules and money per token of each request, source and target alike, and the bytes per token on all links."""
-    joules, money = np.zeros(len(node)), np.zeros(len(node))
+def token_costs(path: Path, node: NDArray[Any] | None = None) -> tuple[Any, Any]:
+    """Return joules and money per token, source and target alike, by the end node of each request.
+
+    `node`: None for a path without links that are dealt to the end nodes; both results are then plain numbers.
+    """
+    joules, money = 0.0, 0.0
     for leg in path:
-        link = node % len(leg.j_per_byte)
-        joules += transfer_joules(BITS_PER_BYTE * leg.token_bytes, leg.j_per_byte[link] / BITS_PER_BYTE)
-        money += leg.token_bytes * leg.price_per_gb[link] / BYTES_PER_GB
-    return joules, money, sum(leg.token_bytes for leg in path)
+        link = 0 if node is None else node % len(leg.j_per_byte)
+        joules = joules + transfer_joules(BITS_PER_BYTE * leg.token_bytes, leg.j_per_byte[link] / BITS_PER_BYTE)
+        money = money + leg.token_bytes * leg.price_per_gb[link] / BYTES_PER_GB
+    return joules, money
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +138,7 @@ class RunEnergy:
             there = target == number
             if device.per_request is not None and there.any():
                 source, output = src_len[there], tgt_len[there]
-                per_token_j, _, _ = token_costs(path, node[there])
+                per_token_j, _ = token_costs(path, node[there])
                 joules[there] = device.per_request.of(source, output, execution_s[there]) + per_token_j * (
                     source.astype(np.int64) + output
                 )
