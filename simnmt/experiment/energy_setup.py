@@ -79,14 +79,17 @@ def request_costs(unit: Unit) -> dict[Resource, tuple[RequestCost, ...]]:
         money.append(RequestCost(per_s, per_token_price, per_token_price))
         transfer = RequestCost(per_src_token=per_token_j, per_tgt_token=per_token_j)
         joules.append(None if use.power is None else use.power.alone.plus(transfer))
+    costs: dict[Resource, tuple[RequestCost, ...]] = {"cost": tuple(money)}
     known = tuple(cost for cost in joules if cost is not None)
-    return {"cost": tuple(money)} | ({"energy": known} if len(known) == len(joules) else {})
+    return costs | {"energy": known} if len(known) == len(joules) else costs
 
 
 def describe_energy(scenario: Scenario, cases: Mapping[str, Case]) -> Iterator[str]:
     """Yield the sentences on what energy and money rest on; none if neither power nor a price is known."""
     uses = {name: power_uses(scenario, case) for name, case in cases.items()}
     if not scenario.has_costs and all(use.power is None for of_case in uses.values() for use in of_case):
+        if scenario.carbon_intensity is not None:
+            yield "No device has power, so carbon_intensity changes nothing."
         return
     yield (
         "Energy and money are modelled: powers and prices, given or from profiles, times simulated times. Boxes draw their "

@@ -173,7 +173,7 @@ class CNmtPolicy(EstimatingPolicySettings):
     def compared(self) -> dict[Resource, tuple[str, ...]]:
         """What it compares beside time, with the key that asks for it."""
         limits = {} if self.budget is None else self.budget.limits
-        compared = {resource: ("budget", BUDGET_KEYS[resource]) for resource in limits}
+        compared: dict[Resource, tuple[str, ...]] = {resource: ("budget", BUDGET_KEYS[resource]) for resource in limits}
         minimised = self._minimised
         return compared if minimised is None else {minimised: ("minimises",), **compared}
 

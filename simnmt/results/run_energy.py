@@ -47,7 +47,8 @@ def token_costs(path: Path, node: NDArray[Any] | None = None) -> tuple[Any, Any]
 
     `node`: None for a path without links that are dealt to the end nodes; both results are then plain numbers.
     """
-    joules, money = 0.0, 0.0
+    joules: Any = 0.0
+    money: Any = 0.0
     for leg in path:
         link = 0 if node is None else node % len(leg.j_per_byte)
         joules = joules + transfer_joules(BITS_PER_BYTE * leg.token_bytes, leg.j_per_byte[link] / BITS_PER_BYTE)
@@ -75,6 +76,12 @@ class DeviceEnergy:
     """Money for its boxes; None without a price."""
     per_request: RequestCost | None = None
     """Dynamic joules of a request that was executed there."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the record of the device for summary.json."""
+        numbers = {name: value for name, value in asdict(self).items() if name not in ("kind", "per_request")}
+        energy_kind, price_kind = "modelled" if self.static_j is not None else None, "given" if self.price is not None else None
+        return numbers | {"power_kind": self.kind, "energy_kind": energy_kind, "price_kind": price_kind}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,12 +163,11 @@ class RunEnergy:
         return numbers
 
     def as_json(self) -> list[dict[str, Any]]:
-        """Return one record per device, and one of all links, for summary.json."""
-        devices = [asdict(device) for device in self.devices]
-        for device in devices:
-            del device["per_request"]
-        links = {"bytes": self.transfer_bytes, "dynamic_j": self.transfer_j, "price": self.transfer_price}
-        return [*devices, {"device": "links", "kind": "given", **links}]
+        """Return one record per device, and one of all links, for summary.json; each number with how it is known."""
+        links = {"device": "links", "bytes": self.transfer_bytes, "power_kind": "given", "energy_kind": "modelled"}
+        links |= {"dynamic_j": self.transfer_j, "price": self.transfer_price}
+        links["price_kind"] = None if self.transfer_price is None else "given"
+        return [*(device.as_json() for device in self.devices), links]
 
 
 def _sum_if_known(values: Sequence[float | None]) -> float | None:

@@ -140,8 +140,8 @@ def test_energy_of_a_profile_is_used_where_the_scenario_gives_none_and_is_labell
     assert [device.kind for device in energy.devices] == ["measured", "given"]
     assert energy.total_j == pytest.approx(25.0 * log["t_exe_s"].sum()), "back to back, the gateway is never idle"
     records = result.document()["energy"]
-    assert [(record["device"], record["kind"]) for record in records] == [
-        ("gateway", "measured"), ("cloud", "given"), ("links", "given"),
+    assert [(record["device"], record["power_kind"], record["energy_kind"]) for record in records] == [
+        ("gateway", "measured", "modelled"), ("cloud", "given", "modelled"), ("links", "given", "modelled"),
     ]  # fmt: skip
 
 
