@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from simnmt.base.errors import InputError
+from simnmt.base.packages import named_if_missing
 from simnmt.cli import live_serve
 from simnmt.cli.options import (
     AllowCode,
@@ -19,7 +20,6 @@ from simnmt.cli.options import (
     parse_bytes,
     parse_duration,
     parse_rate,
-    service_packages,
 )
 from simnmt.cli.terminal import note, warn
 
@@ -96,7 +96,7 @@ def stream_server(
 
     Example: simnmt live stream-server store --profile box.json --deadline 200ms --preload 1MB
     """
-    with service_packages():
+    with named_if_missing("live"):
         from simnmt.live.deployment import settings_of, streamed_engine, target_of
         from simnmt.live.server import LiveServer, ServerSettings
         from simnmt.live.streamed_settings import streamed_settings

@@ -20,7 +20,7 @@ from simnmt.cli.options import (
     prints_of_users,
 )
 from simnmt.cli.progress import progress_bar
-from simnmt.cli.terminal import note, say, verb_for, warn
+from simnmt.cli.terminal import describe_output, note, say, warn
 
 
 def run(
@@ -67,21 +67,26 @@ def run(
     """
     import simnmt.api
     from simnmt.cli.tables import format_result
+    from simnmt.scenario.document import overrides_of_call
     from simnmt.world.compiled_library import library
 
+    given = overrides_of_call(
+        overrides or [],
+        as_options=True,
+        requests=requests,
+        replications=replications,
+        seed=seed,
+        profile_uncertainty=profile_uncertainty,
+    )
     with progress_bar() as bar, prints_of_users():
         result = simnmt.api.run(
             scenario,
             out=out,
             under=None if out else "reports",
-            overrides=overrides or [],
-            requests=requests,
-            replications=replications,
-            seed=seed,
+            overrides=given,
             jobs=jobs or None,
             progress=bar.runs,
             until_precision=until_precision,
-            profile_uncertainty=profile_uncertainty,
             engine=engine,
             assertions=assertions or [],
             allow_code=allow_code,
@@ -125,9 +130,9 @@ def init(
     from simnmt.scenario.template import write_template
 
     check_output(path, force)
-    verb = verb_for(path)
+    done = describe_output(path)
     for written in write_template(template, path, replace=force):
-        print(f"{verb if written == path else 'wrote'} {written}")
+        print(done if written == path else f"wrote {written}")
     if not is_standard(path):
         print(f"run it: simnmt run {path}")
 

@@ -175,8 +175,15 @@ def find_extensions(document: Document) -> list[Mention]:
                 elif installed and "kind" in mention.keys:
                     kinds, got = [*place.shipped, *installed], describe_value(mention.kind)
                     fault, advice = describe_wrong_choice(kinds, mention.kind, got)
-                    raise document.error((*location, "kind"), fault, remedy=advice)
+                    raise document.error((*location, "kind"), fault, remedy=advice or remedy_of_unknown_kind(location))
     return mentions
+
+
+def remedy_of_unknown_kind(location: Location) -> str | None:
+    """Return how a class of the user is named at a place; None where no class may stand."""
+    if not any(place.fits(location) for place in PLACES):
+        return None
+    return "for a class of yours write package.module:CLASS or FILE.py:CLASS, and give --allow-code or allow_code=True"
 
 
 def _nodes(node: Node, pattern: Sequence[str], location: Location = ()) -> Iterator[tuple[Location, Node]]:
