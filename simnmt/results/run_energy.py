@@ -77,7 +77,7 @@ class DeviceEnergy:
     per_request: RequestCost | None = None
     """Dynamic joules of a request that was executed there."""
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """Return the record of the device for summary.json."""
         numbers = {name: value for name, value in asdict(self).items() if name not in ("kind", "per_request")}
         energy_kind, price_kind = "modelled" if self.static_j is not None else None, "given" if self.price is not None else None
@@ -162,9 +162,14 @@ class RunEnergy:
             numbers[f"{name}_per_million_characters"] = _ratio(total, (self.characters or 0.0) / 1e6)
         return numbers
 
-    def as_json(self) -> list[dict[str, Any]]:
+    def as_json(self) -> list[dict[str, object]]:
         """Return one record per device, and one of all links, for summary.json; each number with how it is known."""
-        links = {"device": "links", "bytes": self.transfer_bytes, "power_kind": "given", "energy_kind": "modelled"}
+        links: dict[str, object] = {
+            "device": "links",
+            "bytes": self.transfer_bytes,
+            "power_kind": "given",
+            "energy_kind": "modelled",
+        }
         links |= {"dynamic_j": self.transfer_j, "price": self.transfer_price}
         links["price_kind"] = None if self.transfer_price is None else "given"
         return [*(device.as_json() for device in self.devices), links]
