@@ -262,12 +262,15 @@ class _CaseReader:
         comparing = ((name, policy.compared) for name, policy in self.scenario.policies.items())
         for name, compared in comparing:
             if unknown and "energy" in compared:
-                place = ("policies", name, *compared["energy"])
                 what = f"compares energy, but the power of {format_list(unknown)} is unknown"
                 remedy = f"give devices.{unknown[0]}.power, such as {{idle_w: 5, busy_w: 15}}"
-                if self.document is None:
-                    raise ScenarioError(f"{format_location(place)}: {what}", remedy=remedy)
-                raise self.document.error(place, what, remedy=remedy)
+                raise self.fault(("policies", name, *compared["energy"]), what, remedy)
+
+    def fault(self, place: tuple[str, ...], what: str, remedy: str) -> ScenarioError:
+        """Return the error of a key of the scenario."""
+        if self.document is None:
+            return ScenarioError(f"{'.'.join(place)}: {what}", remedy=remedy)
+        return self.document.error(place, what, remedy=remedy)
 
     def characters(self, mean_src_len: float, table: LengthTable) -> Characters | None:
         """Return the characters of sources, as the scenario gives them or else counted on the text; None without a text.
