@@ -18,6 +18,7 @@ from simnmt.base import VERSION
 from simnmt.base.errors import InputError
 from simnmt.base.packages import named_if_missing
 from simnmt.base.suggestions import did_you_mean
+from simnmt.experiment.criteria import check_assertion, check_criteria, with_metrics
 from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.run import Progress, run_plan
 from simnmt.papers import published_table
@@ -323,13 +324,14 @@ def run(
         source = scenario.open(given)
     else:
         source = open_source(scenario, given, allow_code=allow_code)
-    for text in assertions:
-        asserted = Assertion.parse(text, source.scenario.policies)
-        asserted.requirement.metric.check_requests(source.scenario.requests)
+    asserted = [Assertion.parse(text, source.scenario.policies) for text in assertions]
     progress = progress or _notebook_progress()
     with _directory(source.scenario.name, out, under, force) as directory:
         beside_run = None if source.scenario.published is None else published_table(source.scenario.published)
-        plan = read_inputs(source.scenario, Path.cwd(), source.document)
+        plan = with_metrics(read_inputs(source.scenario, Path.cwd(), source.document), asserted)
+        check_criteria(plan, source.document)
+        for assertion in asserted:
+            check_assertion(plan, assertion)
         inputs = _digests(source)
         replay_started = time.time()
         with files.scratch(directory) as folder:

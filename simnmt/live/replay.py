@@ -258,10 +258,9 @@ def _result(unit: Unit, served: _Served, log: LoadLog, truth: Truth, trail: Trai
     answered = RequestLog(truth, trail).answered
     if not len(answered["request_id"]):
         raise ReplayError(f"no request was answered: {log.fault}", remedy="see the service's log")
-    numbers: Numbers = {
-        name: None if value is None or isnan(value) else value
-        for name, value in measure(answered, None, live_devices(unit), unit.case.arrivals.discipline).items()
-    }
+    criteria = unit.scenario.criteria_of(unit.case.name)
+    measured = measure(answered, None, live_devices(unit), unit.case.arrivals.discipline, criteria=criteria)
+    numbers: Numbers = {name: None if value is None or isnan(value) else value for name, value in measured.items()}
     if np.isnan(log.tgt_len_predicted).all():
         numbers["mean_estimate_age_s"] = None
     for device in live_devices(unit):
@@ -269,8 +268,12 @@ def _result(unit: Unit, served: _Served, log: LoadLog, truth: Truth, trail: Trai
             numbers[f"{device.name}_busiest_load"] = None
     outcome = trail.outcome
     assert outcome is not None
+    answered_share = float((outcome[:] <= FALLBACK).mean())
+    for name in ("deadline_met_share", *(known.column for known in criteria.metrics if known.within_s is not None)):
+        # Of all requests: one without an answer is answered within no time.
+        numbers[name] = None if (share := numbers[name]) is None else share * answered_share
     numbers |= {
-        "answered_share": float((outcome[:] <= FALLBACK).mean()),
+        "answered_share": answered_share,
         "fallback_share": float((outcome[:] == FALLBACK).mean()),
         "probes_sent": None,
         "rtt_pace_s": None,
@@ -352,7 +355,7 @@ def _run_result(plan: RunPlan, settings: ReplaySettings, served: _Served, replay
     scenario, first = plan.scenario, replays[0]
     case, learnt = first.unit.case, first.result.learnt
     numbers = with_regret({key: of_run for one in replays for key, of_run in one.result.numbers.items()}, None)
-    table = rows(numbers, scenario.requests)
+    table = rows(numbers, scenario.requests, metrics=scenario.measured_metrics, objective=scenario.objective)
     judged = [device for device in live_devices(first.unit) if device.servers == 1]
     table = with_stability(table, numbers, {case.name: judged} if case.arrivals.discipline == "open" else {})
     cell = cell_of(first.unit, first.result)
@@ -374,7 +377,7 @@ def _run_result(plan: RunPlan, settings: ReplaySettings, served: _Served, replay
         cells=[cell],
         notes=[*notes, *(f"{warning}." for warning in warnings)],
         warnings=warnings,
-        replicated=replicated(numbers),
+        replicated=replicated(numbers, scenario.measured_metrics),
         scenario=scenario.model_dump(mode="json"),
         live=live,
     )

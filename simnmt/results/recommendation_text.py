@@ -13,6 +13,7 @@ from simnmt.base.suggestions import format_list
 from simnmt.results.number_text import duration, format_interval, percent, percent_interval
 from simnmt.results.precision import describe_short_tail
 from simnmt.results.recommendation import Roles
+from simnmt.results.service_level import Requirement
 from simnmt.results.stability import describe_overload, format_unstable_policy
 from simnmt.results.summary import Row, objective_name
 
@@ -123,7 +124,7 @@ def _none_stable(by_policy: Mapping[str, Row], policy: str, roles: Roles) -> str
 def _service_level(record: Row) -> str:
     if not record["slo"]:
         return ""
-    limits = format_list([f"{key.removesuffix('_ms')} within {limit:g} ms" for key, limit in record["slo"].items()])
+    limits = format_list([Requirement.parse(text).describe() for text in record["slo"]])
     if not record["slo_met"]:
         return f" No policy meets the service level ({limits}); {record['policy']} comes closest."
     unsure = ", but a limit lies within the interval over replications" if record["policy"] in record["slo_uncertain"] else ""
