@@ -13,8 +13,9 @@ from simnmt.results.number_text import digits, format_interval, format_number
 from simnmt.results.prediction import prediction_sentences
 from simnmt.results.recommendation_text import gap_sentences, is_gap
 from simnmt.results.result import RunResult
+from simnmt.results.service_level import SPENDINGS
 from simnmt.results.stability import worst_overload
-from simnmt.results.summary import Row, objective_column, objective_name
+from simnmt.results.summary import Row, format_objective, objective_column, objective_name
 from simnmt.results.warm_up import warm_up_notes
 
 
@@ -38,6 +39,14 @@ def format_result(result: RunResult) -> str:
     return "\n".join(lines)
 
 
+def _objective(record: Row) -> str:
+    if record["objective_value"] is None:
+        return "-"
+    if record["objective"] in SPENDINGS:
+        return format_objective(record["objective"], record["objective_value"])
+    return format_number(record, "objective_value", 1e3)
+
+
 MOST_IN_SENTENCES = 4
 """Most cells whose recommendations are printed as sentences; more cells become a table."""
 
@@ -49,7 +58,17 @@ def _recommendations(result: RunResult) -> list[str]:
         texts = [[verdict[part] for part in parts if verdict.get(part)] for verdict in result.verdicts]
         return [line for number, of_cell in enumerate(texts) for line in ([""] * bool(number) + of_cell)]
     what = objective_name(result.recommendations[0]["objective"])
-    header = ["workload", "network", "deploy", "not distinguishable", f"{what} ms", "change %", "95 % interval", "against"]
+    spends = result.recommendations[0]["objective"] in SPENDINGS
+    header = [
+        "workload",
+        "network",
+        "deploy",
+        "not distinguishable",
+        what if spends else f"{what} ms",
+        "change %",
+        "95 % interval",
+        "against",
+    ]
     header += ["above oracle %"]
     rows = [
         [
@@ -57,7 +76,7 @@ def _recommendations(result: RunResult) -> list[str]:
             record["network"],
             (record["policy"] or "-") + ("*" if record["unstable"] else "") + ("!" if record["slo_met"] is False else ""),
             ", ".join(record["indistinguishable"]) or "-",
-            "-" if record["objective_s"] is None else format_number(record, "objective_s", 1e3),
+            _objective(record),
             *_relative_change(record, "margin"),
             record["runner_up"] or "-",
             _relative_change(record, "above_oracle")[0],
@@ -133,7 +152,8 @@ def _policies(result: RunResult) -> list[str]:
     """Return the table of all policies with the meaning of its marks; the best one of each workload and network is first."""
     named = {row["baseline"] for row in result.comparisons}
     baselines = [name for name in dict.fromkeys(row["policy"] for row in result.summary_rows) if name in named]
-    further = sorted({record["objective"] for record in result.recommendations}.difference(SHOWN_LATENCIES))
+    # Energy, money and carbon have a table of their own.
+    further = sorted({record["objective"] for record in result.recommendations}.difference(SHOWN_LATENCIES, SPENDINGS))
     latencies = (*SHOWN_LATENCIES, *further)
     header = ["workload", "network", "policy", "total s", *(f"{name} ms" for name in latencies), "offloaded %"]
     misrouted = any(row["misrouted_share"] is not None for row in result.summary_rows)

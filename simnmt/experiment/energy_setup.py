@@ -84,6 +84,22 @@ def request_costs(unit: Unit) -> dict[Resource, tuple[RequestCost, ...]]:
     return costs | {"energy": known} if len(known) == len(joules) else costs
 
 
+def unknown_spending(scenario: Scenario, case: Case, column: str) -> tuple[str, str] | None:
+    """Return why a run would not know a column of energy, money or carbon, and the remedy; None if it would know it."""
+    unknown = [use.name for use in power_uses(scenario, case) if use.power is None]
+    if "cost" in column and not scenario.has_prices:
+        return "the scenario has no price", f"give devices.{list(scenario.devices)[-1]}.price_per_hour"
+    if "carbon" in column and case.carbon is None:
+        return "the scenario has no carbon_intensity", "give carbon_intensity, g of CO2 per kWh"
+    if "cost" not in column and unknown:
+        remedy = f"give devices.{unknown[0]}.power, such as {{idle_w: 5, busy_w: 15}}"
+        return f"the power of {format_list(unknown, 'and')} is unknown", remedy
+    if "characters" in column and case.characters is None:
+        remedy = f"give workloads.{case.name}.characters_per_src_token"
+        return f"the lengths of workload {case.name} are no text", remedy
+    return None
+
+
 def describe_energy(scenario: Scenario, cases: Mapping[str, Case]) -> Iterator[str]:
     """Yield the sentences on what energy and money rest on; none if neither power nor a price is known."""
     uses = {name: power_uses(scenario, case) for name, case in cases.items()}

@@ -126,7 +126,7 @@ class _Cell:
     def objective(self, policy: str | None) -> Row:
         """Return the objective with its interval as columns of a recommendation; None without a policy."""
         estimate = None if policy is None else over_replications(self.objective_s(policy), positive=True)
-        return interval_columns("objective_s", estimate)
+        return interval_columns("objective_value", estimate)
 
     def same(self, policy: str, other: str) -> bool:
         """Return whether two policies decide alike: their totals and the objective agree to the bit in every replication."""

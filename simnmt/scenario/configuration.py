@@ -26,7 +26,7 @@ from simnmt.profile.custom import CustomDevice
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.power import PowerConfiguration
 from simnmt.profile.service_block import NeighbourKind
-from simnmt.results.service_level import Criteria, Metric, Requirement
+from simnmt.results.service_level import Criteria, Metric, Requirement, objective_metric
 from simnmt.scenario.service_level import (
     MetricName,
     Objective,
@@ -292,7 +292,8 @@ class Scenario(Configuration):
     requests: Annotated[int, Field(ge=1, le=100_000_000)] = 100_000
     """Requests per workload, network, policy and replication."""
     objective: Objective = "mean"
-    """The latency by which the best policy is chosen: `mean`, or a percentile such as `p95` or `p99.9`."""
+    """By what the best policy is chosen: the latency as `mean` or a percentile such as `p95` or `p99.9`; or a spending such as
+    `energy_j`, `cost_per_request`, `cost_per_million_characters` or `carbon_g`."""
     slo: ServiceLevel | None = None
     """Service level that the recommended policy should meet, such as `{p95_ms: 300}` or
     `{answered_within: {ms: 500, share: 0.99}}`."""
@@ -398,7 +399,7 @@ class Scenario(Configuration):
         ]
         deadline_s = None if deadline_ms is None else deadline_ms / 1e3
         good_within_s = min([deadline_s] if deadline_s is not None else within_s or limits_s, default=None)
-        tails = () if self.objective == "mean" else (self.objective,)
+        tails = () if objective_metric(self.objective).quantile is None else (self.objective,)
         return Criteria(self.measured_metrics, tails, deadline_s, good_within_s)
 
     def count_of(self, device: str, workload_name: str) -> int:
