@@ -11,6 +11,7 @@ from simnmt.cli.options import (
     AllowCode,
     AsJson,
     Force,
+    Overrides,
     argument,
     option,
     parse_duration,
@@ -35,7 +36,7 @@ def replay(
     ] = None,
     replications: Annotated[int, option("R", "Repeats, one after another.", min=1)] = 1,
     seed: Annotated[int | None, option("S", "Of lengths and arrivals. [default: the scenario's, else 1]")] = None,
-    overrides: Annotated[list[str] | None, option("KEY=VALUE", "Override any key of the scenario.", "--set")] = None,
+    overrides: Overrides = None,
     allow_code: AllowCode = False,
     workload: Annotated[str | None, option("NAME", "Workload that is replayed. [default: the first]")] = None,
     text: Annotated[

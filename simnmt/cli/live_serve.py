@@ -23,6 +23,7 @@ from simnmt.cli.calibrate import Backend
 from simnmt.cli.options import (
     AllowCode,
     AsJson,
+    Overrides,
     argument,
     flag,
     option,
@@ -110,7 +111,6 @@ Drain = Annotated[
     ),
 ]
 Log = Annotated[Path | None, option("FILE", "Append a line of JSON for each request.", "--log", group="Other")]
-Overrides = Annotated[list[str] | None, option("KEY=VALUE", "Override any key of the scenario.", "--set")]
 
 
 def server(

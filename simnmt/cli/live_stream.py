@@ -14,6 +14,7 @@ from simnmt.cli import live_serve
 from simnmt.cli.options import (
     AllowCode,
     AsJson,
+    Overrides,
     argument,
     flag,
     option,
@@ -88,7 +89,7 @@ def stream_server(
     connections: live_serve.Connections = 512,
     drain: live_serve.Drain = 30.0,
     log: live_serve.Log = None,
-    overrides: live_serve.Overrides = None,
+    overrides: Overrides = None,
     allow_code: AllowCode = False,
     as_json: AsJson = False,
 ) -> None:

@@ -45,6 +45,7 @@ def argument(metavar: str, text: str) -> Any:
     return typer.Argument(metavar=metavar, help=text)
 
 
+Overrides = Annotated[list[str] | None, option("KEY=VALUE", "Override any key of the scenario.", "--set")]
 AllowCode = Annotated[
     bool, flag("--allow-code", "Run modules and files that the scenario names, such as kind: mypackage.module:MyPolicy.")
 ]

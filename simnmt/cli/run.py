@@ -12,6 +12,7 @@ from simnmt.cli.options import (
     AllowCode,
     AsJson,
     Force,
+    Overrides,
     argument,
     check_output,
     option,
@@ -26,7 +27,7 @@ from simnmt.cli.terminal import describe_output, note, say, warn
 def run(
     scenario: Annotated[str, argument("SCENARIO|@NAME|RUN_DIR", "A file or -, a shipped scenario, or a run to repeat.")],
     out: Annotated[Path | None, option("DIR", "Run directory to write. [default: a new one under reports/]")] = None,
-    overrides: Annotated[list[str] | None, option("KEY=VALUE", "Override any key of the scenario.", "--set")] = None,
+    overrides: Overrides = None,
     requests: Annotated[int | None, option("N", "Requests per run.")] = None,
     replications: Annotated[int | None, option("R", "Independent repeats.")] = None,
     seed: Annotated[int | None, option("S", "Same seed, same bytes. [default: the scenario's, else 1]")] = None,

@@ -254,18 +254,18 @@ def adopt_extensions(
         try:
             adopted = mention.place.adopt(extension)
         except InputError as error:
-            raise document.error(_blamed(mention), error.what, remedy=error.remedy) from error
+            raise document.error(_location_of_fault(mention), error.what, remedy=error.remedy) from error
         extensions[format_location(mention.location)] = extension
         scenario = _replaced_part(scenario, mention.location, adopted)
     return scenario, extensions
 
 
-def _blamed(mention: Mention) -> Location:
+def _location_of_fault(mention: Mention) -> Location:
     return (*mention.location, "kind") if mention.kind else mention.location
 
 
 def _placement(mention: Mention, document: Document) -> Placement:
-    place = document.error(_blamed(mention), "")
+    place = document.error(_location_of_fault(mention), "")
     option = f"{place.override}: " if place.override else ""
     return Placement(f"{option}{format_location(mention.location)}", place.path, place.line, place.column)
 
@@ -281,7 +281,7 @@ def _loaded(mention: Mention, document: Document, folders: tuple[str, ...]) -> E
             return Extension(value, mention.kind, code, digests=code.digests)
         model, names = parameter_model(value, mention.place.given, mention.place.parameters, mention.kind)
     except InputError as error:
-        raise document.error(_blamed(mention), error.what, remedy=error.remedy) from error
+        raise document.error(_location_of_fault(mention), error.what, remedy=error.remedy) from error
     keys = {key: node for key, node in mention.keys.items() if key != "kind"}
     own_kind = literal_kind(model)
     parameters: BaseModel = _checked(model, document, mention, keys if own_kind is None else {"kind": Node(own_kind), **keys})

@@ -36,8 +36,10 @@ def test_the_energy_of_a_load_over_time_is_that_of_leaf(loads: list[int], idle_w
 
     environment.run(until=environment.process(vary()))
     power = box(idle_w=idle_w, load_w=idle_w + above_w)
-    assert power.total_w(loads).tolist() == pytest.approx([float(measured) for measured in read], rel=1e-9)
-    assert step_s * power.dynamic_w(loads).sum() == pytest.approx(step_s * sum(part.dynamic for part in read), rel=1e-9)
+    assert power.total_w(loads).tolist() == pytest.approx([float(measured) for measured in read], rel=1e-9, abs=1e-9)
+    assert step_s * power.dynamic_w(loads).sum() == pytest.approx(
+        step_s * sum(part.dynamic for part in read), rel=1e-9, abs=1e-9
+    )
     assert all(part.static == power.idle_w for part in read)
 
 
@@ -47,7 +49,7 @@ def test_power_per_compute_unit_is_a_line_as_well(loads: list[int], per_worker_w
     power = box(idle_w=7.0, busy_w=7.0 + per_worker_w, load_w=7.0 + 8 * per_worker_w)
     for load in loads:
         node.used_cu = load
-        assert float(power.total_w(load)) == pytest.approx(float(node.measure_power()), rel=1e-9)
+        assert float(power.total_w(load)) == pytest.approx(float(node.measure_power()), rel=1e-9, abs=1e-9)
 
 
 @given(sizes=st.lists(st.integers(1, 10**6), min_size=1, max_size=20), j_per_byte=st.floats(1e-9, 1e-3))
@@ -58,7 +60,7 @@ def test_the_energy_of_bytes_on_a_link_is_that_of_leaf(sizes: list[int], j_per_b
     for number, size in enumerate(sizes):
         link.used_bandwidth = 1e3 * (number + 1)
         joules += float(link.measure_power()) * 8 * size / link.used_bandwidth
-    assert transfer_joules(8 * np.array(sizes), j_per_byte / 8).sum() == pytest.approx(joules, rel=1e-9)
+    assert transfer_joules(8 * np.array(sizes), j_per_byte / 8).sum() == pytest.approx(joules, rel=1e-9, abs=1e-9)
 
 
 def test_a_deployment_draws_what_its_boxes_and_links_draw() -> None:
@@ -68,7 +70,7 @@ def test_a_deployment_draws_what_its_boxes_and_links_draw() -> None:
     deployment.add_link(link)
     gateway.used_cu, cloud.used_cu, link.used_bandwidth = 1, 3, 1e6
     boxes_w = box(1, idle_w=5.0, load_w=15.0).total_w(1) + box(4, idle_w=100.0, load_w=300.0).total_w(3)
-    assert float(deployment.measure_power()) == pytest.approx(float(boxes_w + transfer_joules(1e6, 1e-7)), rel=1e-9)
+    assert float(deployment.measure_power()) == pytest.approx(float(boxes_w + transfer_joules(1e6, 1e-7)), rel=1e-9, abs=1e-9)
 
 
 def test_power_steps_up_with_the_first_request_and_then_rises_evenly_to_the_full_load() -> None:
