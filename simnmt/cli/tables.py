@@ -54,7 +54,7 @@ MOST_IN_SENTENCES = 4
 def _recommendations(result: RunResult) -> list[str]:
     """Return the lines on the policy to deploy, by workload and network."""
     if len(result.recommendations) <= MOST_IN_SENTENCES:
-        parts = ("sentence", "caution", "gap", "reason", "triviality", "variants")
+        parts = ("sentence", "service_level", "caution", "gap", "reason", "triviality", "variants")
         texts = [[verdict[part] for part in parts if verdict.get(part)] for verdict in result.verdicts]
         return [line for number, of_cell in enumerate(texts) for line in ([""] * bool(number) + of_cell)]
     what = objective_name(result.recommendations[0]["objective"])
@@ -157,7 +157,7 @@ def _policies(result: RunResult) -> list[str]:
     latencies = (*SHOWN_LATENCIES, *further)
     header = ["workload", "network", "policy", "total s", *(f"{name} ms" for name in latencies), "offloaded %"]
     misrouted = any(row["misrouted_share"] is not None for row in result.summary_rows)
-    limits_s = {row.get("good_within_s") for row in result.summary_rows} - {None}
+    limits_s = {row["good_within_s"] for row in result.summary_rows if row.get("good_within_s") is not None}
     header += ["misrouted %"] * misrouted + ["goodput /s"] * bool(limits_s) + [f"vs {name} %" for name in baselines]
     changes = {(row["workload"], row["network"], row["policy"], row["baseline"]): row for row in result.comparisons}
     best = {(record["workload"], record["network"], record["policy"]) for record in result.recommendations}

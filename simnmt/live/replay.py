@@ -37,7 +37,7 @@ from simnmt.results.request_log import FALLBACK, RequestLog, Truth
 from simnmt.results.requests import Requests, Trail
 from simnmt.results.result import LiveMeasurement, RunResult
 from simnmt.results.stability import with_stability
-from simnmt.results.summary import Device, Numbers, RunKey, measure, replicated, rows, with_regret
+from simnmt.results.summary import Device, Numbers, RunKey, measure, replicated, rows, shares_of_all, with_regret
 from simnmt.service.client import TranslationClient
 from simnmt.service.load import WARM_UP, Load, LoadLog, send_load
 from simnmt.service.messages import FORCED_LENGTH, ServiceError
@@ -269,10 +269,7 @@ def _result(unit: Unit, served: _Served, log: LoadLog, truth: Truth, trail: Trai
     outcome = trail.outcome
     assert outcome is not None
     answered_share = float((outcome[:] <= FALLBACK).mean())
-    for name in ("deadline_met_share", *(known.column for known in criteria.metrics if known.within_s is not None)):
-        # Of all requests: one without an answer is answered within no time.
-        numbers[name] = None if (share := numbers[name]) is None else share * answered_share
-    numbers |= {
+    numbers = shares_of_all(numbers, criteria, answered_share) | {
         "answered_share": answered_share,
         "fallback_share": float((outcome[:] == FALLBACK).mean()),
         "probes_sent": None,

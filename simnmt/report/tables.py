@@ -138,6 +138,8 @@ class Table:
     """True if some policy has no steady mean."""
     predicted: bool = False
     """True if numbers have prediction intervals."""
+    goodput: bool = False
+    """True if the goodput is shown."""
 
 
 def policy_table(
@@ -207,6 +209,7 @@ def policy_table(
         loads=bool(loads),
         unstable=any(row.get("unstable") for row in rows),
         predicted=any(figure.prediction for of_cell in lines.values() for line in of_cell for figure in line.figures),
+        goodput=any(column.key == GOODPUT for column in columns),
     )
 
 

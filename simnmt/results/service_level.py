@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from simnmt.base.errors import InputError, shorten
 from simnmt.base.suggestions import did_you_mean, format_list
-from simnmt.results.number_text import digits, format_interval, percent
+from simnmt.results.number_text import digits, format_interval
 from simnmt.results.statistics import Estimate, over_replications
 
 Comparison = Literal["<=", ">="]
@@ -256,7 +256,7 @@ class Requirement:
         return cls(known, comparison, value)
 
     def __str__(self) -> str:
-        return self.metric.name if self.metric.name == "stable" else f"{self.metric.name}{self.comparison}{self.limit:g}"
+        return self.metric.name if self.metric.name == "stable" else f"{self.metric.name}{self.comparison}{self.limit:.15g}"
 
     def describe(self) -> str:
         """Return the requirement in words.
@@ -264,7 +264,7 @@ class Requirement:
         >>> Requirement.parse("p95_ms<=300").describe(), Requirement.parse("answered_within_500ms>=0.99").describe()
         ('p95 within 300 ms', '99 % answered within 500 ms')
         """
-        limit = f"{self.limit:g}" if self.metric.most is None else f"{100.0 * self.limit:.10g} %"
+        limit = f"{self.limit:.10g}" if self.metric.most is None else f"{100.0 * self.limit:.10g} %"
         usual = self.comparison == self.metric.comparison
         return self.metric.phrase.format(limit=limit) if usual else str(self)
 
@@ -347,7 +347,7 @@ class Assessment:
     unstable: str | None = None
     """The overloaded devices, such as `cloud: load 1.30`; None if there is a steady state."""
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Row:
         """Return the assessment as plain data."""
         requirement = self.requirement
         return {
@@ -361,14 +361,20 @@ class Assessment:
             "unstable": self.unstable,
         }
 
+    @classmethod
+    def of_json(cls, record: Mapping[str, Any]) -> Assessment:
+        """Return the assessment of plain data (`as_json`)."""
+        names = ("value", "low", "high", "met", "sure", "headroom", "met_share", "replications", "unstable")
+        return cls(Requirement.parse(record["requirement"]), **{name: record[name] for name in names})
+
     def __str__(self) -> str:
-        return f"{self.requirement}: {self.format_value()}: {self.format_outcome()}"
+        return ": ".join(filter(None, (str(self.requirement), self.format_value(), self.format_outcome())))
 
     def format_value(self) -> str:
-        """Return the value with its interval and unit."""
+        """Return the value with its interval and unit; empty for the requirement of being stable."""
         metric, ends = self.requirement.metric, (self.low, self.high)
         if metric.name == "stable":
-            return "stable" if self.value == 1.0 else "unstable"
+            return ""
         factor = 1.0 if metric.most is None else 100.0
         low, high = (None if end is None else factor * end for end in ends)
         # A price of a request may be as small as a millionth.
@@ -387,7 +393,7 @@ class Assessment:
         unsure = "" if self.sure or self.low is None else ", not surely: the limit lies within the interval"
         size = abs(self.headroom)
         side = "below" if self.value < self.requirement.limit else "above"
-        distance = f"{percent(size) if size < 10.0 else f'{100.0 * size:,.0f} %'} {side} the limit" if size else "at the limit"
+        distance = f"{100.0 * size:,.{0 if size >= 0.1 else 1}f} % {side} the limit"
         met = f"met in {round(self.met_share * self.replications)} of {self.replications} {of}"
         return f"{outcome}{unsure} ({distance}; {met})"
 
@@ -427,14 +433,14 @@ class PlacedAssessment:
         """Whether the requirement is met."""
         return self.assessment.met
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Row:
         """Return the assessment as plain data."""
         return {"workload": self.workload, "network": self.network, "policy": self.policy, **self.assessment.as_json()}
 
     def __str__(self) -> str:
         place = f"{self.policy} for {self.workload} on {self.network}"
-        value, outcome = self.assessment.format_value(), self.assessment.format_outcome()
-        return f"{self.assessment.requirement}: {place}: {value}: {outcome}"
+        requirement, value = str(self.assessment.requirement), self.assessment.format_value()
+        return ": ".join(filter(None, (requirement, place, value, self.assessment.format_outcome())))
 
 
 def assess_run(

@@ -170,6 +170,13 @@ def _answered_in_time(log: Log, criteria: Criteria, duration_s: float) -> Number
     return numbers | {"goodput_rps": counts["goodput_rps"] / duration_s, "good_within_s": criteria.good_within_s}
 
 
+def shares_of_all(numbers: Numbers, criteria: Criteria, answered_share: float) -> Numbers:
+    """Return numbers of the answered requests with shares in time of all requests: one without an answer is never in time."""
+    names = ("deadline_met_share", *(known.column for known in criteria.metrics if known.within_s is not None))
+    shares = {name: numbers[name] for name in names}
+    return numbers | {name: None if share is None else share * answered_share for name, share in shares.items()}
+
+
 def first_token_latency_s(part: Log) -> Column:
     """Return the time from issuing each request until its first token would be back; NaN for unknown ones.
 

@@ -91,7 +91,7 @@ def requirements(level: Mapping[str, Any] | None) -> Iterator[Requirement]:
         yield _requirement(name, limit)
 
 
-def _schema_of_limit(most: float | None) -> dict[str, Any]:
+def _schema_of_limit(most: float | None) -> Mapping[str, Any]:
     return {"type": "number", "exclusiveMinimum": 0, "maximum": 1e9 if most is None else most}
 
 

@@ -10,7 +10,7 @@ import pytest
 from simnmt.results.request_log import RequestLog, Truth
 from simnmt.results.requests import Requests, Trail
 from simnmt.results.service_level import Criteria, metric
-from simnmt.results.summary import PARTS, WITH_INTERVAL, Device, RunKey, comparisons, measure, rows, with_regret
+from simnmt.results.summary import PARTS, WITH_INTERVAL, Device, RunKey, comparisons, measure, rows, shares_of_all, with_regret
 
 Runs = dict[RunKey, dict[str, float | None]]
 
@@ -123,6 +123,13 @@ def test_an_answer_within_the_deadline_is_good_and_shares_are_of_all_requests() 
     assert numbers["p75_latency_s"] == pytest.approx(np.quantile(log["latency_s"], 0.75))
     slowest = log["latency_s"] >= numbers["p75_latency_s"]
     assert numbers["beyond_p75_transfer_s"] == pytest.approx(log["t_tx_s"][slowest].mean())
+
+
+def test_shares_in_time_of_all_requests_count_those_without_an_answer() -> None:
+    criteria = Criteria((metric("answered_within_1000ms"), metric("p75_ms")))
+    numbers = {"deadline_met_share": None, "answered_within_1000ms_share": 0.5, "p75_latency_s": 1.0}
+    expected = {"deadline_met_share": None, "answered_within_1000ms_share": 0.4, "p75_latency_s": 1.0}
+    assert shares_of_all(numbers, criteria, 0.8) == expected
 
 
 def test_without_the_warm_up_rates_begin_with_the_first_request_that_counts() -> None:
