@@ -21,6 +21,7 @@ from simnmt.base.columns import are_kept_in_files, kept_columns, mean_of
 from simnmt.batching.custom import CustomBatchingConfiguration
 from simnmt.experiment.comparisons import truths_by_source
 from simnmt.experiment.draws import Drawn, Learnt, draw, learn
+from simnmt.experiment.energy_setup import unit_energy
 from simnmt.experiment.fault_setup import failing_server, fault_numbers, faults, refuse_without_answers, with_faults
 from simnmt.experiment.inputs import Case, ShareDone, Unit
 from simnmt.experiment.policy_setup import PolicySetup, set_up_policy
@@ -279,6 +280,7 @@ def _run_policies(
         judged_share = _judged_share(scenario, unit.case) if unit.calibrated is None else 0.0
         trail = _trail(unit, drawn, setup, folder, judged_share, progress_of(number))
         refuse_without_answers(unit, name, trail.outcome)
+        trail = replace(trail, energy=unit_energy(unit, RequestLog(drawn.truth, trail).answered, trail))
         run = _Simulated(trail, folder, setup.predicted_tgt_len is not None)
         if by_rule:
             waiting[name] = run
@@ -300,7 +302,8 @@ def _measured(unit: Unit, drawn: Drawn, run: _Simulated, cut: int) -> Numbers:
     judged = unit.calibrated is None and known_misroutes(unit.scenario, case)
     lost = lost_s(drawn.truth, trail, run.folder) if judged else None
     lost = lost[counted] if lost is not None and cut else lost
-    log = RequestLog(drawn.truth, trail, counted).answered
+    # The joules of the run are in its account already: those of each request need not be computed for their mean.
+    log = RequestLog(drawn.truth, replace(trail, energy=None), counted).answered
     batches: list[BatchesOfDevice | None] = []
     for number, (account, target) in enumerate(zip(trail.batches, case.targets, strict=False)):
         if account is None or target.decoding is None:
@@ -330,6 +333,8 @@ def _measured(unit: Unit, drawn: Drawn, run: _Simulated, cut: int) -> Numbers:
         numbers["mean_estimate_age_s"] = None
     if (overhead_s := drawn.mean_overhead_s(trail.target, cut)) is not None:
         numbers["mean_overhead_s"] = overhead_s
+    if trail.energy is not None:
+        numbers |= trail.energy.numbers()
     return numbers | {"probes_sent": float(trail.probes), "rtt_pace_s": drawn.pace_s, "warm_up_requests": float(cut)}
 
 

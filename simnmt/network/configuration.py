@@ -171,6 +171,10 @@ class LinkConfiguration(Configuration):
     """Bursts of lost messages; left out, no message is lost beside outages."""
     retransmission: Retransmission | None = None
     """How often, and after which time, a lost message is sent again; left out, after 200 ms, and up to 6 times."""
+    joules_per_byte: Annotated[float, Field(ge=0.0, le=1e3)] | None = None
+    """Energy that each byte of a request takes on this link, in either direction, J; left out: none is counted."""
+    price_per_gb: Annotated[float, Field(ge=0.0, le=1e9)] | None = None
+    """Price of 10^9 bytes on this link, in either direction; left out: they cost nothing."""
 
     @property
     def faults(self) -> LinkFaults | None:
@@ -218,6 +222,11 @@ class NetworkConfiguration(LinkConfiguration):
     """Links of nearer tiers by the device they lead to, from the device before it. A list is dealt to the end nodes in
     rotation; each node starts at its own moment of the series."""
 
+    @property
+    def links(self) -> list[LinkConfiguration]:
+        """All links, that to the last device first."""
+        return [part for _, part in links_of(self)]
+
 
 @dataclass(frozen=True, slots=True)
 class Network:
@@ -263,7 +272,8 @@ def load_network(
         with named_by(*key, "downlink_mbps"):
             downlink_bps = _bandwidth_bps(part.downlink_mbps, base, f"{label}, downlink")
         into = hops.setdefault(str(key[1]), []) if key else main
-        into.append(Link(rtt, uplink_bps, downlink_bps, part.shared, part.faults))
+        costs = part.joules_per_byte or 0.0, part.price_per_gb or 0.0
+        into.append(Link(rtt, uplink_bps, downlink_bps, part.shared, part.faults, *costs))
         if isinstance(part.outages, TraceOutages) and not rtt.lost_spans_s:
             with named_by(*key, "outages"):
                 part.outages.spans((0, 0, ""), rtt, 0.0)
