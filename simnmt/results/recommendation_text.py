@@ -112,15 +112,10 @@ def _losses(by_policy: Mapping[str, Row], policy: str, roles: Roles) -> str:
     shares = {name: by_policy[name].get("lost_share") or 0.0 for name in roles.deployable}
     if not shares[policy]:
         return ""
-    least = min(shares, key=lambda name: (shares[name], name != policy))
-    rest = (
-        ""
-        if shares[least] == shares[policy]
-        else f", and {least} only {percent(shares[least])}"
-        if shares[least]
-        else f", and {least} none"
-    )
-    return f" It loses {percent(shares[policy])} of the requests{rest}; latencies are those of the answered ones."
+    least, lost = min(shares, key=lambda name: (shares[name], name != policy)), percent(shares[policy])
+    fewest = percent(shares[least]) if shares[least] else "none"
+    rest = "" if fewest == lost else f", and {least} {fewest}"
+    return f" It loses {lost} of the requests{rest}; latencies are those of the answered ones."
 
 
 def _caution(record: Row, row: Row) -> str:
