@@ -137,7 +137,7 @@ class _Cell:
 
     def change(self, policy: str, baseline: str) -> Estimate:
         """Return the paired change of the objective from the baseline to the policy, percent."""
-        return change_percent(self.objective_values(policy), self.objective_s(baseline))
+        return change_percent(self.objective_values(policy), self.objective_values(baseline))
 
     def assessments(self, policy: str) -> list[Assessment]:
         """Return whether a policy meets each requirement of the service level."""
