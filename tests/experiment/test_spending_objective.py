@@ -52,7 +52,7 @@ def test_every_spending_may_be_limited_and_asserted(make_scenario: MakeScenario,
     result = simnmt.run(priced(make_scenario, objective=name, slo={name: 1e6}))
     column = objective_metric(name).column
     record = result.recommendations[0]
-    assert record["slo_met"] and record["slo"] == [f"{name}<=1e+06"]
+    assert record["slo_met"] and record["slo"] == [f"{name}<=1000000"]
     row = result.best()
     assert row[f"{column}_low"] < row[column] < row[f"{column}_high"]
     assert result.meets(f"{name}<={row[column] * 1.01:.9g}") and not result.meets(f"{name}<={row[column] * 0.99:.9g}")
