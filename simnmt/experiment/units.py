@@ -30,7 +30,7 @@ from simnmt.experiment.targets import Decoding
 from simnmt.policies import Choice
 from simnmt.policies.custom import CustomPolicy
 from simnmt.results.device_accounts import StreamAccount, stream_account
-from simnmt.results.request_log import RequestLog, Truth, lost_s, parts, total_latency_s
+from simnmt.results.request_log import RequestLog, Truth, lost_s, parts, total_latency_s, were_answered
 from simnmt.results.requests import Block, Engine, Trail
 from simnmt.results.summary import BatchesOfDevice, Device, Numbers, RunKey, known, measure
 from simnmt.results.warm_up import mser5_cut
@@ -174,8 +174,9 @@ def run_unit(unit: Unit, progress: ShareDone | None = None) -> UnitResult:
         for removed, truths in truths_by_source(case.queues, case.streams).items():
             with TemporaryDirectory(dir=unit.folder) as made:
                 trail = _trail(unit, drawn, set_up_policy(unit, learnt, drawn, settings, truths), Path(made))
+                refuse_without_answers(unit, settings.kind, trail.outcome)
                 counted = RequestLog(drawn.truth, trail, slice(cut, scenario.requests)).answered
-                gap_totals_s[removed] = total_latency_s(counted) * scenario.requests / max(counted.requests, 1)
+                gap_totals_s[removed] = total_latency_s(counted) * _per_counted(unit, cut) / _answered_share(trail, cut)
     is_kept = unit.replication == 0 and unit.calibrated is None
     return UnitResult(
         numbers={RunKey(case.name, unit.network, name, unit.replication): of_run for name, (_, of_run) in finished.items()},
@@ -341,6 +342,11 @@ def _measured(unit: Unit, drawn: Drawn, run: _Simulated, cut: int) -> Numbers:
 def _per_counted(unit: Unit, cut: int) -> float:
     """Return how many requests were issued per request that counts; 1 without a warm-up."""
     return unit.scenario.requests / (unit.scenario.requests - cut)
+
+
+def _answered_share(trail: Trail, cut: int) -> float:
+    """Return the share of the requests that count which were answered."""
+    return 1.0 if trail.outcome is None else float(were_answered(trail.outcome[cut:]).mean())
 
 
 def known_misroutes(scenario: Scenario, case: Case) -> bool:
