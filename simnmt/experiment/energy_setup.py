@@ -9,7 +9,7 @@ import numpy as np
 from simnmt.base.suggestions import format_list
 from simnmt.experiment.inputs import Case, Unit
 from simnmt.experiment.targets import box_power
-from simnmt.network.configuration import Network
+from simnmt.network.configuration import Network, links_of
 from simnmt.network.link import Link, bytes_per_token
 from simnmt.policies.spending import Resource
 from simnmt.profile.power import SECONDS_PER_HOUR, RequestCost
@@ -124,7 +124,7 @@ def describe_energy(scenario: Scenario, cases: Mapping[str, Case]) -> Iterator[s
                 f"devices.{unknown[0]}.power, such as {{idle_w: 5, busy_w: 15}}."
             )
         yield f"{name}: {_describe_characters(cases[name])}."
-    links = [link for network in scenario.networks.values() for link in network.links]
+    links = [link for network in scenario.networks.values() for _, link in links_of(network)]
     if all(link.joules_per_byte is None for link in links):
         yield "Links take no energy, since no network has joules_per_byte."
     elif any(link.joules_per_byte is None for link in links):

@@ -163,6 +163,10 @@ class LinkConfiguration(Configuration):
     """Bandwidth towards the cloud, Mbit/s: a number, or a series as `@name`, a CSV path or `{csv: path, ...}`."""
     downlink_mbps: BandwidthConfiguration = 100.0
     """Bandwidth from the cloud, Mbit/s: a number, or a series as `@name`, a CSV path or `{csv: path, ...}`."""
+    joules_per_byte: Annotated[float, Field(ge=0.0, le=1e3)] | None = None
+    """Energy that each byte of a request takes on this link, in either direction, J; left out: none is counted."""
+    price_per_gb: Annotated[float, Field(ge=0.0, le=1e9)] | None = None
+    """Price of 10^9 bytes on this link, in either direction; left out: they cost nothing."""
     shared: bool = False
     """Whether the messages of all end nodes share the bandwidth of each direction; left out, each message has it to itself."""
     outages: OutageConfiguration | None = None
@@ -171,10 +175,6 @@ class LinkConfiguration(Configuration):
     """Bursts of lost messages; left out, no message is lost beside outages."""
     retransmission: Retransmission | None = None
     """How often, and after which time, a lost message is sent again; left out, after 200 ms, and up to 6 times."""
-    joules_per_byte: Annotated[float, Field(ge=0.0, le=1e3)] | None = None
-    """Energy that each byte of a request takes on this link, in either direction, J; left out: none is counted."""
-    price_per_gb: Annotated[float, Field(ge=0.0, le=1e9)] | None = None
-    """Price of 10^9 bytes on this link, in either direction; left out: they cost nothing."""
 
     @property
     def faults(self) -> LinkFaults | None:
@@ -222,11 +222,6 @@ class NetworkConfiguration(LinkConfiguration):
     """Links of nearer tiers by the device they lead to, from the device before it. A list is dealt to the end nodes in
     rotation; each node starts at its own moment of the series."""
 
-    @property
-    def links(self) -> list[LinkConfiguration]:
-        """All links, that to the last device first."""
-        return [part for _, part in links_of(self)]
-
 
 @dataclass(frozen=True, slots=True)
 class Network:
@@ -272,7 +267,7 @@ def load_network(
         with named_by(*key, "downlink_mbps"):
             downlink_bps = _bandwidth_bps(part.downlink_mbps, base, f"{label}, downlink")
         into = hops.setdefault(str(key[1]), []) if key else main
-        costs = part.joules_per_byte or 0.0, part.price_per_gb or 0.0
+        costs = (part.joules_per_byte or 0.0, part.price_per_gb or 0.0)
         into.append(Link(rtt, uplink_bps, downlink_bps, part.shared, part.faults, *costs))
         if isinstance(part.outages, TraceOutages) and not rtt.lost_spans_s:
             with named_by(*key, "outages"):

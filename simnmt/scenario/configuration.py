@@ -366,14 +366,14 @@ class Scenario(Configuration):
     @property
     def has_prices(self) -> bool:
         """Whether it gives a price of a device or of a link."""
-        links = (link.price_per_gb for network in self.networks.values() for link in network.links)
+        links = (link.price_per_gb for network in self.networks.values() for _, link in network_room.links_of(network))
         devices = (device.price_per_hour for device in self.devices.values())
         return any(price is not None for price in (*links, *devices))
 
     @property
     def has_costs(self) -> bool:
         """Whether it gives the power of a device, the energy of a byte, or a price."""
-        links = (link.joules_per_byte for network in self.networks.values() for link in network.links)
+        links = (link.joules_per_byte for network in self.networks.values() for _, link in network_room.links_of(network))
         devices = (device.power for device in self.devices.values())
         return self.has_prices or any(value is not None for value in (*links, *devices))
 
