@@ -6,7 +6,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timezone
@@ -19,16 +19,21 @@ from simnmt.base.errors import InputError
 from simnmt.base.suggestions import did_you_mean
 from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.run import Progress, run_plan
+from simnmt.experiment.sweep.run import SweepResult, locally, run_sweep
+from simnmt.experiment.sweep.store import is_sweep_folder, read_header
 from simnmt.papers import published_table
 from simnmt.results import comparison, loaded_run
 from simnmt.results import result as results
 from simnmt.results import run_directory as files
 from simnmt.results.requests import Engine
+from simnmt.results.sweep_table import read_frame
 from simnmt.scenario.document import Override, read_document
 from simnmt.scenario.source import Source, input_files, open_source
+from simnmt.scenario.sweep_configuration import read_sweep
 from simnmt.scenario.yaml_text import write_document
 
 if TYPE_CHECKING:
+    import pandas as pd
     from plotly.graph_objects import Figure
 
     from simnmt.live.replay import ReplaySettings
@@ -337,6 +342,78 @@ def run(
             return result
         write(result, source, directory, inputs, times, replace_run=force)
         return replace(result, directory=directory)
+
+
+def sweep(
+    given: str | os.PathLike[str],
+    *,
+    grid: Sequence[str] = (),
+    sample: str | None = None,
+    out: str | os.PathLike[str] | None = None,
+    under: str | os.PathLike[str] = "reports",
+    overrides: Iterable[str] = (),
+    requests: int | None = None,
+    replications: int | None = None,
+    seed: int | None = None,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+    engine: Engine | None = None,
+    allow_code: bool = False,
+    announce: Callable[[Path], None] = lambda folder: None,
+) -> SweepResult:
+    """Run a scenario at many points of its keys, and write their table; or go on with a sweep that stopped.
+
+    Args:
+        given: a sweep file, a scenario as of `run`, or the folder of a sweep, which goes on where it stopped.
+        grid: swept keys, such as `"devices.cloud.count=1,2,4"` or `"workloads.de-en.arrivals.rate_rps=5:20:4"`.
+        sample: such as `"sobol:64"`: points drawn from the grid instead of all its combinations.
+        out: the folder to write; None: a new one in `under`.
+        under: where a new folder is made.
+        overrides, requests, replications, seed, engine, allow_code: as of `run`, the same at all points.
+        jobs: processes; None: as many as save time. Unless it is 1, a script must call this below
+            `if __name__ == "__main__":`.
+        progress: called with the number of finished tasks and of all tasks.
+        announce: called with the folder before the first task.
+
+    Raises `InputError` for any fault of the input, before anything runs.
+    """
+    execute = locally(jobs, engine)
+    progress = progress or _notebook_progress()
+    folder = Path(given)
+    if is_sweep_folder(folder):
+        _refuse_more(grid, sample, out, overrides, requests, replications, seed)
+        header = read_header(folder)
+        plan = header.sweep(folder)
+        source = open_source(plan.scenario, plan.overrides, allow_code=allow_code, base=Path(header.base))
+        announce(folder)
+        return run_sweep(plan, source, folder, execute, progress, allow_code=allow_code)
+    options = [*(Override.parse(text) for text in overrides), *_given(requests=requests, replications=replications, seed=seed)]
+    plan = read_sweep(os.fspath(given), grid, sample, options)
+    source = open_source(plan.scenario, plan.overrides, allow_code=allow_code)
+    with _directory(f"{source.scenario.name}-sweep", None, None if out else under, False) as new_folder:
+        folder = new_folder or Path(os.fspath(out or ""))
+        announce(folder)
+        return run_sweep(plan, source, folder, execute, progress, allow_code=allow_code)
+
+
+def load_sweep(directory: str | os.PathLike[str]) -> pd.DataFrame:
+    """Return the table of a finished sweep: a row for each point, workload, network and policy.
+
+    The columns are `point`, the swept keys, and those of a run's summary; `attrs["keys"]` names the swept keys. Raises
+    `InputError` for a folder without such a table, and for one of another version.
+
+    Example:
+        >>> table = simnmt.load_sweep("reports/open-loop-sweep-20260701-101500")  # doctest: +SKIP
+        >>> table.groupby("policy")["mean_latency_s"].min()  # doctest: +SKIP
+    """
+    return read_frame(Path(directory))
+
+
+def _refuse_more(*options: object) -> None:
+    """Refuse options that change a sweep which goes on."""
+    if any(option not in (None, (), []) for option in options):
+        what = "a sweep goes on as it was begun, without further keys, values, numbers or another folder"
+        raise InputError(what, remedy="begin a new sweep with them")
 
 
 def replay(

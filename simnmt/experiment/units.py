@@ -160,7 +160,7 @@ def run_unit(unit: Unit, progress: ShareDone | None = None) -> UnitResult:
     numbers: dict[RunKey, Numbers] = {}
     trails: dict[str, Trail] = {}
     engines: dict[str, Engine] = {}
-    is_kept = unit.replication == 0 and unit.calibrated is None
+    is_kept = unit.keeps_requests and unit.replication == 0 and unit.calibrated is None
     for number, (name, settings) in enumerate(scenario.policies.items()):
         # The folder has a number, since the name of a policy need not be one of a file.
         kept = unit.folder / str(number)

@@ -1,0 +1,123 @@
+"""The table of a sweep: a row for each point, workload, network and policy, in one Parquet file with its own description."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simnmt.base import VERSION
+from simnmt.base.errors import InputError
+from simnmt.base.files import written_whole
+from simnmt.results.summary import Row
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TABLE, PAGE = "sweep.parquet", "sweep.html"
+FORMAT = 1
+"""Version of the table's form."""
+_METADATA = b"simnmt_sweep"
+POINT = "point"
+WHOLE = frozenset({POINT, "replications", "requests", "unstable_replications"})
+"""Columns of whole numbers."""
+TEXTS = frozenset({"workload", "network", "policy", "unstable", "unstable_device", "verdict", "rival"})
+"""Columns of texts, whatever they hold in one sweep."""
+BEST, TIED, WORSE, UNSTABLE, BOUND = "best", "not distinguishable from the best", "worse", "unstable", "bound"
+"""Verdicts on a policy at its point: `bound` for the oracle, which knows the truth."""
+
+
+class SweepTableError(InputError):
+    """A table of a sweep that cannot be read or written."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepTable:
+    """The rows of a finished sweep, and what they are of."""
+
+    name: str
+    """Of the scenario."""
+    seed: int
+    objective: str
+    """The latency by which `verdict` judges: `mean`, `p95` or `p99`."""
+    keys: tuple[str, ...]
+    """Swept keys, which are columns."""
+    rows: list[Row]
+    failed: int = 0
+    """Points that are missing, since they failed."""
+    simnmt: str = VERSION
+
+
+def write_table(path: Path, table: SweepTable) -> None:
+    """Write a table, whole or not at all: same rows, same bytes. Raises `SweepTableError`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names = list(dict.fromkeys(name for row in table.rows for name in row))
+    arrays = {name: _array([row.get(name) for row in table.rows], name) for name in names}
+    about = {name: value for name, value in asdict(table).items() if name != "rows"} | {"format": FORMAT}
+    content = pa.table(arrays).replace_schema_metadata({_METADATA: json.dumps(about)})
+    try:
+        with written_whole(path) as partial:
+            pq.write_table(content, partial, compression="zstd")
+    except OSError as error:
+        raise SweepTableError(f"cannot be written: {error.strerror}", path=path, remedy="free some space") from None
+
+
+def _array(values: Sequence[Any], name: str) -> Any:
+    """Return a column as an arrow array; values of several kinds become texts."""
+    import pyarrow as pa
+
+    kinds = {type(value) for value in values if value is not None}
+    if name in TEXTS or name.endswith("_spread_part"):
+        return pa.array(values, pa.string())
+    if name in WHOLE or kinds == {int}:
+        return pa.array(values, pa.int64())
+    if kinds == {bool}:
+        return pa.array(values, pa.bool_())
+    if kinds <= {int, float}:
+        return pa.array([None if value is None else float(value) for value in values], pa.float64())
+    return pa.array([value if isinstance(value, str | None) else json.dumps(value) for value in values], pa.string())
+
+
+def read_table(directory: Path) -> SweepTable:
+    """Return the table of a finished sweep. Raises `SweepTableError`, also for a table of another version."""
+    content, about = _read(directory)
+    return SweepTable(
+        rows=content.to_pylist(),
+        keys=tuple(about["keys"]),
+        **{name: about[name] for name in ("name", "seed", "objective", "failed", "simnmt")},
+    )
+
+
+def read_frame(directory: Path) -> pd.DataFrame:
+    """Return the table of a finished sweep as a DataFrame, with the swept keys in `attrs["keys"]`.
+
+    Raises `SweepTableError`, also for a table of another version.
+    """
+    content, about = _read(directory)
+    frame: pd.DataFrame = content.to_pandas()
+    frame.attrs.update(about)
+    return frame
+
+
+def _read(directory: Path) -> tuple[Any, Mapping[str, Any]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = directory / TABLE
+    if not path.is_file():
+        what = f"no table of a finished sweep: {TABLE} is missing"
+        raise SweepTableError(what, path=directory, remedy="name a sweep's folder, or go on with it: simnmt sweep DIR")
+    try:
+        content = pq.read_table(path)
+        about = json.loads((content.schema.metadata or {})[_METADATA])
+        form, version = about["format"], about["simnmt"]
+    except (OSError, pa.ArrowException, ValueError, KeyError, TypeError):
+        raise SweepTableError("no table of a sweep", path=path, remedy="name a folder that simnmt sweep wrote") from None
+    if form != FORMAT:
+        what = f"a table in form {form} of simnmt {version}, and this is simnmt {VERSION} with form {FORMAT}"
+        raise SweepTableError(what, path=path, remedy="use that version, or sweep anew")
+    return content, about
