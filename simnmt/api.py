@@ -19,8 +19,9 @@ from simnmt.base.errors import InputError
 from simnmt.base.suggestions import did_you_mean
 from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.run import Progress, run_plan
-from simnmt.experiment.sweep.run import SweepResult, locally, run_sweep
-from simnmt.experiment.sweep.store import is_sweep_folder, read_header
+from simnmt.experiment.sweep.execution import run_locally
+from simnmt.experiment.sweep.run import Execute, SweepResult, run_sweep
+from simnmt.experiment.sweep.store import is_sweep_folder, new_folder, read_header
 from simnmt.papers import published_table
 from simnmt.results import comparison, loaded_run
 from simnmt.results import result as results
@@ -356,10 +357,12 @@ def sweep(
     replications: int | None = None,
     seed: int | None = None,
     jobs: int | None = None,
+    cluster: str | None = None,
+    local_if_cluster_fails: bool = False,
     progress: Progress | None = None,
     engine: Engine | None = None,
     allow_code: bool = False,
-    announce: Callable[[Path], None] = lambda folder: None,
+    announce: Callable[[str], None] = lambda line: None,
 ) -> SweepResult:
     """Run a scenario at many points of its keys, and write their table; or go on with a sweep that stopped.
 
@@ -372,12 +375,14 @@ def sweep(
         overrides, requests, replications, seed, engine, allow_code: as of `run`, the same at all points.
         jobs: processes; None: as many as save time. Unless it is 1, a script must call this below
             `if __name__ == "__main__":`.
+        cluster: the address of a Dask scheduler that runs the tasks, on this machine or with TLS (docs/sweep.md).
+        local_if_cluster_fails: whether this machine runs what a cluster that fails leaves.
         progress: called with the number of finished tasks and of all tasks.
-        announce: called with the folder before the first task.
+        announce: called with a line on the folder before the first task, and on a cluster that failed.
 
-    Raises `InputError` for any fault of the input, before anything runs.
+    Raises `InputError` for any fault of the input, before anything runs; `SimnmtError` for a cluster that is lost.
     """
-    execute = locally(jobs, engine)
+    execute = _execution(jobs, cluster, local_if_cluster_fails, engine, announce)
     progress = progress or _notebook_progress()
     folder = Path(given)
     if is_sweep_folder(folder):
@@ -385,15 +390,38 @@ def sweep(
         header = read_header(folder)
         plan = header.sweep(folder)
         source = open_source(plan.scenario, plan.overrides, allow_code=allow_code, base=Path(header.base))
-        announce(folder)
-        return run_sweep(plan, source, folder, execute, progress, allow_code=allow_code)
+        return run_sweep(plan, source, folder, execute, progress, announce=_announce_folder(announce), allow_code=allow_code)
     options = [*(Override.parse(text) for text in overrides), *_given(requests=requests, replications=replications, seed=seed)]
     plan = read_sweep(os.fspath(given), grid, sample, options)
     source = open_source(plan.scenario, plan.overrides, allow_code=allow_code)
-    with _directory(f"{source.scenario.name}-sweep", None, None if out else under, False) as new_folder:
-        folder = new_folder or Path(os.fspath(out or ""))
-        announce(folder)
-        return run_sweep(plan, source, folder, execute, progress, allow_code=allow_code)
+    folder = new_folder(Path(under), f"{source.scenario.name}-sweep") if out is None else Path(out)
+    return run_sweep(plan, source, folder, execute, progress, announce=_announce_folder(announce), allow_code=allow_code)
+
+
+def _announce_folder(announce: Callable[[str], None]) -> Callable[[Path], None]:
+    return lambda folder: announce(f"sweep folder: {folder} (if it stops: simnmt sweep {folder})")
+
+
+def _execution(
+    jobs: int | None,
+    cluster: str | None,
+    local_if_cluster_fails: bool,
+    engine: Engine | None,
+    announce: Callable[[str], None],
+) -> Execute:
+    """Return what runs the tasks of a sweep."""
+    if jobs is not None and jobs < 1:
+        raise InputError(f"jobs: {jobs} processes", remedy="give 1 or more")
+    if cluster is None:
+        if local_if_cluster_fails:
+            raise InputError("--local-if-cluster-fails: there is no cluster", remedy="give --cluster, or leave it out")
+        return lambda tasks: run_locally(tasks, jobs, engine)
+    from simnmt.experiment.sweep.cluster import check_address, run_on_cluster, run_on_cluster_or_here
+
+    address = check_address(cluster)
+    if local_if_cluster_fails:
+        return lambda tasks: run_on_cluster_or_here(tasks, address, jobs, engine, announce)
+    return lambda tasks: run_on_cluster(tasks, address, engine)
 
 
 def load_sweep(directory: str | os.PathLike[str]) -> pd.DataFrame:

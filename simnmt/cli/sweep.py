@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from simnmt.base.errors import SimnmtError
-from simnmt.cli.options import AllowCode, AsJson, argument, option, print_json, prints_of_users
+from simnmt.cli.options import AllowCode, AsJson, argument, flag, option, print_json, prints_of_users
 from simnmt.cli.progress import progress_bar
 from simnmt.cli.terminal import say, warn
 
@@ -42,6 +42,17 @@ def sweep(
     jobs: Annotated[
         int, option("J", "Processes; 0: as many as save time, at most one per processor.", "--jobs", min=0, max=1024)
     ] = 0,
+    cluster: Annotated[
+        str | None,
+        option(
+            "tcp://HOST:PORT",
+            "Dask scheduler whose workers run the tasks; it executes what it is sent, so on this machine or with tls:// only.",
+            "--cluster",
+        ),
+    ] = None,
+    local_if_cluster_fails: Annotated[
+        bool, flag("--local-if-cluster-fails", "Go on on this machine if the cluster cannot be used or is lost.")
+    ] = False,
     allow_code: AllowCode = False,
     as_json: AsJson = False,
 ) -> None:
@@ -63,8 +74,10 @@ def sweep(
             seed=seed,
             jobs=jobs or None,
             progress=lambda done, total: bar.runs(done, total, "tasks"),
+            cluster=cluster,
+            local_if_cluster_fails=local_if_cluster_fails,
             allow_code=allow_code,
-            announce=lambda folder: say(f"sweep folder: {folder} (if it stops: simnmt sweep {folder})"),
+            announce=say,
         )
     if as_json:
         print_json(document_of(result))

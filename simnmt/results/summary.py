@@ -263,12 +263,13 @@ def rows(runs: Mapping[RunKey, Numbers], requests: int) -> list[Row]:
         no_queues = all(value is None for name, value in replications[0].items() if name.endswith("_busiest_load"))
         for name in replications[0]:
             values = [value for numbers in replications if (value := numbers[name]) is not None]
-            estimate = None
-            if len(values) == len(replications):
-                positive = name != "regret_s" or (no_queues and min(values) >= 0.0)
-                estimate = over_replications(values, positive=positive)
-            columns = interval_columns(name, estimate)
-            row |= columns if name in WITH_INTERVAL else {name: columns[name]}
+            complete = len(values) == len(replications)
+            if name in WITH_INTERVAL:
+                positive = name != "regret_s" or (no_queues and complete and min(values) >= 0.0)
+                row |= interval_columns(name, over_replications(values, positive=positive) if complete else None)
+            else:
+                # Without an interval, which would take most of the time of a sweep's table.
+                row[name] = float(np.mean(values)) if complete else None
         table.append(row)
     return table
 

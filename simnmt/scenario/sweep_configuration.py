@@ -245,8 +245,11 @@ def _stepped(location: tuple[str, ...], label: str, low: float, high: float, ste
         what = f"{format_location(location)}: {ends} in {steps} values"
         raise ScenarioError(what, remedy=f"give 2 to {MOST_POINTS:,}", override=label)
     numbers = [rounded(low + (high - low) * at / (steps - 1)) for at in range(steps)]
-    whole = whole and all(number.is_integer() for number in numbers)
-    return SweptKey(location, label, tuple(Node(int(number) if whole else number, override=label) for number in numbers))
+    return SweptKey(
+        location,
+        label,
+        tuple(Node(int(number) if whole and number.is_integer() else number, override=label) for number in numbers),
+    )
 
 
 def parse_sample(text: str) -> int:

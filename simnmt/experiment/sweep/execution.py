@@ -137,7 +137,7 @@ def _round(dealer: Dealer, jobs: int, engine: Engine | None) -> Generator[list[T
         parallel = Parallel(
             n_jobs=jobs, return_as="generator_unordered", batch_size=1, pre_dispatch=f"{jobs + 1}", max_nbytes=None
         )
-    run = delayed(_run_chunk)
+    run = delayed(run_chunk)
     try:
         with interrupts_held():
             answers = parallel(run(number, chunk, engine) for number, chunk in dealer.chunks())
@@ -151,7 +151,8 @@ def _round(dealer: Dealer, jobs: int, engine: Engine | None) -> Generator[list[T
     return []
 
 
-def _run_chunk(number: int, chunk: Chunk, engine: Engine | None) -> tuple[int, list[TaskResult]]:
+def run_chunk(number: int, chunk: Chunk, engine: Engine | None) -> tuple[int, list[TaskResult]]:
+    """Return the number of a chunk and its results, which this process computes."""
     return number, [result for tasks in chunk for result in run_point_tasks(tasks, engine)]
 
 

@@ -7,12 +7,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from simnmt.experiment.sweep.execution import close_processes, run_locally
+from simnmt.experiment.sweep.execution import close_processes
 from simnmt.experiment.sweep.gather import gather_rows
 from simnmt.experiment.sweep.points import make_points
 from simnmt.experiment.sweep.store import Header, SweepStore, open_store
 from simnmt.experiment.sweep.tasks import PointTasks, TaskResult, tasks_of_points
-from simnmt.results.requests import Engine
 from simnmt.results.sweep_table import TABLE, SweepTable, write_table
 from simnmt.scenario.source import Source
 from simnmt.scenario.sweep_configuration import Sweep
@@ -42,6 +41,7 @@ def run_sweep(
     execute: Execute,
     progress: Progress | None = None,
     *,
+    announce: Callable[[Path], None] = lambda folder: None,
     allow_code: bool = False,
 ) -> SweepResult:
     """Run the tasks of a sweep that are not finished yet, and write its table.
@@ -51,7 +51,8 @@ def run_sweep(
         source: the scenario with the overrides that hold at all points.
         folder: the sweep's folder, new or of the same sweep.
         execute: runs the tasks (`run_locally`, or a cluster).
-        progress: told of every finished task.
+        progress: called after every chunk of tasks.
+        announce: called with the folder before the first task.
         allow_code: whether modules and files that the scenario names may run.
 
     Raises the errors of `make_points` and of `open_store`, all before anything runs.
@@ -61,6 +62,7 @@ def run_sweep(
     inputs = {name: digest for of_point in tasks for name, (_, digest) in of_point.inputs.items()} | source.code_digests
     header = Header.of(sweep, source.scenario.name, source.base, inputs)
     with open_store(folder, header, source.text) as store:
+        announce(folder)
         ran, failures = _run_tasks(tasks, store, execute, progress)
         store.write_failures(failures)
         keys = [key.name for key in sweep.keys]
@@ -102,8 +104,3 @@ def _run_tasks(
         close_processes()
     failures.sort(key=lambda result: (result.point, result.replication))
     return ran, failures
-
-
-def locally(jobs: int | None, engine: Engine | None) -> Execute:
-    """Return what runs tasks on this machine."""
-    return lambda tasks: run_locally(tasks, jobs, engine)

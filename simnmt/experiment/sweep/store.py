@@ -12,12 +12,14 @@ One process at a time writes the folder. A killed one leaves at most a file unde
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +83,15 @@ class Header:
             span = None if "values" in record else Span(record["from"], record["to"])
             keys.append(SweptKey(tuple(record["key"]), label, nodes, span))
         return Sweep(str(folder / INPUT), tuple(overrides), tuple(keys), self.sample)
+
+
+def new_folder(under: Path, stem: str) -> Path:
+    """Return a path for a new sweep, named after `stem` and the time (UTC); nothing is made."""
+    # File systems take names of 255 bytes; a scenario's may have 80 characters of any script.
+    short = stem.encode()[:100].decode(errors="ignore")
+    name = f"{short}-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}"
+    numbered = (under / f"{name}-{number}" for number in itertools.count(2))
+    return next(path for path in itertools.chain([under / name], numbered) if not os.path.lexists(path))
 
 
 def is_sweep_folder(path: Path) -> bool:
