@@ -28,10 +28,11 @@ from simnmt.results import result as results
 from simnmt.results import run_directory as files
 from simnmt.results.requests import Engine
 from simnmt.results.service_level import Assertion
-from simnmt.results.sweep_table import read_frame
+from simnmt.results.sweep_table import PAGE as SWEEP_PAGE
+from simnmt.results.sweep_table import SweepTable, read_frame
 from simnmt.scenario.document import Override, read_document
 from simnmt.scenario.source import Source, input_files, open_source
-from simnmt.scenario.sweep_configuration import read_sweep
+from simnmt.scenario.sweep_configuration import Sweep, read_sweep
 from simnmt.scenario.yaml_text import write_document
 
 if TYPE_CHECKING:
@@ -397,16 +398,33 @@ def sweep(
         header = read_header(folder)
         plan = header.sweep(folder)
         source = open_source(plan.scenario, plan.overrides, allow_code=allow_code, base=Path(header.base))
-        return run_sweep(plan, source, folder, execute, progress, announce=_announce_folder(announce), allow_code=allow_code)
+        return _swept(plan, source, folder, execute, progress, announce, allow_code)
     options = [*(Override.parse(text) for text in overrides), *_given(requests=requests, replications=replications, seed=seed)]
     plan = read_sweep(os.fspath(given), grid, sample, options)
     source = open_source(plan.scenario, plan.overrides, allow_code=allow_code)
     folder = new_folder(Path(under), f"{source.scenario.name}-sweep") if out is None else Path(out)
-    return run_sweep(plan, source, folder, execute, progress, announce=_announce_folder(announce), allow_code=allow_code)
+    return _swept(plan, source, folder, execute, progress, announce, allow_code)
 
 
-def _announce_folder(announce: Callable[[str], None]) -> Callable[[Path], None]:
-    return lambda folder: announce(f"sweep folder: {folder} (if it stops: simnmt sweep {folder})")
+def _swept(
+    plan: Sweep,
+    source: Source,
+    folder: Path,
+    execute: Execute,
+    progress: Progress | None,
+    announce: Callable[[str], None],
+    allow_code: bool,
+) -> SweepResult:
+    """Run a sweep and write its page beside the table."""
+    from simnmt.report.sweep_page import write_sweep_page
+
+    def finish(table: SweepTable) -> None:
+        write_sweep_page(folder / SWEEP_PAGE, table)
+
+    announced = f"sweep folder: {folder} (if it stops: simnmt sweep {folder})"
+    return run_sweep(
+        plan, source, folder, execute, progress, begin=lambda: announce(announced), finish=finish, allow_code=allow_code
+    )
 
 
 def _execution(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +34,47 @@ BEST, TIED, WORSE, UNSTABLE, BOUND = "best", "not distinguishable from the best"
 """Verdicts on a policy at its point: `bound` for the oracle, which knows the truth."""
 
 
+@dataclass(frozen=True, slots=True)
+class SweptMetric:
+    """A metric in the table of a sweep: three columns, the mean and the ends of its 95 % interval."""
+
+    name: str
+    unit: str
+    per_si_unit: float = 1.0
+    most: float | None = None
+    """Greatest possible value; None if there is none."""
+    is_latency: bool = False
+
+    @property
+    def columns(self) -> tuple[str, str, str]:
+        """Names of the columns."""
+        return self.name, f"{self.name}_low", f"{self.name}_high"
+
+
+_LATENCY = re.compile(r"(?:mean|p(?P<percent>\d\d)(?P<tenths>\d?))_(?P<sample>latency|first_token)_s")
+_PLAIN = re.compile(r"goodput_rps|deadline_met_share|answered_within_.*|energy_j|mean_energy_j|cost(_.*)?|carbon_g")
+
+
+@cache
+def metric_of_column(column: str) -> SweptMetric | None:
+    """Return the metric that a column of a run's summary holds; None for a column that is none.
+
+    >>> metric_of_column("p95_latency_s").name, metric_of_column("p999_latency_s").name
+    ('p95_ms', 'p99.9_ms')
+    """
+    if match := _LATENCY.fullmatch(column):
+        first = "first_token_" if match["sample"] == "first_token" else ""
+        tenths = f".{match['tenths']}" if match["tenths"] else ""
+        name = f"{first}p{match['percent']}{tenths}_ms" if match["percent"] else f"{first}ms" if first else "mean_ms"
+        return SweptMetric(name, "ms", 1e3, is_latency=True)
+    if not _PLAIN.fullmatch(column):
+        return None
+    name = {"mean_energy_j": "energy_j"}.get(column, column)
+    units = {"goodput_rps": "requests/s", "energy_j": "J a request", "carbon_g": "g CO2 a request"}
+    share = column.endswith("_share")
+    return SweptMetric(name, units.get(name, ""), most=1.0 if share else None)
+
+
 class SweepTableError(InputError):
     """A table of a sweep that cannot be read or written."""
 
@@ -47,9 +90,13 @@ class SweepTable:
     """The latency by which `verdict` judges: `mean`, `p95` or `p99`."""
     keys: tuple[str, ...]
     """Swept keys, which are columns."""
+    metrics: tuple[SweptMetric, ...]
+    """Metrics that some row knows, each three columns."""
     rows: list[Row]
     failed: int = 0
     """Points that are missing, since they failed."""
+    sample: int | None = None
+    """Points of the sample; None for a whole grid."""
     simnmt: str = VERSION
 
 
@@ -123,7 +170,8 @@ def read_table(directory: Path) -> SweepTable:
     return SweepTable(
         rows=content.to_pylist(),
         keys=tuple(about["keys"]),
-        **{name: about[name] for name in ("name", "seed", "objective", "failed", "simnmt")},
+        metrics=tuple(SweptMetric(**record) for record in about["metrics"]),
+        **{name: about[name] for name in ("name", "seed", "objective", "failed", "sample", "simnmt")},
     )
 
 

@@ -41,7 +41,8 @@ def run_sweep(
     execute: Execute,
     progress: Progress | None = None,
     *,
-    announce: Callable[[Path], None] = lambda folder: None,
+    begin: Callable[[], None] = lambda: None,
+    finish: Callable[[SweepTable], None] = lambda table: None,
     allow_code: bool = False,
 ) -> SweepResult:
     """Run the tasks of a sweep that are not finished yet, and write its table.
@@ -52,7 +53,8 @@ def run_sweep(
         folder: the sweep's folder, new or of the same sweep.
         execute: runs the tasks (`run_locally`, or a cluster).
         progress: called after every chunk of tasks.
-        announce: called with the folder before the first task.
+        begin: called before the first task, once all is checked.
+        finish: called with the table at the end, while the folder is still locked.
         allow_code: whether modules and files that the scenario names may run.
 
     Raises the errors of `make_points` and of `open_store`, all before anything runs.
@@ -62,15 +64,25 @@ def run_sweep(
     inputs = {name: digest for of_point in tasks for name, (_, digest) in of_point.inputs.items()} | source.code_digests
     header = Header.of(sweep, source.scenario.name, source.base, inputs)
     with open_store(folder, header, source.text) as store:
-        announce(folder)
+        begin()
         ran, failures = _run_tasks(tasks, store, execute, progress)
         store.write_failures(failures)
         keys = [key.name for key in sweep.keys]
-        rows = list(gather_rows(points, keys, digests, store))
+        rows, metrics = gather_rows(points, keys, digests, store)
         scenario = source.scenario
         failed = len({failure.point for failure in failures})
-        table = SweepTable(scenario.name, scenario.seed, scenario.objective, tuple(keys), rows, failed)
+        table = SweepTable(
+            name=scenario.name,
+            seed=scenario.seed,
+            objective=scenario.objective,
+            keys=tuple(keys),
+            metrics=metrics,
+            rows=rows,
+            failed=failed,
+            sample=sweep.sample,
+        )
         write_table(folder / TABLE, table)
+        finish(table)
         return SweepResult(folder, table, len(points), failures, ran)
 
 
