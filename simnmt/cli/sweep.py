@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from simnmt.base.errors import SimnmtError
+from simnmt.base.text_tables import format_table
 from simnmt.cli.options import AllowCode, AsJson, argument, flag, option, print_json, prints_of_users
 from simnmt.cli.progress import progress_bar
 from simnmt.cli.terminal import say, warn
@@ -105,10 +106,20 @@ def document_of(result: SweepResult) -> dict[str, object]:
 
 
 def format_sweep(result: SweepResult) -> str:
-    """Return the text of a sweep that has ended."""
-    from simnmt.results.sweep_table import TABLE
+    """Return the text of a sweep that has ended: how often each policy is best, and where the table is."""
+    from simnmt.results.sweep_table import BEST, PAGE, TABLE, TIED, UNSTABLE, WORSE
 
-    return f"{result.points} points\ntable: {result.directory / TABLE}"
+    table = result.table
+    counts: dict[str, dict[str, int]] = {}
+    for row in table.rows:
+        of_policy = counts.setdefault(row["policy"], {})
+        of_policy[row["verdict"]] = of_policy.get(row["verdict"], 0) + 1
+    header = ["policy", "best", "not distinguishable from it", "worse", "unstable"]
+    rows = [[policy, *(str(of.get(verdict, 0)) for verdict in (BEST, TIED, WORSE, UNSTABLE))] for policy, of in counts.items()]
+    lines = [f"{result.points} points of {', '.join(table.keys)}"]
+    if rows:
+        lines.append(f"\nBy {table.objective} latency, policies are at so many points:\n{format_table(header, rows, 1)}\n")
+    return "\n".join([*lines, f"table: {result.directory / TABLE}", f"page: {result.directory / PAGE}"])
 
 
 def _describe_failures(result: SweepResult) -> str:

@@ -158,31 +158,35 @@ def _response(view: SweepView, number: int, key: str) -> Panel:
     scale = _Scale.of(view, key)
     slices = view.slices([key])
 
-    def draw(metric: str, place: str, at: str) -> Chart:
+    def draw(metric: str, place: str, at: str, y: str) -> Chart:
         known = view.metric(metric)
         rows = view.in_slice(view.rows_at(place), [key], slices[int(at)])
         marks = []
         for policy in view.policies:
             of_policy = sorted((row for row in rows if row["policy"] == policy), key=scale.at)
-            shown = [row for row in of_policy if row[metric] is not None and not row["unstable"]]
+            stable = [row for row in of_policy if row[metric] is not None and not row["unstable"]]
             marks.append(
                 Mark(
                     "line" if view.table.sample is None else "points",
-                    [scale.at(row) for row in shown],
-                    [row[metric] for row in shown],
+                    [scale.at(row) for row in stable],
+                    [row[metric] for row in stable],
                     short(policy),
                     f"policy-{view.colours[policy]}",
                     DASHES[view.colours[policy]],
                     symbol="circle",
                     size=5.0,
-                    low=[row[f"{metric}_low"] for row in shown],
-                    high=[row[f"{metric}_high"] for row in shown],
+                    low=[row[f"{metric}_low"] for row in stable],
+                    high=[row[f"{metric}_high"] for row in stable],
                     hover=f"%{{y:,.4~g}} {plain(known.unit)} at %{{x}}",
                 )
             )
         unstable = {row["policy"] for row in rows if row["unstable"]}
         reading = f"Left out where unstable: {plain(format_list(sorted(unstable)))}." if unstable else ""
-        return Chart(marks, scale.axis, Axis(plain(axis_title(known)), from_zero=True), reading)
+        shown = [value for mark in marks for value in mark.y if value > 0.0]
+        # An interval that reaches far must not flatten the lines.
+        span = (min(shown) / 1.3, max(shown) * 1.3) if y == "log" and shown else None
+        axis = Axis(plain(axis_title(known)), log=y == "log", span=span, from_zero=True)
+        return Chart(marks, scale.axis, axis, reading, message="" if shown else "no steady value anywhere")
 
     intervals = "with 95 % intervals over replications"
     return panel(
@@ -190,7 +194,12 @@ def _response(view: SweepView, number: int, key: str) -> Panel:
         f"Response over {short_key(key)}",
         f"Metric of each policy over {key}, {intervals}",
         draw,
-        [view.metric_control(), view.place_control(), _slice_control(view, [key])],
+        [
+            view.metric_control(),
+            view.place_control(),
+            _slice_control(view, [key]),
+            Control("y", "Axis", [("log", "log"), ("linear", "linear")]),
+        ],
         caption=f"Every policy over {key}, {intervals}.",
         across=True,
     )
@@ -368,7 +377,7 @@ def pareto_panel(view: SweepView) -> Panel | None:
         "Two metrics of every point and policy, and those that no other beats in both",
         draw,
         [control, view.place_control()],
-        caption="A mark is one policy at one point; large ones are on the front. The oracle and unstable policies are left out.",
+        caption="A mark is one policy at one point; large ones are on the front. Oracle and unstable policies are left out.",
         across=True,
     )
 

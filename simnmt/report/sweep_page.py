@@ -37,7 +37,7 @@ def render_sweep(table: SweepTable) -> str:
     groups = [
         ("response", "Response over the keys", [*response_panels(view), *heat_panels(view)] if table.rows else []),
         ("best", "Best policy", best_panels(view) if table.rows else []),
-        ("pareto", "Latency against what it costs", [] if pareto is None else [pareto]),
+        ("pareto", "Trade-offs", [] if pareto is None else [pareto]),
     ]
     lines = _best_lines(view)
     return render_template(

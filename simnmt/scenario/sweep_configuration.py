@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 from simnmt.base.configuration import Configuration
 from simnmt.base.errors import printable, shorten
@@ -100,12 +100,20 @@ class Sweep:
 class Steps(Configuration):
     """Evenly spaced numbers between two ends, both included."""
 
-    from_: Annotated[float, Field(alias="from", union_mode="left_to_right")]
+    from_: Annotated[float, Field(alias="from")]
     """First number."""
     to: float
     """Last number."""
     steps: Annotated[int, Field(ge=2, le=MOST_POINTS)] | None = None
     """How many numbers; left out: all between, for a sample."""
+
+
+def _form(values: Any) -> str:
+    return "steps" if isinstance(values, (dict, Steps)) else "list"
+
+
+GridValues = Annotated[Annotated[list[Any], Tag("list")] | Annotated[Steps, Tag("steps")], Discriminator(_form)]
+"""Values of a swept key: a list, or the ends of evenly spaced numbers."""
 
 
 class SobolSample(Configuration):
@@ -122,7 +130,7 @@ class SweepConfiguration(Configuration):
     """The scenario: a path relative to the sweep file, a shipped `@name`, or a run directory."""
     overrides: Annotated[dict[str, Any], Field(alias="set", default_factory=dict)]
     """Values in place of the scenario's, by dotted key, the same at all points."""
-    grid: Annotated[dict[str, list[Any] | Steps], Field(min_length=1)]
+    grid: Annotated[dict[str, GridValues], Field(min_length=1)]
     """Values of each swept key, by dotted key: a list, or `{from: 5, to: 20, steps: 4}`."""
     sample: SobolSample | None = None
     """Points drawn from the grid instead of all its combinations, such as `{sobol: 64}`."""

@@ -68,10 +68,12 @@ def run_on_cluster(tasks: Sequence[PointTasks], address: str, engine: Engine | N
 
     Raises `ClusterError` if the cluster cannot be used, and `ClusterLost` if it is lost meanwhile.
     """
-    client = _connect(check_address(address))
+    check_address(address)
+    if not tasks:
+        return
+    client = _connect(address)
     try:
-        if tasks:
-            yield from _run(client, Dealer(tasks), engine, address)
+        yield from _run(client, Dealer(tasks), engine, address)
     finally:
         with suppress(Exception):  # a scheduler that is gone cannot be told of it
             client.close(timeout=2.0)
@@ -84,8 +86,11 @@ def _connect(address: str) -> Any:
     except ModuleNotFoundError as error:
         what = f"--cluster needs the package {error.name}"
         raise ClusterError(what, remedy="pip install 'simnmt[cluster]'") from None
-    # A lost connection is reported here in one line.
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    for name in [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "distributed"]:
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)  # a lost connection is reported here, in one line
+    if address.startswith("tls:") and distributed.Security().get_connection_args("client").get("ssl_context") is None:
+        what = f"--cluster {address}: Dask's configuration names no certificates"
+        raise ClusterError(what, remedy="set distributed.comm.tls.ca-file and client.cert (docs/sweep.md)")
     unreachable = "start one (docs/sweep.md), or leave --cluster out"
     try:
         client = distributed.Client(address, timeout=CONNECT_S, set_as_default=False)

@@ -15,7 +15,6 @@ import threading
 import time
 import warnings
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing
 
 from simnmt.base.compile import NativeLibraryWarning
 from simnmt.experiment.processes import interrupts_held, worthwhile_processes
@@ -141,10 +140,14 @@ def _round(dealer: Dealer, jobs: int, engine: Engine | None) -> Generator[list[T
     try:
         with interrupts_held():
             answers = parallel(run(number, chunk, engine) for number, chunk in dealer.chunks())
-        with closing(answers):
+        try:
             for number, results in answers:
                 dealer.answered(number, results)
                 yield results
+        finally:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # of tasks that are given up: an interrupt means that
+                answers.close()
     except BrokenProcessPool:
         _LOG.warning("a process of the sweep died; its tasks run again")
         return dealer.take_back()
@@ -177,4 +180,4 @@ def close_processes() -> None:
     if "joblib" in sys.modules:
         from joblib.externals.loky import get_reusable_executor
 
-        get_reusable_executor().shutdown(wait=True, kill_workers=True)
+        get_reusable_executor(reuse=True).shutdown(wait=True, kill_workers=True)

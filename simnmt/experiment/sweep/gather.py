@@ -77,7 +77,7 @@ def _judge(place: Row, scenario: Scenario, numbers: Mapping[RunKey, Numbers], op
             runs = [
                 numbers[RunKey(row["workload"], row["network"], row["policy"], number)] for number in range(row["replications"])
             ]
-            metrics = {column: found for column in runs[0] if (found := metric_of_column(column)) is not None}
+            metrics = {column: held for column in runs[0] if (held := metric_of_column(column)) is not None}
             shown = {f"{column}{end}" for column in metrics for end in ("", "_low", "_high")}
             yield _Judged(
                 place={**place, **{name: row[name] for name in _PLACE}, **verdict},
