@@ -389,6 +389,11 @@ def sweep(
         announce: called with a line on the folder before the first task, and on a cluster that failed.
 
     Raises `InputError` for any fault of the input, before anything runs; `SimnmtError` for a cluster that is lost.
+
+    Example:
+        >>> result = simnmt.sweep("@open-loop", grid=["devices.cloud.workers=1,2"], jobs=1)  # doctest: +SKIP
+        >>> result.table.keys  # doctest: +SKIP
+        ('devices.cloud.workers',)
     """
     execute = _execution(jobs, cluster, local_if_cluster_fails, engine, announce)
     progress = progress or _notebook_progress()
