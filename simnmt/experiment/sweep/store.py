@@ -177,16 +177,24 @@ def open_store(folder: Path, header: Header, scenario_text: bytes) -> Iterator[S
         if is_sweep_folder(folder):
             check_same(read_header(folder), header, folder)
         else:
-            if not files.is_vacant(folder):
+            if not _is_vacant(folder, scenario_text):
                 remedy = "choose another --out, or empty it"
                 raise SweepFolderError("the folder holds something else than a sweep", path=folder, remedy=remedy)
             _begin(folder, header, scenario_text)
         yield SweepStore(folder, header)
 
 
+def _is_vacant(folder: Path, scenario_text: bytes) -> bool:
+    """Return whether a folder holds nothing but what this sweep left when it was killed at its begin."""
+    files.sweep_left_overs(folder)
+    begun = folder / INPUT
+    if [path.name for path in folder.iterdir()] == [INPUT]:
+        return begun.is_file() and begun.read_bytes() == scenario_text
+    return files.is_vacant(folder)
+
+
 def _begin(folder: Path, header: Header, scenario_text: bytes) -> None:
     try:
-        files.sweep_left_overs(folder)
         for name, content in ((INPUT, scenario_text), (HEADER, (json.dumps(asdict(header), indent=1) + "\n").encode())):
             with files.written_whole(folder / name) as partial:
                 partial.write_bytes(content)
