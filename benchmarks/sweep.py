@@ -29,11 +29,11 @@ POLICIES = "policies={edge: {}, cnmt: {}}"
 
 
 def options(points: int, replications: int, requests: int) -> list[str]:
-    """Return the options of a sweep over two keys with about so many points."""
-    rates = max(isqrt(points), 1)
+    """Return the options of a sweep over two keys with so many points or a few more."""
+    rates = max(isqrt(points), 2)
     return [
-        f"--grid=workloads.de-en.arrivals.rate_rps=4:11:{max(rates, 2)}",
-        f"--grid=networks.cp2.rtt_mean_ms=20:200:{max(round(points / max(rates, 2)), 2)}",
+        f"--grid=workloads.de-en.arrivals.rate_rps=4:11:{rates}",
+        f"--grid=networks.cp2.rtt_mean_ms=20:200:{max(-(-points // rates), 2)}",
         f"--set={POLICIES}",
         f"--replications={replications}",
         f"--requests={requests}",

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from simnmt.base import VERSION
 from simnmt.base.errors import InputError
+from simnmt.base.packages import named_if_missing
 from simnmt.base.suggestions import did_you_mean
+from simnmt.experiment.criteria import check_assertion, check_criteria, with_metrics
 from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.run import Progress, run_plan
 from simnmt.experiment.sweep.execution import run_locally
@@ -30,7 +32,7 @@ from simnmt.results.requests import Engine
 from simnmt.results.service_level import Assertion
 from simnmt.results.sweep_table import PAGE as SWEEP_PAGE
 from simnmt.results.sweep_table import SweepTable, read_frame
-from simnmt.scenario.document import Override, read_document
+from simnmt.scenario.document import Override, overrides_of_call, read_document
 from simnmt.scenario.source import Source, input_files, open_source
 from simnmt.scenario.sweep_configuration import Sweep, read_sweep
 from simnmt.scenario.yaml_text import write_document
@@ -56,7 +58,7 @@ class Scenario:
     def __init__(
         self,
         given: str | os.PathLike[str] | Mapping[str, object],
-        overrides: Iterable[str] = (),
+        overrides: Iterable[str | Override] = (),
         *,
         allow_code: bool = False,
     ) -> None:
@@ -64,7 +66,7 @@ class Scenario:
 
         `overrides`, `allow_code`: as of `run`. Raises `InputError` for any fault.
         """
-        self._given, self._overrides, self._allow_code = given, [*overrides], allow_code
+        self._given, self._overrides, self._allow_code = given, overrides_of_call(overrides), allow_code
         self.source = open_source(given, self._overrides, allow_code=allow_code)
         """The scenario as it was checked."""
 
@@ -79,9 +81,9 @@ class Scenario:
 
     def changed(self, *overrides: str) -> Scenario:
         """Return the scenario with further overrides, such as `"policies.cnmt.len_slope=0.8"`."""
-        return Scenario(self._given, [*self._overrides, *overrides], allow_code=self._allow_code)
+        return Scenario(self._given, [*self._overrides, *overrides_of_call(overrides)], allow_code=self._allow_code)
 
-    def open(self, overrides: Iterable[str | Override]) -> Source:
+    def open(self, overrides: Iterable[Override]) -> Source:
         """Return the checked scenario with further overrides."""
         return open_source(self._given, [*self._overrides, *overrides], allow_code=self._allow_code)
 
@@ -95,6 +97,7 @@ class _Drawable(results.FinishedRun):
 
     __slots__ = ()
 
+    @named_if_missing()
     def figure(self, name: str, *, workload: str | None = None, network: str | None = None, **options: str) -> Figure:
         """Return a figure of the page as a plotly figure, with the same data.
 
@@ -164,6 +167,7 @@ class Comparison(comparison.Comparison):
 
     __slots__ = ()
 
+    @named_if_missing()
     def figure(self, *, workload: str | None = None, network: str | None = None) -> Figure:
         """Return the change of the mean latency by policy, percent, with 95 % intervals, as a plotly figure.
 
@@ -211,6 +215,7 @@ def _with_figures(kind: type[Copied], record: Any) -> Copied:
     return kind(**{field.name: getattr(record, field.name) for field in fields(record)})
 
 
+@named_if_missing()
 def load(directory: str | os.PathLike[str]) -> LoadedRun:
     """Return a finished run from its directory: rows, requests, verdicts, figures and the resolved scenario.
 
@@ -225,6 +230,7 @@ def load(directory: str | os.PathLike[str]) -> LoadedRun:
     return _with_figures(LoadedRun, loaded_run.load_run(path, read_document(path / files.RESOLVED).data))
 
 
+@named_if_missing()
 def compare(*runs: RunResult | LoadedRun | str | os.PathLike[str]) -> Comparison:
     """Compare runs with the first one: keys of the scenarios that differ, and changes of latency with their intervals.
 
@@ -260,12 +266,13 @@ def _notebook_progress() -> Progress | None:
     return lambda done, total: shown.update(bar(done, total))
 
 
+@named_if_missing()
 def run(
     scenario: str | os.PathLike[str] | Mapping[str, object] | Scenario,
     *,
     out: str | os.PathLike[str] | None = None,
     under: str | os.PathLike[str] | None = None,
-    overrides: Iterable[str] = (),
+    overrides: Iterable[str | Override] = (),
     requests: int | None = None,
     replications: int | None = None,
     seed: int | None = None,
@@ -316,22 +323,22 @@ def run(
         raise InputError(f"engine: unknown engine {engine!r}", remedy=did_you_mean(str(engine), get_args(Engine)))
     if until_precision is not None and not 0.0 < until_precision < 1.0:
         raise InputError(f"until_precision: {until_precision:g} is no share above 0 and below 1", remedy="give 0.02 for 2 %")
-    given = _given(requests=requests, replications=replications, seed=seed)
-    if profile_uncertainty is not None:
-        key, label = ("profile_uncertainty", "profiles"), f"--profile-uncertainty {profile_uncertainty}"
-        given.append(Override.of(key, profile_uncertainty, label))
+    given = overrides_of_call(
+        overrides, requests=requests, replications=replications, seed=seed, profile_uncertainty=profile_uncertainty
+    )
     started = time.time()
     if isinstance(scenario, Scenario):
-        source = scenario.open([*overrides, *given])
+        source = scenario.open(given)
     else:
-        source = open_source(scenario, [*overrides, *given], allow_code=allow_code)
-    for text in assertions:
-        asserted = Assertion.parse(text, source.scenario.policies)
-        asserted.requirement.metric.check_requests(source.scenario.requests)
+        source = open_source(scenario, given, allow_code=allow_code)
+    asserted = [Assertion.parse(text, source.scenario.policies) for text in assertions]
     progress = progress or _notebook_progress()
     with _directory(source.scenario.name, out, under, force) as directory:
         beside_run = None if source.scenario.published is None else published_table(source.scenario.published)
-        plan = read_inputs(source.scenario, Path.cwd(), source.document)
+        plan = with_metrics(read_inputs(source.scenario, Path.cwd(), source.document), asserted)
+        check_criteria(plan, source.document)
+        for assertion in asserted:
+            check_assertion(plan, assertion)
         inputs = _digests(source)
         replay_started = time.time()
         with files.scratch(directory) as folder:
@@ -360,7 +367,7 @@ def sweep(
     sample: str | None = None,
     out: str | os.PathLike[str] | None = None,
     under: str | os.PathLike[str] = "reports",
-    overrides: Iterable[str] = (),
+    overrides: Iterable[str | Override] = (),
     requests: int | None = None,
     replications: int | None = None,
     seed: int | None = None,
@@ -404,7 +411,7 @@ def sweep(
         plan = header.sweep(folder)
         source = open_source(plan.scenario, plan.overrides, allow_code=allow_code, base=Path(header.base))
         return _swept(plan, source, folder, execute, progress, announce, allow_code)
-    options = [*(Override.parse(text) for text in overrides), *_given(requests=requests, replications=replications, seed=seed)]
+    options = overrides_of_call(overrides, requests=requests, replications=replications, seed=seed)
     plan = read_sweep(os.fspath(given), grid, sample, options)
     source = open_source(plan.scenario, plan.overrides, allow_code=allow_code)
     folder = new_folder(Path(under), f"{source.scenario.name}-sweep") if out is None else Path(out)
@@ -474,13 +481,14 @@ def _refuse_more(*options: object) -> None:
         raise InputError(what, remedy="begin a new sweep with them")
 
 
+@named_if_missing("live")
 def replay(
     scenario: str | os.PathLike[str] | Mapping[str, object],
     settings: ReplaySettings,
     *,
     out: str | os.PathLike[str] | None = None,
     under: str | os.PathLike[str] | None = None,
-    overrides: Iterable[str] = (),
+    overrides: Iterable[str | Override] = (),
     requests: int | None = None,
     replications: int | None = None,
     seed: int | None = None,
@@ -501,8 +509,8 @@ def replay(
     """
     from simnmt.live.replay import replay_plan
 
-    given = _given(requests=requests, replications=replications, seed=seed)
-    source = open_source(scenario, [*overrides, *given], allow_code=allow_code)
+    given = overrides_of_call(overrides, requests=requests, replications=replications, seed=seed)
+    source = open_source(scenario, given, allow_code=allow_code)
     with _directory(source.scenario.name, out, under, force) as directory:
         inputs = {} if directory is None else _digests(source)
         plan = read_inputs(source.scenario, Path.cwd(), source.document)
@@ -512,11 +520,6 @@ def replay(
             return result
         write(result, source, directory, inputs, Times(started, time.time() - started), replace_run=force)
         return replace(result, directory=directory)
-
-
-def _given(**options: int | None) -> list[Override]:
-    """Return the options that are given as overrides of the scenario."""
-    return [Override.of(key, value, f"--{key} {value}") for key, value in options.items() if value is not None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from simnmt.base import random_streams
 from simnmt.base.errors import InputError
+from simnmt.base.extension import ExtensionError
 from simnmt.base.suggestions import format_list
 from simnmt.experiment.streaming_setup import StreamedDevice, streamed_device
 from simnmt.experiment.targets import Conversion, Decoding, Target
@@ -29,7 +30,7 @@ from simnmt.profile.profile_variant import DecoderChoice, with_decoder
 from simnmt.results.requests import Engine
 from simnmt.scenario.configuration import DeviceConfiguration, Scenario
 from simnmt.scenario.document import Document
-from simnmt.scenario.errors import ScenarioError, format_location
+from simnmt.scenario.errors import ScenarioError
 from simnmt.scenario.source import profile_path
 from simnmt.workload.arrivals import ArrivalProcess
 from simnmt.workload.configuration import Lengths
@@ -159,7 +160,8 @@ def _name_key_in_errors(document: Document | None, *location: str | int) -> Iter
     try:
         yield
     except InputError as error:
-        if document is None or error.line is not None or error.what.startswith(f"{format_location(location)}: "):
+        is_placed = error.line is not None or (isinstance(error, ExtensionError) and error.is_placed)
+        if document is None or is_placed:
             raise
         what = error.what if error.path is None else f"{error.path}: {error.what}"
         place = document.error(location, what, remedy=error.remedy)
@@ -472,6 +474,11 @@ class Unit:
     """The engine of the world; None: the compiled one where it covers the unit."""
     keeps_requests: bool = True
     """Whether the requests of replication 0 are returned, for request logs and figures."""
+
+    @property
+    def is_kept(self) -> bool:
+        """True if the requests of this unit are returned."""
+        return self.keeps_requests and self.replication == 0 and self.calibrated is None
 
     @property
     def known_case(self) -> Case:

@@ -62,7 +62,7 @@ def run_plan(
             once this returns, but the result still reads them.
         jobs: number of processes; None: as many as save time, at most one per processor.
         progress: called with the number of finished units, a part of a unit included, and of all units.
-        until_precision: add replications until the 95 % interval of every policy's objective (mean, p95 or p99) reaches no
+        until_precision: add replications until the 95 % interval of every policy's objective reaches no
             further than this share of it, 100 replications at most; policies without a steady state are left out. The result
             is that of a scenario with this number of replications; its `precision` states whether they sufficed.
         engine: of the world; None: the compiled one where it covers a unit.
@@ -91,8 +91,8 @@ def run_plan(
         ]
         results += _run(units, len(results), jobs, progress)
         result = _result(plan, units, results)
-        for policy, its_engine in result.engines.items():
-            _LOG.info("policy %s: the world ran in engine %s", policy, its_engine)
+        for policy, engine_of_policy in result.engines.items():
+            _LOG.info("policy %s: the world ran in engine %s", policy, engine_of_policy)
         if until_precision is None:
             return _with_predictions(plan, result, units, results, folder, jobs, progress)
         objective = plan.scenario.objective
@@ -178,7 +178,8 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunR
     roles = roles_of(scenario)
     numbers = with_regret(_in_order(scenario, results), roles.oracle)
     open_loops = {case.name: devices(scenario, case.name) for case in plan.cases.values() if case.arrivals.discipline == "open"}
-    table = with_stability(rows(numbers, scenario.requests), numbers, open_loops)
+    table = rows(numbers, scenario.requests, metrics=scenario.measured_metrics, objective=scenario.objective)
+    table = with_stability(table, numbers, open_loops)
     compared = mark_unstable(comparisons(numbers, baselines(scenario)), table)
     by_place: dict[tuple[str, str], list[UnitResult]] = {}
     for unit, result in zip(units, results, strict=True):
@@ -204,7 +205,7 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunR
         notes=notes(plan, learnt, table) + list(dict.fromkeys(record["caution"] for record in verdicts if record["caution"])),
         warnings=warnings(plan, table),
         gaps=_gaps(scenario, by_place),
-        replicated=replicated(numbers),
+        replicated=replicated(numbers, scenario.measured_metrics),
         load_sweeps=list(load_sweeps(plan, table, compared)),
         badges=list(badges(plan, table, recommendations)),
         scenario=scenario.document(),
@@ -230,7 +231,7 @@ def _in_order(scenario: Scenario, results: list[UnitResult]) -> dict[RunKey, Num
 
 def goal_of(scenario: Scenario) -> Goal:
     """Return the objective and the service level by which the policies of a scenario are judged."""
-    return Goal(scenario.objective, {} if scenario.slo is None else scenario.slo.limits_ms)
+    return Goal(scenario.objective, scenario.requirements)
 
 
 def roles_of(scenario: Scenario) -> Roles:

@@ -32,6 +32,7 @@ UNSWEPT = {
     "published": "changes no number of a run",
     "objective": "chooses among the numbers of a run and changes none",
     "slo": "judges the numbers of a run and changes none",
+    "metrics": "adds numbers to a run and changes none",
     "gap_analysis": "is not made in a sweep",
     "profile_uncertainty": "is not made in a sweep",
 }

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.refusals import assert_one_line
@@ -93,9 +94,9 @@ FAULTS = {
     ),
     "a fraction": ("Mine", "", "0.5", f"{AT}, request 0: decide returned 0.5, {WHOLE}"),
     "a whole float": ("Mine", "", "1.0", f"{AT}, request 0: decide returned 1.0, {WHOLE}"),
-    "a float of numpy": ("Mine", "", "np.float64(1)", f"{AT}, request 0: decide returned np.float64(1.0), {WHOLE}"),
+    "a float of numpy": ("Mine", "", "np.float64(1)", f"{AT}, request 0: decide returned {np.float64(1)!r}, {WHOLE}"),
     "a truth value": ("Mine", "", "True", f"{AT}, request 0: decide returned True, {WHOLE}"),
-    "a truth value of numpy": ("Mine", "", "np.bool_(True)", f"{AT}, request 0: decide returned np.True_, {WHOLE}"),
+    "a truth value of numpy": ("Mine", "", "np.bool_(True)", f"{AT}, request 0: decide returned {np.bool_(True)!r}, {WHOLE}"),
     "nothing": ("Mine", "", "None", f"{AT}, request 0: decide returned None, {WHOLE}"),
     "a text": ("Mine", "", "'cloud'", f"{AT}, request 0: decide returned 'cloud', {WHOLE}"),
     "an array": ("Mine", "", "np.array([1, 0])", f"{AT}, request 0: decide returned array([1, 0]), {WHOLE}"),
@@ -193,3 +194,12 @@ def test_a_fault_of_another_kind_has_the_place_of_its_key(folder: Path, simnmt: 
     assert (done.status, done.out) == (2, "")
     assert_one_line(done.err)
     assert done.err.startswith(expected), done.err
+
+
+def test_a_fault_of_a_cost_function_that_an_option_names_names_its_key_once(folder: Path, simnmt: Callable[..., Any]) -> None:
+    Path("costs.py").write_text("def seconds(src_len, tgt_len):\n    return -1.0 * src_len\n")
+    given = "devices.cloud.profile={kind: 'costs.py:seconds'}"
+    done = simnmt("run", "small.yaml", "--allow-code", "--set", given)
+    assert done.status == 2
+    assert_one_line(done.err)
+    assert done.err.startswith(f"simnmt: --set {given}: devices.cloud.profile") and done.err.count("--set") == 1

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 from simnmt.base.errors import InputError
+from simnmt.base.packages import MissingPackage
 from simnmt.cli import app as command_line
 from simnmt.cli.kernels import app
 from simnmt.kernels import bench as benching
@@ -24,7 +25,7 @@ from simnmt.kernels import bench_cases, sharp_cases
 from simnmt.kernels.arrays import HUGE_PAGE
 from simnmt.kernels.bench import KERNELS, UnknownKernel, UnmeasurableKernel, bench, kernel
 from simnmt.kernels.bench_cases import argmax_cases, best_cases, best_error, gathered_cases, in_place, unpack_cases
-from simnmt.kernels.errors import MissingPackage, need, need_torch
+from simnmt.kernels.errors import need, need_torch
 from simnmt.kernels.measurement import (
     Case,
     Comparison,
@@ -212,7 +213,9 @@ def test_all_variants_return_the_same_product(monkeypatch: pytest.MonkeyPatch, c
         np.testing.assert_allclose(result, results["packed float32"], rtol=0, atol=tolerance)
 
 
-@pytest.mark.skipif(level_name() in (NONE, "portable"), reason="there is no level wider than the portable one here")
+@pytest.mark.skipif(
+    level_name() in (NONE, "portable"), reason="this processor or build has no kernels wider than the portable ones"
+)
 @pytest.mark.parametrize("cases", [best_cases, argmax_cases])
 def test_the_portable_level_is_measured_at_every_size(
     monkeypatch: pytest.MonkeyPatch, cases: Callable[..., Iterator[Case]]

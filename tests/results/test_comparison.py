@@ -67,6 +67,7 @@ def made_run(totals_s: NDArray[np.float64], seed: int) -> Any:
         name="made", directory=None, seed=seed, summary_rows=[row], live=None, input_digests={},
         scenario=scenario, recommendations=[],
         totals_s={("w", "n", "p"): totals_s.tolist()},
+        replicated={("w", "n", "p"): {"mean_latency_s": totals_s.tolist()}},
     )  # fmt: skip
 
 
@@ -188,8 +189,10 @@ def test_an_input_that_changed_under_its_name_unpairs_the_workload_that_reads_it
 def test_a_live_run_is_named_and_counts_what_was_answered(make_scenario: MakeScenario) -> None:
     result = simnmt.run(make_scenario(requests=100, policies={"edge": {}}))
     live = LiveMeasurement("http://127.0.0.1", "server", "", "", {}, {}, 1)
-    totals_s = {place: [0.75 * total_s for total_s in totals] for place, totals in result.totals_s.items()}
-    replicated = {place: {"total_latency_s": totals} for place, totals in totals_s.items()}
+    replicated = {
+        place: columns | {"total_latency_s": [0.75 * total_s for total_s in columns["total_latency_s"]]}
+        for place, columns in result.replicated.items()
+    }
     rows = [row | {"answered_share": 0.75} for row in result.summary_rows]
     measured = replace(result, name="measured", live=live, replicated=replicated, summary_rows=rows, recommendations=[])
     comparison = simnmt.compare(result, measured)
@@ -198,6 +201,20 @@ def test_a_live_run_is_named_and_counts_what_was_answered(make_scenario: MakeSce
     assert [run["live"] for run in comparison.runs] == [False, True]
     with pytest.raises(simnmt.InputError, match=r"run measured has no totals of its replications \(replay it anew\)"):
         simnmt.compare(result, replace(measured, replicated={}))
+
+
+def test_a_live_run_of_other_texts_is_not_paired_and_the_reason_is_given(make_scenario: MakeScenario) -> None:
+    result = simnmt.run(make_scenario(requests=100, policies={"edge": {}}))
+    live = LiveMeasurement("http://127.0.0.1", "server", "", "", {}, {}, 1)
+    drawn, text, other_text = (
+        replace(result, name=name, live=replace(live, texts_digest=digest))
+        for name, digest in (("drawn", None), ("text", "a"), ("other", "b"))
+    )
+    comparison = simnmt.compare(result, drawn, text)
+    assert [row["paired"] for row in comparison.changes] == [True, False]
+    assert comparison.notes[1] == "text against small: unpaired (one of them sent a text in place of the workload's lengths)."
+    assert simnmt.compare(text, other_text).changes[0]["unpaired_because"] == ["another text that was sent live"]
+    assert simnmt.compare(text, replace(text, name="again")).changes[0]["paired"]
 
 
 def test_an_overloaded_policy_is_marked_with_the_run_that_overloads_it(make_scenario: MakeScenario) -> None:

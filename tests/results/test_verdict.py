@@ -10,6 +10,7 @@ import pytest
 
 from simnmt.results.recommendation import Goal, Roles, recommend
 from simnmt.results.recommendation_text import Reason, describe_recommendation
+from simnmt.results.service_level import Requirement
 from simnmt.results.stability import mark_unstable, with_stability
 from simnmt.results.summary import Device, RunKey, comparisons, rows
 
@@ -145,12 +146,12 @@ def test_the_short_reason_holds_the_same_in_a_clause() -> None:
 def test_intervals_of_a_tail_of_few_requests_are_called_unreliable() -> None:
     totals: dict[str, list[float]] = {"edge": [130.0, 132.0], "cloud": [100.0, 101.0], "cnmt": [90.0, 91.0]}
     few, _ = judged(goal=Goal("p95"), requests=100, **totals)
-    assert few["caution"] == "The interval of a change of p95 from 100 requests is not reliable: give --requests 400 or more."
+    assert few["caution"] == "The interval of a change of p95 from 100 requests is not reliable: it takes 400 requests or more."
     assert judged(goal=Goal("p95"), requests=400, **totals)[0]["caution"] == ""
     assert judged(goal=Goal("mean"), requests=100, **totals)[0]["caution"] == ""
     one = {name: values[:1] for name, values in totals.items()}
     single, _ = judged(goal=Goal("p95"), requests=100, **one)
-    assert single["caution"] == "A change of p95 from 100 requests is not reliable: give --requests 400 or more."
+    assert single["caution"] == "A change of p95 from 100 requests is not reliable: it takes 400 requests or more."
 
 
 @pytest.mark.parametrize(
@@ -172,7 +173,7 @@ def test_of_one_device_there_is_no_choice() -> None:
 
 
 def test_the_service_level_is_part_of_the_sentence() -> None:
-    goal = Goal("mean", {"p95": 195.0})
+    goal = Goal("mean", [Requirement.parse("p95_ms<=195")])
     record, _ = judged(goal=goal, edge=[130.0, 131.0], cloud=[110.0, 111.0], cnmt=[90.0, 91.0])
     assert record["sentence"].endswith(
         "with a mean latency of 90 ms. It meets the service level (p95 within 195 ms). Missed by edge and cloud."
@@ -181,7 +182,9 @@ def test_the_service_level_is_part_of_the_sentence() -> None:
     assert wide["sentence"].endswith(
         "Missed by cloud. Missed on average by edge, with a limit within the interval over replications."
     )
-    none = judged(goal=Goal("mean", {"p95": 50.0}), edge=[130.0, 131.0], cloud=[100.0, 101.0], cnmt=[90.0, 91.0])[0]
+    none = judged(
+        goal=Goal("mean", [Requirement.parse("p95_ms<=50")]), edge=[130.0, 131.0], cloud=[100.0, 101.0], cnmt=[90.0, 91.0]
+    )[0]
     assert "No policy meets the service level (p95 within 50 ms); cnmt comes closest." in none["sentence"]
 
 

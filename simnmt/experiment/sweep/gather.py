@@ -14,7 +14,7 @@ from simnmt.experiment.sweep.store import SweepStore
 from simnmt.experiment.sweep.tasks import task_key
 from simnmt.experiment.units import devices
 from simnmt.results.recommendation import Goal, Roles, recommend
-from simnmt.results.service_level import metric
+from simnmt.results.service_level import objective_metric
 from simnmt.results.stability import with_stability
 from simnmt.results.statistics import change_percent, interval_columns, mean_intervals
 from simnmt.results.summary import Numbers, Row, RunKey, by_cell, known, rows, with_regret
@@ -71,7 +71,8 @@ def _judge(place: Row, scenario: Scenario, numbers: Mapping[RunKey, Numbers], op
     """
     roles, goal = roles_of(scenario), goal_of(scenario)
     numbers = with_regret(numbers, roles.oracle)
-    table = with_stability(rows(numbers, scenario.requests), numbers, {name: devices(scenario, name) for name in open_loops})
+    table = rows(numbers, scenario.requests, metrics=scenario.measured_metrics, objective=scenario.objective)
+    table = with_stability(table, numbers, {name: devices(scenario, name) for name in open_loops})
     for of_cell in by_cell(table).values():
         for row, verdict in zip(of_cell, _verdicts(of_cell, numbers, roles, goal), strict=True):
             runs = [
@@ -90,7 +91,7 @@ def _verdicts(of_cell: Sequence[Row], numbers: Mapping[RunKey, Numbers], roles: 
     """Yield, for each policy, its verdict and its paired change of the objective against the best policy, percent."""
     recommended = recommend(of_cell, numbers, roles, goal)
     best, tied = recommended["policy"], recommended["indistinguishable"]
-    column = metric(f"{goal.objective}_ms").column
+    column = objective_metric(goal.objective).column
 
     def values(row: Row, policy: str) -> list[float]:
         runs = (numbers[RunKey(row["workload"], row["network"], policy, number)] for number in range(row["replications"]))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simnmt.base import random_streams
+from simnmt.experiment.criteria import check_criteria
 from simnmt.experiment.inputs import InputCache, read_inputs
 from simnmt.scenario.configuration import Scenario
 from simnmt.scenario.document import Override
@@ -82,4 +83,4 @@ def _read_inputs_of_values(keys: Sequence[SweptKey], source: Source, allow_code:
             nodes = [node if place == other else first for other, first in enumerate(firsts)]
             overrides = [swept.override(value) for swept, value in zip(keys, nodes, strict=True)]
             scenario, document = source.with_overrides([*_NOT_MADE, *overrides], allow_code=allow_code)
-            read_inputs(scenario, source.base, document, cache)
+            check_criteria(read_inputs(scenario, source.base, document, cache), document)

@@ -29,6 +29,10 @@ class ArrivalProcess(Protocol):
         answer. `back_to_back`: one client that never thinks; nothing is drawn."""
 
     @property
+    def is_finite(self) -> bool:
+        """True for a given series of requests, which is replayed as a whole; it has no steady state to warm up to."""
+
+    @property
     def clients(self) -> int:
         """Number of clients in a closed loop; 0 for an open loop."""
 
@@ -65,6 +69,7 @@ class Undrawn:
     __slots__ = ()
 
     discipline: ClassVar[Discipline]
+    is_finite: ClassVar[bool] = False
 
     def times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
         """Raise `TypeError`: the times depend on the answers."""
