@@ -20,6 +20,7 @@ from typing import Any
 
 from simnmt.base import VERSION
 from simnmt.base.errors import InputError, SimnmtError, describe_error
+from simnmt.base.packages import named_if_missing
 from simnmt.experiment.sweep.execution import DIED, Chunk, Dealer, Results, run_chunk, run_locally
 from simnmt.experiment.sweep.tasks import PointTasks, TaskResult
 from simnmt.results.requests import Engine
@@ -81,11 +82,8 @@ def run_on_cluster(tasks: Sequence[PointTasks], address: str, engine: Engine | N
 
 def _connect(address: str) -> Any:
     """Return a client of a scheduler whose workers have this version of simnmt."""
-    try:
+    with named_if_missing("cluster"):
         distributed: Any = import_module("distributed")
-    except ModuleNotFoundError as error:
-        what = f"--cluster needs the package {error.name}"
-        raise ClusterError(what, remedy="pip install 'simnmt[cluster]'") from None
     for name in [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "distributed"]:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)  # a lost connection is reported here, in one line
     if address.startswith("tls:") and distributed.Security().get_connection_args("client").get("ssl_context") is None:
