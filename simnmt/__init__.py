@@ -20,6 +20,8 @@ _HOMES = {
     "run": "simnmt.api",
     "load": "simnmt.api",
     "compare": "simnmt.api",
+    "sweep": "simnmt.api",
+    "load_sweep": "simnmt.api",
     "Scenario": "simnmt.api",
     "RunResult": "simnmt.api",
     "InputError": "simnmt.base.errors",
@@ -58,11 +60,13 @@ __all__ = [
     "__version__",
     "compare",
     "load",
+    "load_sweep",
     "run",
+    "sweep",
 ]
 
 if TYPE_CHECKING:
-    from simnmt.api import Comparison, LoadedRun, RunResult, Scenario, compare, load, run
+    from simnmt.api import Comparison, LoadedRun, RunResult, Scenario, compare, load, load_sweep, run, sweep
     from simnmt.base.errors import InputError
     from simnmt.batching.batcher import Batcher, Encode, Join
     from simnmt.network.series import BandwidthSeries, RttSeries
