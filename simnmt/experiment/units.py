@@ -173,8 +173,9 @@ def run_unit(unit: Unit, progress: ShareDone | None = None) -> UnitResult:
         for removed, truths in truths_by_source(case.queues, case.streams).items():
             with TemporaryDirectory(dir=unit.folder) as made:
                 trail = _trail(unit, drawn, set_up_policy(unit, learnt, drawn, settings, truths), Path(made))
-                counted = RequestLog(drawn.truth, trail, slice(cut, scenario.requests)).answered
-                gap_totals_s[removed] = total_latency_s(counted) * scenario.requests / max(counted.requests, 1)
+                counted = RequestLog(drawn.truth, trail, slice(cut, scenario.requests))
+                answered = 1.0 if counted.is_answered is None else float(counted.is_answered.mean())
+                gap_totals_s[removed] = total_latency_s(counted.answered) * _per_counted(unit, cut) / (answered or 1.0)
     is_kept = unit.replication == 0 and unit.calibrated is None
     return UnitResult(
         numbers={RunKey(case.name, unit.network, name, unit.replication): of_run for name, (_, of_run) in finished.items()},
