@@ -117,7 +117,7 @@ def format_sweep(result: SweepResult) -> str:
     rows = [[policy, *(str(of.get(verdict, 0)) for verdict in (BEST, TIED, WORSE, UNSTABLE))] for policy, of in counts.items()]
     lines = [f"{result.points} points of {', '.join(table.keys)}"]
     if rows:
-        lines.append(f"\nBy {table.objective} latency, policies are at so many points:\n{format_table(header, rows, 1)}\n")
+        lines.append(f"\nBy {table.objective}, policies are at so many points:\n{format_table(header, rows, 1)}\n")
     return "\n".join([*lines, f"table: {result.directory / TABLE}", f"page: {result.directory / PAGE}"])
 
 

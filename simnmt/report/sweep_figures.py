@@ -16,7 +16,7 @@ from simnmt.results.sweep_table import BEST, BOUND, POINT, TIED, UNSTABLE, Sweep
 
 MOST_SLICES = 24
 """Most choices of values of the keys that a figure does not show; of more, an even selection."""
-MOST_METRICS = 8
+MOST_METRICS = 10
 SHADES = ((0.0, "wash"), (1.0, "accent"))
 
 
@@ -31,8 +31,7 @@ class SweepView:
     @property
     def metrics(self) -> tuple[SweptMetric, ...]:
         """Metrics with figures, that of the objective first."""
-        objective = f"{self.table.objective}_ms"
-        return tuple(sorted(self.table.metrics, key=lambda known: known.name != objective))[:MOST_METRICS]
+        return tuple(sorted(self.table.metrics, key=lambda known: known.name != self.table.objective))[:MOST_METRICS]
 
     @property
     def places(self) -> list[tuple[str, str]]:
@@ -294,7 +293,7 @@ def _best(view: SweepView, number: int, keys: tuple[str, ...]) -> Panel:
         f"Map of the best policy over {' and '.join(keys)}",
         draw,
         [view.place_control(), _slice_control(view, keys)],
-        caption=f"By {view.table.objective} latency and the service level, paired by replication.",
+        caption=f"By {view.table.objective} and the service level, paired by replication.",
         across=True,
     )
 
@@ -327,7 +326,7 @@ def _best_mark(view: SweepView, best: str, tied: bool, cells: Sequence[tuple[Seq
 def pareto_pairs(view: SweepView) -> list[tuple[SweptMetric, SweptMetric]]:
     """Return the pairs of metrics whose fronts are drawn: a latency against cost and energy, else against other latencies."""
     latencies = [known for known in view.metrics if known.is_latency]
-    spent = [known for known in view.metrics if known.name.startswith(("energy", "cost", "carbon"))]
+    spent = [known for known in view.table.metrics if known.name.startswith(("energy", "cost", "carbon"))]
     if not latencies:
         return []
     return [(latencies[0], other) for other in (spent or latencies[1:])]

@@ -50,7 +50,7 @@ def render_sweep(table: SweepTable) -> str:
             {"id": name, "title": title, "panels": panels, "packed": pack(panels)} for name, title, panels in groups if panels
         ],
         keys=[(key, short_key(key)) for key in table.keys],
-        objective=f"{table.objective} latency, ms",
+        objective=table.objective,
         lines=lines[:MOST_ROWS],
         more=max(len(lines) - MOST_ROWS, 0),
     )
@@ -65,13 +65,13 @@ def _facts(table: SweepTable) -> list[tuple[str, str]]:
         ("swept keys", ", ".join(table.keys)),
         *((name, number(count, 0)) for name, count in counts if count is not None),
         ("seed", str(table.seed)),
-        ("objective", f"{table.objective} latency"),
+        ("objective", table.objective),
     ]
 
 
 def _best_lines(view: SweepView) -> list[Row]:
     """Return the best policy of each point, workload and network for the page's table."""
-    column = f"{view.table.objective}_ms"
+    column = view.table.objective
     by_cell: dict[tuple[int, str, str], list[Row]] = {}
     for row in view.table.rows:
         by_cell.setdefault((row[POINT], row["workload"], row["network"]), []).append(row)

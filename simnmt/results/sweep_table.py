@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from simnmt.base import VERSION
 from simnmt.base.errors import InputError
 from simnmt.base.files import written_whole
+from simnmt.results.service_level import PLAIN_METRICS, metric
 from simnmt.results.summary import Row
 
 if TYPE_CHECKING:
@@ -51,8 +52,8 @@ class SweptMetric:
         return self.name, f"{self.name}_low", f"{self.name}_high"
 
 
-_LATENCY = re.compile(r"(?:mean|p(?P<percent>\d\d)(?P<tenths>\d?))_(?P<sample>latency|first_token)_s")
-_PLAIN = re.compile(r"goodput_rps|deadline_met_share|answered_within_.*|energy_j|mean_energy_j|cost(_.*)?|carbon_g")
+_PERCENTILE = re.compile(r"p(?P<percent>\d\d)(?P<tenths>\d?)_(?P<sample>latency|first_token)_s")
+_WITHIN = re.compile(r"(answered_within_.*ms)_share")
 
 
 @cache
@@ -62,17 +63,17 @@ def metric_of_column(column: str) -> SweptMetric | None:
     >>> metric_of_column("p95_latency_s").name, metric_of_column("p999_latency_s").name
     ('p95_ms', 'p99.9_ms')
     """
-    if match := _LATENCY.fullmatch(column):
+    name = next((known.name for known in PLAIN_METRICS.values() if known.column == column), None)
+    if match := _PERCENTILE.fullmatch(column):
         first = "first_token_" if match["sample"] == "first_token" else ""
         tenths = f".{match['tenths']}" if match["tenths"] else ""
-        name = f"{first}p{match['percent']}{tenths}_ms" if match["percent"] else f"{first}ms" if first else "mean_ms"
-        return SweptMetric(name, "ms", 1e3, is_latency=True)
-    if not _PLAIN.fullmatch(column):
+        name = f"{first}p{match['percent']}{tenths}_ms"
+    elif match := _WITHIN.fullmatch(column):
+        name = match[1]
+    if name is None:
         return None
-    name = {"mean_energy_j": "energy_j"}.get(column, column)
-    units = {"goodput_rps": "requests/s", "energy_j": "J a request", "carbon_g": "g CO2 a request"}
-    share = column.endswith("_share")
-    return SweptMetric(name, units.get(name, ""), most=1.0 if share else None)
+    known = metric(name)
+    return SweptMetric(known.name, known.unit, known.per_si_unit, known.most, is_latency=known.unit == "ms")
 
 
 class SweepTableError(InputError):
@@ -87,7 +88,7 @@ class SweepTable:
     """Of the scenario."""
     seed: int
     objective: str
-    """The latency by which `verdict` judges: `mean`, `p95` or `p99`."""
+    """The metric by which `verdict` judges, such as `mean_ms`."""
     keys: tuple[str, ...]
     """Swept keys, which are columns."""
     metrics: tuple[SweptMetric, ...]

@@ -39,7 +39,7 @@ def rows(metrics: tuple[SweptMetric, ...] = LATENCIES) -> list[dict[str, Any]]:
 
 
 def table_of(metrics: tuple[SweptMetric, ...] = LATENCIES, **fields: Any) -> SweepTable:
-    about: dict[str, Any] = {"name": HOSTILE, "seed": 1, "objective": "mean", "keys": (RATE, KIND), "metrics": metrics}
+    about: dict[str, Any] = {"name": HOSTILE, "seed": 1, "objective": "mean_ms", "keys": (RATE, KIND), "metrics": metrics}
     return SweepTable(**(about | {"rows": rows(metrics)} | fields))
 
 

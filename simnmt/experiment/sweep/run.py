@@ -12,6 +12,7 @@ from simnmt.experiment.sweep.gather import gather_rows
 from simnmt.experiment.sweep.points import make_points
 from simnmt.experiment.sweep.store import Header, SweepStore, open_store
 from simnmt.experiment.sweep.tasks import PointTasks, TaskResult, tasks_of_points
+from simnmt.results.service_level import objective_metric
 from simnmt.results.sweep_table import TABLE, SweepTable, write_table
 from simnmt.scenario.source import Source
 from simnmt.scenario.sweep_configuration import Sweep
@@ -74,7 +75,7 @@ def run_sweep(
         table = SweepTable(
             name=scenario.name,
             seed=scenario.seed,
-            objective=scenario.objective,
+            objective=objective_metric(scenario.objective).name,
             keys=tuple(keys),
             metrics=metrics,
             rows=rows,
