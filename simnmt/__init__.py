@@ -20,6 +20,7 @@ _HOMES = {
     "run": "simnmt.api",
     "load": "simnmt.api",
     "compare": "simnmt.api",
+    "plan": "simnmt.api",
     "Scenario": "simnmt.api",
     "RunResult": "simnmt.api",
     "InputError": "simnmt.base.errors",
@@ -58,11 +59,12 @@ __all__ = [
     "__version__",
     "compare",
     "load",
+    "plan",
     "run",
 ]
 
 if TYPE_CHECKING:
-    from simnmt.api import Comparison, LoadedRun, RunResult, Scenario, compare, load, run
+    from simnmt.api import Comparison, LoadedRun, RunResult, Scenario, compare, load, plan, run
     from simnmt.base.errors import InputError
     from simnmt.batching.batcher import Batcher, Encode, Join
     from simnmt.network.series import BandwidthSeries, RttSeries

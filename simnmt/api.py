@@ -24,6 +24,7 @@ from simnmt.results import comparison, loaded_run
 from simnmt.results import result as results
 from simnmt.results import run_directory as files
 from simnmt.results.requests import Engine
+from simnmt.results.service_level import Requirement
 from simnmt.scenario.document import Override, read_document
 from simnmt.scenario.source import Source, input_files, open_source
 from simnmt.scenario.yaml_text import write_document
@@ -31,6 +32,7 @@ from simnmt.scenario.yaml_text import write_document
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
+    from simnmt.experiment.plan.capacity import Capacities
     from simnmt.live.replay import ReplaySettings
     from simnmt.report.charts import Chart, Panel
 
@@ -337,6 +339,48 @@ def run(
             return result
         write(result, source, directory, inputs, times, replace_run=force)
         return replace(result, directory=directory)
+
+
+def plan(
+    scenario: str | os.PathLike[str] | Mapping[str, object] | Scenario,
+    slo: str | Iterable[str],
+    *,
+    overrides: Iterable[str] = (),
+    requests: int | None = None,
+    replications: int | None = None,
+    seed: int | None = None,
+    precision: float = 0.02,
+    jobs: int | None = 1,
+    progress: Progress | None = None,
+    allow_code: bool = False,
+) -> Capacities:
+    """Return how many requests per second a deployment can take under a service level.
+
+    Args:
+        scenario, overrides, requests, replications, seed, jobs, allow_code: as of `run`.
+        slo: requirements that all must hold, such as `"p95_ms<=300"`.
+        precision: replications are added, up to 20, until the interval reaches no further than this share of the rate.
+        progress: called with the number of finished policies, a part of one included, and of all.
+
+    Raises `InputError` for any fault of the input, also for arrivals that have no rate.
+
+    Example:
+        >>> capacities = simnmt.plan("@load-sweep", "p95_ms<=300", requests=2000)  # doctest: +SKIP
+        >>> capacities.best.rate_rps  # doctest: +SKIP
+    """
+    from simnmt.experiment.plan.capacity import find_capacities
+    from simnmt.experiment.plan.trial import Level, check_rate
+
+    level = Level([Requirement.parse(text) for text in ([slo] if isinstance(slo, str) else slo)])
+    given = _given(requests=requests, replications=replications, seed=seed)
+    if isinstance(scenario, Scenario):
+        source = scenario.open([*overrides, *given])
+    else:
+        source = open_source(scenario, [*overrides, *given], allow_code=allow_code)
+    inputs = read_inputs(source.scenario, Path.cwd(), source.document)
+    for workload in inputs.cases:
+        check_rate(inputs, workload, source.document)
+    return find_capacities(inputs, level, precision=precision, jobs=jobs or os.cpu_count() or 1, progress=progress)
 
 
 def replay(

@@ -32,6 +32,7 @@ from simnmt.cli.terminal import cleaned_streams, complaint_line, set_verbosity, 
 _VERBS = {
     "run": "run.run",
     "compare": "compare.compare",
+    "plan": "plan.plan",
     "init": "run.init",
     "schema": "run.schema",
     "calibrate": "calibrate.calibrate",

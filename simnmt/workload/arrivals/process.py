@@ -40,6 +40,9 @@ class ArrivalProcess(Protocol):
     def account(self) -> str:
         """Kind, origin, rate and burstiness: a sentence that begins in lower case, without a full stop."""
 
+    def at_rate(self, rate_rps: float) -> ArrivalProcess:
+        """Return the process with this mean rate and the same random numbers; only if it has a `mean_rate_rps`."""
+
     def times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
         """Return arrival times in seconds from the run's start, shape (size,), sorted; only for `open`."""
 
@@ -65,6 +68,10 @@ class Undrawn:
     __slots__ = ()
 
     discipline: ClassVar[Discipline]
+
+    def at_rate(self, rate_rps: float) -> ArrivalProcess:
+        """Raise `TypeError`: the process has no rate."""
+        raise TypeError(f"{self.discipline} arrivals have no rate")
 
     def times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
         """Raise `TypeError`: the times depend on the answers."""
@@ -128,6 +135,17 @@ class ArrivalsConfiguration(Configuration):
     def input_paths(self, base: Path) -> list[Path]:
         """Return the files that `process` reads."""
         return []
+
+    def keys_at_rate(self, rate_rps: float, present_rps: float) -> dict[str, object]:
+        """Return the keys below `arrivals`, joined by dots, with the values that give this mean rate.
+
+        Args:
+            rate_rps: the mean rate that is wanted.
+            present_rps: `mean_rate_rps` of the process of this configuration.
+
+        Empty if no key sets the rate.
+        """
+        return {}
 
     def resolved(self, base: Path) -> ArrivalsConfiguration:
         """Return the configuration with absolute paths."""

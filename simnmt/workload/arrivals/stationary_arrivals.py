@@ -35,6 +35,14 @@ class Poisson(OpenProcess, ArrivalsConfiguration):
         """Mean requests per second."""
         return self.rate_rps
 
+    def at_rate(self, rate_rps: float) -> Poisson:
+        """Return the process with another rate: the same gaps, scaled."""
+        return self.model_copy(update={"rate_rps": rate_rps})
+
+    def keys_at_rate(self, rate_rps: float, present_rps: float) -> dict[str, object]:
+        """Return the rate."""
+        return {"rate_rps": rate_rps}
+
     @property
     def account(self) -> str:
         """Description of the process in one sentence."""
@@ -86,6 +94,14 @@ class Renewal(OpenProcess, ArrivalsConfiguration):
     def mean_rate_rps(self) -> float:
         """Requests per second in the long run."""
         return 1 / self.gap.mean_s
+
+    def at_rate(self, rate_rps: float) -> Renewal:
+        """Return the process with another mean rate: the same gaps, scaled."""
+        return self.model_copy(update=self.keys_at_rate(rate_rps, self.mean_rate_rps))
+
+    def keys_at_rate(self, rate_rps: float, present_rps: float) -> dict[str, object]:
+        """Return `rate_rps`, or `scale_s` if that is given."""
+        return {"rate_rps": rate_rps} if self.scale_s is None else {"scale_s": self.scale_s * present_rps / rate_rps}
 
     @property
     def account(self) -> str:
@@ -140,6 +156,15 @@ class OnOff(OpenProcess, ArrivalsConfiguration):
     def mean_rate_rps(self) -> float:
         """Requests per second in the long run."""
         return self.on_share * self.on_rate_rps + (1 - self.on_share) * self.off_rate_rps
+
+    def at_rate(self, rate_rps: float) -> OnOff:
+        """Return the process with both rates scaled; bursts and pauses last as long as before."""
+        return self.model_copy(update=self.keys_at_rate(rate_rps, self.mean_rate_rps))
+
+    def keys_at_rate(self, rate_rps: float, present_rps: float) -> dict[str, object]:
+        """Return both rates."""
+        factor = rate_rps / present_rps
+        return {"on_rate_rps": factor * self.on_rate_rps, "off_rate_rps": factor * self.off_rate_rps}
 
     @property
     def dispersion(self) -> float:

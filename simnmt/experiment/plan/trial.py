@@ -1,0 +1,115 @@
+"""Simulate one deployment at one rate, and judge it by a service level."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import inf, log
+
+from simnmt.base.errors import InputError
+from simnmt.experiment.inputs import Case, RunPlan, Unit
+from simnmt.experiment.units import devices, run_unit
+from simnmt.results.service_level import Requirement
+from simnmt.results.stability import judged_load
+from simnmt.results.summary import Device, Numbers, RunKey
+from simnmt.scenario.document import Document
+
+STABLE = "stable"
+"""Name of the requirement that every level contains: no device gets more work than it can do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One workload on one network under one policy: what a service level is judged on."""
+
+    plan: RunPlan
+    workload: str
+    network: str
+    policy: str
+
+    @property
+    def case(self) -> Case:
+        """The inputs of the workload."""
+        return self.plan.cases[self.workload]
+
+    @property
+    def devices(self) -> list[Device]:
+        """The devices in the order of the targets."""
+        return devices(self.plan.scenario, self.workload)
+
+    @property
+    def rate_rps(self) -> float:
+        """The mean rate of the workload's arrivals."""
+        rate_rps = self.case.arrivals.mean_rate_rps
+        assert rate_rps is not None
+        return rate_rps
+
+    def at_rate(self, rate_rps: float) -> Site:
+        """Return the site with another mean rate of the workload, and the same random numbers."""
+        case = replace(self.case, arrivals=self.case.arrivals.at_rate(rate_rps))
+        return replace(self, plan=replace(self.plan, cases={**self.plan.cases, self.workload: case}))
+
+    def simulate(self, replication: int, requests: int) -> Numbers:
+        """Return the numbers of one run of so many requests."""
+        scenario = self.plan.scenario
+        changed = {
+            "requests": requests,
+            "policies": {self.policy: scenario.policies[self.policy]},
+            "gap_analysis": False,
+            "foresee_misroutes": False,
+        }
+        scenario = scenario.model_copy(update=changed)
+        unit = Unit(scenario, self.case, self.network, self.plan.networks[self.network], replication)
+        return run_unit(unit).numbers[RunKey(self.workload, self.network, self.policy, replication)]
+
+
+def check_rate(plan: RunPlan, workload: str, document: Document) -> None:
+    """Raise `ScenarioError` if the arrivals of a workload have no rate that could be set."""
+    arrivals = plan.cases[workload].arrivals
+    if arrivals.discipline != "open" or arrivals.mean_rate_rps is None:
+        kind = plan.scenario.workloads[workload].arrivals.kind
+        what = f"arrivals of kind {kind} have no rate that a plan could set"
+        raise document.error(("workloads", workload, "arrivals"), what, remedy="give {kind: poisson, rate_rps: 10}", key=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How far one run is from a service level."""
+
+    excess: float
+    """Logarithm of the worst ratio of a value to its limit: 0 at the limit, negative if every requirement is met."""
+    worst: str
+    """The requirement with that ratio, or `stable`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Requirements that all must hold, and that no device gets more work than it can do."""
+
+    requirements: Sequence[Requirement]
+
+    def judge(self, numbers: Numbers, requests: int, of_devices: Sequence[Device]) -> Verdict:
+        """Return how far the numbers of one run are from the level. Raises `InputError` for a metric that the run lacks."""
+        load = max((judged_load(numbers, requests, device) for device in of_devices), default=0.0)
+        verdicts = [Verdict(_log(load), STABLE)]
+        for requirement in self.requirements:
+            value = self.value(requirement, numbers)
+            excess = _log(value / requirement.limit)
+            verdicts.append(Verdict(excess if requirement.comparison == "<=" else -excess, str(requirement)))
+        return max(verdicts, key=lambda verdict: verdict.excess)
+
+    @staticmethod
+    def value(requirement: Requirement, numbers: Numbers) -> float:
+        """Return the value of a requirement's metric, in its unit. Raises `InputError` if the run lacks it."""
+        value = numbers.get(requirement.metric.column)
+        if value is None:
+            what = f"{requirement}: a run of this scenario has no {requirement.metric.name}"
+            raise InputError(what, remedy="give more --requests, or another metric")
+        return requirement.metric.per_si_unit * value
+
+    def __str__(self) -> str:
+        return " and ".join(map(str, self.requirements)) or STABLE
+
+
+def _log(ratio: float) -> float:
+    return log(ratio) if ratio > 0.0 else -inf
