@@ -32,7 +32,10 @@ from simnmt.scenario.yaml_text import write_document
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
+    from simnmt.experiment.inputs import RunPlan
     from simnmt.experiment.plan.capacity import Capacities
+    from simnmt.experiment.plan.deployment import DeploymentPlan
+    from simnmt.experiment.plan.objectives import Minimised
     from simnmt.live.replay import ReplaySettings
     from simnmt.report.charts import Chart, Panel
 
@@ -345,42 +348,69 @@ def plan(
     scenario: str | os.PathLike[str] | Mapping[str, object] | Scenario,
     slo: str | Iterable[str],
     *,
+    rate: float | None = None,
+    minimise: Minimised = "servers",
+    vary: Iterable[str] = (),
     overrides: Iterable[str] = (),
     requests: int | None = None,
     replications: int | None = None,
     seed: int | None = None,
     precision: float = 0.02,
+    certainty: float = 0.95,
     jobs: int | None = 1,
     progress: Progress | None = None,
     allow_code: bool = False,
-) -> Capacities:
-    """Return how many requests per second a deployment can take under a service level.
+) -> Capacities | DeploymentPlan:
+    """Return how many requests per second a deployment takes under a service level or, for a rate, the least deployment.
 
     Args:
         scenario, overrides, requests, replications, seed, jobs, allow_code: as of `run`.
         slo: requirements that all must hold, such as `"p95_ms<=300"`.
-        precision: replications are added, up to 20, until the interval reaches no further than this share of the rate.
-        progress: called with the number of finished policies, a part of one included, and of all.
+        rate: requests per second of every workload; None: the highest one is found, of the scenario as it stands.
+        minimise: what is to be least at that rate: `servers`, `cost`, `energy` or `latency`.
+        vary: keys with the values of the candidates, such as `"devices.cloud.count=1:8"`; empty: boxes of the last device.
+        precision: without a rate, replications are added, up to 20, until the interval reaches no further than this share.
+        certainty: with a rate, probability from which a deployment counts as keeping the service level.
+        progress: called with the number of finished policies or candidates, a part of one included, and of all.
 
     Raises `InputError` for any fault of the input, also for arrivals that have no rate.
 
     Example:
-        >>> capacities = simnmt.plan("@load-sweep", "p95_ms<=300", requests=2000)  # doctest: +SKIP
-        >>> capacities.best.rate_rps  # doctest: +SKIP
+        >>> simnmt.plan("@load-sweep", "p95_ms<=300").best.rate_rps  # doctest: +SKIP
+        >>> simnmt.plan("@load-sweep", "p95_ms<=300", rate=200).choice  # doctest: +SKIP
     """
+    from simnmt.experiment.plan import deployment
+    from simnmt.experiment.plan.candidates import Space, default_key, parse_varied_key
     from simnmt.experiment.plan.capacity import find_capacities
+    from simnmt.experiment.plan.objectives import objective
     from simnmt.experiment.plan.trial import Level, check_rate
 
     level = Level([Requirement.parse(text) for text in ([slo] if isinstance(slo, str) else slo)])
+    keys = [parse_varied_key(text) for text in vary]
     given = _given(requests=requests, replications=replications, seed=seed)
-    if isinstance(scenario, Scenario):
-        source = scenario.open([*overrides, *given])
-    else:
-        source = open_source(scenario, [*overrides, *given], allow_code=allow_code)
+
+    def opened(further: Iterable[Override] = ()) -> Source:
+        if isinstance(scenario, Scenario):
+            return scenario.open([*overrides, *given, *further])
+        return open_source(scenario, [*overrides, *given, *further], allow_code=allow_code)
+
+    def open_plan(further: Iterable[Override]) -> RunPlan:
+        source = opened(further)
+        return read_inputs(source.scenario, Path.cwd(), source.document)
+
+    source = opened()
     inputs = read_inputs(source.scenario, Path.cwd(), source.document)
     for workload in inputs.cases:
         check_rate(inputs, workload, source.document)
-    return find_capacities(inputs, level, precision=precision, jobs=jobs or os.cpu_count() or 1, progress=progress)
+    if rate is None:
+        if keys:
+            raise InputError("vary: keys are varied to find the least deployment for a rate", remedy="give a rate")
+        return find_capacities(inputs, level, precision=precision, jobs=jobs or os.cpu_count() or 1, progress=progress)
+    if not 0.0 < rate < 1e9:
+        raise InputError(f"rate: {rate:g} requests/s", remedy="give a number above 0")
+    space = Space(keys or [default_key(inputs, rate)], open_plan, rate)
+    least = objective(minimise, source.scenario)
+    return deployment.find_deployment(space, open_plan, level, least, rate_rps=rate, certainty=certainty, progress=progress)
 
 
 def replay(

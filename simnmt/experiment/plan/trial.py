@@ -8,7 +8,9 @@ from math import inf, log
 
 from simnmt.base.errors import InputError
 from simnmt.experiment.inputs import Case, RunPlan, Unit
+from simnmt.experiment.targets import Target
 from simnmt.experiment.units import devices, run_unit
+from simnmt.network.link import Link
 from simnmt.results.service_level import Requirement
 from simnmt.results.stability import judged_load
 from simnmt.results.summary import Device, Numbers, RunKey
@@ -16,6 +18,9 @@ from simnmt.scenario.document import Document
 
 STABLE = "stable"
 """Name of the requirement that every level contains: no device gets more work than it can do."""
+
+BUSY = 0.9
+"""Load from which stability may be the requirement that is nearest to its limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +31,8 @@ class Site:
     workload: str
     network: str
     policy: str
+    boxes: tuple[Target, ...] | None = None
+    """The targets as they truly are, if they differ from those that the policy knows."""
 
     @property
     def case(self) -> Case:
@@ -49,6 +56,21 @@ class Site:
         case = replace(self.case, arrivals=self.case.arrivals.at_rate(rate_rps))
         return replace(self, plan=replace(self.plan, cases={**self.plan.cases, self.workload: case}))
 
+    def with_rtt(self, factor: float) -> Site:
+        """Return the site with the round-trip times of its network multiplied."""
+        network = self.plan.networks[self.network]
+
+        def scaled(link: Link) -> Link:
+            return replace(link, rtt=link.rtt.scaled_to_mean(factor * link.rtt.mean_s))
+
+        hops = {device: tuple(map(scaled, links)) for device, links in network.hops.items()}
+        changed = replace(network, link=scaled(network.link), hops=hops)
+        return replace(self, plan=replace(self.plan, networks={**self.plan.networks, self.network: changed}))
+
+    def with_service(self, factor: float) -> Site:
+        """Return the site with boxes that take so many times as long as the policy knows."""
+        return replace(self, boxes=tuple(target.times(factor) for target in self.case.targets))
+
     def simulate(self, replication: int, requests: int) -> Numbers:
         """Return the numbers of one run of so many requests."""
         scenario = self.plan.scenario
@@ -60,6 +82,8 @@ class Site:
         }
         scenario = scenario.model_copy(update=changed)
         unit = Unit(scenario, self.case, self.network, self.plan.networks[self.network], replication)
+        if self.boxes is not None:
+            unit = replace(unit, case=replace(self.case, targets=self.boxes), calibrated=self.case)
         return run_unit(unit).numbers[RunKey(self.workload, self.network, self.policy, replication)]
 
 
@@ -91,7 +115,8 @@ class Level:
     def judge(self, numbers: Numbers, requests: int, of_devices: Sequence[Device]) -> Verdict:
         """Return how far the numbers of one run are from the level. Raises `InputError` for a metric that the run lacks."""
         load = max((judged_load(numbers, requests, device) for device in of_devices), default=0.0)
-        verdicts = [Verdict(_log(load), STABLE)]
+        # A load is no distance from a limit as a latency is, so it is named only where it is near 1.
+        verdicts = [Verdict(_log(load), STABLE)] if load >= BUSY or not self.requirements else []
         for requirement in self.requirements:
             value = self.value(requirement, numbers)
             excess = _log(value / requirement.limit)

@@ -1,0 +1,358 @@
+"""The least deployment for a rate: the choice among candidates, how sure it is, and what it is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from math import exp
+from statistics import mean
+from typing import Any
+
+from simnmt.experiment.inputs import RunPlan
+from simnmt.experiment.plan.candidates import Deployment, Open, Space
+from simnmt.experiment.plan.capacity import Binding, Trial, binding
+from simnmt.experiment.plan.objectives import Objective
+from simnmt.experiment.plan.search import Candidate, Search, probability_met
+from simnmt.experiment.plan.sensitivity import Change, changes
+from simnmt.experiment.plan.trial import Level
+from simnmt.experiment.validated import deployment as validated_deployment
+from simnmt.profile.blocks import ProfileError
+from simnmt.results.envelope import badge, validated_cells
+from simnmt.results.statistics import Estimate, change_percent, over_replications
+from simnmt.scenario.document import Override
+
+DRAWS = 40
+"""Runs by which the certainty of a plan is judged, each with profiles and random numbers of its own."""
+CERTAINTY = 0.95
+"""Probability from which a plan counts as sure."""
+MOST_UNSURE = 12
+"""Candidates whose certainty is judged before the surest of them is taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The runner-up less the choice, paired by replication."""
+
+    objective: Estimate
+    """Of the objective, in its SI unit."""
+    latency_percent: Estimate
+    """Change of the mean latency from the choice to the runner-up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A candidate as a plan describes it."""
+
+    choice: dict[str, Any]
+    policy: str
+    servers: int
+    objective: float
+    """Mean over the replications, in the SI unit."""
+    values: dict[str, float]
+    """The value of each requirement, in its unit: that of the worst site, mean over the replications."""
+    headroom: dict[str, float]
+    """By requirement, the distance of the value from the limit, relative to it; negative if it is missed."""
+    excess: float
+    worst: str
+    """The requirement that is nearest to its limit."""
+    p_met: float | None
+
+    def document(self) -> dict[str, Any]:
+        """Return the candidate as JSON."""
+        return {
+            "choice": self.choice,
+            "policy": self.policy,
+            "servers": self.servers,
+            "objective": self.objective,
+            "values": self.values,
+            "headroom": self.headroom,
+            "worst": self.worst,
+            "p_slo": self.p_met,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class DeploymentPlan:
+    """The least deployment that keeps a service level at a rate."""
+
+    name: str
+    """Of the scenario."""
+    level: str
+    rate_rps: float
+    objective: Objective
+    candidates: int
+    choice: Described | None
+    """None if no candidate keeps the level."""
+    runner_up: Described | None
+    difference: Difference | None
+    certainty: float
+    """Probability from which the plan counts as sure."""
+    p_of: str
+    """What the probability is over."""
+    binding: Binding | None
+    changes: list[Change]
+    badges: list[dict[str, Any]]
+    """Whether each place of the choice lies inside what was validated live."""
+    nearest_miss: Described | None
+    judged: list[tuple[Described, str]]
+    """Every candidate that was simulated, with the reason why it is out, empty if it is not."""
+    overrides: tuple[Override, ...]
+    """The values of the choice."""
+    requests: int
+    replications: int
+    requests_simulated: int
+
+    @property
+    def is_met(self) -> bool:
+        """Whether some candidate keeps the level."""
+        return self.choice is not None
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the choice keeps the level with the probability asked for."""
+        return self.choice is not None and self.choice.p_met is not None and self.choice.p_met >= self.certainty
+
+    def document(self) -> dict[str, Any]:
+        """Return the plan as JSON."""
+        choice, difference = self.choice, self.difference
+        return {
+            "name": self.name,
+            "level": self.level,
+            "rate_rps": self.rate_rps,
+            "minimise": self.objective.name,
+            "choice": None if choice is None else choice.choice,
+            "chosen": None if choice is None else choice.document(),
+            "runner_up": None if self.runner_up is None else self.runner_up.document(),
+            "difference": None
+            if difference is None
+            else {"objective": asdict(difference.objective), "latency_percent": asdict(difference.latency_percent)},
+            "p_slo": None if choice is None else choice.p_met,
+            "p_over": self.p_of,
+            "sure": self.is_sure,
+            "binding": None if self.binding is None else str(self.binding),
+            "would_change": [change_document(change) for change in self.changes],
+            "badges": self.badges,
+            "nearest_miss": None if self.nearest_miss is None else self.nearest_miss.document(),
+            "candidates": self.candidates,
+            "requests": self.requests,
+            "replications": self.replications,
+            "requests_simulated": self.requests_simulated,
+        }
+
+
+def change_document(change: Change) -> dict[str, Any]:
+    """Return a changed quantity as JSON."""
+    return {
+        "quantity": change.quantity,
+        "percent": change.percent,
+        "value_over_limit": exp(change.excess),
+        "worst": change.worst,
+        "flips": change.flips,
+        "best": None if change.best is None else change.best.deployment.choice,
+    }
+
+
+def find_deployment(
+    space: Space,
+    open_plan: Open,
+    level: Level,
+    objective: Objective,
+    *,
+    rate_rps: float,
+    certainty: float = CERTAINTY,
+    draws: int = DRAWS,
+    progress: Callable[[float, int], None] | None = None,
+) -> DeploymentPlan:
+    """Return the least deployment of a space that keeps the level with a certainty.
+
+    Args:
+        space: the candidates.
+        open_plan: opens the scenario with the values of a candidate.
+        level: what is to be kept.
+        objective: what is to be least.
+        rate_rps: the rate of the candidates.
+        certainty: probability of keeping the level from which a candidate is chosen.
+        draws: runs by which that probability is judged.
+        progress: called with the number of judged candidates and of all.
+    """
+    scenario = space.first.scenario
+    search = Search(
+        space.deployments(),
+        level,
+        objective,
+        replications=scenario.replications,
+        requests=scenario.requests,
+        progress=progress,
+    )
+    search.reject_impossible()
+    choice: Candidate | None = None
+    runner_up: Candidate | None = None
+    unsure: list[Candidate] = []
+    p_of = ""
+    for candidate in search.at_top():
+        if choice is not None:
+            runner_up = candidate
+            if candidate.estimate(objective) < choice.estimate(objective):
+                # A short run made it look worse. It is the plan, if it is as sure.
+                candidate.p_met, p_of = judge_certainty(search, candidate, open_plan, certainty, draws)
+                if candidate.p_met >= certainty:
+                    choice, runner_up = candidate, choice
+            break
+        candidate.p_met, p_of = judge_certainty(search, candidate, open_plan, certainty, draws)
+        if candidate.p_met >= certainty:
+            choice = candidate
+        else:
+            unsure.append(candidate)
+            if len(unsure) >= MOST_UNSURE:
+                break
+    if choice is None and unsure:
+        choice = max(unsure, key=lambda candidate: candidate.p_met or 0.0)
+        unsure.remove(choice)
+    if runner_up is None:
+        runner_up = next(iter(unsure), None)
+    return _plan(search, space, rate_rps, certainty, p_of, choice, runner_up)
+
+
+def judge_certainty(search: Search, candidate: Candidate, open_plan: Open, certainty: float, draws: int) -> tuple[float, str]:
+    """Return the probability that a run of a candidate keeps the level, and what it is over.
+
+    Every run has random numbers that no candidate was chosen by, and boxes drawn within the error of their calibration. The
+    runs end as soon as too many have missed the level.
+    """
+    deployment, first = candidate.deployment, search.top.replications
+    drawn = _drawn(deployment, open_plan, draws)
+    excesses: list[float] = []
+    for number in range(draws):
+        boxes = deployment if drawn is None else with_boxes(deployment, drawn, number)
+        excesses.append(search.simulate(boxes, first + number, search.top.requests).verdict.excess)
+        missed = sum(excess > 0.0 for excess in excesses)
+        if (draws - missed + 1) / (draws + 2) < certainty:
+            break
+    over = "replications and the error of the calibration" if drawn is not None else "replications alone"
+    return probability_met(excesses), over
+
+
+def with_boxes(deployment: Deployment, drawn: RunPlan, number: int) -> Deployment:
+    """Return a deployment with the drawn profiles of one number."""
+    sites = tuple(replace(site, boxes=drawn.drawn[site.workload].targets[number]) for site in deployment.sites)
+    return replace(deployment, sites=sites)
+
+
+def _drawn(deployment: Deployment, open_plan: Open, draws: int) -> RunPlan | None:
+    """Return the candidate's scenario with drawn profiles; None if the error of no calibration is known."""
+    try:
+        return open_plan([*deployment.overrides, Override.of("profile_uncertainty", {"profiles": draws}, "simnmt plan")])
+    except ProfileError:
+        return None
+
+
+def _plan(
+    search: Search,
+    space: Space,
+    rate_rps: float,
+    certainty: float,
+    p_of: str,
+    choice: Candidate | None,
+    runner_up: Candidate | None,
+) -> DeploymentPlan:
+    scenario = space.first.scenario
+    described = None if choice is None else describe(search, choice)
+    difference = None if choice is None or runner_up is None else _difference(search, choice, runner_up)
+    changed: list[Change] = []
+    if choice is not None:
+        rivals = [candidate for candidate in (runner_up, _cheaper_miss(search, choice)) if candidate is not None]
+        changed = changes(search, choice, rivals)
+    miss = search.nearest_miss()
+    return DeploymentPlan(
+        name=scenario.name,
+        level=str(search.level),
+        rate_rps=rate_rps,
+        objective=search.objective,
+        candidates=space.size,
+        choice=described,
+        runner_up=None if runner_up is None else describe(search, runner_up),
+        difference=difference,
+        certainty=certainty,
+        p_of=p_of,
+        binding=None if choice is None else _binding(search, choice),
+        changes=changed,
+        badges=[] if choice is None else _badges(choice, rate_rps),
+        nearest_miss=None if choice is not None or miss is None else describe(search, miss),
+        judged=[(describe(search, candidate), candidate.rejected) for candidate in search.candidates if candidate.outcomes],
+        overrides=() if choice is None else choice.deployment.overrides,
+        requests=scenario.requests,
+        replications=scenario.replications,
+        requests_simulated=search.requests_simulated,
+    )
+
+
+def _cheaper_miss(search: Search, choice: Candidate) -> Candidate | None:
+    """Return the candidate with a lesser objective that misses the level by the least."""
+    objective = choice.estimate(search.objective)[0]
+    cheaper = [
+        candidate
+        for candidate in search.candidates
+        if candidate.outcomes and candidate.rejected and candidate.estimate(search.objective)[0] < objective
+    ]
+    return min(cheaper, key=lambda candidate: (candidate.excess, candidate.number), default=None)
+
+
+def describe(search: Search, candidate: Candidate) -> Described:
+    """Return a candidate that was simulated, as a plan describes it."""
+    values, headroom = {}, {}
+    for requirement in search.level.requirements:
+        by_site = [
+            mean(search.level.value(requirement, outcome.numbers[site]) for outcome in candidate.outcomes)
+            for site in range(len(candidate.deployment.sites))
+        ]
+        upper = requirement.comparison == "<="
+        value = max(by_site) if upper else min(by_site)
+        values[str(requirement)] = value
+        headroom[str(requirement)] = (requirement.limit - value) / requirement.limit * (1.0 if upper else -1.0)
+    worst = [outcome.verdict.worst for outcome in candidate.outcomes]
+    return Described(
+        choice=candidate.deployment.choice,
+        policy=candidate.deployment.policy,
+        servers=candidate.deployment.servers,
+        objective=mean(outcome.objective for outcome in candidate.outcomes),
+        values=values,
+        headroom=headroom,
+        excess=candidate.excess,
+        worst=max(dict.fromkeys(worst), key=worst.count),
+        p_met=candidate.p_met,
+    )
+
+
+def _difference(search: Search, choice: Candidate, runner_up: Candidate) -> Difference:
+    ours, theirs = choice.outcomes, runner_up.outcomes
+    count = min(len(ours), len(theirs))
+    return Difference(
+        over_replications([theirs[at].objective - ours[at].objective for at in range(count)]),
+        change_percent([run.latency_s for run in theirs[:count]], [run.latency_s for run in ours[:count]]),
+    )
+
+
+def _binding(search: Search, choice: Candidate) -> Binding:
+    """Return what the choice is nearest to missing, at its worst site."""
+    sites = choice.deployment.sites
+    requests = search.top.requests
+    verdicts = [
+        [search.level.judge(outcome.numbers[at], requests, site.devices) for outcome in choice.outcomes]
+        for at, site in enumerate(sites)
+    ]
+    at = max(range(len(sites)), key=lambda place: mean(verdict.excess for verdict in verdicts[place]))
+    trials = [
+        Trial(sites[at].rate_rps, verdict, outcome.numbers[at])
+        for verdict, outcome in zip(verdicts[at], choice.outcomes, strict=True)
+    ]
+    return binding(sites[at], trials, requests)
+
+
+def _badges(choice: Candidate, rate_rps: float) -> list[dict[str, Any]]:
+    cells = validated_cells()
+    rows = []
+    for site in choice.deployment.sites:
+        network = site.plan.networks[site.network]
+        place = validated_deployment(site.plan.scenario, site.case, network, site.policy, rate_rps)
+        rows.append({"workload": site.workload, "network": site.network} | badge(place, cells).document())
+    return rows
