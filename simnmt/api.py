@@ -24,7 +24,7 @@ from simnmt.results import comparison, loaded_run
 from simnmt.results import result as results
 from simnmt.results import run_directory as files
 from simnmt.results.requests import Engine
-from simnmt.results.service_level import Requirement
+from simnmt.results.service_level import Assertion, Requirement
 from simnmt.scenario.document import Override, read_document
 from simnmt.scenario.source import Source, input_files, open_source
 from simnmt.scenario.yaml_text import write_document
@@ -271,6 +271,7 @@ def run(
     until_precision: float | None = None,
     profile_uncertainty: int | None = None,
     engine: Engine | None = None,
+    assertions: Iterable[str] = (),
     allow_code: bool = False,
     force: bool = False,
 ) -> RunResult:
@@ -294,6 +295,8 @@ def run(
         profile_uncertainty: number of profiles drawn within the error of their calibration, for prediction intervals; in place
             of the scenario's `profile_uncertainty.profiles`.
         engine: of the world; None: the compiled one for policies that it covers. Both give the same bytes.
+        assertions: requirements such as `"p95_ms<=300"` that the caller will give to `RunResult.assess`: they are checked
+            before the run.
         allow_code: whether modules and files that the scenario names may run, such as `kind: "package.module:MyPolicy"`.
         force: whether a run directory at `out` is replaced, once the run has succeeded.
 
@@ -319,6 +322,9 @@ def run(
         source = scenario.open([*overrides, *given])
     else:
         source = open_source(scenario, [*overrides, *given], allow_code=allow_code)
+    for text in assertions:
+        asserted = Assertion.parse(text, source.scenario.policies)
+        asserted.requirement.metric.check_requests(source.scenario.requests)
     progress = progress or _notebook_progress()
     with _directory(source.scenario.name, out, under, force) as directory:
         beside_run = None if source.scenario.published is None else published_table(source.scenario.published)
@@ -547,7 +553,7 @@ def _manifest(
         **({} if result.live is None else {"live": asdict(result.live)}),
         **({"objects": objects} if objects else {}),
         files.DEVICES: {cell.workload: [asdict(device) for device in cell.devices] for cell in result.cells},
-        files.TOTALS: files.totals_document(result.totals_s),
+        files.REPLICATIONS: files.replications_document(result.replicated),
         "inputs": inputs,
         "outputs": outputs,
     }

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
+import typer
+
 from simnmt.base.files import is_standard
 from simnmt.cli.options import (
     AllowCode,
@@ -47,6 +49,14 @@ def run(
         Literal["compiled", "simpy"] | None,
         option(None, "Engine of the world; both give the same bytes. [default: compiled where it covers the run]"),
     ] = None,
+    assertions: Annotated[
+        list[str] | None,
+        option(
+            "REQUIREMENT",
+            "Exit with status 3 if the recommended policy, or that of 'POLICY: p95_ms<=300', misses this.",
+            "--assert",
+        ),
+    ] = None,
     allow_code: AllowCode = False,
     force: Force = False,
     as_json: AsJson = False,
@@ -73,6 +83,7 @@ def run(
             until_precision=until_precision,
             profile_uncertainty=profile_uncertainty,
             engine=engine,
+            assertions=assertions or [],
             allow_code=allow_code,
             force=force,
         )
@@ -82,11 +93,17 @@ def run(
         note("the world ran in SimPy, since the compiled one is not compiled (run `python -m simnmt.base.compile`)")
     if result.precision:
         say(result.precision)
+    assessments = [assessment for text in assertions or [] for assessment in result.assess(text)]
     if as_json:
-        print_json(result.document() | {"directory": str(result.directory)})
+        asserted = {"assertions": [assessment.as_json() for assessment in assessments]} if assertions else {}
+        print_json(result.document() | asserted | {"directory": str(result.directory)})
     else:
         print(format_result(result))
         print(f"\nrun directory: {result.directory}\npage: {result.directory}/report.html")
+        for assessment in assessments:
+            print(f"assert {assessment}")
+    if not all(assessment.met for assessment in assessments):
+        raise typer.Exit(3)
 
 
 def init(

@@ -31,7 +31,7 @@ from simnmt.results.requests import Engine
 from simnmt.results.result import Cell, RunResult, Transfer
 from simnmt.results.stability import mark_unstable, with_stability
 from simnmt.results.statistics import quantiles_of_parts
-from simnmt.results.summary import Numbers, Row, RunKey, by_cell, comparisons, rows, total_latencies_s, with_regret
+from simnmt.results.summary import Numbers, Row, RunKey, by_cell, comparisons, replicated, rows, with_regret
 from simnmt.scenario.configuration import Scenario
 from simnmt.workload.arrivals import BackToBack
 from simnmt.world.compiled_library import library
@@ -204,7 +204,7 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunR
         notes=notes(plan, learnt, table) + list(dict.fromkeys(record["caution"] for record in verdicts if record["caution"])),
         warnings=warnings(plan, table),
         gaps=_gaps(scenario, by_place),
-        totals_s=total_latencies_s(numbers),
+        replicated=replicated(numbers),
         load_sweeps=list(load_sweeps(plan, table, compared)),
         badges=list(badges(plan, table, recommendations)),
         scenario=scenario.document(),

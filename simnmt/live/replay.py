@@ -36,7 +36,7 @@ from simnmt.results.request_log import FALLBACK, RequestLog, Truth
 from simnmt.results.requests import Requests, Trail
 from simnmt.results.result import LiveMeasurement, RunResult
 from simnmt.results.stability import with_stability
-from simnmt.results.summary import Device, Numbers, RunKey, measure, rows, total_latencies_s, with_regret
+from simnmt.results.summary import Device, Numbers, RunKey, measure, replicated, rows, with_regret
 from simnmt.service.client import TranslationClient
 from simnmt.service.load import WARM_UP, Load, LoadLog, send_load
 from simnmt.service.messages import FORCED_LENGTH, ServiceError
@@ -373,7 +373,7 @@ def _run_result(plan: RunPlan, settings: ReplaySettings, served: _Served, replay
         cells=[cell],
         notes=[*notes, *(f"{warning}." for warning in warnings)],
         warnings=warnings,
-        totals_s=total_latencies_s(numbers),
+        replicated=replicated(numbers),
         scenario=scenario.model_dump(mode="json"),
         live=live,
     )

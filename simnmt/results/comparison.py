@@ -22,13 +22,13 @@ from simnmt.results.number_text import percent
 from simnmt.results.pairing import changed_inputs, differences, objects_in, unpaired_reasons
 from simnmt.results.result import FinishedRun, Place
 from simnmt.results.run_directory import (
+    REPLICATIONS,
     RESOLVED,
     SUMMARY,
-    TOTALS,
     RunDirectoryError,
     check_unchanged,
     read_manifest,
-    totals_document,
+    replications_document,
 )
 from simnmt.results.statistics import Estimate, change_columns, change_percent, student_quantile
 from simnmt.results.summary import Row
@@ -169,7 +169,7 @@ def _holds(directory: Path, run: FinishedRun) -> bool:
     if isinstance(run, LoadedRun):
         return True
     try:
-        return bool(read_manifest(directory).get(TOTALS) == totals_document(run.totals_s))
+        return bool(read_manifest(directory).get(REPLICATIONS) == replications_document(run.replicated))
     except RunDirectoryError:
         return False
 

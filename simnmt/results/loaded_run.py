@@ -16,7 +16,7 @@ from simnmt.base.files import MOST_DOCUMENT_BYTES, read_bounded
 from simnmt.results.device_accounts import BatchAccount
 from simnmt.results.request_log import FALLBACK, DrawnLog
 from simnmt.results.result import MOST_DRAWN, FinishedRun, LiveMeasurement, Place, RecordedCell
-from simnmt.results.run_directory import BATCHES, DEVICES, REQUESTS, SUMMARY, TOTALS, RunDirectoryError, read_manifest
+from simnmt.results.run_directory import BATCHES, DEVICES, REPLICATIONS, REQUESTS, SUMMARY, RunDirectoryError, read_manifest
 from simnmt.results.summary import Device, Row, by_cell
 
 if TYPE_CHECKING:
@@ -72,7 +72,9 @@ def load_run(directory: Path, scenario: Row) -> LoadedRun:
             summary_rows=summary["rows"],
             batches=summary["batches"],
             **{key: summary[key] for key in copied},
-            totals_s={(row["workload"], row["network"], row["policy"]): row["seconds"] for row in manifest.get(TOTALS, ())},
+            replicated={
+                (row["workload"], row["network"], row["policy"]): dict(row["values"]) for row in manifest.get(REPLICATIONS, ())
+            },
             live=LiveMeasurement(**summary["live"]) if "live" in summary else None,
             scenario=scenario,
             directory=directory,

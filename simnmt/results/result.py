@@ -7,12 +7,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from simnmt.network.series import RttSeries
 from simnmt.results.device_accounts import BatchAccount, PlannedDevice, StreamAccount
 from simnmt.results.recommendation import best_row
 from simnmt.results.request_log import LIVE_MISROUTES, UNKNOWN_MISROUTES, DrawnLog, Misroutes, RequestLog
+from simnmt.results.service_level import Assertion, PlacedAssessment, assess_run
 from simnmt.results.summary import Device, Row
 from simnmt.workload.length_table import LengthTable
 
@@ -170,8 +171,8 @@ class FinishedRun(ABC):
     """For workloads that differ in their rate alone: the load from which on one policy is faster than another."""
     notes: list[str] = field(default_factory=list, kw_only=True)
     """Sentences that a reader needs to judge the numbers."""
-    totals_s: dict[Place, list[float]] = field(default_factory=dict, kw_only=True)
-    """Total latency of each replication, for statistics beyond the paired comparisons; in the manifest of a run directory."""
+    replicated: dict[Place, dict[str, list[float | None]]] = field(default_factory=dict, kw_only=True)
+    """Value of each replication by column, by which runs are compared and judged; in the manifest of a run directory."""
     scenario: dict[str, Any] = field(default_factory=dict, kw_only=True)
     """The resolved scenario."""
     live: LiveMeasurement | None = field(default=None, kw_only=True)
@@ -190,6 +191,15 @@ class FinishedRun(ABC):
     @abstractmethod
     def requests(self) -> pd.DataFrame:
         """Every request of replication 0, with its workload, network and policy."""
+
+    @property
+    def totals_s(self) -> dict[Place, list[float]]:
+        """Total latency of each replication, which every run knows."""
+        return {
+            place: cast(list[float], columns["total_latency_s"])
+            for place, columns in self.replicated.items()
+            if "total_latency_s" in columns
+        }
 
     @property
     def rows(self) -> pd.DataFrame:
@@ -215,6 +225,28 @@ class FinishedRun(ABC):
             'cnmt'
         """
         return best_row(self.recommendations, self.summary_rows, workload, network)
+
+    def assess(self, text: str, workload: str | None = None, network: str | None = None) -> list[PlacedAssessment]:
+        """Return whether the run meets a requirement such as `p95_ms<=300`, for every workload and network.
+
+        Args:
+            text: a requirement of the recommended policy, or of another one, as in `"cnmt: p95_ms<=300"`.
+            workload: the workload judged; None: all.
+            network: the network judged; None: all.
+
+        Raises `InputError` for an unknown metric, policy or place, and for a metric that the run does not have.
+        """
+        assertion = Assertion.parse(text, {row["policy"]: None for row in self.summary_rows})
+        return assess_run(assertion, self.summary_rows, self.recommendations, self.replicated, workload, network)
+
+    def meets(self, text: str, workload: str | None = None, network: str | None = None) -> bool:
+        """Return whether a requirement is met everywhere that `assess` judges it.
+
+        Example:
+            >>> simnmt.run("@quickstart", requests=1000).meets("p95_ms<=300", network="cp2")  # doctest: +SKIP
+            True
+        """
+        return all(assessment.met for assessment in self.assess(text, workload, network))
 
     def __repr__(self) -> str:
         """Return the verdicts, not the 150 kilobytes of numbers; `rows`, `differences` and `requests` hold these."""

@@ -29,8 +29,8 @@ from simnmt.results.summary import Row
 MANIFEST, RESOLVED, INPUT = "manifest.json", "scenario.resolved.yaml", "scenario.input.yaml"
 SUMMARY, TABLE, REQUESTS, PAGE = "summary.json", "summary.csv", "requests.parquet", "report.html"
 BATCHES = "batches.parquet"
-TOTALS, DEVICES = "total_latency_s", "devices"
-"""Keys of the manifest that hold the total latency of each replication, and the devices of each workload."""
+REPLICATIONS, DEVICES = "replications", "devices"
+"""Keys of the manifest that hold the numbers of each replication, and the devices of each workload."""
 REPRODUCTION = "reproduction.json"
 """The document of `simnmt reproduce`."""
 OUTPUTS = frozenset({RESOLVED, INPUT, SUMMARY, TABLE, REQUESTS, PAGE, BATCHES})
@@ -243,11 +243,11 @@ def write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
 
 
-def totals_document(totals_s: Mapping[Place, Sequence[float]]) -> list[Row]:
-    """Return the total latency of each replication as the manifest has it."""
+def replications_document(replicated: Mapping[Place, Mapping[str, Sequence[float | None]]]) -> list[Row]:
+    """Return the numbers of each replication as the manifest has them."""
     return [
-        {"workload": workload, "network": network, "policy": policy, "seconds": list(seconds)}
-        for (workload, network, policy), seconds in totals_s.items()
+        {"workload": workload, "network": network, "policy": policy, "values": dict(columns)}
+        for (workload, network, policy), columns in replicated.items()
     ]
 
 

@@ -16,6 +16,7 @@ from simnmt.base.random_streams import blocks_of
 from simnmt.results.device_accounts import BatchAccount, StreamAccount, batch_columns, stream_columns
 from simnmt.results.request_log import Log, parts, read_once
 from simnmt.results.statistics import (
+    QUANTILES,
     Estimate,
     change_columns,
     change_percent,
@@ -315,6 +316,18 @@ def total_latencies_s(runs: Mapping[RunKey, Numbers]) -> dict[tuple[str, str, st
     """Return the total latency of each replication by workload, network and policy."""
     return {
         key: [known(numbers["total_latency_s"]) for numbers in replications] for key, replications in _by_policy(runs).items()
+    }
+
+
+REPLICATED = ("total_latency_s", "mean_latency_s", *(f"{name}_latency_s" for name in QUANTILES))
+"""Numbers of which a run keeps the value of each replication: by them it is compared and judged."""
+
+
+def replicated(runs: Mapping[RunKey, Numbers]) -> dict[tuple[str, str, str], dict[str, list[float | None]]]:
+    """Return the value of each replication by workload, network and policy, and by column (`REPLICATED`)."""
+    return {
+        key: {name: [numbers.get(name) for numbers in replications] for name in REPLICATED}
+        for key, replications in _by_policy(runs).items()
     }
 
 

@@ -131,7 +131,7 @@ def edit(name: str, change: Callable[[Any], object]) -> Callable[[Path], None]:
 
 
 def totals(value: Any) -> Callable[[Path], None]:
-    return edit("manifest.json", lambda manifest: manifest["total_latency_s"][0].update(seconds=value))
+    return edit("manifest.json", lambda manifest: manifest["replications"][0]["values"].update(total_latency_s=value))
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def totals(value: Any) -> Callable[[Path], None]:
         (lambda run: (run / "summary.json").write_text("{"), "summary.json: no summary of a run"),
         (edit("summary.json", lambda summary: summary.update(rows=[])), "summary.json: a file of that run has changed since"),
         (lambda run: (run / "scenario.resolved.yaml").write_text("[]"), "scenario.resolved.yaml:1:1: expected keys and values"),
-        (edit("manifest.json", lambda manifest: manifest.pop("total_latency_s")), "run small has no totals of its"),
+        (edit("manifest.json", lambda manifest: manifest.pop("replications")), "run small has no totals of its"),
         (totals([]), "no total latency of each replication of edge on news, office"),
         (totals([1.0]), "no total latency of each replication of edge on news, office"),
         (totals(["1", "2"]), "no total latency of each replication of edge on news, office"),

@@ -189,14 +189,15 @@ def test_a_live_run_is_named_and_counts_what_was_answered(make_scenario: MakeSce
     result = simnmt.run(make_scenario(requests=100, policies={"edge": {}}))
     live = LiveMeasurement("http://127.0.0.1", "server", "", "", {}, {}, 1)
     totals_s = {place: [0.75 * total_s for total_s in totals] for place, totals in result.totals_s.items()}
+    replicated = {place: {"total_latency_s": totals} for place, totals in totals_s.items()}
     rows = [row | {"answered_share": 0.75} for row in result.summary_rows]
-    measured = replace(result, name="measured", live=live, totals_s=totals_s, summary_rows=rows, recommendations=[])
+    measured = replace(result, name="measured", live=live, replicated=replicated, summary_rows=rows, recommendations=[])
     comparison = simnmt.compare(result, measured)
     assert comparison.changes[0]["change_percent"] == pytest.approx(0.0, abs=1e-9)
     assert comparison.notes[-1] == "measured is measured live; 75 % of its requests were answered, and count."
     assert [run["live"] for run in comparison.runs] == [False, True]
     with pytest.raises(simnmt.InputError, match=r"run measured has no totals of its replications \(replay it anew\)"):
-        simnmt.compare(result, replace(measured, totals_s={}))
+        simnmt.compare(result, replace(measured, replicated={}))
 
 
 def test_an_overloaded_policy_is_marked_with_the_run_that_overloads_it(make_scenario: MakeScenario) -> None:

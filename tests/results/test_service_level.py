@@ -1,0 +1,114 @@
+"""Metrics and requirements: reading them, and judging a run by them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from simnmt.base.errors import InputError
+from simnmt.results.service_level import Assertion, Requirement, assess_run, metric
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "comparison", "limit"),
+    [
+        ("p95_ms<=300", "p95_latency_s", "<=", 300.0),
+        (" mean_ms  >= 12.5 ", "mean_latency_s", ">=", 12.5),
+        ("p99.9_ms≤1e3", "p999_latency_s", "<=", 1000.0),
+        ("p50_ms<=1", "p50_latency_s", "<=", 1.0),
+    ],
+)
+def test_a_requirement_is_read_from_metric_comparison_and_limit(text: str, column: str, comparison: str, limit: float) -> None:
+    requirement = Requirement.parse(text)
+    assert (requirement.metric.column, requirement.comparison, requirement.limit) == (column, comparison, limit)
+    assert Requirement.parse(str(requirement)) == requirement
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "'' is no requirement (write a metric and its limit, as in p95_ms<=300)"),
+        ("p95_ms", "'p95_ms' is no requirement (write a metric and its limit, as in p95_ms<=300)"),
+        ("p95_ms<300", "'p95_ms<300' compares by <, and a requirement by <= or >= (write p95_ms<=300)"),
+        ("p95_ms<=300ms", "the limit '300ms' of p95_ms is no number (its unit, ms, is in its name: p95_ms<=300)"),
+        ("p95_ms<=nan", "p95_ms cannot be limited by nan (give a number above 0)"),
+        ("p95_ms<=0", "p95_ms cannot be limited by 0 (give a number above 0)"),
+        ("p95_sm<=300", "unknown metric p95_sm (did you mean p95_ms?)"),
+        ("p999_ms<=300", "unknown metric p999_ms (did you mean p99.9_ms?)"),
+        ("p49_ms<=300", "unknown metric p49_ms"),
+        ("p99.95_ms<=300", "unknown metric p99.95_ms"),
+    ],
+)
+def test_a_text_that_is_no_requirement_is_refused_in_one_line(text: str, complaint: str) -> None:
+    with pytest.raises(InputError) as refused:
+        Requirement.parse(text)
+    assert complaint in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_high_percentiles_need_ten_requests_beyond_them() -> None:
+    assert [metric(f"p{q}_ms").least_requests for q in ("99", "99.5", "99.9")] == [1, 2_000, 10_000]
+    metric("p99.9_ms").check_requests(10_000)
+    with pytest.raises(InputError, match=r"p99\.9_ms is not known from 9,999 requests per replication"):
+        metric("p99.9_ms").check_requests(9_999)
+
+
+def test_the_assessment_states_value_headroom_and_how_many_replications_meet_the_limit() -> None:
+    assessment = Requirement.parse("p95_ms<=250").assess([0.2, 0.22, 0.18, 0.26])
+    assert assessment.value == pytest.approx(215.0)
+    assert assessment.met and assessment.met_share == 0.75
+    assert assessment.headroom == pytest.approx(35.0 / 250.0)
+    assert assessment.low is not None and assessment.high is not None and assessment.low < 215.0 < 250.0 < assessment.high
+    assert not assessment.sure
+    least = Requirement.parse("p95_ms>=250").assess([0.2, 0.22, 0.18, 0.26])
+    assert not least.met and least.met_share == 0.25 and least.headroom == pytest.approx(-35.0 / 250.0)
+
+
+def test_an_assessment_far_from_the_limit_is_sure_and_one_replication_has_no_interval() -> None:
+    assert Requirement.parse("mean_ms<=300").assess([0.2, 0.21, 0.19]).sure
+    single = Requirement.parse("mean_ms<=300").assess([0.2])
+    assert (single.met, single.low, single.high, single.sure) == (True, None, None, False)
+
+
+def test_an_unstable_run_meets_no_requirement() -> None:
+    assessment = Requirement.parse("mean_ms<=300").assess([0.2, 0.2], unstable="cloud: load 1.30")
+    assert not assessment.met and assessment.met_share == 0.0
+    assert "unstable (cloud: load 1.30)" in assessment.format_outcome()
+
+
+def test_a_metric_that_a_run_lacks_is_refused() -> None:
+    for values in ([], [0.2, None]):
+        with pytest.raises(InputError, match=r"this run has no p97_ms \(run the scenario with --assert 'p97_ms<=3'\)"):
+            Requirement.parse("p97_ms<=3").assess(values)
+
+
+def row(policy: str, network: str = "n", **columns: Any) -> dict[str, Any]:
+    return {"workload": "w", "network": network, "policy": policy, "requests": 100, **columns}
+
+
+ROWS = [row("edge"), row("cloud"), row("edge", "far"), row("cloud", "far", unstable="cloud: load 1.30")]
+RECOMMENDED = [{"workload": "w", "network": network, "policy": policy} for network, policy in (("n", "cloud"), ("far", "edge"))]
+MEANS_S = {("w", "n", "edge"): 0.3, ("w", "n", "cloud"): 0.1, ("w", "far", "edge"): 0.2, ("w", "far", "cloud"): 0.1}
+REPLICATED = {place: {"mean_latency_s": [mean_s, mean_s]} for place, mean_s in MEANS_S.items()}
+
+
+def met(text: str, **place: str) -> list[tuple[str, str, bool]]:
+    assertion = Assertion.parse(text, ["edge", "cloud"])
+    placed = assess_run(assertion, ROWS, RECOMMENDED, REPLICATED, **place)
+    return [(one.network, one.policy, one.met) for one in placed]
+
+
+def test_an_assertion_judges_the_recommended_policy_of_every_place_or_the_named_one() -> None:
+    assert met("mean_ms<=150") == [("n", "cloud", True), ("far", "edge", False)]
+    assert met("edge: mean_ms<=250") == [("n", "edge", False), ("far", "edge", True)]
+    assert met("cloud:mean_ms<=250") == [("n", "cloud", True), ("far", "cloud", False)]
+    assert met("mean_ms<=150", network="far") == [("far", "edge", False)]
+
+
+def test_an_assertion_on_what_is_not_there_is_refused() -> None:
+    with pytest.raises(InputError, match=r"unknown policy clod in 'clod: mean_ms<=1' \(did you mean cloud\?\)"):
+        met("clod: mean_ms<=1")
+    with pytest.raises(InputError, match="no results of any workload on mars"):
+        met("mean_ms<=1", network="mars")
+    with pytest.raises(InputError, match="no policy is recommended for w on n"):
+        assess_run(Assertion.parse("mean_ms<=1", []), ROWS, [RECOMMENDED[0] | {"policy": None}], REPLICATED)
