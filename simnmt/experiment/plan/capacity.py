@@ -14,7 +14,6 @@ from functools import partial
 from itertools import product
 from math import exp, inf, log
 from statistics import mean
-from typing import Any
 
 from simnmt.experiment.inputs import RunPlan
 from simnmt.experiment.plan.analytic import saturation_of, saturation_rps, start_rps
@@ -22,7 +21,7 @@ from simnmt.experiment.plan.trial import STABLE, Level, Site, Verdict
 from simnmt.experiment.processes import run_tasks
 from simnmt.results.stability import judged_load
 from simnmt.results.statistics import over_replications
-from simnmt.results.summary import PARTS, Numbers, known
+from simnmt.results.summary import PARTS, Numbers, Row, known
 
 TOLERANCE = 0.004
 """Relative width of the bracket at which a bisection ends."""
@@ -113,7 +112,7 @@ class Capacity:
         """Whether any rate meets the level."""
         return self.rate_rps > 0.0
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Row:
         """Return the capacity as JSON."""
         return asdict(self) | {"binding": str(self.binding), "resource": self.binding.resource, "roots": list(self.roots)}
 
@@ -146,7 +145,7 @@ class Capacities:
         """Requests of all simulated runs."""
         return sum(row.requests_simulated for row in self.rows)
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Row:
         """Return the capacities as JSON."""
         best = self.best
         return {

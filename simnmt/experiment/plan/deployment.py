@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from math import exp
 from statistics import mean
-from typing import Any
 
 from simnmt.experiment.inputs import RunPlan
 from simnmt.experiment.plan.candidates import Deployment, Open, Space
@@ -19,6 +18,7 @@ from simnmt.experiment.validated import deployment as validated_deployment
 from simnmt.profile.blocks import ProfileError
 from simnmt.results.envelope import badge, validated_cells
 from simnmt.results.statistics import Estimate, change_percent, over_replications
+from simnmt.results.summary import Row
 from simnmt.scenario.document import Override
 
 DRAWS = 40
@@ -43,7 +43,7 @@ class Difference:
 class Described:
     """A candidate as a plan describes it."""
 
-    choice: dict[str, Any]
+    choice: Row
     policy: str
     servers: int
     objective: float
@@ -57,7 +57,7 @@ class Described:
     """The requirement that is nearest to its limit."""
     p_met: float | None
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Row:
         """Return the candidate as JSON."""
         return {
             "choice": self.choice,
@@ -91,7 +91,7 @@ class DeploymentPlan:
     """What the probability is over."""
     binding: Binding | None
     changes: list[Change]
-    badges: list[dict[str, Any]]
+    badges: list[Row]
     """Whether each place of the choice lies inside what was validated live."""
     nearest_miss: Described | None
     judged: list[tuple[Described, str]]
@@ -112,7 +112,7 @@ class DeploymentPlan:
         """Whether the choice keeps the level with the probability asked for."""
         return self.choice is not None and self.choice.p_met is not None and self.choice.p_met >= self.certainty
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Row:
         """Return the plan as JSON."""
         choice, difference = self.choice, self.difference
         return {
@@ -140,7 +140,7 @@ class DeploymentPlan:
         }
 
 
-def change_document(change: Change) -> dict[str, Any]:
+def change_document(change: Change) -> Row:
     """Return a changed quantity as JSON."""
     return {
         "quantity": change.quantity,
@@ -185,6 +185,23 @@ def find_deployment(
         progress=progress,
     )
     search.reject_impossible()
+    chosen = choose(search, open_plan, certainty, draws)
+    return _plan(search, space, rate_rps, certainty, chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What a search found."""
+
+    choice: Candidate | None
+    """The least candidate that keeps the level with the certainty asked for, else the surest; None if all miss the level."""
+    runner_up: Candidate | None
+    p_of: str
+    """What the probability of keeping the level is over."""
+
+
+def choose(search: Search, open_plan: Open, certainty: float, draws: int) -> Chosen:
+    """Return the choice among the candidates of a search, and the next one."""
     choice: Candidate | None = None
     runner_up: Candidate | None = None
     unsure: list[Candidate] = []
@@ -192,7 +209,7 @@ def find_deployment(
     for candidate in search.at_top():
         if choice is not None:
             runner_up = candidate
-            if candidate.estimate(objective) < choice.estimate(objective):
+            if candidate.estimate(search.objective) < choice.estimate(search.objective):
                 # A short run made it look worse. It is the plan, if it is as sure.
                 candidate.p_met, p_of = judge_certainty(search, candidate, open_plan, certainty, draws)
                 if candidate.p_met >= certainty:
@@ -210,7 +227,7 @@ def find_deployment(
         unsure.remove(choice)
     if runner_up is None:
         runner_up = next(iter(unsure), None)
-    return _plan(search, space, rate_rps, certainty, p_of, choice, runner_up)
+    return Chosen(choice, runner_up, p_of)
 
 
 def judge_certainty(search: Search, candidate: Candidate, open_plan: Open, certainty: float, draws: int) -> tuple[float, str]:
@@ -251,10 +268,9 @@ def _plan(
     space: Space,
     rate_rps: float,
     certainty: float,
-    p_of: str,
-    choice: Candidate | None,
-    runner_up: Candidate | None,
+    chosen: Chosen,
 ) -> DeploymentPlan:
+    choice, runner_up = chosen.choice, chosen.runner_up
     scenario = space.first.scenario
     described = None if choice is None else describe(search, choice)
     difference = None if choice is None or runner_up is None else _difference(search, choice, runner_up)
@@ -273,7 +289,7 @@ def _plan(
         runner_up=None if runner_up is None else describe(search, runner_up),
         difference=difference,
         certainty=certainty,
-        p_of=p_of,
+        p_of=chosen.p_of,
         binding=None if choice is None else _binding(search, choice),
         changes=changed,
         badges=[] if choice is None else _badges(choice, rate_rps),
@@ -348,7 +364,7 @@ def _binding(search: Search, choice: Candidate) -> Binding:
     return binding(sites[at], trials, requests)
 
 
-def _badges(choice: Candidate, rate_rps: float) -> list[dict[str, Any]]:
+def _badges(choice: Candidate, rate_rps: float) -> list[Row]:
     cells = validated_cells()
     rows = []
     for site in choice.deployment.sites:
