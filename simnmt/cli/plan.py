@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from simnmt.base.errors import InputError
+from simnmt.base.files import is_standard
 from simnmt.base.text_tables import format_table
-from simnmt.cli.options import AllowCode, AsJson, Jobs, argument, option, parse_share, print_json, prints_of_users
+from simnmt.cli.options import (
+    AllowCode,
+    AsJson,
+    Force,
+    Jobs,
+    Page,
+    argument,
+    check_output,
+    option,
+    parse_share,
+    print_json,
+    prints_of_users,
+)
 from simnmt.cli.progress import progress_bar
+from simnmt.cli.terminal import note
 
 if TYPE_CHECKING:
     from simnmt.experiment.plan.capacity import Capacities, Capacity
@@ -43,6 +59,11 @@ def plan(
         float | None,
         option("P%", "Probability of the level from which a deployment is chosen. [default: 95%]", parser=parse_share),
     ] = None,
+    out: Annotated[
+        Path | None, option("FILE", "Write the scenario of the choice, at the rate; - for standard output.", "--out")
+    ] = None,
+    page: Page = None,
+    force: Force = False,
     jobs: Jobs = 1,
     allow_code: AllowCode = False,
     as_json: AsJson = False,
@@ -54,6 +75,10 @@ def plan(
     import simnmt.api
     from simnmt.experiment.plan.capacity import Capacities
 
+    for path in (out, page):
+        check_output(path, force, scenario)
+    if out is not None and rate is None:
+        raise InputError("--out writes the deployment that is found for a rate", remedy="give --rate, or leave --out out")
     with progress_bar() as bar, prints_of_users():
         answer = simnmt.api.plan(
             scenario,
@@ -71,21 +96,40 @@ def plan(
             progress=bar.runs,
             allow_code=allow_code,
         )
+    if out is not None and not isinstance(answer, Capacities) and answer.is_met:
+        write_scenario(answer, out)
+    if page is not None:
+        from simnmt.report.plan_page import write_plan_page
+
+        write_plan_page(page, answer)
     if as_json:
         print_json(answer.document())
     elif isinstance(answer, Capacities):
         print(format_capacities(answer))
     else:
-        print(format_plan(answer))
+        print(format_plan(answer, scenario, out))
+    if page is not None and not is_standard(page):
+        note(f"page: {page}")
     if not answer.is_met:
         raise typer.Exit(MISSED)
 
 
+def write_scenario(plan: DeploymentPlan, path: Path) -> None:
+    """Write the scenario of a plan's choice, whole or not at all."""
+    from simnmt.base.files import written_whole
+    from simnmt.scenario.yaml_text import write_document
+
+    with written_whole(path) as partial:
+        partial.write_text(write_document(plan.scenario.document()), encoding="utf-8")
+
+
 def format_capacities(capacities: Capacities) -> str:
     """Return the text of the capacities of a scenario."""
+    from simnmt.experiment.plan.messages import describe_capacity
+
     header = ["workload", "network", "policy", "requests/s", "95 % interval", "at its limit"]
     table = format_table(header, [_capacity_line(row) for row in capacities.rows], 3)
-    return f"{capacities.name}: highest rate with {capacities.level}\n\n{table}"
+    return f"{capacities.name}: highest rate with {capacities.level}\n\n{describe_capacity(capacities)}\n\n{table}"
 
 
 def _capacity_line(row: Capacity) -> list[str]:
@@ -98,6 +142,23 @@ def _capacity_line(row: Capacity) -> list[str]:
     return [row.workload, row.network, row.policy, value, interval or "-", str(row.binding)]
 
 
-def format_plan(plan: DeploymentPlan) -> str:
-    """Return the text of a deployment plan."""
-    return "\n".join(map(str, plan.document().items()))
+def format_plan(plan: DeploymentPlan, scenario: str, out: Path | None) -> str:
+    """Return the text of a deployment plan. `scenario`: as the user named it; `out`: the file that holds the choice."""
+    from math import exp
+
+    from simnmt.experiment.plan.messages import deploy_commands, describe_change, sentences
+    from simnmt.results.number_text import percent
+
+    lines = [f"{plan.name}: deployment for {plan.rate_rps:g} requests/s with {plan.level}", "", *sentences(plan)]
+    if plan.choice is None:
+        return "\n".join(lines)
+    rows = [
+        [change.quantity, f"{change.percent:+g} %", percent(exp(change.excess)), describe_change(change)]
+        for change in plan.changes
+    ]
+    lines += ["", "What would change it:", format_table(["quantity", "change", "of the limit", "least deployment"], rows, 1)]
+    written = None if out is None or is_standard(out) else str(out)
+    commands = deploy_commands(scenario, plan.scenario, plan.choice.policy, plan.overrides, written)
+    lines += ["", "Deploy it:", *(f"  {command}" for command in commands)]
+    lines += ["" if written is None else f"scenario: {written}", f"{plan.requests_simulated:,} requests were simulated."]
+    return "\n".join(line for line in lines if line is not None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from math import exp
+from pathlib import Path
 from statistics import mean
 
 from simnmt.experiment.inputs import RunPlan
@@ -18,7 +19,8 @@ from simnmt.experiment.validated import deployment as validated_deployment
 from simnmt.profile.blocks import ProfileError
 from simnmt.results.envelope import badge, validated_cells
 from simnmt.results.statistics import Estimate, change_percent, over_replications
-from simnmt.results.summary import Row
+from simnmt.results.summary import Row, known
+from simnmt.scenario.configuration import Scenario
 from simnmt.scenario.document import Override
 
 DRAWS = 40
@@ -98,6 +100,8 @@ class DeploymentPlan:
     """Every candidate that was simulated, with the reason why it is out, empty if it is not."""
     overrides: tuple[Override, ...]
     """The values of the choice."""
+    scenario: Scenario
+    """The scenario of the choice, at the rate; the first candidate's without a choice."""
     requests: int
     replications: int
     requests_simulated: int
@@ -296,10 +300,23 @@ def _plan(
         nearest_miss=None if choice is not None or miss is None else describe(search, miss),
         judged=[(describe(search, candidate), candidate.rejected) for candidate in search.candidates if candidate.outcomes],
         overrides=() if choice is None else choice.deployment.overrides,
+        scenario=scenario if choice is None else _scenario_at_rate(choice, rate_rps),
         requests=scenario.requests,
         replications=scenario.replications,
         requests_simulated=search.requests_simulated,
     )
+
+
+def _scenario_at_rate(choice: Candidate, rate_rps: float) -> Scenario:
+    """Return the scenario of a choice with the rate in the keys of its arrivals, where such keys are known."""
+    scenario = choice.deployment.sites[0].plan.scenario
+    workloads = {}
+    for name, workload in scenario.workloads.items():
+        # All paths of a checked scenario are absolute.
+        present_rps = known(workload.arrivals.process(Path()).mean_rate_rps)
+        arrivals = workload.arrivals.with_rate(rate_rps, present_rps) or workload.arrivals
+        workloads[name] = workload.model_copy(update={"arrivals": arrivals})
+    return scenario.model_copy(update={"workloads": workloads})
 
 
 def _cheaper_miss(search: Search, choice: Candidate) -> Candidate | None:

@@ -58,11 +58,11 @@ class Engagements(ArrivalsConfiguration):
         """Return the process after reading the file of `begin`, if any. Raises `ArrivalsError`."""
         return EngagementsProcess(self.begin.process(base), tuple(self.turns), self.think_time)
 
-    def keys_at_rate(self, rate_rps: float, present_rps: float) -> dict[str, object]:
-        """Return the keys of `begin`: more engagements, each with as many turns as before."""
+    def with_rate(self, rate_rps: float, present_rps: float) -> Engagements | None:
+        """Return the configuration with more or fewer engagements, each with as many turns as before."""
         mean_turns = math.fsum(share * turns for turns, share in enumerate(self.turns, start=1))
-        keys = self.begin.keys_at_rate(rate_rps / mean_turns, present_rps / mean_turns)
-        return {f"begin.{key}": value for key, value in keys.items()}
+        begin = self.begin.with_rate(rate_rps / mean_turns, present_rps / mean_turns)
+        return None if begin is None else self.model_copy(update={"begin": begin})
 
     def input_paths(self, base: Path) -> list[Path]:
         """Return the files that `begin` reads."""

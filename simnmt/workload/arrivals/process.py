@@ -136,16 +136,12 @@ class ArrivalsConfiguration(Configuration):
         """Return the files that `process` reads."""
         return []
 
-    def keys_at_rate(self, rate_rps: float, present_rps: float) -> dict[str, object]:
-        """Return the keys below `arrivals`, joined by dots, with the values that give this mean rate.
+    def with_rate(self, rate_rps: float, present_rps: float) -> ArrivalsConfiguration | None:
+        """Return the configuration of the process `at_rate(rate_rps)`; None if no key sets the rate.
 
-        Args:
-            rate_rps: the mean rate that is wanted.
-            present_rps: `mean_rate_rps` of the process of this configuration.
-
-        Empty if no key sets the rate.
+        `present_rps`: `mean_rate_rps` of the process of this configuration.
         """
-        return {}
+        return None
 
     def resolved(self, base: Path) -> ArrivalsConfiguration:
         """Return the configuration with absolute paths."""

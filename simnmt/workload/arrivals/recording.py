@@ -314,9 +314,9 @@ class Recorded(ArrivalsConfiguration):
             _describe_recording(recording, speed, step_s, self.lengths),
         )
 
-    def keys_at_rate(self, rate_rps: float, present_rps: float) -> dict[str, object]:
-        """Return the rate, which takes the place of a speed."""
-        return {"rate_rps": rate_rps} if self.speed is None else {"speed": self.speed * rate_rps / present_rps}
+    def with_rate(self, rate_rps: float, present_rps: float) -> Recorded:
+        """Return the configuration with this rate, which takes the place of a speed."""
+        return self.model_copy(update={"rate_rps": rate_rps, "speed": None})
 
     def input_paths(self, base: Path) -> list[Path]:
         """Return the file of the trace."""

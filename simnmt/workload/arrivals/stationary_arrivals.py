@@ -39,9 +39,9 @@ class Poisson(OpenProcess, ArrivalsConfiguration):
         """Return the process with another rate: the same gaps, scaled."""
         return self.model_copy(update={"rate_rps": rate_rps})
 
-    def keys_at_rate(self, rate_rps: float, present_rps: float) -> dict[str, object]:
-        """Return the rate."""
-        return {"rate_rps": rate_rps}
+    def with_rate(self, rate_rps: float, present_rps: float) -> Poisson:
+        """Return the configuration with another rate."""
+        return self.at_rate(rate_rps)
 
     @property
     def account(self) -> str:
@@ -97,11 +97,13 @@ class Renewal(OpenProcess, ArrivalsConfiguration):
 
     def at_rate(self, rate_rps: float) -> Renewal:
         """Return the process with another mean rate: the same gaps, scaled."""
-        return self.model_copy(update=self.keys_at_rate(rate_rps, self.mean_rate_rps))
+        if self.scale_s is None:
+            return self.model_copy(update={"rate_rps": rate_rps})
+        return self.model_copy(update={"scale_s": self.scale_s * self.mean_rate_rps / rate_rps})
 
-    def keys_at_rate(self, rate_rps: float, present_rps: float) -> dict[str, object]:
-        """Return `rate_rps`, or `scale_s` if that is given."""
-        return {"rate_rps": rate_rps} if self.scale_s is None else {"scale_s": self.scale_s * present_rps / rate_rps}
+    def with_rate(self, rate_rps: float, present_rps: float) -> Renewal:
+        """Return the configuration with another `rate_rps`, or `scale_s` if that is given."""
+        return self.at_rate(rate_rps)
 
     @property
     def account(self) -> str:
@@ -159,12 +161,13 @@ class OnOff(OpenProcess, ArrivalsConfiguration):
 
     def at_rate(self, rate_rps: float) -> OnOff:
         """Return the process with both rates scaled; bursts and pauses last as long as before."""
-        return self.model_copy(update=self.keys_at_rate(rate_rps, self.mean_rate_rps))
+        factor = rate_rps / self.mean_rate_rps
+        rates = {"on_rate_rps": factor * self.on_rate_rps, "off_rate_rps": factor * self.off_rate_rps}
+        return self.model_copy(update=rates)
 
-    def keys_at_rate(self, rate_rps: float, present_rps: float) -> dict[str, object]:
-        """Return both rates."""
-        factor = rate_rps / present_rps
-        return {"on_rate_rps": factor * self.on_rate_rps, "off_rate_rps": factor * self.off_rate_rps}
+    def with_rate(self, rate_rps: float, present_rps: float) -> OnOff:
+        """Return the configuration with both rates scaled."""
+        return self.at_rate(rate_rps)
 
     @property
     def dispersion(self) -> float:

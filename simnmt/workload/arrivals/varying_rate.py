@@ -286,16 +286,20 @@ class Varying(ArrivalsConfiguration):
             curve = curve.scaled_to(config.rate_rps)
         return VaryingProcess(curve, self.gap_cv, f"{what}; each further replication begins elsewhere on it", moves=True)
 
-    def keys_at_rate(self, rate_rps: float, present_rps: float) -> dict[str, object]:
-        """Return the rates of the curve, all scaled alike."""
+    def with_rate(self, rate_rps: float, present_rps: float) -> Varying:
+        """Return the configuration with all rates of the curve scaled alike."""
         factor = rate_rps / present_rps
+        changed: dict[str, object] = {}
         if isinstance(self.daily, DailyCurve):
-            return {"daily.rate_rps": factor * self.daily.rate_rps}
-        if isinstance(self.daily, HourlyRates):
-            return {"daily.hourly_rps": [factor * hour_rps for hour_rps in self.daily.hourly_rps]}
-        if self.steps is not None:
-            return {f"steps.{number}.rate_rps": factor * step.rate_rps for number, step in enumerate(self.steps)}
-        return {"series.rate_rps": rate_rps}
+            changed["daily"] = self.daily.model_copy(update={"rate_rps": factor * self.daily.rate_rps})
+        elif isinstance(self.daily, HourlyRates):
+            hours = [factor * hour_rps for hour_rps in self.daily.hourly_rps]
+            changed["daily"] = self.daily.model_copy(update={"hourly_rps": hours})
+        elif self.steps is not None:
+            changed["steps"] = [step.model_copy(update={"rate_rps": factor * step.rate_rps}) for step in self.steps]
+        elif self.series is not None:
+            changed["series"] = self.series.model_copy(update={"rate_rps": rate_rps})
+        return self.model_copy(update=changed)
 
     def input_paths(self, base: Path) -> list[Path]:
         """Return the file of the series, if there is one."""
