@@ -2,8 +2,8 @@
 
 200 deployments of a batching cloud (boxes, batching, policy) at one rate. Brute force runs all of them in all replications and
 chooses by the same rule. A plan agrees with it if its objective lies within 1 % of the brute force's, or if the paired interval
-of their difference contains 0. Of plans that are called 95 % sure, single runs with fresh seeds, and with freshly drawn profiles,
-are counted that keep the service level.
+of their difference contains 0. Of plans that are called 95 % sure, single runs with fresh seeds, and with freshly drawn
+profiles, are counted that keep the service level.
 """
 
 from __future__ import annotations

@@ -24,7 +24,6 @@ from simnmt.cli.options import (
     prints_of_users,
 )
 from simnmt.cli.progress import progress_bar
-from simnmt.cli.terminal import note
 
 if TYPE_CHECKING:
     from simnmt.experiment.plan.capacity import Capacities, Capacity
@@ -108,8 +107,8 @@ def plan(
         print(format_capacities(answer))
     else:
         print(format_plan(answer, scenario, out))
-    if page is not None and not is_standard(page):
-        note(f"page: {page}")
+    if page is not None and not is_standard(page) and not as_json:
+        print(f"page: {page}")
     if not answer.is_met:
         raise typer.Exit(MISSED)
 

@@ -58,7 +58,9 @@ class Root:
 
     rate_rps: float
     at: Trial
-    """The nearest run that was simulated."""
+    """The run at the highest rate that keeps the level, or at the lowest rate if none does."""
+    points: tuple[tuple[float, float], ...]
+    """Rate and ratio of the worst value to its limit of every run."""
     requests_simulated: int
 
 
@@ -105,6 +107,8 @@ class Capacity:
     """The metric of each requirement at the capacity, in its unit, means over the replications."""
     loads: dict[str, float]
     """Load of each device at the capacity."""
+    points: tuple[tuple[float, float], ...]
+    """Rate and ratio of the worst value to its limit of every run."""
     requests_simulated: int
 
     @property
@@ -272,6 +276,7 @@ def find_capacity(
             for requirement in level.requirements
         },
         loads=mean_loads(site, trials, requests),
+        points=tuple(point for root in roots or [coarse] for point in root.points),
         requests_simulated=simulated,
     )
 
@@ -316,7 +321,7 @@ def find_root(site: Site, level: Level, replication: int, requests: int, start_r
         step *= 2.0
     while low.verdict.excess > 0.0:
         if low.rate_rps <= most_rps * LEAST_SHARE:
-            return Root(0.0, low, requests * len(trials))
+            return Root(0.0, low, _points(trials), requests * len(trials))
         high, low = low, trial(max(low.rate_rps * exp(-step), most_rps * LEAST_SHARE))
         step *= 2.0
     # Regula falsi on the logarithm of the rate; the middle after two steps that moved the same end.
@@ -328,7 +333,11 @@ def find_root(site: Site, level: Level, replication: int, requests: int, start_r
         moved = [moved[0] + 1, 0] if is_low else [0, moved[1] + 1]
         low, high = (middle, high) if is_low else (low, middle)
     rate_rps = low.rate_rps * (high.rate_rps / low.rate_rps) ** _root_share(low, high)
-    return Root(rate_rps, low, requests * len(trials))
+    return Root(rate_rps, low, _points(trials), requests * len(trials))
+
+
+def _points(trials: Sequence[Trial]) -> tuple[tuple[float, float], ...]:
+    return tuple((trial.rate_rps, exp(trial.verdict.excess)) for trial in trials)
 
 
 def _root_share(low: Trial, high: Trial) -> float:

@@ -22,7 +22,8 @@ def describe_capacity(capacities: Capacities) -> str:
     place = f"{best.workload} on {best.network}"
     if not best.is_met:
         values = "; ".join(f"{name}: {digits(value)}" for name, value in best.values.items())
-        return f"No rate keeps {capacities.level}: {best.policy} misses it for {place} even where hardly any request waits ({values})."
+        why = f"{best.policy} misses it for {place} even where hardly any request waits ({values})"
+        return f"No rate keeps {capacities.level}: {why}."
     rate, interval = format_interval(best.rate_rps, best.low, best.high, signs="minus")
     sure = f", {interval.strip('[]').replace(', ', ' to ')}" if interval else ""
     return f"{best.policy} takes {rate} requests/s{sure}, for {place}; at its limit: {best.binding}."
@@ -70,8 +71,8 @@ def describe_certainty(plan: DeploymentPlan) -> str:
     if plan.is_sure:
         return f"A run of it keeps the level with a probability of {probability}, over {plan.p_of}."
     return (
-        f"It is not sure: a run of it keeps the level with a probability of {probability} only, over {plan.p_of}; no deployment "
-        f"reaches {percent(plan.certainty)}."
+        f"It is not sure: a run of it keeps the level with a probability of {probability} only, over {plan.p_of}; of the "
+        f"deployments that were judged, none reaches {percent(plan.certainty)}."
     )
 
 
