@@ -8,7 +8,7 @@ widened by the tolerance of the bisection. Replications are added until the inte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import product
@@ -258,7 +258,11 @@ def find_capacity(
     simulated += sum(root.requests_simulated for root in roots)
     unmet = next((root for root in (*roots, coarse) if root.rate_rps <= 0.0), None)
     trials = [root.at for root in roots] if unmet is None else [unmet.at]
-    estimate = over_replications([root.rate_rps for root in roots] if unmet is None else [0.0])
+    loads = mean_loads(site, trials, requests)
+    # One run is overloaded beyond what chance makes of a load of 1; the mean over the replications must not be above 1.
+    overload = max(*loads.values(), 1.0)
+    rates = [root.rate_rps / overload for root in roots] if unmet is None else [0.0]
+    estimate = over_replications(rates, positive=unmet is None)
     certain = unmet is None and estimate.low is not None and estimate.high is not None
     return Capacity(
         workload=site.workload,
@@ -267,15 +271,15 @@ def find_capacity(
         rate_rps=estimate.mean,
         low=known(estimate.low) * (1.0 - TOLERANCE) if certain else None,
         high=known(estimate.high) * (1.0 + TOLERANCE) if certain else None,
-        roots=tuple(root.rate_rps for root in roots),
+        roots=tuple(rates),
         requests=requests,
         saturation_rps=most_rps,
-        binding=binding(site, trials, requests),
+        binding=binding(site, trials, loads),
         values={
             str(requirement): mean(level.value(requirement, trial.numbers) for trial in trials)
             for requirement in level.requirements
         },
-        loads=mean_loads(site, trials, requests),
+        loads=loads,
         points=tuple(point for root in roots or [coarse] for point in root.points),
         requests_simulated=simulated,
     )
@@ -347,8 +351,8 @@ def _root_share(low: Trial, high: Trial) -> float:
     return min(max(below / (below + above), 0.02), 0.98) if below + above > 0.0 else 0.5
 
 
-def binding(site: Site, trials: Sequence[Trial], requests: int) -> Binding:
-    """Return what keeps a deployment from taking more requests, by runs at its capacity.
+def binding(site: Site, trials: Sequence[Trial], loads: Mapping[str, float]) -> Binding:
+    """Return what keeps a deployment from taking more requests, by runs at its capacity. `loads`: `mean_loads` of the runs.
 
     The requirement is the one that most runs are nearest to. If it is a latency, the resource is what makes requests slow
     beyond what they take at least: the queue of the busiest device if its load is high or waits are the greatest part of the
@@ -356,10 +360,9 @@ def binding(site: Site, trials: Sequence[Trial], requests: int) -> Binding:
     """
     worst = [trial.verdict.worst for trial in trials]
     requirement = max(dict.fromkeys(worst), key=worst.count)
-    loads = mean_loads(site, trials, requests)
     busiest = max(loads, key=loads.__getitem__)
-    if requirement == STABLE:
-        return Binding(requirement, busiest, "capacity", loads[busiest])
+    if requirement == STABLE or loads[busiest] > 1.0:
+        return Binding(requirement, busiest, "capacity", min(loads[busiest], 1.0))
     parts = {part: mean(known(trial.numbers[f"beyond_p95_{part}_s"]) for trial in trials) for part in PARTS}
     part = max(parts, key=parts.__getitem__)
     if part == "queue" or loads[busiest] >= NEAR_LIMIT:

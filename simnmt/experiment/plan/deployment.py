@@ -10,7 +10,7 @@ from statistics import mean
 
 from simnmt.experiment.inputs import RunPlan
 from simnmt.experiment.plan.candidates import Deployment, Open, Space
-from simnmt.experiment.plan.capacity import Binding, Trial, binding
+from simnmt.experiment.plan.capacity import Binding, Trial, binding, mean_loads
 from simnmt.experiment.plan.objectives import Objective
 from simnmt.experiment.plan.search import Candidate, Search, probability_met
 from simnmt.experiment.plan.sensitivity import Change, changes
@@ -378,7 +378,7 @@ def _binding(search: Search, choice: Candidate) -> Binding:
         Trial(sites[at].rate_rps, verdict, outcome.numbers[at])
         for verdict, outcome in zip(verdicts[at], choice.outcomes, strict=True)
     ]
-    return binding(sites[at], trials, requests)
+    return binding(sites[at], trials, mean_loads(sites[at], trials, requests))
 
 
 def _badges(choice: Candidate, rate_rps: float) -> list[Row]:

@@ -12,15 +12,15 @@ from simnmt.experiment.targets import Target
 from simnmt.experiment.units import devices, run_unit
 from simnmt.network.link import Link
 from simnmt.results.service_level import Requirement
-from simnmt.results.stability import judged_load
+from simnmt.results.stability import excess_load
 from simnmt.results.summary import Device, Numbers, RunKey
 from simnmt.scenario.document import Document
 
 STABLE = "stable"
 """Name of the requirement that every level contains: no device gets more work than it can do."""
 
-BUSY = 0.9
-"""Load from which stability may be the requirement that is nearest to its limit."""
+BUSY = log(0.9)
+"""Excess load from which stability may be the requirement that is nearest to its limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +114,9 @@ class Level:
 
     def judge(self, numbers: Numbers, requests: int, of_devices: Sequence[Device]) -> Verdict:
         """Return how far the numbers of one run are from the level. Raises `InputError` for a metric that the run lacks."""
-        load = max((judged_load(numbers, requests, device) for device in of_devices), default=0.0)
+        overload = max((excess_load(numbers, requests, device) for device in of_devices), default=-inf)
         # A load is no distance from a limit as a latency is, so it is named only where it is near 1.
-        verdicts = [Verdict(_log(load), STABLE)] if load >= BUSY or not self.requirements else []
+        verdicts = [Verdict(overload, STABLE)] if overload >= BUSY or not self.requirements else []
         for requirement in self.requirements:
             value = self.value(requirement, numbers)
             excess = _log(value / requirement.limit)
