@@ -17,7 +17,7 @@ from statistics import mean
 
 from simnmt.experiment.inputs import RunPlan
 from simnmt.experiment.plan.analytic import saturation_of, saturation_rps, start_rps
-from simnmt.experiment.plan.trial import STABLE, Level, Site, Verdict
+from simnmt.experiment.plan.trial import STABLE, Level, Site, Verdict, site_badge
 from simnmt.experiment.processes import run_tasks
 from simnmt.results.stability import judged_load
 from simnmt.results.statistics import over_replications
@@ -129,6 +129,13 @@ class Capacities:
     """Of the scenario."""
     level: str
     rows: tuple[Capacity, ...]
+    badges: tuple[str, ...]
+    """Of each row, whether its place at the capacity lies inside what was validated live; empty without a capacity."""
+
+    @property
+    def badge(self) -> str:
+        """The badge of the best row."""
+        return self.badges[self.rows.index(self.best)]
 
     @property
     def best(self) -> Capacity:
@@ -164,6 +171,7 @@ class Capacities:
                 "policy": best.policy,
                 "workload": best.workload,
                 "network": best.network,
+                "badge": self.badge,
             },
             "capacities": [row.document() for row in self.rows],
             "requests_simulated": self.requests_simulated,
@@ -206,7 +214,8 @@ def find_capacities(
             progress=report,
         )
         rows.append(row)
-    return Capacities(scenario.name, str(level), tuple(rows))
+    badges = tuple(site_badge(site, row.rate_rps).sentence if row.is_met else "" for site, row in zip(sites, rows, strict=True))
+    return Capacities(scenario.name, str(level), tuple(rows), badges)
 
 
 def deployable_sites(plan: RunPlan) -> Iterator[Site]:

@@ -14,10 +14,8 @@ from simnmt.experiment.plan.capacity import Binding, Trial, binding, mean_loads
 from simnmt.experiment.plan.objectives import Objective
 from simnmt.experiment.plan.search import Candidate, Search, probability_met
 from simnmt.experiment.plan.sensitivity import Change, changes
-from simnmt.experiment.plan.trial import Level
-from simnmt.experiment.validated import deployment as validated_deployment
+from simnmt.experiment.plan.trial import Level, site_badge
 from simnmt.profile.blocks import ProfileError
-from simnmt.results.envelope import badge, validated_cells
 from simnmt.results.statistics import Estimate, change_percent, over_replications
 from simnmt.results.summary import Row, known
 from simnmt.scenario.configuration import Scenario
@@ -382,10 +380,7 @@ def _binding(search: Search, choice: Candidate) -> Binding:
 
 
 def _badges(choice: Candidate, rate_rps: float) -> list[Row]:
-    cells = validated_cells()
-    rows = []
-    for site in choice.deployment.sites:
-        network = site.plan.networks[site.network]
-        place = validated_deployment(site.plan.scenario, site.case, network, site.policy, rate_rps)
-        rows.append({"workload": site.workload, "network": site.network} | badge(place, cells).document())
-    return rows
+    return [
+        {"workload": site.workload, "network": site.network} | site_badge(site, rate_rps).document()
+        for site in choice.deployment.sites
+    ]

@@ -26,7 +26,7 @@ def describe_capacity(capacities: Capacities) -> str:
         return f"No rate keeps {capacities.level}: {why}."
     rate, interval = format_interval(best.rate_rps, best.low, best.high, signs="minus")
     sure = f", {interval.strip('[]').replace(', ', ' to ')}" if interval else ""
-    return f"{best.policy} takes {rate} requests/s{sure}, for {place}; at its limit: {best.binding}."
+    return f"{best.policy} takes {rate} requests/s{sure}, for {place}, {capacities.badge}. At its limit: {best.binding}."
 
 
 def describe_deployment(described: Described) -> str:
