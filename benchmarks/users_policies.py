@@ -22,7 +22,7 @@ BAR = 0.7
 """Least share of the SimPy world's speed (issue 21)."""
 
 
-class OwnCNmt:
+class CNmtInPython:
     """C-NMT for two targets, with `decide` in Python."""
 
     def __init__(self, knowledge: Any) -> None:
@@ -60,7 +60,7 @@ def scenario(arrivals: str, policies: dict[str, Any], requests: int) -> dict[str
 
 def measure(arrivals: str, requests: int, rounds: int) -> dict[str, Any]:
     """Return the processor seconds of both runs, a pair per round, and the share of speed that is kept."""
-    runs = {"shipped": {"cnmt": {}}, "own": {"mine": OwnCNmt}}
+    runs = {"shipped": {"cnmt": {}}, "user": {"mine": CNmtInPython}}
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     targets: dict[str, Any] = {}
     for number in range(rounds + 1):
@@ -71,8 +71,8 @@ def measure(arrivals: str, requests: int, rounds: int) -> dict[str, Any]:
                 seconds[name].append(time.process_time() - begin_s)
             (log,) = result.cells[0].logs.values()
             targets[name] = np.array(log["target"][:])
-    assert (targets["shipped"] == targets["own"]).all(), "the two do not decide alike"
-    kept = [shipped / own for shipped, own in zip(*seconds.values(), strict=True)]
+    assert (targets["shipped"] == targets["user"]).all(), "the two do not decide alike"
+    kept = [shipped_s / user_s for shipped_s, user_s in zip(*seconds.values(), strict=True)]
     return {"arrivals": arrivals, "requests": requests, "seconds": seconds, "kept": kept, "median_kept": median(kept)}
 
 
@@ -88,10 +88,10 @@ def main(arguments: list[str] | None = None) -> int:
         print(json.dumps(rows))
         return int(any(row["median_kept"] < BAR for row in rows))
     for row in rows:
-        own, shipped = (1e6 * median(row["seconds"][name]) / row["requests"] for name in ("own", "shipped"))
+        user_us, shipped_us = (1e6 * median(row["seconds"][name]) / row["requests"] for name in ("user", "shipped"))
         spread = f"{min(row['kept']):.2f} to {max(row['kept']):.2f}"
         print(
-            f"{row['arrivals']}: {own:.2f} us a request in Python, {shipped:.2f} us shipped: "
+            f"{row['arrivals']}: {user_us:.2f} us a request in Python, {shipped_us:.2f} us shipped: "
             f"keeps {row['median_kept']:.2f} of the speed (rounds: {spread}; bar {BAR})"
         )
     return int(any(row["median_kept"] < BAR for row in rows))

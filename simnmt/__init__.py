@@ -85,4 +85,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'simnmt' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name]), name)
+    from simnmt.base.packages import named_if_missing
+
+    with named_if_missing():
+        return getattr(import_module(_HOMES[name]), name)

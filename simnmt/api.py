@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from simnmt.base import VERSION
 from simnmt.base.errors import InputError
+from simnmt.base.packages import named_if_missing
 from simnmt.base.suggestions import did_you_mean
 from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.run import Progress, run_plan
@@ -25,7 +26,7 @@ from simnmt.results import result as results
 from simnmt.results import run_directory as files
 from simnmt.results.requests import Engine
 from simnmt.results.service_level import Assertion, Requirement
-from simnmt.scenario.document import Override, read_document
+from simnmt.scenario.document import Override, overrides_of_call, read_document
 from simnmt.scenario.source import Source, input_files, open_source
 from simnmt.scenario.yaml_text import write_document
 
@@ -53,7 +54,7 @@ class Scenario:
     def __init__(
         self,
         given: str | os.PathLike[str] | Mapping[str, object],
-        overrides: Iterable[str] = (),
+        overrides: Iterable[str | Override] = (),
         *,
         allow_code: bool = False,
     ) -> None:
@@ -61,7 +62,7 @@ class Scenario:
 
         `overrides`, `allow_code`: as of `run`. Raises `InputError` for any fault.
         """
-        self._given, self._overrides, self._allow_code = given, [*overrides], allow_code
+        self._given, self._overrides, self._allow_code = given, overrides_of_call(overrides), allow_code
         self.source = open_source(given, self._overrides, allow_code=allow_code)
         """The scenario as it was checked."""
 
@@ -76,9 +77,9 @@ class Scenario:
 
     def changed(self, *overrides: str) -> Scenario:
         """Return the scenario with further overrides, such as `"policies.cnmt.len_slope=0.8"`."""
-        return Scenario(self._given, [*self._overrides, *overrides], allow_code=self._allow_code)
+        return Scenario(self._given, [*self._overrides, *overrides_of_call(overrides)], allow_code=self._allow_code)
 
-    def open(self, overrides: Iterable[str | Override]) -> Source:
+    def open(self, overrides: Iterable[Override]) -> Source:
         """Return the checked scenario with further overrides."""
         return open_source(self._given, [*self._overrides, *overrides], allow_code=self._allow_code)
 
@@ -92,6 +93,7 @@ class _Drawable(results.FinishedRun):
 
     __slots__ = ()
 
+    @named_if_missing()
     def figure(self, name: str, *, workload: str | None = None, network: str | None = None, **options: str) -> Figure:
         """Return a figure of the page as a plotly figure, with the same data.
 
@@ -161,6 +163,7 @@ class Comparison(comparison.Comparison):
 
     __slots__ = ()
 
+    @named_if_missing()
     def figure(self, *, workload: str | None = None, network: str | None = None) -> Figure:
         """Return the change of the mean latency by policy, percent, with 95 % intervals, as a plotly figure.
 
@@ -208,6 +211,7 @@ def _with_figures(kind: type[Copied], record: Any) -> Copied:
     return kind(**{field.name: getattr(record, field.name) for field in fields(record)})
 
 
+@named_if_missing()
 def load(directory: str | os.PathLike[str]) -> LoadedRun:
     """Return a finished run from its directory: rows, requests, verdicts, figures and the resolved scenario.
 
@@ -222,6 +226,7 @@ def load(directory: str | os.PathLike[str]) -> LoadedRun:
     return _with_figures(LoadedRun, loaded_run.load_run(path, read_document(path / files.RESOLVED).data))
 
 
+@named_if_missing()
 def compare(*runs: RunResult | LoadedRun | str | os.PathLike[str]) -> Comparison:
     """Compare runs with the first one: keys of the scenarios that differ, and changes of latency with their intervals.
 
@@ -257,12 +262,13 @@ def _notebook_progress() -> Progress | None:
     return lambda done, total: shown.update(bar(done, total))
 
 
+@named_if_missing()
 def run(
     scenario: str | os.PathLike[str] | Mapping[str, object] | Scenario,
     *,
     out: str | os.PathLike[str] | None = None,
     under: str | os.PathLike[str] | None = None,
-    overrides: Iterable[str] = (),
+    overrides: Iterable[str | Override] = (),
     requests: int | None = None,
     replications: int | None = None,
     seed: int | None = None,
@@ -313,15 +319,14 @@ def run(
         raise InputError(f"engine: unknown engine {engine!r}", remedy=did_you_mean(str(engine), get_args(Engine)))
     if until_precision is not None and not 0.0 < until_precision < 1.0:
         raise InputError(f"until_precision: {until_precision:g} is no share above 0 and below 1", remedy="give 0.02 for 2 %")
-    given = _given(requests=requests, replications=replications, seed=seed)
-    if profile_uncertainty is not None:
-        key, label = ("profile_uncertainty", "profiles"), f"--profile-uncertainty {profile_uncertainty}"
-        given.append(Override.of(key, profile_uncertainty, label))
+    given = overrides_of_call(
+        overrides, requests=requests, replications=replications, seed=seed, profile_uncertainty=profile_uncertainty
+    )
     started = time.time()
     if isinstance(scenario, Scenario):
-        source = scenario.open([*overrides, *given])
+        source = scenario.open(given)
     else:
-        source = open_source(scenario, [*overrides, *given], allow_code=allow_code)
+        source = open_source(scenario, given, allow_code=allow_code)
     for text in assertions:
         asserted = Assertion.parse(text, source.scenario.policies)
         asserted.requirement.metric.check_requests(source.scenario.requests)
@@ -357,7 +362,7 @@ def plan(
     rate: float | None = None,
     minimise: Minimised = "servers",
     vary: Iterable[str] = (),
-    overrides: Iterable[str] = (),
+    overrides: Iterable[str | Override] = (),
     requests: int | None = None,
     replications: int | None = None,
     seed: int | None = None,
@@ -391,14 +396,18 @@ def plan(
     from simnmt.experiment.plan.objectives import objective
     from simnmt.experiment.plan.trial import Level, check_rate
 
+    if jobs is not None and jobs < 1:
+        raise InputError(f"jobs: {jobs} processes", remedy="give 1 or more")
+    if not 0.0 < precision < 1.0 or not 0.0 < certainty < 1.0:
+        raise InputError("precision and certainty are shares above 0 and below 1", remedy="give 0.02 and 0.95")
     level = Level([Requirement.parse(text) for text in ([slo] if isinstance(slo, str) else slo)])
     keys = [parse_varied_key(text) for text in vary]
-    given = _given(requests=requests, replications=replications, seed=seed)
+    given = overrides_of_call(overrides, requests=requests, replications=replications, seed=seed)
 
     def opened(further: Iterable[Override] = ()) -> Source:
         if isinstance(scenario, Scenario):
-            return scenario.open([*overrides, *given, *further])
-        return open_source(scenario, [*overrides, *given, *further], allow_code=allow_code)
+            return scenario.open([*given, *further])
+        return open_source(scenario, [*given, *further], allow_code=allow_code)
 
     def open_plan(further: Iterable[Override]) -> RunPlan:
         source = opened(further)
@@ -408,24 +417,27 @@ def plan(
     inputs = read_inputs(source.scenario, Path.cwd(), source.document)
     for workload in inputs.cases:
         check_rate(inputs, workload, source.document)
+    for requirement in level.requirements:
+        requirement.metric.check_requests(source.scenario.requests)
     if rate is None:
         if keys:
-            raise InputError("vary: keys are varied to find the least deployment for a rate", remedy="give a rate")
+            raise InputError("keys are varied to find the least deployment for a rate", remedy="give --rate, or no --vary")
         return find_capacities(inputs, level, precision=precision, jobs=jobs or os.cpu_count() or 1, progress=progress)
     if not 0.0 < rate < 1e9:
-        raise InputError(f"rate: {rate:g} requests/s", remedy="give a number above 0")
+        raise InputError(f"a rate of {rate:g} requests/s", remedy="give a number above 0")
     space = Space(keys or [default_key(inputs, rate)], open_plan, rate)
     least = objective(minimise, source.scenario)
     return deployment.find_deployment(space, open_plan, level, least, rate_rps=rate, certainty=certainty, progress=progress)
 
 
+@named_if_missing("live")
 def replay(
     scenario: str | os.PathLike[str] | Mapping[str, object],
     settings: ReplaySettings,
     *,
     out: str | os.PathLike[str] | None = None,
     under: str | os.PathLike[str] | None = None,
-    overrides: Iterable[str] = (),
+    overrides: Iterable[str | Override] = (),
     requests: int | None = None,
     replications: int | None = None,
     seed: int | None = None,
@@ -446,8 +458,8 @@ def replay(
     """
     from simnmt.live.replay import replay_plan
 
-    given = _given(requests=requests, replications=replications, seed=seed)
-    source = open_source(scenario, [*overrides, *given], allow_code=allow_code)
+    given = overrides_of_call(overrides, requests=requests, replications=replications, seed=seed)
+    source = open_source(scenario, given, allow_code=allow_code)
     with _directory(source.scenario.name, out, under, force) as directory:
         inputs = {} if directory is None else _digests(source)
         plan = read_inputs(source.scenario, Path.cwd(), source.document)
@@ -457,11 +469,6 @@ def replay(
             return result
         write(result, source, directory, inputs, Times(started, time.time() - started), replace_run=force)
         return replace(result, directory=directory)
-
-
-def _given(**options: int | None) -> list[Override]:
-    """Return the options that are given as overrides of the scenario."""
-    return [Override.of(key, value, f"--{key} {value}") for key, value in options.items() if value is not None]
 
 
 @dataclass(frozen=True, slots=True)

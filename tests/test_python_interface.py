@@ -39,7 +39,7 @@ def test_a_scenario_object_runs_as_its_mapping_and_changes_into_another(make_sce
     assert changed.document()["seed"] == 8 and scenario.document()["seed"] == 7
     rerun, reseeded = simnmt.run(changed).rows, simnmt.run(scenario, seed=8).rows
     assert rerun.equals(reseeded) and not rerun.equals(simnmt.run(scenario).rows)
-    with pytest.raises(simnmt.InputError, match=r"--set sed=1.*did you mean seed"):
+    with pytest.raises(simnmt.InputError, match=r"^sed=1: sed: .*did you mean seed"):
         scenario.changed("sed=1")
 
 
@@ -143,3 +143,52 @@ def test_functions_and_methods_of_the_front_door_are_typed_and_documented(kind: 
         annotated = [parameter.annotation for key, parameter in parameters.parameters.items() if key != "self"]
         assert inspect.Signature.empty not in [*annotated, parameters.return_annotation], name
         assert inspect.getdoc(member), name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"requests": 0}, "requests=0: requests: must be >= 1, got 0"),
+        ({"replications": "two"}, "replications='two': replications: expected a whole number, got the text 'two'"),
+        ({"profile_uncertainty": 1}, "profile_uncertainty=1: profile_uncertainty.profiles: must be >= 20, got 1"),
+        ({"overrides": ["sed=1"]}, "sed=1: sed: unknown key (did you mean seed?)"),
+        ({"overrides": ["seed"]}, "seed: no '=' (write KEY=VALUE)"),
+        ({"overrides": "seed=1"}, "overrides: expected a list, got the text 'seed=1' (give a list of texts, such as "),
+        ({"overrides": [1]}, "overrides: expected a text, got 1 (write KEY=VALUE)"),
+        ({"out": "-"}, "a run directory is a folder, no stream (give the name of a folder)"),
+        ({"out": "full"}, "full: the output folder is not empty (give another output folder, or empty it)"),
+        ({"out": "full", "force": True}, "full: only a run directory can be replaced, and this folder holds file"),
+    ],
+)
+def test_a_message_names_the_argument_of_python_and_no_option_of_the_command_line(
+    arguments: dict[str, Any], message: str, make_scenario: MakeScenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    with pytest.raises(simnmt.InputError) as caught:
+        simnmt.run(make_scenario(), **arguments)
+    assert str(caught.value).startswith(message) and "--" not in str(caught.value)
+
+
+def test_a_run_that_is_there_is_replaced_by_an_argument_of_python(make_scenario: MakeScenario, tmp_path: Path) -> None:
+    simnmt.run(make_scenario(requests=20), out=tmp_path / "run")
+    with pytest.raises(simnmt.InputError, match=r"a run is there \(give another output folder, .* in Python force=True\)$"):
+        simnmt.run(make_scenario(requests=20), out=tmp_path / "run")
+
+
+def test_a_scenario_with_several_faults_states_their_number_and_the_first_in_its_first_line() -> None:
+    with pytest.raises(simnmt.InputError) as caught:
+        simnmt.run({"version": 1, "name": "x", "workloads": {}, "seed": "a"})
+    first, *others = str(caught.value).split("\n")
+    assert first == f"{1 + len(others)} faults, the first: seed: expected a whole number, got the text 'a'"
+    assert "policies: missing key" in others
+
+
+@pytest.mark.parametrize(("given", "described"), [(5, "5"), (None, "nothing"), (["a.yaml"], "a list")])
+def test_what_is_no_scenario_is_refused_with_what_is_accepted(given: Any, described: str) -> None:
+    accepted = "give a file's path, a shipped @name, a run directory, a mapping or a simnmt.Scenario"
+    for use in (simnmt.run, simnmt.Scenario):
+        with pytest.raises(simnmt.InputError) as caught:
+            use(given)
+        assert str(caught.value) == f"expected a scenario, got {described} ({accepted})"

@@ -43,6 +43,9 @@ FAULTS = (Exception, SystemExit)
 class ExtensionError(InputError):
     """A fault of a user's class, function or object."""
 
+    is_placed = False
+    """True if the message names the key of the scenario and its place."""
+
 
 class PlainParameters(Configuration):
     """Base of the models that are made of signatures; a parameter may have any type."""
@@ -230,7 +233,9 @@ class Extension:
         place = self.placement
         if place is None:
             return ExtensionError(what, remedy=remedy)
-        return ExtensionError(f"{place.key}: {what}", path=place.path, line=place.line, column=place.column, remedy=remedy)
+        error = ExtensionError(f"{place.key}: {what}", path=place.path, line=place.line, column=place.column, remedy=remedy)
+        error.is_placed = True
+        return error
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         """Pickle the name of code, or an object with the definitions that another process lacks."""

@@ -8,6 +8,8 @@ import shutil
 import sys
 from collections.abc import Container, Iterable, Iterator, Sequence
 
+from simnmt.base.errors import shorten
+
 _GAP = 2
 """Spaces between two columns."""
 
@@ -24,7 +26,7 @@ def format_table(
     """Return a table with a line of dashes below its heads; the first `texts` columns are aligned left, the others right.
 
     On a terminal, cells wrap at spaces where the table would be too wide; if that does not suffice, the columns that are left
-    follow below, beside the text columns again. Numbers are never cut.
+    follow below, beside the text columns again, or beside as many of them as leave room. Numbers are never cut.
 
     Args:
         header: the heads of the columns.
@@ -56,6 +58,11 @@ def format_table(
     return "\n\n".join("\n".join(f"{indent}{line}" for line in block.split("\n")) for block in blocks)
 
 
+def shorten_on_terminal(text: str, most: int) -> str:
+    """Return a cell on one line; on a terminal of at most `most` characters, as a file or pipe has room for all."""
+    return shorten(text, most if sys.stdout.isatty() else len(text))
+
+
 def _terminal_width() -> int | None:
     """Return the columns of the terminal on standard output, COLUMNS first; None if it is no terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
@@ -74,11 +81,17 @@ def _blocks(
     if width is None or _total(natural) <= width:
         yield columns, list(natural)
         return
-    block = columns[:texts]
-    for at in columns[texts:]:
-        if len(block) > texts and _total([least[column] for column in [*block, at]]) > width:
+    repeated = columns[:texts]
+    # Text columns that leave no room for any other one are not repeated beside each part.
+    while len(repeated) > 1 and any(
+        _total([least[at] for at in [*repeated, other]]) > width for other in columns[len(repeated) :]
+    ):
+        repeated = repeated[:-1]
+    block = repeated
+    for at in columns[len(repeated) :]:
+        if len(block) > len(repeated) and _total([least[column] for column in [*block, at]]) > width:
             yield block, _narrowed(block, natural, least, width)
-            block = columns[:texts]
+            block = repeated
         block = [*block, at]
     yield block, _narrowed(block, natural, least, width)
 

@@ -17,12 +17,14 @@ from simnmt.calibrate import preconditions, profile_assembly
 from simnmt.calibrate.box import BoxDescription, describe
 from simnmt.calibrate.calibration import TOOL, Calibrated, kept_journal
 from simnmt.calibrate.endpoint_apis import APIS, Endpoint, refused
-from simnmt.calibrate.endpoint_load import AloneRequest, EndpointLoad, is_saturated, times_by_sentence
+from simnmt.calibrate.endpoint_knee import fit_knee, is_refused
+from simnmt.calibrate.endpoint_load import EndpointLoad
 from simnmt.calibrate.endpoint_settings import EndpointSettings, choose_sentences
+from simnmt.calibrate.endpoint_times import LEAST_SHARE, AloneTimes
 from simnmt.calibrate.journal import Header, Journal, journal_path
 from simnmt.calibrate.measurement import Listener, Silent
 from simnmt.calibrate.settings import CalibrationError
-from simnmt.profile.blocks import Conditions, ProfileError, Quantiles
+from simnmt.profile.blocks import Conditions, MeasuringConditions, ProfileError, Quantiles
 from simnmt.profile.device_profile import (
     Device,
     DeviceProfile,
@@ -42,13 +44,8 @@ from simnmt.service.precise_timers import run_precisely
 Floats = NDArray[np.float64]
 VOCAB = 1 << 16
 """Words of an unknown vocabulary: two bytes a token, as in the C-NMT paper."""
-LEAST_SHARE = 0.05
-"""Least share of a request's time that is left when the round trip is taken off."""
-REMEMBERED, REMEMBERED_WITHOUT_ECHO, NEARLY_ALL, AS_AN_ECHO = 0.3, 0.1, 0.9, 3.0
-"""A service remembers translations if so many of the sentences later took less than this share of their first time, and no
-longer than three echoes. A service that was cold is slow at first too, but then still takes the time of its model."""
-NEAR_KNEE = 0.9
-"""Share of the greatest throughput from which a level counts for the knee."""
+BUSY = "busy box"
+"""Finding: whether the box of the load generator was busy before or after the sentences one after another."""
 LATE_SHARE = 0.1
 """Share of a sentence's time that the generator may send late."""
 
@@ -83,10 +80,10 @@ def calibrate_endpoint(
         load = EndpointLoad(endpoint, sentences, settings, journal, listener)
         journal.session(profile_assembly.state(box))
         try:
-            measured = run_precisely(_measure(endpoint, load))
+            measured = run_precisely(_measure(endpoint, load, box))
         except ServiceError as error:
             raise refused(error, settings) from None
-        conditions = profile_assembly.conditions_block(journal.sessions, profile_assembly.state(box), None, [])
+        conditions = profile_assembly.conditions_block(journal.sessions, measured.after, None, [])
         profile = _profile(settings, measured, conditions, name or path.stem, device_name)
         write_profile(path, profile)
         journal.remove()
@@ -114,75 +111,35 @@ def endpoint_profile_there(path: Path, settings: EndpointSettings) -> bool:
 class _Measured:
     """Everything that was measured of a service."""
 
-    requests: Sequence[AloneRequest]
+    alone: AloneTimes
     ladder: Sequence[LoadLevel]
     echo_name: str
-    remembers: bool
-    """Whether the service remembers translations, so that only the first request of each sentence counts."""
-
-    @property
-    def counted(self) -> list[AloneRequest]:
-        """The requests that count for the plane."""
-        if not self.remembers:
-            return list(self.requests)
-        first = {request.sentence: request for request in reversed(self.requests)}
-        return list(first.values())
-
-    @property
-    def echoes_s(self) -> list[float]:
-        return [request.echo_s for request in self.requests if request.echo_s is not None]
-
-    @property
-    def round_trip_s(self) -> float:
-        """Median of the echoes; 0 without any."""
-        return float(np.median(self.echoes_s)) if self.echoes_s else 0.0
-
-    def executions_s(self) -> Floats:
-        """Return the time of each counted request less the round trip."""
-        elapsed_s = np.array([request.elapsed_s for request in self.counted])
-        return np.maximum(elapsed_s - self.round_trip_s, LEAST_SHARE * elapsed_s)
+    after: MeasuringConditions
+    """The state of the box after the requests one after another."""
 
 
-async def _measure(endpoint: Endpoint, load: EndpointLoad) -> _Measured:
+async def _measure(endpoint: Endpoint, load: EndpointLoad, box: BoxDescription) -> _Measured:
     async with endpoint.client:
         echoes = await endpoint.check()
         requests = await load.measure_alone(echoes=echoes)
-        remembers = _remembers(requests)
-        measured = _Measured(requests, (), endpoint.echo_name, remembers)
-        if load.settings.max_concurrency == 1 or remembers:
-            return measured
-        ladder = await load.measure_ladder(_alone_s(measured, len(load.sentences)))
-        return _Measured(requests, ladder, endpoint.echo_name, remembers)
-
-
-def _remembers(requests: Sequence[AloneRequest]) -> bool:
-    """Return whether nearly every sentence was later answered far faster than at first, and about as fast as an echo."""
-    by_sentence = times_by_sentence([request.sentence for request in requests], [request.elapsed_s for request in requests])
-    repeated = [times for times in by_sentence.values() if len(times) > 1]
-    if not repeated:
-        return False
-    later_s = np.array([min(times[1:]) for times in repeated])
-    nearly_all = float(np.quantile(later_s / np.array([times[0] for times in repeated]), NEARLY_ALL))
-    echoes_s = [request.echo_s for request in requests if request.echo_s is not None]
-    if not echoes_s:
-        return nearly_all < REMEMBERED_WITHOUT_ECHO
-    return nearly_all < REMEMBERED and float(np.median(later_s)) < AS_AN_ECHO * float(np.median(echoes_s))
-
-
-def _alone_s(measured: _Measured, sentences: int) -> Floats:
-    """Return the median time of each sentence, shape (sentences,)."""
-    numbers, seconds = np.array([request.sentence for request in measured.counted]), measured.executions_s()
-    return np.array([float(np.median(seconds[numbers == number])) for number in range(sentences)])
+        after = profile_assembly.state(box)
+        if BUSY not in load.journal.findings:  # decided once: the levels of a resumed ladder have one unit
+            load.journal.finding(BUSY, any(state.busy for state in [*load.journal.sessions, after]))
+        alone = AloneTimes(requests, busy=load.journal.findings[BUSY])
+        ladder = list[LoadLevel]()
+        if load.settings.max_concurrency > 1 and not alone.remembers:
+            ladder = await load.measure_ladder(alone.sentence_s())
+        return _Measured(alone, ladder, endpoint.echo_name, after)
 
 
 def _profile(
     settings: EndpointSettings, measured: _Measured, conditions: Conditions, name: str, device_name: str | None
 ) -> DeviceProfile:
     """Return the checked profile of what was measured."""
-    counted, seconds = measured.counted, measured.executions_s()
+    counted, seconds = measured.alone.counted, measured.alone.executions_s()
     src_len, tgt_len = (np.array([getattr(request, side) for request in counted]) for side in ("src_len", "tgt_len"))
     block = _endpoint_block(settings, measured)
-    execution = _execution(src_len, tgt_len, seconds, busy=bool(conditions.busy))
+    execution = _execution(src_len, tgt_len, seconds, busy=measured.alone.busy)
     counters = settings.counters()
     stated = "token of the service" if settings.model is None else f"token of {settings.model}"[:100]
     src_unit, tgt_unit = (stated, stated) if counters is None else (counters[0][0], counters[1][0])
@@ -229,36 +186,37 @@ def _source(settings: EndpointSettings, block: EndpointBlock) -> str:
 
 
 def _endpoint_block(settings: EndpointSettings, measured: _Measured) -> EndpointBlock:
-    alone_s = _alone_s(measured, 1 + max(request.sentence for request in measured.requests))
-    knee_concurrency, knee_rps = _knee(measured.ladder)
-    echoes_s = measured.echoes_s
+    alone, unloaded = measured.alone, measured.alone.unloaded()
+    knee, echoes_s = fit_knee(measured.ladder, unloaded), measured.alone.echoes_s
     return EndpointBlock(
         kind="measured",
         api=settings.api,
         url=settings.url,
         source=settings.source,
         target=settings.target,
-        sentences=len(alone_s),
-        requests=len(measured.requests),
-        mean_s=float(alone_s.mean()),
+        sentences=alone.sentence_s().size,
+        requests=len(alone.requests),
+        mean_s=unloaded.mean_s,
         spread=_spread(measured),
         round_trip=RoundTrip(
-            how="echo" if echoes_s else "included",
+            how="echo" if alone.separates_round_trip else "included",
             echo=measured.echo_name if echoes_s else "",
             seconds=Quantiles.of(echoes_s) if echoes_s else None,
+            taken_off_s=alone.round_trip_s,
         ),
         streamed=_streamed(measured),
         ladder=tuple(measured.ladder),
-        knee_concurrency=knee_concurrency,
-        knee_rps=knee_rps,
+        knee_concurrency=knee.concurrency,
+        knee_interval=knee.interval,
+        knee_rps=None if knee.concurrency is None else knee.concurrency / unloaded.mean_s,
+        knee_reason=knee.reason,
     )
 
 
 def _spread(measured: _Measured) -> float | None:
     """Return the median over the sentences of the interquartile range over the median of their repeats."""
-    by_sentence = times_by_sentence([request.sentence for request in measured.counted], measured.executions_s().tolist())
     spreads = []
-    for repeats in by_sentence.values():
+    for repeats in measured.alone.executions_by_sentence_s().values():
         if len(repeats) > 1:
             low, middle, high = np.quantile(repeats, (0.25, 0.5, 0.75)).tolist()
             spreads.append((high - low) / middle)
@@ -266,34 +224,30 @@ def _spread(measured: _Measured) -> float | None:
 
 
 def _streamed(measured: _Measured) -> StreamedTokens | None:
-    first_s = [request.first_token_s for request in measured.counted if request.first_token_s is not None]
-    between_s = [request.between_tokens_s for request in measured.counted if request.between_tokens_s]
+    first_s = [request.first_token_s for request in measured.alone.counted if request.first_token_s is not None]
+    between_s = [request.between_tokens_s for request in measured.alone.counted if request.between_tokens_s]
     if not first_s or not between_s:
         return None
-    shortened_s = [max(seconds - measured.round_trip_s, LEAST_SHARE * seconds) for seconds in first_s]
+    shortened_s = [max(seconds - measured.alone.round_trip_s, LEAST_SHARE * seconds) for seconds in first_s]
     return StreamedTokens(first_token=Quantiles.of(shortened_s), between_tokens=Quantiles.of(between_s))
 
 
-def _knee(ladder: Sequence[LoadLevel]) -> tuple[float | None, float | None]:
-    """Return the sentences at once and the requests a second at most: the mean of the saturated levels near the greatest."""
-    saturated = [level for level in ladder if is_saturated(level)]
-    most = max((level.executed for level in saturated), default=0.0)
-    near = [level for level in saturated if level.executed >= NEAR_KNEE * most]
-    if most <= 0.0:
-        return None, None
-    return float(np.mean([level.executed for level in near])), float(np.mean([level.throughput_rps for level in near]))
-
-
 def _doubts(settings: EndpointSettings, measured: _Measured, block: EndpointBlock, collinear: bool | None) -> tuple[str, ...]:
-    doubts = []
+    doubts, alone = [], measured.alone
     if block.round_trip.how == "included":
-        doubts.append("times contain the network's round trip, which a scenario's link adds again (give it an RTT near 0)")
-    elif measured.round_trip_s > block.mean_s:
+        why = ""
+        if block.round_trip.seconds is not None:
+            echo_s = block.round_trip.seconds.median_s
+            why = f", because the echo, {1e3 * echo_s:.3g} ms, takes longer than the shortest sentence"
         doubts.append(
-            f"the round trip taken off, {1e3 * measured.round_trip_s:.3g} ms, is longer than a mean execution, "
+            f"times contain the network's round trip, which a scenario's link adds again (give it an RTT near 0){why}"
+        )
+    elif alone.round_trip_s > block.mean_s:
+        doubts.append(
+            f"the round trip taken off, {1e3 * alone.round_trip_s:.3g} ms, is longer than a mean execution, "
             f"{1e3 * block.mean_s:.3g} ms: the fixed part and the knee are uncertain (measure from beside the service)"
         )
-    if measured.remembers:
+    if alone.remembers:
         doubts.append(
             "repeated sentences were answered far faster: the service remembers translations, so that only the first request "
             "of each sentence counts and no ladder was measured"
@@ -302,12 +256,14 @@ def _doubts(settings: EndpointSettings, measured: _Measured, block: EndpointBloc
         doubts.append(
             "source and target lengths do not vary independently: their slopes cannot be told apart (give other text)"
         )
-    if any(level.answered < level.requests for level in block.ladder):
-        last = block.ladder[-1]
+    if refused_levels := [level for level in block.ladder if is_refused(level)]:
+        last = refused_levels[-1]
         doubts.append(
             f"at a concurrency of {last.concurrency:g} the service answered {last.answered} of {last.requests} requests in time"
         )
-    if block.ladder and block.knee_concurrency is None:
+    if block.knee_reason:
+        doubts.append(f"the knee is left out: {block.knee_reason}")
+    elif block.ladder and block.knee_concurrency is None:
         doubts.append(
             f"the knee was not reached at a concurrency of {block.ladder[-1].concurrency:g} (give a greater --max-concurrency "
             f"than {settings.max_concurrency})"

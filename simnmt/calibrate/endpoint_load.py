@@ -6,8 +6,6 @@ Every request goes to the journal as soon as it is answered, and so does every l
 from __future__ import annotations
 
 import asyncio
-import json
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
@@ -17,11 +15,12 @@ from numpy.typing import NDArray
 from simnmt.base import random_streams
 from simnmt.base.errors import shorten
 from simnmt.calibrate.endpoint_apis import Endpoint, Reply
+from simnmt.calibrate.endpoint_knee import LevelRound, is_ladder_done, levels_to_repeat, pool_rounds
 from simnmt.calibrate.endpoint_settings import LEAST_ROUNDS, EndpointSettings
+from simnmt.calibrate.endpoint_times import AloneRequest, times_by_sentence
 from simnmt.calibrate.journal import Journal
 from simnmt.calibrate.measurement import Listener
 from simnmt.calibrate.settings import CalibrationError
-from simnmt.profile.blocks import Quantiles
 from simnmt.profile.endpoint_block import LoadLevel
 from simnmt.service.messages import ServiceError
 from simnmt.service.precise_timers import reduce_timer_slack
@@ -35,31 +34,13 @@ sentences, at most so many times the rounds."""
 LEAST_REQUESTS, REQUESTS_PER_WORKER = 30, 12
 """Requests of a level: at least so many, and so many for each sentence at once."""
 QUICK_LEAST_REQUESTS, QUICK_REQUESTS_PER_WORKER = 24, 8
+LATER_SHARE = 0.6
+"""Share of a level's requests for each sentence at once that its further rounds have."""
 QUEUE_SHARE = 0.7
 """Largest share of the timeout that the last request of a level is expected to wait."""
-SATURATED = 0.85
-"""Share of the offered load below which a level is saturated."""
-GROWTH = 1.1
-"""Growth of the throughput from a level to the next from which the ladder goes on, although requests wait."""
 INNER = (0.2, 0.8)
 """Shares of the answered requests of a level between which its throughput is measured: before, workers fill; after, they
 empty."""
-
-
-@dataclass(frozen=True, slots=True)
-class AloneRequest:
-    """One request while no other was under way."""
-
-    sentence: int
-    src_len: int
-    tgt_len: int
-    elapsed_s: float
-    echo_s: float | None = None
-    """Time of the echo before it; None if the service answers none."""
-    first_token_s: float | None = None
-    """None: not streamed."""
-    between_tokens_s: float | None = None
-    """Mean time between two tokens; None: not streamed, or a single token."""
 
 
 @dataclass(slots=True)
@@ -136,36 +117,62 @@ class EndpointLoad:
     async def measure_ladder(self, alone_s: Floats) -> list[LoadLevel]:
         """Send the sentences at growing rates until the service answers no faster, or refuses, or the greatest level is done.
 
+        The levels near the knee are sent in several rounds of random order; if they then show that the first round ended the
+        ladder too early, it goes on. No further round is begun that would end after `settings.within_s`.
+
         `alone_s`: seconds of each sentence alone, without the round trip; shape (sentences,).
         """
         reduce_timer_slack()
-        levels, concurrency = list[LoadLevel](), 1
-        while concurrency <= self.settings.max_concurrency:
-            name = f"ladder {concurrency}"
-            if name in self.journal.findings:
-                last = LoadLevel.model_validate_json(json.dumps(self.journal.findings[name]))
-            else:
-                last = await self._level(concurrency, alone_s, max((level.executed for level in levels), default=1.0))
-                self.journal.finding(name, last.model_dump(mode="json"))
-            levels.append(last)
-            self.listener.say(
-                f"{last.concurrency:g} at once: {last.rate_rps:.4g} requests a second, {last.throughput_rps:.4g} answered"
-            )
-            if last.answered < last.requests or (is_saturated(last) and not _grows(levels)):
-                break
-            concurrency *= 2
-        return levels
+        rounds: dict[int, list[LevelRound]] = {}
+        within_s = self.settings.within_s
+        while True:
+            levels = [pool_rounds(rounds[concurrency], float(alone_s.mean())) for concurrency in sorted(rounds)]
+            following = 2 * max(rounds, default=0) or 1
+            if following <= self.settings.max_concurrency and not is_ladder_done(levels):
+                await self._add_round(rounds, following, alone_s)
+                continue
+            spent_s = sum(one.elapsed_s for level in rounds.values() for one in level)
+            chosen = levels_to_repeat(levels)
+            next_s = sum(rounds[concurrency][-1].elapsed_s for concurrency in chosen)
+            if not chosen:
+                return levels
+            if spent_s + next_s > within_s:
+                self.listener.say(f"endpoint: levels of load took {spent_s:.0f} s, and further rounds are left out")
+                return levels
+            number = len(rounds[chosen[0]])
+            random = random_streams.stream(self.settings.seed, number, "calibrate_endpoint_order")
+            for concurrency in random.permutation(chosen).tolist():
+                await self._add_round(rounds, concurrency, alone_s)
 
-    async def _level(self, concurrency: int, alone_s: Floats, most: float) -> LoadLevel:
-        """Measure one level. `most`: sentences that the service has executed at once so far."""
+    async def _add_round(self, rounds: dict[int, list[LevelRound]], concurrency: int, alone_s: Floats) -> None:
+        """Add one round of a level, from the journal or from the service."""
+        earlier = rounds.setdefault(concurrency, [])
+        name = f"ladder {concurrency} {len(earlier)}"
+        if name in self.journal.findings:
+            kept = self.journal.findings[name]
+            earlier.append(LevelRound(**kept | {"latency_s": tuple(kept["latency_s"])}))
+        else:
+            medians = [float(np.median([one.executed for one in level])) for level in rounds.values() if level]
+            most = max(medians, default=1.0)
+            earlier.append(await self._round(concurrency, len(earlier), alone_s, most))
+            self.journal.finding(name, asdict(earlier[-1]))
+        level = pool_rounds(earlier, float(alone_s.mean()))
+        again = "" if len(earlier) == 1 else f" (median of {len(earlier)} rounds)"
+        self.listener.say(
+            f"{concurrency} at once: {level.rate_rps:.4g} requests a second, {level.throughput_rps:.4g} answered{again}"
+        )
+
+    async def _round(self, concurrency: int, number: int, alone_s: Floats, most: float) -> LevelRound:
+        """Measure a level once. `most`: sentences that the service has executed at once so far."""
         quick, mean_s = self.settings.quick, float(alone_s.mean())
         least, per_worker = (
             (QUICK_LEAST_REQUESTS, QUICK_REQUESTS_PER_WORKER) if quick else (LEAST_REQUESTS, REQUESTS_PER_WORKER)
         )
         # The queue grows while requests are sent: with `most` at once, the last one waits for nearly all before it.
         patient = int(QUEUE_SHARE * self.settings.timeout_s * most / mean_s)
-        count = max(min(max(least, per_worker * concurrency), patient), min(least, 2 * concurrency))
-        random = random_streams.stream(self.settings.seed, concurrency, "calibrate_endpoint_ladder")
+        several = round(per_worker * concurrency * (1.0 if number == 0 else LATER_SHARE))
+        count = max(min(max(least, several), patient), min(least, 2 * concurrency))
+        random = random_streams.stream(self.settings.seed, concurrency, "calibrate_endpoint_ladder", number)
         turns = [random.permutation(len(self.sentences)) for _ in range(-(-count // len(self.sentences)))]
         sentences = np.concatenate(turns)[:count]
         # As much time to the next arrival as this sentence takes, so that the offered load is even.
@@ -173,37 +180,35 @@ class EndpointLoad:
         offsets_s = np.cumsum(gaps_s) - gaps_s
         due_s, sent_s, received_s = await self._send([self.sentences[number] for number in sentences], offsets_s)
         answered = np.isfinite(received_s)
-        latency_s = (received_s - due_s)[answered]
-        executed = _executed_at_once(received_s[answered], alone_s[sentences[answered]])
-        self.spent_s += float(offsets_s[-1])
-        return LoadLevel(
+        elapsed_s = float(np.max(received_s[answered], initial=due_s[-1]) - due_s[0])
+        self.spent_s += elapsed_s
+        return LevelRound(
             concurrency=concurrency,
-            rate_rps=concurrency / mean_s,
             requests=count,
-            answered=int(answered.sum()),
-            throughput_rps=executed / mean_s,
-            executed=executed,
-            latency=Quantiles.of(latency_s) if latency_s.size else None,
+            executed=_executed_at_once(received_s[answered], alone_s[sentences[answered]]),
+            latency_s=tuple((received_s - due_s)[answered].tolist()),
             lateness_p99_s=float(np.quantile(np.maximum(sent_s - due_s, 0.0), 0.99)),
+            elapsed_s=elapsed_s,
         )
 
     async def _send(self, texts: Sequence[str], offsets_s: Floats) -> tuple[Floats, Floats, Floats]:
         """Send each text at its offset, whatever the service does; return when each was due, sent and answered (else NaN)."""
         sent_s, received_s = np.full(len(texts), np.nan), np.full(len(texts), np.nan)
         other = list[ServiceError]()
+        now = asyncio.get_running_loop().time  # the monotonic clock, by which replies are timed too
 
         async def one(request: int) -> None:
-            sent_s[request] = time.monotonic()
+            sent_s[request] = now()
             try:
                 received_s[request] = (await self.endpoint.ask(texts[request])).received_s
             except ServiceError as error:
                 if error.status not in (429, 503, 504):
                     other.append(error)
 
-        begin_s = time.monotonic() + 0.01
+        begin_s = now() + 0.01
         due_s, tasks = begin_s + offsets_s, list[asyncio.Task[None]]()
         for request, moment_s in enumerate(due_s.tolist()):
-            if (left_s := moment_s - time.monotonic()) > 0.0:
+            if (left_s := moment_s - now()) > 0.0:
                 await asyncio.sleep(left_s)
             if other:
                 break
@@ -218,23 +223,6 @@ def _unsteady(requests: Sequence[AloneRequest]) -> list[int]:
     """Return the sentences whose two least times differ: the least may be of a disturbed request."""
     by_sentence = times_by_sentence([request.sentence for request in requests], [request.elapsed_s for request in requests])
     return [number for number, times in by_sentence.items() if sorted(times)[1] > (1.0 + AGREEMENT) * min(times)]
-
-
-def times_by_sentence(sentences: Sequence[int], seconds: Sequence[float]) -> dict[int, list[float]]:
-    """Return the times of each sentence, in their order."""
-    by_sentence: dict[int, list[float]] = {}
-    for sentence, time_s in zip(sentences, seconds, strict=True):
-        by_sentence.setdefault(sentence, []).append(time_s)
-    return by_sentence
-
-
-def is_saturated(level: LoadLevel) -> bool:
-    """Return whether the service executed clearly less than was offered."""
-    return level.executed < SATURATED * level.concurrency
-
-
-def _grows(levels: Sequence[LoadLevel]) -> bool:
-    return len(levels) < 2 or levels[-1].executed > GROWTH * levels[-2].executed
 
 
 def _executed_at_once(received_s: Floats, alone_s: Floats) -> float:

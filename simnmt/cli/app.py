@@ -27,6 +27,7 @@ from typer.core import TyperCommand
 from simnmt.base import VERSION
 from simnmt.base.errors import InputError, Interrupted, SimnmtError
 from simnmt.base.files import release_standard_output
+from simnmt.base.packages import named_if_missing
 from simnmt.cli.terminal import cleaned_streams, complaint_line, set_verbosity, warn
 
 _VERBS = {
@@ -210,9 +211,6 @@ def _stop(number: int, frame: object) -> None:
         raise Interrupted(number)
 
 
-LEFT_OUT = frozenset({"pandas", "pyarrow", "scipy", "plotly", "jinja2", "markupsafe"})
-"""Dependencies that the light installation of a gateway leaves out (docs/boxes.md): they weigh more than all others."""
-
 _INPUT_FAULTS = {
     getattr(errno, name) for name in ("ENOENT", "ENOTDIR", "EISDIR", "EACCES", "EPERM", "ELOOP", "ENAMETOOLONG", "EINVAL")
 }
@@ -232,16 +230,13 @@ def _run() -> int:
         _refuse_undecodable(sys.argv[1:])
         set_verbosity()
         verb = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
-        status = _parser(verb)(prog_name="simnmt", standalone_mode=False)
+        with named_if_missing():
+            status = _parser(verb)(prog_name="simnmt", standalone_mode=False)
         sys.stdout.flush()
     except SimnmtError as error:
-        return _complain(str(error), error.exit_status)
+        return _complain("\n".join(error.lines), error.exit_status)
     except Interrupted as stopped:
         return _complain("interrupted; nothing is left half-written", 128 + stopped.number)
-    except ModuleNotFoundError as error:
-        if error.name not in LEFT_OUT:
-            raise
-        return _complain(f"this needs the package {error.name} (pip install simnmt, with its dependencies)", 2)
     except MemoryError:
         return _complain("out of memory (run fewer --requests or --jobs)", 1)
     except SystemExit as leaving:

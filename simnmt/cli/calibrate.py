@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simnmt.base.files import is_standard, refuse_replacing
+from simnmt.base.packages import named_if_missing
 from simnmt.base.text_tables import format_table
 from simnmt.cli.options import (
     AsJson,
@@ -22,7 +23,6 @@ from simnmt.cli.options import (
     parse_duration,
     parse_rate,
     print_result,
-    service_packages,
 )
 from simnmt.cli.progress import progress_bar
 from simnmt.cli.terminal import say, warn
@@ -224,7 +224,7 @@ def _calibrate_endpoint(context: typer.Context, url: str, out: Path, page: Path)
             raise typer.BadParameter("holds for a model on this box, not for --endpoint", param_hint=option_name)
     if given["text"] is None:
         raise typer.BadParameter("--endpoint needs sentences to send", param_hint="--text")
-    with service_packages():
+    with named_if_missing("live"):
         from simnmt.calibrate.endpoint_calibration import calibrate_endpoint, endpoint_profile_there
     from simnmt.calibrate.endpoint_settings import EndpointSettings
     from simnmt.calibrate.preconditions import refuse_unwritable
@@ -329,12 +329,14 @@ def _format_endpoint(done: Calibrated) -> str:
                 f"{level.rate_rps:.4g}",
                 f"{level.throughput_rps:.4g}",
                 f"{level.executed:.3g}",
+                f"{len(level.executed_rounds)}",
                 "" if level.latency is None else f"{1e3 * level.latency.median_s:.4g}",
                 "" if level.latency is None or level.latency.p95_s is None else f"{1e3 * level.latency.p95_s:.4g}",
             ]
             for level in block.ladder
         ]
-        lines.append(format_table(["at once", "offered/s", "answered/s", "executed at once", "median, ms", "95 %, ms"], rows))
+        columns = ["at once", "offered/s", "answered/s", "executed at once", "rounds", "median, ms", "95 %, ms"]
+        lines.append(format_table(columns, rows))
     return "\n".join(lines)
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from simnmt.base.errors import shorten
 from simnmt.base.files import is_standard
-from simnmt.base.text_tables import format_table
+from simnmt.base.text_tables import format_table, shorten_on_terminal
 from simnmt.cli.options import AsJson, Force, Page, argument, check_output, print_json
 
 if TYPE_CHECKING:
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 MOST_KEYS = 40
 """Most keys of scenarios that are printed; `--json` and the page have all."""
 MOST_CHARACTERS = 40
-"""Most characters of a value of a key."""
+"""Most characters of a value of a key on a terminal."""
 
 
 def compare(
@@ -63,7 +62,7 @@ def _format_differences(comparison: Comparison) -> str:
     from simnmt.results.comparison import describe_value
 
     rows = [
-        [row["key"], *(shorten(describe_value(row[name]), MOST_CHARACTERS) for name in comparison.names)]
+        [row["key"], *(shorten_on_terminal(describe_value(row[name]), MOST_CHARACTERS) for name in comparison.names)]
         for row in comparison.scenario_differences
     ]
     if not rows:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simnmt.cli.options import AsJson, Force, Keys, argument, check_output, json_keys, option, print_json, print_result
-from simnmt.cli.terminal import verb_for, warn
+from simnmt.cli.terminal import describe_output, warn
 
 if TYPE_CHECKING:
     from simnmt.workload.length_diagnostics import LengthMean
@@ -123,7 +123,7 @@ def table(
         src, tgt, keys=json_keys(keys), src_unit=src_unit, tgt_unit=tgt_unit, filter=filter_name, name=name, origin=origin
     )
     _warn_of_pairs(counts, expect_ratio)
-    written = f"{verb_for(out)} {out}: {len(counts.count):,} distinct pairs of lengths\npairs: {dropped}"
+    written = f"{describe_output(out)}: {len(counts.count):,} distinct pairs of lengths\npairs: {dropped}"
     write_table(out, counts)
     facts = {"file": str(out), "distinct": len(counts.count)} | counts.facts() | dropped.as_json()
     print_result(as_json, lambda: facts, lambda: written)

@@ -5,17 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+from simnmt.base.packages import named_if_missing
 from simnmt.cli.live_serve import TOKEN, Source, TargetLanguage, read_token
 from simnmt.cli.options import (
     AllowCode,
     AsJson,
     Force,
+    Overrides,
     argument,
     option,
     parse_duration,
     print_json,
     prints_of_users,
-    service_packages,
 )
 from simnmt.cli.progress import progress_bar
 from simnmt.cli.terminal import note, warn
@@ -35,7 +36,7 @@ def replay(
     ] = None,
     replications: Annotated[int, option("R", "Repeats, one after another.", min=1)] = 1,
     seed: Annotated[int | None, option("S", "Of lengths and arrivals. [default: the scenario's, else 1]")] = None,
-    overrides: Annotated[list[str] | None, option("KEY=VALUE", "Override any key of the scenario.", "--set")] = None,
+    overrides: Overrides = None,
     allow_code: AllowCode = False,
     workload: Annotated[str | None, option("NAME", "Workload that is replayed. [default: the first]")] = None,
     text: Annotated[
@@ -59,11 +60,12 @@ def replay(
 
     Example: simnmt live replay @open-loop --gateway http://127.0.0.1:5000 --requests 500
     """
-    with service_packages():
+    with named_if_missing("live"):
         from simnmt.live.replay import ReplaySettings
         from simnmt.live.text import read_texts
     import simnmt.api
     from simnmt.cli.tables import format_result
+    from simnmt.scenario.document import overrides_of_call
 
     settings = ReplaySettings(
         gateway,
@@ -77,16 +79,14 @@ def replay(
         timeout,
         connections,
     )
+    given = overrides_of_call(overrides or [], as_options=True, requests=requests, replications=replications, seed=seed)
     with progress_bar() as bar, prints_of_users():
         result = simnmt.api.replay(
             scenario,
             settings,
             out=out,
             under=None if out else "reports",
-            overrides=overrides or [],
-            requests=requests,
-            replications=replications,
-            seed=seed,
+            overrides=given,
             allow_code=allow_code,
             announce=bar.say if bar.is_drawn else note,
             progress=lambda done, total: bar.runs(done, total, "requests"),

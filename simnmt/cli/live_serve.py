@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from simnmt.base.errors import InputError, shorten
+from simnmt.base.packages import named_if_missing
 from simnmt.cli.calibrate import Backend
 from simnmt.cli.options import (
     AllowCode,
     AsJson,
+    Overrides,
     argument,
     flag,
     option,
@@ -29,7 +31,6 @@ from simnmt.cli.options import (
     parse_duration,
     parse_integers,
     prints_of_users,
-    service_packages,
 )
 from simnmt.cli.terminal import note
 
@@ -110,7 +111,6 @@ Drain = Annotated[
     ),
 ]
 Log = Annotated[Path | None, option("FILE", "Append a line of JSON for each request.", "--log", group="Other")]
-Overrides = Annotated[list[str] | None, option("KEY=VALUE", "Override any key of the scenario.", "--set")]
 
 
 def server(
@@ -158,7 +158,7 @@ def server(
 
     Example: simnmt live server --model out/de-en --batching top-up:8 --listen 127.0.0.1:5001
     """
-    with service_packages():
+    with named_if_missing("live"):
         from simnmt.live.deployment import engine_settings, expected_hash, target_of
         from simnmt.live.engine_process import EngineSettings
         from simnmt.live.server import LiveServer, ServerSettings
@@ -252,7 +252,7 @@ def gateway(
 
     Example: simnmt live gateway @open-loop --policy cnmt --server http://127.0.0.1:5001
     """
-    with service_packages():
+    with named_if_missing("live"):
         from simnmt.live.deployment import recommended_policy
         from simnmt.live.gateway import GatewaySettings, LiveGateway
 
@@ -364,7 +364,7 @@ _ENGINE_OPTIONS = (
 
 def _local_engine(context: typer.Context, unit: Unit, folder: Path) -> EngineSettings | LocalService:
     """Return what executes on a gateway's own device, as the options say. Raises `InputError`."""
-    from simnmt.live.deployment import engine_settings, expected_hash, target_of
+    from simnmt.live.deployment import engine_settings, target_of
     from simnmt.live.service_engine import LocalService, unit_of_lengths
 
     params, target = context.params, target_of(unit, unit.case.targets[0].device)
@@ -378,7 +378,6 @@ def _local_engine(context: typer.Context, unit: Unit, folder: Path) -> EngineSet
     return LocalService(
         params["local_server"],
         unit_of_lengths(target, params["local_unit"]),
-        None if params["any_model"] else expected_hash(target),
         read_token(params["local_token_file"], LOCAL_TOKEN),
         params["ca_file"],
     )
@@ -447,6 +446,15 @@ def _servers(given: Sequence[str], devices: Sequence[str]) -> dict[str, str]:
 
 @contextmanager
 def log_file(path: Path | None) -> Iterator[TextIO | None]:
-    """Open a log to append to; None for no log."""
-    with nullcontext() if path is None else path.open("a", encoding="utf-8") as file:
-        yield file
+    """Open a log to append to; None for no log. A log that is new and empty is removed if the service fails."""
+    if path is None:
+        yield None
+        return
+    is_new = not os.path.lexists(path)
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            yield file
+    except BaseException:
+        if is_new and path.is_file() and not path.stat().st_size:
+            path.unlink()
+        raise

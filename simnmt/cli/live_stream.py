@@ -9,17 +9,18 @@ from typing import Annotated
 import typer
 
 from simnmt.base.errors import InputError
+from simnmt.base.packages import named_if_missing
 from simnmt.cli import live_serve
 from simnmt.cli.options import (
     AllowCode,
     AsJson,
+    Overrides,
     argument,
     flag,
     option,
     parse_bytes,
     parse_duration,
     parse_rate,
-    service_packages,
 )
 from simnmt.cli.terminal import note, warn
 
@@ -88,7 +89,7 @@ def stream_server(
     connections: live_serve.Connections = 512,
     drain: live_serve.Drain = 30.0,
     log: live_serve.Log = None,
-    overrides: live_serve.Overrides = None,
+    overrides: Overrides = None,
     allow_code: AllowCode = False,
     as_json: AsJson = False,
 ) -> None:
@@ -96,7 +97,7 @@ def stream_server(
 
     Example: simnmt live stream-server store --profile box.json --deadline 200ms --preload 1MB
     """
-    with service_packages():
+    with named_if_missing("live"):
         from simnmt.live.deployment import settings_of, streamed_engine, target_of
         from simnmt.live.server import LiveServer, ServerSettings
         from simnmt.live.streamed_settings import streamed_settings

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from simnmt.cli.options import AsJson, Force, argument, check_output, flag, option, print_json, print_result, profile_path
-from simnmt.cli.terminal import note, say, verb_for
+from simnmt.cli.terminal import describe_output, note, say
 
 
 def watch(
@@ -69,10 +69,10 @@ def watch(
         for name in devices:
             since = last[name].since_line if name in last else 1
             result = refit(watched.profiles[name], watched.executions(name, since_line=since), log=log.name)
-            verb = verb_for(path)
+            done = describe_output(path)
             write_profile(path, result.profile)
             refits[str(path)] = result
-            say(f"{verb} {path}")
+            say(done)
         if not devices:
             note(f"no drift: {path} is not written (give DEVICE={path} to refit in any case)")
     if as_json:

@@ -45,6 +45,7 @@ def argument(metavar: str, text: str) -> Any:
     return typer.Argument(metavar=metavar, help=text)
 
 
+Overrides = Annotated[list[str] | None, option("KEY=VALUE", "Override any key of the scenario.", "--set")]
 AllowCode = Annotated[
     bool, flag("--allow-code", "Run modules and files that the scenario names, such as kind: mypackage.module:MyPolicy.")
 ]
@@ -201,14 +202,3 @@ def check_output(path: Path | None, force: bool, *inputs: str | Path | None) -> 
         keep_standard_output()
     elif not force and os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises for a name that no file can have
         raise InputError("exists already", path=path, remedy="choose another name, or replace it with --force")
-
-
-@contextmanager
-def service_packages() -> Iterator[None]:
-    """Refuse in one line if a package of a live service is missing."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("simnmt"):
-            raise
-        raise InputError(f"this needs the package {error.name}", remedy="pip install 'simnmt[live]'") from None

@@ -15,6 +15,7 @@ from simnmt.cli.options import (
     AsJson,
     Force,
     Jobs,
+    Overrides,
     Page,
     argument,
     check_output,
@@ -46,7 +47,7 @@ def plan(
         list[str] | None,
         option("KEY=V1,V2|FROM:TO", "Values of a key for the candidates. [default: boxes of the last device]", "--vary"),
     ] = None,
-    overrides: Annotated[list[str] | None, option("KEY=VALUE", "Override any key of the scenario.", "--set")] = None,
+    overrides: Overrides = None,
     requests: Annotated[int | None, option("N", "Requests per run.")] = None,
     replications: Annotated[int | None, option("R", "Independent repeats; without --rate the fewest.")] = None,
     seed: Annotated[int | None, option("S", "Seed of the random numbers. [default: the scenario's]")] = None,
@@ -73,7 +74,9 @@ def plan(
     """
     import simnmt.api
     from simnmt.experiment.plan.capacity import Capacities
+    from simnmt.scenario.document import overrides_of_call
 
+    given = overrides_of_call(overrides or [], as_options=True, requests=requests, replications=replications, seed=seed)
     for path in (out, page):
         check_output(path, force, scenario)
     if out is not None and rate is None:
@@ -85,10 +88,7 @@ def plan(
             rate=rate,
             minimise=minimise,
             vary=vary or [],
-            overrides=overrides or [],
-            requests=requests,
-            replications=replications,
-            seed=seed,
+            overrides=given,
             precision=precision or 0.02,
             certainty=certainty or 0.95,
             jobs=jobs or None,

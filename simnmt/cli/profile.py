@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from simnmt.base.errors import shorten
 from simnmt.base.files import is_standard
-from simnmt.base.text_tables import format_pairs, format_table
+from simnmt.base.text_tables import format_pairs, format_table, shorten_on_terminal
 from simnmt.cli.options import AsJson, Force, Page, argument, check_output, print_json, print_result, profile_path
 from simnmt.cli.terminal import note
 
@@ -39,10 +38,10 @@ def list_(
     rows = [
         [
             profile["name"],
-            shorten(profile["device"], 30),
+            shorten_on_terminal(profile["device"], 30),
             profile["engine"] or "-",
             _format_kinds(profile["kinds"]),
-            shorten(" / ".join(dict.fromkeys((profile["src_unit"], profile["tgt_unit"]))), 30),
+            shorten_on_terminal(" / ".join(dict.fromkeys((profile["src_unit"], profile["tgt_unit"]))), 30),
             profile["date"],
             str(profile["samples"]),
             str(profile["warnings"] or "-"),

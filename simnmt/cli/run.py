@@ -12,6 +12,7 @@ from simnmt.cli.options import (
     AllowCode,
     AsJson,
     Force,
+    Overrides,
     argument,
     check_output,
     option,
@@ -20,13 +21,13 @@ from simnmt.cli.options import (
     prints_of_users,
 )
 from simnmt.cli.progress import progress_bar
-from simnmt.cli.terminal import note, say, verb_for, warn
+from simnmt.cli.terminal import describe_output, note, say, warn
 
 
 def run(
     scenario: Annotated[str, argument("SCENARIO|@NAME|RUN_DIR", "A file or -, a shipped scenario, or a run to repeat.")],
     out: Annotated[Path | None, option("DIR", "Run directory to write. [default: a new one under reports/]")] = None,
-    overrides: Annotated[list[str] | None, option("KEY=VALUE", "Override any key of the scenario.", "--set")] = None,
+    overrides: Overrides = None,
     requests: Annotated[int | None, option("N", "Requests per run.")] = None,
     replications: Annotated[int | None, option("R", "Independent repeats.")] = None,
     seed: Annotated[int | None, option("S", "Same seed, same bytes. [default: the scenario's, else 1]")] = None,
@@ -67,21 +68,26 @@ def run(
     """
     import simnmt.api
     from simnmt.cli.tables import format_result
+    from simnmt.scenario.document import overrides_of_call
     from simnmt.world.compiled_library import library
 
+    given = overrides_of_call(
+        overrides or [],
+        as_options=True,
+        requests=requests,
+        replications=replications,
+        seed=seed,
+        profile_uncertainty=profile_uncertainty,
+    )
     with progress_bar() as bar, prints_of_users():
         result = simnmt.api.run(
             scenario,
             out=out,
             under=None if out else "reports",
-            overrides=overrides or [],
-            requests=requests,
-            replications=replications,
-            seed=seed,
+            overrides=given,
             jobs=jobs or None,
             progress=bar.runs,
             until_precision=until_precision,
-            profile_uncertainty=profile_uncertainty,
             engine=engine,
             assertions=assertions or [],
             allow_code=allow_code,
@@ -125,9 +131,9 @@ def init(
     from simnmt.scenario.template import write_template
 
     check_output(path, force)
-    verb = verb_for(path)
+    done = describe_output(path)
     for written in write_template(template, path, replace=force):
-        print(f"{verb if written == path else 'wrote'} {written}")
+        print(done if written == path else f"wrote {written}")
     if not is_standard(path):
         print(f"run it: simnmt run {path}")
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TextIO, cast
 
 from simnmt.base.errors import printable
+from simnmt.base.files import is_standard
 
 MOST_CHARACTERS = 300
 """Most characters of a line of a complaint, with `simnmt: `."""
@@ -92,9 +93,11 @@ def cleaned_streams() -> Iterator[None]:
         sys.stdout, sys.stderr = out, err
 
 
-def verb_for(path: Path) -> str:
-    """Return the verb that reports a file: `replaced` if it exists before it is written, else `wrote`."""
-    return "replaced" if os.path.lexists(path) else "wrote"
+def describe_output(path: Path) -> str:
+    """Return how an output is reported, before it is written: `replaced a.csv` if the file exists, else `wrote a.csv`."""
+    if is_standard(path):
+        return "wrote to standard output"
+    return f"{'replaced' if os.path.lexists(path) else 'wrote'} {path}"
 
 
 class _LogLines(logging.Handler):

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simnmt.base.errors import InputError, shorten
+from simnmt.base.errors import InputError
 from simnmt.base.files import is_standard
-from simnmt.base.text_tables import format_pairs, format_table
+from simnmt.base.text_tables import format_pairs, format_table, shorten_on_terminal
 from simnmt.cli.options import (
     AsJson,
     Force,
@@ -29,7 +29,7 @@ from simnmt.cli.options import (
     print_json,
 )
 from simnmt.cli.progress import progress_bar
-from simnmt.cli.terminal import note, verb_for
+from simnmt.cli.terminal import describe_output, note
 
 if TYPE_CHECKING:
     from simnmt.network.recording.recorder import Recorder
@@ -98,11 +98,11 @@ def _read_traces(context: typer.Context, file: Path) -> list[Trace]:
     return read_trace(file, how)
 
 
-def _print_written(path: Path, summary: TraceSummary, verb: str) -> None:
+def _print_written(output: str, summary: TraceSummary) -> None:
     from simnmt.network.traces.summary import format_facts, format_title
 
     facts = dict(format_facts(summary))
-    print(f"{verb} {path}: {format_title(summary)}; {facts['samples']}; lost: {facts['lost']}")
+    print(f"{output}: {format_title(summary)}; {facts['samples']}; lost: {facts['lost']}")
 
 
 def _print_notes(notes: tuple[str, ...] | list[str]) -> None:
@@ -134,7 +134,7 @@ def list_(
             trace["name"],
             NOUN[trace["quantity"]],
             trace["kind"],
-            shorten(trace["source"], _MOST_OF_SOURCE),
+            shorten_on_terminal(trace["source"], _MOST_OF_SOURCE),
             f"{trace['points']:,}",
             format_duration(trace["duration_s"]),
             format_value(trace["quantity"], trace["mean"]),
@@ -177,15 +177,15 @@ def import_(
     paths = output_paths(traces, out)
     for path in paths:
         check_output(path, force, file)
-    verbs = [verb_for(path) for path in paths]
+    outputs = [describe_output(path) for path in paths]
     write_traces(traces, out)
     summaries = [summarise(trace) for trace in traces]
     if as_json:
         series = [{"file": str(path)} | summary.as_json() for path, summary in zip(paths, summaries, strict=True)]
         print_json({"series": series})
         return
-    for path, summary, verb in zip(paths, summaries, verbs, strict=True):
-        _print_written(path, summary, verb)
+    for output, summary in zip(outputs, summaries, strict=True):
+        _print_written(output, summary)
         _print_notes(summary.remarks)
 
 
@@ -274,12 +274,12 @@ def synth(
     judgement = judge(process, _JUDGED_SEEDS, seen, read_rtt(unseen, how) if unseen else None)
     messages, texts = [], {}
     if params_out:
-        messages.append(f"{verb_for(params_out)} {params_out}: the parameters of the process")
+        messages.append(f"{describe_output(params_out)}: the parameters of the process")
         texts[params_out] = rtt_process.process_text(process)
     if out:
         series = rtt_process.draw_series(process, duration_s, seed, out.stem)
         messages.append(
-            f"{verb_for(out)} {out}: {len(series.rtt_s):,} samples, {series.duration_s / 3600:g} h, seed {seed}, none lost"
+            f"{describe_output(out)}: {len(series.rtt_s):,} samples, {series.duration_s / 3600:g} h, seed {seed}, none lost"
         )
         texts[out] = series_text(series, decimals=_DECIMALS_MS)
     write_texts(texts)
@@ -338,7 +338,7 @@ def fetch(
     key = None if api_key_file is None else read_key(api_key_file)
     kept_in = Cache(cache or default_folder())
     fetched = fetch_results(query, kept_in, key=key, how=ReadOptions(reply=reply.value))
-    verb = verb_for(out)
+    output = describe_output(out)
     write_traces([fetched.trace], out, made="simnmt trace fetch", notes=fetched.notes)
     summary = summarise(fetched.trace)
     place, digest = kept_in.files(query.url)[0], fetched.kept.sha256
@@ -347,7 +347,7 @@ def fetch(
         origin = {"answer": str(place), "from_cache": fetched.from_cache, "sha256": digest, "notes": notes}
         print_json({"file": str(out)} | summary.as_json() | origin)
         return
-    _print_written(out, summary, verb)
+    _print_written(output, summary)
     print(f"  {'from' if fetched.from_cache else 'kept in'} {place}, sha256 {digest[:16]}...")
     _print_notes(notes)
 

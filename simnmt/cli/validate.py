@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from simnmt.cli.options import AllowCode, AsJson, argument, flag, option, print_result, prints_of_users
+from simnmt.cli.options import AllowCode, AsJson, Overrides, argument, flag, option, print_result, prints_of_users
 from simnmt.cli.terminal import say, warn
 
 SMOKE_LOADS = "0.4"
@@ -40,7 +40,7 @@ def validate(
         Path | None,
         option("FILE", "Sentences that trained engines decode freely, one a line. [default: the workload's lengths, forced]"),
     ] = None,
-    overrides: Annotated[list[str] | None, option("KEY=VALUE", "Override any key of the scenario.", "--set")] = None,
+    overrides: Overrides = None,
     allow_code: AllowCode = False,
     smoke: Annotated[bool, flag("--smoke", "One load, short runs, one repeat: about three minutes for six cells.")] = False,
     out: Annotated[Path | None, option("DIR", "Folder of logs and results. [default: a new one under reports/]")] = None,

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from simnmt.base import random_streams
 from simnmt.base.errors import InputError
+from simnmt.base.extension import ExtensionError
 from simnmt.base.suggestions import format_list
 from simnmt.experiment.streaming_setup import StreamedDevice, streamed_device
 from simnmt.experiment.targets import Conversion, Decoding, Target
@@ -27,7 +28,7 @@ from simnmt.profile.profile_variant import DecoderChoice, with_decoder
 from simnmt.results.requests import Engine
 from simnmt.scenario.configuration import DeviceConfiguration, Scenario
 from simnmt.scenario.document import Document
-from simnmt.scenario.errors import ScenarioError, format_location
+from simnmt.scenario.errors import ScenarioError
 from simnmt.scenario.source import profile_path
 from simnmt.workload.arrivals import ArrivalProcess
 from simnmt.workload.custom import CustomLengths
@@ -128,7 +129,8 @@ def _name_key_in_errors(document: Document | None, *location: str | int) -> Iter
     try:
         yield
     except InputError as error:
-        if document is None or error.line is not None or error.what.startswith(f"{format_location(location)}: "):
+        is_placed = error.line is not None or (isinstance(error, ExtensionError) and error.is_placed)
+        if document is None or is_placed:
             raise
         what = error.what if error.path is None else f"{error.path}: {error.what}"
         place = document.error(location, what, remedy=error.remedy)

@@ -91,8 +91,8 @@ def run_plan(
         ]
         results += _run(units, len(results), jobs, progress)
         result = _result(plan, units, results)
-        for policy, its_engine in result.engines.items():
-            _LOG.info("policy %s: the world ran in engine %s", policy, its_engine)
+        for policy, engine_of_policy in result.engines.items():
+            _LOG.info("policy %s: the world ran in engine %s", policy, engine_of_policy)
         if until_precision is None:
             return _with_predictions(plan, result, units, results, folder, jobs, progress)
         objective = plan.scenario.objective

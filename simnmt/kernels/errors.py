@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from simnmt.base.errors import InputError
+from simnmt.base.packages import MissingPackage
 
 
 class KernelError(ValueError):
@@ -13,10 +14,6 @@ class KernelError(ValueError):
 
 class KernelLevelError(InputError):
     """An unknown level of compiled kernels."""
-
-
-class MissingPackage(InputError):
-    """A package that is needed here is not installed."""
 
 
 def need(package: str, remedy: str) -> None:

@@ -105,6 +105,20 @@ def expected_hash(target: Target) -> str | None:
     return None if engine is None or target.decoder is not None else engine.hash
 
 
+def check_engine(place: str, running: object, expected: str | None) -> None:
+    """Raise `DeploymentError` if another engine runs at a place than the profile was measured with.
+
+    Args:
+        place: what runs it: the address of a service, or its name.
+        running: the hash that is stated there; empty or None for a service that states none.
+        expected: the hash by the profile; None: any.
+    """
+    if expected not in (None, running):
+        what = f"{place} runs engine {running or 'unknown'}, the profile is of engine {expected}"
+        remedy = "start the model that the profile was measured with, name the profile of this one, or give --any-model"
+        raise DeploymentError(what, remedy=remedy)
+
+
 def recommended_policy(directory: Path, unit: Unit) -> str:
     """Return the policy that a run recommends for a workload.
 

@@ -17,7 +17,7 @@ from simnmt.base import VERSION
 from simnmt.base.errors import InputError
 from simnmt.experiment.inputs import Unit
 from simnmt.live.decider import Decision, LiveDecider, deployable_policy
-from simnmt.live.deployment import expected_hash
+from simnmt.live.deployment import check_engine, expected_hash
 from simnmt.live.engine_process import EngineSettings, Reference
 from simnmt.live.front import EventLog, Front, FrontSettings, Result, Task, outcome_of
 from simnmt.live.server import EngineMetrics, GatewayEngine, LocalEngine, local_result
@@ -65,7 +65,7 @@ class GatewaySettings:
     offload_s: float = 10.0
     """Time within which a server must answer; half of what is left until the deadline if that is less."""
     any_model: bool = False
-    """Whether servers may run another model than the profile says."""
+    """Whether the gateway's own device and the servers may run another model than the profile says."""
 
 
 @dataclass(slots=True)
@@ -90,10 +90,8 @@ class _Server:
         _, rtt_s = await self.client.health()  # over the open connection
         if self.facts.get("needs_token") and not self.client.has_token:
             raise InputError(f"{self.client.url} asks for a token", remedy="give --server-token-file")
-        running = self.facts.get("engine_hash")
-        if not any_model and self.expected_hash is not None and running != self.expected_hash:
-            what = f"{self.client.url} runs engine {running}, the profile of {self.device} is of engine {self.expected_hash}"
-            raise InputError(what, remedy="calibrate that server and name its profile, or give --any-model")
+        place, expected = f"{self.client.url} ({self.device})", None if any_model else self.expected_hash
+        check_engine(place, self.facts.get("engine_hash"), expected)
         return rtt_s
 
 
@@ -148,7 +146,8 @@ class LiveGateway:
         """
         settings, hashes = self._settings, dict[str, str]()
         running = await self.engine.ready()
-        self._check_model(running)
+        place = str(self.engine.facts().get("local_server", "this gateway"))
+        check_engine(place, running, None if settings.any_model else expected_hash(settings.unit.case.targets[0]))
         hashes[self.devices[0]] = running
         initial_s: dict[int, float] = {}
         for number, target in enumerate(settings.unit.case.targets[1:], start=1):
@@ -176,14 +175,6 @@ class LiveGateway:
             for server in self._servers:
                 self._keep(self._probe(server, self.decider.probe_every_s))
         await self.front.service.start()
-
-    def _check_model(self, running: str) -> None:
-        if isinstance(self._settings.engine, LocalService):  # has been checked where it is asked
-            return
-        expected = expected_hash(self._settings.unit.case.targets[0])
-        if not self._settings.any_model and expected not in (None, running):
-            what = f"this gateway runs engine {running}, the profile of {self.devices[0]} is of engine {expected}"
-            raise InputError(what, remedy="give the model and options that the profile was measured with, or --any-model")
 
     async def close(self) -> None:
         """End the probes, the connections, and the engine unless it outlives the gateway; write what is left of the log."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from hashlib import sha256
 from math import isnan
 from pathlib import Path
 from typing import Any
@@ -391,6 +392,7 @@ def _measurement(settings: ReplaySettings, served: _Served, replays: Sequence[_R
         outcomes={name: int((outcomes == number).sum()) for number, name in enumerate(OUTCOMES)},
         lateness_ms={"p50": 1e3 * p50_s, "p99": 1e3 * p99_s, "max": 1e3 * float(lateness_s.max())},
         under_way=max(_most_under_way(one.log) for one in replays),
+        texts_digest=None if settings.texts is None else sha256("\n".join(settings.texts).encode()).hexdigest(),
     )
 
 

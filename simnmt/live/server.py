@@ -11,7 +11,7 @@ from typing import Any, Protocol, TextIO
 from prometheus_client import Counter, Gauge, Histogram
 
 from simnmt.base import VERSION
-from simnmt.base.errors import InputError
+from simnmt.live.deployment import check_engine
 from simnmt.live.engine_process import EngineProcess, EngineSettings, Execution, Reference
 from simnmt.live.front import EventLog, Front, FrontSettings, Result, Task, outcome_of
 from simnmt.nmt.source_lines import SourceLine
@@ -178,9 +178,7 @@ class LiveServer:
     async def start(self) -> None:
         """Load the model and listen. Raises `InputError` for what cannot be used."""
         running = await self.engine.ready()
-        if self._expected_hash not in (None, running):
-            what = f"this server runs engine {running}, the profile is of engine {self._expected_hash}"
-            raise InputError(what, remedy="give the model and options that the profile was measured with, or --any-model")
+        check_engine("this server", running, self._expected_hash)
         self._log.write(BeginRecord("server", ("server",), None, {"server": running}))
         await self.front.service.start()
 

@@ -30,8 +30,6 @@ class LocalService:
     url: str
     unit: str
     """Unit in which the source lengths are counted, as in `unit_and_counter`: that of the device's profile."""
-    expected_hash: str | None = None
-    """Hash of the engine that it must run, by the profile; None: any."""
     token: str = ""
     ca_file: Path | None = None
 
@@ -60,7 +58,7 @@ class ServiceEngine:
 
     def __init__(self, service: LocalService, front: FrontSettings) -> None:
         """Raises `InputError` for an address that is none, and for unusable certificates."""
-        self._service, self._front = service, front
+        self._front = front
         self._client = TranslationClient(
             service.url, token=service.token, connections=1, timeout_s=front.deadline_s, ca_file=service.ca_file
         )
@@ -70,7 +68,7 @@ class ServiceEngine:
         self._health: Mapping[str, Any] = {}
 
     async def ready(self) -> str:
-        """See `GatewayEngine`. Raises `InputError` for a service that does not answer, or runs another engine."""
+        """See `GatewayEngine`. Raises `InputError` for a service that does not answer."""
         if not self._is_open:
             await self._client.__aenter__()
             self._is_open = True
@@ -82,11 +80,7 @@ class ServiceEngine:
             raise InputError(what, remedy="start the service of this box first, and check --local-server") from None
         if self._health.get("needs_token") and not self._client.has_token:
             raise InputError(f"{self._client.url} asks for a token", remedy="give --local-token-file")
-        running, expected = str(self._health.get("engine_hash", "")), self._service.expected_hash
-        if expected is not None and running != expected:
-            what = f"{self._client.url} runs engine {running or 'unknown'}, the profile is of engine {expected}"
-            raise InputError(what, remedy="calibrate that service and name its profile, or give --any-model")
-        return running
+        return str(self._health.get("engine_hash", ""))
 
     async def _read_health(self) -> Mapping[str, Any]:
         """Return what the service says of itself; nothing for one that only lists its languages, as foreign ones do."""

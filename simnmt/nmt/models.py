@@ -16,6 +16,7 @@ from simnmt.nmt.architecture import (
     Architecture,
     AttentionalArchitecture,
     MultilingualArchitecture,
+    PretrainedArchitecture,
     RecurrentArchitecture,
     T5Architecture,
     read_architecture,
@@ -54,8 +55,7 @@ def load_hf(folder: str | os.PathLike[str]) -> PretrainedModel:
     hf, report = loaded
     if lacking := sorted(report["missing_keys"]):
         raise NmtError(f"the weights lack {lacking[0]}", path=folder, remedy=FOLDER_REMEDY)
-    model: PretrainedModel = _step_model(architecture)(architecture, hf.float().eval())
-    return model
+    return _pretrained_model(architecture, hf.float().eval())
 
 
 _WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
@@ -74,22 +74,18 @@ def _weights(folder: str | os.PathLike[str], hf_class: Any) -> Any:
         )
 
 
-def _step_model(architecture: Architecture) -> Any:
-    """Return the class of the models of an architecture, imported when it is needed."""
+def _pretrained_model(architecture: PretrainedArchitecture, hf: Any = None, dropout: float = 0.0) -> PretrainedModel:
+    """Return the model of an architecture, whose class is imported when it is needed; `hf`: as of `PretrainedModel`."""
     match architecture:
-        case RecurrentArchitecture():
-            return RecurrentModel
-        case AttentionalArchitecture():
-            return AttentionalModel
         case MultilingualArchitecture():
             from simnmt.nmt.multilingual_models import MultilingualModel
 
-            return MultilingualModel
+            return MultilingualModel(architecture, hf, dropout)
         case T5Architecture():
             from simnmt.nmt.t5_model import T5Model
 
-            return T5Model
-    return MarianModel
+            return T5Model(architecture, hf, dropout)
+    return MarianModel(architecture, hf, dropout)
 
 
 TranslationModel = RecurrentModel | AttentionalModel | PretrainedModel
@@ -114,8 +110,12 @@ def build_model(architecture: Architecture, *, seed: int = 0, dropout: float = 0
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model: TranslationModel = _step_model(architecture)(architecture, dropout=dropout)
-        return model
+        match architecture:
+            case RecurrentArchitecture():
+                return RecurrentModel(architecture, dropout)
+            case AttentionalArchitecture():
+                return AttentionalModel(architecture, dropout)
+        return _pretrained_model(architecture, dropout=dropout)
 
 
 def load_model(model: str, *, seed: int = 0) -> LoadedModel:

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from logging import CRITICAL
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from simnmt.base.errors import describe_error
 from simnmt.base.files import MOST_MODEL_BYTES, check_model_folder, read_bounded
-from simnmt.nmt.architecture import Architecture, architecture_of
+from simnmt.nmt.architecture import PretrainedArchitecture, architecture_of
 from simnmt.nmt.errors import NmtError
 
 FOLDER_REMEDY = "name a folder of Marian, M2M100, NLLB, mBART or T5 as transformers saves it, with config.json and weights"
@@ -29,7 +29,7 @@ class _Family:
     """Returns the architecture's keys of a configuration; `equal` holds pairs that must be equal."""
 
 
-def read_pretrained_architecture(folder: str | os.PathLike[str]) -> tuple[Architecture, str]:
+def read_pretrained_architecture(folder: str | os.PathLike[str]) -> tuple[PretrainedArchitecture, str]:
     """Return the architecture of a Hugging Face folder and the class of `transformers` of its model. Raises `NmtError`."""
     try:
         check_model_folder(Path(folder))
@@ -53,7 +53,9 @@ def read_pretrained_architecture(folder: str | os.PathLike[str]) -> tuple[Archit
     for name, (encoder, decoder) in sizes.pop("equal").items():
         if encoder != decoder:
             raise NmtError(f"{name}: {encoder} in the encoder, {decoder} in the decoder", path=folder, remedy=FOLDER_REMEDY)
-    return architecture_of(sizes | _special_tokens(config), folder), family.class_name
+    # The kinds of all families are those of pretrained models.
+    architecture = cast(PretrainedArchitecture, architecture_of(sizes | _special_tokens(config), folder))
+    return architecture, family.class_name
 
 
 def refuse_code(folder: str | os.PathLike[str], name: str) -> None:

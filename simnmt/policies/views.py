@@ -272,13 +272,13 @@ class BatchView:
         """`step_s`: seconds of a decode step, gap included, by the sentences in it, 1 to `size`; `threshold`: of its batcher;
         `servers`: how many share the requests to the target; `joining_s`: seconds in which a number of sentences are encoded
         and join."""
-        of = [step_s(active) for active in range(1, size + 1)]
-        self.step_alone_s = of[0]
+        step_times_s = [step_s(active) for active in range(1, size + 1)]
+        self.step_alone_s = step_times_s[0]
         self.slower_s = [0.0, 0.0, 0.0]
         """Seconds of a step beyond one at batch 1, by twice the sentences in it."""
-        for before_s, at_s in pairwise(of):
-            self.slower_s += [(before_s + at_s) / 2.0 - of[0], at_s - of[0]]
-        self.end_s = [of[0], *(at_s / active for active, at_s in enumerate(of, start=1))]
+        for before_s, at_s in pairwise(step_times_s):
+            self.slower_s += [(before_s + at_s) / 2.0 - self.step_alone_s, at_s - self.step_alone_s]
+        self.end_s = [self.step_alone_s, *(at_s / active for active, at_s in enumerate(step_times_s, start=1))]
         """Time between two ends, per token of a mean output, by the sentences in the batch."""
         self.alone_s, self.together_s = (joining_s(1), joining_s(size) / size) if threshold else (0.0, 0.0)
         """Seconds by which each joining sentence interrupts a running batch: one by one, and with many."""

@@ -21,24 +21,30 @@ class RoundTrip(Configuration):
     """The way to the service and back, and the service's own handling of HTTP."""
 
     how: Literal["echo", "included"]
-    """`echo`: measured by a request that translates nothing, and taken off every time of the profile. `included`: the service
-    answers no such request, and the times contain it."""
+    """`echo`: measured by a request that translates nothing, and taken off every time of the profile. `included`: the times
+    contain it, because the service answers no such request, or none that is shorter than a sentence."""
     echo: str = ""
-    """The request that translates nothing, such as `GET /languages`."""
+    """The request that translates nothing, such as `GET /languages`; empty if the service answers none."""
     seconds: Quantiles | None = None
     """Times of the echo, between the sentences."""
+    taken_off_s: NotNegative = 0.0
+    """The median echo; on a busy box the median over the sentences of the least echo beside each."""
 
     @model_validator(mode="after")
     def _has_its_echo(self) -> RoundTrip:
-        if (self.how == "echo") != (self.seconds is not None):
-            raise ValueError("seconds: given with how echo, and only then")
+        if bool(self.echo) != (self.seconds is not None):
+            raise ValueError("echo and seconds go together")
+        if self.how == "echo" and self.seconds is None:
+            raise ValueError("seconds: needed with how echo")
+        if self.how == "included" and self.taken_off_s > 0.0:
+            raise ValueError("taken_off_s: must be 0 with how included")
         return self
 
     def describe(self) -> str:
         """Describe how the profile treats the round trip."""
-        if self.seconds is None:
+        if self.how == "included" or self.seconds is None:
             return "round trip included"
-        return f"round trip of {1e3 * self.seconds.median_s:.3g} ms ({self.echo}, {self.seconds.repeats} times) taken off"
+        return f"round trip of {1e3 * self.taken_off_s:.3g} ms ({self.echo}, {self.seconds.repeats} times) taken off"
 
 
 class StreamedTokens(Configuration):
@@ -51,7 +57,7 @@ class StreamedTokens(Configuration):
 
 
 class LoadLevel(Configuration):
-    """One level of the ladder: evenly spaced arrivals at one rate, whatever the service does."""
+    """One level of the ladder, over all its rounds: evenly spaced arrivals at one rate, whatever the service does."""
 
     concurrency: Positive
     """Rate times the mean time of a sentence alone."""
@@ -63,11 +69,13 @@ class LoadLevel(Configuration):
     throughput_rps: NotNegative
     """Sentences of mean length answered a second, while workers neither fill nor empty."""
     executed: NotNegative
-    """The same as sentences at once: seconds of executions alone that were answered in a second."""
+    """The same as sentences at once: seconds of executions alone that were answered in a second; median of the rounds."""
+    executed_rounds: tuple[NotNegative, ...] = Field(min_length=1)
+    """The same in each round of the level."""
     latency: Quantiles | None
     """Seconds from the moment at which a request was due to its answer, the round trip included; null: none was answered."""
     lateness_p99_s: NotNegative
-    """99th percentile of how much later than due the generator sent."""
+    """99th percentile of how much later than due the generator sent; median of the rounds."""
 
 
 class EndpointBlock(Configuration):
@@ -96,9 +104,13 @@ class EndpointBlock(Configuration):
     """Levels by rising concurrency."""
     knee_concurrency: Positive | None = None
     """Sentences that the service executes at once at most, each at the speed of one alone: greatest throughput times the mean
-    time of a sentence alone. Null: the ladder did not reach it."""
+    time of a sentence alone. Null: the ladder did not reach it, or does not determine it."""
+    knee_interval: tuple[Positive, Positive] | None = None
+    """95 % interval of `knee_concurrency`."""
     knee_rps: Positive | None = None
     """The greatest throughput itself, requests a second of this text."""
+    knee_reason: Annotated[str, Field(max_length=300)] = ""
+    """Why the knee is left out although the ladder reached it; empty if neither holds."""
     doubts: tuple[Annotated[str, Field(min_length=1, max_length=300)], ...] = ()
     """Reasons to distrust the figures, one sentence each without a full stop."""
 
@@ -109,6 +121,10 @@ class EndpointBlock(Configuration):
             raise ValueError("ladder: the levels must rise")
         if (self.knee_concurrency is None) != (self.knee_rps is None):
             raise ValueError("knee_concurrency and knee_rps go together")
+        if (self.knee_concurrency is None) != (self.knee_interval is None):
+            raise ValueError("knee_concurrency and knee_interval go together")
+        if self.knee_concurrency is not None and self.knee_reason:
+            raise ValueError("knee_reason: only for a knee that is left out")
         return self
 
     @property
@@ -118,13 +134,16 @@ class EndpointBlock(Configuration):
 
     def describe_knee(self) -> str:
         """Describe the knee, or how far the ladder went without reaching it."""
-        if self.knee_concurrency is None or self.knee_rps is None:
+        if self.knee_reason:
+            return f"left out: {self.knee_reason}"
+        if self.knee_concurrency is None or self.knee_interval is None or self.knee_rps is None:
             if not self.ladder:
                 return "not measured"
             last = self.ladder[-1]
             return f"not reached: {last.throughput_rps:.4g} requests a second at a concurrency of {last.concurrency:.3g}"
-        at_once = f"{self.knee_concurrency:.3g} sentences at once, {self.knee_rps:.4g} requests a second of this text"
-        return f"{at_once} (workers: {self.workers} in a scenario)"
+        low, high = self.knee_interval
+        at_once = f"{self.knee_concurrency:.3g} sentences at once (95 % interval {low:.3g} to {high:.3g})"
+        return f"{at_once}, {self.knee_rps:.4g} requests a second of this text (workers: {self.workers} in a scenario)"
 
     def facts(self) -> list[tuple[str, str]]:
         """Return (label, value) lines."""

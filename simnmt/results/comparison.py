@@ -121,8 +121,9 @@ def compare_runs(first: FinishedRun, *others: FinishedRun) -> Comparison:
     """Compare runs with the first one, policy by policy, where a workload and a network have the same names.
 
     Differences are paired by replication if both runs issue the same requests: same seed, replications, requests, share of the
-    pairs to fit on, and workload. Otherwise their intervals hold the noise of both. Raises `InputError` for fewer than two
-    runs, for a run that is given twice, without the totals of its replications, or with files that have changed.
+    pairs to fit on, workload, and texts that were sent live. Otherwise their intervals hold the noise of both. Raises
+    `InputError` for fewer than two runs, for a run that is given twice, without the totals of its replications, or with files
+    that have changed.
     """
     if not others:
         raise InputError("one run has nothing to be compared with", remedy="give two or more")
@@ -197,8 +198,9 @@ def _rows(baseline: tuple[str, FinishedRun, Row], compared: tuple[str, FinishedR
     """Yield a row per place of both runs; each is given by its name, itself and its manifest."""
     (first_name, first, first_manifest), (name, run, manifest) = baseline, compared
     of_run, of_first = ({_place(row): row for row in one.summary_rows} for one in (run, first))
+    texts = [*_texts_reasons(first, run)]
     reasons = {
-        workload: list(unpaired_reasons(first.scenario, run.scenario, changed_inputs(first_manifest, manifest), workload))
+        workload: [*unpaired_reasons(first.scenario, run.scenario, changed_inputs(first_manifest, manifest), workload), *texts]
         for workload in {place[0] for place in first.totals_s}
     }
     for place, theirs in first.totals_s.items():
@@ -223,6 +225,17 @@ def _rows(baseline: tuple[str, FinishedRun, Row], compared: tuple[str, FinishedR
             "unstable_in": [label for label, rows in ((first_name, of_first), (name, of_run)) if rows[place].get("unstable")],
             "verdict": _verdict(change, bool(paired and ours == theirs)),
         }
+
+
+def _texts_reasons(first: FinishedRun, run: FinishedRun) -> Iterator[str]:
+    """Yield why two runs that sent texts of users do not issue the same requests; nothing if they do."""
+    before, after = (None if one.live is None else one.live.texts_digest for one in (first, run))
+    if before != after:
+        yield (
+            "another text that was sent live"
+            if before and after
+            else "one of them sent a text in place of the workload's lengths"
+        )
 
 
 def _per_request_s(totals_s: Sequence[float], run: FinishedRun, row: Row) -> NDArray[np.float64]:

@@ -47,7 +47,7 @@ class LoadedRun(FinishedRun):
                 cells.append(_cell(file, place, devices, [row["policy"] for row in rows], accounts))
             return cells
         except (KeyError, TypeError, ValueError) as error:
-            what = f"no devices and batches of a run: {type(error).__name__}"
+            what = f"no devices and batches of a run: {_describe_damage(error)}"
             raise RunDirectoryError(what, path=self.directory, remedy=REMEDY) from None
 
     @property
@@ -82,7 +82,7 @@ def load_run(directory: Path, scenario: Row) -> LoadedRun:
             input_digests=manifest.get("inputs", {}),
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunDirectoryError(f"no summary of a run: {type(error).__name__}", path=path, remedy=REMEDY) from None
+        raise RunDirectoryError(f"no summary of a run: {_describe_damage(error)}", path=path, remedy=REMEDY) from None
 
 
 class StoredRequests:
@@ -195,5 +195,15 @@ def _stored_timelines(path: Path) -> dict[tuple[str, ...], Array]:
 
 
 def _unreadable(path: Path, error: Exception) -> RunDirectoryError:
-    reason = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
-    return RunDirectoryError(f"cannot be read: {reason}", path=path, remedy=REMEDY)
+    return RunDirectoryError(f"cannot be read: {_describe_damage(error)}", path=path, remedy=REMEDY)
+
+
+def _describe_damage(error: Exception) -> str:
+    """Describe what is wrong with a file of a run for which a library raised this error."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"no JSON at line {error.lineno}, column {error.colno}"
+    if isinstance(error, KeyError):
+        return f"{error.args[0]} is missing"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return "its content is not what a run writes"

@@ -150,4 +150,4 @@ def describe_short_tail(objective: Objective, requests: int, replications: int) 
     if requests >= least:
         return ""
     what = "The interval of a change" if replications > 1 else "A change"
-    return f"{what} of {objective} from {requests:,} requests is not reliable: give --requests {least} or more."
+    return f"{what} of {objective} from {requests:,} requests is not reliable: it takes {least} requests or more."

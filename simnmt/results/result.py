@@ -53,6 +53,8 @@ class LiveMeasurement:
     """By how much later than due the load generator sent requests: `p50`, `p99`, `max`."""
     under_way: int
     """Most requests that were under way at a time."""
+    texts_digest: str | None = None
+    """SHA-256 of the texts that were sent in turn; None if they had the lengths of the workload."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ OUTPUTS = frozenset({RESOLVED, INPUT, SUMMARY, TABLE, REQUESTS, PAGE, BATCHES})
 """Names that a manifest may list; another name could lead anywhere."""
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_ELSEWHERE = "give another output folder"
 
 
 class RunDirectoryError(InputError):
@@ -172,7 +173,7 @@ def check_free(target: Path, *, replace: bool | None = None) -> None:
     `replace`: whether a run directory there may be replaced; None: the verb replaces none. Raises `RunDirectoryError`.
     """
     if files.is_standard(target):
-        raise RunDirectoryError("a run directory is a folder, no stream", remedy="give --out the name of a folder")
+        raise RunDirectoryError("a run directory is a folder, no stream", remedy="give the name of a folder")
     place = _place(target)
     try:
         _recover(place)
@@ -185,7 +186,7 @@ def check_free(target: Path, *, replace: bool | None = None) -> None:
                 what = "the output folder is a mount point" if mounted else "the output folder is the current one"
                 raise RunDirectoryError(what, path=target, remedy="name a new folder in it")
         elif place.exists() or target.is_symlink():
-            raise RunDirectoryError("the output is no folder", path=target, remedy="give another --out")
+            raise RunDirectoryError("the output is no folder", path=target, remedy=_ELSEWHERE)
         # Tried, not asked: what a file system lets be written shows only so.
         attempt = files.free_name(place.parent) if place.is_dir() else place
         made = files.missing_parents(place)
@@ -201,12 +202,13 @@ def check_free(target: Path, *, replace: bool | None = None) -> None:
 
 def _refuse_occupied(target: Path, replace: bool | None) -> None:
     """Raise `RunDirectoryError` for a folder that is not empty, unless it is a run directory and may be replaced."""
-    remedy = "give another --out, or empty it"
+    remedy = f"{_ELSEWHERE}, or empty it"
     foreign = _foreign_name(target)
     if foreign is None and replace is False:
-        raise RunDirectoryError("a run is there", path=target, remedy="give another --out, or replace it with --force")
+        replacing = f"{_ELSEWHERE}, or replace it: --force, in Python force=True"
+        raise RunDirectoryError("a run is there", path=target, remedy=replacing)
     if foreign is not None and replace:
-        what = f"--force replaces run directories alone, and this folder holds {foreign}"
+        what = f"only a run directory can be replaced, and this folder holds {foreign}"
         raise RunDirectoryError(what, path=target, remedy=remedy)
     if not replace:
         raise RunDirectoryError("the output folder is not empty", path=target, remedy=remedy)
@@ -232,9 +234,9 @@ def _place(target: Path) -> Path:
 
 def _unwritable(target: Path, error: OSError) -> RunDirectoryError:
     reason = os.strerror(error.errno) if error.errno else str(error)
-    remedy = "give another --out; nothing was left behind"
+    remedy = f"{_ELSEWHERE}; nothing was left behind"
     if error.errno in _NO_ROOM:
-        remedy = "free some space, give another --out, or run fewer --requests; nothing was left behind"
+        remedy = f"free some space, {_ELSEWHERE}, or run fewer requests; nothing was left behind"
     return RunDirectoryError(f"cannot write the run: {reason}", path=target, remedy=remedy)
 
 
@@ -365,7 +367,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     """Return the manifest of a run directory; raises `RunDirectoryError` unless the directory is whole."""
     if not (directory / MANIFEST).is_file():
         what = f"no complete run directory: {MANIFEST} is missing"
-        raise RunDirectoryError(what, path=directory, remedy="give simnmt run a scenario, or a folder that it wrote")
+        raise RunDirectoryError(what, path=directory, remedy="give a folder that simnmt run wrote")
     try:
         manifest = json.loads(files.read_bounded(directory / MANIFEST))
         known = _digests_by_name(manifest["inputs"]) and _digests_by_name(manifest["outputs"])

@@ -1,7 +1,7 @@
 """Read a scenario as it was written, with the place of every key and value, and apply overrides from outside the file.
 
 An override (`--set policies.cnmt.len_slope=0.8`, or an argument of the library) is checked like the file's own keys, and errors
-name the option that set it.
+name the option, or the argument, that set it.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class Override:
     """Keys from the top; a list's index as a text of digits."""
     node: Node
     label: str
-    """The option as the user wrote it: `--set seed=2`."""
+    """The option as the user wrote it, `--set seed=2`, or the argument of Python, `seed=2`."""
 
     @staticmethod
     def parse(text: str, option: str = "--set") -> Override:
@@ -166,6 +166,35 @@ class Override:
         parts = (location,) if isinstance(location, str) else tuple(location)
         label = f"{format_location(parts)}={value!r}" if label is None else label
         return Override(parts, node_of(value, override=printable(label)), printable(label))
+
+
+_KEYS = {"profile_uncertainty": ("profile_uncertainty", "profiles")}
+"""Keys of the scenario that have an argument, or an option, of another name."""
+
+
+def overrides_of_call(texts: Iterable[str | Override], *, as_options: bool = False, **values: object) -> list[Override]:
+    """Return the overrides of one call: texts KEY=VALUE, then each of `values` that is not None.
+
+    Args:
+        texts: such as `"policies.cnmt.len_slope=0.8"`.
+        as_options: whether errors name options of the command line (`--set`, `--seed 2`), else arguments of Python (`seed=2`).
+        values: of keys that have an argument of their own.
+
+    Raises `ScenarioError`.
+    """
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
+        remedy = 'give a list of texts, such as ["policies.cnmt.len_slope=0.8"]'
+        raise ScenarioError(f"overrides: expected a list, got {describe_value(texts)}", remedy=remedy)
+    given = []
+    for text in texts:
+        if not isinstance(text, (str, Override)):
+            raise ScenarioError(f"overrides: expected a text, got {describe_value(text)}", remedy="write KEY=VALUE")
+        given.append(Override.parse(text, "--set" if as_options else "") if isinstance(text, str) else text)
+    for name, value in values.items():
+        if value is not None:
+            label = f"--{name.replace('_', '-')} {value}" if as_options else f"{name}={value!r}"
+            given.append(Override.of(_KEYS.get(name, name), value, label))
+    return given
 
 
 def apply_overrides(document: Document | Mapping[str, object], overrides: Iterable[str | Override]) -> Document:

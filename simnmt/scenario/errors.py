@@ -31,10 +31,17 @@ class ScenarioError(InputError):
         remedy = None if remedy is None else printable(remedy)
         super().__init__(printable(what), path=path, line=line, column=column, remedy=remedy)
 
-    def __str__(self) -> str:
+    @property
+    def lines(self) -> list[str]:
+        """This fault, each further one, and a line on those that are not listed."""
         first = f"{self.override}: " if self.override else ""
         lines = [first + super().__str__(), *map(str, self.others)]
-        return "\n".join(lines + ([f"... and {self.left_out} more"] if self.left_out else []))
+        return lines + ([f"... and {self.left_out} more"] if self.left_out else [])
+
+    def __str__(self) -> str:
+        lines = self.lines
+        faults = 1 + len(self.others) + self.left_out
+        return "\n".join([f"{faults} faults, the first: {lines[0]}", *lines[1:]] if faults > 1 else lines)
 
 
 Location = tuple[str | int, ...]

@@ -175,8 +175,15 @@ def find_extensions(document: Document) -> list[Mention]:
                 elif installed and "kind" in mention.keys:
                     kinds, got = [*place.shipped, *installed], describe_value(mention.kind)
                     fault, advice = describe_wrong_choice(kinds, mention.kind, got)
-                    raise document.error((*location, "kind"), fault, remedy=advice)
+                    raise document.error((*location, "kind"), fault, remedy=advice or remedy_of_unknown_kind(location))
     return mentions
+
+
+def remedy_of_unknown_kind(location: Location) -> str | None:
+    """Return how a class of the user is named at a place; None where no class may stand."""
+    if not any(place.fits(location) for place in PLACES):
+        return None
+    return "for a class of yours write package.module:CLASS or FILE.py:CLASS, and give --allow-code or allow_code=True"
 
 
 def _nodes(node: Node, pattern: Sequence[str], location: Location = ()) -> Iterator[tuple[Location, Node]]:
@@ -247,18 +254,18 @@ def adopt_extensions(
         try:
             adopted = mention.place.adopt(extension)
         except InputError as error:
-            raise document.error(_blamed(mention), error.what, remedy=error.remedy) from error
+            raise document.error(_location_of_fault(mention), error.what, remedy=error.remedy) from error
         extensions[format_location(mention.location)] = extension
         scenario = _replaced_part(scenario, mention.location, adopted)
     return scenario, extensions
 
 
-def _blamed(mention: Mention) -> Location:
+def _location_of_fault(mention: Mention) -> Location:
     return (*mention.location, "kind") if mention.kind else mention.location
 
 
 def _placement(mention: Mention, document: Document) -> Placement:
-    place = document.error(_blamed(mention), "")
+    place = document.error(_location_of_fault(mention), "")
     option = f"{place.override}: " if place.override else ""
     return Placement(f"{option}{format_location(mention.location)}", place.path, place.line, place.column)
 
@@ -274,7 +281,7 @@ def _loaded(mention: Mention, document: Document, folders: tuple[str, ...]) -> E
             return Extension(value, mention.kind, code, digests=code.digests)
         model, names = parameter_model(value, mention.place.given, mention.place.parameters, mention.kind)
     except InputError as error:
-        raise document.error(_blamed(mention), error.what, remedy=error.remedy) from error
+        raise document.error(_location_of_fault(mention), error.what, remedy=error.remedy) from error
     keys = {key: node for key, node in mention.keys.items() if key != "kind"}
     own_kind = literal_kind(model)
     parameters: BaseModel = _checked(model, document, mention, keys if own_kind is None else {"kind": Node(own_kind), **keys})

@@ -24,8 +24,14 @@ from simnmt.results.device_accounts import BATCH_COLUMNS, STREAMING_COLUMNS
 from simnmt.results.run_directory import INPUT, RESOLVED, RunDirectoryError, check_unchanged, read_manifest
 from simnmt.scenario.configuration import END_NODE, Scenario, resolved
 from simnmt.scenario.document import Document, Override, apply_overrides, document_of, read_document
-from simnmt.scenario.errors import Location
-from simnmt.scenario.extensions import adopt_extensions, find_extensions, holds_object, with_stand_ins
+from simnmt.scenario.errors import Location, ScenarioError, describe_value
+from simnmt.scenario.extensions import (
+    adopt_extensions,
+    find_extensions,
+    holds_object,
+    remedy_of_unknown_kind,
+    with_stand_ins,
+)
 from simnmt.scenario.validation import validate
 from simnmt.scenario.yaml_text import write_document
 from simnmt.workload.arrivals import BackToBack, Clients
@@ -261,6 +267,9 @@ def open_source(
     here = Path.cwd()
     if isinstance(given, Mapping):
         return _check_source(document_of(given, holds_object), overrides, here, None, allow_code)
+    if not isinstance(given, (str, os.PathLike)):
+        remedy = "give a file's path, a shipped @name, a run directory, a mapping or a simnmt.Scenario"
+        raise ScenarioError(f"expected a scenario, got {describe_value(given)}", remedy=remedy)
     name = os.fspath(given)
     if name.startswith("@"):
         path = shipped_files.find("scenarios", name)
@@ -291,7 +300,7 @@ def _check_source(
     text = write_document(document.data).encode() if file is None else file.read_bytes()
     document = apply_overrides(document, overrides)
     mentions = find_extensions(document)
-    scenario = validate(Scenario, with_stand_ins(document, mentions))
+    scenario = validate(Scenario, with_stand_ins(document, mentions), unknown_kind=remedy_of_unknown_kind)
     check_topology(scenario, document)
     extensions: dict[str, Extension] = {}
     if mentions:

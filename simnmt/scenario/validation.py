@@ -10,7 +10,7 @@ import functools
 import json
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, get_args
 
@@ -230,8 +230,16 @@ _MOST_FAULTS = 100
 minutes."""
 
 
+RemedyAt = Callable[[Location], str | None]
+"""Returns the remedy for an unknown kind at a place that resembles no known one; None for no remedy."""
+
+
 def validate(
-    model: type[ModelT], document: Document | Mapping[str, object], overrides: Iterable[str | Override] = ()
+    model: type[ModelT],
+    document: Document | Mapping[str, object],
+    overrides: Iterable[str | Override] = (),
+    *,
+    unknown_kind: RemedyAt = lambda location: None,
 ) -> ModelT:
     """Return the model's instance that the document, with the overrides applied, describes.
 
@@ -242,7 +250,7 @@ def validate(
     try:
         return model.model_validate_json(json.dumps(document.data))
     except ValidationError as error:
-        (first, *others), left_out = _complaints(_schema_walk(model), document, error)
+        (first, *others), left_out = _complaints(_schema_walk(model), document, error, unknown_kind)
     first.others = tuple(others[: MAX_COMPLAINTS - 1])
     first.left_out = left_out + max(len(others) + 1 - MAX_COMPLAINTS, 0)
     raise first
@@ -273,7 +281,9 @@ class _Fault:
         return self.node.content if isinstance(self.node.content, dict) else {}
 
 
-def _complaints(walk: SchemaWalk, document: Document, error: ValidationError) -> tuple[list[ScenarioError], int]:
+def _complaints(
+    walk: SchemaWalk, document: Document, error: ValidationError, unknown_kind: RemedyAt
+) -> tuple[list[ScenarioError], int]:
     """Return the first errors in the document's order, and the number of errors that were not processed."""
     faults = [_fault(walk, document, item) for item in error.errors(include_url=False)]
     faults.sort(key=lambda fault: document.position(fault.location, key=True) or (math.inf, math.inf))
@@ -291,7 +301,7 @@ def _complaints(walk: SchemaWalk, document: Document, error: ValidationError) ->
     complaints = [
         document.error(fault.location, "unknown key", remedy=remedies[fault.location], key=True)
         if fault.location in unknown
-        else _complaint(walk, document, fault)
+        else _complaint(walk, document, fault, unknown_kind)
         for fault in faults
         if fault.kind != "missing" or fault.location not in meant
     ]
@@ -321,7 +331,7 @@ def _known_keys(walk: SchemaWalk, fault: _Fault, unknown: set[Location]) -> list
     return list(dict.fromkeys(name for model in models if taken <= model.keys() for name in model))
 
 
-def _complaint(walk: SchemaWalk, document: Document, fault: _Fault) -> ScenarioError:
+def _complaint(walk: SchemaWalk, document: Document, fault: _Fault, unknown_kind: RemedyAt) -> ScenarioError:
     location, value = fault.location, fault.error["input"]
     written = fault.node.text if fault.node.content == value and isinstance(value, (bool, int, float)) else None
     got = written or describe_value(value)
@@ -331,6 +341,7 @@ def _complaint(walk: SchemaWalk, document: Document, fault: _Fault) -> ScenarioE
         name = fault.schema["discriminator"]["propertyName"]
         if fault.kind == "union_tag_invalid":
             what, remedy = describe_wrong_choice(kinds, value[name], describe_value(value[name]))
+            remedy = remedy or unknown_kind(location)
         else:
             guess = nearest(location[-1], kinds) if location else None
             further = f"; did you mean {guess} by {location[-1]}?" if guess else ""

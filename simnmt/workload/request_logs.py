@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import json
 import math
 import os
 import re
@@ -30,6 +29,7 @@ from numpy.typing import NDArray
 
 from simnmt.base.errors import short_repr, shorten
 from simnmt.base.files import MOST_TEXT_BYTES, is_standard, peek_standard_input, read_bounded
+from simnmt.base.json_values import read_json_values
 from simnmt.base.suggestions import format_list
 from simnmt.workload.errors import RequestLogError
 
@@ -174,38 +174,19 @@ _Entries = list[tuple[int | None, str, Entry]]
 
 def _parse(text: str, path: str | os.PathLike[str], skipped: Counter[str]) -> tuple[Any, _Entries]:
     """Return (the document if the file is a single one, else None; the entries)."""
-    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
-    if not lines:
+    values, wrong = read_json_values(text)
+    if wrong is not None and values and wrong.in_last_line and not text.endswith("\n"):
+        skipped["entries skipped, since the file ends within them"] += 1
+    elif wrong is not None:
+        raise RequestLogError(wrong.what, path=path, line=wrong.line, column=wrong.column, remedy=_COPY_AGAIN)
+    elif not values:
         raise RequestLogError("empty", path=path, remedy=KNOWN_FORMS)
-    first = _parsed(lines[0][1])
-    if len(lines) == 1 or isinstance(first, json.JSONDecodeError):
-        whole = _parsed(text)
-        if isinstance(whole, json.JSONDecodeError):
-            what, place = f"no JSON: {whole.msg}", (whole.lineno, whole.colno)
-            raise RequestLogError(what, path=path, line=place[0], column=place[1], remedy=_COPY_AGAIN)
+    if len(values) == 1 and wrong is None:
+        line, whole = values[0]
         if isinstance(whole, list):
             return None, [(None, f"entry {number}: ", _entry(entry, None, path)) for number, entry in enumerate(whole, 1)]
-        return whole, [(lines[0][0], "", _entry(whole, lines[0][0], path))]
-    entries: _Entries = [(lines[0][0], "", _entry(first, lines[0][0], path))]
-    for number, line in lines[1:]:
-        entry = _parsed(line)
-        if isinstance(entry, json.JSONDecodeError):
-            if number != lines[-1][0] or text.endswith("\n"):
-                raise RequestLogError(f"no JSON: {entry.msg}", path=path, line=number, column=entry.colno, remedy=_COPY_AGAIN)
-            skipped["entries skipped, since the file ends within them"] += 1
-        else:
-            entries.append((number, "", _entry(entry, number, path)))
-    return None, entries
-
-
-def _parsed(text: str) -> Any:
-    """Return the value of a JSON text, or the error of what is none."""
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        return error
-    except (RecursionError, ValueError):
-        return json.JSONDecodeError("nested too deeply, or a number too long", text, 0)
+        return whole, [(line, "", _entry(whole, line, path))]
+    return None, [(line, "", _entry(entry, line, path)) for line, entry in values]
 
 
 def _entry(entry: object, line: int | None, path: str | os.PathLike[str]) -> Entry:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.policies.decision import Choice, Decide
+from simnmt.policies.decision import Choice
 from simnmt.policies.estimates import TransferEstimate
 from simnmt.policies.views import DecisionView, StateView, View
 
@@ -150,10 +150,16 @@ class Beliefs:
         return not (self.probes or views or self.true_transfer or self.true_backlog)
 
 
+DecisionInput = Sequence[float] | DecisionView
+"""What a policy decides on: the delay of each target, or a view with it for a policy that takes one (`Beliefs.shows_view`)."""
+DecideOnInput = Callable[[int, DecisionInput], int]
+"""A `Decide`, or the `decide_with_view` of a policy; each is called with what it takes."""
+
+
 class Prepared(NamedTuple):
     """A policy prepared for one block of requests, with its expectations of each."""
 
-    decide: Decide
+    decide: DecideOnInput
     expected: Sequence[Sequence[float]] = ()
     """Per target, the quantity that the view of the target counts: seconds of execution, or tokens if it batches; needed with
     views."""
@@ -173,9 +179,9 @@ class Prepared(NamedTuple):
         return cls(plain(choice), [np.asarray(column).tolist() for column in expected], by_state)
 
 
-def plain(choice: Choice) -> Decide:
+def plain(choice: Choice) -> DecideOnInput:
     """Return a choice as a function on plain floats."""
-    return choice if callable(choice) else choice.decide()
+    return cast(DecideOnInput, choice if callable(choice) else choice.decide())
 
 
 class Device(Protocol):
@@ -236,8 +242,8 @@ class Decider:
                 if target in plans:
                     plans[target].reported(request, report, received_s - transfer_s / 2)
 
-    def view(self, delay_s: Sequence[float], now_s: float, backlog_s: float) -> Any:
-        """Return the `DecisionView` at a moment, which a decision takes in place of the delays.
+    def view(self, delay_s: Sequence[float], now_s: float, backlog_s: float) -> DecisionView:
+        """Return the view at a moment, which a decision takes in place of the delays.
 
         `backlog_s`: the wait at the decider's own device.
         """

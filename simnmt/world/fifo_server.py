@@ -88,7 +88,7 @@ class FifoPool(Server):
         directly."""
         self._execution, downlink, target = site.layout.execution(site.target), site.layout.downlink(site.target), site.target
         execution, queue_s, servers, answered = self._execution, site.trail["queue_s"], site.trail["server"], site.answered
-        boxes, chosen, enter = self.boxes, self.balancer.choose, None if self.boxes else self.enter
+        boxes, choose, enter = self.boxes, self.balancer.choose, None if self.boxes else self.enter
         only = boxes[0].serve if len(boxes) == 1 else None
 
         def reaches(event: Any) -> None:
@@ -100,7 +100,7 @@ class FifoPool(Server):
             elif enter is not None:
                 start_s, box = enter(entry_s, service_s, request, row[1])
             else:
-                box = chosen(boxes, entry_s, request, row[1])
+                box = choose(boxes, entry_s, request, row[1])
                 start_s = boxes[box].serve(entry_s, service_s)
             finish_s = start_s + service_s
             if start_s > entry_s:

@@ -12,7 +12,7 @@ from typing import Any
 
 from simnmt.results.requests import Block, Requests, Trail, recorder
 from simnmt.world.clock import REACHES_SERVER, Clock
-from simnmt.world.deciders import Beliefs, Decider, Prepared
+from simnmt.world.deciders import Beliefs, Decider, DecisionInput, Prepared
 from simnmt.world.fifo_server import FifoServer
 from simnmt.world.server import Alone, Arrival, RequestEvent, Row, RowLayout, Serve, Server, Site
 
@@ -164,8 +164,8 @@ class Traffic:
 
         return handle_and_judge
 
-    def delays(self, decider: Decider, request: int, in_block: int, row: Row, now_s: float) -> Any:
-        """Return the delay of each target beside execution, as far as the policy may know it, or the `DecisionView` with it."""
+    def delays(self, decider: Decider, request: int, in_block: int, row: Row, now_s: float) -> DecisionInput:
+        """Return the delay of each target beside execution, as far as the policy may know it, or the view with it."""
         beliefs = self._beliefs
         if beliefs.probes:
             decider.probe(now_s)
@@ -219,5 +219,5 @@ class Traffic:
         )
 
 
-def _no_policy(request: int, delay_s: Sequence[float]) -> int:
+def _no_policy(request: int, delay_s: DecisionInput) -> int:
     raise AssertionError("no block was prepared")

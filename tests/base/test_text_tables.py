@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from simnmt.base.text_tables import format_table
+from simnmt.base.text_tables import format_table, shorten_on_terminal
 from simnmt.cli.terminal import without_controls
 
 HEADER = ["workload", "policy", "total s", "offloaded %", "95 % interval", "not distinguishable"]
@@ -82,3 +82,20 @@ def test_an_indented_table_fits_with_its_indent() -> None:
 
 def test_cells_are_no_markup() -> None:
     assert format_table(["a", "b"], [["[bold]x[/]", ":smile:"]], 2).splitlines()[2] == "[bold]x[/]  :smile:"
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80])
+def test_texts_that_fill_the_terminal_follow_below_the_first_column(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    on_a_terminal(monkeypatch, columns)
+    header = ["profile", "device", "engine", "kinds", "date", "samples"]
+    row = ["@cpu2-marian-int8", "AMD EPYC", "float16_weights", "reconciliation", "2026-11-20", "42"]
+    lines = format_table(header, [row], 5).splitlines()
+    assert max(map(len, lines)) <= columns
+    assert {word for cell in row for word in cell.split()} <= set(" ".join(lines).split())
+    assert sum(line.startswith(row[0]) for line in lines) == "\n".join(lines).count("\n\n") + 1, "each part names its rows"
+
+
+def test_a_cell_is_cut_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shorten_on_terminal("a" * 50, 40) == "a" * 50
+    on_a_terminal(monkeypatch)
+    assert shorten_on_terminal("a" * 50, 40) == "a" * 39 + "…"

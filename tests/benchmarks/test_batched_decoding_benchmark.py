@@ -34,11 +34,11 @@ def test_every_bar_is_about_a_figure(model: str, capsys: pytest.CaptureFixture[s
 
 
 def test_a_profile_of_another_model_or_of_another_beam_is_refused(model: str) -> None:
-    for arguments, said in (
+    for arguments, message in (
         (["--profile", "@cpu1-gru", "--model", model], "another model"),
         (["--profile", "@cpu1-gru", "--beam", "5"], "measured with beam 1"),
         (["--profile", "@cpu2-gru"], "not measured with torch in float32"),
         (["--profile", "@tx2-gru"], "has no costs of decode steps"),
     ):
-        with pytest.raises(SystemExit, match=said):
+        with pytest.raises(SystemExit, match=message):
             main([*arguments, *RUN])

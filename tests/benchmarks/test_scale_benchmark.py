@@ -32,8 +32,8 @@ def test_the_memory_of_all_processes_counts() -> None:
 def test_a_short_peak_is_seen_too() -> None:
     """Between two looks; the system keeps each process's."""
     code = "held = b'x' * 100_000_000; del held; import time; time.sleep(0.6)"
-    found = scale.cost([sys.executable, "-c", code], every_s=0.4)
-    assert 95 < found.peak_mib < 150
+    cost_of_run = scale.cost([sys.executable, "-c", code], every_s=0.4)
+    assert 95 < cost_of_run.peak_mib < 150
 
 
 def test_memory_of_whoever_looks_does_not_count() -> None:
@@ -44,8 +44,10 @@ def test_memory_of_whoever_looks_does_not_count() -> None:
 
 def test_the_time_of_children_counts() -> None:
     burn = "import time; end = time.process_time() + 0.2\nwhile time.process_time() < end: pass"
-    found = scale.cost([sys.executable, "-c", f"import subprocess, sys; subprocess.run([sys.executable, '-c', {burn!r}])"])
-    assert 0.2 < found.cpu_s < 2.0
+    cost_of_run = scale.cost(
+        [sys.executable, "-c", f"import subprocess, sys; subprocess.run([sys.executable, '-c', {burn!r}])"]
+    )
+    assert 0.2 < cost_of_run.cpu_s < 2.0
 
 
 def test_a_run_that_fails_is_no_figure() -> None:
@@ -57,9 +59,9 @@ def test_a_run_that_fails_is_no_figure() -> None:
 def test_a_whole_run_costs_something_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    found = scale.run_cost("open_loop", requests=100)
-    assert found.peak_mib > 30
-    assert found.cpu_s > 0.1
+    cost_of_run = scale.run_cost("open_loop", requests=100)
+    assert cost_of_run.peak_mib > 30
+    assert cost_of_run.cpu_s > 0.1
     assert list(tmp_path.iterdir()) == []
 
 

@@ -74,8 +74,8 @@ def test_costs_of_rounds_are_medians_that_do_not_fall_with_bits_and_shards() -> 
         )
         for io_s, comp_s, slowed in ((1.0, (5.0, 4.0), 1.5), (2.0, (3.0, 2.0), 1.1), (9.0, (4.0, 3.0), 1.2))
     ]
-    found = sti_pipeline.middle(costs)
-    assert (found.io_s[2], *found.comp_s[4], *found.slowed) == pytest.approx((2.2, 4.0, 4.0, 1.2, 2.0))
+    middle = sti_pipeline.middle(costs)
+    assert (middle.io_s[2], *middle.comp_s[4], *middle.slowed) == pytest.approx((2.2, 4.0, 4.0, 1.2, 2.0))
 
 
 def test_all_parts_run_on_a_small_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ def test_both_policies_decide_alike_and_the_worst_discipline_decides_the_status(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     row = users_policies.measure("open loop", requests=300, rounds=2)
-    assert [len(row["seconds"][name]) for name in ("shipped", "own")] == [2, 2]
+    assert [len(row["seconds"][name]) for name in ("shipped", "user")] == [2, 2]
     monkeypatch.setattr(users_policies, "measure", lambda arrivals, *_: row | {"median_kept": 0.6, "arrivals": arrivals})
     assert users_policies.main([]) == 1
     assert "open loop: " in capsys.readouterr().out

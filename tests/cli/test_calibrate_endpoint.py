@@ -40,11 +40,12 @@ def calibrate(simnmt: Any, url: str, *arguments: str) -> Any:
 
 def test_it_prints_the_plane_the_ladder_and_the_knee_and_writes_profile_and_page(folder: Path, simnmt: Any) -> None:
     with stub_service(pace=0.1, workers=2) as service:
-        done = calibrate(simnmt, service.url, "--max-concurrency", "16", "--device-name", "Stub 3000")
+        done = calibrate(simnmt, service.url, "--max-concurrency", "4", "--device-name", "Stub 3000")
     assert done.status == 0, done.err
     assert "box: measured through HTTP, round trip of" in done.out
     assert "execution, measured: " in done.out
-    assert re.search(r"endpoint knee: \d.* sentences at once, .* \(workers: \d in a scenario\)", done.out), done.out
+    known = r"\d.* sentences at once \(95 % interval .* to .*\), .* \(workers: \d in a scenario\)"
+    assert re.search(rf"endpoint knee: ({known}|left out: .*)", done.out), done.out  # left out on a disturbed box
     assert "executed at once" in done.out
     assert "Load on the service" in (folder / "box.html").read_text()
     shown = simnmt("profile", "inspect", "box.json")

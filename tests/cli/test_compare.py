@@ -18,7 +18,7 @@ from tests.command_line import filled_folder
 from tests.refusals import assert_one_line
 
 Command = Callable[..., Any]
-NO_RUN = "no complete run directory: manifest.json is missing (give simnmt run a scenario, or a folder that it wrote)"
+NO_RUN = "no complete run directory: manifest.json is missing (give a folder that simnmt run wrote)"
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +55,7 @@ def test_compare_prints_keys_changes_best_policies_and_what_is_missing(runs: Pat
     assert set(keys) == {"networks.office.rtt_mean_ms", "policies.naive"}
     assert keys["networks.office.rtt_mean_ms"] == ["-", "250.0"]
     assert keys["policies.naive"][:2] == ['{"kind":', '"naive",'] and keys["policies.naive"][-1] == "-"
+    assert "…" not in done.out, "a pipe has room for the whole mapping"
     changes = {row[2]: row for row in table(done.out, "workload network policy first ms far ms")}
     assert set(changes) == {"edge", "cloud", "oracle", "cnmt"}
     assert changes["edge"][5:] == ["0.00", "[0.00,", "0.00]", "paired", "same"]
@@ -87,7 +88,7 @@ def test_many_differing_keys_are_cut_and_counted(runs: Path) -> None:
     keys = [{"key": f"policies.c{at}", "first": "x" * 90, "far": None} for at in range(46)]
     text = format_comparison(dataclasses.replace(comparison, scenario_differences=keys))
     assert "\nand 6 more keys (--json and --page have all)\n" in text
-    assert "x" * 39 + "\u2026" in text and "x" * 40 not in text and "policies.c39" in text and "policies.c40" not in text
+    assert "x" * 90 in text and "policies.c39" in text and "policies.c40" not in text
 
 
 def test_the_page_is_written_and_named(runs: Path, simnmt: Command) -> None:
@@ -137,8 +138,10 @@ def totals(value: Any) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("damage", "complaint"),
     [
-        (lambda run: (run / "summary.json").unlink(), "summary.json: no summary of a run"),
-        (lambda run: (run / "summary.json").write_text("{"), "summary.json: no summary of a run"),
+        (lambda run: (run / "summary.json").unlink(), "summary.json: no summary of a run: No such file or directory"),
+        (lambda run: (run / "summary.json").write_text("{"), "summary.json: no summary of a run: no JSON at line 1, column 2"),
+        (lambda run: (run / "summary.json").write_text("[]"), "of a run: its content is not what a run writes"),
+        (edit("summary.json", lambda summary: summary.pop("rows")), "summary.json: no summary of a run: rows is missing"),
         (edit("summary.json", lambda summary: summary.update(rows=[])), "summary.json: a file of that run has changed since"),
         (lambda run: (run / "scenario.resolved.yaml").write_text("[]"), "scenario.resolved.yaml:1:1: expected keys and values"),
         (edit("manifest.json", lambda manifest: manifest.pop("replications")), "run small has no totals of its"),
@@ -147,7 +150,7 @@ def totals(value: Any) -> Callable[[Path], None]:
         (totals(["1", "2"]), "no total latency of each replication of edge on news, office"),
         (totals([1.0, float("nan")]), "no total latency of each replication of edge on news, office"),
     ],
-    ids=["no-summary", "cut", "edited", "scenario", "no-totals", "empty", "too-few", "texts", "nan"],
+    ids=["no-summary", "cut", "no-mapping", "no-rows", "edited", "scenario", "no-totals", "empty", "too-few", "texts", "nan"],
 )  # fmt: skip
 def test_a_damaged_run_is_refused_in_one_line(
     runs: Path, simnmt: Command, tmp_path: Path, damage: Callable[[Path], object], complaint: str

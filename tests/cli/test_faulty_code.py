@@ -193,3 +193,12 @@ def test_a_fault_of_another_kind_has_the_place_of_its_key(folder: Path, simnmt: 
     assert (done.status, done.out) == (2, "")
     assert_one_line(done.err)
     assert done.err.startswith(expected), done.err
+
+
+def test_a_fault_of_a_cost_function_that_an_option_names_names_its_key_once(folder: Path, simnmt: Callable[..., Any]) -> None:
+    Path("costs.py").write_text("def seconds(src_len, tgt_len):\n    return -1.0 * src_len\n")
+    given = "devices.cloud.profile={kind: 'costs.py:seconds'}"
+    done = simnmt("run", "small.yaml", "--allow-code", "--set", given)
+    assert done.status == 2
+    assert_one_line(done.err)
+    assert done.err.startswith(f"simnmt: --set {given}: devices.cloud.profile") and done.err.count("--set") == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -69,7 +70,8 @@ def test_a_run_directory_is_replaced_at_the_end_and_stays_if_the_run_fails(
     command = ("run", "small.yaml", "--out", "made")
     assert simnmt(*command).status == 0
     before = tree(folder)
-    assert simnmt(*command).err == "simnmt: made: a run is there (give another --out, or replace it with --force)\n"
+    remedy = "give another output folder, or replace it: --force, in Python force=True"
+    assert simnmt(*command).err == f"simnmt: made: a run is there ({remedy})\n"
     with monkeypatch.context() as patched:
         patched.setattr("simnmt.api.write_document", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
@@ -92,8 +94,8 @@ def test_no_folder_of_others_is_replaced(folder: Path, simnmt: Callable[..., Any
         (made / name).write_text("mine")
     before = tree(folder)
     done = simnmt("run", "small.yaml", "--out", "made", "--force")
-    remedy = "give another --out, or empty it"
-    what = f"made: --force replaces run directories alone, and this folder holds {name}"
+    remedy = "give another output folder, or empty it"
+    what = f"made: only a run directory can be replaced, and this folder holds {name}"
     assert (done.status, done.err) == (2, f"simnmt: {what} ({remedy})\n")
     assert tree(folder) == before
 
@@ -171,6 +173,7 @@ def test_a_verb_writes_its_file_alone_to_standard_output(
     assert piped.status == 0, piped.err
     assert piped.out == Path(file).read_text(encoding="utf-8")
     assert named.out.splitlines()[0].partition(" ")[0] in (piped.err or named.out), "the report goes to standard error"
+    assert not re.search(r"\b(wrote|replaced) -", piped.err)
     assert not Path("-").exists()
 
 
@@ -205,3 +208,11 @@ def test_a_pipe_whose_reader_has_left_is_no_fault(folder: Path) -> None:
         running.stdout.close()
         err = running.stderr.read().decode()
     assert running.returncode == 0 and "Traceback" not in err and "cannot be written" not in err
+
+
+def test_a_service_that_does_not_start_leaves_no_empty_log(folder: Path, simnmt: Callable[..., Any]) -> None:
+    Path("old.jsonl").touch()
+    for log in ("new.jsonl", "old.jsonl"):
+        done = simnmt("live", "gateway", "small.yaml", "--policy", "none", "--server", "http://127.0.0.1:1", "--log", log)
+        assert done.status == 2
+    assert not Path("new.jsonl").exists() and Path("old.jsonl").exists()

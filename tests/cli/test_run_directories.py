@@ -164,7 +164,7 @@ class TestNotWhole:
 
     def test_no_manifest(self, run: Path, refused: Callable[..., None]) -> None:
         (run / "manifest.json").unlink()
-        remedy = "give simnmt run a scenario, or a folder that it wrote"
+        remedy = "give a folder that simnmt run wrote"
         refused(f"run: no complete run directory: manifest.json is missing ({remedy})")
 
     @pytest.mark.parametrize(
@@ -236,5 +236,5 @@ def test_a_fit_tells_its_own_troubles_from_those_of_the_folder(
     done = simnmt(*fit, "--out", "deep/fit")
     assert (done.status, done.out, done.err) == (1, "", f"simnmt: {os.strerror(errno.EAGAIN)}\n")
     taken = simnmt(*fit, "--out", "small.yaml")
-    assert (taken.status, taken.err) == (2, "simnmt: small.yaml: the output is no folder (give another --out)\n")
+    assert (taken.status, taken.err) == (2, "simnmt: small.yaml: the output is no folder (give another output folder)\n")
     assert tree(folder) == before

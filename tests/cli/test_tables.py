@@ -134,7 +134,7 @@ def test_totals_and_latencies_have_the_digits_of_their_intervals() -> None:
 def test_many_cells_have_their_reasons_below_the_table_and_shared_ones_once() -> None:
     many = [recommendation(network=f"n{number}") for number in range(5)]
     reasons = ["cloud is far"] * 3 + ["cloud is near"] * 2
-    caution = "The interval of a change of p99 from 100 requests is not reliable: give --requests 2000 or more."
+    caution = "The interval of a change of p99 from 100 requests is not reliable: it takes 2000 requests or more."
     verdicts = [
         {"workload": "w", "network": f"n{number}", "sentence": "so it is.", "caution": caution, "short_reason": reason}
         for number, reason in enumerate(reasons)

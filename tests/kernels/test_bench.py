@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 from simnmt.base.errors import InputError
+from simnmt.base.packages import MissingPackage
 from simnmt.cli import app as command_line
 from simnmt.cli.kernels import app
 from simnmt.kernels import bench as benching
@@ -24,7 +25,7 @@ from simnmt.kernels import bench_cases, sharp_cases
 from simnmt.kernels.arrays import HUGE_PAGE
 from simnmt.kernels.bench import KERNELS, UnknownKernel, UnmeasurableKernel, bench, kernel
 from simnmt.kernels.bench_cases import argmax_cases, best_cases, best_error, gathered_cases, in_place, unpack_cases
-from simnmt.kernels.errors import MissingPackage, need, need_torch
+from simnmt.kernels.errors import need, need_torch
 from simnmt.kernels.measurement import (
     Case,
     Comparison,

@@ -25,10 +25,10 @@ def server(services: Services) -> Iterator[LiveServer]:
     yield services.server(engine_settings(load_paced))
 
 
-def gateway_of(services: Services, url: str, **fields: Any) -> LiveGateway:
+def gateway_of(services: Services, url: str, *, any_model: bool = True) -> LiveGateway:
     unit = unit_of("@open-loop", "fit.inferences=0")
-    local = LocalService(**{"url": url, "unit": "word"} | fields)
-    return services.gateway(GatewaySettings(unit, "edge", {"cloud": url}, local, FRONT, any_model=True))
+    local = LocalService(url, "word")
+    return services.gateway(GatewaySettings(unit, "edge", {"cloud": url}, local, FRONT, any_model=any_model))
 
 
 def test_sentences_wait_for_the_service_of_the_box_one_after_another(services: Services, server: LiveServer) -> None:
@@ -55,11 +55,12 @@ def test_a_text_that_the_service_refuses_is_refused_and_the_next_one_is_translat
 
 
 def test_a_service_with_another_engine_or_none_is_refused_before_the_gateway_listens(
-    services: Services, server: LiveServer
+    services: Services, server: LiveServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = server.front.service.url
-    with pytest.raises(InputError, match=r"runs engine [0-9a-f]{16}, the profile is of engine 0123"):
-        gateway_of(services, url, expected_hash="0123")
+    monkeypatch.setattr("simnmt.live.gateway.expected_hash", lambda target: "0123")
+    with pytest.raises(InputError, match=rf"^{url} runs engine [0-9a-f]{{16}}, the profile is of engine 0123 .*--any-model"):
+        gateway_of(services, url, any_model=False)
     with pytest.raises(InputError, match=r"cannot be reached: .*start the service of this box first"):
         gateway_of(services, "http://127.0.0.1:9")
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from simnmt.cli.app import LEFT_OUT
+from simnmt.base.packages import LEFT_OUT
 from tests.live.sleeping_service import sleeping
 from tests.packaging.installation import WHEELS, Installation, wheel
 

@@ -21,6 +21,7 @@ def level(concurrency: float, executed: float) -> LoadLevel:
         answered=30,
         throughput_rps=10.0 * executed,
         executed=executed,
+        executed_rounds=(executed,),
         latency=Quantiles.of([0.1, 0.2]),
         lateness_p99_s=0.0,
     )
@@ -34,7 +35,8 @@ def block(**fields: Any) -> EndpointBlock:
 
 @pytest.mark.parametrize(("knee", "workers"), [(2.7, 3), (0.4, 1), (None, None)])
 def test_workers_are_the_nearest_whole_number_of_the_knee(knee: float | None, workers: int | None) -> None:
-    assert block(knee_concurrency=knee, knee_rps=None if knee is None else 10.0 * knee).workers == workers
+    fields = {} if knee is None else {"knee_concurrency": knee, "knee_interval": (knee, knee), "knee_rps": 10.0 * knee}
+    assert block(**fields).workers == workers
 
 
 @pytest.mark.parametrize(
@@ -42,7 +44,14 @@ def test_workers_are_the_nearest_whole_number_of_the_knee(knee: float | None, wo
     [
         ({"ladder": (level(2.0, 2.0), level(1.0, 1.0))}, "ladder: the levels must rise"),
         ({"knee_concurrency": 2.0}, "knee_concurrency and knee_rps go together"),
-        ({"round_trip": {"how": "echo"}}, "seconds: given with how echo, and only then"),
+        ({"knee_concurrency": 2.0, "knee_rps": 20.0}, "knee_concurrency and knee_interval go together"),
+        (
+            {"knee_concurrency": 2.0, "knee_interval": (1.0, 3.0), "knee_rps": 20.0, "knee_reason": "unsteady"},
+            "knee_reason: only for a knee that is left out",
+        ),
+        ({"round_trip": {"how": "echo"}}, "seconds: needed with how echo"),
+        ({"round_trip": {"how": "included", "echo": "GET /languages"}}, "echo and seconds go together"),
+        ({"round_trip": {"how": "included", "taken_off_s": 0.1}}, "taken_off_s: must be 0 with how included"),
     ],
 )
 def test_contradictions_are_refused(fields: dict[str, Any], complaint: str) -> None:
@@ -54,6 +63,14 @@ def test_a_ladder_that_found_no_knee_says_how_far_it_went() -> None:
     assert block(ladder=(level(1.0, 1.0), level(2.0, 1.9))).describe_knee() == (
         "not reached: 19 requests a second at a concurrency of 2"
     )
+
+
+def test_a_knee_shows_its_interval_and_one_that_is_left_out_its_reason() -> None:
+    known = block(ladder=(level(1.0, 1.0),), knee_concurrency=2.96, knee_interval=(2.8, 3.1), knee_rps=29.6)
+    assert known.describe_knee() == (
+        "2.96 sentences at once (95 % interval 2.8 to 3.1), 29.6 requests a second of this text (workers: 3 in a scenario)"
+    )
+    assert block(ladder=(level(1.0, 1.0),), knee_reason="the levels differ").describe_knee() == "left out: the levels differ"
 
 
 def test_a_profile_shows_its_service_and_repeats_its_doubts(make_profile: Any) -> None:

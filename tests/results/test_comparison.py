@@ -200,6 +200,20 @@ def test_a_live_run_is_named_and_counts_what_was_answered(make_scenario: MakeSce
         simnmt.compare(result, replace(measured, replicated={}))
 
 
+def test_a_live_run_of_other_texts_is_not_paired_and_the_reason_is_given(make_scenario: MakeScenario) -> None:
+    result = simnmt.run(make_scenario(requests=100, policies={"edge": {}}))
+    live = LiveMeasurement("http://127.0.0.1", "server", "", "", {}, {}, 1)
+    drawn, text, other_text = (
+        replace(result, name=name, live=replace(live, texts_digest=digest))
+        for name, digest in (("drawn", None), ("text", "a"), ("other", "b"))
+    )
+    comparison = simnmt.compare(result, drawn, text)
+    assert [row["paired"] for row in comparison.changes] == [True, False]
+    assert comparison.notes[1] == "text against small: unpaired (one of them sent a text in place of the workload's lengths)."
+    assert simnmt.compare(text, other_text).changes[0]["unpaired_because"] == ["another text that was sent live"]
+    assert simnmt.compare(text, replace(text, name="again")).changes[0]["paired"]
+
+
 def test_an_overloaded_policy_is_marked_with_the_run_that_overloads_it(make_scenario: MakeScenario) -> None:
     arrivals = {"kind": "poisson", "rate_rps": 3.0}
     workloads = {"busy": {"lengths": "@de-en-news", "arrivals": arrivals}}

@@ -116,9 +116,11 @@ def test_a_quantile_needs_twenty_requests_beyond_it_for_its_changes_to_be_believ
     assert (reliable_requests("mean"), reliable_requests("p95"), reliable_requests("p99")) == (1, 400, 2_000)
     assert describe_short_tail("p99", 2_000, 5) == describe_short_tail("mean", 1, 5) == ""
     assert describe_short_tail("p99", 1_999, 5) == (
-        "The interval of a change of p99 from 1,999 requests is not reliable: give --requests 2000 or more."
+        "The interval of a change of p99 from 1,999 requests is not reliable: it takes 2000 requests or more."
     )
-    assert describe_short_tail("p95", 60, 1) == "A change of p95 from 60 requests is not reliable: give --requests 400 or more."
+    assert (
+        describe_short_tail("p95", 60, 1) == "A change of p95 from 60 requests is not reliable: it takes 400 requests or more."
+    )
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def refused(target: Path) -> str:
     assert (sorted(target.parent.rglob("*")) if target.parent.is_dir() else []) == before
     text = str(caught.value)
     assert "\n" not in text
-    assert "give another --out" in text
+    assert "give another output folder" in text
     return text
 
 

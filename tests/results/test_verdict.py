@@ -145,12 +145,12 @@ def test_the_short_reason_holds_the_same_in_a_clause() -> None:
 def test_intervals_of_a_tail_of_few_requests_are_called_unreliable() -> None:
     totals: dict[str, list[float]] = {"edge": [130.0, 132.0], "cloud": [100.0, 101.0], "cnmt": [90.0, 91.0]}
     few, _ = judged(goal=Goal("p95"), requests=100, **totals)
-    assert few["caution"] == "The interval of a change of p95 from 100 requests is not reliable: give --requests 400 or more."
+    assert few["caution"] == "The interval of a change of p95 from 100 requests is not reliable: it takes 400 requests or more."
     assert judged(goal=Goal("p95"), requests=400, **totals)[0]["caution"] == ""
     assert judged(goal=Goal("mean"), requests=100, **totals)[0]["caution"] == ""
     one = {name: values[:1] for name, values in totals.items()}
     single, _ = judged(goal=Goal("p95"), requests=100, **one)
-    assert single["caution"] == "A change of p95 from 100 requests is not reliable: give --requests 400 or more."
+    assert single["caution"] == "A change of p95 from 100 requests is not reliable: it takes 400 requests or more."
 
 
 @pytest.mark.parametrize(

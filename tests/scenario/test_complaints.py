@@ -13,6 +13,7 @@ from simnmt.network.configuration import ConstantRtt, CsvRtt
 from simnmt.scenario.configuration import Scenario
 from simnmt.scenario.document import Override, parse_document
 from simnmt.scenario.errors import ScenarioError
+from simnmt.scenario.source import open_source
 from simnmt.scenario.validation import validate
 from simnmt.scenario.yaml_text import write_document
 
@@ -32,7 +33,7 @@ def complaints(text: str, *overrides: str) -> list[str]:
         given = parse_document(text, "s.yaml")
         rest = {key: value for key, value in WHOLE.items() if key not in given.data}
         validate(Scenario, parse_document(f"{text.rstrip()}\n{write_document(rest)}" if rest else text, "s.yaml"), overrides)
-    return str(caught.value).splitlines()
+    return caught.value.lines
 
 
 CASES = {
@@ -312,3 +313,14 @@ def test_whatever_the_data_a_scenario_comes_out_or_complaints_of_one_line_each(
         validate(Scenario, WHOLE if place else data, [Override.of(place, data)] if place else [])
     except ScenarioError as error:
         assert all(line.isprintable() and line for line in str(error).split("\n"))
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [("policies: {x: {kind: mine}}", "policies.x"), ("workloads: {x: {arrivals: {kind: bursts}}}", "workloads.x.arrivals")],
+)
+def test_the_remedy_of_an_unknown_kind_is_the_way_to_name_a_class_of_the_user(text: str, place: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        open_source({**WHOLE, **parse_document(text, "s.yaml").data})
+    line = next(line for line in caught.value.lines if f"{place}.kind: must be one of" in line)
+    assert "write package.module:CLASS or FILE.py:CLASS, and give --allow-code or allow_code=True)" in line

@@ -10,9 +10,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -21,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from simnmt.base.errors import short_repr, shorten
+from simnmt.base.json_values import read_json_values
 from simnmt.network.errors import TraceError
 from simnmt.network.trace_options import ReadOptions
 from simnmt.network.traces.ping_text import FpingHosts, fping_stamp_s
@@ -31,8 +30,6 @@ Placed = tuple[Callable[..., TraceError], Document]
 """A function that makes the error at a JSON object, from what is wrong and the remedy, and the object."""
 
 _COPY_AGAIN = "the file is damaged or cut off: copy or download it again"
-_DECODER = json.JSONDecoder()
-_BLANKS = re.compile(r"\s*")
 
 
 def parse_json(path: Path, text: str) -> list[Placed]:
@@ -45,25 +42,12 @@ def parse_json(path: Path, text: str) -> list[Placed]:
     def fault(name: str, line: int | None, what: str, remedy: str = "remove it, or correct it") -> TraceError:
         return TraceError(f"{name} {what}", path=path, line=line, remedy=remedy)
 
-    documents: list[tuple[int, Any]] = []
-    at, start, line = 0, 0, 1
-    try:
-        while at < len(text):
-            start = _BLANKS.match(text, at).end()  # type: ignore[union-attr]
-            if start == len(text):
-                break
-            line += text.count("\n", at, start)
-            document, end = _DECODER.raw_decode(text, start)
-            documents.append((line, document))
-            line += text.count("\n", start, end)
-            at = end
-    except json.JSONDecodeError as error:
-        if not (documents and is_log_entry(documents[0][1]) and "\n" not in text[start:].rstrip()):
-            what = f"no JSON: {error.msg[:1].lower()}{error.msg[1:]}"
-            raise TraceError(what, path=path, line=error.lineno, column=error.colno, remedy=_COPY_AGAIN) from None
-        documents.append((line, {CUT: True}))
-    except (RecursionError, ValueError):
-        raise TraceError("no JSON that could hold results", path=path, line=line, remedy=_COPY_AGAIN) from None
+    documents, wrong = read_json_values(text)
+    if wrong is not None and wrong.in_last_line and documents and is_log_entry(documents[0][1]):
+        documents.append((wrong.line, {CUT: True}))
+    elif wrong is not None:
+        what = "no JSON that could hold results" if wrong.column is None else wrong.what
+        raise TraceError(what, path=path, line=wrong.line, column=wrong.column, remedy=_COPY_AGAIN)
     placed: list[Placed]
     if len(documents) == 1:
         whole = documents[0][1]

@@ -186,10 +186,10 @@ def write_store(
     partial = out.with_name(f"{out.name}.partial")
     bits, geometry = _checked_bits(bits), weights.geometry
     check_layout(geometry)
-    with _blamed(out):
+    with _as_store_errors(out):
         _check_free(out)
     header = {"version": VERSION, "fingerprint": weights.fingerprint, "bits": list(bits)}
-    with _blamed(partial), FolderLock(partial), closing(Unfinished(partial, header, resume=resume)) as unfinished:
+    with _as_store_errors(partial), FolderLock(partial), closing(Unfinished(partial, header, resume=resume)) as unfinished:
         _check_room(weights, bits, partial, unfinished.size)
         done, layers = len(unfinished.fits), geometry.layers
         # Before the first write: the last layer may be the one that cannot be quantised.
@@ -257,7 +257,7 @@ def _check_room(weights: EncoderWeights, bits: Sequence[int], folder: Path, ther
 
 
 @contextmanager
-def _blamed(path: Path) -> Iterator[None]:
+def _as_store_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except BlockingIOError:

@@ -1,0 +1,44 @@
+"""Packages that an installation may lack: the extra that installs each, and the error that names it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from simnmt.base.errors import InputError
+
+LEFT_OUT = frozenset({"pandas", "pyarrow", "scipy", "plotly", "jinja2", "markupsafe"})
+"""Dependencies that the light installation of a gateway leaves out (docs/boxes.md): they weigh more than all others."""
+
+EXTRAS = {
+    **dict.fromkeys(("torch", "transformers", "sentencepiece", "sacrebleu", "sklearn", "threadpoolctl"), "models"),
+    **dict.fromkeys(("safetensors", "huggingface_hub"), "models"),
+    **dict.fromkeys(("aiohttp", "prometheus_client"), "live"),
+    **{name: name for name in ("tokenizers", "ctranslate2", "onnxruntime", "faiss")},
+    "pynvml": "nvidia",
+}
+"""The extra of simnmt that installs each optional package."""
+
+
+class MissingPackage(InputError):
+    """A package that is needed here is not installed."""
+
+
+@contextmanager
+def named_if_missing(extra: str | None = None) -> Iterator[None]:
+    """Raise `MissingPackage`, with the remedy, where an import within fails since a package of simnmt is not installed.
+
+    `extra`: the extra that installs all packages that are imported within; None: the one of the package that is missing. Also
+    a decorator of functions.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package in LEFT_OUT:
+            remedy = "pip install simnmt, with its dependencies"
+        elif package in EXTRAS or (extra and package and package != "simnmt"):
+            remedy = f"pip install 'simnmt[{extra or EXTRAS[package]}]'"
+        else:
+            raise
+        raise MissingPackage(f"this needs the package {package}", remedy=remedy) from None
