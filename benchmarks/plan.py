@@ -92,7 +92,8 @@ def compare(seed: int, requests: int, minimised: Minimised) -> dict[str, Any]:
     space = Space([parse_varied_key(text) for text in VARIED], open_plan, RATE_RPS)
     search = search_of(space, minimised)
     begin_s = time.process_time()
-    search.reject_impossible()
+    for candidate in search.candidates:
+        search.reject_impossible(candidate)
     plan = choose(search, open_plan, CERTAINTY, DRAWS)
     plan_s = time.process_time() - begin_s
     begin_s = time.process_time()

@@ -195,33 +195,38 @@ class Space:
         """Number of candidates."""
         return len(self.policies) * prod(len(key.overrides) for key in self.keys)
 
+    @property
+    def axes(self) -> list[tuple[str, int]]:
+        """Each key with the number of its values, and the policy with the number of policies."""
+        return [*((key.name, len(key.overrides)) for key in self.keys), (POLICY, len(self.policies))]
+
     def deployments(self) -> list[Deployment]:
         """Return all candidates."""
         made = []
         for overrides in product(*(key.overrides for key in self.keys)):
-            made += self.deployments_of(overrides)
+            plan = self._open(overrides)
+            made += [self._deployment(plan, overrides, policy) for policy in self.policies]
         return made
 
-    def deployments_of(self, overrides: Sequence[Override]) -> list[Deployment]:
-        """Return the candidates with one value of each key: one for each policy."""
-        plan = self._open(overrides)
+    def deployment_at(self, places: Sequence[int]) -> Deployment:
+        """Return the candidate with the value of each key at these places, and the policy at the last one."""
+        overrides = [key.overrides[place] for key, place in zip(self.keys, places, strict=False)]
+        return self._deployment(self._open(overrides), overrides, self.policies[places[-1]])
+
+    def _deployment(self, plan: RunPlan, overrides: Sequence[Override], policy: str) -> Deployment:
         values = {key.name: override.node.plain() for key, override in zip(self.keys, overrides, strict=True)}
-        counts = tuple(values[key.name] for key in self.keys if key.is_count)
         others = {key.name: values[key.name] for key in self.keys if not key.is_count}
-        return [
-            Deployment(
-                values | ({POLICY: policy} if len(self.policies) > 1 else {}),
-                tuple(overrides),
-                policy,
-                tuple(
-                    Site(plan, workload, network, policy).at_rate(self._rate_rps)
-                    for workload, network in product(plan.cases, plan.networks)
-                ),
-                counts,
-                json.dumps([others, policy], sort_keys=True),
-            )
-            for policy in self.policies
-        ]
+        return Deployment(
+            values | ({POLICY: policy} if len(self.policies) > 1 else {}),
+            tuple(overrides),
+            policy,
+            tuple(
+                Site(plan, workload, network, policy).at_rate(self._rate_rps)
+                for workload, network in product(plan.cases, plan.networks)
+            ),
+            tuple(values[key.name] for key in self.keys if key.is_count),
+            json.dumps([others, policy], sort_keys=True),
+        )
 
 
 def default_key(plan: RunPlan, rate_rps: float) -> VariedKey:

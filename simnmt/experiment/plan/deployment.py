@@ -11,7 +11,8 @@ from statistics import mean
 from simnmt.experiment.inputs import RunPlan
 from simnmt.experiment.plan.candidates import Deployment, Open, Space
 from simnmt.experiment.plan.capacity import Binding, Trial, binding, mean_loads
-from simnmt.experiment.plan.objectives import Objective
+from simnmt.experiment.plan.objectives import Objective, spending
+from simnmt.experiment.plan.sampling import MOST_EXHAUSTIVE, add_sampled
 from simnmt.experiment.plan.search import Candidate, Search, probability_met
 from simnmt.experiment.plan.sensitivity import Change, changes
 from simnmt.experiment.plan.trial import Level, site_badge
@@ -56,6 +57,8 @@ class Described:
     worst: str
     """The requirement that is nearest to its limit."""
     p_met: float | None
+    spending: dict[str, float]
+    """Money and joules that are known (`objectives.SPENT`)."""
 
     def document(self) -> Row:
         """Return the candidate as JSON."""
@@ -68,6 +71,7 @@ class Described:
             "headroom": self.headroom,
             "worst": self.worst,
             "p_slo": self.p_met,
+            "spending": self.spending,
         }
 
 
@@ -178,15 +182,19 @@ def find_deployment(
         progress: called with the number of judged candidates and of all.
     """
     scenario = space.first.scenario
+    sampled = space.size > MOST_EXHAUSTIVE
     search = Search(
-        space.deployments(),
+        [] if sampled else space.deployments(),
         level,
         objective,
         replications=scenario.replications,
         requests=scenario.requests,
         progress=progress,
     )
-    search.reject_impossible()
+    for candidate in search.candidates:
+        search.reject_impossible(candidate)
+    if sampled:
+        add_sampled(search, space)
     chosen = choose(search, open_plan, certainty, draws)
     return _plan(search, space, rate_rps, certainty, chosen)
 
@@ -351,6 +359,7 @@ def describe(search: Search, candidate: Candidate) -> Described:
         excess=candidate.excess,
         worst=max(dict.fromkeys(worst), key=worst.count),
         p_met=candidate.p_met,
+        spending=spending([outcome.numbers for outcome in candidate.outcomes]),
     )
 
 

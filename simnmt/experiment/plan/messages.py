@@ -58,6 +58,8 @@ def sentences(plan: DeploymentPlan) -> Iterator[str]:
     )
     yield describe_certainty(plan)
     yield f"Headroom: {describe_values(plan.choice)}. Nearest to its limit: {plan.binding}."
+    if {"cost", "energy_j"} & plan.choice.spending.keys():
+        yield describe_spending(plan.choice)
     if plan.runner_up is not None and plan.difference is not None:
         yield describe_runner_up(plan, plan.runner_up)
     for row in plan.badges:
@@ -86,6 +88,20 @@ def describe_values(described: Described) -> str:
     if described.excess > 0.0 and described.worst not in described.values:
         parts.append("more work than its devices can do")
     return "; ".join(parts)
+
+
+def describe_spending(described: Described) -> str:
+    """Describe the money and the joules of a candidate, as far as they are known."""
+    spent, parts = described.spending, []
+    if "cost" in spent:
+        characters = spent.get("cost_per_million_characters")
+        per_characters = "" if characters is None else f", {digits(characters)} per million characters"
+        parts.append(f"costs {digits(1e6 * spent['cost'])} per million requests{per_characters}")
+    if "energy_j" in spent:
+        kinds = {"idle boxes": "static_j", "work": "dynamic_j", "links": "transfer_j"}
+        by_kind = ", ".join(f"{name} {digits(spent[key])} J" for name, key in kinds.items() if key in spent)
+        parts.append(f"takes {digits(spent['energy_j'])} J per request{f' ({by_kind})' if by_kind else ''}")
+    return f"It {' and '.join(parts)}."
 
 
 def describe_runner_up(plan: DeploymentPlan, runner_up: Described) -> str:

@@ -35,18 +35,52 @@ class Objective:
 
 
 def objective(name: Minimised, scenario: Scenario) -> Objective:
-    """Return what `--minimise NAME` minimises. Raises `InputError` for a number that the scenario cannot have."""
+    """Return what `--minimise NAME` minimises.
+
+    Its value raises `InputError` if runs of the scenario have no such number.
+    """
     if name == "servers":
         return Objective(name, "servers", "", 1.0, lambda deployment, _: float(deployment.servers))
     if name == "latency":
-        column = OBJECTIVES[scenario.objective]
-        return Objective(name, objective_name(scenario.objective), "ms", 1e3, _mean_of(column))
-    what = "gives no prices" if name == "cost" else "gives no power of its devices"
-    raise InputError(f"--minimise {name}: the scenario {what}", remedy="minimise servers or latency")
+        value = _mean_of(OBJECTIVES[scenario.objective], name, "gives no latency")
+        return Objective(name, objective_name(scenario.objective), "ms", 1e3, value)
+    if name == "cost":
+        return Objective(name, "cost per million requests", "", 1e6, _mean_of("mean_cost", name, "gives no prices"))
+    return Objective(name, "energy per request", "J", 1.0, _mean_of("mean_energy_j", name, "gives no power of its devices"))
 
 
-def _mean_of(column: str) -> Callable[[Deployment, Sequence[Numbers]], float]:
+def _mean_of(column: str, name: Minimised, lacking: str) -> Callable[[Deployment, Sequence[Numbers]], float]:
+    """Return the mean of a column over the sites of a deployment."""
+
     def value(deployment: Deployment, numbers: Sequence[Numbers]) -> float:
-        return mean(known(of_site[column]) for of_site in numbers)
+        values = [of_site.get(column) for of_site in numbers]
+        if None in values:
+            raise InputError(f"--minimise {name}: the scenario {lacking}", remedy="minimise servers or latency")
+        return mean(known(value) for value in values)
 
     return value
+
+
+SPENT = {
+    "mean_cost": "cost",
+    "cost_per_million_characters": "cost_per_million_characters",
+    "mean_energy_j": "energy_j",
+    "mean_static_j": "static_j",
+    "mean_dynamic_j": "dynamic_j",
+    "mean_transfer_j": "transfer_j",
+    "energy_j_per_million_characters": "energy_j_per_million_characters",
+}
+"""Columns of money and joules by their names in a plan; those without `per` in their names are per request."""
+
+
+def spending(runs: Sequence[Sequence[Numbers]]) -> dict[str, float]:
+    """Return the money and joules of a deployment that are known, means over replications and sites.
+
+    `runs`: numbers of each site in each replication.
+    """
+    amounts = {}
+    for column, name in SPENT.items():
+        values = [of_site.get(column) for of_replication in runs for of_site in of_replication]
+        if values and None not in values:
+            amounts[name] = mean(known(value) for value in values)
+    return amounts

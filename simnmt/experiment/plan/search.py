@@ -102,12 +102,22 @@ class Search:
         requests: int,
         progress: Callable[[float, int], None] | None = None,
     ) -> None:
-        self.candidates = [Candidate(deployment, number) for number, deployment in enumerate(deployments)]
+        self.candidates: list[Candidate] = []
         self.level, self.objective = level, objective
         self.rungs = rungs_of(replications, requests)
         self.requests_simulated = 0
         self._progress = progress
         self._runs: dict[tuple[int, int, int], Outcome] = {}
+        self._box_rps: dict[str, float] = {}
+        """What one box of a device can serve, by the device's settings."""
+        for deployment in deployments:
+            self.add(deployment)
+
+    def add(self, deployment: Deployment) -> Candidate:
+        """Return a further candidate."""
+        candidate = Candidate(deployment, len(self.candidates))
+        self.candidates.append(candidate)
+        return candidate
 
     @property
     def top(self) -> Rung:
@@ -154,20 +164,18 @@ class Search:
             if alike and all(few <= many for few, many in zip(other.deployment.counts, deployment.counts, strict=True)):
                 other.rejected = f"has no more boxes than {deployment.describe()}"
 
-    def reject_impossible(self) -> None:
-        """Reject candidates whose devices together cannot serve the rate."""
-        known_rps: dict[str, float] = {}
-        for candidate in self.candidates:
-            for site in candidate.deployment.sites:
-                most_rps = 0.0
-                for target, device in zip(site.case.targets, site.devices, strict=True):
-                    settings = site.plan.scenario.devices[device.name].model_copy(update={"count": None})
-                    key = f"{site.workload} {device.name} {settings.model_dump_json(warnings=False)}"
-                    if key not in known_rps:
-                        known_rps[key] = saturation_rps(site.case, target, device) / device.servers
-                    most_rps += known_rps[key] * device.servers
-                if site.rate_rps > IMPOSSIBLE * most_rps:
-                    candidate.rejected = f"all devices together serve {most_rps:.3g} requests/s at most"
+    def reject_impossible(self, candidate: Candidate) -> None:
+        """Reject a candidate whose devices together cannot serve the rate."""
+        for site in candidate.deployment.sites:
+            most_rps = 0.0
+            for target, device in zip(site.case.targets, site.devices, strict=True):
+                settings = site.plan.scenario.devices[device.name].model_copy(update={"count": None})
+                key = f"{site.workload} {device.name} {settings.model_dump_json(warnings=False)}"
+                if key not in self._box_rps:
+                    self._box_rps[key] = saturation_rps(site.case, target, device) / device.servers
+                most_rps += self._box_rps[key] * device.servers
+            if site.rate_rps > IMPOSSIBLE * most_rps:
+                candidate.rejected = f"all devices together serve {most_rps:.3g} requests/s at most"
 
     def at_top(self) -> Iterator[Candidate]:
         """Yield the candidates that keep the level on the top rung, the least objective first."""

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import simnmt
+from simnmt.experiment.plan import deployment, sampling
 from simnmt.experiment.plan.candidates import parse_varied_key
 from simnmt.experiment.plan.search import probability_met
 from simnmt.scenario.errors import ScenarioError
@@ -74,6 +75,15 @@ def test_without_a_deployment_that_keeps_the_level_the_nearest_miss_is_named() -
     assert not plan.is_met and plan.document()["choice"] is None
     assert plan.nearest_miss.choice == {WORKERS: 5}
     assert plan.nearest_miss.excess > 0.0
+
+
+def test_a_large_space_is_searched_by_proposals(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("optuna")
+    monkeypatch.setattr(sampling, "TRIALS", 12)
+    monkeypatch.setattr(deployment, "MOST_EXHAUSTIVE", 30)
+    plan = least(vary=[f"{WORKERS}=1:40"], minimise="latency", requests=500)
+    assert plan.candidates == 40 and len(plan.judged) <= 12
+    assert plan.choice.choice[WORKERS] >= 3
 
 
 def test_probability_counts_misses_and_spread() -> None:
