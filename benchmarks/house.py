@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import argparse
 import ast
-import io
 import json
 import sys
 import tempfile
-import tokenize
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -41,14 +39,18 @@ EMPTY_ENDINGS = ("_told", "_words")
 
 
 @cache
-def _nodes(source: str) -> tuple[ast.AST, ...]:
+def nodes(source: str) -> tuple[ast.AST, ...]:
+    """Return every node of a module, parsed once."""
     return tuple(ast.walk(ast.parse(source)))
 
 
 def code_lines(source: str) -> int:
     """Return the number of lines that hold code: not blank, no comment alone, not of a docstring."""
-    documented = set()
-    for node in _nodes(source):
+    documented: set[int] = set()
+    of_text: set[int] = set()
+    for node in nodes(source):
+        if isinstance(node, (ast.Constant, ast.JoinedStr)) and node.end_lineno != node.lineno:
+            of_text |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
         for statement in getattr(node, "body", None) or () if not isinstance(node, (ast.Lambda, ast.IfExp)) else ():
             if (
                 isinstance(statement, ast.Expr)
@@ -56,20 +58,12 @@ def code_lines(source: str) -> int:
                 and isinstance(statement.value.value, str)
             ):
                 documented |= set(range(statement.lineno, (statement.end_lineno or statement.lineno) + 1))
-    passive = {
-        tokenize.COMMENT,
-        tokenize.NL,
-        tokenize.NEWLINE,
-        tokenize.INDENT,
-        tokenize.DEDENT,
-        tokenize.ENDMARKER,
-        tokenize.ENCODING,
+    written = {
+        number
+        for number, line in enumerate(source.split("\n"), 1)
+        if number in of_text or (line.strip() and not line.lstrip().startswith("#"))
     }
-    lines: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type not in passive:
-            lines |= set(range(token.start[0], token.end[0] + 1))
-    return len(lines - documented)
+    return len(written - documented)
 
 
 def module_name(path: Path) -> str:
@@ -90,7 +84,7 @@ def circles(sources: Mapping[str, str]) -> list[list[str]]:
 
 
 def _imports(source: str, modules: Mapping[str, str]) -> Iterator[str]:
-    for node in _nodes(source):
+    for node in nodes(source):
         if isinstance(node, ast.ImportFrom) and node.module in modules:
             for alias in node.names:
                 below = f"{node.module}.{alias.name}"
@@ -101,7 +95,7 @@ def _imports(source: str, modules: Mapping[str, str]) -> Iterator[str]:
 
 def long_functions(source: str) -> Iterator[tuple[str, int]]:
     """Yield name and body lines of the functions that are too long."""
-    for node in _nodes(source):
+    for node in nodes(source):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             body = node.body[1:] if ast.get_docstring(node) is not None and len(node.body) > 1 else node.body
             lines = (body[-1].end_lineno or 0) - body[0].lineno + 1
@@ -112,7 +106,7 @@ def long_functions(source: str) -> Iterator[tuple[str, int]]:
 def loose_dictionaries(source: str) -> int:
     """Return how often `dict[str, Any]` stands in a signature."""
     count = 0
-    for node in _nodes(source):
+    for node in nodes(source):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs, node.args.vararg, node.args.kwarg]
             notes = [argument.annotation for argument in arguments if argument is not None and argument.annotation is not None]
@@ -125,7 +119,7 @@ def loose_dictionaries(source: str) -> int:
 def empty_names(source: str) -> Counter[str]:
     """Count the bindings of names that say nothing: variables, arguments, functions, classes, fields."""
     names: Counter[str] = Counter()
-    for node in _nodes(source):
+    for node in nodes(source):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             names[node.id] += 1
         elif isinstance(node, ast.arg):
@@ -137,7 +131,7 @@ def empty_names(source: str) -> Counter[str]:
 
 def verbless_docstrings(source: str) -> Iterator[str]:
     """Yield the functions, properties apart, whose docstring does not start with a verb."""
-    for node in _nodes(source):
+    for node in nodes(source):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             words = (ast.get_docstring(node) or "Return").split()
             is_property = any("property" in ast.unparse(decorator) for decorator in node.decorator_list)

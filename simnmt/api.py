@@ -18,6 +18,7 @@ from simnmt.base import VERSION
 from simnmt.base.errors import InputError
 from simnmt.base.packages import named_if_missing
 from simnmt.base.suggestions import did_you_mean
+from simnmt.experiment.criteria import check_assertion, check_criteria, with_metrics
 from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.run import Progress, run_plan
 from simnmt.papers import published_table
@@ -327,13 +328,14 @@ def run(
         source = scenario.open(given)
     else:
         source = open_source(scenario, given, allow_code=allow_code)
-    for text in assertions:
-        asserted = Assertion.parse(text, source.scenario.policies)
-        asserted.requirement.metric.check_requests(source.scenario.requests)
+    asserted = [Assertion.parse(text, source.scenario.policies) for text in assertions]
     progress = progress or _notebook_progress()
     with _directory(source.scenario.name, out, under, force) as directory:
         beside_run = None if source.scenario.published is None else published_table(source.scenario.published)
-        plan = read_inputs(source.scenario, Path.cwd(), source.document)
+        plan = with_metrics(read_inputs(source.scenario, Path.cwd(), source.document), asserted)
+        check_criteria(plan, source.document)
+        for assertion in asserted:
+            check_assertion(plan, assertion)
         inputs = _digests(source)
         replay_started = time.time()
         with files.scratch(directory) as folder:
@@ -357,7 +359,7 @@ def run(
 
 def plan(
     scenario: str | os.PathLike[str] | Mapping[str, object] | Scenario,
-    slo: str | Iterable[str],
+    slo: str | Iterable[str] = (),
     *,
     rate: float | None = None,
     minimise: Minimised = "servers",
@@ -376,7 +378,7 @@ def plan(
 
     Args:
         scenario, overrides, requests, replications, seed, jobs, allow_code: as of `run`.
-        slo: requirements that all must hold, such as `"p95_ms<=300"`.
+        slo: requirements that all must hold, such as `"p95_ms<=300"`; empty: those of the scenario's `slo`.
         rate: requests per second of every workload; None: the highest one is found, of the scenario as it stands.
         minimise: what is to be least at that rate: `servers`, `cost`, `energy` or `latency`.
         vary: keys with the values of the candidates, such as `"devices.cloud.count=1:8"`; empty: boxes of the last device.
@@ -400,7 +402,7 @@ def plan(
         raise InputError(f"jobs: {jobs} processes", remedy="give 1 or more")
     if not 0.0 < precision < 1.0 or not 0.0 < certainty < 1.0:
         raise InputError("precision and certainty are shares above 0 and below 1", remedy="give 0.02 and 0.95")
-    level = Level([Requirement.parse(text) for text in ([slo] if isinstance(slo, str) else slo)])
+    requirements = [Requirement.parse(text) for text in ([slo] if isinstance(slo, str) else slo)]
     keys = [parse_varied_key(text) for text in vary]
     given = overrides_of_call(overrides, requests=requests, replications=replications, seed=seed)
 
@@ -409,16 +411,22 @@ def plan(
             return scenario.open([*given, *further])
         return open_source(scenario, [*given, *further], allow_code=allow_code)
 
+    source = opened()
+    level = Level(requirements or source.scenario.requirements)
+    if not level.requirements:
+        raise InputError("no service level", remedy="give --slo, such as 'p95_ms<=300', or slo in the scenario")
+    asserted = [Assertion(requirement) for requirement in level.requirements]
+
     def open_plan(further: Iterable[Override]) -> RunPlan:
         source = opened(further)
-        return read_inputs(source.scenario, Path.cwd(), source.document)
+        return with_metrics(read_inputs(source.scenario, Path.cwd(), source.document), asserted)
 
-    source = opened()
-    inputs = read_inputs(source.scenario, Path.cwd(), source.document)
+    inputs = with_metrics(read_inputs(source.scenario, Path.cwd(), source.document), asserted)
     for workload in inputs.cases:
         check_rate(inputs, workload, source.document)
-    for requirement in level.requirements:
-        requirement.metric.check_requests(source.scenario.requests)
+    check_criteria(inputs, source.document)
+    for assertion in asserted:
+        check_assertion(inputs, assertion)
     if rate is None:
         if keys:
             raise InputError("keys are varied to find the least deployment for a rate", remedy="give --rate, or no --vary")

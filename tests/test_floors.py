@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import house
+
 PACKAGE = Path(__file__).parents[1] / "simnmt"
 
 FLOORS = {
@@ -58,7 +60,7 @@ def room_of(parts: tuple[str, ...] | list[str]) -> str:
 
 def imported(code: str) -> Iterator[str]:
     """Full names of all that a module imports, wherever in it."""
-    for node in ast.walk(ast.parse(code)):
+    for node in house.nodes(code):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

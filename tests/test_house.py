@@ -17,7 +17,7 @@ from benchmarks import house
 @pytest.fixture(scope="module")
 def size() -> Iterator[dict[str, Any]]:
     yield house.size()
-    house._nodes.cache_clear()
+    house.nodes.cache_clear()
 
 
 FILES, CODE_LINES = 357, 50_159
@@ -74,7 +74,7 @@ def test_every_handler_of_faults_of_a_users_code_describes_them_and_so_lets_sign
         (file.name, ast.unparse(node))
         for file in Path(simnmt.__file__).parent.rglob("*.py")
         if "except FAULTS" in (text := file.read_text(encoding="utf-8"))
-        for node in ast.walk(ast.parse(text))
+        for node in house.nodes(text)
         if isinstance(node, ast.ExceptHandler) and node.type is not None and "FAULTS" in ast.unparse(node.type)
     ]
     assert len(handlers) >= 8

@@ -150,9 +150,11 @@ def _set_aside(folder: Path) -> Iterator[None]:
     """
     aside = {}
     if not any(folder.glob("*.dist-info")):
+        # Thousands of modules may be imported, few of which have a name that the folder has.
+        names = {entry.name.partition(".")[0] for entry in folder.glob("*")}
         for key in list(sys.modules):
             outermost = key.partition(".")[0]
-            if outermost in sys.stdlib_module_names or outermost in ("simnmt", "__main__"):
+            if outermost not in names or outermost in sys.stdlib_module_names or outermost in ("simnmt", "__main__"):
                 continue
             if find_module(folder, outermost) is not None or find_module(folder, key) is not None:
                 aside[key] = sys.modules.pop(key)

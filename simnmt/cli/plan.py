@@ -37,7 +37,10 @@ MISSED = 3
 
 def plan(
     scenario: Annotated[str, argument("SCENARIO|@NAME", "A file or -, or a shipped scenario.")],
-    slo: Annotated[list[str], option("REQUIREMENT", "What must hold, such as 'p95_ms<=300'; may be repeated.", "--slo")],
+    slo: Annotated[
+        list[str] | None,
+        option("REQUIREMENT", "What must hold, such as 'p95_ms<=300'; repeatable. [default: the scenario's slo]", "--slo"),
+    ] = None,
     rate: Annotated[
         float | None,
         option("R", "Requests/s of every workload: find the least deployment. [default: find the highest rate]", "--rate"),
@@ -84,7 +87,7 @@ def plan(
     with progress_bar() as bar, prints_of_users():
         answer = simnmt.api.plan(
             scenario,
-            slo,
+            slo or (),
             rate=rate,
             minimise=minimise,
             vary=vary or [],

@@ -14,7 +14,8 @@ from simnmt.results.prediction import prediction_sentences
 from simnmt.results.recommendation_text import gap_sentences, is_gap
 from simnmt.results.result import RunResult
 from simnmt.results.stability import worst_overload
-from simnmt.results.summary import OBJECTIVES, Row, objective_name
+from simnmt.results.summary import Row, objective_column, objective_name
+from simnmt.results.warm_up import warm_up_notes
 
 
 def format_result(result: RunResult) -> str:
@@ -27,6 +28,7 @@ def format_result(result: RunResult) -> str:
     lines += _recommendations(result)
     lines += _badges(result)
     lines += ["", *_policies(result)]
+    lines += warm_up_notes(result.summary_rows, by_rule=result.scenario.get("warm_up") == "mser5")
     lines += _predictions(result)
     lines += _gaps(result)
     lines += _missed_deadlines(result)
@@ -42,7 +44,7 @@ MOST_IN_SENTENCES = 4
 def _recommendations(result: RunResult) -> list[str]:
     """Return the lines on the policy to deploy, by workload and network."""
     if len(result.recommendations) <= MOST_IN_SENTENCES:
-        parts = ("sentence", "caution", "gap", "reason", "triviality", "variants")
+        parts = ("sentence", "service_level", "caution", "gap", "reason", "triviality", "variants")
         texts = [[verdict[part] for part in parts if verdict.get(part)] for verdict in result.verdicts]
         return [line for number, of_cell in enumerate(texts) for line in ([""] * bool(number) + of_cell)]
     what = objective_name(result.recommendations[0]["objective"])
@@ -101,9 +103,12 @@ def _policies(result: RunResult) -> list[str]:
     """Return the table of all policies with the meaning of its marks; the best one of each workload and network is first."""
     named = {row["baseline"] for row in result.comparisons}
     baselines = [name for name in dict.fromkeys(row["policy"] for row in result.summary_rows) if name in named]
-    header = ["workload", "network", "policy", "total s", "mean ms", "p50 ms", "p95 ms", "p99 ms", "offloaded %"]
+    further = sorted({record["objective"] for record in result.recommendations}.difference(SHOWN_LATENCIES))
+    latencies = (*SHOWN_LATENCIES, *further)
+    header = ["workload", "network", "policy", "total s", *(f"{name} ms" for name in latencies), "offloaded %"]
     misrouted = any(row["misrouted_share"] is not None for row in result.summary_rows)
-    header += ["misrouted %"] * misrouted + [f"vs {name} %" for name in baselines]
+    limits_s = {row["good_within_s"] for row in result.summary_rows if row.get("good_within_s") is not None}
+    header += ["misrouted %"] * misrouted + ["goodput /s"] * bool(limits_s) + [f"vs {name} %" for name in baselines]
     changes = {(row["workload"], row["network"], row["policy"], row["baseline"]): row for row in result.comparisons}
     best = {(record["workload"], record["network"], record["policy"]) for record in result.recommendations}
     rows = []
@@ -113,15 +118,19 @@ def _policies(result: RunResult) -> list[str]:
         cells = [
             *key[:2],
             policy,
-            *_latency_cells(row),
+            *_latency_cells(row, latencies),
             f"{100 * row['offloaded_share']:.1f}",
             *[_format_scaled(row["misrouted_share"], 100.0, ".1f")] * misrouted,
+            *([format_number(row, "goodput_rps")] if limits_s else []),
         ]
         rows.append(cells + [_change_cell(changes.get((*key, name))) for name in baselines])
     recommended = [number for number, cells in enumerate(rows) if cells[2].endswith(" <")]
     lines = [format_table(header, rows, 3, bold=recommended), ""]
     lines += [] if misrouted else textwrap.wrap(result.unknown_misroutes, 100)
     lines += ["< recommended"] * bool(recommended)
+    if limits_s:
+        within = f"{1e3 * limits_s.pop():g} ms" if len(limits_s) == 1 else "the deadline of the workload"
+        lines += [f"goodput: answers within {within}, a second"]
     if baselines and result.summary_rows[0]["replications"] > 1:
         lines += ["vs: change of the total time, the ratio of the means over the replications"]
     if any(row["verdict"] == "not distinguishable" for row in result.comparisons):
@@ -139,7 +148,7 @@ def _by_objective(result: RunResult) -> list[Row]:
 
     def key(row: Row) -> tuple[int, bool, float]:
         place = (row["workload"], row["network"])
-        value_s = row[OBJECTIVES[objectives.get(place, "mean")]]
+        value_s = row[objective_column(objectives.get(place, "mean"))]
         return order[place], bool(row.get("unstable")), math.inf if value_s is None else value_s
 
     return sorted(result.summary_rows, key=key)
@@ -190,20 +199,19 @@ def _format_kinds(kinds: Sequence[tuple[str, str]]) -> str:
     return ", ".join(f"{' and '.join(those)} {kind.replace(', ', ' but ')}" for kind, those in names.items())
 
 
-def _latency_cells(row: dict[str, Any]) -> list[str]:
-    """Total, mean and quantiles; where there is no steady state, the total of this run and which device is overloaded."""
+SHOWN_LATENCIES = ("mean", "p50", "p95", "p99")
+"""Latencies that the table always has; an objective beside them has a column of its own."""
+
+
+def _latency_cells(row: dict[str, Any], latencies: Sequence[str]) -> list[str]:
+    """Return total, mean and quantiles; where there is no steady state, the run's total and which device is overloaded."""
     overload = worst_overload(row)
     if overload is not None:
         partly = f" in {overload.replications} of {overload.of}" if overload.replications < overload.of else ""
-        return [
-            f"{format_number(row, 'total_latency_s')}*",
-            f"unstable ({overload.device} {overload.load:.2f}{partly})",
-            "",
-            "",
-            "",
-        ]
-    latencies = (format_number(row, f"{name}_latency_s", 1e3) for name in ("mean", "p50", "p95", "p99"))
-    return [format_number(row, "total_latency_s"), *latencies]
+        unstable = f"unstable ({overload.device} {overload.load:.2f}{partly})"
+        return [f"{format_number(row, 'total_latency_s')}*", unstable, *[""] * (len(latencies) - 1)]
+    shown = (format_number(row, objective_column(name), 1e3) for name in latencies)
+    return [format_number(row, "total_latency_s"), *shown]
 
 
 def _change_cell(comparison: dict[str, Any] | None) -> str:

@@ -144,18 +144,21 @@ class Drawn:
     half_overhead_s: tuple[AnyColumn | None, ...]
     """`HalfOverheads` of all requests."""
 
-    def mean_overhead_s(self, target: AnyColumn) -> float | None:
-        """Return the mean overhead of requests that were executed on these targets; None if no device has an overhead."""
+    def mean_overhead_s(self, target: AnyColumn, first: int = 0) -> float | None:
+        """Return the mean overhead of requests that were executed on these targets; None if no device has an overhead.
+
+        `first`: number of the first request that counts.
+        """
         if all(half_s is None for half_s in self.half_overhead_s):
             return None
         total_s = 0.0
-        for rows in random_streams.blocks_of(self.truth.all):
+        for rows in random_streams.blocks_of(slice(first, len(target))):
             chosen = target[rows]
             for number, half_s in enumerate(self.half_overhead_s):
                 if half_s is not None:
                     # Every request pays the first device's overhead.
                     total_s += 2.0 * float(half_s[rows].sum() if number == 0 else half_s[rows][chosen == number].sum())
-        return total_s / len(target)
+        return total_s / (len(target) - first)
 
     def own_truth(self, arrival_s: AnyColumn, node: AnyColumn) -> Truth | None:
         """Return the truth of the requests that a policy issued at these moments; None if all policies share one truth."""

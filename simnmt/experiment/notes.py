@@ -28,6 +28,7 @@ from simnmt.results.device_accounts import PlannedDevice, PlannedState
 from simnmt.results.number_text import digits, duration
 from simnmt.results.precision import spread_notes
 from simnmt.results.summary import Row, by_cell
+from simnmt.results.warm_up import warm_up_notes
 from simnmt.scenario.configuration import MEGABYTE, Scenario, StreamingConfiguration
 from simnmt.workload.configuration import SyntheticLengths
 
@@ -284,6 +285,7 @@ def notes(plan: RunPlan, learnt: dict[str, Learnt], rows: Sequence[Row]) -> list
     lines += _describe_unused_settings(plan.scenario)
     lines += _describe_endless_waits(plan)
     lines += _describe_overload(rows)
+    lines += warm_up_notes(rows, by_rule=plan.scenario.warm_up == "mser5")
     lines += spread_notes(rows, plan.scenario.objective)
     if plan.scenario.replications == 1:
         lines.append("One replication: no intervals, so a difference may be chance.")

@@ -62,7 +62,7 @@ def run_plan(
             once this returns, but the result still reads them.
         jobs: number of processes; None: as many as save time, at most one per processor.
         progress: called with the number of finished units, a part of a unit included, and of all units.
-        until_precision: add replications until the 95 % interval of every policy's objective (mean, p95 or p99) reaches no
+        until_precision: add replications until the 95 % interval of every policy's objective reaches no
             further than this share of it, 100 replications at most; policies without a steady state are left out. The result
             is that of a scenario with this number of replications; its `precision` states whether they sufficed.
         engine: of the world; None: the compiled one where it covers a unit.
@@ -178,14 +178,15 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunR
     roles = _roles(scenario)
     numbers = with_regret(_in_order(scenario, results), roles.oracle)
     open_loops = {case.name: devices(scenario, case.name) for case in plan.cases.values() if case.arrivals.discipline == "open"}
-    table = with_stability(rows(numbers, scenario.requests), numbers, open_loops)
+    table = rows(numbers, scenario.requests, metrics=scenario.measured_metrics, objective=scenario.objective)
+    table = with_stability(table, numbers, open_loops)
     compared = mark_unstable(comparisons(numbers, baselines(scenario)), table)
     by_place: dict[tuple[str, str], list[UnitResult]] = {}
     for unit, result in zip(units, results, strict=True):
         by_place.setdefault((unit.case.name, unit.network), []).append(result)
     first = [(unit, result) for unit, result in zip(units, results, strict=True) if unit.replication == 0]
     learnt = {unit.case.name: result.learnt for unit, result in first}
-    goal = Goal(scenario.objective, {} if scenario.slo is None else scenario.slo.limits_ms)
+    goal = Goal(scenario.objective, scenario.requirements)
     rows_by_cell, pairs_by_cell = by_cell(table), by_cell(compared)
     verdicts, recommendations = [], []
     for place, of_cell in rows_by_cell.items():
@@ -204,7 +205,7 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunR
         notes=notes(plan, learnt, table) + list(dict.fromkeys(record["caution"] for record in verdicts if record["caution"])),
         warnings=warnings(plan, table),
         gaps=_gaps(scenario, by_place),
-        replicated=replicated(numbers),
+        replicated=replicated(numbers, scenario.measured_metrics),
         load_sweeps=list(load_sweeps(plan, table, compared)),
         badges=list(badges(plan, table, recommendations)),
         scenario=scenario.document(),

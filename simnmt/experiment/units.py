@@ -7,6 +7,7 @@ each policy, and measures the log. The load of a batching server is judged by th
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,10 +28,12 @@ from simnmt.experiment.targets import Decoding
 from simnmt.policies import Choice
 from simnmt.policies.custom import CustomPolicy
 from simnmt.results.device_accounts import StreamAccount, stream_account
-from simnmt.results.request_log import RequestLog, Truth, lost_s, total_latency_s
+from simnmt.results.request_log import RequestLog, Truth, lost_s, parts, total_latency_s
 from simnmt.results.requests import Block, Engine, Trail
-from simnmt.results.summary import BatchesOfDevice, Device, Numbers, RunKey, measure
+from simnmt.results.summary import BatchesOfDevice, Device, Numbers, RunKey, known, measure
+from simnmt.results.warm_up import mser5_cut
 from simnmt.scenario.configuration import Scenario
+from simnmt.scenario.service_level import WarmUpRequests
 from simnmt.world.compiled_library import library
 from simnmt.world.compiled_world import decode_all, simulate
 from simnmt.world.custom_balancer import CustomBalancer
@@ -157,40 +160,25 @@ def run_unit(unit: Unit, progress: ShareDone | None = None) -> UnitResult:
         return None if progress is None else lambda share: progress((number + share) / stages)
 
     drawn = draw(unit, learnt, at_stage(0))
-    numbers: dict[RunKey, Numbers] = {}
-    trails: dict[str, Trail] = {}
-    engines: dict[str, Engine] = {}
-    is_kept = unit.replication == 0 and unit.calibrated is None
-    for number, (name, settings) in enumerate(scenario.policies.items()):
-        # The folder has a number, since the name of a policy need not be one of a file.
-        kept = unit.folder / str(number)
-        has_files = is_kept or are_kept_in_files(scenario.requests)
-        if has_files:
-            kept.mkdir()
-        setup = set_up_policy(unit.known, learnt, drawn, settings)
-        trail, numbers_of_policy = _run_policy(unit, drawn, setup, kept, at_stage(number + 1))
-        numbers[RunKey(case.name, unit.network, name, unit.replication)] = numbers_of_policy
-        engines[name] = trail.engine
-        if is_kept:
-            trails[name] = trail.stored(kept)
-        elif has_files:
-            shutil.rmtree(kept)
+    finished, cut = _run_policies(unit, learnt, drawn, lambda number: at_stage(number + 1))
     gap_totals_s: dict[str, float] = {}
     if scenario.gap_analysis and scenario.analysed_policy is not None and unit.calibrated is None:
         settings = scenario.policies[scenario.analysed_policy]
         for removed, truths in truths_by_source(case.queues, case.streams).items():
             with TemporaryDirectory(dir=unit.folder) as made:
                 trail = _trail(unit, drawn, set_up_policy(unit, learnt, drawn, settings, truths), Path(made))
-                gap_totals_s[removed] = total_latency_s(RequestLog(drawn.truth, trail))
+                counted = RequestLog(drawn.truth, trail, slice(cut, scenario.requests))
+                gap_totals_s[removed] = total_latency_s(counted) * _per_counted(unit, cut)
+    is_kept = unit.replication == 0 and unit.calibrated is None
     return UnitResult(
-        numbers=numbers,
+        numbers={RunKey(case.name, unit.network, name, unit.replication): of_run for name, (_, of_run) in finished.items()},
         best_offloaded_share=drawn.truth.best_offloaded_share,
         mean_transfer_s=mean_of(drawn.truth.transfer_s[-1]),
         learnt=learnt,
         gap_totals_s=gap_totals_s,
-        engines=engines,
+        engines={name: trail.engine for name, (trail, _) in finished.items()},
         truth=drawn.truth if is_kept else None,
-        trails=trails,
+        trails={name: trail for name, (trail, _) in finished.items() if is_kept},
     )
 
 
@@ -233,31 +221,101 @@ def devices(scenario: Scenario, workload: str) -> list[Device]:
     ]
 
 
-def _run_policy(
-    unit: Unit, drawn: Drawn, setup: PolicySetup, folder: Path, progress: ShareDone | None
-) -> tuple[Trail, Numbers]:
-    """Run one policy; return its trail and its numbers."""
-    # Misroutes of runs with drawn profiles are shown nowhere.
-    judged = unit.calibrated is None
-    judged_share = _judged_share(unit.scenario, unit.case) if judged else 0.0
-    trail = _trail(unit, drawn, setup, folder, judged_share, progress)
-    lost = lost_s(drawn.truth, trail, folder) if judged and known_misroutes(unit.scenario, unit.case) else None
-    log, discipline = RequestLog(drawn.truth, trail), unit.case.arrivals.discipline
+@dataclass(frozen=True, slots=True)
+class _Simulated:
+    """One policy's run before it is measured."""
+
+    trail: Trail
+    folder: Path
+    """Of its columns."""
+    predicts: bool
+    """True if the policy predicts target lengths, and so uses estimates of the transfer time."""
+
+
+def _run_policies(
+    unit: Unit, learnt: Learnt, drawn: Drawn, progress_of: Callable[[int], ShareDone | None]
+) -> tuple[dict[str, tuple[Trail, Numbers]], int]:
+    """Run every policy; return its trail and its numbers by name, and how many requests are left out of these as warm-up.
+
+    A run with a cut by MSER-5 is measured when all have ended: one cut holds for all policies, the largest, so that they are
+    compared over the same requests. Trails of replications that are not kept lose their columns.
+    """
+    scenario, finished, waiting = unit.scenario, dict[str, tuple[Trail, Numbers]](), dict[str, _Simulated]()
+    by_rule = scenario.warm_up == "mser5" and not unit.case.arrivals.is_finite
+    cut = scenario.warm_up.requests if isinstance(scenario.warm_up, WarmUpRequests) else 0
+    is_kept = unit.replication == 0 and unit.calibrated is None
+    has_files = is_kept or are_kept_in_files(scenario.requests)
+    assert unit.folder is not None
+
+    def finish(name: str, run: _Simulated) -> None:
+        finished[name] = run.trail, _measured(unit, drawn, run, cut)
+        if is_kept:
+            finished[name] = run.trail.stored(run.folder), finished[name][1]
+        elif has_files:
+            shutil.rmtree(run.folder)
+
+    for number, (name, settings) in enumerate(scenario.policies.items()):
+        # The folder has a number, since the name of a policy need not be one of a file.
+        folder = unit.folder / str(number)
+        if has_files:
+            folder.mkdir()
+        setup = set_up_policy(unit.known, learnt, drawn, settings)
+        # Misroutes of runs with drawn profiles are shown nowhere.
+        judged_share = _judged_share(scenario, unit.case) if unit.calibrated is None else 0.0
+        trail = _trail(unit, drawn, setup, folder, judged_share, progress_of(number))
+        run = _Simulated(trail, folder, setup.predicted_tgt_len is not None)
+        if by_rule:
+            waiting[name] = run
+        else:
+            finish(name, run)
+    if by_rule:
+        cut = max(
+            mser5_cut(part["latency_s"] for part in parts(RequestLog(drawn.truth, run.trail))) for run in waiting.values()
+        )
+        for name, run in waiting.items():
+            finish(name, run)
+    return finished, cut
+
+
+def _measured(unit: Unit, drawn: Drawn, run: _Simulated, cut: int) -> Numbers:
+    """Return the numbers of one policy's run without its first `cut` requests."""
+    case, trail = unit.case, run.trail
+    counted = slice(cut, unit.scenario.requests)
+    judged = unit.calibrated is None and known_misroutes(unit.scenario, case)
+    lost = lost_s(drawn.truth, trail, run.folder) if judged else None
+    lost = lost[counted] if lost is not None and cut else lost
+    log = RequestLog(drawn.truth, trail, counted)
     batches: list[BatchesOfDevice | None] = []
-    for number, (account, target) in enumerate(zip(trail.batches, unit.case.targets, strict=False)):
+    for number, (account, target) in enumerate(zip(trail.batches, case.targets, strict=False)):
         if account is None or target.decoding is None:
             batches.append(None)
             continue
-        there = np.flatnonzero(trail.target[:] == number)
+        there = np.flatnonzero(trail.target[counted] == number)
         full_s = saturated_s(target.decoding, log["src_len"][there], log["tgt_len"][there], unit.engine)
         batches.append(BatchesOfDevice(account, full_s))
-    numbers = measure(log, lost, devices(unit.scenario, unit.case.name), discipline, batches, trail.streams)
-    if setup.predicted_tgt_len is None:
+    numbers = measure(
+        log,
+        lost,
+        devices(unit.scenario, case.name),
+        case.arrivals.discipline,
+        batches,
+        trail.streams,
+        criteria=unit.scenario.criteria_of(case.name),
+        start_s=float(trail.arrival_s[slice(cut, cut + 1)][0]) if cut else 0.0,
+    )
+    # As if all requests were like those that count, so that totals of replications with different cuts are of as many.
+    numbers["total_latency_s"] = known(numbers["total_latency_s"]) * _per_counted(unit, cut)
+    if not run.predicts:
         # A policy that predicts nothing uses no estimate of the transfer time, so no estimate has an age.
         numbers["mean_estimate_age_s"] = None
-    if (overhead_s := drawn.mean_overhead_s(trail.target)) is not None:
+    if (overhead_s := drawn.mean_overhead_s(trail.target, cut)) is not None:
         numbers["mean_overhead_s"] = overhead_s
-    return trail, numbers | {"probes_sent": float(trail.probes), "rtt_pace_s": drawn.pace_s}
+    return numbers | {"probes_sent": float(trail.probes), "rtt_pace_s": drawn.pace_s, "warm_up_requests": float(cut)}
+
+
+def _per_counted(unit: Unit, cut: int) -> float:
+    """Return how many requests were issued per request that counts; 1 without a warm-up."""
+    return unit.scenario.requests / (unit.scenario.requests - cut)
 
 
 def known_misroutes(scenario: Scenario, case: Case) -> bool:

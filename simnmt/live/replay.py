@@ -37,7 +37,7 @@ from simnmt.results.request_log import FALLBACK, RequestLog, Truth
 from simnmt.results.requests import Requests, Trail
 from simnmt.results.result import LiveMeasurement, RunResult
 from simnmt.results.stability import with_stability
-from simnmt.results.summary import Device, Numbers, RunKey, measure, replicated, rows, with_regret
+from simnmt.results.summary import Device, Numbers, RunKey, measure, replicated, rows, shares_of_all, with_regret
 from simnmt.service.client import TranslationClient
 from simnmt.service.load import WARM_UP, Load, LoadLog, send_load
 from simnmt.service.messages import FORCED_LENGTH, ServiceError
@@ -258,10 +258,9 @@ def _result(unit: Unit, served: _Served, log: LoadLog, truth: Truth, trail: Trai
     answered = RequestLog(truth, trail).answered
     if not len(answered["request_id"]):
         raise ReplayError(f"no request was answered: {log.fault}", remedy="see the service's log")
-    numbers: Numbers = {
-        name: None if value is None or isnan(value) else value
-        for name, value in measure(answered, None, live_devices(unit), unit.case.arrivals.discipline).items()
-    }
+    criteria = unit.scenario.criteria_of(unit.case.name)
+    measured = measure(answered, None, live_devices(unit), unit.case.arrivals.discipline, criteria=criteria)
+    numbers: Numbers = {name: None if value is None or isnan(value) else value for name, value in measured.items()}
     if np.isnan(log.tgt_len_predicted).all():
         numbers["mean_estimate_age_s"] = None
     for device in live_devices(unit):
@@ -269,8 +268,9 @@ def _result(unit: Unit, served: _Served, log: LoadLog, truth: Truth, trail: Trai
             numbers[f"{device.name}_busiest_load"] = None
     outcome = trail.outcome
     assert outcome is not None
-    numbers |= {
-        "answered_share": float((outcome[:] <= FALLBACK).mean()),
+    answered_share = float((outcome[:] <= FALLBACK).mean())
+    numbers = shares_of_all(numbers, criteria, answered_share) | {
+        "answered_share": answered_share,
         "fallback_share": float((outcome[:] == FALLBACK).mean()),
         "probes_sent": None,
         "rtt_pace_s": None,
@@ -352,7 +352,7 @@ def _run_result(plan: RunPlan, settings: ReplaySettings, served: _Served, replay
     scenario, first = plan.scenario, replays[0]
     case, learnt = first.unit.case, first.result.learnt
     numbers = with_regret({key: of_run for one in replays for key, of_run in one.result.numbers.items()}, None)
-    table = rows(numbers, scenario.requests)
+    table = rows(numbers, scenario.requests, metrics=scenario.measured_metrics, objective=scenario.objective)
     judged = [device for device in live_devices(first.unit) if device.servers == 1]
     table = with_stability(table, numbers, {case.name: judged} if case.arrivals.discipline == "open" else {})
     cell = cell_of(first.unit, first.result)
@@ -374,7 +374,7 @@ def _run_result(plan: RunPlan, settings: ReplaySettings, served: _Served, replay
         cells=[cell],
         notes=[*notes, *(f"{warning}." for warning in warnings)],
         warnings=warnings,
-        replicated=replicated(numbers),
+        replicated=replicated(numbers, scenario.measured_metrics),
         scenario=scenario.model_dump(mode="json"),
         live=live,
     )

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from simnmt.base.suggestions import format_list
 from simnmt.report.charts import Axis, Chart, Control, Mark, Panel, panel, short
 from simnmt.report.figures import milliseconds, policy_line, time_scale
-from simnmt.results.summary import OBJECTIVES, Row
+from simnmt.results.summary import Row, objective_column
 
-OVER_LOAD: dict[str, str] = {name: OBJECTIVES[name] for name in ("mean", "p95")}
+OVER_LOAD: dict[str, str] = {name: objective_column(name) for name in ("mean", "p95")}
 """Figures over the load, with the keys of their values in the rows."""
 _LATENCY_TITLES = {"mean": "mean latency", "p95": "p95 of the latency"}
 

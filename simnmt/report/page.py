@@ -71,6 +71,7 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
         seed=result.seed,
         replications=first.get("replications"),
         requests=first.get("requests"),
+        warm_up=max((row.get("warm_up_requests") or 0.0 for row in result.summary_rows), default=0.0),
         verdicts=verdict_cards(result, colours),
         overview=overview(result, colours),
         table=policy_table(

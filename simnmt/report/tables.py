@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -70,6 +71,10 @@ COLUMNS = (
     Column("offloaded_share", REQUESTS, "offloaded"),
     Column(MISROUTED, REQUESTS, "misrouted"),
 )
+SHOWN_PERCENTILES = ("p50", "p90", "p95", "p99", "p999")
+"""Percentiles of every run; those beside them are shown, since somebody asked for them."""
+GOODPUT = "goodput_rps"
+RATE = Measure("goodput", Scale("requests/s"), Scale("requests/s"))
 QUEUE = Column("mean_queue_s", LATENCY, "of it waiting")
 """Column that is shown only if requests waited under some policy."""
 MOST_LOADS = 3
@@ -133,6 +138,8 @@ class Table:
     """True if some policy has no steady mean."""
     predicted: bool = False
     """True if numbers have prediction intervals."""
+    goodput: bool = False
+    """True if the goodput is shown."""
 
 
 def policy_table(
@@ -152,8 +159,13 @@ def policy_table(
     """
     roles, badges = roles or {}, badges or {}
     columns = [column for column in COLUMNS if column.key != MISROUTED or any(is_number(row.get(MISROUTED)) for row in rows)]
+    latencies = _further_percentiles(rows)
     if any(is_number(row.get(QUEUE.key)) and row[QUEUE.key] > 0 for row in rows):
-        columns.insert(columns.index(COLUMNS[4]) + 1, QUEUE)
+        latencies.append(QUEUE)
+    after = columns.index(COLUMNS[4]) + 1
+    columns[after:after] = latencies
+    columns += _shares_in_time(rows)
+    columns += _goodput(rows)
     loads = _loads(rows)
     columns += loads
     beside: dict[tuple[str, str], list[Row]] = {}
@@ -197,7 +209,35 @@ def policy_table(
         loads=bool(loads),
         unstable=any(row.get("unstable") for row in rows),
         predicted=any(figure.prediction for of_cell in lines.values() for line in of_cell for figure in line.figures),
+        goodput=any(column.key == GOODPUT for column in columns),
     )
+
+
+def _further_percentiles(rows: Sequence[Row]) -> list[Column]:
+    """Return a column for each percentile of the latency that somebody asked for."""
+    keys = [key.removesuffix("_latency_s") for key in rows[0] if re.fullmatch(r"p\d{2,3}_latency_s", key)]
+    objectives = [key.removesuffix("_latency_spread") for key in rows[0] if re.fullmatch(r"p\d{2,3}_latency_spread", key)]
+    asked = [key for key in keys if key not in SHOWN_PERCENTILES or (key in objectives and key not in ("p95", "p99"))]
+    return [Column(f"{key}_latency_s", LATENCY, f"{key[:3]}.{key[3:]}".rstrip(".")) for key in asked]
+
+
+def _shares_in_time(rows: Sequence[Row]) -> list[Column]:
+    """Return a column for the share that met the deadline, if there is one, and for each share answered within a time."""
+    shares = [key for key in rows[0] if re.fullmatch(r"answered_within_.*ms_share", key)]
+    heads = {key: f"within {key.removeprefix('answered_within_').removesuffix('ms_share')} ms" for key in shares}
+    if any(is_number(row.get("deadline_met_share")) for row in rows):
+        heads = {"deadline_met_share": "in deadline", **heads}
+    return [Column(key, REQUESTS, head) for key, head in heads.items()]
+
+
+def _goodput(rows: Sequence[Row]) -> list[Column]:
+    """Return the column of the goodput, headed by the time within which an answer counts."""
+    if not any(is_number(row.get(GOODPUT)) for row in rows):
+        return []
+    limits_s = {row.get("good_within_s") for row in rows}
+    limit_s = next(iter(limits_s))
+    head = "in time" if len(limits_s) > 1 else "any answer" if limit_s is None else f"within {1e3 * limit_s:g} ms"
+    return [Column(GOODPUT, RATE, head)]
 
 
 def _loads(rows: Sequence[Row]) -> list[Column]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from itertools import count
 from math import exp, inf, sqrt
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -187,11 +187,17 @@ def _checked_manifest(run: FinishedRun) -> Row:
         raise InputError(f"run {run.name} has no totals of its replications", path=run.directory, remedy=remedy)
     replications = {_place(row): row["replications"] for row in run.summary_rows}
     for place, totals_s in run.totals_s.items():
-        known = isinstance(totals_s, list) and len(totals_s) == replications.get(place)
-        if not known or not all(isinstance(total_s, float) and 0.0 < total_s < inf for total_s in totals_s):
+        columns: list[object] = [totals_s, run.replicated[place].get("mean_latency_s")]
+        if not all(_are_latencies(values, replications.get(place)) for values in columns):
             what = f"no total latency of each replication of {place[2]} on {place[0]}, {place[1]}"
             raise InputError(what, path=run.directory, remedy=remedy)
     return manifest
+
+
+def _are_latencies(values: object, count: int | None) -> bool:
+    """Return whether what a manifest holds are so many positive seconds."""
+    known = isinstance(values, list) and len(values) == count
+    return known and all(isinstance(value, float) and 0.0 < value < inf for value in cast(list[object], values))
 
 
 def _rows(baseline: tuple[str, FinishedRun, Row], compared: tuple[str, FinishedRun, Row]) -> Iterator[Row]:
@@ -208,11 +214,9 @@ def _rows(baseline: tuple[str, FinishedRun, Row], compared: tuple[str, FinishedR
         if ours is None:
             continue
         paired = not reasons[place[0]]
-        per_request = [
-            _per_request_s(totals, one, row)
-            for totals, one, row in ((ours, run, of_run[place]), (theirs, first, of_first[place]))
-        ]
-        change = change_percent(*map(np.ndarray.tolist, per_request)) if paired else _unpaired_percent(*per_request)
+        # Means count the answered requests after the warm-up, of which two runs may have different numbers.
+        means_s = [np.asarray(one.replicated[place]["mean_latency_s"], np.float64) for one in (run, first)]
+        change = change_percent(*map(np.ndarray.tolist, means_s)) if paired else _unpaired_percent(*means_s)
         yield {
             **dict(zip(("workload", "network", "policy"), place, strict=True)),
             "run": name,
@@ -236,12 +240,6 @@ def _texts_reasons(first: FinishedRun, run: FinishedRun) -> Iterator[str]:
             if before and after
             else "one of them sent a text in place of the workload's lengths"
         )
-
-
-def _per_request_s(totals_s: Sequence[float], run: FinishedRun, row: Row) -> NDArray[np.float64]:
-    """Return the mean latency of each replication; a live run's totals are of the answered requests alone."""
-    answered = row.get("answered_share")
-    return np.asarray(totals_s) / (int(run.scenario["requests"]) * (1.0 if answered is None else answered))
 
 
 def _verdict(change: Estimate, same: bool) -> str:

@@ -8,9 +8,10 @@ from math import ceil, inf, isfinite, log, sqrt
 
 import numpy as np
 
+from simnmt.results.service_level import objective_metric
 from simnmt.results.stability import busiest_load
-from simnmt.results.statistics import QUANTILES, student_quantile
-from simnmt.results.summary import OBJECTIVES, Objective, Row, by_cell, objective_name, spread_key
+from simnmt.results.statistics import student_quantile
+from simnmt.results.summary import Objective, Row, by_cell, objective_column, objective_name, spread_key
 
 MOST_REPLICATIONS = 100
 """Number at which a run stops adding replications, even if its intervals are wide."""
@@ -72,7 +73,7 @@ def next_replications(rows: Sequence[Row], objective: Objective, wanted: float) 
     estimate their spread badly.
     """
     count: int = rows[0]["replications"]
-    key = OBJECTIVES[objective]
+    key = objective_column(objective)
     if count < FEWEST_REPLICATIONS:
         return FEWEST_REPLICATIONS
     wide = wide_rows(rows, key, wanted)
@@ -84,7 +85,7 @@ def next_replications(rows: Sequence[Row], objective: Objective, wanted: float) 
 
 def describe_precision(rows: Sequence[Row], objective: Objective, wanted: float) -> str:
     """Describe whether the intervals of the objective are as narrow as `wanted`, and after how many replications."""
-    key, what = OBJECTIVES[objective], objective_name(objective)
+    key, what = objective_column(objective), objective_name(objective)
     count, wide = rows[0]["replications"], wide_rows(rows, key, wanted)
     aim = f"within {100.0 * wanted:g} % of the {what}"
     unstable = sum(bool(row.get("unstable")) for row in rows)
@@ -129,7 +130,7 @@ def _cause(row: Row, latency: Objective) -> str:
 
 
 def _spread(row: Row, latency: Objective) -> str:
-    key = OBJECTIVES[latency]
+    key = objective_column(latency)
     needed = replications_for(row, key, WANTED) if isfinite(half_width(row, key)) else 0
     enough = f"some {needed:,} replications would make its interval ±{100.0 * WANTED:g} %"
     return f"{row['policy']} {row[spread_key(latency)]:.1f}" + (f" ({enough})" if needed > row["replications"] else "")
@@ -141,7 +142,8 @@ def reliable_requests(objective: Objective) -> int:
     >>> reliable_requests("mean"), reliable_requests("p95"), reliable_requests("p99")
     (1, 400, 2000)
     """
-    return 1 if objective == "mean" else round(LEAST_TAIL / (1.0 - QUANTILES[objective]))
+    quantile = objective_metric(objective).quantile
+    return 1 if quantile is None else round(LEAST_TAIL / (1.0 - quantile))
 
 
 def describe_short_tail(objective: Objective, requests: int, replications: int) -> str:

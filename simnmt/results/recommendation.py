@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 
 from simnmt.base.errors import InputError
 from simnmt.base.suggestions import format_list
+from simnmt.results.service_level import Assessment, Requirement
 from simnmt.results.statistics import Estimate, change_percent, interval_columns, over_replications
-from simnmt.results.summary import OBJECTIVES, Numbers, Objective, Row, RunKey, known
+from simnmt.results.summary import Numbers, Objective, Row, RunKey, known, objective_column
 
 TRIVIAL_SPREAD = 0.05
 """Relative spread between the worst and the best deployable policy below which the choice is nearly trivial."""
@@ -39,8 +40,8 @@ class Goal:
     """The aim of a deployment."""
 
     objective: Objective = "mean"
-    limits_ms: Mapping[Objective, float] = field(default_factory=dict)
-    """The service level: the objective's name to its upper limit in milliseconds, such as `{"p95": 300.0}`."""
+    requirements: Sequence[Requirement] = ()
+    """The service level."""
 
 
 def recommend(rows: Sequence[Row], runs: Mapping[RunKey, Numbers], roles: Roles, goal: Goal) -> Row:
@@ -92,10 +93,11 @@ def recommend(rows: Sequence[Row], runs: Mapping[RunKey, Numbers], roles: Roles,
         "identical": identical,
         **cell.objective(None if unstable else policy),
         "unstable": unstable,
-        "slo": {f"{name}_ms": limit for name, limit in goal.limits_ms.items()},
+        "slo": [str(requirement) for requirement in goal.requirements],
         "slo_missed_by": missed if policy is not None else [],
-        "slo_met": (policy in stable and policy not in missed) if goal.limits_ms and policy is not None else None,
+        "slo_met": (policy in stable and policy not in missed) if goal.requirements and policy is not None else None,
         "slo_uncertain": [name for name in stable if cell.straddles(name)],
+        "slo_assessments": [] if policy is None else [one.as_json() for one in cell.assessments(policy)],
         **cell.worth(policy if stable else None, eligible),
     }
 
@@ -116,7 +118,7 @@ class _Cell:
         return [known(self.runs[RunKey(self.workload, self.network, policy, number)][key]) for number in replications]
 
     def objective_s(self, policy: str) -> list[float]:
-        return self.values(policy, OBJECTIVES[self.goal.objective])
+        return self.values(policy, objective_column(self.goal.objective))
 
     def mean_s(self, policy: str) -> float:
         return over_replications(self.objective_s(policy)).mean
@@ -129,25 +131,30 @@ class _Cell:
     def same(self, policy: str, other: str) -> bool:
         """Return whether two policies decide alike: their totals and the objective agree to the bit in every replication."""
         return all(
-            self.values(policy, key) == self.values(other, key) for key in ("total_latency_s", OBJECTIVES[self.goal.objective])
+            self.values(policy, key) == self.values(other, key)
+            for key in ("total_latency_s", objective_column(self.goal.objective))
         )
 
     def change(self, policy: str, baseline: str) -> Estimate:
         """Return the paired change of the objective from the baseline to the policy, percent."""
         return change_percent(self.objective_s(policy), self.objective_s(baseline))
 
-    def worst_ratio(self, policy: str) -> float:
-        """Return the greatest ratio of a limited latency to its limit; 0 without a service level."""
-        ratios = [1e3 * self.limited_s(policy, name).mean / limit for name, limit in self.goal.limits_ms.items()]
-        return max(ratios, default=0.0)
+    def assessments(self, policy: str) -> list[Assessment]:
+        """Return whether a policy meets each requirement of the service level."""
+        row, replications = self.by_policy[policy], range(self.by_policy[policy]["replications"])
+        runs = [self.runs[RunKey(self.workload, self.network, policy, number)] for number in replications]
+        return [
+            requirement.assess_row(row, {requirement.metric.column: [run.get(requirement.metric.column) for run in runs]})
+            for requirement in self.goal.requirements
+        ]
 
-    def limited_s(self, policy: str, name: Objective) -> Estimate:
-        return over_replications(self.values(policy, OBJECTIVES[name]), positive=True)
+    def worst_ratio(self, policy: str) -> float:
+        """Return the greatest ratio of a limited number to its limit, above 1 if that is missed; 0 without a service level."""
+        return max((one.requirement.ratio(one.value) for one in self.assessments(policy)), default=0.0)
 
     def straddles(self, policy: str) -> bool:
-        """Return whether a limit of the service level lies within the interval of the limited latency."""
-        latencies = [(self.limited_s(policy, name), limit / 1e3) for name, limit in self.goal.limits_ms.items()]
-        return any(known(of.low) < limit_s < known(of.high) for of, limit_s in latencies if of.low is not None)
+        """Return whether a limit of the service level lies within the interval of the limited number."""
+        return any(one.low is not None and not one.sure for one in self.assessments(policy))
 
     def worth(self, policy: str | None, eligible: Sequence[str]) -> Row:
         """Return the worth of the choice: the spread of the policies, the gain over a fixed policy, the gap to the oracle.

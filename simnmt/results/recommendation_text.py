@@ -13,6 +13,7 @@ from simnmt.base.suggestions import format_list
 from simnmt.results.number_text import duration, format_interval, percent, percent_interval
 from simnmt.results.precision import describe_short_tail
 from simnmt.results.recommendation import Roles
+from simnmt.results.service_level import Assessment, Requirement
 from simnmt.results.stability import describe_overload, format_unstable_policy
 from simnmt.results.summary import Row, objective_name
 
@@ -46,10 +47,10 @@ def describe_recommendation(
         reason: the facts behind the recommendation.
 
     Returns:
-        `sentence`: what to deploy, and by how much it wins. `caution`: that the intervals are not reliable, if requests are too
-        few. `gap`: the distance to the oracle. `reason`: the decisions of the policy, `short_reason`: the same in a clause.
-        `triviality`: the worth of the choice, if that is small. `variants`: how policies beyond the paper's compare with the
-        plain one. All but the first may be empty.
+        `sentence`: what to deploy, and by how much it wins. `service_level`: how it meets each requirement. `caution`: that the
+        intervals are not reliable, if requests are too few. `gap`: the distance to the oracle. `reason`: the decisions of the
+        policy, `short_reason`: the same in a clause. `triviality`: the worth of the choice, if that is small. `variants`: how
+        policies beyond the paper's compare with the plain one. All but the first may be empty.
     """
     by_policy = {row["policy"]: row for row in rows}
     policy = recommendation["policy"]
@@ -58,12 +59,13 @@ def describe_recommendation(
     variants = _variants(comparisons, roles.variants)
     if policy is None:
         what = "no policy to recommend; the oracle is a bound on what routing can reach, not a policy that can be deployed"
-        empty = dict.fromkeys(("caution", "gap", "reason", "short_reason", "triviality"), "")
+        empty = dict.fromkeys(("service_level", "caution", "gap", "reason", "short_reason", "triviality"), "")
         return record | {"sentence": f"{place}: {what}.", **empty, "variants": variants}
     stable = recommendation["unstable"] is None
     head = _headline(recommendation, roles, by_policy) if stable else _none_stable(by_policy, policy, roles)
     return record | {
         "sentence": f"{place}: {head}{_service_level(recommendation)}",
+        "service_level": _assessments(recommendation),
         "caution": _caution(recommendation, by_policy[policy]),
         "gap": _gap(recommendation),
         "reason": _offloading_reason(by_policy[policy], by_policy.get(roles.oracle or ""), reason),
@@ -123,7 +125,7 @@ def _none_stable(by_policy: Mapping[str, Row], policy: str, roles: Roles) -> str
 def _service_level(record: Row) -> str:
     if not record["slo"]:
         return ""
-    limits = format_list([f"{key.removesuffix('_ms')} within {limit:g} ms" for key, limit in record["slo"].items()])
+    limits = format_list([Requirement.parse(text).describe() for text in record["slo"]])
     if not record["slo_met"]:
         return f" No policy meets the service level ({limits}); {record['policy']} comes closest."
     unsure = ", but a limit lies within the interval over replications" if record["policy"] in record["slo_uncertain"] else ""
@@ -133,6 +135,12 @@ def _service_level(record: Row) -> str:
     if unclear:
         missed += f" Missed on average by {format_list(unclear)}, with a limit within the interval over replications."
     return f" It meets the service level ({limits}){unsure}.{missed}"
+
+
+def _assessments(record: Row) -> str:
+    """Describe how the recommended policy meets each requirement of the service level; empty without one."""
+    assessments = [Assessment.of_json(one) for one in record["slo_assessments"]]
+    return f"{record['policy']}: {'; '.join(map(str, assessments))}." if assessments else ""
 
 
 def _gap(record: Row) -> str:

@@ -10,16 +10,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, isfinite
+from math import ceil, inf, isfinite
 from typing import Any, Literal
 
 from simnmt.base.errors import InputError, shorten
 from simnmt.base.suggestions import did_you_mean, format_list
-from simnmt.results.number_text import digits, format_interval, percent
-from simnmt.results.statistics import over_replications
+from simnmt.results.number_text import digits, format_interval
+from simnmt.results.statistics import Estimate, over_replications
 
 Comparison = Literal["<=", ">="]
 Row = Mapping[str, Any]
+Sample = Literal["latency", "first_token"]
+"""What a metric summarises over the requests: latencies, or times to the first token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +36,24 @@ class Metric:
     """Unit of values and limits; empty for a share."""
     comparison: Comparison
     """The comparison of a useful limit: `<=` if less is better."""
-    meaning: str
+    phrase: str
+    """A requirement in words, with `{limit}` for its limit, such as `p95 within {limit} ms`."""
     per_si_unit: float = 1.0
     """Factor from the column to the unit, such as 1000 for milliseconds."""
-    least_requests: int = 1
-    """Fewest requests per replication from which the metric can be told."""
     most: float | None = None
     """Greatest possible value; None if there is none."""
+    sample: Sample | None = None
+    """The sample that it summarises by `quantile` or `within_s`, or by its mean; None if it has a computation of its own."""
+    quantile: float | None = None
+    within_s: float | None = None
+    """Time of which the metric is the share of the requests within it."""
+
+    @property
+    def least_requests(self) -> int:
+        """Fewest requests per replication from which the metric is known: ten beyond a percentile above the 99th."""
+        if self.quantile is None or self.quantile <= 0.99:
+            return 1
+        return ceil(REQUESTS_BEYOND / (1.0 - self.quantile) - 1e-6)
 
     def check_requests(self, requests: int) -> None:
         """Raise `InputError` if a replication has too few requests to know the metric."""
@@ -48,30 +61,127 @@ class Metric:
             what = f"{self.name} is not known from {requests:,} requests per replication"
             raise InputError(what, remedy=f"give {self.least_requests} requests or more, or a lower percentile")
 
+    def estimate(self, values: Sequence[float]) -> Estimate:
+        """Return the mean over replications and its 95 % interval, in the metric's unit; `values`: those of the column."""
+        estimate = over_replications([self.per_si_unit * value for value in values], positive=True)
+        if self.most is None or estimate.high is None:
+            return estimate
+        return Estimate(estimate.mean, estimate.low, min(estimate.high, self.most))
 
-_PERCENTILE = re.compile(r"p([5-9]\d)(?:\.([1-9]))?_ms")
-_PROPOSED = ("mean_ms", "p50_ms", "p90_ms", "p95_ms", "p99_ms", "p99.9_ms")
-"""Names that a message about an unknown metric proposes."""
+
 REQUESTS_BEYOND = 10
 """Requests that a percentile above the 99th needs beyond it: p99.9 is known from 10,000 requests on."""
+PLAIN_METRICS: Mapping[str, Metric] = {
+    known.name: known
+    for known in (
+        Metric("mean_ms", "mean_latency_s", "ms", "<=", "mean within {limit} ms", 1e3, sample="latency"),
+        Metric(
+            "first_token_ms",
+            "mean_first_token_s",
+            "ms",
+            "<=",
+            "first token within {limit} ms on average",
+            1e3,
+            sample="first_token",
+        ),
+        Metric("deadline_met_share", "deadline_met_share", "", ">=", "{limit} answered within the deadline", most=1.0),
+        Metric("goodput_rps", "goodput_rps", "requests/s", ">=", "goodput of {limit} requests/s"),
+        Metric("stable", "stable", "", ">=", "stable", most=1.0),
+    )
+}
+"""Metrics with fixed names. A further one needs a line here, and a column of the same numbers in the summary."""
+_PERCENTILE = re.compile(r"(first_token_)?p([5-9]\d)(?:\.([1-9]))?_ms")
+_ANSWERED_WITHIN = re.compile(r"answered_within_(\d{1,9}(?:\.\d{1,6})?)ms")
+PERCENTILE_KEY = r"^(first_token_)?p[5-9][0-9](\.[1-9])?_ms$"
+ANSWERED_WITHIN_KEY = r"^answered_within_[0-9]{1,9}(\.[0-9]{1,6})?ms$"
+"""Patterns of the names of percentiles, and of shares answered within a time, for a schema."""
+_PROPOSED = (
+    *PLAIN_METRICS,
+    *(f"{first}p{q}_ms" for first in ("", "first_token_") for q in ("50", "90", "95", "99", "99.9")),
+    "answered_within_500ms",
+)
+"""Names that a message about an unknown metric proposes."""
 
 
 def metric(name: str) -> Metric:
     """Return the metric of a name. Raises `InputError` for an unknown one.
 
-    >>> metric("p95_ms").column, metric("p99.9_ms").least_requests
-    ('p95_latency_s', 10000)
+    >>> metric("p95_ms").column, metric("p99.9_ms").least_requests, metric("answered_within_500ms").within_s
+    ('p95_latency_s', 10000, 0.5)
     """
-    if name == "mean_ms":
-        return Metric(name, "mean_latency_s", "ms", "<=", "mean latency", 1e3)
+    if name in PLAIN_METRICS:
+        return PLAIN_METRICS[name]
     if match := _PERCENTILE.fullmatch(name):
-        label = f"{match[1]}{match[2] or ''}"
-        thousandths = 10 * int(match[1]) + int(match[2] or 0)
-        least = ceil(1000 * REQUESTS_BEYOND / (1000 - thousandths)) if thousandths > 990 else 1
-        meaning = f"{match[1]}{f'.{match[2]}' if match[2] else ''}th percentile of the latency"
-        return Metric(name, f"p{label}_latency_s", "ms", "<=", meaning, 1e3, least)
-    remedy = did_you_mean(name, _PROPOSED, "metrics are mean_ms and percentiles from p50_ms to p99.9_ms")
+        sample: Sample = "first_token" if match[1] else "latency"
+        label, tenths = f"p{match[2]}{match[3] or ''}", f".{match[3]}" if match[3] else ""
+        quantile = (10 * int(match[2]) + int(match[3] or 0)) / 1000
+        column = f"{label}_{sample}_s"
+        phrase = f"{'first token ' if match[1] else ''}p{match[2]}{tenths} within {{limit}} ms"
+        return Metric(name, column, "ms", "<=", phrase, 1e3, sample=sample, quantile=quantile)
+    if (match := _ANSWERED_WITHIN.fullmatch(name)) and float(match[1]) > 0.0:
+        return answered_within(float(match[1]))
+    remedy = did_you_mean(
+        name,
+        _PROPOSED,
+        "metrics are mean_ms, percentiles from p50_ms to p99.9_ms, first_token_ms, first_token_p95_ms, answered_within_500ms, "
+        "deadline_met_share, goodput_rps and stable",
+    )
     raise InputError(f"unknown metric {shorten(name)}", remedy=remedy)
+
+
+def answered_within(limit_ms: float) -> Metric:
+    """Return the share of the requests that are answered within a time.
+
+    >>> answered_within(500.0).name
+    'answered_within_500ms'
+    """
+    name = f"answered_within_{limit_ms:.12g}ms"
+    phrase = f"{{limit}} answered within {limit_ms:.12g} ms"
+    return Metric(name, f"{name}_share", "", ">=", phrase, most=1.0, sample="latency", within_s=limit_ms / 1e3)
+
+
+def objective_metric(objective: str) -> Metric:
+    """Return the metric of an objective: `mean`, or a percentile of the latency such as `p95`. Raises `InputError`.
+
+    >>> objective_metric("p99.9").column
+    'p999_latency_s'
+    """
+    known = None
+    if re.fullmatch(r"mean|p[\d.]+", objective):
+        try:
+            known = metric(f"{objective}_ms")
+        except InputError:
+            known = None
+    if known is None:
+        remedy = did_you_mean(
+            objective, ("mean", "p50", "p90", "p95", "p99", "p99.9"), "mean, or a percentile from p50 to p99.9"
+        )
+        raise InputError(f"unknown objective {shorten(objective)}", remedy=remedy)
+    return known
+
+
+@dataclass(frozen=True, slots=True)
+class Criteria:
+    """What the runs of a workload are judged by, beyond the numbers that every run has."""
+
+    metrics: tuple[Metric, ...] = ()
+    """Metrics to be measured beside the standard ones."""
+    tails: tuple[str, ...] = ()
+    """Percentiles such as `p90` beyond which requests are also summarised separately, beside `p95` and `p99`."""
+    deadline_s: float | None = None
+    """Deadline of the workload's requests; None if it has none."""
+    good_within_s: float | None = None
+    """Time within which an answer counts for the goodput; None if every answer does."""
+
+
+NO_CRITERIA = Criteria()
+STANDARD_METRICS = tuple(map(metric, _PROPOSED[: _PROPOSED.index("answered_within_500ms")]))
+"""Metrics that every run has of which it knows the numbers."""
+
+
+def columns_of(metrics: Iterable[Metric]) -> tuple[str, ...]:
+    """Return the columns of the standard metrics and some others, each once."""
+    return tuple(dict.fromkeys(known.column for known in (*STANDARD_METRICS, *metrics)))
 
 
 _REQUIREMENT = re.compile(r"\s*([\w.]+)\s*(<=|>=|≤|≥|<|>|==|=)\s*(\S.*?)\s*")
@@ -93,7 +203,7 @@ class Requirement:
         >>> str(Requirement.parse("p95_ms <= 300"))
         'p95_ms<=300'
         """
-        match = _REQUIREMENT.fullmatch(text)
+        match = _REQUIREMENT.fullmatch("stable>=1" if text.strip() == "stable" else text)
         if match is None:
             raise InputError(f"{shorten(text)!r} is no requirement", remedy="write a metric and its limit, as in p95_ms<=300")
         name, sign, limit = match.groups()
@@ -108,18 +218,31 @@ class Requirement:
     def of(cls, known: Metric, comparison: Comparison, limit: str | float) -> Requirement:
         """Return the requirement of a metric and a limit in the metric's unit. Raises `InputError` for an impossible limit."""
         try:
-            value = float(limit)
+            value = float(limit[:-1]) / 100.0 if isinstance(limit, str) and limit.endswith("%") else float(limit)
         except ValueError:
-            unit = f"its unit, {known.unit}, is in its name" if known.unit else "a share between 0 and 1"
             what = f"the limit {shorten(limit)!r} of {known.name} is no number"
-            raise InputError(what, remedy=f"{unit}: {known.name}{comparison}300" if known.unit else unit) from None
+            in_name = f"its unit, {known.unit}, is in its name: {known.name}{comparison}300"
+            remedy = in_name if known.unit == "ms" else f"as in {known.name}{comparison}{0.99 if known.most else 20}"
+            raise InputError(what, remedy=remedy) from None
         if not isfinite(value) or value <= 0.0 or (known.most is not None and value > known.most):
             bounds = "above 0" if known.most is None else f"above 0 and at most {known.most:g}"
             raise InputError(f"{known.name} cannot be limited by {value:g}", remedy=f"give a number {bounds}")
+        if known.name == "stable" and (comparison, value) != (">=", 1.0):
+            raise InputError("stable takes no limit", remedy="write stable alone")
         return cls(known, comparison, value)
 
     def __str__(self) -> str:
-        return f"{self.metric.name}{self.comparison}{self.limit:g}"
+        return self.metric.name if self.metric.name == "stable" else f"{self.metric.name}{self.comparison}{self.limit:.15g}"
+
+    def describe(self) -> str:
+        """Return the requirement in words.
+
+        >>> Requirement.parse("p95_ms<=300").describe(), Requirement.parse("answered_within_500ms>=0.99").describe()
+        ('p95 within 300 ms', '99 % answered within 500 ms')
+        """
+        limit = f"{self.limit:.10g}" if self.metric.most is None else f"{100.0 * self.limit:.10g} %"
+        usual = self.comparison == self.metric.comparison
+        return self.metric.phrase.format(limit=limit) if usual else str(self)
 
     def is_met_by(self, value: float) -> bool:
         """Return whether a value in the metric's unit meets the requirement."""
@@ -134,23 +257,28 @@ class Requirement:
 
         Raises `InputError` if the run does not have the metric.
         """
-        known = [self.metric.per_si_unit * value for value in values if isinstance(value, (int, float))]
+        known = [value for value in values if isinstance(value, (int, float))]
         if not known or len(known) < len(values):
-            raise InputError(f"this run has no {self.metric.name}", remedy=f"run the scenario with --assert '{self}'")
-        estimate = over_replications(known, positive=True)
+            remedy = f"run the scenario with metrics: [{self.metric.name}], or with --assert '{self}'"
+            if self.metric.sample == "first_token":
+                remedy = "first tokens are known where every request is decoded on a device that batches or streams"
+            if self.metric.name == "deadline_met_share":
+                remedy = "give the workload a deadline_ms"
+            raise InputError(f"this run has no {self.metric.name}", remedy=remedy)
+        estimate = self.metric.estimate(known)
+        ends = (estimate.low, estimate.high)
+        one_side = None not in ends and len({self.is_met_by(end) for end in ends if end is not None}) == 1
+        each_met = [self.is_met_by(self.metric.per_si_unit * value) for value in known]
         sign = 1.0 if self.comparison == "<=" else -1.0
-        met = unstable is None and self.is_met_by(estimate.mean)
-        sure = estimate.low is not None and estimate.high is not None
-        sure = sure and self.is_met_by(estimate.low) == self.is_met_by(estimate.high)  # type: ignore[arg-type]
         return Assessment(
             requirement=self,
             value=estimate.mean,
             low=estimate.low,
             high=estimate.high,
-            met=met,
-            sure=sure or unstable is not None,
+            met=unstable is None and self.is_met_by(estimate.mean),
+            sure=one_side or unstable is not None,
             headroom=sign * (self.limit - estimate.mean) / self.limit,
-            met_share=0.0 if unstable is not None else sum(map(self.is_met_by, known)) / len(known),
+            met_share=0.0 if unstable is not None else sum(each_met) / len(known),
             replications=len(known),
             unstable=unstable,
         )
@@ -160,8 +288,18 @@ class Requirement:
 
         `columns`: values of each replication by column (`FinishedRun.replicated`).
         """
+        unstable: str | None = row.get("unstable")
+        if self.metric.name == "stable":
+            steady = [1.0] * (row["replications"] - (row.get("unstable_replications") or 0))
+            return self.assess([*steady, *[0.0] * (row["replications"] - len(steady))], unstable=unstable)
         self.metric.check_requests(row["requests"])
-        return self.assess(columns.get(self.metric.column, ()), unstable=row.get("unstable"))
+        return self.assess(columns.get(self.metric.column, ()), unstable=unstable)
+
+    def ratio(self, value: float) -> float:
+        """Return how far a value is from the limit: above 1 if it misses it."""
+        if self.comparison == "<=":
+            return value / self.limit
+        return self.limit / value if value > 0.0 else inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +323,7 @@ class Assessment:
     unstable: str | None = None
     """The overloaded devices, such as `cloud: load 1.30`; None if there is a steady state."""
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Row:
         """Return the assessment as plain data."""
         requirement = self.requirement
         return {
@@ -199,23 +337,39 @@ class Assessment:
             "unstable": self.unstable,
         }
 
+    @classmethod
+    def of_json(cls, record: Mapping[str, Any]) -> Assessment:
+        """Return the assessment of plain data (`as_json`)."""
+        names = ("value", "low", "high", "met", "sure", "headroom", "met_share", "replications", "unstable")
+        return cls(Requirement.parse(record["requirement"]), **{name: record[name] for name in names})
+
     def __str__(self) -> str:
-        return f"{self.requirement}: {self.format_value()}: {self.format_outcome()}"
+        return ": ".join(filter(None, (str(self.requirement), self.format_value(), self.format_outcome())))
 
     def format_value(self) -> str:
-        """Return the value with its interval and unit."""
-        text, interval = format_interval(self.value, self.low, self.high, signs="minus")
-        text = text if interval else digits(self.value)
-        return " ".join(part for part in (text, interval, self.requirement.metric.unit) if part)
+        """Return the value with its interval and unit; empty for the requirement of being stable."""
+        metric, ends = self.requirement.metric, (self.low, self.high)
+        if metric.name == "stable":
+            return ""
+        factor = 1.0 if metric.most is None else 100.0
+        low, high = (None if end is None else factor * end for end in ends)
+        text, interval = format_interval(factor * self.value, low, high, signs="minus")
+        text = text if interval else digits(factor * self.value)
+        return " ".join(part for part in (text, interval, metric.unit if factor == 1.0 else "%") if part)
 
     def format_outcome(self) -> str:
         """Return whether the requirement is met, and how clearly."""
         if self.unstable is not None:
             return f"missed, since it is unstable ({self.unstable})"
-        of = f"met in {round(self.met_share * self.replications)} of {self.replications} replications"
+        outcome, of = "met" if self.met else "missed", "replication" if self.replications == 1 else "replications"
+        if self.requirement.metric.name == "stable":
+            return outcome
         unsure = "" if self.sure or self.low is None else ", not surely: the limit lies within the interval"
-        distance = f"{percent(abs(self.headroom))} {'of the limit left' if self.met else 'beyond the limit'}"
-        return f"{'met' if self.met else 'missed'}{unsure} ({distance}; {of})"
+        size = abs(self.headroom)
+        side = "below" if self.value < self.requirement.limit else "above"
+        distance = f"{100.0 * size:,.{0 if size >= 0.1 else 1}f} % {side} the limit"
+        met = f"met in {round(self.met_share * self.replications)} of {self.replications} {of}"
+        return f"{outcome}{unsure} ({distance}; {met})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,14 +407,14 @@ class PlacedAssessment:
         """Whether the requirement is met."""
         return self.assessment.met
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Row:
         """Return the assessment as plain data."""
         return {"workload": self.workload, "network": self.network, "policy": self.policy, **self.assessment.as_json()}
 
     def __str__(self) -> str:
         place = f"{self.policy} for {self.workload} on {self.network}"
-        value, outcome = self.assessment.format_value(), self.assessment.format_outcome()
-        return f"{self.assessment.requirement}: {place}: {value}: {outcome}"
+        requirement, value = str(self.assessment.requirement), self.assessment.format_value()
+        return ": ".join(filter(None, (requirement, place, value, self.assessment.format_outcome())))
 
 
 def assess_run(

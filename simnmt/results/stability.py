@@ -163,7 +163,8 @@ def with_stability(
     for row in rows:
         place = row["workload"], row["network"], row["policy"]
         of_row = [runs[RunKey(*place, replication)] for replication in range(row["replications"])]
-        overloaded = overloads(of_row, row["requests"], open_loops.get(row["workload"], ()))
+        counted = row["requests"] - round(row.get("warm_up_requests") or 0)
+        overloaded = overloads(of_row, counted, open_loops.get(row["workload"], ()))
         judged.append(
             row
             | {

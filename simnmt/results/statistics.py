@@ -9,7 +9,7 @@ two such means. `tests/results/test_coverage.py` counts how often each interval 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from typing import NamedTuple
@@ -224,10 +224,14 @@ Parts = Callable[[], Iterable[NDArray[np.float64]]]
 """Returns the parts of a long column, each time anew."""
 
 
-def latency_quantiles(parts: Parts) -> dict[str, float | None]:
-    """Return `p50_latency_s` and so on of latencies; None for p99.9 where there are too few requests to know it."""
-    requests, values_s = quantiles_of_parts(parts, list(QUANTILES.values()))
-    quantiles: dict[str, float | None] = {f"{name}_latency_s": q for name, q in zip(QUANTILES, values_s, strict=True)}
+def latency_quantiles(parts: Parts, further: Mapping[str, float] | None = None) -> dict[str, float | None]:
+    """Return `p50_latency_s` and so on of latencies; None for p99.9 where there are too few requests to know it.
+
+    `further`: other quantiles by column.
+    """
+    wanted = {f"{name}_latency_s": share for name, share in QUANTILES.items()} | dict(further or {})
+    requests, values_s = quantiles_of_parts(parts, list(wanted.values()))
+    quantiles: dict[str, float | None] = dict(zip(wanted, values_s, strict=True))
     if requests < REQUESTS_FOR_P999:
         quantiles["p999_latency_s"] = None
     return quantiles

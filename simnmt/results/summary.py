@@ -15,14 +15,15 @@ from simnmt.base.columns import AnyColumn
 from simnmt.base.random_streams import blocks_of
 from simnmt.results.device_accounts import BatchAccount, StreamAccount, batch_columns, stream_columns
 from simnmt.results.request_log import Log, parts, read_once
+from simnmt.results.service_level import NO_CRITERIA, STANDARD_METRICS, Criteria, Metric, columns_of, objective_metric
 from simnmt.results.statistics import (
-    QUANTILES,
     Estimate,
     change_columns,
     change_percent,
     interval_columns,
     latency_quantiles,
     over_replications,
+    quantiles_of_parts,
 )
 
 Row = dict[str, Any]
@@ -81,6 +82,9 @@ def measure(
     discipline: Discipline,
     batched: Sequence[BatchesOfDevice | None] = (),
     streamed: Sequence[StreamAccount | None] = (),
+    *,
+    criteria: Criteria = NO_CRITERIA,
+    start_s: float = 0.0,
 ) -> Numbers:
     """Return the numbers of one run.
 
@@ -96,25 +100,30 @@ def measure(
         batched: batches per device. The work of a device that batches is its work with full batches, since a box with little to
             do decodes small ones.
         streamed: account per streamed device; empty if none is streamed.
+        criteria: what else is measured.
+        start_s: when the first request of the log was issued, if requests before it are left out as warm-up; else 0.
     """
     log = read_once(log)
     totals = _Totals(len(devices), [device.servers for device in devices])
     for part in parts(log):
         totals.add(part, [bool(batched) and batched[number] is not None for number in range(len(devices))])
     issued_s, makespan_s, requests = totals.issued_s, totals.makespan_s, totals.requests
-    working_s = {"back_to_back": 0.0, "open": issued_s, "closed": makespan_s}[discipline]
-    quantiles = latency_quantiles(lambda: (part["latency_s"] for part in parts(log)))
+    working_s = {"back_to_back": 0.0, "open": issued_s - start_s, "closed": makespan_s - start_s}[discipline]
+    quantiles = _latency_quantiles(log, criteria.metrics)
     numbers: Numbers = {
         "total_latency_s": totals.sums["latency_s"],
         "mean_latency_s": totals.sums["latency_s"] / requests,
         **quantiles,
         "offloaded_share": (requests - int(totals.sent[0])) / requests,
         **_misrouted(lost_s),
-        **_parts(log, totals, quantiles),
+        **_parts(log, totals, quantiles, (*TAILS, *criteria.tails)),
         "mean_estimate_age_s": totals.sums["rtt_estimate_age_s"] / requests,
         "mean_energy_j": _known(totals.sums["energy_j"] / requests),
-        "offered_rps": requests / issued_s if discipline != "back_to_back" and issued_s > 0.0 else None,
+        "offered_rps": requests / (issued_s - start_s) if discipline != "back_to_back" and issued_s > start_s else None,
+        **_answered_in_time(log, criteria, makespan_s - start_s),
     }
+    if any(device.batch is not None or device.streamed for device in devices):
+        numbers |= _first_tokens(log, criteria.metrics)
     for number, device in enumerate(devices):
         numbers[f"{device.name}_share"] = int(totals.sent[number]) / requests
         numbers[f"{device.name}_load"] = numbers[f"{device.name}_busiest_load"] = None
@@ -133,7 +142,71 @@ def measure(
                 work_s = work_s / max(work_s.sum(), 1.0) * what.saturated_s
             numbers[f"{device.name}_load"] = float(work_s.sum()) / (device.servers * device.workers * working_s)
             numbers[f"{device.name}_busiest_load"] = float(work_s.max()) / (device.workers * working_s)
-    return numbers | {"makespan_s": makespan_s, "throughput_rps": requests / makespan_s}
+    return numbers | {"makespan_s": makespan_s, "throughput_rps": requests / (makespan_s - start_s)}
+
+
+def _latency_quantiles(log: Log, metrics: Sequence[Metric]) -> Numbers:
+    """Return the quantiles of the latency that every summary has, and those of the metrics."""
+    wanted = {known.column: known.quantile for known in metrics if known.sample == "latency" and known.quantile is not None}
+    return latency_quantiles(lambda: (part["latency_s"] for part in parts(log)), wanted)
+
+
+def _answered_in_time(log: Log, criteria: Criteria, duration_s: float) -> Numbers:
+    """Return the goodput, the share that met the deadline, and the shares that were answered within the metrics' times.
+
+    Shares are of all requests; one without an answer has no latency, so it is in none.
+    """
+    within = {known.column: known.within_s for known in criteria.metrics if known.within_s is not None}
+    limits_s = {"deadline_met_share": criteria.deadline_s, "goodput_rps": criteria.good_within_s} | within
+    counts, requests = dict.fromkeys(limits_s, 0), 0
+    for part in parts(log):
+        latency_s = part["latency_s"]
+        requests += len(latency_s)
+        for name, limit_s in limits_s.items():
+            counts[name] += int(np.count_nonzero(latency_s <= (inf if limit_s is None else limit_s)))
+    numbers: Numbers = {name: counts[name] / requests for name in within}
+    numbers["deadline_met_share"] = None if criteria.deadline_s is None else counts["deadline_met_share"] / requests
+    return numbers | {"goodput_rps": counts["goodput_rps"] / duration_s, "good_within_s": criteria.good_within_s}
+
+
+def shares_of_all(numbers: Numbers, criteria: Criteria, answered_share: float) -> Numbers:
+    """Return numbers of the answered requests with shares in time of all requests: one without an answer is never in time."""
+    names = ("deadline_met_share", *(known.column for known in criteria.metrics if known.within_s is not None))
+    shares = {name: numbers[name] for name in names}
+    return numbers | {name: None if share is None else share * answered_share for name, share in shares.items()}
+
+
+def first_token_latency_s(part: Log) -> Column:
+    """Return the time from issuing each request until its first token would be back; NaN for unknown ones.
+
+    A service that sends each token at once answers the first one after the same transfer as the whole text, whose bytes are
+    few. A text without tokens has its end instead. Unknown on devices that neither batch nor stream: their cost models know
+    whole executions only.
+    """
+    first_s = part["first_token_s"] + part["t_tx_s"]
+    without_tokens = (part["tgt_len"] == 0) & np.isnan(first_s)
+    latency_s: Column = np.where(without_tokens, part["latency_s"], first_s)
+    return latency_s
+
+
+def _first_tokens(log: Log, metrics: Sequence[Metric]) -> Numbers:
+    """Return the mean and quantiles of the time to the first token; None unless it is known of every request."""
+    wanted = {known.column: known for known in (*STANDARD_METRICS, *metrics) if known.sample == "first_token"}
+    total_s, requests = 0.0, 0
+    for part in parts(log):
+        first_s = first_token_latency_s(part)
+        total_s += float(first_s.sum())
+        requests += len(first_s)
+    if isnan(total_s):
+        return dict.fromkeys(wanted)
+    quantiles = [known.quantile for known in wanted.values() if known.quantile is not None]
+    _, values_s = quantiles_of_parts(lambda: (first_token_latency_s(part) for part in parts(log)), quantiles)
+    by_quantile = dict(zip(quantiles, values_s, strict=True))
+    numbers: Numbers = {}
+    for name, known in wanted.items():
+        value_s = total_s / requests if known.quantile is None else by_quantile[known.quantile]
+        numbers[name] = value_s if requests >= known.least_requests else None
+    return numbers
 
 
 SUMMED = ("latency_s", "rtt_estimate_age_s", "energy_j", "t_queue_s", "t_exe_s", "t_tx_s")
@@ -182,10 +255,19 @@ def _misrouted(lost_s: AnyColumn | None) -> Numbers:
     return {"misrouted_share": misrouted / judged, "mean_lost_s": total_s / judged}
 
 
-Objective = Literal["mean", "p95", "p99"]
-"""Latencies by which a deployment may be judged."""
-OBJECTIVES: Mapping[Objective, str] = {"mean": "mean_latency_s", "p95": "p95_latency_s", "p99": "p99_latency_s"}
-"""The key of a row that holds each objective, seconds."""
+Objective = str
+"""A latency by which a deployment may be judged: `mean`, or a percentile such as `p95`."""
+OBJECTIVES: tuple[Objective, ...] = ("mean", "p95", "p99")
+"""Objectives that every summary has with their spread over the replications."""
+
+
+def objective_column(objective: Objective) -> str:
+    """Return the column of a row that holds an objective, seconds.
+
+    >>> objective_column("p99.9")
+    'p999_latency_s'
+    """
+    return objective_metric(objective).column
 
 
 def objective_name(objective: Objective) -> str:
@@ -203,13 +285,13 @@ TAILS = ("p95", "p99")
 """Quantiles of the latency beyond which requests are also summarised separately."""
 
 
-def _parts(log: Log, totals: _Totals, quantiles: Mapping[str, float | None]) -> Numbers:
-    """Return the mean parts of all requests, and of those that take as long as a quantile or longer."""
-    beyond = {(name, part): 0.0 for part in PARTS for name in TAILS}
-    slow = dict.fromkeys(TAILS, 0)
+def _parts(log: Log, totals: _Totals, quantiles: Numbers, tails: Sequence[str]) -> Numbers:
+    """Return the mean parts of all requests, and of those that take as long as a quantile (`tails`) or longer."""
+    beyond = {(name, part): 0.0 for part in PARTS for name in tails}
+    slow = dict.fromkeys(tails, 0)
     for of_log in parts(log):
         latency_s = of_log["latency_s"]
-        slowest = {name: latency_s >= known(quantiles[f"{name}_latency_s"]) for name in TAILS}
+        slowest = {name: latency_s >= known(quantiles[objective_column(name)]) for name in slow}
         for name, those in slowest.items():
             slow[name] += int(those.sum())
         for part, column in PARTS.items():
@@ -219,7 +301,7 @@ def _parts(log: Log, totals: _Totals, quantiles: Mapping[str, float | None]) -> 
     means: Numbers = {}
     for part, column in PARTS.items():
         means[f"mean_{part}_s"] = totals.sums[column] / totals.requests
-        means |= {f"beyond_{name}_{part}_s": beyond[name, part] / slow[name] for name in TAILS}
+        means |= {f"beyond_{name}_{part}_s": beyond[name, part] / slow[name] for name in slow}
     return means
 
 
@@ -240,12 +322,24 @@ def with_regret(runs: Mapping[RunKey, Numbers], oracle: str | None) -> dict[RunK
     return regrets
 
 
-WITH_INTERVAL = ("total_latency_s", "p50_latency_s", *OBJECTIVES.values(), "regret_s")
-"""Numbers with a 95 % interval over replications, as `..._low` and `..._high`."""
+SETTINGS = ("good_within_s",)
+"""Numbers that the scenario sets, so that all replications have the same."""
+WITH_INTERVAL = ("total_latency_s", "regret_s")
+"""Numbers beside the metrics with a 95 % interval over replications, as `..._low` and `..._high`."""
 
 
-def rows(runs: Mapping[RunKey, Numbers], requests: int) -> list[Row]:
-    """Return one row per workload, network and policy: means over the replications, in the order of the runs."""
+def rows(
+    runs: Mapping[RunKey, Numbers], requests: int, *, metrics: Sequence[Metric] = (), objective: Objective = "mean"
+) -> list[Row]:
+    """Return one row per workload, network and policy: means over the replications, in the order of the runs.
+
+    Args:
+        runs: the numbers of every run.
+        requests: issued in each run.
+        metrics: metrics that were measured beside the standard ones.
+        objective: a latency whose spread over the replications is shown, beside `OBJECTIVES`.
+    """
+    with_interval = {*WITH_INTERVAL, *columns_of(metrics)}
     table: list[Row] = []
     for (workload, network, policy), replications in _by_policy(runs).items():
         row: Row = {
@@ -255,21 +349,27 @@ def rows(runs: Mapping[RunKey, Numbers], requests: int) -> list[Row]:
             "replications": len(replications),
             "requests": requests,
         }
-        for objective, key in OBJECTIVES.items():
+        for latency in dict.fromkeys((*OBJECTIVES, objective)):
+            key = objective_column(latency)
             latencies_s = [known(numbers[key]) for numbers in replications if numbers.get(key)]
             complete = len(latencies_s) == len(replications)
-            row[spread_key(objective)] = max(latencies_s) / min(latencies_s) if complete else None
-            row[f"{spread_key(objective)}_part"] = _most_spread_part(replications, objective)
+            row[spread_key(latency)] = max(latencies_s) / min(latencies_s) if complete else None
+            row[f"{spread_key(latency)}_part"] = _most_spread_part(replications, latency)
         # The oracle is no bound if requests wait, nor if a policy moves the times at which requests meet the network.
         no_queues = all(value is None for name, value in replications[0].items() if name.endswith("_busiest_load"))
         for name in replications[0]:
+            if name in SETTINGS:
+                row[name] = replications[0][name]
+                continue
             values = [value for numbers in replications if (value := numbers[name]) is not None]
             estimate = None
             if len(values) == len(replications):
                 positive = name != "regret_s" or (no_queues and min(values) >= 0.0)
                 estimate = over_replications(values, positive=positive)
             columns = interval_columns(name, estimate)
-            row |= columns if name in WITH_INTERVAL else {name: columns[name]}
+            if name.endswith("_share") and estimate is not None and estimate.high is not None:
+                columns[f"{name}_high"] = min(estimate.high, 1.0)
+            row |= columns if name in with_interval else {name: columns[name]}
         table.append(row)
     return table
 
@@ -280,7 +380,7 @@ def spread_key(objective: Objective) -> str:
     >>> spread_key("p95")
     'p95_latency_spread'
     """
-    return OBJECTIVES[objective].removesuffix("_s") + "_spread"
+    return objective_column(objective).removesuffix("_s") + "_spread"
 
 
 def _most_spread_part(replications: Sequence[Numbers], objective: Objective) -> str | None:
@@ -319,14 +419,16 @@ def total_latencies_s(runs: Mapping[RunKey, Numbers]) -> dict[tuple[str, str, st
     }
 
 
-REPLICATED = ("total_latency_s", "mean_latency_s", *(f"{name}_latency_s" for name in QUANTILES))
-"""Numbers of which a run keeps the value of each replication: by them it is compared and judged."""
+def replicated(
+    runs: Mapping[RunKey, Numbers], metrics: Sequence[Metric] = ()
+) -> dict[tuple[str, str, str], dict[str, list[float | None]]]:
+    """Return the value of each replication by workload, network and policy, and by column, of the totals and all metrics.
 
-
-def replicated(runs: Mapping[RunKey, Numbers]) -> dict[tuple[str, str, str], dict[str, list[float | None]]]:
-    """Return the value of each replication by workload, network and policy, and by column (`REPLICATED`)."""
+    By these numbers runs are compared and judged. `metrics`: those that were measured beside the standard ones.
+    """
+    columns = ("total_latency_s", *columns_of(metrics))
     return {
-        key: {name: [numbers.get(name) for numbers in replications] for name in REPLICATED}
+        key: {name: [numbers[name] for numbers in replications] for name in columns if name in replications[0]}
         for key, replications in _by_policy(runs).items()
     }
 

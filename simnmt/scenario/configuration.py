@@ -24,7 +24,16 @@ from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.profile.custom import CustomDevice
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.service_block import NeighbourKind
-from simnmt.results.summary import OBJECTIVES, Objective
+from simnmt.results.service_level import Criteria, Metric, Requirement
+from simnmt.scenario.service_level import (
+    MetricName,
+    Objective,
+    ServiceLevel,
+    WarmUp,
+    WarmUpRequests,
+    measured_metrics,
+    requirements,
+)
 from simnmt.workload.arrivals import BackToBack
 from simnmt.workload.configuration import WorkloadConfiguration
 from simnmt.world.custom_balancer import CustomBalancer
@@ -244,37 +253,6 @@ class FitConfiguration(Configuration):
     """Simulated calibration inferences per device, from which policies fit their planes (CNMT-05); 0: the profile's planes."""
 
 
-Limit = Annotated[float, Field(gt=0.0, le=1e9)]
-"""Milliseconds that a latency must not exceed."""
-
-
-class ServiceLevel(Configuration):
-    """Limits of latencies over the requests of a run; a policy that misses one is recommended only if all do."""
-
-    model_config = ConfigDict(
-        json_schema_extra={"not": {"properties": {f"{name}_ms": {"type": "null"} for name in OBJECTIVES}}}
-    )
-
-    mean_ms: Limit | None = None
-    """Limit of the mean latency."""
-    p95_ms: Limit | None = None
-    """Limit of the 95th percentile."""
-    p99_ms: Limit | None = None
-    """Limit of the 99th percentile."""
-
-    @model_validator(mode="after")
-    def _limits_something(self) -> ServiceLevel:
-        if not self.limits_ms:
-            raise PydanticCustomError("no_limit", "limits nothing (write a limit, such as p95_ms: 300, or remove slo)")
-        return self
-
-    @property
-    def limits_ms(self) -> dict[Objective, float]:
-        """The limits by the name of the limited latency."""
-        limits = {name: getattr(self, f"{name}_ms") for name in OBJECTIVES}
-        return {name: limit for name, limit in limits.items() if limit is not None}
-
-
 class ProfileUncertainty(Configuration):
     """Profiles drawn within the error of their calibration, from which prediction intervals follow."""
 
@@ -308,9 +286,15 @@ class Scenario(Configuration):
     requests: Annotated[int, Field(ge=1, le=100_000_000)] = 100_000
     """Requests per workload, network, policy and replication."""
     objective: Objective = "mean"
-    """The latency by which the best policy is chosen: its mean, 95th or 99th percentile."""
+    """The latency by which the best policy is chosen: `mean`, or a percentile such as `p95` or `p99.9`."""
     slo: ServiceLevel | None = None
-    """Service level that the recommended policy should meet, such as `{p95_ms: 300}`."""
+    """Service level that the recommended policy should meet, such as `{p95_ms: 300}` or
+    `{answered_within: {ms: 500, share: 0.99}}`."""
+    metrics: list[MetricName] = Field(default_factory=list, max_length=100)
+    """Metrics that are measured beside those of every summary, such as `p97.5_ms` or `answered_within_500ms`."""
+    warm_up: WarmUp = "none"
+    """Requests at the beginning of each replication that count in no number of the summary: `none`, `mser5` (as many as the
+    rule MSER-5 cuts, one number for all policies; none back to back and of recorded arrivals) or `{requests: 1000}`."""
     workloads: Annotated[dict[Name, WorkloadConfiguration], Field(min_length=1)]
     """What is translated: lengths, arrivals and end nodes, by name."""
     networks: Annotated[dict[Name, NetworkConfiguration], Field(min_length=1)]
@@ -335,6 +319,15 @@ class Scenario(Configuration):
     """Name of a paper's table to show beside ours, such as `cnmt-table-1`; cells are matched by the names of workload,
     network and policy."""
 
+    @field_validator("warm_up")
+    @classmethod
+    def _leaves_requests(cls, warm_up: WarmUp, info: ValidationInfo) -> WarmUp:
+        requests = info.data.get("requests")
+        if isinstance(warm_up, WarmUpRequests) and requests is not None and warm_up.requests >= requests:
+            what = f"{warm_up.requests:,} of {requests:,} requests leave nothing to count (give fewer, or more requests)"
+            raise PydanticCustomError("all_warm_up", "{what}", {"what": what})
+        return warm_up
+
     @model_validator(mode="before")
     @classmethod
     def _kinds_by_name(cls, content: Any) -> Any:
@@ -358,6 +351,32 @@ class Scenario(Configuration):
         """Return the profile that a device uses for a workload, as named in the file, or as a user brings it."""
         profile: str | CustomDevice | dict[str, str | CustomDevice] = self.devices[device].profile  # type: ignore[assignment]
         return profile[workload_name] if isinstance(profile, dict) else profile
+
+    @property
+    def requirements(self) -> tuple[Requirement, ...]:
+        """The requirements of the service level."""
+        return tuple(requirements(self.slo))
+
+    @property
+    def measured_metrics(self) -> tuple[Metric, ...]:
+        """The metrics by which the run is judged: of the objective, the service level, and further ones."""
+        return measured_metrics(self.objective, self.slo, self.metrics)
+
+    def criteria_of(self, workload_name: str) -> Criteria:
+        """Return what the runs of a workload are judged by.
+
+        An answer counts for the goodput within the workload's deadline; without one, within the time of `answered_within`, or
+        the tightest limit of a percentile of the latency; without any of them, always.
+        """
+        deadline_ms = self.workloads[workload_name].deadline_ms
+        within_s = [one.metric.within_s for one in self.requirements if one.metric.within_s is not None]
+        limits_s = [
+            one.limit / 1e3 for one in self.requirements if one.metric.sample == "latency" and one.metric.quantile is not None
+        ]
+        deadline_s = None if deadline_ms is None else deadline_ms / 1e3
+        good_within_s = min([deadline_s] if deadline_s is not None else within_s or limits_s, default=None)
+        tails = () if self.objective == "mean" else (self.objective,)
+        return Criteria(self.measured_metrics, tails, deadline_s, good_within_s)
 
     def count_of(self, device: str, workload_name: str) -> int:
         """Return the number of boxes of a device that a workload meets."""

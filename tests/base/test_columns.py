@@ -124,7 +124,7 @@ def resident_bytes() -> int:
     return 1024 * int(fields["VmRSS"].split()[0])
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="looks for its memory in /proc")
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system has no /proc/self/status")
 def test_what_was_read_does_not_stay_in_memory(tmp_path: Path) -> None:
     """80 MB are read block by block; mapped as a whole they would count until the end."""
     column = write_columns(tmp_path, ({"values": np.full(1_000_000, float(block))} for block in range(10)))["values"]
@@ -137,7 +137,7 @@ def test_what_was_read_does_not_stay_in_memory(tmp_path: Path) -> None:
 
 def test_a_full_disk_raises_its_error(tmp_path: Path) -> None:
     if not Path("/dev/full").exists():
-        pytest.skip("no device that is always full")
+        pytest.skip("the system has no /dev/full")
     (tmp_path / "values").symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left on device"):
         column_of(tmp_path, numbers(SMALL))
@@ -204,7 +204,7 @@ def test_a_column_that_is_written_in_place_reads_as_it_was_left(tmp_path: Path, 
     np.testing.assert_array_equal(file.column(np.bool_)[:], expected.view(np.bool_))
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="looks for its memory in /proc")
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system has no /proc/self/status")
 def test_what_was_written_in_place_does_not_stay_in_memory(tmp_path: Path) -> None:
     """80 MB are written block by block."""
     before = resident_bytes()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
 from benchmarks.batched_decoding import BARS, main
 

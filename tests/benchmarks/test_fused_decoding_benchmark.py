@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-torch = pytest.importorskip("torch")
+torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
 from benchmarks import fused_agreement, fused_decoding  # noqa: E402
 from simnmt.batching import mini  # noqa: E402
@@ -91,7 +91,7 @@ def test_a_difference_without_a_near_tie_is_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """FNI-11: a fused layer that forgets the bias is found out."""
-    pytest.importorskip("sentencepiece")
+    pytest.importorskip("sentencepiece", reason="the optional package sentencepiece is not installed")
     from simnmt.nmt.step_model import MaskedBias
     from simnmt.nmt.subwords import Subwords, learn_vocabulary
     from simnmt.nmt.translation import Translator

@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks import ciw_model, idiomatic
 from benchmarks.inputs import WorldInputs, cnmt_inputs
+from tests.campaigns.harness import deep
 
 REQUESTS = 2_000
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -23,7 +24,7 @@ def columns(inputs: WorldInputs) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-@pytest.mark.parametrize("load", [0.3, 0.6, 0.95])
+@pytest.mark.parametrize("load", [deep(0.3), deep(0.6), 0.95])
 def test_ciw_and_idiomatic_simpy_complete_every_request_at_the_same_moment(load: float, workers: int) -> None:
     inputs = cnmt_inputs(REQUESTS, load)
     completion_s, target = idiomatic.simulate(inputs, workers)
@@ -115,7 +116,7 @@ def test_no_two_events_of_the_inputs_share_a_moment() -> None:
     assert len(np.unique(moments_s)) == len(moments_s)
 
 
-@pytest.mark.parametrize("load", [0.3, 0.6, 0.95, 1.9])
+@pytest.mark.parametrize("load", [deep(0.3), 0.6, deep(0.95), 1.9])
 def test_the_busier_server_is_offered_the_load_asked_for(load: float) -> None:
     inputs = cnmt_inputs(20_000, load)
     _, target = idiomatic.simulate(inputs)

@@ -14,7 +14,9 @@ import pytest
 from benchmarks import scale
 from benchmarks.process_costs import Cost
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="looks for memory in /proc")
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/smaps_rollup").exists(), reason="the system has no /proc/self/smaps_rollup"
+)
 
 HOLDS = "held = b'x' * 100_000_000; import time; time.sleep({seconds})"
 

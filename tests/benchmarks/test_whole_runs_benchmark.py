@@ -28,6 +28,7 @@ def test_a_figure_is_the_median_ratio_of_interleaved_runs(monkeypatch: pytest.Mo
     assert [run for run, _ in asked[::6]] == [*SCENARIOS.values(), "@quickstart --requests 1000"]
 
 
+@pytest.mark.deep
 def test_it_prints_every_bar_of_whole_processes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     costs: list[float] = []
 

@@ -79,6 +79,7 @@ def test_a_difference_to_ciw_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> N
     assert figures["largest_difference_to_ciw_s"] == pytest.approx(late_s, rel=1e-3)
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("untimed")
 def test_ratios_are_those_of_times_per_request() -> None:
     figures = world.measure(1, whole_processes=False, sizes=(10, 20, 80), largest=40)
@@ -130,6 +131,7 @@ def test_requests_of_many_end_nodes_are_decided_in_the_order_in_which_they_come(
     assert len(np.unique(asking.node)) == world.NODES
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("untimed")
 def test_without_ciw_its_figures_are_empty() -> None:
     figures = world.measure(1, whole_processes=False, ciw=False, sizes=(10, 20, 30), largest=40)

@@ -79,7 +79,7 @@ def test_a_box_is_busy_everywhere_by_the_same_cpus(monkeypatch: pytest.MonkeyPat
     assert guard.measure(lambda checkpoint: 0).checks[0].busy is busy
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system has no affinity")
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system binds no process to processors")
 def test_the_clock_is_that_of_the_cpus_of_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 2})
     (tmp_path / "proc").mkdir()

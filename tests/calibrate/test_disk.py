@@ -23,7 +23,7 @@ SIZES = (5_000, 20_000, 80_000)
 def folder(tmp_path: Path) -> Path:
     mount = mount_of(tmp_path)
     if not hasattr(os, "posix_fadvise") or (mount is not None and mount.kind in IN_MEMORY):
-        pytest.skip("the tests' folder is no disk of a Linux system")
+        pytest.skip("the folder for temporary files is not on a disk of a Linux system")
     return tmp_path
 
 
@@ -45,7 +45,7 @@ def test_a_file_that_was_dropped_has_left_the_memory(folder: Path) -> None:
         os.fsync(file.fileno())
         file.read()
         if page_cache.resident_pages(file.fileno(), 64 * 4096) is None:
-            pytest.skip("mincore tells nothing here")
+            pytest.skip("the system does not tell which pages of a file are in memory")
         assert page_cache.resident_pages(file.fileno(), 64 * 4096) == 64
         assert page_cache.drop(file.fileno()) == 0
         file.seek(0)

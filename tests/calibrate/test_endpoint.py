@@ -25,6 +25,7 @@ from simnmt.profile.execution_fit import fit_relative_plane
 from simnmt.profile.profile_file import read_profile
 from tests.calibrate.endpoint_simulation import Noise, SimulatedService, run_simulated
 from tests.calibrate.endpoint_stub import FIXED_S, SRC_S, TGT_S, StubService, stub_service, translation
+from tests.campaigns.harness import deep
 
 FAST = 0.02
 """Pace of a stub whose times do not matter."""
@@ -263,13 +264,13 @@ def test_lengths_may_be_counted_by_the_service(calibrated: Any) -> None:
     assert profile.valid_range.src_len == (2 * min(sources), 2 * max(sources))  # without the tokens of the prompt
 
 
-@pytest.mark.parametrize("api", ["libretranslate", "ctranslate2-server"])
+@pytest.mark.parametrize("api", ["libretranslate", deep("ctranslate2-server")])
 def test_a_real_engine_stands_behind_the_api(
     calibrated: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: str
 ) -> None:
     """CTranslate2 decodes as many tokens as the stub's translation has; its profile predicts the engine's own times."""
-    pytest.importorskip("ctranslate2")
-    pytest.importorskip("torch")
+    pytest.importorskip("ctranslate2", reason="the extra package of simnmt[ctranslate2] is not installed")
+    pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
     from simnmt.nmt.engine import Work
     from simnmt.nmt.engines import load_engine
 

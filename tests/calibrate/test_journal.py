@@ -121,7 +121,7 @@ def test_an_empty_file_is_a_new_journal(open_journal: Opener, path: Path) -> Non
 
 
 def test_two_calibrations_do_not_write_one_journal(open_journal: Opener, path: Path) -> None:
-    pytest.importorskip("fcntl")
+    pytest.importorskip("fcntl", reason="the system has no fcntl, which locks files")
     open_one = open_journal(path, HEADER)
     with pytest.raises(CalibrationError, match="another calibration is writing"):
         open_journal(path, HEADER)
@@ -132,7 +132,7 @@ def test_two_calibrations_do_not_write_one_journal(open_journal: Opener, path: P
 def test_a_file_system_without_locks_is_not_taken_for_another_calibration(
     open_journal: Opener, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fcntl = pytest.importorskip("fcntl")
+    fcntl = pytest.importorskip("fcntl", reason="the system has no fcntl, which locks files")
 
     def without(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")

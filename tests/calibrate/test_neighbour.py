@@ -16,7 +16,7 @@ from simnmt.calibrate.box.processor import LogicalCpu
 from simnmt.calibrate.neighbour import choose_neighbour_cpu, running_neighbour
 from simnmt.calibrate.settings import CalibrationError
 
-linux = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
+linux = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system has no /proc")
 
 
 def cpu_s(number: int) -> float:

@@ -87,7 +87,7 @@ def test_a_trained_folder_is_calibrated_with_its_agreement(folder: Path, tmp_pat
     settings = replace(SHARP, model=str(folder), text=str(folder / "text.txt"), max_src_len=10, max_tgt_len=10)
     profile = calibrate(settings, tmp_path / "box.json").profile
     if profile.decoder is None:
-        pytest.skip("the stages of a step are told by compiled kernels alone")
+        pytest.skip("only compiled kernels measure the stages of a step")
     for variant in profile.decoder.variants:
         assert (variant.agreement is None) == (not variant.settings.noise)
     assert any("words of 5 sentences of text.txt" in note for note in profile.decoder.notes)

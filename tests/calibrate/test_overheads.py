@@ -47,7 +47,7 @@ def test_a_real_decision_takes_microseconds_at_most() -> None:
 
 @pytest.fixture(scope="module")
 def tokeniser(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    sentencepiece = pytest.importorskip("sentencepiece")
+    sentencepiece = pytest.importorskip("sentencepiece", reason="the optional package sentencepiece is not installed")
     folder = tmp_path_factory.mktemp("model")
     words = [f"{first}{second}" for first in ("ba", "do", "ki", "lu") for second in ("ram", "tes", "vin", "wol")]
     text = [" ".join(words[(line * 7 + word * 3) % 16] for word in range(9)) for line in range(200)]
@@ -139,7 +139,7 @@ def test_a_counter_that_fails_gives_no_energy_and_never_0(fails_after: int) -> N
 
 
 def test_a_tokeniser_that_is_damaged_is_one_line(tmp_path: Path) -> None:
-    pytest.importorskip("sentencepiece")
+    pytest.importorskip("sentencepiece", reason="the optional package sentencepiece is not installed")
     (tmp_path / "source.spm").write_bytes(b"not a model")
     with pytest.raises(CalibrationError, match=r"source\.spm: sentencepiece cannot use it: [^\n]+$"):
         tokenisation_s(tmp_path / "source.spm", seed=1)
@@ -177,11 +177,11 @@ def test_the_fast_cores_of_two_kinds_are_taken_first(tmp_path: Path, file: str) 
     assert choose_cpus(hybrid, 7) == [1, 2, 3, 4, 5, 6, 7]
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system has no affinity")
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system binds no process to processors")
 def test_threads_are_bound_while_measuring_and_free_again_afterwards() -> None:
     before = os.sched_getaffinity(0)
     if len(before) < 2:
-        pytest.skip("one processor is all there is")
+        pytest.skip("needs two processors")
     release = threading.Event()
     older = threading.Thread(target=release.wait)
     older.start()

@@ -17,7 +17,7 @@ import pytest
 from simnmt.base import files
 from tests.campaigns.harness import run_cases
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
 
 FILE_EVENTS = {
     "open",

@@ -25,7 +25,7 @@ def test_intervals_of_the_calibration_alone_hold_the_mean_execution_time_of_90_p
     assert 0.85 <= share <= 0.95 if DEEP else share >= 0.6
 
 
-@pytest.mark.skipif(not DEEP, reason="five seconds for each pair of boxes; make check-deep runs it")
+@pytest.mark.deep
 def test_prediction_intervals_of_whole_runs_hold_the_truth_of_90_percent_of_the_boxes(tmp_path: Path) -> None:
     outcomes: dict[str, list[bool]] = defaultdict(list)
     for number in range(BOXES):

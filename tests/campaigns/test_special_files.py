@@ -133,8 +133,8 @@ WRITTEN = {
 """Parameters that name a file or folder to write to; what already exists is the subject of tests/base/test_files.py."""
 NO_FILES = {
     None, "P%", "NAME", "cpu|cuda", "TYPE", "PARTS", "RATE", "SRC:TGT", "ROLE=NAME[:UNIT]", "KIND", "DATE", "URL", "HOST",
-    "TIME", "SIZE", "ADDRESS", "float32|bfloat16", "mini|maxi|top-up", "half-empty|immediate|N", "exact|fast", "mean|first",
-    "CODE", "B,B...", "L,...", "TEXT", "LABEL", "ibm1|attention", "sklearn|faiss",
+    "TIME", "SIZE", "ADDRESS", "REQUIREMENT", "float32|bfloat16", "mini|maxi|top-up", "half-empty|immediate|N", "exact|fast",
+    "mean|first", "CODE", "B,B...", "L,...", "TEXT", "LABEL", "ibm1|attention", "sklearn|faiss",
 }  # fmt: skip
 """What the help calls parameters of text that name no file."""
 UNITS_OF_PROFILES = {"calibrate unit", "calibrate src_unit", "calibrate tgt_unit", "sti profile unit"}

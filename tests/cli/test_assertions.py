@@ -19,8 +19,8 @@ def test_a_run_that_meets_what_is_asserted_says_so_and_ends_with_status_0(folder
     done = simnmt("run", "small.yaml", "--out", "run", "--assert", "p95_ms <= 1e6", "--assert", "edge: mean_ms<=1e6")
     assert done.status == 0
     first, second = [line for line in done.out.splitlines() if line.startswith("assert ")]
-    assert first.startswith("assert p95_ms<=1e+06: ") and " ms: met (" in first and "in 2 of 2 replications" in first
-    assert second.startswith("assert mean_ms<=1e+06: edge for news on office: ")
+    assert first.startswith("assert p95_ms<=1000000: ") and " ms: met (" in first and "in 2 of 2 replications" in first
+    assert second.startswith("assert mean_ms<=1000000: edge for news on office: ")
 
 
 def test_a_missed_assertion_ends_with_status_3_and_leaves_the_whole_run(folder: Path, simnmt: Command) -> None:

@@ -158,9 +158,9 @@ def test_wrong_options_are_one_line(folder: Path, simnmt: Any, numbers: Any, mor
     ],
 )
 def test_what_the_engine_refuses_is_one_line(folder: Path, simnmt: Any, options: tuple[str, ...], said: str) -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
     if "cuda" in options and torch.cuda.is_available():
-        pytest.skip("there is a GPU here")
+        pytest.skip("this machine has a GPU")
     done = simnmt("calibrate", "--quick", "--out", "box.json", *options)
     assert (done.status, done.out) == (2, "")
     assert said in done.err
@@ -181,7 +181,7 @@ def test_without_torch_it_says_how_to_get_it(folder: Path, process: Any) -> None
 
 @pytest.fixture
 def tiny(folder: Path) -> Path:
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
     (folder / "tiny.json").write_text(json.dumps(TINY))
     return folder
 

@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -61,7 +61,7 @@ policies:
 COMMAND = [sys.executable, "-c", "from simnmt.cli import main; main()"]
 
 
-def simnmt(*arguments: str) -> Outcome:
+def in_a_process(*arguments: str) -> Outcome:
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, env=environment, check=False)
     return Outcome(done.returncode, done.stdout, done.stderr)
@@ -75,7 +75,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_policy_of_twenty_lines_is_set_beside_cnmt_in_one_command() -> None:
-    done = simnmt("run", "own.yaml", "--allow-code", "--jobs", "2", "--out", "run", "--json")
+    done = in_a_process("run", "own.yaml", "--allow-code", "--jobs", "2", "--out", "run", "--json")
     assert done.status == 0, done.err
     result = json.loads(done.out)  # what the policy prints is not in it
     assert "imported" in done.err and "prepared" in done.err
@@ -94,7 +94,7 @@ def test_a_policy_of_twenty_lines_is_set_beside_cnmt_in_one_command() -> None:
         run("run", allow_code=True)
 
 
-def test_nothing_is_imported_without_leave_nor_while_the_scenario_has_faults() -> None:
+def test_nothing_is_imported_without_leave_nor_while_the_scenario_has_faults(simnmt: Callable[..., Outcome]) -> None:
     refused = simnmt("run", "own.yaml")
     assert (refused.status, refused.out) == (2, "")
     place = "own.yaml:14:11: policies.mine.kind: mypolicy.py:LongAway is code"
@@ -143,7 +143,7 @@ def test_a_fault_of_several_parameters_together_names_the_policy() -> None:
         run("own.yaml", allow_code=True)
 
 
-def test_a_module_that_raises_is_one_line() -> None:
+def test_a_module_that_raises_is_one_line(simnmt: Callable[..., Outcome]) -> None:
     Path("mypolicy.py").write_text("1 / 0\n")
     done = simnmt("run", "own.yaml", "--allow-code")
     assert done.status == 2 and "cannot be imported: ZeroDivisionError: division by zero in mypolicy.py:1" in done.err

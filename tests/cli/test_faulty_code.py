@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.refusals import assert_one_line
@@ -93,9 +94,9 @@ FAULTS = {
     ),
     "a fraction": ("Mine", "", "0.5", f"{AT}, request 0: decide returned 0.5, {WHOLE}"),
     "a whole float": ("Mine", "", "1.0", f"{AT}, request 0: decide returned 1.0, {WHOLE}"),
-    "a float of numpy": ("Mine", "", "np.float64(1)", f"{AT}, request 0: decide returned np.float64(1.0), {WHOLE}"),
+    "a float of numpy": ("Mine", "", "np.float64(1)", f"{AT}, request 0: decide returned {np.float64(1)!r}, {WHOLE}"),
     "a truth value": ("Mine", "", "True", f"{AT}, request 0: decide returned True, {WHOLE}"),
-    "a truth value of numpy": ("Mine", "", "np.bool_(True)", f"{AT}, request 0: decide returned np.True_, {WHOLE}"),
+    "a truth value of numpy": ("Mine", "", "np.bool_(True)", f"{AT}, request 0: decide returned {np.bool_(True)!r}, {WHOLE}"),
     "nothing": ("Mine", "", "None", f"{AT}, request 0: decide returned None, {WHOLE}"),
     "a text": ("Mine", "", "'cloud'", f"{AT}, request 0: decide returned 'cloud', {WHOLE}"),
     "an array": ("Mine", "", "np.array([1, 0])", f"{AT}, request 0: decide returned array([1, 0]), {WHOLE}"),

@@ -15,7 +15,7 @@ import pytest
 
 from simnmt.scenario.template import write_template
 
-resource = pytest.importorskip("resource")
+resource = pytest.importorskip("resource", reason="the system has no resource, which limits the size of files")
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_a_disk_that_fills_up_while_the_page_is_written(
     assert tree(folder) == before
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
 def test_a_standard_output_that_is_full(folder: Path, process: Callable[..., Any]) -> None:
     """The run itself is safe by then."""
     with Path("/dev/full").open("w") as full:

@@ -16,7 +16,7 @@ import pytest
 
 from tests.campaigns.harness import deep
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
+pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system has no /proc")
 
 
 def living(group: int) -> list[int]:
@@ -63,7 +63,7 @@ def long_run(folder: Path, start: Callable[..., Any]) -> Iterator[Callable[..., 
     [
         deep(1, signal.SIGINT, 1.0),
         deep(2, signal.SIGINT, 0.0),
-        (2, signal.SIGINT, 0.1),
+        deep(2, signal.SIGINT, 0.1),
         deep(2, signal.SIGINT, 0.4),
         deep(2, signal.SIGINT, 1.2),
         (2, signal.SIGTERM, 0.7),
@@ -157,7 +157,7 @@ class Mine:
 """A policy in whose code the signal arrives."""
 
 
-@pytest.mark.parametrize("place", ["import", "make", "prepare", "decide"])
+@pytest.mark.parametrize("place", ["import", deep("make"), deep("prepare"), "decide"])
 def test_a_signal_while_code_of_the_user_runs_is_no_fault_of_it(
     folder: Path, start: Callable[..., Any], tree: Callable[..., Any], place: str
 ) -> None:
@@ -219,7 +219,7 @@ def test_an_interrupt_while_the_files_are_written(
     assert tree(folder) == before
 
 
-@pytest.mark.parametrize("delay_s", [deep(0.0), 0.2, deep(1.5)])
+@pytest.mark.parametrize("delay_s", [deep(0.0), deep(0.2), deep(1.5)])
 def test_an_interrupt_of_a_fit(folder: Path, start: Callable[..., Any], tree: Callable[..., Any], delay_s: float) -> None:
     """While its processes start, and while they are at work."""
     before = tree(folder)

@@ -92,7 +92,7 @@ def test_an_interrupt_says_what_is_kept(here: Path, train: Callable[..., Any], m
     assert json.loads(train("--steps", "5", "--out", "i", "--json").out)["training"]["sittings"] == 2
 
 
-@pytest.mark.skipif(not Path("/dev/zero").is_char_device(), reason="no such device here")
+@pytest.mark.skipif(not Path("/dev/zero").is_char_device(), reason="the system has no /dev/zero")
 def test_standard_input_without_line_ends_is_refused(
     model: str, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

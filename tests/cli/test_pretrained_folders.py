@@ -77,7 +77,9 @@ VERBS = {
 def test_an_id_that_does_not_exist_is_one_line(
     folder: Path, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
-    constants = pytest.importorskip("huggingface_hub.constants")
+    constants = pytest.importorskip(
+        "huggingface_hub.constants", reason="the extra packages of simnmt[models] are not installed"
+    )
     with Hub(folder) as hub:
         monkeypatch.setattr(constants, "ENDPOINT", hub.url)
         monkeypatch.setattr(constants, "HF_HUB_CACHE", str(folder / "cache"))

@@ -23,12 +23,12 @@ WHOLE = {*SAME, "manifest.json"}
 
 
 def test_a_run_directory_repeats_byte_for_byte_from_another_folder_on_two_processes(
-    folder: Path, process: Callable[..., Any]
+    folder: Path, simnmt: Callable[..., Any], process: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With overrides, and a corpus that the scenario names relative to itself."""
-    first = process(
-        "run", "here/small.yaml", "--set", "policies.cnmt.len_slope=0.8", "--seed", "9", "--jobs", "1", cwd=folder.parent
-    )
+    with monkeypatch.context() as above:
+        above.chdir(folder.parent)
+        first = simnmt("run", "here/small.yaml", "--set", "policies.cnmt.len_slope=0.8", "--seed", "9")
     assert (first.status, first.err) == (0, "")
     (directory,) = (folder.parent / "reports").iterdir()
     assert directory.name.startswith("small-")
@@ -217,9 +217,12 @@ class TestNotWhole:
         assert simnmt("run", "run", "--set", "networks.office.rtt=other.csv", "--out", "new").status == 0
 
 
-def test_a_scenario_from_a_pipe_is_recorded_in_its_own_words(folder: Path, process: Callable[..., Any]) -> None:
-    text = (folder / "small.yaml").read_text()
-    done = process("run", "/dev/stdin", "--out", "run", "--jobs", "1", stdin=None, input=text)
+def test_a_scenario_from_a_pipe_is_recorded_in_its_own_words(folder: Path, simnmt: Callable[..., Any]) -> None:
+    read_end, write_end = os.pipe()
+    os.write(write_end, (folder / "small.yaml").read_bytes())
+    os.close(write_end)
+    done = simnmt("run", f"/dev/fd/{read_end}", "--out", "run")
+    os.close(read_end)
     assert (done.status, done.err) == (0, "")
     assert read_document("run/scenario.input.yaml").data == read_document("small.yaml").data
 

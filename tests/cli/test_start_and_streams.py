@@ -39,7 +39,9 @@ def imported(arguments: list[str], folder: Path) -> set[str]:
     return set(done.stderr.split())
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["corpus", "fit", "-h"], ["--version"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["run", "--help"], deep(["corpus", "fit", "-h"]), deep(["--version"])], ids=" ".join
+)
 def test_help_waits_for_no_library(tmp_path: Path, arguments: list[str]) -> None:
     found = imported(arguments, tmp_path)
     assert "typer" in found
@@ -103,7 +105,7 @@ def test_a_table_in_an_encoding_that_lacks_a_character(folder: Path, process: Ca
     assert done.out.startswith("gr\\xf6\\xdfe: 200 requests each, means of 2 replications\n")
 
 
-@pytest.mark.parametrize("jobs", [deep("1"), "2"])
+@pytest.mark.parametrize("jobs", ["1", deep("2")])
 def test_a_bar_moves_on_a_terminal_and_leaves_standard_output_alone(folder: Path, start: Callable[..., Any], jobs: str) -> None:
     ours, theirs = pty.openpty()
     process = start("run", "small.yaml", "--json", "--replications", "3", "--jobs", jobs, stderr=theirs)
@@ -135,7 +137,7 @@ def test_a_reader_that_has_enough_is_no_failure(folder: Path, start: Callable[..
         process.stderr.close()
 
 
-@pytest.mark.parametrize(("stream", "jobs"), [deep(1, "1"), (2, "2")])
+@pytest.mark.parametrize(("stream", "jobs"), [deep(1, "1"), (2, "1"), deep(2, "2")])
 def test_a_stream_that_was_never_open(folder: Path, process: Callable[..., Any], stream: int, jobs: str) -> None:
     done = process("run", "small.yaml", "--jobs", jobs, "--out", "run", preexec_fn=lambda: os.close(stream))
     assert done.status == 0

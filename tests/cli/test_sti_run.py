@@ -47,7 +47,8 @@ FAST = ("--deadline", "2ms", "--preload", "2kB", "--pace", "20MB/s", "--length",
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("stores") / "store"
-    pieces = pytest.importorskip("sentencepiece") and learn_pieces(["a good film", "a bad film", "it is good"] * 9, 40)
+    pytest.importorskip("sentencepiece", reason="the optional package sentencepiece is not installed")
+    pieces = learn_pieces(["a good film", "a bad film", "it is good"] * 9, 40)
     weights = made_weights(layers=3, heads=4, width=32, ffn=64, vocabulary=pieces.size)
     write_store(weights, made, beside=pieces.files)
     return made

@@ -65,6 +65,25 @@ def test_an_unstable_policy_is_called_that_in_place_of_its_mean_and_quantiles() 
     assert "* with an unstable policy: a number of this run, which depends on how long it lasts" in lines
 
 
+def test_the_goodput_is_printed_where_an_answer_can_be_late_and_another_objective_has_a_column() -> None:
+    rows = [row(name) | {"goodput_rps": 7.5, "good_within_s": 0.25, "p90_latency_s": 0.0987} for name in ("edge", "cnmt")]
+    lines = printed(rows, recommendations=[recommendation(objective="p90")]).splitlines()
+    head = next(line for line in lines if line.startswith("workload"))
+    assert "p99 ms  p90 ms  offloaded %  misrouted %  goodput /s" in head
+    cells = next(line for line in lines if line.split()[2:3] == ["edge"]).split()
+    assert cells[3:11] == ["12,346", "123", "123", "123", "123", "98.7", "50.0", "10.0"] and cells[11] == "7.5"
+    assert "goodput: answers within 250 ms, a second" in lines
+    assert "goodput" not in printed([one | {"good_within_s": None} for one in rows])
+
+
+def test_the_warm_up_is_printed_below_the_table() -> None:
+    rows = [row(name) | {"warm_up_requests": 91.25} for name in ("edge", "cnmt")]
+    text = printed(rows, scenario={"warm_up": "mser5"})
+    assert "w on n: the first 91 of 1,000 requests are warm-up, chosen by MSER-5" in text
+    assert "as warm_up states" in printed(rows, scenario={"warm_up": {"requests": 91}})
+    assert "warm-up" not in printed([row("edge"), row("cnmt")])
+
+
 def test_replications_that_alone_are_unstable_are_counted() -> None:
     assert "unstable (cloud 1.30 in 1 of 3)" in printed([row("cnmt", "cloud: load 1.30 in 1 of 3 replications", overloaded=1)])
 

@@ -21,6 +21,7 @@ from simnmt.results import request_log
 from simnmt.results.request_log import COLUMNS, RequestLog
 from simnmt.scenario.source import open_source
 from simnmt.world import compiled_world
+from tests.campaigns.harness import deep
 from tests.units import plan_of, unit_of
 
 MakeScenario = Callable[..., dict[str, Any]]
@@ -56,7 +57,7 @@ def test_later_replications_keep_no_passages(make_scenario: MakeScenario, tmp_pa
     assert {path.parent for path in files_in(tmp_path / "unit")} == {tmp_path / "unit"}
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", [1, deep(2)])
 def test_a_run_removes_its_files_as_it_goes_and_is_read_all_the_same(
     make_scenario: MakeScenario, tmp_path: Path, jobs: int
 ) -> None:
@@ -116,7 +117,7 @@ def test_a_long_unit_that_is_kept_in_files_gives_what_a_short_one_gives(
 ) -> None:
     """Columns in files and sums over parts change no bit of a column, and no number beyond rounding."""
     if engine == "compiled" and compiled_world.library() is None:
-        pytest.skip("needs a C compiler")
+        pytest.skip("no C compiler is installed")
     unit = unit_of(plan_of(make_scenario(**DISCIPLINES[discipline] | {"requests": 2_500})))
     assert_files_change_nothing(replace(unit, engine=engine), monkeypatch, tmp_path)
 

@@ -251,6 +251,7 @@ def test_a_slip_of_a_policy_is_one_line_that_names_it(make_scenario: MakeScenari
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.deep
 def test_an_error_names_its_workload_network_and_replication_on_two_processes(make_scenario: MakeScenario) -> None:
     message = refusal(make_scenario(policies={"mine": Returning(lambda request: request // 40)}, requests=90), jobs=2)
     assert "policy mine (workload de-en, network cp1, replication" in message and "request 80" in message

@@ -198,6 +198,7 @@ def contested(make_batched: MakeScenario) -> dict[str, Any]:
     return scenario
 
 
+@pytest.mark.deep
 def test_the_same_bytes_on_repeat_on_two_processes_and_of_the_run_directory(tmp_path: Path, contested: dict[str, Any]) -> None:
     del contested["policies"]["edge"], contested["policies"]["cloud"]
     contested |= {"requests": 60}

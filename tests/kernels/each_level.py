@@ -12,7 +12,12 @@ ALL = (*LEVELS, NONE)
 each_level = pytest.mark.parametrize(
     "level",
     [
-        pytest.param(level, marks=pytest.mark.skipif(level_name(level) != level, reason=f"no kernels of level {level} here"))
+        pytest.param(
+            level,
+            marks=pytest.mark.skipif(
+                level_name(level) != level, reason=f"this processor or build has no kernels of level {level}"
+            ),
+        )
         for level in ALL
     ],
 )

@@ -31,9 +31,9 @@ def runnable() -> tuple[str, ...]:
 def program(check: str, build: str, target: Path, options: tuple[str, ...] = SANITIZE, *more: str) -> Path:
     """The check of that name made for one of `BUILDS`; skips where compiler or processor have not what it takes."""
     if build in LEVEL_FLAGS and build not in runnable():
-        pytest.skip("not in this processor")
+        pytest.skip("this processor lacks the instructions of this level")
     if not takes(options):
-        pytest.skip(f"no compiler here that takes {' '.join(options)}")
+        pytest.skip(f"no C compiler is installed that takes {' '.join(options)}")
     flags = (*STANDARD, *options, *more, *BUILDS[build], f"-I{KERNEL_LIBRARY.folder}")
     made = _compiled(*flags, str(HERE / check), "-o", str(target), "-lm")
     assert made.returncode == 0, made.stderr

@@ -10,6 +10,7 @@ from hypothesis.extra import numpy as arrays
 
 from simnmt.kernels.activations import ERROR_BOUNDS, TABLE_INTERVALS, Activation, Function, activate, table
 from simnmt.kernels.errors import KernelError
+from tests.campaigns.harness import SCALE
 from tests.kernels.each_level import each_level
 
 each_function = pytest.mark.parametrize("function", ["tanh", "sigmoid"])
@@ -74,7 +75,7 @@ def test_worked_bounds_of_sharp_08(level: str, function: Function) -> None:
 @each_level
 @each_function
 @each_method
-@settings(max_examples=20)
+@settings(max_examples=round(8 * SCALE))
 @given(
     x=arrays.arrays(
         np.float32, arrays.array_shapes(min_dims=1, max_dims=2, min_side=0, max_side=40), elements=st.floats(width=32)

@@ -213,7 +213,9 @@ def test_all_variants_return_the_same_product(monkeypatch: pytest.MonkeyPatch, c
         np.testing.assert_allclose(result, results["packed float32"], rtol=0, atol=tolerance)
 
 
-@pytest.mark.skipif(level_name() in (NONE, "portable"), reason="there is no level wider than the portable one here")
+@pytest.mark.skipif(
+    level_name() in (NONE, "portable"), reason="this processor or build has no kernels wider than the portable ones"
+)
 @pytest.mark.parametrize("cases", [best_cases, argmax_cases])
 def test_the_portable_level_is_measured_at_every_size(
     monkeypatch: pytest.MonkeyPatch, cases: Callable[..., Iterator[Case]]

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from simnmt.kernels.columns import ColumnSets
 from simnmt.kernels.errors import KernelError
+from tests.campaigns.harness import SCALE
 from tests.kernels.each_level import each_level
 
 
@@ -38,7 +39,7 @@ def test_worked_example_of_fvp_06(level: str) -> None:
 
 
 @each_level
-@settings(max_examples=60)
+@settings(max_examples=round(20 * SCALE))
 @given(st.data())
 def test_the_union_equals_pythons_and_never_shrinks_when_a_row_is_added(level: str, data: st.DataObject) -> None:
     vocab = data.draw(st.integers(1, 200))

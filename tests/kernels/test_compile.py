@@ -38,7 +38,7 @@ def library(tmp_path: Path) -> Library:
     return replace(KERNEL_LIBRARY, folder=folder)
 
 
-needs_compiler = pytest.mark.skipif(not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="no C compiler")
+needs_compiler = pytest.mark.skipif(not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="no C compiler is installed")
 
 
 @needs_compiler
@@ -66,7 +66,7 @@ def test_a_level_unknown_to_the_compiler_does_not_prevent_the_others(library: Li
 
 
 @needs_compiler
-@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="another family of processors")
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="options of x86-64 processors")
 def test_a_compiler_set_to_one_processor_compiles_for_the_family(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = compiling.find_compiler()
     (library.folder / "kernels.c").write_text(TINY + "#ifdef __SSE4_1__\n#error one processor's\n#endif\n")

@@ -68,7 +68,7 @@ def printed(code: str, **environment: str) -> str:
 def test_the_environment_limits_the_level_of_a_process(asked: str) -> None:
     portable = native_library.load("portable")
     if portable is None:
-        pytest.skip("nothing was compiled")
+        pytest.skip("nothing was compiled: there was no C compiler")
     there = [level for level in LEVELS if KERNEL_LIBRARY.path(level).is_file()]
     wanted = choose(native_library.processor_features(portable.cdll), there, asked) or "none"
     code = "from simnmt.kernels.native_library import level_name\nprint(level_name())"
@@ -94,9 +94,9 @@ def test_a_library_that_the_processor_cannot_run_is_not_even_opened(features: in
     """Opening runs its constructors, which are compiled with its level's instructions."""
     wide = [level for level in mapped if level != "portable"]
     if not Path("/proc/self/maps").exists() or native_library.load("portable") is None:
-        pytest.skip("nothing was compiled, or no map of what a process has opened")
+        pytest.skip("nothing was compiled, or the system has no /proc/self/maps")
     if not all(KERNEL_LIBRARY.path(level).is_file() for level in wide):
-        pytest.skip("no such library")
+        pytest.skip("the library of this level was not compiled")
     code = f"""
 import re
 from pathlib import Path
@@ -115,7 +115,7 @@ def test_the_library_reports_the_features_that_the_system_reports() -> None:
     loaded = native_library.load("portable")
     cpuinfo = Path("/proc/cpuinfo")
     if loaded is None or platform.machine() != "x86_64" or not cpuinfo.exists():
-        pytest.skip("no x86-64 Linux with compiled kernels")
+        pytest.skip("needs an x86-64 Linux with compiled kernels")
     flags = set(next(line for line in cpuinfo.read_text().splitlines() if line.startswith("flags")).split())
     avx2 = {"avx2", "fma", "f16c"} <= flags
     avx512 = avx2 and {"avx512f", "avx512bw", "avx512vl", "avx512dq"} <= flags
@@ -170,9 +170,9 @@ def test_instructions_beyond_sse2_are_recognised(code: str) -> None:
 def test_a_level_contains_no_instruction_of_a_higher_level(level: str) -> None:
     path = KERNEL_LIBRARY.path(level)
     if shutil.which("objdump") is None or level not in levels_of(platform.machine()) or not path.is_file():
-        pytest.skip("no objdump, or no such library")
+        pytest.skip("objdump is not installed, or the library of this level was not compiled")
     if platform.machine() != "x86_64":
-        pytest.skip("another family of processors")
+        pytest.skip("reads the instructions of x86-64")
     code = subprocess.run(["objdump", "-d", "--no-show-raw-insn", str(path)], capture_output=True, text=True, check=True).stdout
     assert "xmm" in code
     assert above(level, code) == []

@@ -33,7 +33,7 @@ def level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
 
 def use_level(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if level_name(level) != level:
-        pytest.skip(f"no kernels of level {level} here")
+        pytest.skip(f"this processor or build has no kernels of level {level}")
     monkeypatch.setattr(output_layer, "native_at", lambda asked: native_at(level))
 
 
@@ -343,7 +343,7 @@ def test_an_interrupt_waits_for_the_other_threads() -> None:
 def test_threads_are_those_of_torch_where_its_runtime_can_be_called(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads of Python beside torch's waiting threads took longer than one thread; see docs/kernels.md."""
     if native_at(None) is None or native_library._openmp_parallel() is None:
-        pytest.skip("no kernels, or no OpenMP runtime whose function is known")
+        pytest.skip("nothing was compiled, or with an OpenMP runtime that is not known")
 
     def refuse(works: object) -> None:
         raise AssertionError("threads of Python were used")
@@ -359,7 +359,7 @@ def test_threads_are_those_of_torch_where_its_runtime_can_be_called(monkeypatch:
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(without, one, strict=True))
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
 def test_a_forked_process_waits_for_no_thread_that_was_not_forked() -> None:
     """The OpenMP runtime of a forked process still counts the threads of its parent."""
     script = """
@@ -381,7 +381,7 @@ def test_a_shared_search_of_any_number_of_parts_covers_every_row_and_column(leve
     """Groups of rows may be empty, since they begin at multiples of four."""
     native = native_at(level)
     if native is None:
-        pytest.skip("the fallback shares nothing")
+        pytest.skip("nothing was compiled: the numpy fallback has no threads to share")
     products, bias = drawn(11, 700)
     one = fused_best(products, bias, 3)
     for row_parts, column_parts in ((1, 1), (2, 1), (3, 1), (11, 1), (1, 4), (3, 4)):

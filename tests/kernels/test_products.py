@@ -194,7 +194,7 @@ def test_packed_weights_are_on_huge_pages_if_the_system_has_them() -> None:
     """Shared memory, which mmap gives unless told, has small ones alone: 16 bits were no faster than 32 beyond the caches."""
     smaps, enabled = Path("/proc/self/smaps"), Path("/sys/kernel/mm/transparent_hugepage/enabled")
     if not enabled.exists() or "[never]" in enabled.read_text() or not smaps.exists():
-        pytest.skip("no huge pages here")
+        pytest.skip("the system offers no huge pages")
     memory = huge_pages(HUGE_PAGE, np.int16)
     memory[:] = 1
     assert memory.ctypes.data % HUGE_PAGE == 0

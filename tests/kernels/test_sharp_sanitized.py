@@ -19,6 +19,7 @@ def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return program(CHECK, runnable()[0], tmp_path_factory.mktemp("sharp") / "sanitized", SANITIZE, "-O0")
 
 
+@pytest.mark.deep
 def test_no_sentence_reads_or_writes_beyond_its_memory(sanitized: Path) -> None:
     result = run(sanitized)
     assert result.returncode == 0, result.stdout + result.stderr

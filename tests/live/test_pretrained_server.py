@@ -47,7 +47,7 @@ def translated(folder: Path, given: dict[str, str]) -> list[str]:
 )
 def test_an_engine_gives_the_texts_of_nmt_translate(folders: Path, name: str, backend: str) -> None:
     if backend == "ctranslate2":
-        pytest.importorskip("ctranslate2")
+        pytest.importorskip("ctranslate2", reason="the extra package of simnmt[ctranslate2] is not installed")
     engine = settings(folders / name, backend, **GIVEN[name])
     model = load_model(engine)
     codec = codec_of(engine, model.engine, model.codec)

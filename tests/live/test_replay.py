@@ -126,8 +126,11 @@ def test_every_request_has_one_row_and_failures_their_outcome(make_scenario: Sce
     def seconds(number: int) -> float:
         return refusing(statuses[number]) if number in statuses else 2.0 if number == slow else 0.001
 
+    scenario = make_scenario(**poisson(200.0), slo={"answered_within": {"ms": 1, "share": 0.5}})
+    for part in scenario["workloads"].values():
+        part["deadline_ms"] = 500
     with sleeping(seconds, workers=100, falls_back=True) as service:
-        result = replay(make_scenario(**poisson(200.0)), service.url, 30, timeout_s=0.6, out=tmp_path / "run")
+        result = replay(scenario, service.url, 30, timeout_s=0.6, out=tmp_path / "run")
     table = pd.read_parquet(tmp_path / "run" / "requests.parquet")
     assert table["request_id"].tolist() == list(range(30))
     expected = [1 if number % 7 == 3 else 0 for number in range(30)]
@@ -142,6 +145,10 @@ def test_every_request_has_one_row_and_failures_their_outcome(make_scenario: Sce
     assert row["mean_latency_s"] == pytest.approx(table["latency_s"][answered].mean())
     assert row["offloaded_share"] == pytest.approx((table["target"][answered] == 1).mean())
     assert row["answered_share"] == pytest.approx(answered.mean())
+    for column, limit_s in (("deadline_met_share", 0.5), ("answered_within_1ms_share", 0.001)):
+        assert row[column] == pytest.approx((table["latency_s"] <= limit_s).mean()), "of all requests"
+    assert row["goodput_rps"] * row["makespan_s"] == pytest.approx((table["latency_s"] <= 0.5).sum())
+    assert result.meets("deadline_met_share>=0.01")
     assert result.live is not None
     outcomes = {name: expected.count(number) for number, name in enumerate(OUTCOMES)}
     assert result.live.outcomes == outcomes and outcomes["failed"] == 3

@@ -195,6 +195,7 @@ def test_requests_queue_and_their_answers_report_the_states(services: Services, 
     services.stop(server)
 
 
+@pytest.mark.deep
 def test_a_store_damaged_in_service_gives_status_500_and_the_service_goes_on(services: Services, tmp_path: Path) -> None:
     folder = tmp_path / "store"
     write_store(made_weights(layers=3, heads=4, width=32, ffn=64), folder)
@@ -211,6 +212,7 @@ def test_a_store_damaged_in_service_gives_status_500_and_the_service_goes_on(ser
     services.stop(server)
 
 
+@pytest.mark.deep
 def test_a_store_of_another_model_is_refused(services: Services, path: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     write_store(made_weights(layers=3, heads=4, width=32, ffn=64, seed=4), other)

@@ -223,10 +223,8 @@ def test_windows_is_read_in_every_language_and_code_page(file: Path, language: s
     assert "replies in less than 1 ms, taken for 1 ms: 1" in trace.remarks
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("language", [language for language in LANGUAGES if language != "Chinese"])
 def test_letters_that_a_log_has_lost_change_nothing(file: Path, language: str) -> None:
-    if language == "Chinese":
-        pytest.skip("its words have no other letters")
     lossy = "".join(letter if letter.isascii() else "?" for letter in LANGUAGES[language])
     assert read(file, lossy).lost.tolist() == [False, False, True, True, True, False]
 

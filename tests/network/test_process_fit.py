@@ -174,7 +174,7 @@ def test_a_verdict_needs_all_four() -> None:
     assert figures(np.full(10, 0.1)).lag_1 == 0.0
 
 
-@pytest.mark.skipif(not REAL.is_dir(), reason="the RIPE Atlas series are not beside this checkout")
+@pytest.mark.skipif(not REAL.is_dir(), reason=f"the RIPE Atlas series are not in {REAL}")
 def test_draws_from_a_fit_to_real_series_hold() -> None:
     """Every fourth series, to be quick; `python -m benchmarks.rtt_process` judges all."""
     held = []

@@ -248,7 +248,7 @@ def test_what_is_no_text_of_a_sensible_size_is_refused(
         read_rtt_csv(tmp_path / "a.csv")
 
 
-@pytest.mark.skipif(not Path("/dev/zero").is_char_device(), reason="no such device here")
+@pytest.mark.skipif(not Path("/dev/zero").is_char_device(), reason="the system has no /dev/zero")
 def test_a_device_is_refused_unread() -> None:
     with pytest.raises(TraceError, match="/dev/zero: cannot be read: a device, not a file"):
         read_rtt_csv("/dev/zero")

@@ -14,7 +14,7 @@ from simnmt.network.traces.summary import summarise
 from simnmt.network.traces.trace_file import read_trace, write_traces
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "rtt"
-pytestmark = pytest.mark.skipif(not REAL.is_dir(), reason=f"the RTT series are not at {REAL}")
+pytestmark = pytest.mark.skipif(not REAL.is_dir(), reason=f"the RTT series are not in {REAL}")
 
 PINGS, CELLS = (sorted((REAL / folder).glob("*.csv")) for folder in ("ripe_atlas_ping", "cell_5g"))
 SAMPLES = [REAL / f"ripe_atlas_{kind}_samples.json" for kind in ("ping", "traceroute")]

@@ -19,6 +19,7 @@ from simnmt.nmt.engine import Hypothesis
 from simnmt.nmt.errors import NmtError, OutOfMemory
 from simnmt.nmt.linear_layers import has_half_weights
 from simnmt.nmt.slot_decoder import SlotDecoder, decode_batched
+from tests.campaigns.harness import deep
 from tests.nmt.tiny import Table, lively, sources
 
 SIZE, MOST = 6, 20
@@ -55,7 +56,7 @@ def test_translations_are_equal_under_all_batchers_and_one_by_one(name: str, bea
         assert run.active.max() == SIZE or batching.padded_tokens
 
 
-@pytest.mark.parametrize("beam", [1, 5])
+@pytest.mark.parametrize("beam", [1, deep(5)])
 @pytest.mark.parametrize("name", ["gru", "marian"])
 @pytest.mark.parametrize("kind", ["float16_weights", "float16"])
 def test_in_float16_at_least_999_of_1000_tokens_are_equal(kind: str, name: str, beam: int) -> None:

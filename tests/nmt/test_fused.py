@@ -133,7 +133,7 @@ def test_fewer_than_beam_plus_one_tokens_of_each_row_change_the_search() -> None
 
 
 @pytest.mark.parametrize("name", ["gru", "bilstm", "marian"])
-@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize("width", [deep(1), 3])
 def test_neither_fusing_nor_batching_changes_a_translation(name: str, width: int) -> None:
     """FNI-11: whatever is different is a near tie, and of these tiny models none is."""
     model = lively(name)

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import MarianMTModel
 
 from simnmt.nmt.architecture import ARCHITECTURES as NAMED
 from simnmt.nmt.architecture import RecurrentArchitecture, read_architecture
@@ -299,6 +298,8 @@ def test_a_configuration_cannot_name_code_to_be_fetched(hugging_face: Path) -> N
 
 
 def test_a_lack_of_memory_is_no_fault_of_the_weights(hugging_face: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers import MarianMTModel
+
     def short(*rest: object, **how: object) -> None:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
 

@@ -74,7 +74,13 @@ class Light:
 
 @pytest.fixture(
     scope="module",
-    params=["blocked", pytest.param("installed", marks=pytest.mark.skipif(not WHEELS, reason="make check-wheels"))],
+    params=[
+        "blocked",
+        pytest.param(
+            "installed",
+            marks=pytest.mark.skipif(not WHEELS, reason="`make check-wheels` builds wheels and runs these with them"),
+        ),
+    ],
 )
 def light(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Light:
     folder = tmp_path_factory.mktemp("light")

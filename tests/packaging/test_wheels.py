@@ -11,7 +11,7 @@ import pytest
 
 from tests.packaging.installation import WHEELS, Installation, wheel
 
-pytestmark = pytest.mark.skipif(not WHEELS, reason="installs wheels: make check-wheels")
+pytestmark = pytest.mark.skipif(not WHEELS, reason="`make check-wheels` builds wheels and runs these with them")
 RUN = ["run", "@quickstart", "--requests", "2000", "--replications", "2"]
 
 

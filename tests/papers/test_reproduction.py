@@ -13,6 +13,7 @@ from simnmt.base import shipped_files
 from simnmt.base.errors import InputError
 from simnmt.papers.cnmt import published, table_replay
 from simnmt.papers.cnmt.reproduction import Reproduction, find_network, reproduce
+from tests.campaigns.harness import deep
 from tests.papers.stand_ins import few_levels, write_stand_ins
 
 REQUESTS = 2000
@@ -33,6 +34,10 @@ def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def reproduction(scenario: Path, tmp_path_factory: pytest.TempPathFactory) -> Reproduction:
     return reproduce(measured=scenario, requests=REQUESTS, folder=tmp_path_factory.mktemp("room"))
+
+
+FITTED = {"cpu1-gru.json": "@tx2-gru", "cpu2-gru.json": "@titan-xp-gru"}
+"""Shipped profiles that were fitted, in the place of the stand-ins."""
 
 
 @pytest.fixture
@@ -100,24 +105,29 @@ def test_claims_that_can_hardly_fail_are_marked_as_theorems(reproduction: Reprod
     assert all("theorem" in reasons[f"CNMT-17 ({letter}), measured"] for letter in "ad")
 
 
+@pytest.mark.parametrize(("basis", "profiles"), [deep("synthetic", {}), ("fitted", FITTED)])
 @pytest.mark.usefixtures("one_replication")
-def test_parts_on_profiles_that_were_not_measured_are_not_called_measured(tmp_path: Path) -> None:
+def test_parts_on_profiles_that_were_not_measured_are_not_called_measured(
+    tmp_path: Path, basis: str, profiles: dict[str, str]
+) -> None:
     path = write_stand_ins(tmp_path, "synthetic")
-    text = path.read_text().replace("cpu1-gru.json", "@tx2-gru").replace("cpu2-gru.json", "@titan-xp-gru")
-    for kept, basis in ((path.read_text(), "synthetic"), (text, "fitted")):
-        path.write_text(kept)
-        room = tmp_path / basis
-        room.mkdir()
-        with few_levels(0.4):
-            reproduction = reproduce(measured=path, requests=200, folder=room)
-        names = {record.device for record in reproduction.claims if record.device != "inferred"}
-        assert all(name.startswith(f"given, {basis}") for name in names) and f"given, {basis}" in names
-        assert {r.basis for r in reproduction.claims if r.device in names} == {basis}
-        assert not any("measured" in record.id for record in reproduction.claims)
-        assert len({record.id for record in reproduction.claims}) == len(reproduction.claims)
-        assert ", measured. " not in reproduction.report().text()
-    kinds = next(part["kinds"] for part in reproduction.report().document()["parts"] if part["name"] == "given, fitted")
-    assert kinds == {"de-en": ["synthetic"], "fr-en": ["inferred"], "en-zh": ["synthetic"]}
+    text = path.read_text()
+    for synthetic, fitted in profiles.items():
+        text = text.replace(synthetic, fitted)
+    path.write_text(text)
+    room = tmp_path / basis
+    room.mkdir()
+    with few_levels(0.4):
+        reproduction = reproduce(measured=path, requests=200, folder=room)
+    names = {record.device for record in reproduction.claims if record.device != "inferred"}
+    assert all(name.startswith(f"given, {basis}") for name in names) and f"given, {basis}" in names
+    assert {r.basis for r in reproduction.claims if r.device in names} == {basis}
+    assert not any("measured" in record.id for record in reproduction.claims)
+    assert len({record.id for record in reproduction.claims}) == len(reproduction.claims)
+    assert ", measured. " not in reproduction.report().text()
+    if basis == "fitted":
+        kinds = next(part["kinds"] for part in reproduction.report().document()["parts"] if part["name"] == "given, fitted")
+        assert kinds == {"de-en": ["synthetic"], "fr-en": ["inferred"], "en-zh": ["synthetic"]}
 
 
 @pytest.mark.usefixtures("one_replication")

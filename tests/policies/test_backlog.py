@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from simnmt.policies import BacklogView
+from tests.campaigns.harness import deep
 
 
 @dataclass
@@ -87,7 +88,7 @@ def test_alone_with_exact_predictions_the_believed_wait_is_the_true_one(
 
 
 @pytest.mark.parametrize("parallel", [1, 4])
-@pytest.mark.parametrize("load", [0.5, 0.9])
+@pytest.mark.parametrize("load", [deep(0.5), 0.9])
 def test_it_stays_exact_over_a_long_run(parallel: int, load: float) -> None:
     entry_s, execution_s, _, _ = traffic(parallel, load, 1.0)
     told = meet(parallel, entry_s, execution_s, execution_s, np.ones(len(entry_s), bool), 0.02, 0.02)

@@ -169,7 +169,7 @@ def test_probes_change_nothing_where_answers_come_more_often() -> None:
     assert rows["probing-60s"]["probes_sent"] == 0
 
 
-@pytest.mark.skipif(not RECORDED.exists(), reason="the recorded 5G drive is not here (../shared/data)")
+@pytest.mark.skipif(not RECORDED.exists(), reason="the recorded 5G drive is not in ../shared/data")
 def test_a_recorded_drive_rewards_the_careful(tmp_path: Path) -> None:
     rules = {"last": {"kind": "cnmt"}, "smoothed": {"kind": "cnmt", "transfer_estimate": "smoothed"}}
     networks = {"drive": {"rtt": recorded(tmp_path), "clock": "spread"}}

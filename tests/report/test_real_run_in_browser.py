@@ -16,7 +16,7 @@ from tests.campaigns.harness import thinned
 FIGURES = ["latency", "parts", "share", "rtt", "plane", "misroutes"]
 QUEUEING_FIGURES = ["latency", "parts", "timeline", "share", "rtt", "plane", "misroutes"]
 DESK = {"viewport": {"width": 1280, "height": 900}, "color_scheme": "light"}
-FACTORS = {"total_latency_s": 1, "offloaded_share": 100, "misrouted_share": 100}
+FACTORS = {"goodput_rps": 1, "total_latency_s": 1, "offloaded_share": 100, "misrouted_share": 100}
 """From the summary's unit to the one shown: seconds, percent; all other columns but loads are milliseconds."""
 OPEN_AND_DRAWN = "id => [...document.getElementById(id).querySelectorAll('figure')].every(figure => figure.dataset.drawn)"
 MARKS = """figure => ({

@@ -57,6 +57,25 @@ def test_waiting_is_shown_only_where_somebody_waited() -> None:
     assert keys(one_row(mean_queue_s=0.1))[5] == "mean_queue_s"
 
 
+def test_metrics_that_somebody_asked_for_have_columns() -> None:
+    asked = {
+        "p90_latency_s": 0.3, "p975_latency_s": 0.4, "p999_latency_s": 0.5, "answered_within_250ms_share": 0.9,
+        "deadline_met_share": 0.875, "goodput_rps": 7.25, "good_within_s": 0.25,
+    }  # fmt: skip
+    table = policy_table([one_row(**asked)], [], COLOURS)
+    heads = {column.key: column.head for column in table.columns}
+    assert heads["p975_latency_s"] == "p97.5" and "p90_latency_s" not in heads and "p999_latency_s" not in heads
+    assert heads["answered_within_250ms_share"] == "within 250 ms" and heads["deadline_met_share"] == "in deadline"
+    assert heads["goodput_rps"] == "within 250 ms"
+    (line,) = table.lines["w", "n"]
+    texts = {figure.key: figure.text for figure in line.figures}
+    assert (texts["goodput_rps"], texts["deadline_met_share"], texts["p975_latency_s"]) == ("7.25", "87.50", "400")
+    objective = policy_table([one_row(p90_latency_s=0.3, p90_latency_spread=1.0)], [], COLOURS)
+    assert "p90" in [column.head for column in objective.columns]
+    any_answer = policy_table([one_row(goodput_rps=7.25, good_within_s=None)], [], COLOURS)
+    assert [column.head for column in any_answer.columns][-1] == "any answer"
+
+
 def test_a_change_that_cannot_be_told_from_none_says_so() -> None:
     shown = policy_table([one_row()], [compared(-0.5, -1.25, 0.25, "not distinguishable")], COLOURS)
     (change,) = shown.lines["w", "n"][0].changes

@@ -67,6 +67,7 @@ def made_run(totals_s: NDArray[np.float64], seed: int) -> Any:
         name="made", directory=None, seed=seed, summary_rows=[row], live=None, input_digests={},
         scenario=scenario, recommendations=[],
         totals_s={("w", "n", "p"): totals_s.tolist()},
+        replicated={("w", "n", "p"): {"mean_latency_s": totals_s.tolist()}},
     )  # fmt: skip
 
 
@@ -188,8 +189,10 @@ def test_an_input_that_changed_under_its_name_unpairs_the_workload_that_reads_it
 def test_a_live_run_is_named_and_counts_what_was_answered(make_scenario: MakeScenario) -> None:
     result = simnmt.run(make_scenario(requests=100, policies={"edge": {}}))
     live = LiveMeasurement("http://127.0.0.1", "server", "", "", {}, {}, 1)
-    totals_s = {place: [0.75 * total_s for total_s in totals] for place, totals in result.totals_s.items()}
-    replicated = {place: {"total_latency_s": totals} for place, totals in totals_s.items()}
+    replicated = {
+        place: columns | {"total_latency_s": [0.75 * total_s for total_s in columns["total_latency_s"]]}
+        for place, columns in result.replicated.items()
+    }
     rows = [row | {"answered_share": 0.75} for row in result.summary_rows]
     measured = replace(result, name="measured", live=live, replicated=replicated, summary_rows=rows, recommendations=[])
     comparison = simnmt.compare(result, measured)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from simnmt.results.recommendation import Goal, Roles, recommend
+from simnmt.results.service_level import Requirement
 from simnmt.results.stability import with_stability
 from simnmt.results.summary import Device, RunKey, rows
 
@@ -88,12 +89,12 @@ def test_the_objective_decides() -> None:
 def test_a_policy_that_misses_the_service_level_is_recommended_only_if_all_do() -> None:
     policies = {"edge": {"mean": [1.0, 1.01], "p95": [3.0, 3.1]}, "cloud": {"mean": [1.2, 1.21], "p95": [1.4, 1.41]}}
     roles = Roles(["edge", "cloud"], ["edge", "cloud"])
-    met = recommended(roles, Goal("mean", {"p95": 2_000.0}), **policies)
+    met = recommended(roles, Goal("mean", [Requirement.parse("p95_ms<=2000")]), **policies)
     assert (met["policy"], met["runner_up"], met["slo_met"], met["slo_missed_by"]) == ("cloud", None, True, ["edge"])
-    assert met["slo"] == {"p95_ms": 2_000.0}
-    missed = recommended(roles, Goal("mean", {"p95": 1_000.0}), **policies)
+    assert met["slo"] == ["p95_ms<=2000"]
+    missed = recommended(roles, Goal("mean", [Requirement.parse("p95_ms<=1000")]), **policies)
     assert (missed["policy"], missed["slo_met"]) == ("cloud", False)
-    assert recommended(roles, Goal("mean", {"p95": 1_405.0}), **policies)["slo_uncertain"] == ["cloud"]
+    assert recommended(roles, Goal("mean", [Requirement.parse("p95_ms<=1405")]), **policies)["slo_uncertain"] == ["cloud"]
     assert recommended(roles, **policies)["slo_met"] is None
 
 
@@ -145,7 +146,7 @@ def test_a_fixed_policy_that_misses_the_service_level_neither_suffices_nor_makes
     edge = {"mean": [0.80, 0.81, 0.80], "p95": [2.0, 2.0, 2.0]}
     cnmt = {"mean": [1.00, 1.01, 1.00], "p95": [1.2, 1.2, 1.2]}
     roles = Roles(["edge", "cnmt"], ["edge"], None)
-    result = recommended(roles, Goal("mean", {"p95": 1_500.0}), edge=edge, cnmt=cnmt)
+    result = recommended(roles, Goal("mean", [Requirement.parse("p95_ms<=1500")]), edge=edge, cnmt=cnmt)
     assert (result["policy"], result["slo_missed_by"], result["runner_up"]) == ("cnmt", ["edge"], None)
     assert not result["fixed_suffices"] and not result["trivial"] and result["best_fixed"] is None
 
@@ -155,7 +156,7 @@ def test_a_service_level_does_not_make_the_choice_trivial_by_ruling_out_the_wors
     edge = {"mean": [7.0, 7.1, 7.0], "p95": [9.0, 9.0, 9.0]}
     cloud = {"mean": [1.00, 1.01, 1.00], "p95": [1.2, 1.2, 1.2]}
     cnmt = {"mean": [0.99, 1.00, 0.99], "p95": [1.2, 1.2, 1.2]}
-    goal = Goal("mean", {"p95": 1_500.0})
+    goal = Goal("mean", [Requirement.parse("p95_ms<=1500")])
     result = recommended(Roles(["edge", "cloud", "cnmt"], ["edge", "cloud"], None), goal, edge=edge, cloud=cloud, cnmt=cnmt)
     assert (result["policy"], result["slo_missed_by"]) == ("cnmt", ["edge"])
     assert not result["trivial"] and result["worst"] == "edge" and result["spread"] == pytest.approx(6.08, abs=0.01)

@@ -87,7 +87,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path, number: int)
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
 @pytest.mark.parametrize("name", ["requests.parquet", "summary.json", "summary.csv"])
 def test_so_it_is_whichever_file_finds_the_disk_full(tmp_path: Path, name: str) -> None:
     write: dict[str, Callable[[Path], None]] = {

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from simnmt.base.errors import InputError
-from simnmt.results.service_level import Assertion, Requirement, assess_run, metric
+from simnmt.results.service_level import Assertion, Assessment, Requirement, assess_run, metric
 
 
 @pytest.mark.parametrize(
@@ -17,6 +18,11 @@ from simnmt.results.service_level import Assertion, Requirement, assess_run, met
         (" mean_ms  >= 12.5 ", "mean_latency_s", ">=", 12.5),
         ("p99.9_ms≤1e3", "p999_latency_s", "<=", 1000.0),
         ("p50_ms<=1", "p50_latency_s", "<=", 1.0),
+        ("answered_within_2.5ms>=98.7654321%", "answered_within_2.5ms_share", ">=", 0.987654321),
+        ("goodput_rps>=1234567.8", "goodput_rps", ">=", 1234567.8),
+        ("first_token_p95_ms<=80", "p95_first_token_s", "<=", 80.0),
+        ("first_token_ms<=80", "mean_first_token_s", "<=", 80.0),
+        (" stable ", "stable", ">=", 1.0),
     ],
 )
 def test_a_requirement_is_read_from_metric_comparison_and_limit(text: str, column: str, comparison: str, limit: float) -> None:
@@ -64,6 +70,61 @@ def test_the_assessment_states_value_headroom_and_how_many_replications_meet_the
     assert not least.met and least.met_share == 0.25 and least.headroom == pytest.approx(-35.0 / 250.0)
 
 
+@pytest.mark.parametrize(
+    ("text", "values", "words"),
+    [
+        ("p95_ms<=250", [0.2] * 2, "200.00 [200.00, 200.00] ms: met (20 % below the limit; met in 2 of 2 replications)"),
+        ("mean_ms<=2", [0.2], "200 ms: missed (9,900 % above the limit; met in 0 of 1 replication)"),
+        ("deadline_met_share>=99%", [0.98], "98 %: missed (1.0 % below the limit; met in 0 of 1 replication)"),
+        ("goodput_rps>=20", [30.0], "30 requests/s: met (50 % above the limit; met in 1 of 1 replication)"),
+        ("stable", [1.0, 1.0], "met"),
+    ],
+)  # fmt: skip
+def test_an_assessment_is_one_line_of_value_outcome_and_distance(text: str, values: list[float], words: str) -> None:
+    assessment = Requirement.parse(text).assess(values)
+    assert str(assessment) == f"{Requirement.parse(text)}: {words}"
+    assert Assessment.of_json(json.loads(json.dumps(assessment.as_json()))) == assessment
+
+
+def test_an_interval_of_a_share_ends_at_one() -> None:
+    assessment = Requirement.parse("deadline_met_share>=0.9").assess([1.0, 0.98, 0.9, 1.0])
+    assert assessment.high == 1.0 and assessment.low is not None and assessment.low < 0.97
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("mean_ms<=300", "mean within 300 ms"),
+        ("first_token_p99.5_ms<=80", "first token p99.5 within 80 ms"),
+        ("first_token_ms<=80", "first token within 80 ms on average"),
+        ("answered_within_0.5ms>=97.5%", "97.5 % answered within 0.5 ms"),
+        ("deadline_met_share>=0.95", "95 % answered within the deadline"),
+        ("goodput_rps>=20", "goodput of 20 requests/s"),
+        ("stable", "stable"),
+        ("mean_ms>=3", "mean_ms>=3"),
+    ],
+)
+def test_a_requirement_has_words_for_sentences(text: str, words: str) -> None:
+    assert Requirement.parse(text).describe() == words
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("answered_within_0ms>=0.5", "unknown metric answered_within_0ms"),
+        ("answered_within_500ms>=1.5", "cannot be limited by 1.5 (give a number above 0 and at most 1)"),
+        ("goodput_rps>=fast", "the limit 'fast' of goodput_rps is no number (as in goodput_rps>=20)"),
+        ("deadline_met_share>=most", "the limit 'most' of deadline_met_share is no number (as in deadline_met_share>=0.99)"),
+        ("stable>=0.5", "stable takes no limit (write stable alone)"),
+        ("stable<=1", "stable takes no limit (write stable alone)"),
+    ],
+)
+def test_impossible_limits_of_other_metrics_are_refused(text: str, complaint: str) -> None:
+    with pytest.raises(InputError) as refused:
+        Requirement.parse(text)
+    assert complaint in str(refused.value)
+
+
 def test_an_assessment_far_from_the_limit_is_sure_and_one_replication_has_no_interval() -> None:
     assert Requirement.parse("mean_ms<=300").assess([0.2, 0.21, 0.19]).sure
     single = Requirement.parse("mean_ms<=300").assess([0.2])
@@ -78,7 +139,9 @@ def test_an_unstable_run_meets_no_requirement() -> None:
 
 def test_a_metric_that_a_run_lacks_is_refused() -> None:
     for values in ([], [0.2, None]):
-        with pytest.raises(InputError, match=r"this run has no p97_ms \(run the scenario with --assert 'p97_ms<=3'\)"):
+        with pytest.raises(
+            InputError, match=r"this run has no p97_ms .run the scenario with metrics: .p97_ms., or with --assert 'p97_ms<=3'."
+        ):
             Requirement.parse("p97_ms<=3").assess(values)
 
 

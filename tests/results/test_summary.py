@@ -10,7 +10,8 @@ import pytest
 from simnmt.profile.blocks import EnergyBlock
 from simnmt.results.request_log import RequestLog, Truth
 from simnmt.results.requests import Requests, Trail
-from simnmt.results.summary import PARTS, WITH_INTERVAL, Device, RunKey, comparisons, measure, rows, with_regret
+from simnmt.results.service_level import Criteria, metric
+from simnmt.results.summary import PARTS, WITH_INTERVAL, Device, RunKey, comparisons, measure, rows, shares_of_all, with_regret
 
 Runs = dict[RunKey, dict[str, float | None]]
 
@@ -111,6 +112,9 @@ def test_the_numbers_of_that_run() -> None:
         "mean_estimate_age_s": 0.75,
         "mean_energy_j": None,
         "offered_rps": None,
+        "deadline_met_share": None,
+        "goodput_rps": pytest.approx(4 / 11.5),
+        "good_within_s": None,
         "gateway_share": 0.25,
         "gateway_load": None,
         "gateway_busiest_load": None,
@@ -120,6 +124,50 @@ def test_the_numbers_of_that_run() -> None:
         "makespan_s": 11.5,
         "throughput_rps": pytest.approx(4 / 11.5),
     }
+
+
+def test_an_answer_within_the_deadline_is_good_and_shares_are_of_all_requests() -> None:
+    log = {name: np.array(column) for name, column in RequestLog(truth(), TRAIL).items()}
+    latency_s = sorted(log["latency_s"].tolist())
+    metrics = (metric("answered_within_1000ms"), metric("p75_ms"))
+    criteria = Criteria(metrics, ("p75",), deadline_s=latency_s[2], good_within_s=latency_s[1])
+    numbers = measure(log, None, DEVICES, "back_to_back", criteria=criteria)
+    assert numbers["deadline_met_share"] == 0.75
+    assert numbers["goodput_rps"] == pytest.approx(2 / 11.5) and numbers["good_within_s"] == latency_s[1]
+    assert numbers["answered_within_1000ms_share"] == np.mean(log["latency_s"] <= 1.0)
+    assert numbers["p75_latency_s"] == pytest.approx(np.quantile(log["latency_s"], 0.75))
+    slowest = log["latency_s"] >= numbers["p75_latency_s"]
+    assert numbers["beyond_p75_transfer_s"] == pytest.approx(log["t_tx_s"][slowest].mean())
+
+
+def test_shares_in_time_of_all_requests_count_those_without_an_answer() -> None:
+    criteria = Criteria((metric("answered_within_1000ms"), metric("p75_ms")))
+    numbers = {"deadline_met_share": None, "answered_within_1000ms_share": 0.5, "p75_latency_s": 1.0}
+    expected = {"deadline_met_share": None, "answered_within_1000ms_share": 0.4, "p75_latency_s": 1.0}
+    assert shares_of_all(numbers, criteria, 0.8) == expected
+
+
+def test_without_the_warm_up_rates_begin_with_the_first_request_that_counts() -> None:
+    log = RequestLog(truth(), TRAIL)
+    whole, rest = log, RequestLog(truth(), TRAIL, slice(1, 4))
+    start_s = float(whole["arrival_s"][1])
+    numbers = measure(rest, np.zeros(3), DEVICES, "open", start_s=start_s)
+    assert numbers["total_latency_s"] == whole["latency_s"][1:].sum()
+    assert numbers["throughput_rps"] == pytest.approx(3 / (11.5 - start_s))
+    assert numbers["offered_rps"] == pytest.approx(3 / (float(whole["arrival_s"].max()) - start_s))
+
+
+def test_the_first_token_is_back_after_the_transfer_and_unknown_where_one_request_has_none() -> None:
+    columns = {name: np.array(column) for name, column in RequestLog(truth(), TRAIL).items()}
+    columns |= {"first_token_s": np.array([0.1, 0.2, 0.3, np.nan]), "tgt_len": np.array([5, 6, 7, 0])}
+    batching = [replace(device, batch=4) for device in DEVICES]
+    numbers = measure(columns, None, batching, "open")
+    expected_s = np.append(columns["t_tx_s"][:3] + columns["first_token_s"][:3], columns["latency_s"][3])
+    assert numbers["mean_first_token_s"] == pytest.approx(expected_s.mean())
+    assert numbers["p95_first_token_s"] == pytest.approx(np.quantile(expected_s, 0.95))
+    assert numbers["p999_first_token_s"] is None
+    unknown = measure(columns | {"tgt_len": np.array([5, 6, 7, 1])}, None, batching, "open")
+    assert unknown["mean_first_token_s"] is None and unknown["p95_first_token_s"] is None
 
 
 def test_a_load_is_work_over_what_could_be_done_until_the_last_arrival() -> None:

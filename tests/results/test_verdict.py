@@ -10,6 +10,7 @@ import pytest
 
 from simnmt.results.recommendation import Goal, Roles, recommend
 from simnmt.results.recommendation_text import Reason, describe_recommendation
+from simnmt.results.service_level import Requirement
 from simnmt.results.stability import mark_unstable, with_stability
 from simnmt.results.summary import Device, RunKey, comparisons, rows
 
@@ -172,7 +173,7 @@ def test_of_one_device_there_is_no_choice() -> None:
 
 
 def test_the_service_level_is_part_of_the_sentence() -> None:
-    goal = Goal("mean", {"p95": 195.0})
+    goal = Goal("mean", [Requirement.parse("p95_ms<=195")])
     record, _ = judged(goal=goal, edge=[130.0, 131.0], cloud=[110.0, 111.0], cnmt=[90.0, 91.0])
     assert record["sentence"].endswith(
         "with a mean latency of 90 ms. It meets the service level (p95 within 195 ms). Missed by edge and cloud."
@@ -181,7 +182,9 @@ def test_the_service_level_is_part_of_the_sentence() -> None:
     assert wide["sentence"].endswith(
         "Missed by cloud. Missed on average by edge, with a limit within the interval over replications."
     )
-    none = judged(goal=Goal("mean", {"p95": 50.0}), edge=[130.0, 131.0], cloud=[100.0, 101.0], cnmt=[90.0, 91.0])[0]
+    none = judged(
+        goal=Goal("mean", [Requirement.parse("p95_ms<=50")]), edge=[130.0, 131.0], cloud=[100.0, 101.0], cnmt=[90.0, 91.0]
+    )[0]
     assert "No policy meets the service level (p95 within 50 ms); cnmt comes closest." in none["sentence"]
 
 

@@ -15,6 +15,7 @@ import pytest
 
 import simnmt
 from simnmt import InputError
+from tests.campaigns.harness import deep
 
 SCENARIO = """\
 version: 1
@@ -73,7 +74,7 @@ def test_modules_of_the_same_name_beside_two_scenarios_do_not_meet(tmp_path: Pat
     assert not {"mymod", "helper"} & (sys.modules.keys() - modules)
 
 
-@pytest.mark.parametrize("kind", ["st.py:P", "st:P", "st.py:POLICY", "package.st:P"])
+@pytest.mark.parametrize("kind", ["st.py:P", deep("st:P"), deep("st.py:POLICY"), "package.st:P"])
 def test_an_edited_file_runs_as_it_is_now(tmp_path: Path, kind: str) -> None:
     module = "package__st" if kind.startswith("package") else "st"
     file = str(tmp_path / f"{module.replace('__', '/')}.py")
@@ -94,8 +95,17 @@ def test_an_edited_helper_runs_as_it_is_now_and_is_an_input_of_the_run(tmp_path:
     assert inputs[str(tmp_path / "package/helper.py")] == digest_of("TARGET = 1\n")
 
 
-@pytest.mark.parametrize("imported_from", [".", "elsewhere"])
-@pytest.mark.parametrize("files", [("helper",), ("package__helper",), ("package____init__", "package__helper")])
+@pytest.mark.parametrize(
+    ("imported_from", "files"),
+    [
+        (".", ("helper",)),
+        deep("elsewhere", ("helper",)),
+        deep(".", ("package__helper",)),
+        ("elsewhere", ("package__helper",)),
+        (".", ("package____init__", "package__helper")),
+        deep("elsewhere", ("package____init__", "package__helper")),
+    ],
+)
 def test_a_helper_that_python_imported_before_is_executed_anew_and_an_input(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, imported_from: str, files: tuple[str, ...]
 ) -> None:
@@ -115,7 +125,8 @@ def test_a_helper_that_python_imported_before_is_executed_anew_and_an_input(
         sys.modules.pop(key, None)
 
 
-def test_a_package_imports_its_own_modules(tmp_path: Path) -> None:
+@pytest.mark.parametrize("jobs", [1, deep(2)])
+def test_a_package_imports_its_own_modules(tmp_path: Path, jobs: int) -> None:
     scenario = written(
         tmp_path,
         "package.policies:P",
@@ -123,10 +134,10 @@ def test_a_package_imports_its_own_modules(tmp_path: Path) -> None:
         package__policies="from .helper import TARGET\n" + policy("TARGET"),
         package__helper="TARGET = 1\n",
     )
-    assert target_of(scenario, jobs=2) == 1
+    assert target_of(scenario, jobs=jobs) == 1
 
 
-@pytest.mark.parametrize("kind", ["mymod:P", "mymod.py:P", "mymod:POLICY", "package.mymod:P"])
+@pytest.mark.parametrize("kind", [deep("mymod:P"), "mymod.py:P", deep("mymod:POLICY"), "package.mymod:P"])
 def test_a_run_directory_is_repeated_from_any_folder_until_its_code_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:

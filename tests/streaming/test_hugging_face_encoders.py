@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-transformers = pytest.importorskip("transformers")
+transformers = pytest.importorskip("transformers", reason="the extra packages of simnmt[models] are not installed")
 
 from simnmt.calibrate.settings import CalibrationError  # noqa: E402
 from simnmt.calibrate.streaming.encoder_block import StiSettings  # noqa: E402

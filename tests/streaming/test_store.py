@@ -205,7 +205,7 @@ def test_a_read_brings_in_no_more_than_its_record(tmp_path: Path) -> None:
     """A plan names all that it reads; what a system reads ahead would be other fidelities, in its way."""
     with stored(made_weights(layers=2, heads=2, width=64, ffn=256), tmp_path / "large") as store:
         if page_cache.drop(store.file) != 0:
-            pytest.skip("this file system keeps files in memory, or does not tell")
+            pytest.skip("this file system cannot drop a file from the page cache")
         record = store.record(0, 0, 2)
         store.read(record)
         size = os.fstat(store.file).st_size

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("fcntl", reason="no locks of files here")
+pytest.importorskip("fcntl", reason="the system has no fcntl, which locks files")
 pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
 from simnmt.base.files import FolderLock

@@ -14,7 +14,7 @@ from simnmt.workload.arrivals import ArrivalProcess, Arrivals
 from simnmt.workload.arrivals.recording import read_recording
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "arrivals"
-pytestmark = pytest.mark.skipif(not REAL.is_dir(), reason="the real traces are not there")
+pytestmark = pytest.mark.skipif(not REAL.is_dir(), reason=f"the recorded arrivals are not in {REAL}")
 arrivals: TypeAdapter[Any] = TypeAdapter(Arrivals)
 
 

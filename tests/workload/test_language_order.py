@@ -127,7 +127,7 @@ def test_extreme_expectations_do_no_harm() -> None:
         assert (warning is None) == (expected in (1.0,) or math.isnan(expected))
 
 
-@pytest.mark.skipif(not CORPORA.is_dir(), reason="no corpora of real text are at hand")
+@pytest.mark.skipif(not CORPORA.is_dir(), reason="the corpora of real text are not in ../shared/data")
 @pytest.mark.parametrize(
     "corpus", ["tatoeba_fr-en", "wmt_news_a_fr-en", "tatoeba_en-zh", "python_docs_en-zh", "flores_tico_en-zh"]
 )

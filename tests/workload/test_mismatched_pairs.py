@@ -68,7 +68,7 @@ def test_every_filter_halves_the_shift_on_made_up_text(tmp_path: Path, made_up: 
     assert shift_left(tmp_path, *made_up, name) <= 0.5
 
 
-@pytest.mark.skipif(not CORPORA.is_dir(), reason="no corpora of real text are at hand")
+@pytest.mark.skipif(not CORPORA.is_dir(), reason="the corpora of real text are not in ../shared/data")
 @pytest.mark.parametrize(
     ("corpus", "name"),
     [

@@ -81,7 +81,7 @@ def test_the_readme_gives_the_figures_of_the_tables() -> None:
         assert row in readme
 
 
-@pytest.mark.skipif(not CORPORA.is_dir(), reason="the corpora that the tables were counted from are not at hand")
+@pytest.mark.skipif(not CORPORA.is_dir(), reason="the corpora that the tables were counted from are not in ../shared/data")
 @pytest.mark.parametrize("name", NAMES)
 def test_counting_the_corpus_again_gives_the_same_bytes(tmp_path: Path, name: str) -> None:
     source, target = name.split("-")[:2]

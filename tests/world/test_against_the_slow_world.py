@@ -20,6 +20,7 @@ from simnmt.world.deciders import Answers, Beliefs
 from simnmt.world.fifo_server import FifoPool, LeastWork
 from simnmt.world.server import InTurn, LeastLoadedOfDrawn, Server
 from simnmt.world.simulation import Clients, simulate
+from tests.campaigns.harness import SCALE
 from tests.world.slow_world import SlowWorld, Tier, tier
 
 COLUMNS = ("arrival_s", "decided_s", "target", "server", "queue_s", "estimate_s", "measured_at_s")
@@ -197,7 +198,7 @@ def assert_agreement(world: World) -> Trail:
     return trail
 
 
-@settings(max_examples=250)
+@settings(max_examples=round(80 * SCALE))
 @given(SHAPES, st.sampled_from([1, 3, 4096]))
 def test_the_world_agrees_with_the_slow_one_to_the_bit(shape: Shape, block: int) -> None:
     """Ties included: arrivals of one moment, an answer and an arrival, requests at a server's door, clients at once."""
@@ -226,6 +227,7 @@ def a_shape(seed: int) -> Shape:
     )
 
 
+@pytest.mark.deep
 def test_so_it_does_under_backlogs_of_hundreds() -> None:
     """Deeper than what is kept at hand of answers on their way; not all of what is told of backlogs, which takes long."""
     deepest = 0

@@ -36,7 +36,7 @@ REQUESTS = {0.5: 15_000, 0.8: 30_000, 0.95: 50_000}
 """Per replication: the closer to saturation, the longer a queue remembers, and the fewer are rare waits before many workers."""
 
 
-@pytest.mark.parametrize("workers", [1, 4, 16])
+@pytest.mark.parametrize("workers", [1, 4, deep(16)])
 @pytest.mark.parametrize("load", thinned(REQUESTS, (0.8,)))
 def test_m_m_c_waits_as_erlang_c_says(load: float, workers: int) -> None:
     requests = 50_000 if workers == 16 else REQUESTS[load]

@@ -93,21 +93,21 @@ def sources(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.skipif(not takes(SANITIZE), reason="no compiler here that takes the sanitizers")
+@pytest.mark.skipif(not takes(SANITIZE), reason="no C compiler is installed that takes the sanitizers")
 def test_no_world_reads_or_writes_beyond_its_memory_or_fails_an_assertion(sources: Path) -> None:
     run = run_sanitized(sources, COMPARE, round(8 * SCALE), SANITIZE, "libasan.so")
     assert (run.returncode, run.stdout, run.stderr) == (0, "equal\n", "")
 
 
 @pytest.mark.deep
-@pytest.mark.skipif(not takes(THREAD_SANITIZE), reason="no compiler here that takes the thread sanitizer")
+@pytest.mark.skipif(not takes(THREAD_SANITIZE), reason="no C compiler is installed that takes the thread sanitizer")
 def test_worlds_in_several_threads_at_once_share_nothing(sources: Path) -> None:
     run = run_sanitized(sources, THREADS, round(8 * SCALE), THREAD_SANITIZE, "libtsan.so")
     assert (run.returncode, run.stdout, run.stderr) == (0, "equal\n", "")
 
 
 @pytest.mark.deep
-@pytest.mark.skipif(not takes(THREAD_SANITIZE), reason="no compiler here that takes the thread sanitizer")
+@pytest.mark.skipif(not takes(THREAD_SANITIZE), reason="no C compiler is installed that takes the thread sanitizer")
 def test_the_thread_sanitizer_detects_a_counter_that_worlds_share(sources: Path) -> None:
     clock = sources / "clock.h"
     push = "    GROW(memory, clock->heap"

@@ -17,7 +17,6 @@ from simnmt.experiment.inputs import Case
 from simnmt.experiment.plan.trial import Level, Site
 from simnmt.experiment.targets import Target
 from simnmt.experiment.units import SATURATION_SAMPLE, saturated_s
-from simnmt.results.service_level import Requirement
 from simnmt.results.summary import Device, Numbers, known
 from simnmt.workload.length_table import LengthTable
 
@@ -112,16 +111,17 @@ def start_rps(site: Site, level: Level, saturation: dict[str, float], pilot: Num
     mean_s, service_cv2 = _service(site.case, target)
     share = known(pilot[f"{bottleneck}_share"])
     starts = [most_rps * 0.99]
-    for requirement in level.requirements:
-        quantile = _quantile(requirement)
-        if quantile is None or pilot.get(requirement.metric.column) is None:
+    for requirement in level.limits:
+        metric = requirement.metric
+        is_latency = metric.sample == "latency" and metric.within_s is None
+        if not is_latency or requirement.comparison != "<=" or pilot.get(metric.column) is None:
             continue
-        left_s = requirement.limit / requirement.metric.per_si_unit - known(pilot[requirement.metric.column])
+        left_s = requirement.limit / metric.per_si_unit - known(pilot[metric.column])
         low, high = 0.0, most_rps
         for _ in range(40):
             middle = (low + high) / 2.0
             waiting = waits_s(share * middle, device.servers * device.workers, mean_s, service_cv2)
-            low, high = (middle, high) if wait_s(*waiting, quantile[0]) <= left_s else (low, middle)
+            low, high = (middle, high) if wait_s(*waiting, metric.quantile) <= left_s else (low, middle)
         starts.append(low)
     return max(min(starts), most_rps * 0.01)
 
@@ -133,17 +133,3 @@ def _service(case: Case, target: Target) -> tuple[float, float]:
     seconds = target.in_memory_s(src_len, tgt_len, generator.standard_normal(len(src_len)))
     mean_s = float(seconds.mean())
     return mean_s, float(seconds.var()) / mean_s**2
-
-
-def _quantile(requirement: Requirement) -> tuple[float | None] | None:
-    """Return (share,) of a latency's percentile, (None,) of its mean; None for any other metric."""
-    name, comparison = requirement.metric.name, requirement.comparison
-    if comparison != "<=":
-        return None
-    if name == "mean_ms":
-        return (None,)
-    digits = name.removeprefix("p").removesuffix("_ms")
-    try:
-        return (float(digits) / 100.0,) if name == f"p{digits}_ms" else None
-    except ValueError:
-        return None

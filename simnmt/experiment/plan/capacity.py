@@ -285,8 +285,7 @@ def find_capacity(
         saturation_rps=most_rps,
         binding=binding(site, trials, loads),
         values={
-            str(requirement): mean(level.value(requirement, trial.numbers) for trial in trials)
-            for requirement in level.requirements
+            str(requirement): mean(level.value(requirement, trial.numbers) for trial in trials) for requirement in level.limits
         },
         loads=loads,
         points=tuple(point for root in roots or [coarse] for point in root.points),

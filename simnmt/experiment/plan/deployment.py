@@ -339,7 +339,7 @@ def _cheaper_miss(search: Search, choice: Candidate) -> Candidate | None:
 def describe(search: Search, candidate: Candidate) -> Described:
     """Return a candidate that was simulated, as a plan describes it."""
     values, headroom = {}, {}
-    for requirement in search.level.requirements:
+    for requirement in search.level.limits:
         by_site = [
             mean(search.level.value(requirement, outcome.numbers[site]) for outcome in candidate.outcomes)
             for site in range(len(candidate.deployment.sites))

@@ -9,7 +9,8 @@ from typing import Literal
 
 from simnmt.base.errors import InputError
 from simnmt.experiment.plan.candidates import Deployment
-from simnmt.results.summary import OBJECTIVES, Numbers, known, objective_name
+from simnmt.results.service_level import objective_metric
+from simnmt.results.summary import Numbers, known, objective_name
 from simnmt.scenario.configuration import Scenario
 
 Minimised = Literal["servers", "cost", "energy", "latency"]
@@ -42,7 +43,7 @@ def objective(name: Minimised, scenario: Scenario) -> Objective:
     if name == "servers":
         return Objective(name, "servers", "", 1.0, lambda deployment, _: float(deployment.servers))
     if name == "latency":
-        value = _mean_of(OBJECTIVES[scenario.objective], name, "gives no latency")
+        value = _mean_of(objective_metric(scenario.objective).column, name, "gives no latency")
         return Objective(name, objective_name(scenario.objective), "ms", 1e3, value)
     if name == "cost":
         return Objective(name, "cost per million requests", "", 1e6, _mean_of("mean_cost", name, "gives no prices"))

@@ -18,7 +18,7 @@ from simnmt.experiment.plan.analytic import saturation_rps
 from simnmt.experiment.plan.candidates import Deployment
 from simnmt.experiment.plan.objectives import Objective
 from simnmt.experiment.plan.trial import Level, Verdict
-from simnmt.results.summary import OBJECTIVES, Numbers, known
+from simnmt.results.summary import Numbers, known
 
 IMPOSSIBLE = 1.1
 """Rate over the saturation of all devices together from which a candidate is out without a run."""
@@ -142,7 +142,7 @@ class Search:
         return Outcome(
             max(verdicts, key=lambda verdict: verdict.excess),
             self.objective.value(deployment, numbers),
-            mean(known(of_site[OBJECTIVES["mean"]]) for of_site in numbers),
+            mean(known(of_site["mean_latency_s"]) for of_site in numbers),
             tuple(numbers),
         )
 

@@ -120,14 +120,18 @@ class Level:
 
     requirements: Sequence[Requirement]
 
+    @property
+    def limits(self) -> list[Requirement]:
+        """The requirements beside stability, which every level demands."""
+        return [requirement for requirement in self.requirements if requirement.metric.name != STABLE]
+
     def judge(self, numbers: Numbers, requests: int, of_devices: Sequence[Device]) -> Verdict:
         """Return how far the numbers of one run are from the level. Raises `InputError` for a metric that the run lacks."""
         overload = max((excess_load(numbers, requests, device) for device in of_devices), default=-inf)
         # A load is no distance from a limit as a latency is, so it is named only where it is near 1.
-        verdicts = [Verdict(overload, STABLE)] if overload >= BUSY or not self.requirements else []
-        for requirement in self.requirements:
-            value = self.value(requirement, numbers)
-            excess = _log(value / requirement.limit)
+        verdicts = [Verdict(overload, STABLE)] if overload >= BUSY or not self.limits else []
+        for requirement in self.limits:
+            excess = _log(self.value(requirement, numbers) / requirement.limit)
             verdicts.append(Verdict(excess if requirement.comparison == "<=" else -excess, str(requirement)))
         return max(verdicts, key=lambda verdict: verdict.excess)
 

@@ -27,7 +27,7 @@ def allowed() -> bool:
     return True
 
 
-needs_leave = pytest.mark.skipif(not allowed(), reason="this system lets nobody like us send ICMP")
+needs_leave = pytest.mark.skipif(not allowed(), reason="this user may not send ICMP echo requests")
 
 
 def test_the_checksum_of_a_packet_that_bears_its_checksum_is_zero() -> None:
@@ -44,7 +44,8 @@ def test_round_trips_of_this_machine(tmp_path: Path) -> None:
     recorder = Recorder(RecordingPlan("127.0.0.1", None, 0.2, interval_s=0.02, method="icmp"), tmp_path / "mine.csv")
     recorder.run()
     series = read_rtt_csv(tmp_path / "mine.csv")
-    assert (len(series.rtt_s), series.lost, series.kind) == (10, 0, "measured")
+    assert (series.lost, series.kind) == (0, "measured")
+    assert 5 <= len(series.rtt_s) <= 10  # a busy box skips probes that are too late
     assert series.source.startswith("ICMP echo of 56 bytes to 127.0.0.1")
     assert middle(series.rtt_s.tolist()) < 0.05
 

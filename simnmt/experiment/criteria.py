@@ -1,0 +1,117 @@
+"""Check before a run that it will know the metrics by which it is judged, and that its requests suffice for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from simnmt.base.errors import InputError
+from simnmt.base.suggestions import format_list
+from simnmt.experiment.inputs import Case, RunPlan
+from simnmt.policies.baselines import CloudPolicy, EdgePolicy, FixedPolicy
+from simnmt.results.service_level import Assertion, Metric, columns_of, metric, objective_metric
+from simnmt.scenario.configuration import Scenario
+from simnmt.scenario.document import Document
+from simnmt.scenario.errors import Location, ScenarioError, format_location
+from simnmt.scenario.service_level import WarmUpRequests
+
+
+def check_criteria(plan: RunPlan, document: Document | None = None) -> None:
+    """Check the objective, the service level and the further metrics of a scenario.
+
+    Raises `ScenarioError` with the key, and with its place where there is a `document`, for a metric that the run of a
+    deployable policy would not know.
+    """
+    scenario = plan.scenario
+    deployable = [name for name, policy in scenario.policies.items() if not policy.knows_truth]
+    for location, known, is_limited in _metrics(scenario):
+        fault = _fault(plan, known, deployable if is_limited else ())
+        if fault is not None:
+            what, remedy = fault
+            if document is not None:
+                raise document.error(location, what, remedy=remedy, key=True)
+            raise ScenarioError(f"{format_location(location)}: {what}", remedy=remedy)
+
+
+def _fault(plan: RunPlan, known: Metric, policies: Sequence[str]) -> tuple[str, str | None] | None:
+    """Return why a run would not know a metric of all these policies, and the remedy; None if it would."""
+    try:
+        known.check_requests(_fewest_counted(plan))
+    except InputError as error:
+        return error.what, error.remedy
+    unknown = {name: why for name in policies if (why := _unknown_because(plan, known, name))}
+    if not unknown:
+        return None
+    whose = f" of {format_list(unknown)}" if known.sample == "first_token" else ""
+    what, remedy = next(iter(unknown.values()))
+    return f"{known.name}{whose} is not known: {what}", remedy
+
+
+def check_assertion(plan: RunPlan, assertion: Assertion) -> None:
+    """Raise `InputError` for an assertion on a metric that the run will not know, of the named policy or of any."""
+    scenario, known = plan.scenario, assertion.requirement.metric
+    known.check_requests(_fewest_counted(plan))
+    policies = [assertion.policy] if assertion.policy is not None else list(scenario.policies)
+    reasons = [_unknown_because(plan, known, name) for name in policies]
+    if reasons[0] is not None and None not in reasons:
+        what, remedy = reasons[0]
+        raise InputError(f"{assertion}: {known.name} is not known: {what}", remedy=remedy)
+
+
+def with_metrics(plan: RunPlan, assertions: Iterable[Assertion]) -> RunPlan:
+    """Return the plan whose scenario also names the metrics of assertions that it would not measure."""
+    scenario = plan.scenario
+    measured = {*columns_of(scenario.measured_metrics)}
+    asserted = dict.fromkeys(assertion.requirement.metric for assertion in assertions)
+    added = [known.name for known in asserted if known.column not in measured]
+    if not added:
+        return plan
+    return replace(plan, scenario=scenario.model_copy(update={"metrics": [*scenario.metrics, *added]}))
+
+
+def _metrics(scenario: Scenario) -> Iterator[tuple[Location, Metric, bool]]:
+    """Yield the location of each metric in the scenario, the metric, and whether it is part of the service level."""
+    yield ("objective",), objective_metric(scenario.objective), False
+    for name, requirement in zip(scenario.slo or {}, scenario.requirements, strict=True):
+        yield ("slo", name), requirement.metric, True
+    for number, name in enumerate(scenario.metrics):
+        yield ("metrics", number), metric(name), False
+
+
+def _fewest_counted(plan: RunPlan) -> int:
+    """Return the fewest requests of a replication that count in the summary: MSER-5 cuts up to half of them."""
+    scenario = plan.scenario
+    if isinstance(scenario.warm_up, WarmUpRequests):
+        return scenario.requests - scenario.warm_up.requests
+    cut = scenario.warm_up == "mser5" and not all(case.arrivals.is_finite for case in plan.cases.values())
+    return scenario.requests - scenario.requests // 2 if cut else scenario.requests
+
+
+def _unknown_because(plan: RunPlan, known: Metric, policy: str) -> tuple[str, str] | None:
+    """Return why a run would not know a metric of a policy, and the remedy; None if it would know it."""
+    scenario = plan.scenario
+    for case in plan.cases.values():
+        if known.name == "deadline_met_share" and scenario.workloads[case.name].deadline_ms is None:
+            return f"workload {case.name} has no deadline", f"give workloads.{case.name}.deadline_ms, or leave it out"
+        if known.sample == "first_token":
+            blind = [name for name in _devices_of(scenario, policy) if not _knows_first_tokens(case, name)]
+            if blind:
+                remedy = "let it batch in an open or closed loop, or leave out the policy or the metric"
+                return f"{blind[0]} executes requests of {case.name} one by one", remedy
+    return None
+
+
+def _devices_of(scenario: Scenario, policy: str) -> list[str]:
+    """Return the devices on which a policy may execute requests."""
+    settings, devices = scenario.policies[policy], list(scenario.devices)
+    if isinstance(settings, EdgePolicy):
+        return devices[:1]
+    if isinstance(settings, CloudPolicy):
+        return devices[-1:]
+    return [settings.device] if isinstance(settings, FixedPolicy) else devices
+
+
+def _knows_first_tokens(case: Case, device: str) -> bool:
+    """Return whether a device decodes step by step, so that the end of the first step is known."""
+    target = next(target for target in case.targets if target.device == device)
+    return target.streamed is not None or (case.batches and target.decoding is not None)
