@@ -99,6 +99,10 @@ def _format_scaled(value: float | None, factor: float, form: str) -> str:
     return "-" if value is None else f"{factor * value:{form}}"
 
 
+FAULTS = {"lost_share": "lost %", "fallback_share": "fell back %", "hedged_share": "by 2nd copy %"}
+"""Columns of the table of policies that are shown only if such requests exist, by their keys."""
+
+
 def _policies(result: RunResult) -> list[str]:
     """Return the table of all policies with the meaning of its marks; the best one of each workload and network is first."""
     named = {row["baseline"] for row in result.comparisons}
@@ -107,8 +111,10 @@ def _policies(result: RunResult) -> list[str]:
     latencies = (*SHOWN_LATENCIES, *further)
     header = ["workload", "network", "policy", "total s", *(f"{name} ms" for name in latencies), "offloaded %"]
     misrouted = any(row["misrouted_share"] is not None for row in result.summary_rows)
+    faults = {key: head for key, head in FAULTS.items() if any(row.get(key) for row in result.summary_rows)}
     limits_s = {row["good_within_s"] for row in result.summary_rows if row.get("good_within_s") is not None}
-    header += ["misrouted %"] * misrouted + ["goodput /s"] * bool(limits_s) + [f"vs {name} %" for name in baselines]
+    header += ["misrouted %"] * misrouted + list(faults.values()) + ["goodput /s"] * bool(limits_s)
+    header += [f"vs {name} %" for name in baselines]
     changes = {(row["workload"], row["network"], row["policy"], row["baseline"]): row for row in result.comparisons}
     best = {(record["workload"], record["network"], record["policy"]) for record in result.recommendations}
     rows = []
@@ -121,6 +127,7 @@ def _policies(result: RunResult) -> list[str]:
             *_latency_cells(row, latencies),
             f"{100 * row['offloaded_share']:.1f}",
             *[_format_scaled(row["misrouted_share"], 100.0, ".1f")] * misrouted,
+            *(_format_scaled(row.get(key), 100.0, ".3g") for key in faults),
             *([format_number(row, "goodput_rps")] if limits_s else []),
         ]
         rows.append(cells + [_change_cell(changes.get((*key, name))) for name in baselines])

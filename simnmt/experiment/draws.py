@@ -19,6 +19,7 @@ from simnmt.experiment.inputs import Case, ShareDone, Unit
 from simnmt.experiment.routes import HalfOverheads, Routes, clock_pace_s, half_overheads_s, routes
 from simnmt.experiment.targets import Target
 from simnmt.network.link import bytes_per_token
+from simnmt.network.message_paths import MessagePaths
 from simnmt.policies.decision import Knowledge
 from simnmt.profile.execution_plane import ExecutionPlane, PlaneFit, fit_plane
 from simnmt.profile.profile_variant import DecoderChoice
@@ -143,6 +144,10 @@ class Drawn:
     clients: Clients | None
     half_overhead_s: tuple[AnyColumn | None, ...]
     """`HalfOverheads` of all requests."""
+    paths: MessagePaths | None = None
+    """Of all messages, in the order of the decisions, if they meet each other on shared lines, or faults."""
+    again_s: tuple[Array | None, ...] = ()
+    """By target, execution of another copy of each request, in the order of the decisions; empty without faults."""
 
     def mean_overhead_s(self, target: AnyColumn, first: int = 0) -> float | None:
         """Return the mean overhead of requests that were executed on these targets; None if no device has an overhead.
@@ -222,7 +227,8 @@ def draw(unit: Unit, learnt: Learnt, progress: ShareDone | None = None) -> Drawn
     if arrivals.discipline == "closed":
         think_s = arrivals.think_times(size + arrivals.clients, *unit.stream("thinking"))
         clients = Clients(arrivals.clients, unit.nodes, think_s)
-    return Drawn(
+    has_messages = case.queues and (scenario.has_faults or any(hop.is_shared for hop in network_routes.hops))
+    drawn = Drawn(
         truth=truth,
         requests=requests,
         decided_order=order,
@@ -234,6 +240,28 @@ def draw(unit: Unit, learnt: Learnt, progress: ShareDone | None = None) -> Drawn
         clients=clients,
         half_overhead_s=half_overhead_s,
     )
+    if not has_messages:
+        return drawn
+    again_s = tuple(_in_order(drawn, columns.get(f"again_s {number}")) for number in range(len(case.targets)))
+    return replace(drawn, paths=_paths(drawn), again_s=again_s)
+
+
+def _in_order(drawn: Drawn, column: AnyColumn | None) -> Array | None:
+    """Return a column in the order of the decisions."""
+    if column is None:
+        return None
+    whole: Array = column[:]
+    return whole if drawn.decided_order is None else whole[drawn.decided_order]
+
+
+def _paths(drawn: Drawn) -> MessagePaths:
+    """Return the paths of all messages, with the columns in the order of the decisions."""
+    closed, truth, hops = drawn.clients is not None, drawn.truth, drawn.routes.hops
+    met_s = drawn.moments_s if drawn.moments_s is not None or closed else drawn.issued_s
+    src_len, tgt_len = _in_order(drawn, truth.src_len), _in_order(drawn, truth.tgt_len)
+    assert src_len is not None and tgt_len is not None
+    halves_s = tuple(_in_order(drawn, column) for column in drawn.half_overhead_s)
+    return MessagePaths(hops, drawn.routes.token_bytes, src_len, tgt_len, _in_order(drawn, met_s), halves_s)
 
 
 def _rows_of(half_overhead_s: Sequence[AnyColumn | None], rows: slice) -> HalfOverheads:
@@ -282,6 +310,13 @@ def _blocks(
             **_numbered("uplink_s", ways.uplink_s),
             **_numbered("downlink_s", ways.downlink_s),
         }
+        if unit.scenario.has_faults:
+            # Another copy of a request meets another box, and with it another residual of the profile.
+            again_s = [
+                target.execution_s(src_len, tgt_len, stream(f"execution {target.device} again").standard_normal(count), more)
+                for target, more in zip(case.targets, more_s, strict=True)
+            ]
+            columns |= _numbered("again_s", again_s)
         columns |= {f"half_overhead_s {number}": column for number, column in enumerate(half_s) if column is not None}
         if ways.access_up_s is not None and ways.access_down_s is not None:
             columns |= {"access_up_s": ways.access_up_s, "access_s": ways.access_up_s + ways.access_down_s}

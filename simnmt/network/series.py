@@ -60,6 +60,8 @@ class Series(ABC):
     """Shape (samples,), seconds or bit/s; positive."""
     lost: int = 0
     """Samples that were lost and replaced by the value before them, or dropped from the start."""
+    is_lost: NDArray[np.bool_] | None = None
+    """Shape (samples,): True where the sample was lost and replaced by the value before it; None if that is unknown."""
     duration_s: float = field(init=False)
     """Length of a lap: the last time plus the median spacing; 1 s for a single sample."""
     # Lists for `at_one`: bisect on an array, and numpy scalars in the clock, are several times slower.
@@ -103,6 +105,15 @@ class Series(ABC):
     def at_one(self, time_s: float) -> float:
         """Return the value at one finite time, equal to that of `at`, on plain floats for a moving clock."""
         return self._values[bisect_right(self._times, time_s % self.duration_s) - 1]
+
+    @property
+    def lost_spans_s(self) -> list[tuple[float, float]]:
+        """Begin and end of each time in which samples were lost, from the first of them to the next that was not, in a lap."""
+        if self.is_lost is None:
+            return []
+        edges = np.flatnonzero(np.diff(np.concatenate(([False], self.is_lost, [False])).astype(np.int8)))
+        bounds_s = np.append(self.time_s, self.duration_s)[edges].tolist()
+        return list(zip(bounds_s[::2], bounds_s[1::2], strict=True))
 
     @property
     def mean(self) -> float:

@@ -98,9 +98,19 @@ def device_table(cell: Cell, rows: Sequence[Row]) -> list[DeviceLine]:
     """Return the share of the requests and the load of each device under each policy."""
     by_policy = {row["policy"]: row for row in rows}
     return [
-        DeviceLine(device.name, boxes(device), [_share(by_policy.get(policy, {}), device.name) for policy in cell.logs])
+        DeviceLine(
+            device.name,
+            ", ".join(filter(None, (boxes(device), _availability(rows, device.name)))),
+            [_share(by_policy.get(policy, {}), device.name) for policy in cell.logs],
+        )
         for device in cell.devices
     ]
+
+
+def _availability(rows: Sequence[Row], device: str) -> str:
+    """Return the share of the time that the boxes of a device were up; empty if they cannot fail."""
+    shares = [row[key] for row in rows if is_number(row.get(key := f"{device}_availability"))]
+    return f"up {number(100 * sum(shares) / len(shares), 2)} % of the time" if shares else ""
 
 
 def _share(row: Row, device: str) -> Share:

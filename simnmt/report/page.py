@@ -107,9 +107,11 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
 
 
 def _sampling(result: RunResult) -> list[str]:
-    """Return the sentence that figures show a sample, if they do."""
+    """Return the sentences that figures show a sample, or not all requests, if they do."""
     most = max((log.requests for cell in result.cells for log in cell.logs.values()), default=0)
-    return [f"Figures over single requests show an even sample of at most {MOST_DRAWN:,}."] if most > MOST_DRAWN else []
+    sampled = [f"Figures over single requests show an even sample of at most {MOST_DRAWN:,}."] if most > MOST_DRAWN else []
+    loses = any(row.get("lost_share") for row in result.summary_rows)
+    return sampled + ["Figures over single requests show those that every policy answered."] * loses
 
 
 def cell_panels(view: CellView[Cell]) -> list[Panel]:

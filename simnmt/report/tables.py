@@ -71,6 +71,12 @@ COLUMNS = (
     Column("offloaded_share", REQUESTS, "offloaded"),
     Column(MISROUTED, REQUESTS, "misrouted"),
 )
+FAULTS = (
+    Column("lost_share", REQUESTS, "lost"),
+    Column("fallback_share", REQUESTS, "fell back"),
+    Column("hedged_share", REQUESTS, "by 2nd copy"),
+)
+"""Columns that are shown only if such requests exist under some policy."""
 SHOWN_PERCENTILES = ("p50", "p90", "p95", "p99", "p999")
 """Percentiles of every run; those beside them are shown, since somebody asked for them."""
 GOODPUT = "goodput_rps"
@@ -164,6 +170,7 @@ def policy_table(
         latencies.append(QUEUE)
     after = columns.index(COLUMNS[4]) + 1
     columns[after:after] = latencies
+    columns += [column for column in FAULTS if any(is_number(row.get(column.key)) and row[column.key] > 0 for row in rows)]
     columns += _shares_in_time(rows)
     columns += _goodput(rows)
     loads = _loads(rows)

@@ -339,6 +339,8 @@ def _origin_notes(runs: Mapping[str, FinishedRun], manifests: Sequence[Row]) -> 
                 f"; {percent(min(shares))} of its requests were answered, and count" if shares and min(shares) < 1.0 else ""
             )
             yield f"{name} is measured live{answered}."
+        elif lost := max((row.get("lost_share") or 0.0 for row in run.summary_rows), default=0.0):
+            yield f"{name} loses up to {percent(lost)} of its requests under a policy; its latencies are of the answered ones."
 
 
 def _place(row: Row) -> Place:

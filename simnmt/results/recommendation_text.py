@@ -64,7 +64,7 @@ def describe_recommendation(
     stable = recommendation["unstable"] is None
     head = _headline(recommendation, roles, by_policy) if stable else _none_stable(by_policy, policy, roles)
     return record | {
-        "sentence": f"{place}: {head}{_service_level(recommendation)}",
+        "sentence": f"{place}: {head}{_losses(by_policy, policy, roles)}{_service_level(recommendation)}",
         "service_level": _assessments(recommendation),
         "caution": _caution(recommendation, by_policy[policy]),
         "gap": _gap(recommendation),
@@ -105,6 +105,22 @@ def _headline(record: Row, roles: Roles, by_policy: Mapping[str, Row]) -> str:
     size = f"{_size(record, 'margin')} {direction} than"
     also = f" Not distinguishable from {policy}: {format_list(unclear)}.{also}" if unclear else also
     return f"deploy {policy}, with a {what} of {value}: {size} the runner-up {runner_up}.{also}"
+
+
+def _losses(by_policy: Mapping[str, Row], policy: str, roles: Roles) -> str:
+    """Describe the share of the requests that a policy loses, and which loses least; empty if it loses none."""
+    shares = {name: by_policy[name].get("lost_share") or 0.0 for name in roles.deployable}
+    if not shares[policy]:
+        return ""
+    least = min(shares, key=lambda name: (shares[name], name != policy))
+    rest = (
+        ""
+        if shares[least] == shares[policy]
+        else f", and {least} only {percent(shares[least])}"
+        if shares[least]
+        else f", and {least} none"
+    )
+    return f" It loses {percent(shares[policy])} of the requests{rest}; latencies are those of the answered ones."
 
 
 def _caution(record: Row, row: Row) -> str:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from simnmt.base.columns import AnyColumn, Array, Column, Reordered, Rows, assemble, write_columns
 from simnmt.base.random_streams import blocks_of
 from simnmt.results.device_accounts import BatchAccount, BoxesUntil, StreamAccount
+from simnmt.results.fault_account import FaultAccount
 
 ColumnT = TypeVar("ColumnT", bound=AnyColumn, covariant=True)
 ChangedT = TypeVar("ChangedT", bound=AnyColumn)
@@ -129,10 +130,11 @@ _COMMON: dict[str, array[Any]] = {
 }
 """Columns that every run records, each with its initial value."""
 _OPTIONAL: dict[str, array[Any]] = {
-    **dict.fromkeys(("execution_s", "first_token_s", "lost_s"), array("d", [nan])),
+    **dict.fromkeys(("execution_s", "first_token_s", "lost_s", "transfer_s"), array("d", [nan])),
     "state": array("b", [-1]),
     "stall_s": array("d", [0.0]),
     "deadline_missed": array("b", [0]),
+    "outcome": array("b", [0]),
 }
 """Columns that a run records if some server fills them, or if decisions are judged."""
 STREAMED_COLUMNS = ("state", "stall_s", "deadline_missed")
@@ -189,6 +191,9 @@ class Trail:
     lost_s: AnyColumn | None = None
     """By how much the chosen target takes longer than the best one, queues and batches included, as an oracle foresees at the
     decision; NaN for requests that were not judged. None if none was judged."""
+    transfer_s: AnyColumn | None = None
+    """From the end node to the target and back, if other messages on the way make it longer. As the world returns it: from the
+    decider. None if the requests' own times hold."""
     state: AnyColumn | None = None
     """At a target that streams its model: 0 cold, k in the k-th turn of an engagement; -1 elsewhere. None if no target streams,
     like the next two columns."""
@@ -197,7 +202,10 @@ class Trail:
     deadline_missed: AnyColumn | None = None
     """True if a streamed request missed its deadline."""
     outcome: AnyColumn | None = None
-    """How each request ended: its index in `live_log.OUTCOMES`. None if all were answered as decided, as in a simulation."""
+    """How each request ended: its index in `live_log.OUTCOMES`. None if all were answered as decided, as in simulations
+    without faults."""
+    faults: FaultAccount | None = None
+    """Account of the faults; None without any."""
     batches: tuple[BatchAccount | None, ...] = ()
     """Account of each target's batches; None if it does not batch. Empty if no target does."""
     streamed: tuple[BoxesUntil | None, ...] = ()

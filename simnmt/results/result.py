@@ -6,6 +6,8 @@ import html
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import reduce
+from operator import and_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -48,7 +50,7 @@ class LiveMeasurement:
     """Date and time of the first request, UTC, ISO 8601."""
     ended: str
     outcomes: Mapping[str, int]
-    """Requests of all replications by how they ended (`live_log.OUTCOMES`)."""
+    """Requests of all replications by how they ended (`live_log.LIVE_OUTCOMES`)."""
     lateness_ms: Mapping[str, float]
     """By how much later than due the load generator sent requests: `p50`, `p99`, `max`."""
     under_way: int
@@ -98,8 +100,10 @@ class Cell(RecordedCell):
     """Doubts about each target's profile; empty if they were not determined."""
 
     def drawn(self) -> Cell:
-        """Return the cell for figures: with the answered requests alone, which have times, and of many an even sample."""
-        return replace(self, logs={policy: log.answered.thinned(MOST_DRAWN) for policy, log in self.logs.items()})
+        """Return the cell for figures: with the requests alone that every policy answered, and of many an even sample."""
+        answered = [of_policy for log in self.logs.values() if (of_policy := log.is_answered) is not None]
+        kept = reduce(and_, answered) if answered else None
+        return replace(self, logs={policy: log.among(kept).thinned(MOST_DRAWN) for policy, log in self.logs.items()})
 
     @property
     def shown_kinds(self) -> tuple[str, ...]:

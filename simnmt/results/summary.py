@@ -82,6 +82,7 @@ def measure(
     discipline: Discipline,
     batched: Sequence[BatchesOfDevice | None] = (),
     streamed: Sequence[StreamAccount | None] = (),
+    extra_work: Sequence[Column] = (),
     *,
     criteria: Criteria = NO_CRITERIA,
     start_s: float = 0.0,
@@ -100,6 +101,7 @@ def measure(
         batched: batches per device. The work of a device that batches is its work with full batches, since a box with little to
             do decodes small ones.
         streamed: account per streamed device; empty if none is streamed.
+        extra_work: per device, the work of each box that answered no request, as of `FaultAccount`; empty without faults.
         criteria: what else is measured.
         start_s: when the first request of the log was issued, if requests before it are left out as warm-up; else 0.
     """
@@ -136,10 +138,10 @@ def measure(
         if device.streamed:
             numbers |= stream_columns(device.name, streamed[number] if streamed else None, makespan_s)
         if working_s > 0.0:
-            work_s = totals.work[number]
+            work_s = totals.work[number] + (extra_work[number] if extra_work else 0.0)
             if what is not None:
                 # The share of each box in the work of full batches.
-                work_s = work_s / max(work_s.sum(), 1.0) * what.saturated_s
+                work_s = work_s / max(totals.work[number].sum(), 1.0) * what.saturated_s
             numbers[f"{device.name}_load"] = float(work_s.sum()) / (device.servers * device.workers * working_s)
             numbers[f"{device.name}_busiest_load"] = float(work_s.max()) / (device.workers * working_s)
     return numbers | {"makespan_s": makespan_s, "throughput_rps": requests / (makespan_s - start_s)}

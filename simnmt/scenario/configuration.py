@@ -37,6 +37,7 @@ from simnmt.scenario.service_level import (
 from simnmt.workload.arrivals import BackToBack
 from simnmt.workload.configuration import WorkloadConfiguration
 from simnmt.world.custom_balancer import CustomBalancer
+from simnmt.world.faults.configuration import FailureConfiguration, LateAnswers
 
 MEGABYTE = 10**6
 """Bytes of an MB."""
@@ -237,6 +238,9 @@ class DeviceConfiguration(Configuration):
     """Which box a request enters: `attached` (that of its end node), `round_robin`, `least_work` (where it starts soonest; of
     boxes that batch, where fewest target tokens are left), `two_choices` (the better of two drawn) or `random`. Left out:
     `round_robin` for the last device, else `attached`."""
+    failures: FailureConfiguration | None = None
+    """When its boxes fail and are repaired, such as `{mttf_s: 3600, mttr_s: 60}`, and what becomes of the requests in them.
+    Left out: never."""
     overhead: OverheadConfiguration | None = None
     """What a request costs on this device beside queue, execution and link: a number of ms, `{mean_ms: 0.8, sd_ms: 0.2}` or
     `{quantiles_ms: [0.5, 0.7, 1.9]}`. Every request pays that of the first device, half before the decision and half after the
@@ -302,6 +306,8 @@ class Scenario(Configuration):
     devices: Annotated[dict[DeviceName, DeviceConfiguration], Field(min_length=1, max_length=100)]
     """Where requests are translated, nearest first. The first device decides: the end nodes' own if it is named `end_node`,
     else the gateway to which end nodes are attached."""
+    late_answers: LateAnswers | None = None
+    """What the first device does about requests whose answers do not come, such as `{timeout_ms: 500}`. Left out: it waits."""
     fit: FitConfiguration = FitConfiguration()
     """What the policies learn from."""
     policies: Annotated[dict[Name, PolicyConfiguration], Field(min_length=1)]
@@ -389,6 +395,13 @@ class Scenario(Configuration):
             return clock
         back_to_back = isinstance(self.workloads[workload].arrivals, BackToBack)
         return "pace" if clock is None and back_to_back else "time"
+
+    @property
+    def has_faults(self) -> bool:
+        """True if links or devices fail, or late answers are not waited for."""
+        links = (link for network in self.networks.values() for _, link in network_room.links_of(network))
+        fails = any(device.failures is not None for device in self.devices.values())
+        return self.late_answers is not None or fails or any(link.faults is not None for link in links)
 
     @property
     def analysed_policy(self) -> str | None:

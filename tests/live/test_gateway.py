@@ -126,7 +126,7 @@ def test_a_server_killed_under_load_is_replaced_by_the_gateway_until_it_is_back(
     async def under_load() -> list[Any]:
         async with TranslationClient(gateway.front.service.url) as client:
             pending = asyncio.ensure_future(together(client, [ask(f"{number}") for number in range(60)]))
-            while gateway.waiting < 60:
+            while gateway.waiting < 20:  # a busy box has answered the first before the last has come
                 await asyncio.sleep(0.001)
             node.kill()
             return await pending

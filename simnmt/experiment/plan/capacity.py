@@ -36,6 +36,9 @@ PILOT_LOAD = 0.3
 """Requests, and share of the saturation of all devices together, of the run that shows how a policy divides the requests."""
 COARSE = 8
 """The first bisection has so many times fewer requests."""
+OTHER_LOADS = (0.99, 0.96, 0.93, 0.9, 0.8, 0.6)
+"""Shares of the saturation from which the search starts again if it has found no rate and some number must be great enough: a
+goodput is too small at low rates."""
 FIRST_STEP = 1.03
 """Factor of the first step from a start to the other end of a bracket; each further step is twice as long."""
 MOST_REPLICATIONS = 20
@@ -255,8 +258,15 @@ def find_capacity(
     pilot = site.at_rate(PILOT_LOAD * boxes_rps).simulate(0, few)
     saturation = saturation_of(site, pilot)
     most_rps = min(saturation.values())
-    coarse = find_root(site, level, 0, max(requests // COARSE, few), start_rps(site, level, saturation, pilot), most_rps)
+    less = max(requests // COARSE, few)
+    coarse = find_root(site, level, 0, less, start_rps(site, level, saturation, pilot), most_rps)
     simulated = few + coarse.requests_simulated
+    for load in OTHER_LOADS if coarse.rate_rps <= 0.0 and any(limit.comparison == ">=" for limit in level.limits) else ():
+        other = find_root(site, level, 0, less, load * most_rps, most_rps)
+        simulated += other.requests_simulated
+        if other.rate_rps > 0.0:
+            coarse = other
+            break
     roots: list[Root] = []
     wanted = max(replications, 1) if coarse.rate_rps > 0.0 else 0
     while len(roots) < wanted:

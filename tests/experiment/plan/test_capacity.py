@@ -77,6 +77,13 @@ def test_a_level_that_no_rate_keeps_has_no_capacity_and_says_what_misses_it() ->
     assert capacities.best.values["mean_ms<=5"] == pytest.approx(11.0, rel=0.05), "the round trip is 1 ms"
 
 
+def test_a_goodput_that_low_rates_cannot_reach_is_kept_at_higher_ones() -> None:
+    scenario = queue_of(1, "constant", requests=4_000)
+    best = simnmt.plan(scenario, ["mean_ms<=40", "goodput_rps>=70"], replications=2, precision=0.1).best
+    assert best.rate_rps == pytest.approx(100.0 * 6 / 7, rel=0.04), "of M/D/1: a wait of 30 ms at a load of 6/7"
+    assert not simnmt.plan(scenario, ["mean_ms<=40", "goodput_rps>=120"], replications=2).is_met
+
+
 def test_a_device_is_named_that_is_saturated_before_a_latency_misses_its_limit() -> None:
     best = simnmt.plan(queue_of(1, "constant", requests=2_000), "mean_ms<=100000", replications=2).best
     assert best.binding.part == "capacity" and best.binding.resource == "gateway"
