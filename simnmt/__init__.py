@@ -22,6 +22,7 @@ _HOMES = {
     "compare": "simnmt.api",
     "sweep": "simnmt.api",
     "load_sweep": "simnmt.api",
+    "plan": "simnmt.api",
     "Scenario": "simnmt.api",
     "RunResult": "simnmt.api",
     "InputError": "simnmt.base.errors",
@@ -61,12 +62,13 @@ __all__ = [
     "compare",
     "load",
     "load_sweep",
+    "plan",
     "run",
     "sweep",
 ]
 
 if TYPE_CHECKING:
-    from simnmt.api import Comparison, LoadedRun, RunResult, Scenario, compare, load, load_sweep, run, sweep
+    from simnmt.api import Comparison, LoadedRun, RunResult, Scenario, compare, load, load_sweep, plan, run, sweep
     from simnmt.base.errors import InputError
     from simnmt.batching.batcher import Batcher, Encode, Join
     from simnmt.network.series import BandwidthSeries, RttSeries

@@ -29,7 +29,7 @@ from simnmt.results import comparison, loaded_run
 from simnmt.results import result as results
 from simnmt.results import run_directory as files
 from simnmt.results.requests import Engine
-from simnmt.results.service_level import Assertion
+from simnmt.results.service_level import Assertion, Requirement
 from simnmt.results.sweep_table import PAGE as SWEEP_PAGE
 from simnmt.results.sweep_table import SweepTable, read_frame
 from simnmt.scenario.document import Override, overrides_of_call, read_document
@@ -41,6 +41,10 @@ if TYPE_CHECKING:
     import pandas as pd
     from plotly.graph_objects import Figure
 
+    from simnmt.experiment.inputs import RunPlan
+    from simnmt.experiment.plan.capacity import Capacities
+    from simnmt.experiment.plan.deployment import DeploymentPlan
+    from simnmt.experiment.plan.objectives import Minimised
     from simnmt.live.replay import ReplaySettings
     from simnmt.report.charts import Chart, Panel
 
@@ -358,6 +362,87 @@ def run(
             return result
         write(result, source, directory, inputs, times, replace_run=force)
         return replace(result, directory=directory)
+
+
+def plan(
+    scenario: str | os.PathLike[str] | Mapping[str, object] | Scenario,
+    slo: str | Iterable[str] = (),
+    *,
+    rate: float | None = None,
+    minimise: Minimised = "servers",
+    vary: Iterable[str] = (),
+    overrides: Iterable[str | Override] = (),
+    requests: int | None = None,
+    replications: int | None = None,
+    seed: int | None = None,
+    precision: float = 0.02,
+    certainty: float = 0.95,
+    jobs: int | None = 1,
+    progress: Progress | None = None,
+    allow_code: bool = False,
+) -> Capacities | DeploymentPlan:
+    """Return how many requests per second a deployment takes under a service level or, for a rate, the least deployment.
+
+    Args:
+        scenario, overrides, requests, replications, seed, jobs, allow_code: as of `run`.
+        slo: requirements that all must hold, such as `"p95_ms<=300"`; empty: those of the scenario's `slo`.
+        rate: requests per second of every workload; None: the highest one is found, of the scenario as it stands.
+        minimise: what is to be least at that rate: `servers`, `cost`, `energy` or `latency`.
+        vary: keys with the values of the candidates, such as `"devices.cloud.count=1:8"`; empty: boxes of the last device.
+        precision: without a rate, replications are added, up to 20, until the interval reaches no further than this share.
+        certainty: with a rate, probability from which a deployment counts as keeping the service level.
+        progress: called with the number of finished policies or candidates, a part of one included, and of all.
+
+    Raises `InputError` for any fault of the input, also for arrivals that have no rate.
+
+    Example:
+        >>> simnmt.plan("@load-sweep", "p95_ms<=300").best.rate_rps  # doctest: +SKIP
+        >>> simnmt.plan("@load-sweep", "p95_ms<=300", rate=200).choice  # doctest: +SKIP
+    """
+    from simnmt.experiment.plan import deployment
+    from simnmt.experiment.plan.candidates import Space, default_key, parse_varied_key
+    from simnmt.experiment.plan.capacity import find_capacities
+    from simnmt.experiment.plan.objectives import objective
+    from simnmt.experiment.plan.trial import Level, check_rate
+
+    if jobs is not None and jobs < 1:
+        raise InputError(f"jobs: {jobs} processes", remedy="give 1 or more")
+    if not 0.0 < precision < 1.0 or not 0.0 < certainty < 1.0:
+        raise InputError("precision and certainty are shares above 0 and below 1", remedy="give 0.02 and 0.95")
+    requirements = [Requirement.parse(text) for text in ([slo] if isinstance(slo, str) else slo)]
+    keys = [parse_varied_key(text) for text in vary]
+    given = overrides_of_call(overrides, requests=requests, replications=replications, seed=seed)
+
+    def opened(further: Iterable[Override] = ()) -> Source:
+        if isinstance(scenario, Scenario):
+            return scenario.open([*given, *further])
+        return open_source(scenario, [*given, *further], allow_code=allow_code)
+
+    source = opened()
+    level = Level(requirements or source.scenario.requirements)
+    if not level.requirements:
+        raise InputError("no service level", remedy="give --slo, such as 'p95_ms<=300', or slo in the scenario")
+    asserted = [Assertion(requirement) for requirement in level.requirements]
+
+    def open_plan(further: Iterable[Override]) -> RunPlan:
+        source = opened(further)
+        return with_metrics(read_inputs(source.scenario, Path.cwd(), source.document), asserted)
+
+    inputs = with_metrics(read_inputs(source.scenario, Path.cwd(), source.document), asserted)
+    for workload in inputs.cases:
+        check_rate(inputs, workload, source.document)
+    check_criteria(inputs, source.document)
+    for assertion in asserted:
+        check_assertion(inputs, assertion)
+    if rate is None:
+        if keys:
+            raise InputError("keys are varied to find the least deployment for a rate", remedy="give --rate, or no --vary")
+        return find_capacities(inputs, level, precision=precision, jobs=jobs or os.cpu_count() or 1, progress=progress)
+    if not 0.0 < rate < 1e9:
+        raise InputError(f"a rate of {rate:g} requests/s", remedy="give a number above 0")
+    space = Space(keys or [default_key(inputs, rate)], open_plan, rate)
+    least = objective(minimise, source.scenario)
+    return deployment.find_deployment(space, open_plan, level, least, rate_rps=rate, certainty=certainty, progress=progress)
 
 
 def sweep(

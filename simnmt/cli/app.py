@@ -34,6 +34,7 @@ _VERBS = {
     "run": "run.run",
     "compare": "compare.compare",
     "sweep": "sweep.sweep",
+    "plan": "plan.plan",
     "init": "run.init",
     "schema": "run.schema",
     "calibrate": "calibrate.calibrate",

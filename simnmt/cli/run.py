@@ -118,8 +118,8 @@ def init(
         str,
         option(
             "NAME",
-            "quickstart, batched-cloud, live-smoke, live-split, load-sweep, locked-local, open-loop, own-data, sti-gateway, "
-            "table1, table1-measured or tiers.",
+            "quickstart, batched-cloud, capacity, live-smoke, live-split, load-sweep, locked-local, open-loop, own-data, "
+            "sti-gateway, table1, table1-measured or tiers.",
         ),
     ] = "quickstart",
     force: Force = False,

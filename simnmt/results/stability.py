@@ -104,6 +104,21 @@ class _Load:
         return _Load(shown, log(load) if load > 0.0 else -inf, 2.0 / (max(requests, 1.0) - 0.5))
 
 
+def judged_load(numbers: Numbers, requests: int, device: Device) -> float:
+    """Return the load of a device's busiest box in one replication, or that of all its boxes if the busiest one has more by
+    chance alone."""
+    return _load(numbers, requests, device).shown
+
+
+def excess_load(numbers: Numbers, requests: int, device: Device) -> float:
+    """Return the logarithm of a device's load in one replication over the greatest load that chance alone makes of 1.
+
+    Above 0 the device counts as overloaded, as in `overloads`.
+    """
+    load = _load(numbers, requests, device)
+    return load.log - _normal_quantile_beyond(1) * sqrt(load.variance)
+
+
 def _load(numbers: Numbers, requests: int, device: Device) -> _Load:
     load, busiest = numbers[f"{device.name}_load"], numbers[device.name + LOAD_SUFFIX]
     if load is None or busiest is None:

@@ -33,8 +33,8 @@ def validator(schema: Any) -> jsonschema.Draft202012Validator:
     return jsonschema.Draft202012Validator(schema)
 
 
-def test_twelve_are_shipped() -> None:
-    first = "batched-cloud live-smoke live-split load-sweep locked-local open-loop own-data quickstart sti-gateway"
+def test_thirteen_are_shipped() -> None:
+    first = "batched-cloud capacity live-smoke live-split load-sweep locked-local open-loop own-data quickstart sti-gateway"
     assert " ".join(TEMPLATES) == f"{first} table1 table1-measured tiers"
 
 

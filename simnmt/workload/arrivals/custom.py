@@ -43,9 +43,9 @@ class FixedTimes(OpenProcess):
 class CustomProcess:
     """A user's arrival process, with what it does not define itself, and with its draws checked."""
 
-    __slots__ = ("_extension", "_label", "_process")
+    __slots__ = ("_extension", "_label", "_process", "_times_as_fast")
 
-    def __init__(self, extension: Extension, base: Path) -> None:
+    def __init__(self, extension: Extension, base: Path, times_as_fast: float = 1.0) -> None:
         """Make the process. Raises `ExtensionError` for one without its methods."""
         made = extension.make()
         if isinstance(made, ArrivalsConfiguration):
@@ -53,11 +53,12 @@ class CustomProcess:
         if isinstance(made, np.ndarray):
             made = FixedTimes(np.asarray(made, dtype=np.float64))
         self._extension, self._label, self._process = (extension, base), extension.label, made
+        self._times_as_fast = times_as_fast
         _check_process(made, extension.label)
 
     def __reduce__(self) -> Any:
         """Make the process anew in another process."""
-        return CustomProcess, self._extension
+        return CustomProcess, (*self._extension, self._times_as_fast)
 
     @property
     def discipline(self) -> Discipline:
@@ -79,7 +80,12 @@ class CustomProcess:
     def mean_rate_rps(self) -> float | None:
         """Requests per second in the long run; None if the process states none."""
         rate = getattr(self._process, "mean_rate_rps", None)
-        return None if rate is None else float(rate)
+        return None if rate is None else self._times_as_fast * float(rate)
+
+    def at_rate(self, rate_rps: float) -> CustomProcess:
+        """Return the process with all times scaled, so that its mean rate is this one."""
+        assert self.mean_rate_rps is not None
+        return CustomProcess(*self._extension, self._times_as_fast * rate_rps / self.mean_rate_rps)
 
     @property
     def account(self) -> str:
@@ -91,7 +97,7 @@ class CustomProcess:
         times_s = self._seconds("times", size, seed, replication, stream_name)
         if (np.diff(times_s) < 0.0).any():
             raise self._fault("times returned moments out of order", "sort them")
-        return times_s
+        return times_s / self._times_as_fast
 
     def think_times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
         """Return the seconds that clients think, checked. Raises `ExtensionError`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -58,6 +58,12 @@ class Engagements(ArrivalsConfiguration):
         """Return the process after reading the file of `begin`, if any. Raises `ArrivalsError`."""
         return EngagementsProcess(self.begin.process(base), tuple(self.turns), self.think_time)
 
+    def with_rate(self, rate_rps: float, present_rps: float) -> Engagements | None:
+        """Return the configuration with more or fewer engagements, each with as many turns as before."""
+        mean_turns = math.fsum(share * turns for turns, share in enumerate(self.turns, start=1))
+        begin = self.begin.with_rate(rate_rps / mean_turns, present_rps / mean_turns)
+        return None if begin is None else self.model_copy(update={"begin": begin})
+
     def input_paths(self, base: Path) -> list[Path]:
         """Return the files that `begin` reads."""
         return self.begin.input_paths(base)
@@ -85,6 +91,10 @@ class EngagementsProcess(OpenProcess):
     def mean_rate_rps(self) -> float | None:
         """Turns per second in the long run."""
         return None if self.begin.mean_rate_rps is None else self.begin.mean_rate_rps * self.mean_turns
+
+    def at_rate(self, rate_rps: float) -> EngagementsProcess:
+        """Return the process with more or fewer engagements; their turns and think times stay."""
+        return replace(self, begin=self.begin.at_rate(rate_rps / self.mean_turns))
 
     @property
     def account(self) -> str:

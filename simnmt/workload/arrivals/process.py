@@ -44,6 +44,9 @@ class ArrivalProcess(Protocol):
     def account(self) -> str:
         """Kind, origin, rate and burstiness: a sentence that begins in lower case, without a full stop."""
 
+    def at_rate(self, rate_rps: float) -> ArrivalProcess:
+        """Return the process with this mean rate and the same random numbers; only if it has a `mean_rate_rps`."""
+
     def times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
         """Return arrival times in seconds from the run's start, shape (size,), sorted; only for `open`."""
 
@@ -70,6 +73,10 @@ class Undrawn:
 
     discipline: ClassVar[Discipline]
     is_finite: ClassVar[bool] = False
+
+    def at_rate(self, rate_rps: float) -> ArrivalProcess:
+        """Raise `TypeError`: the process has no rate."""
+        raise TypeError(f"{self.discipline} arrivals have no rate")
 
     def times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
         """Raise `TypeError`: the times depend on the answers."""
@@ -133,6 +140,13 @@ class ArrivalsConfiguration(Configuration):
     def input_paths(self, base: Path) -> list[Path]:
         """Return the files that `process` reads."""
         return []
+
+    def with_rate(self, rate_rps: float, present_rps: float) -> ArrivalsConfiguration | None:
+        """Return the configuration of the process `at_rate(rate_rps)`; None if no key sets the rate.
+
+        `present_rps`: `mean_rate_rps` of the process of this configuration.
+        """
+        return None
 
     def resolved(self, base: Path) -> ArrivalsConfiguration:
         """Return the configuration with absolute paths."""

@@ -8,7 +8,7 @@ import math
 import os
 from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -314,6 +314,10 @@ class Recorded(ArrivalsConfiguration):
             _describe_recording(recording, speed, step_s, self.lengths),
         )
 
+    def with_rate(self, rate_rps: float, present_rps: float) -> Recorded:
+        """Return the configuration with this rate, which takes the place of a speed."""
+        return self.model_copy(update={"rate_rps": rate_rps, "speed": None})
+
     def input_paths(self, base: Path) -> list[Path]:
         """Return the file of the trace."""
         return [base / self.file]
@@ -348,6 +352,12 @@ class RecordedProcess(OpenProcess):
     def mean_rate_rps(self) -> float:
         """Mean rate over a lap."""
         return len(self.time_s) / self.duration_s
+
+    def at_rate(self, rate_rps: float) -> RecordedProcess:
+        """Return the trace played so much faster or slower."""
+        shrink = self.mean_rate_rps / rate_rps
+        width_s = None if self.width_s is None else self.width_s * shrink
+        return replace(self, time_s=self.time_s * shrink, width_s=width_s, duration_s=self.duration_s * shrink)
 
     def times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
         """Return arrival times in seconds, shape (size,), sorted."""

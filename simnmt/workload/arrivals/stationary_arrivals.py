@@ -35,6 +35,14 @@ class Poisson(OpenProcess, ArrivalsConfiguration):
         """Mean requests per second."""
         return self.rate_rps
 
+    def at_rate(self, rate_rps: float) -> Poisson:
+        """Return the process with another rate: the same gaps, scaled."""
+        return self.model_copy(update={"rate_rps": rate_rps})
+
+    def with_rate(self, rate_rps: float, present_rps: float) -> Poisson:
+        """Return the configuration with another rate."""
+        return self.at_rate(rate_rps)
+
     @property
     def account(self) -> str:
         """Description of the process in one sentence."""
@@ -86,6 +94,16 @@ class Renewal(OpenProcess, ArrivalsConfiguration):
     def mean_rate_rps(self) -> float:
         """Requests per second in the long run."""
         return 1 / self.gap.mean_s
+
+    def at_rate(self, rate_rps: float) -> Renewal:
+        """Return the process with another mean rate: the same gaps, scaled."""
+        if self.scale_s is None:
+            return self.model_copy(update={"rate_rps": rate_rps})
+        return self.model_copy(update={"scale_s": self.scale_s * self.mean_rate_rps / rate_rps})
+
+    def with_rate(self, rate_rps: float, present_rps: float) -> Renewal:
+        """Return the configuration with another `rate_rps`, or `scale_s` if that is given."""
+        return self.at_rate(rate_rps)
 
     @property
     def account(self) -> str:
@@ -140,6 +158,16 @@ class OnOff(OpenProcess, ArrivalsConfiguration):
     def mean_rate_rps(self) -> float:
         """Requests per second in the long run."""
         return self.on_share * self.on_rate_rps + (1 - self.on_share) * self.off_rate_rps
+
+    def at_rate(self, rate_rps: float) -> OnOff:
+        """Return the process with both rates scaled; bursts and pauses last as long as before."""
+        factor = rate_rps / self.mean_rate_rps
+        rates = {"on_rate_rps": factor * self.on_rate_rps, "off_rate_rps": factor * self.off_rate_rps}
+        return self.model_copy(update=rates)
+
+    def with_rate(self, rate_rps: float, present_rps: float) -> OnOff:
+        """Return the configuration with both rates scaled."""
+        return self.at_rate(rate_rps)
 
     @property
     def dispersion(self) -> float:

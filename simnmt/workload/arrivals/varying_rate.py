@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -286,6 +286,21 @@ class Varying(ArrivalsConfiguration):
             curve = curve.scaled_to(config.rate_rps)
         return VaryingProcess(curve, self.gap_cv, f"{what}; each further replication begins elsewhere on it", moves=True)
 
+    def with_rate(self, rate_rps: float, present_rps: float) -> Varying:
+        """Return the configuration with all rates of the curve scaled alike."""
+        factor = rate_rps / present_rps
+        changed: dict[str, object] = {}
+        if isinstance(self.daily, DailyCurve):
+            changed["daily"] = self.daily.model_copy(update={"rate_rps": factor * self.daily.rate_rps})
+        elif isinstance(self.daily, HourlyRates):
+            hours = [factor * hour_rps for hour_rps in self.daily.hourly_rps]
+            changed["daily"] = self.daily.model_copy(update={"hourly_rps": hours})
+        elif self.steps is not None:
+            changed["steps"] = [step.model_copy(update={"rate_rps": factor * step.rate_rps}) for step in self.steps]
+        elif self.series is not None:
+            changed["series"] = self.series.model_copy(update={"rate_rps": rate_rps})
+        return self.model_copy(update=changed)
+
     def input_paths(self, base: Path) -> list[Path]:
         """Return the file of the series, if there is one."""
         return [] if self.series is None else [base / self.series.csv]
@@ -323,6 +338,10 @@ class VaryingProcess(OpenProcess):
             f"arrivals at a rate that changes over time: {self.what}; {self.mean_rate_rps:.4g} requests/s on average over "
             f"{self.curve.duration_s:,.0f} s, from {low:.4g} to {high:.4g}; {gaps} around it"
         )
+
+    def at_rate(self, rate_rps: float) -> VaryingProcess:
+        """Return the process with all rates of the curve scaled; its times of day stay."""
+        return replace(self, curve=self.curve.scaled_to(rate_rps))
 
     def times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
         """Return arrival times in seconds, shape (size,), sorted."""

@@ -1,0 +1,166 @@
+"""`simnmt plan`: how many requests per second a deployment can take under a service level."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from simnmt.base.errors import InputError
+from simnmt.base.files import is_standard
+from simnmt.base.text_tables import format_table
+from simnmt.cli.options import (
+    AllowCode,
+    AsJson,
+    Force,
+    Jobs,
+    Overrides,
+    Page,
+    argument,
+    check_output,
+    option,
+    parse_share,
+    print_json,
+    prints_of_users,
+)
+from simnmt.cli.progress import progress_bar
+
+if TYPE_CHECKING:
+    from simnmt.experiment.plan.capacity import Capacities, Capacity
+    from simnmt.experiment.plan.deployment import DeploymentPlan
+
+Minimised = Literal["servers", "cost", "energy", "latency"]
+MISSED = 3
+"""Exit status if no deployment keeps the service level."""
+
+
+def plan(
+    scenario: Annotated[str, argument("SCENARIO|@NAME", "A file or -, or a shipped scenario.")],
+    slo: Annotated[
+        list[str] | None,
+        option("REQUIREMENT", "What must hold, such as 'p95_ms<=300'; repeatable. [default: the scenario's slo]", "--slo"),
+    ] = None,
+    rate: Annotated[
+        float | None,
+        option("R", "Requests/s of every workload: find the least deployment. [default: find the highest rate]", "--rate"),
+    ] = None,
+    minimise: Annotated[Minimised, option(None, "What is to be least at the rate.")] = "servers",
+    vary: Annotated[
+        list[str] | None,
+        option("KEY=V1,V2|FROM:TO", "Values of a key for the candidates. [default: boxes of the last device]", "--vary"),
+    ] = None,
+    overrides: Overrides = None,
+    requests: Annotated[int | None, option("N", "Requests per run.")] = None,
+    replications: Annotated[int | None, option("R", "Independent repeats; without --rate the fewest.")] = None,
+    seed: Annotated[int | None, option("S", "Seed of the random numbers. [default: the scenario's]")] = None,
+    precision: Annotated[
+        float | None,
+        option("P%", "Half width of the rate's interval at which repeats end. [default: 2%]", parser=parse_share),
+    ] = None,
+    certainty: Annotated[
+        float | None,
+        option("P%", "Probability of the level from which a deployment is chosen. [default: 95%]", parser=parse_share),
+    ] = None,
+    out: Annotated[
+        Path | None, option("FILE", "Write the scenario of the choice, at the rate; - for standard output.", "--out")
+    ] = None,
+    page: Page = None,
+    force: Force = False,
+    jobs: Jobs = 1,
+    allow_code: AllowCode = False,
+    as_json: AsJson = False,
+) -> None:
+    """Find the highest rate under a service level or, for a rate, the least deployment.
+
+    Example: simnmt plan @load-sweep --slo 'p95_ms<=300'
+    """
+    import simnmt.api
+    from simnmt.experiment.plan.capacity import Capacities
+    from simnmt.scenario.document import overrides_of_call
+
+    given = overrides_of_call(overrides or [], as_options=True, requests=requests, replications=replications, seed=seed)
+    for path in (out, page):
+        check_output(path, force, scenario)
+    if out is not None and rate is None:
+        raise InputError("--out writes the deployment that is found for a rate", remedy="give --rate, or leave --out out")
+    with progress_bar() as bar, prints_of_users():
+        answer = simnmt.api.plan(
+            scenario,
+            slo or (),
+            rate=rate,
+            minimise=minimise,
+            vary=vary or [],
+            overrides=given,
+            precision=precision or 0.02,
+            certainty=certainty or 0.95,
+            jobs=jobs or None,
+            progress=bar.runs,
+            allow_code=allow_code,
+        )
+    if out is not None and not isinstance(answer, Capacities) and answer.is_met:
+        write_scenario(answer, out)
+    if page is not None:
+        from simnmt.report.plan_page import write_plan_page
+
+        write_plan_page(page, answer)
+    if as_json:
+        print_json(answer.document())
+    elif isinstance(answer, Capacities):
+        print(format_capacities(answer))
+    else:
+        print(format_plan(answer, scenario, out))
+    if page is not None and not is_standard(page) and not as_json:
+        print(f"page: {page}")
+    if not answer.is_met:
+        raise typer.Exit(MISSED)
+
+
+def write_scenario(plan: DeploymentPlan, path: Path) -> None:
+    """Write the scenario of a plan's choice, whole or not at all."""
+    from simnmt.base.files import written_whole
+    from simnmt.scenario.yaml_text import write_document
+
+    with written_whole(path) as partial:
+        partial.write_text(write_document(plan.scenario.document()), encoding="utf-8")
+
+
+def format_capacities(capacities: Capacities) -> str:
+    """Return the text of the capacities of a scenario."""
+    from simnmt.experiment.plan.messages import describe_capacity
+
+    header = ["workload", "network", "policy", "requests/s", "95 % interval", "at its limit"]
+    table = format_table(header, [_capacity_line(row) for row in capacities.rows], 3)
+    return f"{capacities.name}: highest rate with {capacities.level}\n\n{describe_capacity(capacities)}\n\n{table}"
+
+
+def _capacity_line(row: Capacity) -> list[str]:
+    from simnmt.results.number_text import digits, format_interval
+
+    if not row.is_met:
+        values = ", ".join(f"{name} is {digits(value)}" for name, value in row.values.items())
+        return [row.workload, row.network, row.policy, "none", "-", f"missed at any rate: {values}"]
+    value, interval = format_interval(row.rate_rps, row.low, row.high, signs="minus")
+    return [row.workload, row.network, row.policy, value, interval or "-", str(row.binding)]
+
+
+def format_plan(plan: DeploymentPlan, scenario: str, out: Path | None) -> str:
+    """Return the text of a deployment plan. `scenario`: as the user named it; `out`: the file that holds the choice."""
+    from math import exp
+
+    from simnmt.experiment.plan.messages import deploy_commands, describe_change, sentences
+    from simnmt.results.number_text import percent
+
+    lines = [f"{plan.name}: deployment for {plan.rate_rps:g} requests/s with {plan.level}", "", *sentences(plan)]
+    if plan.choice is None:
+        return "\n".join(lines)
+    rows = [
+        [change.quantity, f"{change.percent:+g} %", percent(exp(change.excess)), describe_change(change)]
+        for change in plan.changes
+    ]
+    lines += ["", "What would change it:", format_table(["quantity", "change", "of the limit", "least deployment"], rows, 1)]
+    written = None if out is None or is_standard(out) else str(out)
+    commands = deploy_commands(scenario, plan.scenario, plan.choice.policy, plan.overrides, written)
+    lines += ["", "Deploy it:", *(f"  {command}" for command in commands)]
+    lines += ["" if written is None else f"scenario: {written}", f"{plan.requests_simulated:,} requests were simulated."]
+    return "\n".join(line for line in lines if line is not None)

@@ -1,0 +1,397 @@
+"""Capacity: the highest arrival rate at which a deployment keeps a service level, with its interval and what is at its limit.
+
+Every replication has a root of its own: the rate at which its worst requirement is exactly at the limit. All rates of a
+replication meet the same random numbers (Poisson gaps are scaled, for instance), so the values hardly scatter along the rate
+and a bisection finds the root. The capacity is the mean of the roots, and its interval is that of a mean over replications,
+widened by the tolerance of the bisection. Replications are added until the interval is as narrow as asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import product
+from math import exp, inf, log
+from statistics import mean
+
+from simnmt.experiment.inputs import RunPlan
+from simnmt.experiment.plan.analytic import saturation_of, saturation_rps, start_rps
+from simnmt.experiment.plan.trial import STABLE, Level, Site, Verdict, site_badge
+from simnmt.experiment.processes import run_tasks
+from simnmt.results.stability import judged_load
+from simnmt.results.statistics import over_replications
+from simnmt.results.summary import PARTS, Numbers, Row, known
+
+TOLERANCE = 0.004
+"""Relative width of the bracket at which a bisection ends."""
+CLIPPED = 0.5
+"""Largest logarithm of a ratio to a limit that interpolation believes: waits of an overload depend on how long the run is."""
+MOST_TRIALS = 40
+"""Most runs of one bisection."""
+LEAST_SHARE = 1e-3
+"""Rates below this share of the saturation are not tried: requests then meet so seldom that no rate helps."""
+PILOT_REQUESTS = 2_000
+PILOT_LOAD = 0.3
+"""Requests, and share of the saturation of all devices together, of the run that shows how a policy divides the requests."""
+COARSE = 8
+"""The first bisection has so many times fewer requests."""
+OTHER_LOADS = (0.99, 0.96, 0.93, 0.9, 0.8, 0.6)
+"""Shares of the saturation from which the search starts again if it has found no rate and some number must be great enough: a
+goodput is too small at low rates."""
+FIRST_STEP = 1.03
+"""Factor of the first step from a start to the other end of a bracket; each further step is twice as long."""
+MOST_REPLICATIONS = 20
+NEAR_LIMIT = 0.7
+"""Load from which a device's queue is named as what is at its limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One simulated run at one rate."""
+
+    rate_rps: float
+    verdict: Verdict
+    numbers: Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """The rate at which one replication is at the limit of the level."""
+
+    rate_rps: float
+    at: Trial
+    """The run at the highest rate that keeps the level, or at the lowest rate if none does."""
+    points: tuple[tuple[float, float], ...]
+    """Rate and ratio of the worst value to its limit of every run."""
+    requests_simulated: int
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """What keeps a deployment from taking more requests."""
+
+    requirement: str
+    """The requirement at its limit, or `stable`."""
+    resource: str
+    """The device or the network that makes it so."""
+    part: str
+    """`queue`, `execution`, `transfer`, or `capacity` if the device's load is at 1."""
+    load: float | None
+    """Load of the device; None for a network."""
+
+    def __str__(self) -> str:
+        load = "" if self.load is None else f" (load {self.load:.2f})"
+        if self.part == "capacity":
+            return f"{self.resource} is saturated{load}"
+        why = {"queue": "waits at", "execution": "execution on", "transfer": "transfer over"}[self.part]
+        return f"{self.requirement}: {why} {self.resource}{load}"
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """The capacity of one site; a rate of 0 if no rate meets the level."""
+
+    workload: str
+    network: str
+    policy: str
+    rate_rps: float
+    low: float | None
+    """Ends of the 95 % interval; None with one replication."""
+    high: float | None
+    roots: tuple[float, ...]
+    """The rate of each replication."""
+    requests: int
+    """Requests of a run."""
+    saturation_rps: float
+    """The rate at which the busiest device would have a load of 1, as the policy divides the requests at low load."""
+    binding: Binding
+    values: dict[str, float]
+    """The metric of each requirement at the capacity, in its unit, means over the replications."""
+    loads: dict[str, float]
+    """Load of each device at the capacity."""
+    points: tuple[tuple[float, float], ...]
+    """Rate and ratio of the worst value to its limit of every run."""
+    requests_simulated: int
+
+    @property
+    def is_met(self) -> bool:
+        """Whether any rate meets the level."""
+        return self.rate_rps > 0.0
+
+    def document(self) -> Row:
+        """Return the capacity as JSON."""
+        return asdict(self) | {"binding": str(self.binding), "resource": self.binding.resource, "roots": list(self.roots)}
+
+
+@dataclass(frozen=True, slots=True)
+class Capacities:
+    """The capacities of a scenario as it stands, by workload, network and policy."""
+
+    name: str
+    """Of the scenario."""
+    level: str
+    rows: tuple[Capacity, ...]
+    badges: tuple[str, ...]
+    """Of each row, whether its place at the capacity lies inside what was validated live; empty without a capacity."""
+
+    @property
+    def badge(self) -> str:
+        """The badge of the best row."""
+        return self.badges[self.rows.index(self.best)]
+
+    @property
+    def best(self) -> Capacity:
+        """The capacity of the policy that takes most: that of its place, a workload on a network, where it takes least."""
+        by_policy: dict[str, list[Capacity]] = {}
+        for row in self.rows:
+            by_policy.setdefault(row.policy, []).append(row)
+        least = (min(rows, key=lambda row: row.rate_rps) for rows in by_policy.values())
+        return max(least, key=lambda row: row.rate_rps)
+
+    @property
+    def is_met(self) -> bool:
+        """Whether some policy keeps the level at some rate, in all places."""
+        return self.best.is_met
+
+    @property
+    def requests_simulated(self) -> int:
+        """Requests of all simulated runs."""
+        return sum(row.requests_simulated for row in self.rows)
+
+    def document(self) -> Row:
+        """Return the capacities as JSON."""
+        best = self.best
+        return {
+            "name": self.name,
+            "level": self.level,
+            "capacity": {
+                "rate_rps": best.rate_rps,
+                "low": best.low,
+                "high": best.high,
+                "binding": str(best.binding),
+                "resource": best.binding.resource,
+                "policy": best.policy,
+                "workload": best.workload,
+                "network": best.network,
+                "badge": self.badge,
+            },
+            "capacities": [row.document() for row in self.rows],
+            "requests_simulated": self.requests_simulated,
+        }
+
+
+def find_capacities(
+    plan: RunPlan,
+    level: Level,
+    *,
+    precision: float,
+    jobs: int = 1,
+    progress: Callable[[float, int], None] | None = None,
+) -> Capacities:
+    """Return the capacity of every workload, network and policy of a scenario, but of no oracle, which nobody can deploy.
+
+    Args:
+        plan: the scenario with its inputs; every workload has a rate (`trial.check_rate`).
+        level: the service level.
+        precision: replications are added until intervals reach no further than this share of the capacity.
+        jobs: processes.
+        progress: called with the number of finished policies, a part of one included, and of all.
+    """
+    scenario = plan.scenario
+    sites = list(deployable_sites(plan))
+    rows = []
+    for number, site in enumerate(sites):
+
+        def report(done: int, total: int, number: int = number) -> None:
+            if progress is not None:
+                progress(number + done / total, len(sites))
+
+        row = find_capacity(
+            site,
+            level,
+            requests=scenario.requests,
+            replications=scenario.replications,
+            precision=precision,
+            jobs=jobs,
+            progress=report,
+        )
+        rows.append(row)
+    badges = tuple(site_badge(site, row.rate_rps).sentence if row.is_met else "" for site, row in zip(sites, rows, strict=True))
+    return Capacities(scenario.name, str(level), tuple(rows), badges)
+
+
+def deployable_sites(plan: RunPlan) -> Iterator[Site]:
+    """Yield every workload on every network under every policy that a real decider could run."""
+    for workload, network in product(plan.cases, plan.networks):
+        for policy, settings in plan.scenario.policies.items():
+            if not settings.knows_truth:
+                yield Site(plan, workload, network, policy)
+
+
+def find_capacity(
+    site: Site,
+    level: Level,
+    *,
+    requests: int,
+    replications: int,
+    precision: float,
+    jobs: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> Capacity:
+    """Return the highest rate at which the site keeps the level.
+
+    Args:
+        site: the deployment; its present rate does not matter.
+        level: what is to be kept.
+        requests: of every run.
+        replications: fewest replications.
+        precision: replications are added until the interval reaches no further than this share of the capacity,
+            `MOST_REPLICATIONS` at most.
+        jobs: processes.
+        progress: called with the number of finished replications and of all.
+    """
+    few = min(PILOT_REQUESTS, requests)
+    boxes_rps = sum(
+        saturation_rps(site.case, target, device) for target, device in zip(site.case.targets, site.devices, strict=True)
+    )
+    pilot = site.at_rate(PILOT_LOAD * boxes_rps).simulate(0, few)
+    saturation = saturation_of(site, pilot)
+    most_rps = min(saturation.values())
+    less = max(requests // COARSE, few)
+    coarse = find_root(site, level, 0, less, start_rps(site, level, saturation, pilot), most_rps)
+    simulated = few + coarse.requests_simulated
+    for load in OTHER_LOADS if coarse.rate_rps <= 0.0 and any(limit.comparison == ">=" for limit in level.limits) else ():
+        other = find_root(site, level, 0, less, load * most_rps, most_rps)
+        simulated += other.requests_simulated
+        if other.rate_rps > 0.0:
+            coarse = other
+            break
+    roots: list[Root] = []
+    wanted = max(replications, 1) if coarse.rate_rps > 0.0 else 0
+    while len(roots) < wanted:
+        work = partial(_root_of_replication, site, level, requests, coarse.rate_rps, most_rps)
+        roots += run_tasks(work, range(len(roots), wanted), jobs, progress)
+        rates = [root.rate_rps for root in roots]
+        wanted = _replications_for(rates, precision) if replications > 1 and min(rates) > 0.0 else len(roots)
+    simulated += sum(root.requests_simulated for root in roots)
+    unmet = next((root for root in (*roots, coarse) if root.rate_rps <= 0.0), None)
+    trials = [root.at for root in roots] if unmet is None else [unmet.at]
+    loads = mean_loads(site, trials, requests)
+    # One run is overloaded beyond what chance makes of a load of 1; the mean over the replications must not be above 1.
+    overload = max(*loads.values(), 1.0)
+    rates = [root.rate_rps / overload for root in roots] if unmet is None else [0.0]
+    estimate = over_replications(rates, positive=unmet is None)
+    certain = unmet is None and estimate.low is not None and estimate.high is not None
+    return Capacity(
+        workload=site.workload,
+        network=site.network,
+        policy=site.policy,
+        rate_rps=estimate.mean,
+        low=known(estimate.low) * (1.0 - TOLERANCE) if certain else None,
+        high=known(estimate.high) * (1.0 + TOLERANCE) if certain else None,
+        roots=tuple(rates),
+        requests=requests,
+        saturation_rps=most_rps,
+        binding=binding(site, trials, loads),
+        values={
+            str(requirement): mean(level.value(requirement, trial.numbers) for trial in trials) for requirement in level.limits
+        },
+        loads=loads,
+        points=tuple(point for root in roots or [coarse] for point in root.points),
+        requests_simulated=simulated,
+    )
+
+
+def _replications_for(rates: Sequence[float], precision: float) -> int:
+    """Return how many replications there should be, at most twice as many as there are; the present number if they suffice."""
+    count = len(rates)
+    estimate = over_replications(rates)
+    width = inf if estimate.low is None or estimate.high is None else (estimate.high - estimate.low) / 2.0 / estimate.mean
+    if width <= precision or count >= MOST_REPLICATIONS:
+        return count
+    needed = count * (width / precision) ** 2 if width < inf else inf
+    return int(min(max(needed, count + 1), 2 * count, MOST_REPLICATIONS))
+
+
+def _root_of_replication(site: Site, level: Level, requests: int, start_rps: float, most_rps: float, replication: int) -> Root:
+    return find_root(site, level, replication, requests, start_rps, most_rps)
+
+
+def find_root(site: Site, level: Level, replication: int, requests: int, start_rps: float, most_rps: float) -> Root:
+    """Return the highest rate at which one replication keeps the level; 0 if none does.
+
+    Args:
+        site: the deployment.
+        level: what is to be kept.
+        replication: its random numbers.
+        requests: of every run.
+        start_rps: where the search starts.
+        most_rps: the rate at which a device is saturated, from which the lowest rate follows that is tried.
+    """
+    trials: list[Trial] = []
+
+    def trial(rate_rps: float) -> Trial:
+        numbers = site.at_rate(rate_rps).simulate(replication, requests)
+        trials.append(Trial(rate_rps, level.judge(numbers, requests, site.devices), numbers))
+        return trials[-1]
+
+    low = high = trial(start_rps)
+    step = log(FIRST_STEP)
+    while high.verdict.excess <= 0.0:
+        low, high = high, trial(high.rate_rps * exp(step))
+        step *= 2.0
+    while low.verdict.excess > 0.0:
+        if low.rate_rps <= most_rps * LEAST_SHARE:
+            return Root(0.0, low, _points(trials), requests * len(trials))
+        high, low = low, trial(max(low.rate_rps * exp(-step), most_rps * LEAST_SHARE))
+        step *= 2.0
+    # Regula falsi on the logarithm of the rate; the middle after two steps that moved the same end.
+    moved = [0, 0]
+    while high.rate_rps / low.rate_rps - 1.0 > TOLERANCE and len(trials) < MOST_TRIALS:
+        share = 0.5 if max(moved) >= 2 else _root_share(low, high)
+        middle = trial(low.rate_rps * (high.rate_rps / low.rate_rps) ** share)
+        is_low = middle.verdict.excess <= 0.0
+        moved = [moved[0] + 1, 0] if is_low else [0, moved[1] + 1]
+        low, high = (middle, high) if is_low else (low, middle)
+    rate_rps = low.rate_rps * (high.rate_rps / low.rate_rps) ** _root_share(low, high)
+    return Root(rate_rps, low, _points(trials), requests * len(trials))
+
+
+def _points(trials: Sequence[Trial]) -> tuple[tuple[float, float], ...]:
+    return tuple((trial.rate_rps, exp(trial.verdict.excess)) for trial in trials)
+
+
+def _root_share(low: Trial, high: Trial) -> float:
+    """Return where between two rates, on a logarithmic scale, the level is reached by linear interpolation."""
+    below = min(-low.verdict.excess, CLIPPED)
+    above = min(high.verdict.excess, CLIPPED)
+    return min(max(below / (below + above), 0.02), 0.98) if below + above > 0.0 else 0.5
+
+
+def binding(site: Site, trials: Sequence[Trial], loads: Mapping[str, float]) -> Binding:
+    """Return what keeps a deployment from taking more requests, by runs at its capacity. `loads`: `mean_loads` of the runs.
+
+    The requirement is the one that most runs are nearest to. If it is a latency, the resource is what makes requests slow
+    beyond what they take at least: the queue of the busiest device if its load is high or waits are the greatest part of the
+    latency, else the device or the network with the greatest part.
+    """
+    worst = [trial.verdict.worst for trial in trials]
+    requirement = max(dict.fromkeys(worst), key=worst.count)
+    busiest = max(loads, key=loads.__getitem__)
+    if requirement == STABLE or loads[busiest] > 1.0:
+        return Binding(requirement, busiest, "capacity", min(loads[busiest], 1.0))
+    parts = {part: mean(known(trial.numbers[f"beyond_p95_{part}_s"]) for trial in trials) for part in PARTS}
+    part = max(parts, key=parts.__getitem__)
+    if part == "queue" or loads[busiest] >= NEAR_LIMIT:
+        return Binding(requirement, busiest, part if part == "execution" else "queue", loads[busiest])
+    if part == "transfer":
+        return Binding(requirement, site.network, part, None)
+    shares = {device.name: mean(known(trial.numbers[f"{device.name}_share"]) for trial in trials) for device in site.devices}
+    slowest = max(shares, key=shares.__getitem__)
+    return Binding(requirement, slowest, part, loads[slowest])
+
+
+def mean_loads(site: Site, trials: Sequence[Trial], requests: int) -> dict[str, float]:
+    """Return the load of each device, mean over the runs."""
+    return {device.name: mean(judged_load(trial.numbers, requests, device) for trial in trials) for device in site.devices}

@@ -1,0 +1,395 @@
+"""The least deployment for a rate: the choice among candidates, how sure it is, and what it is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from math import exp
+from pathlib import Path
+from statistics import mean
+
+from simnmt.experiment.inputs import RunPlan
+from simnmt.experiment.plan.candidates import Deployment, Open, Space
+from simnmt.experiment.plan.capacity import Binding, Trial, binding, mean_loads
+from simnmt.experiment.plan.objectives import Objective, spending
+from simnmt.experiment.plan.sampling import MOST_EXHAUSTIVE, add_sampled
+from simnmt.experiment.plan.search import Candidate, Search, probability_met
+from simnmt.experiment.plan.sensitivity import Change, changes
+from simnmt.experiment.plan.trial import Level, site_badge
+from simnmt.profile.blocks import ProfileError
+from simnmt.results.statistics import Estimate, change_percent, over_replications
+from simnmt.results.summary import Row, known
+from simnmt.scenario.configuration import Scenario
+from simnmt.scenario.document import Override
+
+DRAWS = 40
+"""Runs by which the certainty of a plan is judged, each with profiles and random numbers of its own."""
+CERTAINTY = 0.95
+"""Probability from which a plan counts as sure."""
+MOST_UNSURE = 12
+"""Candidates whose certainty is judged before the surest of them is taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The runner-up less the choice, paired by replication."""
+
+    objective: Estimate
+    """Of the objective, in its SI unit."""
+    latency_percent: Estimate
+    """Change of the mean latency from the choice to the runner-up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A candidate as a plan describes it."""
+
+    choice: Row
+    policy: str
+    servers: int
+    objective: float
+    """Mean over the replications, in the SI unit."""
+    values: dict[str, float]
+    """The value of each requirement, in its unit: that of the worst site, mean over the replications."""
+    headroom: dict[str, float]
+    """By requirement, the distance of the value from the limit, relative to it; negative if it is missed."""
+    excess: float
+    worst: str
+    """The requirement that is nearest to its limit."""
+    p_met: float | None
+    spending: dict[str, float]
+    """Money and joules that are known (`objectives.SPENT`)."""
+
+    def document(self) -> Row:
+        """Return the candidate as JSON."""
+        return {
+            "choice": self.choice,
+            "policy": self.policy,
+            "servers": self.servers,
+            "objective": self.objective,
+            "values": self.values,
+            "headroom": self.headroom,
+            "worst": self.worst,
+            "p_slo": self.p_met,
+            "spending": self.spending,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class DeploymentPlan:
+    """The least deployment that keeps a service level at a rate."""
+
+    name: str
+    """Of the scenario."""
+    level: str
+    rate_rps: float
+    objective: Objective
+    candidates: int
+    choice: Described | None
+    """None if no candidate keeps the level."""
+    runner_up: Described | None
+    difference: Difference | None
+    certainty: float
+    """Probability from which the plan counts as sure."""
+    p_of: str
+    """What the probability is over."""
+    binding: Binding | None
+    changes: list[Change]
+    badges: list[Row]
+    """Whether each place of the choice lies inside what was validated live."""
+    nearest_miss: Described | None
+    judged: list[tuple[Described, str]]
+    """Every candidate that was simulated, with the reason why it is out, empty if it is not."""
+    overrides: tuple[Override, ...]
+    """The values of the choice."""
+    scenario: Scenario
+    """The scenario of the choice, at the rate; the first candidate's without a choice."""
+    requests: int
+    replications: int
+    requests_simulated: int
+
+    @property
+    def is_met(self) -> bool:
+        """Whether some candidate keeps the level."""
+        return self.choice is not None
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the choice keeps the level with the probability asked for."""
+        return self.choice is not None and self.choice.p_met is not None and self.choice.p_met >= self.certainty
+
+    def document(self) -> Row:
+        """Return the plan as JSON."""
+        choice, difference = self.choice, self.difference
+        return {
+            "name": self.name,
+            "level": self.level,
+            "rate_rps": self.rate_rps,
+            "minimise": self.objective.name,
+            "choice": None if choice is None else choice.choice,
+            "chosen": None if choice is None else choice.document(),
+            "runner_up": None if self.runner_up is None else self.runner_up.document(),
+            "difference": None
+            if difference is None
+            else {"objective": asdict(difference.objective), "latency_percent": asdict(difference.latency_percent)},
+            "p_slo": None if choice is None else choice.p_met,
+            "p_over": self.p_of,
+            "sure": self.is_sure,
+            "binding": None if self.binding is None else str(self.binding),
+            "would_change": [change_document(change) for change in self.changes],
+            "badges": self.badges,
+            "nearest_miss": None if self.nearest_miss is None else self.nearest_miss.document(),
+            "candidates": self.candidates,
+            "requests": self.requests,
+            "replications": self.replications,
+            "requests_simulated": self.requests_simulated,
+        }
+
+
+def change_document(change: Change) -> Row:
+    """Return a changed quantity as JSON."""
+    return {
+        "quantity": change.quantity,
+        "percent": change.percent,
+        "value_over_limit": exp(change.excess),
+        "worst": change.worst,
+        "flips": change.flips,
+        "best": None if change.best is None else change.best.deployment.choice,
+    }
+
+
+def find_deployment(
+    space: Space,
+    open_plan: Open,
+    level: Level,
+    objective: Objective,
+    *,
+    rate_rps: float,
+    certainty: float = CERTAINTY,
+    draws: int = DRAWS,
+    progress: Callable[[float, int], None] | None = None,
+) -> DeploymentPlan:
+    """Return the least deployment of a space that keeps the level with a certainty.
+
+    Args:
+        space: the candidates.
+        open_plan: opens the scenario with the values of a candidate.
+        level: what is to be kept.
+        objective: what is to be least.
+        rate_rps: the rate of the candidates.
+        certainty: probability of keeping the level from which a candidate is chosen.
+        draws: runs by which that probability is judged.
+        progress: called with the number of judged candidates and of all.
+    """
+    scenario = space.first.scenario
+    sampled = space.size > MOST_EXHAUSTIVE
+    search = Search(
+        [] if sampled else space.deployments(),
+        level,
+        objective,
+        replications=scenario.replications,
+        requests=scenario.requests,
+        progress=progress,
+    )
+    for candidate in search.candidates:
+        search.reject_impossible(candidate)
+    if sampled:
+        add_sampled(search, space)
+    chosen = choose(search, open_plan, certainty, draws)
+    return _plan(search, space, rate_rps, certainty, chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What a search found."""
+
+    choice: Candidate | None
+    """The least candidate that keeps the level with the certainty asked for, else the surest; None if all miss the level."""
+    runner_up: Candidate | None
+    p_of: str
+    """What the probability of keeping the level is over."""
+
+
+def choose(search: Search, open_plan: Open, certainty: float, draws: int) -> Chosen:
+    """Return the choice among the candidates of a search, and the next one."""
+    choice: Candidate | None = None
+    runner_up: Candidate | None = None
+    unsure: list[Candidate] = []
+    p_of = ""
+    for candidate in search.at_top():
+        if choice is not None:
+            runner_up = candidate
+            if candidate.estimate(search.objective) < choice.estimate(search.objective):
+                # A short run made it look worse. It is the plan, if it is as sure.
+                candidate.p_met, p_of = judge_certainty(search, candidate, open_plan, certainty, draws)
+                if candidate.p_met >= certainty:
+                    choice, runner_up = candidate, choice
+            break
+        candidate.p_met, p_of = judge_certainty(search, candidate, open_plan, certainty, draws)
+        if candidate.p_met >= certainty:
+            choice = candidate
+        else:
+            unsure.append(candidate)
+            if len(unsure) >= MOST_UNSURE:
+                break
+    if choice is None and unsure:
+        choice = max(unsure, key=lambda candidate: candidate.p_met or 0.0)
+        unsure.remove(choice)
+    if runner_up is None:
+        runner_up = next(iter(unsure), None)
+    return Chosen(choice, runner_up, p_of)
+
+
+def judge_certainty(search: Search, candidate: Candidate, open_plan: Open, certainty: float, draws: int) -> tuple[float, str]:
+    """Return the probability that a run of a candidate keeps the level, and what it is over.
+
+    Every run has random numbers that no candidate was chosen by, and boxes drawn within the error of their calibration. The
+    runs end as soon as too many have missed the level.
+    """
+    deployment, first = candidate.deployment, search.top.replications
+    drawn = _drawn(deployment, open_plan, draws)
+    excesses: list[float] = []
+    for number in range(draws):
+        boxes = deployment if drawn is None else with_boxes(deployment, drawn, number)
+        excesses.append(search.simulate(boxes, first + number, search.top.requests).verdict.excess)
+        missed = sum(excess > 0.0 for excess in excesses)
+        if (draws - missed + 1) / (draws + 2) < certainty:
+            break
+    over = "replications and the error of the calibration" if drawn is not None else "replications alone"
+    return probability_met(excesses), over
+
+
+def with_boxes(deployment: Deployment, drawn: RunPlan, number: int) -> Deployment:
+    """Return a deployment with the drawn profiles of one number."""
+    sites = tuple(replace(site, boxes=drawn.drawn[site.workload].targets[number]) for site in deployment.sites)
+    return replace(deployment, sites=sites)
+
+
+def _drawn(deployment: Deployment, open_plan: Open, draws: int) -> RunPlan | None:
+    """Return the candidate's scenario with drawn profiles; None if the error of no calibration is known."""
+    try:
+        return open_plan([*deployment.overrides, Override.of("profile_uncertainty", {"profiles": draws}, "simnmt plan")])
+    except ProfileError:
+        return None
+
+
+def _plan(
+    search: Search,
+    space: Space,
+    rate_rps: float,
+    certainty: float,
+    chosen: Chosen,
+) -> DeploymentPlan:
+    choice, runner_up = chosen.choice, chosen.runner_up
+    scenario = space.first.scenario
+    described = None if choice is None else describe(search, choice)
+    difference = None if choice is None or runner_up is None else _difference(search, choice, runner_up)
+    changed: list[Change] = []
+    if choice is not None:
+        rivals = [candidate for candidate in (runner_up, _cheaper_miss(search, choice)) if candidate is not None]
+        changed = changes(search, choice, rivals)
+    miss = search.nearest_miss()
+    return DeploymentPlan(
+        name=scenario.name,
+        level=str(search.level),
+        rate_rps=rate_rps,
+        objective=search.objective,
+        candidates=space.size,
+        choice=described,
+        runner_up=None if runner_up is None else describe(search, runner_up),
+        difference=difference,
+        certainty=certainty,
+        p_of=chosen.p_of,
+        binding=None if choice is None else _binding(search, choice),
+        changes=changed,
+        badges=[] if choice is None else _badges(choice, rate_rps),
+        nearest_miss=None if choice is not None or miss is None else describe(search, miss),
+        judged=[(describe(search, candidate), candidate.rejected) for candidate in search.candidates if candidate.outcomes],
+        overrides=() if choice is None else choice.deployment.overrides,
+        scenario=scenario if choice is None else _scenario_at_rate(choice, rate_rps),
+        requests=scenario.requests,
+        replications=scenario.replications,
+        requests_simulated=search.requests_simulated,
+    )
+
+
+def _scenario_at_rate(choice: Candidate, rate_rps: float) -> Scenario:
+    """Return the scenario of a choice with the rate in the keys of its arrivals, where such keys are known."""
+    scenario = choice.deployment.sites[0].plan.scenario
+    workloads = {}
+    for name, workload in scenario.workloads.items():
+        # All paths of a checked scenario are absolute.
+        present_rps = known(workload.arrivals.process(Path()).mean_rate_rps)
+        arrivals = workload.arrivals.with_rate(rate_rps, present_rps) or workload.arrivals
+        workloads[name] = workload.model_copy(update={"arrivals": arrivals})
+    return scenario.model_copy(update={"workloads": workloads})
+
+
+def _cheaper_miss(search: Search, choice: Candidate) -> Candidate | None:
+    """Return the candidate with a lesser objective that misses the level by the least."""
+    objective = choice.estimate(search.objective)[0]
+    cheaper = [
+        candidate
+        for candidate in search.candidates
+        if candidate.outcomes and candidate.rejected and candidate.estimate(search.objective)[0] < objective
+    ]
+    return min(cheaper, key=lambda candidate: (candidate.excess, candidate.number), default=None)
+
+
+def describe(search: Search, candidate: Candidate) -> Described:
+    """Return a candidate that was simulated, as a plan describes it."""
+    values, headroom = {}, {}
+    for requirement in search.level.limits:
+        by_site = [
+            mean(search.level.value(requirement, outcome.numbers[site]) for outcome in candidate.outcomes)
+            for site in range(len(candidate.deployment.sites))
+        ]
+        upper = requirement.comparison == "<="
+        value = max(by_site) if upper else min(by_site)
+        values[str(requirement)] = value
+        headroom[str(requirement)] = (requirement.limit - value) / requirement.limit * (1.0 if upper else -1.0)
+    worst = [outcome.verdict.worst for outcome in candidate.outcomes]
+    return Described(
+        choice=candidate.deployment.choice,
+        policy=candidate.deployment.policy,
+        servers=candidate.deployment.servers,
+        objective=mean(outcome.objective for outcome in candidate.outcomes),
+        values=values,
+        headroom=headroom,
+        excess=candidate.excess,
+        worst=max(dict.fromkeys(worst), key=worst.count),
+        p_met=candidate.p_met,
+        spending=spending([outcome.numbers for outcome in candidate.outcomes]),
+    )
+
+
+def _difference(search: Search, choice: Candidate, runner_up: Candidate) -> Difference:
+    ours, theirs = choice.outcomes, runner_up.outcomes
+    count = min(len(ours), len(theirs))
+    return Difference(
+        over_replications([theirs[at].objective - ours[at].objective for at in range(count)]),
+        change_percent([run.latency_s for run in theirs[:count]], [run.latency_s for run in ours[:count]]),
+    )
+
+
+def _binding(search: Search, choice: Candidate) -> Binding:
+    """Return what the choice is nearest to missing, at its worst site."""
+    sites = choice.deployment.sites
+    requests = search.top.requests
+    verdicts = [
+        [search.level.judge(outcome.numbers[at], requests, site.devices) for outcome in choice.outcomes]
+        for at, site in enumerate(sites)
+    ]
+    at = max(range(len(sites)), key=lambda place: mean(verdict.excess for verdict in verdicts[place]))
+    trials = [
+        Trial(sites[at].rate_rps, verdict, outcome.numbers[at])
+        for verdict, outcome in zip(verdicts[at], choice.outcomes, strict=True)
+    ]
+    return binding(sites[at], trials, mean_loads(sites[at], trials, requests))
+
+
+def _badges(choice: Candidate, rate_rps: float) -> list[Row]:
+    return [
+        {"workload": site.workload, "network": site.network} | site_badge(site, rate_rps).document()
+        for site in choice.deployment.sites
+    ]

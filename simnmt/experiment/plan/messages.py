@@ -1,0 +1,167 @@
+"""What a plan and a capacity say in sentences, on the terminal and on the page."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from math import exp
+
+from simnmt.experiment.plan.candidates import format_choice
+from simnmt.experiment.plan.capacity import Capacities
+from simnmt.experiment.plan.deployment import DeploymentPlan, Described
+from simnmt.experiment.plan.sensitivity import Change
+from simnmt.results.number_text import digits, format_interval, percent, percent_interval
+from simnmt.scenario.configuration import END_NODE, Scenario
+from simnmt.scenario.document import Override
+from simnmt.scenario.errors import format_location
+
+
+def describe_capacity(capacities: Capacities) -> str:
+    """Describe the highest rate of the best policy."""
+    best = capacities.best
+    place = f"{best.workload} on {best.network}"
+    if not best.is_met:
+        values = "; ".join(f"{name}: {digits(value)}" for name, value in best.values.items())
+        why = f"{best.policy} misses it for {place} even where hardly any request waits ({values})"
+        return f"No rate keeps {capacities.level}: {why}."
+    rate, interval = format_interval(best.rate_rps, best.low, best.high, signs="minus")
+    sure = f", {interval.strip('[]').replace(', ', ' to ')}" if interval else ""
+    return f"{best.policy} takes {rate} requests/s{sure}, for {place}, {capacities.badge}. At its limit: {best.binding}."
+
+
+def describe_deployment(described: Described) -> str:
+    """Return the choice of a candidate on one line."""
+    return ", ".join(f"{key}={format_choice(value)}" for key, value in described.choice.items())
+
+
+def format_objective(plan: DeploymentPlan, described: Described) -> str:
+    """Return the objective of a candidate with its unit."""
+    if plan.objective.name == "servers":
+        return f"{described.servers} server{'s' * (described.servers != 1)}"
+    return f"{plan.objective.what} {digits(plan.objective.per_si_unit * described.objective)} {plan.objective.unit}".rstrip()
+
+
+def sentences(plan: DeploymentPlan) -> Iterator[str]:
+    """Yield what a plan says, one line each."""
+    question = f"{digits(plan.rate_rps)} requests/s with {plan.level}"
+    if plan.choice is None:
+        yield f"No deployment of {plan.candidates:,} keeps {question}."
+        if plan.nearest_miss is not None:
+            miss = plan.nearest_miss
+            yield f"The nearest miss is {describe_deployment(miss)}: {describe_values(miss)}."
+        else:
+            yield "No deployment can serve that rate: all devices together are saturated below it."
+        return
+    yield (
+        f"{describe_deployment(plan.choice)} is the least of {plan.candidates:,} deployments for {question}: "
+        f"{format_objective(plan, plan.choice)}."
+    )
+    yield describe_certainty(plan)
+    yield f"Headroom: {describe_values(plan.choice)}. Nearest to its limit: {plan.binding}."
+    if {"cost", "energy_j"} & plan.choice.spending.keys():
+        yield describe_spending(plan.choice)
+    if plan.runner_up is not None and plan.difference is not None:
+        yield describe_runner_up(plan, plan.runner_up)
+    for row in plan.badges:
+        yield f"{row['workload']} on {row['network']}: {row['sentence']}."
+
+
+def describe_certainty(plan: DeploymentPlan) -> str:
+    """Describe how sure the choice keeps the level."""
+    assert plan.choice is not None and plan.choice.p_met is not None
+    probability = percent(plan.choice.p_met)
+    if plan.is_sure:
+        return f"A run of it keeps the level with a probability of {probability}, over {plan.p_of}."
+    return (
+        f"It is not sure: a run of it keeps the level with a probability of {probability} only, over {plan.p_of}; of the "
+        f"deployments that were judged, none reaches {percent(plan.certainty)}."
+    )
+
+
+def describe_values(described: Described) -> str:
+    """Describe how far each requirement of a candidate is from its limit."""
+    parts = []
+    for name, value in described.values.items():
+        headroom = described.headroom[name]
+        distance = f"{percent(headroom)} of the limit left" if headroom >= 0.0 else f"{percent(-headroom)} beyond the limit"
+        parts.append(f"{name}: {digits(value)} ({distance})")
+    if described.excess > 0.0 and described.worst not in described.values:
+        parts.append("more work than its devices can do")
+    return "; ".join(parts)
+
+
+def describe_spending(described: Described) -> str:
+    """Describe the money and the joules of a candidate, as far as they are known."""
+    spent, parts = described.spending, []
+    if "cost" in spent:
+        characters = spent.get("cost_per_million_characters")
+        per_characters = "" if characters is None else f", {digits(characters)} per million characters"
+        parts.append(f"costs {digits(1e6 * spent['cost'])} per million requests{per_characters}")
+    if "energy_j" in spent:
+        kinds = {"idle boxes": "static_j", "work": "dynamic_j", "links": "transfer_j"}
+        by_kind = ", ".join(f"{name} {digits(spent[key])} J" for name, key in kinds.items() if key in spent)
+        parts.append(f"takes {digits(spent['energy_j'])} J per request{f' ({by_kind})' if by_kind else ''}")
+    return f"It {' and '.join(parts)}."
+
+
+def describe_runner_up(plan: DeploymentPlan, runner_up: Described) -> str:
+    """Describe the runner-up, and by how much it differs from the choice."""
+    assert plan.difference is not None and plan.choice is not None
+    change = plan.difference.latency_percent
+    latency = percent_interval(change.mean, change.low, change.high)
+    text = f"The runner-up is {describe_deployment(runner_up)}: {format_objective(plan, runner_up)}"
+    if plan.objective.name != "servers":
+        scale, difference = plan.objective.per_si_unit, plan.difference.objective
+        ends = (None if end is None else scale * end for end in (difference.low, difference.high))
+        value, interval = format_interval(scale * difference.mean, *ends)
+        text += f", {value} {plan.objective.unit} {interval}".rstrip()
+        if not difference.excludes_zero:
+            text += ", not distinguishable from the choice"
+    return f"{text}; its mean latency differs by {latency}, paired."
+
+
+def describe_change(change: Change) -> str:
+    """Describe what a changed quantity does to the answer."""
+    if not change.flips:
+        return "the same deployment"
+    missed = f"{change.worst} is missed by {percent(exp(change.excess) - 1.0)}" if change.excess > 0.0 else ""
+    if change.best is None:
+        return f"{missed}; none of the compared deployments keeps the level"
+    return "; ".join(filter(None, [missed, f"then {change.best.deployment.describe()}"]))
+
+
+def deploy_commands(
+    name: str, scenario: Scenario, policy: str, overrides: Sequence[Override] = (), written: str | None = None
+) -> list[str]:
+    """Return the commands that deploy the choice: a server for each box of every device but the first, and the gateway.
+
+    Args:
+        name: the scenario as the user named it.
+        scenario: the scenario of the choice.
+        policy: the policy of the choice.
+        overrides: the values of the choice.
+        written: the file to which the choice was written; None: the commands set its values.
+    """
+    given = name if written is None else written
+    sets = "" if written is not None else "".join(f" --set {shlex.quote(_assignment(override))}" for override in overrides)
+    first, *others = scenario.devices
+    if not others:
+        return [f"simnmt live server {shlex.quote(given)} --device {first}{sets}"]
+    settings = scenario.policies[policy]
+    used = others
+    if settings.single_device:
+        alone = first if settings.kind == "edge" else getattr(settings, "device", others[-1])
+        used = [device for device in others if device == alone]
+    commands = []
+    for device in used:
+        count = scenario.devices[device].count or 1
+        times = f"   # on each of {count} boxes" if count > 1 else ""
+        commands.append(f"simnmt live server {shlex.quote(given)} --device {device}{sets}{times}")
+    servers = "".join(f" --server {device}=http://{device.upper()}:5001" for device in used)
+    where = "   # on every end node" if first == END_NODE else ""
+    commands.append(f"simnmt live gateway {shlex.quote(given)} --policy {policy}{servers}{sets}{where}")
+    return commands
+
+
+def _assignment(override: Override) -> str:
+    return f"{format_location(override.location)}={format_choice(override.node.plain())}"

@@ -1,0 +1,225 @@
+"""Search the least deployment that keeps a service level: best first, with early stops of hopeless candidates.
+
+Candidates climb rungs: a short run, longer ones, and all replications. The candidate with the least objective by what is known
+of it climbs next; one that misses the level on a rung by more than short runs may err is out, and with it every candidate with
+as few boxes that is else equal. All candidates meet the same random numbers. The first candidate at the top is the best, since
+every other one has a greater objective already.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from math import inf, log, sqrt
+from statistics import mean, stdev
+
+from simnmt.experiment.plan.analytic import saturation_rps
+from simnmt.experiment.plan.candidates import Deployment
+from simnmt.experiment.plan.objectives import Objective
+from simnmt.experiment.plan.trial import Level, Verdict
+from simnmt.results.summary import Numbers, known
+
+IMPOSSIBLE = 1.1
+"""Rate over the saturation of all devices together from which a candidate is out without a run."""
+CLEARLY = log(1.5)
+"""Excess from which a candidate with fewer boxes misses the level too, whatever the rung."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """Runs by which a candidate is judged."""
+
+    replications: int
+    requests: int
+    slack: float
+    """Excess up to which a candidate stays: how far shorter runs may err."""
+
+
+def rungs_of(replications: int, requests: int) -> tuple[Rung, ...]:
+    """Return the rungs up to all replications of all requests."""
+    short = [(8, 1.3), (2, 1.15), (1, 1.1)]
+    lower = [Rung(1, max(requests // parts, 1), log(slack)) for parts, slack in short]
+    if replications == 1:
+        lower = lower[:-1]
+    return (*lower, Rung(replications, requests, 0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One replication of a candidate."""
+
+    verdict: Verdict
+    """That of the site that is worst."""
+    objective: float
+    latency_s: float
+    """Mean latency over its sites, which decides between equal objectives."""
+    numbers: tuple[Numbers, ...]
+    """By site."""
+
+
+@dataclass
+class Candidate:
+    """A deployment on its way up."""
+
+    deployment: Deployment
+    number: int
+    rung: int = -1
+    """The last rung that it has been judged on; -1 for none."""
+    outcomes: list[Outcome] = field(default_factory=list)
+    """Of that rung."""
+    rejected: str = ""
+    """Why it is out; empty if it is not."""
+    p_met: float | None = None
+    """Probability that a run keeps the level; None as long as nobody asked."""
+
+    @property
+    def excess(self) -> float:
+        """Mean excess over the replications of the last rung."""
+        return mean(outcome.verdict.excess for outcome in self.outcomes) if self.outcomes else inf
+
+    def estimate(self, objective: Objective) -> tuple[float, float]:
+        """Return the objective and the latency by what is known; a candidate without a run may have any."""
+        exact = objective.value(self.deployment, ()) if objective.is_exact else None
+        if not self.outcomes:
+            return (-inf if exact is None else exact, -inf)
+        return (
+            mean(outcome.objective for outcome in self.outcomes) if exact is None else exact,
+            mean(outcome.latency_s for outcome in self.outcomes),
+        )
+
+
+class Search:
+    """The search among some candidates; `requests_simulated` counts the requests of all runs."""
+
+    def __init__(
+        self,
+        deployments: Sequence[Deployment],
+        level: Level,
+        objective: Objective,
+        *,
+        replications: int,
+        requests: int,
+        progress: Callable[[float, int], None] | None = None,
+    ) -> None:
+        self.candidates: list[Candidate] = []
+        self.level, self.objective = level, objective
+        self.rungs = rungs_of(replications, requests)
+        self.requests_simulated = 0
+        self._progress = progress
+        self._runs: dict[tuple[int, int, int], Outcome] = {}
+        self._box_rps: dict[str, float] = {}
+        """What one box of a device can serve, by the device's settings."""
+        for deployment in deployments:
+            self.add(deployment)
+
+    def add(self, deployment: Deployment) -> Candidate:
+        """Return a further candidate."""
+        candidate = Candidate(deployment, len(self.candidates))
+        self.candidates.append(candidate)
+        return candidate
+
+    @property
+    def top(self) -> Rung:
+        """The last rung."""
+        return self.rungs[-1]
+
+    def outcome(self, candidate: Candidate, replication: int, requests: int) -> Outcome:
+        """Return one replication of a candidate, simulated if it has not been."""
+        key = (candidate.number, replication, requests)
+        if key not in self._runs:
+            self._runs[key] = self.simulate(candidate.deployment, replication, requests)
+        return self._runs[key]
+
+    def simulate(self, deployment: Deployment, replication: int, requests: int) -> Outcome:
+        """Return one replication of a deployment."""
+        verdicts, numbers = [], []
+        for site in deployment.sites:
+            of_site = site.simulate(replication, requests)
+            self.requests_simulated += requests
+            numbers.append(of_site)
+            verdicts.append(self.level.judge(of_site, requests, site.devices))
+        return Outcome(
+            max(verdicts, key=lambda verdict: verdict.excess),
+            self.objective.value(deployment, numbers),
+            mean(known(of_site["mean_latency_s"]) for of_site in numbers),
+            tuple(numbers),
+        )
+
+    def climb(self, candidate: Candidate) -> None:
+        """Judge a candidate on its next rung."""
+        candidate.rung += 1
+        rung = self.rungs[candidate.rung]
+        candidate.outcomes = [self.outcome(candidate, number, rung.requests) for number in range(rung.replications)]
+        if candidate.excess > rung.slack:
+            worst = max(candidate.outcomes, key=lambda outcome: outcome.verdict.excess).verdict.worst
+            candidate.rejected = f"misses {worst}"
+            if candidate.excess > CLEARLY or candidate.rung == len(self.rungs) - 1:
+                self._reject_smaller(candidate)
+
+    def _reject_smaller(self, candidate: Candidate) -> None:
+        deployment = candidate.deployment
+        for other in self.candidates:
+            alike = other.deployment.others == deployment.others and not other.rejected
+            if alike and all(few <= many for few, many in zip(other.deployment.counts, deployment.counts, strict=True)):
+                other.rejected = f"has no more boxes than {deployment.describe()}"
+
+    def reject_impossible(self, candidate: Candidate) -> None:
+        """Reject a candidate whose devices together cannot serve the rate."""
+        for site in candidate.deployment.sites:
+            most_rps = 0.0
+            for target, device in zip(site.case.targets, site.devices, strict=True):
+                settings = site.plan.scenario.devices[device.name].model_copy(update={"count": None})
+                key = f"{site.workload} {device.name} {settings.model_dump_json(warnings=False)}"
+                if key not in self._box_rps:
+                    self._box_rps[key] = saturation_rps(site.case, target, device) / device.servers
+                most_rps += self._box_rps[key] * device.servers
+            if site.rate_rps > IMPOSSIBLE * most_rps:
+                candidate.rejected = f"all devices together serve {most_rps:.3g} requests/s at most"
+
+    def at_top(self) -> Iterator[Candidate]:
+        """Yield the candidates that keep the level on the top rung, the least objective first."""
+        waiting = [
+            (candidate.estimate(self.objective), candidate.number) for candidate in self.candidates if not candidate.rejected
+        ]
+        heapq.heapify(waiting)
+        while waiting:
+            _, number = heapq.heappop(waiting)
+            candidate = self.candidates[number]
+            if candidate.rejected:
+                continue
+            if candidate.rung == len(self.rungs) - 1:
+                yield candidate
+                continue
+            self.climb(candidate)
+            self._report()
+            if not candidate.rejected:
+                heapq.heappush(waiting, (candidate.estimate(self.objective), number))
+
+    def _report(self) -> None:
+        if self._progress is not None:
+            judged = sum(candidate.rung >= 0 or bool(candidate.rejected) for candidate in self.candidates)
+            self._progress(judged, len(self.candidates))
+
+    def nearest_miss(self) -> Candidate | None:
+        """Return the candidate that was simulated and misses the level by the least; None if none was simulated."""
+        missed = [candidate for candidate in self.candidates if candidate.outcomes]
+        return min(missed, key=lambda candidate: (candidate.excess, candidate.number), default=None)
+
+
+def probability_met(excesses: Sequence[float]) -> float:
+    """Return the probability that the next run keeps the level, by the excesses of independent runs.
+
+    The lesser of two estimates: that of a normal distribution with unknown mean and deviation, and the share of the runs that
+    keep it, one missed run and one kept run added.
+    """
+    count, met = len(excesses), sum(excess <= 0.0 for excess in excesses)
+    share = (met + 1) / (count + 2)
+    if count < 3:
+        return share
+    from scipy.special import stdtr  # scipy.stats would add half a second to the start
+
+    spread = stdev(excesses) * sqrt(1.0 + 1.0 / count)
+    if spread == 0.0:
+        return share
+    return min(share, float(stdtr(count - 1, -mean(excesses) / spread)))

@@ -1,0 +1,152 @@
+"""Simulate one deployment at one rate, and judge it by a service level."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import inf, log
+
+from simnmt.base.errors import InputError
+from simnmt.experiment.inputs import Case, RunPlan, Unit
+from simnmt.experiment.targets import Target
+from simnmt.experiment.units import devices, run_unit
+from simnmt.experiment.validated import deployment
+from simnmt.network.link import Link
+from simnmt.results.envelope import Badge, badge, validated_cells
+from simnmt.results.service_level import Requirement
+from simnmt.results.stability import excess_load
+from simnmt.results.summary import Device, Numbers, RunKey
+from simnmt.scenario.document import Document
+
+STABLE = "stable"
+"""Name of the requirement that every level contains: no device gets more work than it can do."""
+
+BUSY = log(0.9)
+"""Excess load from which stability may be the requirement that is nearest to its limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One workload on one network under one policy: what a service level is judged on."""
+
+    plan: RunPlan
+    workload: str
+    network: str
+    policy: str
+    boxes: tuple[Target, ...] | None = None
+    """The targets as they truly are, if they differ from those that the policy knows."""
+
+    @property
+    def case(self) -> Case:
+        """The inputs of the workload."""
+        return self.plan.cases[self.workload]
+
+    @property
+    def devices(self) -> list[Device]:
+        """The devices in the order of the targets."""
+        return devices(self.plan.scenario, self.workload)
+
+    @property
+    def rate_rps(self) -> float:
+        """The mean rate of the workload's arrivals."""
+        rate_rps = self.case.arrivals.mean_rate_rps
+        assert rate_rps is not None
+        return rate_rps
+
+    def at_rate(self, rate_rps: float) -> Site:
+        """Return the site with another mean rate of the workload, and the same random numbers."""
+        case = replace(self.case, arrivals=self.case.arrivals.at_rate(rate_rps))
+        return replace(self, plan=replace(self.plan, cases={**self.plan.cases, self.workload: case}))
+
+    def with_rtt(self, factor: float) -> Site:
+        """Return the site with the round-trip times of its network multiplied."""
+        network = self.plan.networks[self.network]
+
+        def scaled(link: Link) -> Link:
+            return replace(link, rtt=link.rtt.scaled_to_mean(factor * link.rtt.mean_s))
+
+        hops = {device: tuple(map(scaled, links)) for device, links in network.hops.items()}
+        changed = replace(network, link=scaled(network.link), hops=hops)
+        return replace(self, plan=replace(self.plan, networks={**self.plan.networks, self.network: changed}))
+
+    def with_service(self, factor: float) -> Site:
+        """Return the site with boxes that take so many times as long as the policy knows."""
+        return replace(self, boxes=tuple(target.times(factor) for target in self.case.targets))
+
+    def simulate(self, replication: int, requests: int) -> Numbers:
+        """Return the numbers of one run of so many requests."""
+        scenario = self.plan.scenario
+        changed = {
+            "requests": requests,
+            "policies": {self.policy: scenario.policies[self.policy]},
+            "gap_analysis": False,
+            "foresee_misroutes": False,
+        }
+        scenario = scenario.model_copy(update=changed)
+        unit = Unit(scenario, self.case, self.network, self.plan.networks[self.network], replication)
+        if self.boxes is not None:
+            unit = replace(unit, case=replace(self.case, targets=self.boxes), calibrated=self.case)
+        return run_unit(unit).numbers[RunKey(self.workload, self.network, self.policy, replication)]
+
+
+def site_badge(site: Site, rate_rps: float) -> Badge:
+    """Return whether a site at a rate lies inside what was validated live."""
+    network = site.plan.networks[site.network]
+    return badge(deployment(site.plan.scenario, site.case, network, site.policy, rate_rps), validated_cells())
+
+
+def check_rate(plan: RunPlan, workload: str, document: Document) -> None:
+    """Raise `ScenarioError` if the arrivals of a workload have no rate that could be set."""
+    arrivals = plan.cases[workload].arrivals
+    if arrivals.discipline != "open" or arrivals.mean_rate_rps is None:
+        kind = plan.scenario.workloads[workload].arrivals.kind
+        what = f"arrivals of kind {kind} have no rate that a plan could set"
+        raise document.error(("workloads", workload, "arrivals"), what, remedy="give {kind: poisson, rate_rps: 10}", key=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How far one run is from a service level."""
+
+    excess: float
+    """Logarithm of the worst ratio of a value to its limit: 0 at the limit, negative if every requirement is met."""
+    worst: str
+    """The requirement with that ratio, or `stable`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Requirements that all must hold, and that no device gets more work than it can do."""
+
+    requirements: Sequence[Requirement]
+
+    @property
+    def limits(self) -> list[Requirement]:
+        """The requirements beside stability, which every level demands."""
+        return [requirement for requirement in self.requirements if requirement.metric.name != STABLE]
+
+    def judge(self, numbers: Numbers, requests: int, of_devices: Sequence[Device]) -> Verdict:
+        """Return how far the numbers of one run are from the level. Raises `InputError` for a metric that the run lacks."""
+        overload = max((excess_load(numbers, requests, device) for device in of_devices), default=-inf)
+        # A load is no distance from a limit as a latency is, so it is named only where it is near 1.
+        verdicts = [Verdict(overload, STABLE)] if overload >= BUSY or not self.limits else []
+        for requirement in self.limits:
+            excess = _log(self.value(requirement, numbers) / requirement.limit)
+            verdicts.append(Verdict(excess if requirement.comparison == "<=" else -excess, str(requirement)))
+        return max(verdicts, key=lambda verdict: verdict.excess)
+
+    @staticmethod
+    def value(requirement: Requirement, numbers: Numbers) -> float:
+        """Return the value of a requirement's metric, in its unit. Raises `InputError` if the run lacks it."""
+        value = numbers.get(requirement.metric.column)
+        if value is None:
+            what = f"{requirement}: a run of this scenario has no {requirement.metric.name}"
+            raise InputError(what, remedy="give more --requests, or another metric")
+        return requirement.metric.per_si_unit * value
+
+    def __str__(self) -> str:
+        return " and ".join(map(str, self.requirements)) or STABLE
+
+
+def _log(ratio: float) -> float:
+    return log(ratio) if ratio > 0.0 else -inf

@@ -1,0 +1,108 @@
+"""`simnmt plan` as a user meets it: the answer, JSON, page and scenario, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simnmt import api
+from tests.refusals import assert_one_line
+
+Command = Callable[..., Any]
+SMALL = ("--requests", "400", "--replications", "2")
+SLO = ("--slo", "p95_ms<=300")
+RATE = ("@capacity", *SLO, *SMALL, "--precision", "20%")
+PLAN = ("@capacity", *SLO, *SMALL, "--rate", "500", "--vary", "devices.cloud.count=1,3,4")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def answers() -> Iterator[None]:
+    """The same question is answered once, and printed in several ways."""
+    answer, known = api.plan, {}
+
+    def plan(*arguments: Any, **options: Any) -> Any:
+        key = repr((arguments, {name: value for name, value in options.items() if name != "progress"}))
+        if key not in known:
+            known[key] = answer(*arguments, **options)
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(api, "plan", plan)
+        yield
+
+
+def test_capacity_is_printed_with_its_interval_and_what_is_at_its_limit(folder: Path, simnmt: Command) -> None:
+    done = simnmt("plan", *RATE, "--page", "page.html")
+    assert (done.status, done.err) == (0, "")
+    assert done.out.startswith("capacity: highest rate with p95_ms<=300\n\ncloud takes ")
+    assert "for de-en on office, never validated live" in done.out and "At its limit: " in done.out
+    page = Path("page.html").read_text(encoding="utf-8")
+    assert "simnmt plan" in page and 'data-figure="rates"' in page and 'data-figure="capacities"' in page
+
+
+def test_json_of_a_capacity_has_rate_interval_and_binding(folder: Path, simnmt: Command) -> None:
+    done = simnmt("plan", *RATE, "--json")
+    capacity = json.loads(done.out)["capacity"]
+    assert 200.0 < capacity["low"] < capacity["rate_rps"] < capacity["high"] < 400.0
+    assert "cloud" in capacity["binding"]
+
+
+def test_a_plan_is_printed_with_all_that_it_rests_on_and_its_scenario_runs(folder: Path, simnmt: Command) -> None:
+    done = simnmt("plan", *PLAN, "--out", "choice.yaml", "--page", "page.html")
+    assert (done.status, done.err) == (0, "")
+    assert "devices.cloud.count=3 is the least of 3 deployments for 500 requests/s with p95_ms<=300: 3 servers." in done.out
+    for part in (
+        "A run of it keeps the level with a probability of ",
+        "Headroom: ",
+        "The runner-up is ",
+        "never validated live",
+    ):
+        assert part in done.out
+    assert "What would change it:" in done.out
+    assert "  simnmt live server choice.yaml --device cloud   # on each of 3 boxes\n" in done.out
+    assert "  simnmt live gateway choice.yaml --policy cloud --server cloud=http://CLOUD:5001\n" in done.out
+    assert 'data-figure="candidates"' in Path("page.html").read_text(encoding="utf-8")
+    assert "rate_rps: 500" in Path("choice.yaml").read_text(encoding="utf-8")
+    assert simnmt("run", "choice.yaml", "--requests", "50", "--replications", "1", "--out", "run").status == 0
+
+
+def test_json_of_a_plan_has_choice_runner_up_difference_and_probability(folder: Path, simnmt: Command) -> None:
+    done = simnmt("plan", *PLAN, "--json")
+    plan = json.loads(done.out)
+    assert plan["choice"] == {"devices.cloud.count": 3}
+    assert plan["runner_up"]["choice"] == {"devices.cloud.count": 4}
+    assert plan["difference"]["objective"]["mean"] == 1.0
+    assert 0.0 < plan["p_slo"] <= 1.0 and plan["requests_simulated"] > 400
+
+
+def test_a_level_that_nothing_keeps_exits_with_3_and_the_nearest_miss(folder: Path, simnmt: Command) -> None:
+    done = simnmt("plan", "@capacity", "--slo", "p95_ms<=20", *SMALL, "--rate", "300", "--vary", "devices.cloud.count=2,4")
+    assert done.status == 3
+    assert "No deployment of 2 keeps 300 requests/s with p95_ms<=20.\nThe nearest miss is devices.cloud.count=" in done.out
+    done = simnmt("plan", "@capacity", "--slo", "p95_ms<=20", *SMALL)
+    assert done.status == 3 and "No rate keeps p95_ms<=20: " in done.out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("@capacity", "--slo", "p95ms<=300"), "unknown metric p95ms"),
+        (("@quickstart", *SLO), "arrivals of kind back_to_back have no rate that a plan could set"),
+        (("@capacity", *SLO, "--rate", "0"), "a rate of 0 requests/s (give a number above 0)"),
+        (("@capacity", *SLO, "--vary", "devices.cloud.count=1,2"), "(give --rate, or no --vary)"),
+        (("@capacity", *SLO, "--out", "x.yaml"), "(give --rate, or leave --out out)"),
+        (("@capacity", *SLO, "--rate", "9", "--vary", "seed=1,2"), "--vary seed=1,2: seed cannot be varied"),
+        (("@capacity", *SLO, "--rate", "9", "--vary", "devices.cloud.cuont=1,2"), "devices.cloud.cuont: unknown key"),
+        (("@capacity", *SLO, "--rate", "9", "--vary", "devices.cloud.batching.size=8,0"), "devices.cloud.batching.size: "),
+        (("@capacity", *SLO, "--rate", "9", "--minimise", "cost"), "--minimise cost: the scenario gives no prices"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(folder: Path, simnmt: Command, options: tuple[str, ...], message: str) -> None:
+    done = simnmt("plan", *options)
+    assert done.status == 2 and message in done.err
+    assert_one_line(done.err)
+    assert not Path("x.yaml").exists()

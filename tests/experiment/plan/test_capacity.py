@@ -1,0 +1,101 @@
+"""The capacity of a deployment: against queueing theory, and against runs on a fine grid of rates."""
+
+from __future__ import annotations
+
+from math import exp, log
+from typing import Any
+
+import pytest
+
+import simnmt
+from tests.campaigns.harness import deep
+from tests.plans import queue_of
+from tests.world.theory import erlang_c, m_g_1_wait, m_m_c_wait
+
+
+@pytest.mark.parametrize(("workers", "load"), [(1, 0.8), deep(2, 0.8), (4, 0.85), deep(16, 0.9)])
+def test_capacity_by_the_mean_is_that_of_m_m_c(workers: int, load: float) -> None:
+    limit_ms = 10.0 * (1.0 + m_m_c_wait(workers, load))
+    best = simnmt.plan(queue_of(workers, "exponential"), f"mean_ms<={limit_ms}").best
+    assert best.rate_rps == pytest.approx(100.0 * workers * load, rel=0.02)
+    assert best.low <= best.rate_rps <= best.high
+    assert best.binding.resource == "gateway"
+
+
+def test_capacity_by_the_95th_percentile_is_that_of_m_m_1() -> None:
+    best = simnmt.plan(queue_of(1, "exponential"), f"p95_ms<={10.0 * log(20.0) / 0.2}").best
+    assert best.rate_rps == pytest.approx(80.0, rel=0.02)
+
+
+@pytest.mark.parametrize("load", [0.85, deep(0.7)])
+def test_capacity_by_the_mean_is_that_of_m_d_1(load: float) -> None:
+    best = simnmt.plan(queue_of(1, "constant"), f"mean_ms<={10.0 * (1.0 + m_g_1_wait(load, 0.0))}").best
+    assert best.rate_rps == pytest.approx(100.0 * load, rel=0.02)
+
+
+TIERS: dict[str, Any] = {
+    "version": 1,
+    "name": "tiers",
+    "requests": 4_000,
+    "workloads": {"w": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 1.0}, "end_nodes": 20}},
+    "networks": {"n": {"rtt": {"constant_ms": 20.0}}},
+    "devices": {"gateway": {"profile": "@cpu1-gru", "count": 20}, "cloud": {"profile": "@cpu2-gru"}},
+    "fit": {"inferences": 0},
+}
+"""Gateways and a cloud that batches."""
+
+
+QUEUE_AWARE = {"kind": "cnmt", "batch": "reported", "sees_backlog": True}
+
+
+@pytest.mark.parametrize(
+    ("batching", "policy", "requests"),
+    [
+        deep({"kind": "top_up", "size": 32, "refill": "free"}, {"kind": "cloud"}, 10_000),
+        deep({"kind": "mini", "size": 32}, {"kind": "cloud"}, 10_000),
+        deep({"kind": "mini", "size": 16}, QUEUE_AWARE, 10_000),
+        ({"kind": "mini", "size": 16}, {"kind": "cloud"}, 2_000),
+    ],
+)
+def test_the_interval_of_a_capacity_holds_that_of_a_fine_grid_of_rates(batching: Any, policy: Any, requests: int) -> None:
+    devices = TIERS["devices"] | {"cloud": TIERS["devices"]["cloud"] | {"batching": batching}}
+    scenario = TIERS | {"devices": devices, "policies": {"p": policy}, "requests": requests}
+    best = simnmt.plan(scenario, "p95_ms<=300", precision=0.04).best
+    step, kept = 0.02, []
+    for number in range(-2, 3):
+        rate_rps = best.rate_rps * (1.0 + step * number)
+        row = simnmt.run(scenario, overrides=[f"workloads.w.arrivals.rate_rps={rate_rps}"], replications=6).summary_rows[0]
+        if row["p95_latency_s"] <= 0.3 and not row["unstable"]:
+            kept.append(rate_rps)
+    assert kept, "the grid begins where the level is kept"
+    assert best.low / (1.0 + step) <= max(kept) <= best.high
+
+
+def test_a_level_that_no_rate_keeps_has_no_capacity_and_says_what_misses_it() -> None:
+    capacities = simnmt.plan(queue_of(1, "constant", requests=2_000), "mean_ms<=5", replications=2)
+    assert not capacities.is_met and capacities.best.rate_rps == 0.0
+    assert capacities.best.values["mean_ms<=5"] == pytest.approx(11.0, rel=0.05), "the round trip is 1 ms"
+
+
+def test_a_goodput_that_low_rates_cannot_reach_is_kept_at_higher_ones() -> None:
+    scenario = queue_of(1, "constant", requests=4_000)
+    best = simnmt.plan(scenario, ["mean_ms<=40", "goodput_rps>=70"], replications=2, precision=0.1).best
+    assert best.rate_rps == pytest.approx(100.0 * 6 / 7, rel=0.04), "of M/D/1: a wait of 30 ms at a load of 6/7"
+    assert not simnmt.plan(scenario, ["mean_ms<=40", "goodput_rps>=120"], replications=2).is_met
+
+
+def test_a_device_is_named_that_is_saturated_before_a_latency_misses_its_limit() -> None:
+    best = simnmt.plan(queue_of(1, "constant", requests=2_000), "mean_ms<=100000", replications=2).best
+    assert best.binding.part == "capacity" and best.binding.resource == "gateway"
+    assert best.rate_rps == pytest.approx(100.0, rel=0.04)
+
+
+def test_erlang_recursion_and_waits_are_those_of_theory() -> None:
+    from simnmt.experiment.plan import analytic
+
+    for servers, load in ((1, 0.5), (3, 0.8), (16, 0.95)):
+        assert analytic.erlang_c(servers, load) == pytest.approx(erlang_c(servers, load))
+        probability, mean_s = analytic.waits_s(servers * load, servers, 1.0, 1.0)
+        assert analytic.wait_s(probability, mean_s, None) == pytest.approx(m_m_c_wait(servers, load))
+        beyond = analytic.wait_s(probability, mean_s, 0.99)
+        assert probability * exp(-beyond / mean_s) == pytest.approx(0.01)

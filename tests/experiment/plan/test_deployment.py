@@ -1,0 +1,115 @@
+"""The least deployment for a rate: the choice, how sure it is, what would change it, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import simnmt
+from simnmt.experiment.plan import deployment, sampling
+from simnmt.experiment.plan.candidates import parse_varied_key
+from simnmt.experiment.plan.search import probability_met
+from simnmt.scenario.errors import ScenarioError
+from tests.plans import queue_of
+
+WORKERS = "devices.gateway.workers"
+
+
+def least(**options: Any) -> Any:
+    """The plan of a queue at 200 requests a second, with 1 to 6 workers of 100 a second each."""
+    given = {"rate": 200.0, "vary": [f"{WORKERS}=1:6"], "requests": 4_000} | options
+    return simnmt.plan(queue_of(1, "exponential"), given.pop("slo", "mean_ms<=16"), **given)
+
+
+@pytest.fixture(scope="module")
+def plan() -> Any:
+    """Of three to six workers, the least for 18 ms: three wait 4.4 ms on average."""
+    scenario = {**queue_of(1, "exponential", requests=4_000)}
+    return simnmt.plan(scenario, "mean_ms<=18", rate=200.0, vary=[f"{WORKERS}=2:6"], minimise="latency")
+
+
+def test_the_least_latency_is_that_of_most_workers_and_what_cannot_serve_the_rate_is_out_without_a_run(plan: Any) -> None:
+    """Two workers serve 200 a second at most, which is no run's doing; whether they keep 18 ms is."""
+    assert plan.choice.choice == {WORKERS: 6}
+    wide = least(minimise="latency", vary=[f"{WORKERS}=1,6"])
+    assert [described.choice[WORKERS] for described, _ in wide.judged] == [6]
+
+
+def test_a_plan_has_its_choice_runner_up_difference_and_probability_in_json(plan: Any) -> None:
+    document = plan.document()
+    assert document["choice"] == {WORKERS: 6}
+    assert document["runner_up"]["choice"] == {WORKERS: 5}
+    assert document["difference"]["objective"]["low"] > 0.0
+    assert 0.95 <= document["p_slo"] <= 1.0 and document["p_over"] == "replications alone"
+    assert document["requests_simulated"] > 40 * 4_000
+
+
+def test_slower_boxes_use_up_the_headroom_of_a_plan(plan: Any) -> None:
+    excess = {(change.quantity, change.percent): change.excess for change in plan.changes}
+    assert excess["service time", -10.0] < plan.choice.excess < excess["service time", 10.0]
+    assert excess["rate", -10.0] < excess["rate", 10.0]
+    assert excess["RTT", -10.0] == pytest.approx(excess["RTT", 10.0], abs=0.02), "of a link that no request takes"
+
+
+def test_the_least_number_of_boxes_is_that_of_theory() -> None:
+    """Boxes of one worker that share a queue: M/M/c takes 10 ms and waits 4.4 ms with three of them; two are saturated."""
+    scenario = queue_of(1, "exponential", requests=3_000)
+    scenario["devices"] = {"gateway": scenario["devices"]["gateway"], "cloud": {**scenario["devices"]["gateway"]}}
+    scenario["devices"]["cloud"]["balancer"] = "least_work"
+    scenario["policies"] = {"cloud": {}}
+    plan = simnmt.plan(scenario, "mean_ms<=18", rate=200.0)
+    assert plan.candidates == 6 and plan.choice.choice == {"devices.cloud.count": 3}
+    assert plan.choice.servers == 3 and plan.runner_up.servers == 4 and plan.is_sure
+
+
+def test_a_deployment_that_often_misses_the_level_is_called_unsure() -> None:
+    given = {"vary": [f"{WORKERS}=3"], "minimise": "latency", "requests": 1_000}
+    (value,) = least(slo="mean_ms<=100", **given).choice.values.values()
+    close = least(slo=f"mean_ms<={1.01 * value}", **given)
+    assert close.is_met and not close.is_sure and close.choice.p_met < 0.95
+
+
+def test_without_a_deployment_that_keeps_the_level_the_nearest_miss_is_named() -> None:
+    plan = least(slo="mean_ms<=9", vary=[f"{WORKERS}=3:5"], minimise="latency")
+    assert not plan.is_met and plan.document()["choice"] is None
+    assert plan.nearest_miss.choice == {WORKERS: 5}
+    assert plan.nearest_miss.excess > 0.0
+
+
+def test_a_large_space_is_searched_by_proposals(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("optuna")
+    monkeypatch.setattr(sampling, "TRIALS", 12)
+    monkeypatch.setattr(deployment, "MOST_EXHAUSTIVE", 30)
+    plan = least(vary=[f"{WORKERS}=1:40"], minimise="latency", requests=500)
+    assert plan.candidates == 40 and len(plan.judged) <= 12
+    assert plan.choice.choice[WORKERS] >= 3
+
+
+def test_probability_counts_misses_and_spread() -> None:
+    assert probability_met([-1.0] * 40) == pytest.approx(41 / 42)
+    assert probability_met([-1.0] * 38 + [0.5] * 2) < 0.95
+    assert probability_met([-0.01, -0.02, 0.01, -0.01, 0.0]) < 0.8
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("seed=1,2", "seed cannot be varied"),
+        ("device.cloud.count=1,2", "device.cloud.count: unknown key"),
+        ("workloads.w.arrivals.rate_rps=1,2", "cannot be varied: the rate is that of --rate"),
+        ("devices.cloud.count=1,,2", "an empty value"),
+        ("devices.cloud.count=1,1", "a value twice"),
+        ("devices.cloud.count=4:2", "holds no number"),
+        ("devices.cloud.count", "no '='"),
+    ],
+)
+def test_a_key_that_cannot_be_varied_is_refused_with_its_option(text: str, what: str) -> None:
+    with pytest.raises(ScenarioError, match=r"^--vary ") as refused:
+        parse_varied_key(text)
+    assert what in str(refused.value)
+
+
+def test_values_hold_commas_in_brackets() -> None:
+    varied = parse_varied_key("devices.cloud.batching={kind: mini, size: 4},{kind: top_up, size: 8}")
+    assert varied.values == [{"kind": "mini", "size": 4}, {"kind": "top_up", "size": 8}]
