@@ -7,7 +7,7 @@ variation of the fit. (With one fit for all, Naive's intervals came out several 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -15,15 +15,18 @@ from numpy.typing import NDArray
 
 from simnmt.base import random_streams
 from simnmt.base.columns import AnyColumn, Array, Column, Computed, write_columns
+from simnmt.experiment.energy_setup import request_costs
 from simnmt.experiment.inputs import Case, ShareDone, Unit
 from simnmt.experiment.routes import HalfOverheads, Routes, clock_pace_s, half_overheads_s, routes
-from simnmt.experiment.targets import Target
 from simnmt.network.link import bytes_per_token
+from simnmt.network.message_paths import MessagePaths
 from simnmt.policies.decision import Knowledge
+from simnmt.policies.spending import Resource
 from simnmt.profile.execution_plane import ExecutionPlane, PlaneFit, fit_plane
+from simnmt.profile.power import RequestCost
 from simnmt.profile.profile_variant import DecoderChoice
 from simnmt.results.request_log import Truth
-from simnmt.results.requests import Joules, Requests
+from simnmt.results.requests import Requests
 from simnmt.workload.arrivals.process import times_by_block
 from simnmt.workload.length_regression import LengthFit, LengthRegression, fit_lengths
 from simnmt.workload.length_table import LengthTable
@@ -74,11 +77,13 @@ class Learnt:
     """Fit of each target's plane; None if the policies use the profile's plane."""
     planes: tuple[ExecutionPlane, ...]
     """Plane of each target that the policies use."""
+    costs: dict[Resource, tuple[RequestCost, ...]] = field(default_factory=dict)
+    """Joules and money of a request alone on each target; without what is unknown on some target."""
 
     def knowledge(self, devices: Sequence[str]) -> Knowledge:
         """Return the knowledge from which policies are made."""
         line = LengthRegression(self.lengths.len_slope, self.lengths.len_offset)
-        return Knowledge(devices, self.planes, self.fit_pairs, line)
+        return Knowledge(devices, self.planes, self.fit_pairs, line, self.costs)
 
 
 def learn(unit: Unit) -> Learnt:
@@ -93,7 +98,7 @@ def learn(unit: Unit) -> Learnt:
     planes = tuple(
         profile.plane if fitted is None else fitted.plane for profile, fitted in zip(case.profiles, plane_fits, strict=True)
     )
-    return Learnt(fit_pairs, evaluated_pairs, fit_lengths(fit_pairs), plane_fits, planes)
+    return Learnt(fit_pairs, evaluated_pairs, fit_lengths(fit_pairs), plane_fits, planes, request_costs(unit))
 
 
 NOISELESS_INFERENCES = 10_000
@@ -143,6 +148,10 @@ class Drawn:
     clients: Clients | None
     half_overhead_s: tuple[AnyColumn | None, ...]
     """`HalfOverheads` of all requests."""
+    paths: MessagePaths | None = None
+    """Of all messages, in the order of the decisions, if they meet each other on shared lines, or faults."""
+    again_s: tuple[Array | None, ...] = ()
+    """By target, execution of another copy of each request, in the order of the decisions; empty without faults."""
 
     def mean_overhead_s(self, target: AnyColumn, first: int = 0) -> float | None:
         """Return the mean overhead of requests that were executed on these targets; None if no device has an overhead.
@@ -207,7 +216,6 @@ def draw(unit: Unit, learnt: Learnt, progress: ShareDone | None = None) -> Drawn
         node=columns["node"],
         transfer_s=_numbers(columns, "transfer_s"),
         rtt_time_s=columns["rtt_time_s"],
-        joules=tuple(_joules(case, target) for target in case.targets),
     )
     requests, order = _order_by_decision(truth, columns, issued_s)
     run_moments_s = None if clock == "time" else moments_s
@@ -222,7 +230,8 @@ def draw(unit: Unit, learnt: Learnt, progress: ShareDone | None = None) -> Drawn
     if arrivals.discipline == "closed":
         think_s = arrivals.think_times(size + arrivals.clients, *unit.stream("thinking"))
         clients = Clients(arrivals.clients, unit.nodes, think_s)
-    return Drawn(
+    has_messages = case.queues and (scenario.has_faults or any(hop.is_shared for hop in network_routes.hops))
+    drawn = Drawn(
         truth=truth,
         requests=requests,
         decided_order=order,
@@ -234,6 +243,28 @@ def draw(unit: Unit, learnt: Learnt, progress: ShareDone | None = None) -> Drawn
         clients=clients,
         half_overhead_s=half_overhead_s,
     )
+    if not has_messages:
+        return drawn
+    again_s = tuple(_in_order(drawn, columns.get(f"again_s {number}")) for number in range(len(case.targets)))
+    return replace(drawn, paths=_paths(drawn), again_s=again_s)
+
+
+def _in_order(drawn: Drawn, column: AnyColumn | None) -> Array | None:
+    """Return a column in the order of the decisions."""
+    if column is None:
+        return None
+    whole: Array = column[:]
+    return whole if drawn.decided_order is None else whole[drawn.decided_order]
+
+
+def _paths(drawn: Drawn) -> MessagePaths:
+    """Return the paths of all messages, with the columns in the order of the decisions."""
+    closed, truth, hops = drawn.clients is not None, drawn.truth, drawn.routes.hops
+    met_s = drawn.moments_s if drawn.moments_s is not None or closed else drawn.issued_s
+    src_len, tgt_len = _in_order(drawn, truth.src_len), _in_order(drawn, truth.tgt_len)
+    assert src_len is not None and tgt_len is not None
+    halves_s = tuple(_in_order(drawn, column) for column in drawn.half_overhead_s)
+    return MessagePaths(hops, drawn.routes.token_bytes, src_len, tgt_len, _in_order(drawn, met_s), halves_s)
 
 
 def _rows_of(half_overhead_s: Sequence[AnyColumn | None], rows: slice) -> HalfOverheads:
@@ -282,6 +313,13 @@ def _blocks(
             **_numbered("uplink_s", ways.uplink_s),
             **_numbered("downlink_s", ways.downlink_s),
         }
+        if unit.scenario.has_faults:
+            # Another copy of a request meets another box, and with it another residual of the profile.
+            again_s = [
+                target.execution_s(src_len, tgt_len, stream(f"execution {target.device} again").standard_normal(count), more)
+                for target, more in zip(case.targets, more_s, strict=True)
+            ]
+            columns |= _numbered("again_s", again_s)
         columns |= {f"half_overhead_s {number}": column for number, column in enumerate(half_s) if column is not None}
         if ways.access_up_s is not None and ways.access_down_s is not None:
             columns |= {"access_up_s": ways.access_up_s, "access_s": ways.access_up_s + ways.access_down_s}
@@ -296,13 +334,6 @@ def _nodes_of_engagements(unit: Unit) -> NDArray[np.int32] | None:
     drawn = random_streams.uniform(*unit.stream("nodes"), int(engagement.max(initial=-1)) + 1)
     node: NDArray[np.int32] = (drawn * unit.nodes).astype(np.int32)[engagement]
     return node
-
-
-def _joules(case: Case, target: Target) -> Joules | None:
-    """Return the energy of an execution alone; None if not measured, for a batched sentence and for a streamed model."""
-    energy = target.profile.energy_cost
-    shares = case.batches and target.decoding is not None
-    return None if energy is None or shares or target.streamed is not None else energy.joules
 
 
 def _numbered(name: str, columns: Sequence[Array]) -> dict[str, Array]:

@@ -15,6 +15,8 @@ import numpy as np
 from simnmt.base.suggestions import format_list
 from simnmt.batching.custom import CustomBatching
 from simnmt.experiment.draws import Learnt, describe_active_shares
+from simnmt.experiment.energy_setup import describe_energy
+from simnmt.experiment.fault_setup import describe_faults, lost_requests
 from simnmt.experiment.inputs import Case, RunPlan, outside_share
 from simnmt.experiment.routes import describe_clocks
 from simnmt.experiment.service_conditions import describe_other_conditions, describe_service
@@ -247,7 +249,7 @@ def warnings(plan: RunPlan, rows: Sequence[Row]) -> list[str]:
     `rows`: the rows of the summary.
     """
     of_lengths = [f"{case.name}: {warning}" for case in plan.cases.values() for warning in case.warnings]
-    return [*of_lengths, *_describe_doubts(plan), *describe_other_conditions(plan, rows)]
+    return [*of_lengths, *lost_requests(rows), *_describe_doubts(plan), *describe_other_conditions(plan, rows)]
 
 
 def _describe_doubts(plan: RunPlan) -> list[str]:
@@ -278,12 +280,17 @@ def notes(plan: RunPlan, learnt: dict[str, Learnt], rows: Sequence[Row]) -> list
             if target.streaming is not None and settings is not None:
                 sentences = _describe_streaming(settings, target.streaming.planned)
                 lines += [f"{case.name}, {target.device}: {sentence}." for sentence in sentences]
-    lines += [f"{message}." for message in (*_describe_doubts(plan), *describe_other_conditions(plan, rows))]
+    lines += [
+        f"{message}." for message in (*lost_requests(rows), *_describe_doubts(plan), *describe_other_conditions(plan, rows))
+    ]
     for network in plan.networks.values():
         lines += [_describe_link(link) for link in dict.fromkeys((network.link, *itertools.chain(*network.hops.values())))]
+    lines += _describe_shared_links(plan)
+    lines += describe_faults(plan, rows)
     lines += describe_clocks(plan.scenario, rows)
     lines += _describe_unused_settings(plan.scenario)
     lines += _describe_endless_waits(plan)
+    lines += describe_energy(plan.scenario, plan.cases)
     lines += _describe_overload(rows)
     lines += warm_up_notes(rows, by_rule=plan.scenario.warm_up == "mser5")
     lines += spread_notes(rows, plan.scenario.objective)
@@ -341,6 +348,16 @@ def _describe_link(link: Link) -> str:
 
 def _describe_lost_samples(samples: int) -> str:
     return f"; lost samples: {samples}, held at the value before" if samples else ""
+
+
+def _describe_shared_links(plan: RunPlan) -> Iterator[str]:
+    """Yield the networks with shared links."""
+    queued = [case.name for case in plan.cases.values() if case.queues]
+    for name, network in plan.networks.items():
+        if network.is_shared and queued:
+            yield f"{name}: the messages of all end nodes share the bandwidth of each shared link equally, in either direction."
+        elif network.is_shared:
+            yield f"{name}: requests back to back never meet on a shared link, so that it changes nothing."
 
 
 def _describe_devices(case: Case, learnt: Learnt) -> Iterator[str]:

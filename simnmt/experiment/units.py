@@ -7,7 +7,7 @@ each policy, and measures the log. The load of a batching server is judged by th
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,6 +21,8 @@ from simnmt.base.columns import are_kept_in_files, kept_columns, mean_of
 from simnmt.batching.custom import CustomBatchingConfiguration
 from simnmt.experiment.comparisons import truths_by_source
 from simnmt.experiment.draws import Drawn, Learnt, draw, learn
+from simnmt.experiment.energy_setup import unit_energy
+from simnmt.experiment.fault_setup import failing_server, fault_numbers, faults, refuse_without_answers, with_faults
 from simnmt.experiment.inputs import Case, ShareDone, Unit
 from simnmt.experiment.policy_setup import PolicySetup, set_up_policy
 from simnmt.experiment.routes import estimate_age_s
@@ -28,7 +30,7 @@ from simnmt.experiment.targets import Decoding
 from simnmt.policies import Choice
 from simnmt.policies.custom import CustomPolicy
 from simnmt.results.device_accounts import StreamAccount, stream_account
-from simnmt.results.request_log import RequestLog, Truth, lost_s, parts, total_latency_s
+from simnmt.results.request_log import RequestLog, Truth, lost_s, parts, total_latency_s, were_answered
 from simnmt.results.requests import Block, Engine, Trail
 from simnmt.results.summary import BatchesOfDevice, Device, Numbers, RunKey, known, measure
 from simnmt.results.warm_up import mser5_cut
@@ -56,15 +58,20 @@ def server_specs(unit: Unit) -> list[ServerSpec | None]:
 def servers(unit: Unit) -> list[Server]:
     """Return the servers of every target but the first."""
     pools: list[Server] = []
-    for (name, device), spec in list(zip(unit.scenario.devices.items(), server_specs(unit), strict=True))[1:]:
-        count = unit.scenario.count_of(name, unit.case.name)
-        balancer = _balancer(unit, name, count)
+    has_faults = unit.scenario.has_faults and unit.case.queues
+    for target, device, spec in list(zip(unit.case.targets, unit.scenario.devices.values(), server_specs(unit), strict=True))[
+        1:
+    ]:
+        count = unit.scenario.count_of(target.device, unit.case.name)
+        balancer = _balancer(unit, target.device, count)
         if spec is not None:
             pools.append(spec.servers(count, balancer))
         elif isinstance(balancer, FewestTokens):
             pools.append(LeastWork(count, device.workers))
         else:
             pools.append(FifoPool(count, device.workers, balancer))
+        if has_faults:
+            pools[-1] = failing_server(unit, target, balancer, pools[-1])
     return pools
 
 
@@ -167,19 +174,28 @@ def run_unit(unit: Unit, progress: ShareDone | None = None) -> UnitResult:
         for removed, truths in truths_by_source(case.queues, case.streams).items():
             with TemporaryDirectory(dir=unit.folder) as made:
                 trail = _trail(unit, drawn, set_up_policy(unit, learnt, drawn, settings, truths), Path(made))
-                counted = RequestLog(drawn.truth, trail, slice(cut, scenario.requests))
-                gap_totals_s[removed] = total_latency_s(counted) * _per_counted(unit, cut)
+                refuse_without_answers(unit, settings.kind, trail.outcome)
+                counted = RequestLog(drawn.truth, trail, slice(cut, scenario.requests)).answered
+                gap_totals_s[removed] = total_latency_s(counted) * _per_counted(unit, cut) / _answered_share(trail, cut)
     is_kept = unit.is_kept
     return UnitResult(
         numbers={RunKey(case.name, unit.network, name, unit.replication): of_run for name, (_, of_run) in finished.items()},
         best_offloaded_share=drawn.truth.best_offloaded_share,
-        mean_transfer_s=mean_of(drawn.truth.transfer_s[-1]),
+        mean_transfer_s=_mean_transfer_s(drawn, [trail for trail, _ in finished.values()]),
         learnt=learnt,
         gap_totals_s=gap_totals_s,
         engines={name: trail.engine for name, (trail, _) in finished.items()},
         truth=drawn.truth if is_kept else None,
         trails={name: trail for name, (trail, _) in finished.items() if is_kept},
     )
+
+
+def _mean_transfer_s(drawn: Drawn, trails: Sequence[Trail]) -> float:
+    """Return the mean transfer time to the last device: measured under all policies, if messages delay each other."""
+    last = len(drawn.truth.execution_s) - 1
+    measured_s = [trail.transfer_s[:][trail.target[:] == last] for trail in trails if trail.transfer_s is not None]
+    together_s = np.concatenate([*measured_s, np.empty(0)])
+    return float(together_s.mean()) if together_s.size else mean_of(drawn.truth.transfer_s[-1])
 
 
 REQUEST_S: dict[Engine, dict[str, float]] = {
@@ -198,7 +214,8 @@ def expected_s(unit: Unit) -> float:
         isinstance(part.batching, CustomBatchingConfiguration) or isinstance(scenario.balancer_of(name), CustomBalancer)
         for name, part in scenario.devices.items()
     )
-    in_simpy = unit.engine == "simpy" or library() is None or serves_in_python
+    has_faults = case.queues and scenario.has_faults
+    in_simpy = unit.engine == "simpy" or library() is None or serves_in_python or has_faults
     together = case.batches or case.streams
     kind = "foreseen" if together and scenario.foresee_misroutes else "queued" if case.queues or together else "alone"
     engines: list[Engine] = [
@@ -263,6 +280,8 @@ def _run_policies(
         # Misroutes of runs with drawn profiles are shown nowhere.
         judged_share = _judged_share(scenario, unit.case) if unit.calibrated is None else 0.0
         trail = _trail(unit, drawn, setup, folder, judged_share, progress_of(number))
+        refuse_without_answers(unit, name, trail.outcome)
+        trail = replace(trail, energy=unit_energy(unit, RequestLog(drawn.truth, trail).answered, trail))
         run = _Simulated(trail, folder, setup.predicted_tgt_len is not None)
         if by_rule:
             waiting[name] = run
@@ -284,15 +303,18 @@ def _measured(unit: Unit, drawn: Drawn, run: _Simulated, cut: int) -> Numbers:
     judged = unit.calibrated is None and known_misroutes(unit.scenario, case)
     lost = lost_s(drawn.truth, trail, run.folder) if judged else None
     lost = lost[counted] if lost is not None and cut else lost
-    log = RequestLog(drawn.truth, trail, counted)
+    # The joules of the run are in its account already: those of each request need not be computed for their mean.
+    log = RequestLog(drawn.truth, replace(trail, energy=None), counted).answered
     batches: list[BatchesOfDevice | None] = []
     for number, (account, target) in enumerate(zip(trail.batches, case.targets, strict=False)):
         if account is None or target.decoding is None:
             batches.append(None)
             continue
-        there = np.flatnonzero(trail.target[counted] == number)
+        there = np.flatnonzero(log["target"] == number)
         full_s = saturated_s(target.decoding, log["src_len"][there], log["tgt_len"][there], unit.engine)
         batches.append(BatchesOfDevice(account, full_s))
+    criteria = unit.scenario.criteria_of(case.name)
+    extra_work = () if trail.faults is None else [work / _per_counted(unit, cut) for work in trail.faults.extra_work]
     numbers = measure(
         log,
         lost,
@@ -300,22 +322,31 @@ def _measured(unit: Unit, drawn: Drawn, run: _Simulated, cut: int) -> Numbers:
         case.arrivals.discipline,
         batches,
         trail.streams,
-        criteria=unit.scenario.criteria_of(case.name),
+        extra_work,
+        criteria=criteria,
         start_s=float(trail.arrival_s[slice(cut, cut + 1)][0]) if cut else 0.0,
     )
     # As if all requests were like those that count, so that totals of replications with different cuts are of as many.
     numbers["total_latency_s"] = known(numbers["total_latency_s"]) * _per_counted(unit, cut)
+    numbers = with_faults(numbers, fault_numbers(unit, trail, counted, known(numbers["makespan_s"])), criteria)
     if not run.predicts:
         # A policy that predicts nothing uses no estimate of the transfer time, so no estimate has an age.
         numbers["mean_estimate_age_s"] = None
     if (overhead_s := drawn.mean_overhead_s(trail.target, cut)) is not None:
         numbers["mean_overhead_s"] = overhead_s
+    if trail.energy is not None:
+        numbers |= trail.energy.numbers()
     return numbers | {"probes_sent": float(trail.probes), "rtt_pace_s": drawn.pace_s, "warm_up_requests": float(cut)}
 
 
 def _per_counted(unit: Unit, cut: int) -> float:
     """Return how many requests were issued per request that counts; 1 without a warm-up."""
     return unit.scenario.requests / (unit.scenario.requests - cut)
+
+
+def _answered_share(trail: Trail, cut: int) -> float:
+    """Return the share of the requests that count which were answered."""
+    return 1.0 if trail.outcome is None else float(were_answered(trail.outcome[cut:]).mean())
 
 
 def known_misroutes(scenario: Scenario, case: Case) -> bool:
@@ -375,6 +406,8 @@ def _trail(
         judged_share=judged_share,
         local=server_specs(unit)[0],
         plan_beyond_for=setup.plan_beyond_for,
+        paths=drawn.paths,
+        faults=faults(unit, drawn),
         folder=folder / "world",
     )
     issued_s, decided_s, measured_at_s = trail.arrival_s, trail.decided_s, trail.measured_at_s
@@ -393,16 +426,12 @@ def _trail(
             "estimate_age_s": estimate_age_s(rows, issued_s, decided_s, measured_at_s, moments_s),
         }
 
-    longest = max(int(drawn.truth.src_len[rows].max()) for rows in random_streams.blocks_of(drawn.truth.all))
-    tgt_len_by_src_len = np.full(longest + 1, np.nan)
-    if setup.predicted_tgt_len is not None:
-        tgt_len_by_src_len[1:] = setup.predicted_tgt_len(np.arange(1, len(tgt_len_by_src_len)))
     made = kept_columns(folder, scenario.requests, finished)
     trail = replace(
         trail,
         server=made["server"],
         estimate_age_s=made["estimate_age_s"],
-        tgt_len_by_src_len=tgt_len_by_src_len,
+        tgt_len_by_src_len=_assumed_lengths(drawn, setup),
         truth=drawn.own_truth(issued_s, node),
         decided_s=None,
         measured_at_s=None,
@@ -410,6 +439,7 @@ def _trail(
     )
     if drawn.decided_order is not None:
         trail = trail.in_order(drawn.decided_order)
+    trail = _with_access(trail, drawn)
     if drawn.issued_s is not None:
         trail = replace(trail, arrival_s=drawn.issued_s)
         (folder / "world" / "arrival_s").unlink(missing_ok=True)
@@ -418,11 +448,28 @@ def _trail(
     return replace(trail, streams=_stream_accounts(case, RequestLog(drawn.truth, trail), trail), streamed=())
 
 
+def _assumed_lengths(drawn: Drawn, setup: PolicySetup) -> NDArray[np.float64]:
+    """Return the target length that a policy assumes by source length, up to the longest drawn; NaN if it assumes none."""
+    longest = max(int(drawn.truth.src_len[rows].max()) for rows in random_streams.blocks_of(drawn.truth.all))
+    by_src_len = np.full(longest + 1, np.nan)
+    if setup.predicted_tgt_len is not None:
+        by_src_len[1:] = setup.predicted_tgt_len(np.arange(1, len(by_src_len)))
+    return by_src_len
+
+
+def _with_access(trail: Trail, drawn: Drawn) -> Trail:
+    """Return the trail with measured transfer times from the end nodes; the world measures them from the deciders."""
+    if trail.transfer_s is None:
+        return trail
+    access_s = (trail.truth or drawn.truth).transfer_s[0]
+    return replace(trail, transfer_s=trail.transfer_s[:] + access_s[:])
+
+
 def _stream_accounts(case: Case, log: RequestLog, trail: Trail) -> tuple[StreamAccount | None, ...]:
     """Return the account of each target's streamed model; None for a target without one, and empty if none streams."""
     if not trail.streamed:
         return ()
-    end_s = float((log["arrival_s"] + log["latency_s"]).max())
+    end_s = float(np.nanmax(log["arrival_s"] + log["latency_s"]))
     lost = None if trail.lost_s is None else trail.lost_s[:]
     return tuple(
         stream_account(log, number, len(target.streamed.states), boxes_until(end_s), lost)

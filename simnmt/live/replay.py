@@ -31,7 +31,7 @@ from simnmt.live.deployment import ReplayedRequests, expected_hash, replayed_req
 from simnmt.live.front import outcome_of
 from simnmt.live.replay_text import describe_verdict, live_notes, live_warnings
 from simnmt.network.series import RttSeries
-from simnmt.results.live_log import OUTCOMES
+from simnmt.results.live_log import LIVE_OUTCOMES
 from simnmt.results.number_text import duration
 from simnmt.results.request_log import FALLBACK, RequestLog, Truth
 from simnmt.results.requests import Requests, Trail
@@ -306,7 +306,7 @@ def measured_columns(
     stated = np.maximum(log.target, 0) if target is None else np.full(count, target)
     outcome = _outcomes(log)
     # An answer without times, or of a device that the scenario does not have, is none.
-    outcome[(outcome <= FALLBACK) & (np.isnan(log.total_s) | (stated >= devices))] = OUTCOMES.index("failed")
+    outcome[(outcome <= FALLBACK) & (np.isnan(log.total_s) | (stated >= devices))] = LIVE_OUTCOMES.index("failed")
     done = outcome <= FALLBACK
     taken = np.where(done, stated, -1).astype(np.int8)
     execution_s, queue_s = (np.where(done, column, np.nan) for column in (log.execution_s, log.queue_s))
@@ -341,10 +341,10 @@ def measured_columns(
 
 
 def _outcomes(log: LoadLog) -> NDArray[np.int8]:
-    """Return how each request ended, as indices of `OUTCOMES`."""
+    """Return how each request ended, as indices of `LIVE_OUTCOMES`."""
     outcome = np.where(log.fell_back, FALLBACK, 0).astype(np.int8)
     for status in np.unique(log.status[~log.answered]).tolist():
-        outcome[log.status == status] = OUTCOMES.index(outcome_of(ServiceError(status, "")))
+        outcome[log.status == status] = LIVE_OUTCOMES.index(outcome_of(ServiceError(status, "")))
     return outcome
 
 
@@ -389,7 +389,7 @@ def _measurement(settings: ReplaySettings, served: _Served, replays: Sequence[_R
         service=served.service,
         begun=replays[0].begun.isoformat(timespec="seconds"),
         ended=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        outcomes={name: int((outcomes == number).sum()) for number, name in enumerate(OUTCOMES)},
+        outcomes={name: int((outcomes == number).sum()) for number, name in enumerate(LIVE_OUTCOMES)},
         lateness_ms={"p50": 1e3 * p50_s, "p99": 1e3 * p99_s, "max": 1e3 * float(lateness_s.max())},
         under_way=max(_most_under_way(one.log) for one in replays),
         texts_digest=None if settings.texts is None else sha256("\n".join(settings.texts).encode()).hexdigest(),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from simnmt.base.suggestions import format_list
 from simnmt.experiment.inputs import Unit
-from simnmt.results.live_log import OUTCOMES
+from simnmt.results.live_log import LIVE_OUTCOMES
 from simnmt.results.number_text import duration, percent
 from simnmt.results.request_log import FALLBACK
 from simnmt.results.result import LiveMeasurement
@@ -22,7 +22,7 @@ MOST_UNANSWERED = 0.01
 
 def describe_verdict(row: Row, live: LiveMeasurement, devices: Sequence[Device]) -> Row:
     """Return the verdict on the only row of a live replay: what was measured, and no recommendation."""
-    done, sent = sum(live.outcomes[name] for name in OUTCOMES[: FALLBACK + 1]), sum(live.outcomes.values())
+    done, sent = sum(live.outcomes[name] for name in LIVE_OUTCOMES[: FALLBACK + 1]), sum(live.outcomes.values())
     mean = duration(row["mean_latency_s"], row["mean_latency_s_low"], row["mean_latency_s_high"])
     sentence = f"measured live: {row['policy']} answered {done:,} of {sent:,} requests, with a mean latency of {mean}"
     if row.get("p95_latency_s") is not None:
@@ -100,7 +100,7 @@ def live_warnings(
     `lengths`: by side, mean tokens that the workload has and that the service counted.
     """
     sent = sum(live.outcomes.values())
-    unanswered = sum(live.outcomes[name] for name in OUTCOMES[FALLBACK + 1 :])
+    unanswered = sum(live.outcomes[name] for name in LIVE_OUTCOMES[FALLBACK + 1 :])
     if unanswered > MOST_UNANSWERED * sent:
         yield (
             f"{percent(unanswered / sent)} of the requests were not answered (each had {duration(timeout_s)}), so the "
@@ -125,9 +125,9 @@ def _describe_outcomes(outcomes: Mapping[str, int], fault: str) -> Iterator[str]
     if outcomes["fallback"]:
         many = f"{outcomes['fallback']:,} request{'s' * (outcomes['fallback'] > 1)}"
         yield f"{many} fell back: the chosen device did not answer, and the gateway translated (outcome {FALLBACK})."
-    lost = {name: outcomes[name] for name in OUTCOMES[FALLBACK + 1 :] if outcomes[name]}
+    lost = {name: outcomes[name] for name in LIVE_OUTCOMES[FALLBACK + 1 :] if outcomes[name]}
     if lost:
-        counts = format_list([f"{count:,} {name} (outcome {OUTCOMES.index(name)})" for name, count in lost.items()], "and")
+        counts = format_list([f"{count:,} {name} (outcome {LIVE_OUTCOMES.index(name)})" for name, count in lost.items()], "and")
         yield (
             f"Not answered: {counts}; the first: {fault}. They are in requests.parquet with target -1 and without times, and "
             "left out of latencies, shares and loads."

@@ -22,6 +22,7 @@ from pydantic import (
 
 from simnmt.base.configuration import Configuration, FileForm
 from simnmt.network.link import Link
+from simnmt.network.link_faults import LinkFaults, LossConfiguration, OutageConfiguration, Retransmission, TraceOutages
 from simnmt.network.series import BPS_PER, BandwidthSeries, RttSeries, constant_rtt
 from simnmt.network.series_csv import RateUnit, read_bandwidth_csv, read_rtt_csv
 
@@ -162,6 +163,25 @@ class LinkConfiguration(Configuration):
     """Bandwidth towards the cloud, Mbit/s: a number, or a series as `@name`, a CSV path or `{csv: path, ...}`."""
     downlink_mbps: BandwidthConfiguration = 100.0
     """Bandwidth from the cloud, Mbit/s: a number, or a series as `@name`, a CSV path or `{csv: path, ...}`."""
+    joules_per_byte: Annotated[float, Field(ge=0.0, le=1e3)] | None = None
+    """Energy that each byte of a request takes on this link, in either direction, J; left out: none is counted."""
+    price_per_gb: Annotated[float, Field(ge=0.0, le=1e9)] | None = None
+    """Price of 10^9 bytes on this link, in either direction; left out: they cost nothing."""
+    shared: bool = False
+    """Whether the messages of all end nodes share the bandwidth of each direction; left out, each message has it to itself."""
+    outages: OutageConfiguration | None = None
+    """When nothing crosses the link: `trace` (where samples of the RTT were lost), a process or a list of intervals."""
+    loss: LossConfiguration | None = None
+    """Bursts of lost messages; left out, no message is lost beside outages."""
+    retransmission: Retransmission | None = None
+    """How often, and after which time, a lost message is sent again; left out, after 200 ms, and up to 6 times."""
+
+    @property
+    def faults(self) -> LinkFaults | None:
+        """The faults of the link; None without any."""
+        if self.outages is None and self.loss is None:
+            return None
+        return LinkFaults(self.outages, self.loss, self.retransmission or Retransmission())
 
 
 def _one_or_many(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
@@ -214,6 +234,11 @@ class Network:
     per_node_devices: frozenset[str] = frozenset()
     """Devices to which every end node has its own link, since the scenario gives a list of links."""
 
+    @property
+    def is_shared(self) -> bool:
+        """True if a link is shared."""
+        return self.link.shared or any(link.shared for links in self.hops.values() for link in links)
+
 
 def load_network(
     config: NetworkConfiguration,
@@ -229,7 +254,7 @@ def load_network(
     """
     main: list[Link] = []
     hops: dict[str, list[Link]] = {}
-    for key, part in _links(config):
+    for key, part in links_of(config):
         label = f"{name} to {key[1]}" if key else name
         if len(key) > 2:
             label += f", {int(key[2]) + 1}"
@@ -242,14 +267,18 @@ def load_network(
         with named_by(*key, "downlink_mbps"):
             downlink_bps = _bandwidth_bps(part.downlink_mbps, base, f"{label}, downlink")
         into = hops.setdefault(str(key[1]), []) if key else main
-        into.append(Link(rtt, uplink_bps, downlink_bps))
+        costs = (part.joules_per_byte or 0.0, part.price_per_gb or 0.0)
+        into.append(Link(rtt, uplink_bps, downlink_bps, part.shared, part.faults, *costs))
+        if isinstance(part.outages, TraceOutages) and not rtt.lost_spans_s:
+            with named_by(*key, "outages"):
+                part.outages.spans((0, 0, ""), rtt, 0.0)
     per_node_devices = frozenset(device for device, parts in config.hops.items() if isinstance(parts, list))
     return Network(main[0], {device: tuple(links) for device, links in hops.items()}, per_node_devices)
 
 
 def input_paths(config: NetworkConfiguration, base: Path) -> dict[str, Path]:
     """Return the files that `load_network` reads, by `@name` or else by absolute path."""
-    files = [form.named_inputs(base) for _, part in _links(config) for form in _files(part).values()]
+    files = [form.named_inputs(base) for _, part in links_of(config) for form in _files(part).values()]
     return {name: path for file in files for name, path in file.items()}
 
 
@@ -262,7 +291,7 @@ def resolved(config: NetworkConfiguration, base: Path) -> NetworkConfiguration:
     return _resolved(config, base).model_copy(update={"hops": hops})
 
 
-def _links(config: NetworkConfiguration) -> Iterator[tuple[tuple[str | int, ...], LinkConfiguration]]:
+def links_of(config: NetworkConfiguration) -> Iterator[tuple[tuple[str | int, ...], LinkConfiguration]]:
     """Yield every link of a network with its key; the key of the main link is empty."""
     yield (), config
     for device, parts in config.hops.items():

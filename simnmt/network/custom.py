@@ -66,7 +66,7 @@ def _series(kind: type[_Series], extension: Extension, name: str) -> _Series:
     # The value before a lost sample holds on.
     latest = np.maximum.accumulate(np.where(lost, -1, np.arange(len(values))))[first:]
     begun_s = times_s[first:] - times_s[first]
-    return kind(name, "unstated", f"given in Python as {label}", begun_s, values[latest], int(lost.sum()))
+    return kind(name, "unstated", f"given in Python as {label}", begun_s, values[latest], int(lost.sum()), lost[first:])
 
 
 def _pair_of_columns(value: Any) -> tuple[Any, Any]:

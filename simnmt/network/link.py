@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.network.errors import TraceError
+from simnmt.network.link_faults import LinkFaults
 from simnmt.network.series import BandwidthSeries, RttSeries
 
 Seconds = NDArray[np.float64]
@@ -42,6 +43,14 @@ class Link:
     """Bandwidth towards the cloud, bit/s."""
     downlink_bps: float | BandwidthSeries
     """Bandwidth from the cloud, bit/s."""
+    shared: bool = False
+    """True if all messages in one direction share its bandwidth; the times of `ways_s` are those of a message alone."""
+    faults: LinkFaults | None = None
+    """Outages and losses, of which the times of `ways_s` know nothing; None without any."""
+    j_per_byte: float = 0.0
+    """Energy that each byte takes, in either direction."""
+    price_per_gb: float = 0.0
+    """Money for 10**9 bytes, in either direction."""
 
     def __post_init__(self) -> None:
         for key, rate_bps in (("uplink_bps", self.uplink_bps), ("downlink_bps", self.downlink_bps)):
@@ -78,6 +87,11 @@ class Hop:
     """Links, dealt to the end nodes in turn."""
     begin_s: tuple[float, ...]
     """Moment on its link's traces at which the run begins: one number for all, or one per end node."""
+
+    @property
+    def is_shared(self) -> bool:
+        """True if its links are shared."""
+        return any(link.shared for link in self.links)
 
     def ways_s(
         self, at_s: Seconds, node: NDArray[np.int32], src_len: Tokens, tgt_len: Tokens, token_bytes: int

@@ -60,6 +60,8 @@ class Series(ABC):
     """Shape (samples,), seconds or bit/s; positive."""
     lost: int = 0
     """Samples that were lost and replaced by the value before them, or dropped from the start."""
+    is_lost: NDArray[np.bool_] | None = None
+    """Shape (samples,): True where the sample was lost and replaced by the value before it; None if that is unknown."""
     duration_s: float = field(init=False)
     """Length of a lap: the last time plus the median spacing; 1 s for a single sample."""
     # Lists for `at_one`: bisect on an array, and numpy scalars in the clock, are several times slower.
@@ -73,7 +75,8 @@ class Series(ABC):
     most: ClassVar[float]
     """Greatest credible sample, seconds or bit/s; sums of much greater ones would overflow."""
     plausible_median: ClassVar[float]
-    """A median above this, seconds or bit/s, shows a wrong unit."""
+    """A median above this, in the unit of the series, shows a wrong unit."""
+    may_be_zero: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         time_s, value = np.array(self.time_s, dtype=np.float64), np.array(self.value, dtype=np.float64)
@@ -81,8 +84,8 @@ class Series(ABC):
             raise self._wrong("needs as many times as values, and at least one")
         if time_s[0] != 0.0 or not np.isfinite(time_s).all() or not (np.diff(time_s) > 0.0).all():
             raise self._wrong("times must start at 0 and increase from sample to sample")
-        if not (np.isfinite(value).all() and (value > 0.0).all()):
-            raise self._wrong("every value must be positive and finite")
+        if not (np.isfinite(value).all() and (value > 0.0).all() | (self.may_be_zero and (value >= 0.0).all())):
+            raise self._wrong(f"every value must be {'0 or more' if self.may_be_zero else 'positive'} and finite")
         time_s.flags.writeable = value.flags.writeable = False
         lap_s = float(time_s[-1] + np.median(np.diff(time_s))) if len(time_s) > 1 else _LONE_SAMPLE_LAP_S
         built = {"time_s": time_s, "value": value, "duration_s": lap_s}
@@ -103,6 +106,15 @@ class Series(ABC):
     def at_one(self, time_s: float) -> float:
         """Return the value at one finite time, equal to that of `at`, on plain floats for a moving clock."""
         return self._values[bisect_right(self._times, time_s % self.duration_s) - 1]
+
+    @property
+    def lost_spans_s(self) -> list[tuple[float, float]]:
+        """Begin and end of each time in which samples were lost, from the first of them to the next that was not, in a lap."""
+        if self.is_lost is None:
+            return []
+        edges = np.flatnonzero(np.diff(np.concatenate(([False], self.is_lost, [False])).astype(np.int8)))
+        bounds_s = np.append(self.time_s, self.duration_s)[edges].tolist()
+        return list(zip(bounds_s[::2], bounds_s[1::2], strict=True))
 
     @property
     def mean(self) -> float:

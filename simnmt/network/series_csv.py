@@ -176,20 +176,24 @@ def _read_series(kind: type[_Series], rows: Rows, name: str | None, time: tuple[
     """Read the series of two columns, each given as (name, unit), with lost samples held and counted."""
     (time_column, time_unit), (value_column, unit) = time, value
     per_unit = (SECONDS_PER if kind is RttSeries else BPS_PER)[unit]
-    times, values, lost = _read_samples(kind, rows, time_column, value_column, kind.most / per_unit)
+    times, values, lost, held = _read_samples(kind, rows, time_column, value_column, kind.most / per_unit)
     time_s, si_values = (np.array(times) - times[0]) * SECONDS_PER[time_unit], np.array(values) * per_unit
     kind.check_unit(si_values, unit, f"of {value_column}", rows.path, _REMEDIES[unit])
-    return kind(name or rows.path.stem, rows.kind, rows.source, time_s, si_values, max(lost, rows.lost))
+    return kind(name or rows.path.stem, rows.kind, rows.source, time_s, si_values, max(lost, rows.lost), np.array(held))
 
 
 def _read_samples(
     kind: type[Series], rows: Rows, time_column: str, value_column: str, most: float
-) -> tuple[list[float], list[float], int]:
-    """Return the times, the values and the number of lost samples, in the units of the file; `most`: the largest value."""
+) -> tuple[list[float], list[float], int, list[bool]]:
+    """Return the times and the values, in the units of the file, the number of lost samples, and which values replace one.
+
+    `most`: the largest value.
+    """
     time_at, value_at = rows.index(time_column), rows.index(value_column)
     noun = "an RTT" if kind is RttSeries else "a bandwidth"
     times: list[float] = []
     values: list[float] = []
+    held: list[bool] = []
     before, lost = -math.inf, 0
     for cells in rows:
         time = rows.number(time_at)
@@ -201,12 +205,13 @@ def _read_samples(
             what = f"time {shorten(cells[time_at])} is earlier than the row before"
             raise rows.wrong(what, time_at, f"sort the rows by time; {_MEND}")
         before = time
+        is_held = False
         number = math.nan if not cells[value_at].strip() else rows.number(value_at)
         if math.isnan(number) or (kind is BandwidthSeries and number == 0.0):
             lost += 1
             if not values:
                 continue
-            number = values[-1]
+            number, is_held = values[-1], True
         elif not 0.0 < number < math.inf:
             what = f"{value_column} is {shorten(cells[value_at])}, but {noun} is positive and finite"
             raise rows.wrong(what, value_at, "leave the cell empty where a sample was lost")
@@ -215,11 +220,12 @@ def _read_samples(
             raise rows.wrong(what, value_at, "correct the cell, or leave it empty where a sample was lost")
         times.append(time)
         values.append(number)
+        held.append(is_held)
     if not values:
         zero = "zero or " * (kind is BandwidthSeries)
         what = f"{value_column} is {zero}empty in every row" if lost else "no rows below the column names"
         raise TraceError(what, path=rows.path, remedy="give at least one sample")
-    return times, values, lost
+    return times, values, lost, held
 
 
 def read_notes(path: str | os.PathLike[str]) -> dict[str, str]:

@@ -68,7 +68,8 @@ def _describe_role(configured: dict[str, Any], devices: Sequence[str]) -> str:
     words = [
         f"own policy {kind}" if OBJECT in configured or kind not in KINDS else "",
         "sees queues" if configured.get("sees_backlog") else "",
-        "minimises p95" if configured.get("minimises") == "p95" else "",
+        f"minimises {configured['minimises']}" if configured.get("minimises", "mean") != "mean" else "",
+        "within a budget" if configured.get("budget") else "",
         "spread of lengths" if configured.get("lengths") == "distribution" and configured.get("minimises") != "p95" else "",
         {"smoothed": "smoothed transfer", "quantile": "quantile of transfers", "probing": "probes"}.get(estimate_kind, ""),
     ]
@@ -98,9 +99,19 @@ def device_table(cell: Cell, rows: Sequence[Row]) -> list[DeviceLine]:
     """Return the share of the requests and the load of each device under each policy."""
     by_policy = {row["policy"]: row for row in rows}
     return [
-        DeviceLine(device.name, boxes(device), [_share(by_policy.get(policy, {}), device.name) for policy in cell.logs])
+        DeviceLine(
+            device.name,
+            ", ".join(filter(None, (boxes(device), _availability(rows, device.name)))),
+            [_share(by_policy.get(policy, {}), device.name) for policy in cell.logs],
+        )
         for device in cell.devices
     ]
+
+
+def _availability(rows: Sequence[Row], device: str) -> str:
+    """Return the share of the time that the boxes of a device were up; empty if they cannot fail."""
+    shares = [row[key] for row in rows if is_number(row.get(key := f"{device}_availability"))]
+    return f"up {number(100 * sum(shares) / len(shares), 2)} % of the time" if shares else ""
 
 
 def _share(row: Row, device: str) -> Share:

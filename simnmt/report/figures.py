@@ -20,7 +20,7 @@ from simnmt.report.charts import DASHES, SYMBOLS, Axis, Chart, Control, Mark, Pa
 from simnmt.report.typography import significant
 from simnmt.results import Cell, RecordedCell
 from simnmt.results.device_timeline import device_timeline
-from simnmt.results.request_log import FALLBACK
+from simnmt.results.request_log import were_answered
 from simnmt.results.stability import busiest_device
 from simnmt.results.summary import PARTS, Row
 
@@ -119,7 +119,7 @@ def coinciding(lines: Mapping[str, Sequence[float | None]], tolerance: float) ->
 
 def latency(view: CellView[RecordedCell]) -> Panel:
     """Draw the share of requests answered within a time; requests that never ended are left out."""
-    done = {policy: log["latency_s"][log["outcome"] <= FALLBACK] for policy, log in view.cell.logs.items()}
+    done = {policy: log["latency_s"][were_answered(log["outcome"])] for policy, log in view.cell.logs.items()}
     grid = thinning.shares(max((values.size for values in done.values()), default=1))
     quantiles = {policy: thinning.quantiles(values, grid) * 1e3 for policy, values in done.items()}
     unit, factor = time_scale([float(values.max(initial=0.0)) for values in quantiles.values()])

@@ -19,7 +19,7 @@ from simnmt.report.charts import SYMBOLS, Axis, Chart, Control, Mark, Panel, pan
 from simnmt.report.figures import CellView, estimating_policy
 from simnmt.report.typography import DASH, MINUS, is_number, number, significant
 from simnmt.results import Cell
-from simnmt.results.request_log import FALLBACK, Misroutes
+from simnmt.results.request_log import Misroutes, were_answered
 from simnmt.results.summary import Row
 from simnmt.workload.length_diagnostics import means_by_source_length
 from simnmt.workload.length_regression import LengthRegression
@@ -410,7 +410,7 @@ def _execution_curve(cell: Cell, target: int, fits: Sequence[Row], colour: str, 
     sent = {policy: int((log["target"] == target).sum()) for policy, log in cell.logs.items()}
     policy = max(sent, key=sent.__getitem__)
     log = cell.logs[policy]
-    here = (log["target"] == target) & (log["outcome"] <= FALLBACK)
+    here = (log["target"] == target) & were_answered(log["outcome"])
     if not here.any():
         return None
     src_len, tgt_len, time = log["src_len"][here], log["tgt_len"][here], factor * log["t_exe_s"][here]

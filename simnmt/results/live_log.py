@@ -22,8 +22,10 @@ from simnmt.base.errors import InputError, short_repr
 from simnmt.base.files import MOST_STREAMED_BYTES, check_regular
 
 Outcome = Literal["done", "fallback", "timeout", "refused", "failed"]
-"""How a request ended: `done` on the chosen target, `fallback` on the gateway after the chosen target did not answer."""
-OUTCOMES: tuple[str, ...] = get_args(Outcome)
+"""How a request ended live: `done` on the chosen target, `fallback` on the gateway after the chosen target did not answer."""
+LIVE_OUTCOMES: tuple[str, ...] = get_args(Outcome)
+OUTCOMES = (*LIVE_OUTCOMES, "hedged", "lost")
+"""How requests end, live or in a simulation; there a request may also be `hedged`, answered by its second copy, or `lost`."""
 MOST_LINE_BYTES = 1 << 20
 """Longest line of a log; a record takes about 300 bytes."""
 _PIECE_BYTES = 4 << 20
@@ -429,7 +431,7 @@ _OPTIONAL_WHOLE = {"target": -1, "batch": 1}
 def _columns(requests: Sequence[_Numbered], references: Sequence[_Numbered], path: str | os.PathLike[str]) -> LiveLog:
     table, checks = _Table(requests, path), _Table(references, path)
     names, outcome = table.texts("device", optional=True), table.texts("outcome")
-    table.refuse(~np.isin(outcome, OUTCOMES), "outcome", f"none of {', '.join(OUTCOMES)}")
+    table.refuse(~np.isin(outcome, LIVE_OUTCOMES), "outcome", f"none of {', '.join(LIVE_OUTCOMES)}")
     done = outcome == "done"
     table.refuse(done & (names == ""), "device", "a request that is done has a device")
     numbers = {key: table.numbers(key) for key in RequestRecord._fields if key not in ("device", "outcome", "sender")}

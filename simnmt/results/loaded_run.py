@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import and_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from simnmt.base.columns import Array
 from simnmt.base.files import MOST_DOCUMENT_BYTES, read_bounded
 from simnmt.results.device_accounts import BatchAccount
-from simnmt.results.request_log import FALLBACK, DrawnLog
+from simnmt.results.request_log import DrawnLog, were_answered
 from simnmt.results.result import MOST_DRAWN, FinishedRun, LiveMeasurement, Place, RecordedCell
 from simnmt.results.run_directory import BATCHES, DEVICES, REPLICATIONS, REQUESTS, SUMMARY, RunDirectoryError, read_manifest
 from simnmt.results.summary import Device, Row, by_cell
@@ -117,9 +118,15 @@ class StoredRequests:
             raise _unreadable(self._path, error) from None
         return values
 
+    def answered(self, place: Place) -> Array:
+        """Return for each request whether every policy of a workload and network answered it. Raises `RunDirectoryError`."""
+        beside = [other for other in self._groups if other[:2] == place[:2]]
+        return reduce(and_, [were_answered(self.column(other, "outcome")) for other in beside])
+
 
 class StoredLog(DrawnLog):
-    """The answered requests of one policy in a run directory, each column read on access; of many an even sample."""
+    """The requests of one policy in a run directory that every policy answered, each column read on access; of many an even
+    sample."""
 
     def __init__(self, file: StoredRequests, place: Place, most: int = MOST_DRAWN) -> None:
         self._file, self._place, self._most = file, place, most
@@ -137,7 +144,7 @@ class StoredLog(DrawnLog):
 
     @cached_property
     def _answered(self) -> Array:
-        return self._file.column(self._place, "outcome") <= FALLBACK
+        return self._file.answered(self._place)
 
     @property
     def _step(self) -> int:

@@ -26,9 +26,15 @@ Log = Mapping[str, Array]
 Truth = Requests[AnyColumn]
 """The requests of a run with all their true times."""
 
-DONE, FALLBACK = OUTCOMES.index("done"), OUTCOMES.index("fallback")
-"""`outcome` of a request that was answered, by the chosen target or after it failed. Later values are of requests that were not
-answered: their target is -1, and their times are NaN."""
+DONE, FALLBACK, HEDGED, LOST = (OUTCOMES.index(outcome) for outcome in ("done", "fallback", "hedged", "lost"))
+"""`outcome` of a request that was answered by the chosen target, after it failed, or by the second copy; and of a lost one.
+Requests of other outcomes were not answered: their target is -1, and their times are NaN."""
+
+
+def were_answered(outcome: Array) -> NDArray[np.bool_]:
+    """Return for each outcome whether the request was answered."""
+    answered: NDArray[np.bool_] = (outcome <= FALLBACK) | (outcome == HEDGED)
+    return answered
 
 
 def _known(column: AnyColumn | None) -> AnyColumn:
@@ -45,12 +51,19 @@ def _chosen(columns: tuple[AnyColumn, ...], trail: Trail, rows: slice) -> NDArra
 
 
 def _execution_s(truth: Truth, trail: Trail, rows: slice) -> NDArray[np.float64]:
-    """Return the execution time of each request, in its batch if it was decoded in one."""
+    """Return the execution time of each request, in its batch if it was decoded in one; NaN if it was not answered."""
     alone_s = _chosen(truth.execution_s, trail, rows)
+    if trail.outcome is not None:
+        alone_s[trail.target[rows] < 0] = np.nan
     if trail.execution_s is None:
         return alone_s
     batched_s: NDArray[np.float64] = trail.execution_s[rows]
     return np.where(np.isnan(batched_s), alone_s, batched_s)
+
+
+def _transfer_s(truth: Truth, trail: Trail, rows: slice) -> NDArray[np.float64]:
+    """Return the transfer time of each request, as it met other messages on the way."""
+    return _chosen(truth.transfer_s, trail, rows) if trail.transfer_s is None else np.asarray(trail.transfer_s[rows])
 
 
 def _first_token_s(truth: Truth, trail: Trail, rows: slice) -> NDArray[np.float64]:
@@ -58,18 +71,10 @@ def _first_token_s(truth: Truth, trail: Trail, rows: slice) -> NDArray[np.float6
 
 
 def _energy_j(truth: Truth, trail: Trail, rows: slice) -> NDArray[np.float64]:
-    """Return the energy of each request; NaN, never 0, if its target's energy is unknown."""
-    energy_j = np.full(size_of(rows), np.nan)
-    if not any(truth.joules):
-        return energy_j
-    target, execution_s = trail.target[rows], _execution_s(truth, trail, rows)
-    for number, joules in enumerate(truth.joules):
-        there = target == number
-        lengths = truth.src_len[rows][there], _known(truth.tgt_len)[rows][there]
-        known_j = None if joules is None else joules(*lengths, execution_s[there])
-        if known_j is not None:
-            energy_j[there] = known_j
-    return energy_j
+    """Return the energy of each request; NaN, never 0, if it is unknown."""
+    if trail.energy is None:
+        return np.full(size_of(rows), np.nan)
+    return trail.energy.request_j({name: _COLUMNS[name](truth, trail, rows) for name in trail.energy.COLUMNS})
 
 
 _COLUMNS: dict[str, Callable[[Truth, Trail, slice], Array]] = {
@@ -83,9 +88,9 @@ _COLUMNS: dict[str, Callable[[Truth, Trail, slice], Array]] = {
     "server": lambda _, trail, rows: trail.server[rows],
     "t_queue_s": lambda _, trail, rows: trail.queue_s[rows],
     "t_exe_s": _execution_s,
-    "t_tx_s": lambda truth, trail, rows: _chosen(truth.transfer_s, trail, rows),
+    "t_tx_s": _transfer_s,
     "latency_s": lambda truth, trail, rows: (
-        trail.queue_s[rows] + _execution_s(truth, trail, rows) + _chosen(truth.transfer_s, trail, rows)
+        trail.queue_s[rows] + _execution_s(truth, trail, rows) + _transfer_s(truth, trail, rows)
     ),
     "first_token_s": _first_token_s,
     "rtt_time_s": lambda truth, _, rows: _known(truth.rtt_time_s)[rows],
@@ -117,12 +122,23 @@ class DrawnLog(Log):
 class RequestLog(DrawnLog):
     """The columns of one policy's log, each computed on access: all of them take 111 bytes a request."""
 
-    __slots__ = ("_kept", "_rows", "_trail", "_truth")
+    __slots__ = ("_kept", "_rows", "_trail", "_truth", "_whole")
 
-    def __init__(self, truth: Truth, trail: Trail, rows: slice | None = None, kept: NDArray[np.bool_] | None = None) -> None:
-        """`rows`: the requests, with start and stop; None for all. `kept`: those of them that count; None for all."""
+    def __init__(
+        self,
+        truth: Truth,
+        trail: Trail,
+        rows: slice | None = None,
+        kept: NDArray[np.bool_] | None = None,
+        whole: RequestLog | None = None,
+    ) -> None:
+        """Create the log of some requests.
+
+        `rows`: the requests, with start and stop; None for all. `kept`: those of them that count; None for all. `whole`: the
+        log of which this is a sample.
+        """
         self._truth, self._trail = trail.truth or truth, trail
-        self._rows, self._kept = rows or self._truth.all, kept
+        self._rows, self._kept, self._whole = rows or self._truth.all, kept, whole
 
     def __getitem__(self, name: str) -> Array:
         values = self._column(name)
@@ -156,18 +172,24 @@ class RequestLog(DrawnLog):
     def thinned(self, most: int) -> RequestLog:
         """Return an even sample of at most `most` requests: every k-th one; the log itself if it has no more."""
         requests = size_of(self._rows)
-        if requests <= most or self._kept is not None:
+        if requests <= most:
             return self
-        return RequestLog(self._truth, self._trail, slice(self._rows.start, self._rows.stop, -(-requests // most)))
+        step = -(-requests // most)
+        kept = None if self._kept is None else self._kept[::step]
+        return RequestLog(self._truth, self._trail, slice(self._rows.start, self._rows.stop, step), kept, self.whole)
 
     @property
     def whole(self) -> RequestLog:
         """The log of which this is a sample; the log itself if it is none."""
+        if self._whole is not None:
+            return self._whole
         return self if self._kept is not None else RequestLog(self._truth, self._trail)
 
     @property
     def requests(self) -> int:
         """Number of requests of the whole log."""
+        if self._whole is not None:
+            return self._whole.requests
         return len(self._truth) if self._kept is None else int(self._kept.sum())
 
     @property
@@ -175,7 +197,18 @@ class RequestLog(DrawnLog):
         """The log of the requests that were answered."""
         if self._trail.outcome is None:
             return self
-        return RequestLog(self._truth, self._trail, self._rows, self._column("outcome") <= FALLBACK)
+        return RequestLog(self._truth, self._trail, self._rows, self.is_answered)
+
+    @property
+    def is_answered(self) -> NDArray[np.bool_] | None:
+        """True for each request that was answered; None if all were."""
+        if self._trail.outcome is None:
+            return None
+        return were_answered(self._column("outcome"))
+
+    def among(self, kept: NDArray[np.bool_] | None) -> RequestLog:
+        """Return the log of those requests that are `kept`, of all requests of the run; None keeps all."""
+        return RequestLog(self._truth, self._trail, None, kept)
 
 
 PART = 1_000_000

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from simnmt.base.columns import AnyColumn, Array, Column, Reordered, Rows, assemble, write_columns
 from simnmt.base.random_streams import blocks_of
 from simnmt.results.device_accounts import BatchAccount, BoxesUntil, StreamAccount
+from simnmt.results.fault_account import FaultAccount
+from simnmt.results.run_energy import RunEnergy
 
 ColumnT = TypeVar("ColumnT", bound=AnyColumn, covariant=True)
 ChangedT = TypeVar("ChangedT", bound=AnyColumn)
@@ -23,9 +25,6 @@ ChangedT = TypeVar("ChangedT", bound=AnyColumn)
 BLOCK = 4_096
 """Requests made into Python numbers at a time: few enough to stay in the processor's cache, so that the cost per request does
 not grow with their number (65,536 at a time cost 14 % more)."""
-
-Joules = Callable[[Array, Array, Array], "NDArray[np.float64] | None"]
-"""Returns the energy of each execution from source lengths, target lengths and execution times; None if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +57,6 @@ class Requests(Generic[ColumnT]):
     """From the end node to each target and back, at the moment on the traces that belongs to the request."""
     rtt_time_s: ColumnT | None = None
     """That moment, on the trace of the link to the last target."""
-    joules: tuple[Joules | None, ...] = ()
-    """Energy of an execution on each target; None if not measured."""
 
     def __len__(self) -> int:
         return len(self.src_len)
@@ -129,10 +126,11 @@ _COMMON: dict[str, array[Any]] = {
 }
 """Columns that every run records, each with its initial value."""
 _OPTIONAL: dict[str, array[Any]] = {
-    **dict.fromkeys(("execution_s", "first_token_s", "lost_s"), array("d", [nan])),
+    **dict.fromkeys(("execution_s", "first_token_s", "lost_s", "transfer_s"), array("d", [nan])),
     "state": array("b", [-1]),
     "stall_s": array("d", [0.0]),
     "deadline_missed": array("b", [0]),
+    "outcome": array("b", [0]),
 }
 """Columns that a run records if some server fills them, or if decisions are judged."""
 STREAMED_COLUMNS = ("state", "stall_s", "deadline_missed")
@@ -189,6 +187,9 @@ class Trail:
     lost_s: AnyColumn | None = None
     """By how much the chosen target takes longer than the best one, queues and batches included, as an oracle foresees at the
     decision; NaN for requests that were not judged. None if none was judged."""
+    transfer_s: AnyColumn | None = None
+    """From the end node to the target and back, if other messages on the way make it longer. As the world returns it: from the
+    decider. None if the requests' own times hold."""
     state: AnyColumn | None = None
     """At a target that streams its model: 0 cold, k in the k-th turn of an engagement; -1 elsewhere. None if no target streams,
     like the next two columns."""
@@ -197,13 +198,18 @@ class Trail:
     deadline_missed: AnyColumn | None = None
     """True if a streamed request missed its deadline."""
     outcome: AnyColumn | None = None
-    """How each request ended: its index in `live_log.OUTCOMES`. None if all were answered as decided, as in a simulation."""
+    """How each request ended: its index in `live_log.OUTCOMES`. None if all were answered as decided, as in simulations
+    without faults."""
+    faults: FaultAccount | None = None
+    """Account of the faults; None without any."""
     batches: tuple[BatchAccount | None, ...] = ()
     """Account of each target's batches; None if it does not batch. Empty if no target does."""
     streamed: tuple[BoxesUntil | None, ...] = ()
     """Totals of each streamed target's boxes, as the world returns them; None for other targets. Empty if no target streams."""
     streams: tuple[StreamAccount | None, ...] = ()
     """Account of each target's streamed model with its requests. Empty if no target streams."""
+    energy: RunEnergy | None = None
+    """Joules and money of the run; None if they are not accounted for."""
     engine: Engine = "simpy"
     """The engine of the world that ran it; both give the same results."""
 

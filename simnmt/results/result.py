@@ -6,6 +6,8 @@ import html
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import reduce
+from operator import and_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -13,6 +15,7 @@ from simnmt.network.series import RttSeries
 from simnmt.results.device_accounts import BatchAccount, PlannedDevice, StreamAccount
 from simnmt.results.recommendation import best_row
 from simnmt.results.request_log import LIVE_MISROUTES, UNKNOWN_MISROUTES, DrawnLog, Misroutes, RequestLog
+from simnmt.results.run_energy import RunEnergy
 from simnmt.results.service_level import Assertion, PlacedAssessment, assess_run
 from simnmt.results.summary import Device, Row
 from simnmt.workload.length_table import LengthTable
@@ -48,7 +51,7 @@ class LiveMeasurement:
     """Date and time of the first request, UTC, ISO 8601."""
     ended: str
     outcomes: Mapping[str, int]
-    """Requests of all replications by how they ended (`live_log.OUTCOMES`)."""
+    """Requests of all replications by how they ended (`live_log.LIVE_OUTCOMES`)."""
     lateness_ms: Mapping[str, float]
     """By how much later than due the load generator sent requests: `p50`, `p99`, `max`."""
     under_way: int
@@ -94,12 +97,16 @@ class Cell(RecordedCell):
     streamed."""
     planned: tuple[PlannedDevice | None, ...] = ()
     """Plans of each target's streamed model, None for a model in memory; empty if no target streams."""
+    energies: Mapping[str, RunEnergy] = field(default_factory=dict)
+    """Policy -> its joules and money; empty if they are not accounted for."""
     profile_warnings: tuple[tuple[str, ...], ...] = ()
     """Doubts about each target's profile; empty if they were not determined."""
 
     def drawn(self) -> Cell:
-        """Return the cell for figures: with the answered requests alone, which have times, and of many an even sample."""
-        return replace(self, logs={policy: log.answered.thinned(MOST_DRAWN) for policy, log in self.logs.items()})
+        """Return the cell for figures: with the requests alone that every policy answered, and of many an even sample."""
+        answered = [of_policy for log in self.logs.values() if (of_policy := log.is_answered) is not None]
+        kept = reduce(and_, answered) if answered else None
+        return replace(self, logs={policy: log.among(kept).thinned(MOST_DRAWN) for policy, log in self.logs.items()})
 
     @property
     def shown_kinds(self) -> tuple[str, ...]:
@@ -319,7 +326,14 @@ class RunResult(FinishedRun):
             for policy, device, account in cell.stream_accounts()
         ]
         streamed = {"plans": plans, "streams": streams} if plans else {}
+        energy = [
+            {**place, "policy": policy, **record}
+            for place, cell in places
+            for policy, of_policy in cell.energies.items()
+            for record in of_policy.as_json()
+        ]
+        accounted = {"energy": energy} if energy else {}
         live = {} if self.live is None else {"live": asdict(self.live)}
         named = {"name": self.name, "seed": self.seed, "rows": self.summary_rows}
         named |= {key: getattr(self, key) for key in keys}
-        return {**named, "batches": batches, **streamed, **live, "notes": self.notes}
+        return {**named, "batches": batches, **streamed, **accounted, **live, "notes": self.notes}

@@ -18,6 +18,8 @@ from simnmt.base.errors import InputError
 from simnmt.base.extension import Extension
 from simnmt.base.suggestions import did_you_mean
 from simnmt.network import configuration as network_room
+from simnmt.network.carbon_intensity import CarbonFile
+from simnmt.network.link_faults import TraceOutages
 from simnmt.policies.baselines import FixedPolicy
 from simnmt.profile.custom import CustomDevice
 from simnmt.results.device_accounts import BATCH_COLUMNS, STREAMING_COLUMNS
@@ -38,7 +40,7 @@ from simnmt.workload.arrivals import BackToBack, Clients
 
 _LOG = logging.getLogger("simnmt.scenario")
 
-_RESERVED_NAMES = ("offloaded", "misrouted")
+_RESERVED_NAMES = ("offloaded", "misrouted", "answered", "lost", "fallback", "hedged")
 """Words with which columns of the summary begin."""
 _REMOVE = "remove it"
 
@@ -55,7 +57,7 @@ class _Fault(NamedTuple):
 
 def check_topology(scenario: Scenario, document: Document) -> None:
     """Check that devices, links, clocks and policies fit together; raise `ScenarioError` at the key to be changed."""
-    checks = (_devices, _counts, _profiles, _execution, _hops, _clocks, _policies)
+    checks = (_devices, _counts, _profiles, _execution, _hops, _message_links, _failures, _clocks, _policies)
     for fault in chain.from_iterable(check(scenario) for check in checks):
         raise document.error(fault.location, fault.what, remedy=fault.remedy, key=fault.key)
 
@@ -163,6 +165,72 @@ def _hops(scenario: Scenario) -> Iterator[_Fault]:
                 yield _Fault(place if configuration.hops else place[:2], what, remedy, key=False)
 
 
+def _message_links(scenario: Scenario) -> Iterator[_Fault]:
+    """Yield links that cannot be shared or have faults: those that end before the decision, and series without a moment."""
+    first, *others = scenario.devices
+    for network, configuration in scenario.networks.items():
+        timeless = [name for name in scenario.workloads if scenario.clock_of(name, network) == "spread"]
+        remedy = f"set networks.{network}.clock: arrival"
+        for location, link in network_room.links_of(configuration):
+            place = ("networks", network, *location)
+            given = {"shared": link.shared, "outages": link.outages, "loss": link.loss}
+            if used := [key for key, value in given.items() if value]:
+                if not others or location[1:2] == (first,):
+                    what = f"{used[0]} is for links behind {first}, which decides, and this one leads to it"
+                    yield _Fault((*place, used[0]), what, _REMOVE)
+                changes = any(not isinstance(mbps, (int, float)) for mbps in (link.uplink_mbps, link.downlink_mbps))
+                if timeless and link.shared and changes:
+                    what = "a shared bandwidth that changes needs a moment, but requests meet the trace whatever the time"
+                    yield _Fault((*place, "shared"), what, f"{remedy}, or give bandwidths that are numbers")
+                if timeless and isinstance(link.outages, TraceOutages):
+                    what = "outages of the trace need a moment, but requests meet it whatever the time"
+                    yield _Fault((*place, "outages"), what, f"{remedy}, or another form of outages")
+            if link.retransmission is not None and link.faults is None:
+                yield _Fault(
+                    (*place, "retransmission"), "no message is lost without outages or loss", f"give one of these, or {_REMOVE}"
+                )
+
+
+def _failures(scenario: Scenario) -> Iterator[_Fault]:
+    """Yield faults that the world does not know."""
+    first, *others = scenario.devices
+    for name, device in scenario.devices.items():
+        place = ("devices", name, "failures")
+        if device.failures is None:
+            continue
+        if name == first:
+            yield _Fault(place, "the first device decides, and is always up", "give failures of the devices behind it")
+        elif device.sti is not None:
+            yield _Fault(
+                place, "failures of a device that streams its model are not simulated", f"remove it, or devices.{name}.sti"
+            )
+        elif device.batching is not None and device.failures.requests == "resumed":
+            what = "a box that batches forgets its batch when it fails, so nothing is resumed"
+            yield _Fault((*place, "requests"), what, "write requeued, retried or lost", key=False)
+    if scenario.has_faults:
+        for name, workload in scenario.workloads.items():
+            if isinstance(workload.arrivals, BackToBack):
+                what = f"faults happen at moments of a run, but workload {name} has requests back to back, without any"
+                remedy = f"give workloads.{name}.arrivals, such as {{kind: poisson, rate_rps: 2}}"
+                yield _Fault(("workloads", name), what, remedy)
+    late = scenario.late_answers
+    if late is None:
+        return
+    if not others:
+        what = f"{first} is the only device, so that no request is sent and no answer is late"
+        yield _Fault(("late_answers",), what, _REMOVE)
+    elif late.hedge_to is not None and late.hedge_to not in scenario.devices:
+        remedy = did_you_mean(late.hedge_to, scenario.devices)
+        yield _Fault(("late_answers", "hedge_to"), f"no device is called {late.hedge_to}", remedy, key=False)
+    elif late.hedge_after_ms is not None and late.hedge_to != first:
+        boxes = sum(scenario.devices[name].count or 1 for name in others)
+        if boxes == 1:
+            what = f"{others[0]} is one box, so that there is no other for the second copy"
+            yield _Fault(
+                ("late_answers", "hedge_after_ms"), what, f"set hedge_to: {first}, or devices.{others[0]}.count to 2 or more"
+            )
+
+
 def _clocks(scenario: Scenario) -> Iterator[_Fault]:
     """Yield paces of clocks that no workload uses: `pace` is for requests back to back, and by workload for workloads that
     exist."""
@@ -194,6 +262,10 @@ def _policies(scenario: Scenario) -> Iterator[_Fault]:
         if isinstance(policy, FixedPolicy) and policy.device not in scenario.devices:
             what, remedy = f"no device is called {policy.device}", did_you_mean(policy.device, scenario.devices)
             yield _Fault(("policies", name, "device"), what, remedy, key=False)
+        if "cost" in policy.compared and not scenario.has_prices:
+            what = "compares money, but the scenario has no price"
+            remedy = f"give devices.{list(scenario.devices)[-1]}.price_per_hour, or a network's price_per_gb"
+            yield _Fault(("policies", name, *policy.compared["cost"]), what, remedy, key=False)
         if policy.estimation.transfer_estimate.probes and timeless:
             what = f"a probe needs a moment, but on networks.{timeless[0]} requests meet the trace whatever the time"
             remedy = f"set networks.{timeless[0]}.clock: own (back to back) or arrival"
@@ -208,6 +280,9 @@ def input_files(scenario: Scenario, base: Path) -> dict[str, Path]:
         files |= {str(path): path for path in part.arrivals.input_paths(base)}
     for network in scenario.networks.values():
         files |= network_room.input_paths(network, base)
+    if isinstance(scenario.carbon_intensity, CarbonFile):
+        path = scenario.carbon_intensity.path(base)
+        files[str(path)] = path
     for device in scenario.devices:
         for name in scenario.workloads:
             profile = scenario.profile_of(device, name)

@@ -428,6 +428,17 @@ class BatchServer:
             self._until = steps
             self.next_s = self._end_s(steps)
 
+    def unfinished(self, now_s: float) -> list[tuple[int, float]]:
+        """Return each unfinished sentence in the order of arrival, with the begin of its encoding, or now if that has not
+        begun."""
+        return [(request, getattr(sentence, "begin_s", now_s)) for request, sentence in self._sentences.items()]
+
+    def replaced(self, batching: Batching, waking: Callable[[float], float] | None, now_s: float) -> BatchServer:
+        """Return an idle server in its place, which goes on with its account; the steps under way count in none."""
+        other = BatchServer(batching, self._cost, self._times, self.foretells, waking)
+        other._account, other._idle_since_s = self._account, now_s
+        return other
+
     def copy(self) -> BatchServer:
         """Return a server in the same state, to foresee finishes; it keeps no account."""
         other = copy(self)

@@ -14,10 +14,11 @@ from typing import Any
 
 import simpy
 
-REACHES_SERVER, ARRIVAL, ASKS, SERVER_ACTS = range(4)
+REACHES_SERVER, ARRIVAL, ASKS, SERVER_ACTS, LINE_ACTS, MESSAGE_MOVES, TIMER, BOX_FAILS = range(8)
 """Kinds of event, in the order in which those of one moment happen. Each kind numbers its own events.
 
-A server that batches acts after all requests of that moment have arrived, over a link or not.
+A server that batches acts after all requests of that moment have arrived, over a link or not. The kinds after that exist only
+where messages cross shared lines or meet faults.
 """
 
 

@@ -166,6 +166,25 @@ class Routes(ctypes.Structure):
     ]
 
 
+class Capacity(ctypes.Structure):
+    """The bandwidth of a shared line; no samples for a constant one."""
+
+    _fields_ = [
+        ("samples", NUMBER),
+        *((name, REAL) for name in ("bps", "begin_s", "lap_s", "lap_bits")),
+        *((name, POINTER) for name in ("time_s", "rate", "carried")),
+    ]
+
+
+class Paths(ctypes.Structure):
+    """The paths of messages that meet each other on shared lines."""
+
+    _fields_ = [
+        *(("hops", POINTER), ("uplinks", POINTER), ("lines", NUMBER), ("capacities", POINTER)),
+        *((name, POINTER) for name in ("token_bytes", "src_len", "tgt_len", "moments_s", "half_overhead_s")),
+    ]
+
+
 class Clients(ctypes.Structure):
     """The clients of a closed loop."""
 
@@ -177,7 +196,7 @@ class Clients(ctypes.Structure):
 
 TRAIL = {
     **dict.fromkeys(("arrival_s", "queue_s", "estimate_s", "measured_at_s"), np.float64),
-    **dict.fromkeys(("lost_s", "execution_s", "first_token_s", "stall_s"), np.float64),
+    **dict.fromkeys(("lost_s", "execution_s", "first_token_s", "stall_s", "transfer_s"), np.float64),
     **dict.fromkeys(("target", "state", "deadline_missed"), np.int8),
     "server": np.int16,
 }
@@ -191,7 +210,7 @@ class WorldSettings(ctypes.Structure):
         *((name, NUMBER) for name in ("targets", "deciders", "workers", "discipline", "judged_limit")),
         *((name, NUMBER) for name in ("probes", "true_transfer", "true_backlog")),
         *((name, POINTER) for name in ("pools", "estimates", "parallel", "batch_views", "plan_views")),
-        *(("is_local", NUMBER), ("routes", POINTER), ("clients", POINTER)),
+        *(("is_local", NUMBER), ("routes", POINTER), ("clients", POINTER), ("paths", POINTER)),
         ("rtt_s", ProbeTime),
         *((name, NUMBER) for name in ("allocations", "events_a_look", "pause_after_ms")),
         *((name, POINTER) for name in TRAIL),
@@ -215,6 +234,7 @@ STRUCTURES: tuple[type[ctypes.Structure], ...] = (
     *(StreamingSettings, Plans, StreamingBox),
     *(Series, Link, Hop, Routes, Clients),
     *(Waking, Decoding),
+    *(Capacity, Paths),
 )
 """In the order of the C function `simnmt_world_size`."""
 

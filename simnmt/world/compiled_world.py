@@ -24,6 +24,7 @@ from simnmt.base.errors import InputError
 from simnmt.base.signals import signals_held
 from simnmt.batching import Batching
 from simnmt.network.link import Hop, MovingRoute
+from simnmt.network.message_paths import Capacity, ConstantCapacity, MessagePaths, SeriesCapacity
 from simnmt.network.series import Series
 from simnmt.policies.decision import Choice, Fixed, LeastTotal
 from simnmt.policies.estimates import ProbedEstimate, TransferEstimate
@@ -49,6 +50,7 @@ from simnmt.world.compiled_settings import (
     waking_settings,
 )
 from simnmt.world.deciders import Beliefs
+from simnmt.world.faults.faulty_traffic import Faults
 from simnmt.world.fifo_server import FifoPool, LeastWork, WakingPool
 from simnmt.world.server import Balancer, ByNode, LeastLoadedOfDrawn, Server, ServerSpec
 from simnmt.world.simulation import Clients, DecideFor, ExpectedFor, PlanBeyondFor, Route
@@ -164,6 +166,8 @@ def simulate_compiled(
     local: ServerSpec | None = None,
     plan_beyond_for: PlanBeyondFor | None = None,
     judged_share: float = 0.0,
+    paths: MessagePaths | None = None,
+    faults: Faults | None = None,
     folder: Path | None = None,
     allocations: int = -1,
     pause_after_ms: int = PAUSE_AFTER_MS,
@@ -178,11 +182,15 @@ def simulate_compiled(
     if cdll is None:
         raise NoLibraryError
     check_run(requests, servers, deciders, workers, route, clients)
+    if faults is not None:
+        raise UncompiledError("faults")
     pools = [None if local is None else local.servers(deciders), *servers]
     _check(beliefs, requests, route, clients, pools)
-    run = _Run(requests, beliefs, pools, deciders, workers, judged_share, allocations, folder)
+    run = _Run(requests, beliefs, pools, deciders, workers, judged_share, allocations, folder, has_messages=paths is not None)
     run.pause(pause_after_ms)
     run.meet_links(route, clients)
+    if paths is not None:
+        run.meet_messages(paths)
     checks = BlockChecks(route is None, beliefs.true_transfer or beliefs.true_backlog or judged_share > 0.0)
     with run.world(cdll) as world:
         for block in requests.blocks(BLOCK):
@@ -227,6 +235,8 @@ class _Run:
         judged_share: float,
         allocations: int,
         folder: Path | None,
+        *,
+        has_messages: bool = False,
     ) -> None:
         self._targets, self._pools = len(pools), pools
         self._batched = {target: pool for target, pool in enumerate(pools) if isinstance(pool, BatchPool)}
@@ -241,10 +251,14 @@ class _Run:
         """Columns that only a closed loop has."""
         count = len(requests)
         is_open, streams = requests.arrival_s is not None, bool(self._streamed)
-        optional = {"lost_s": judged_share > 0.0, **dict.fromkeys(("state", "stall_s", "deadline_missed"), streams)}
+        optional = {
+            "lost_s": judged_share > 0.0,
+            "transfer_s": has_messages,
+            **dict.fromkeys(("state", "stall_s", "deadline_missed"), streams),
+        }
         recorded = frozenset[str]().union(*(pool.records for pool in pools if pool is not None))
         optional |= {name: name in recorded for name in ("execution_s", "first_token_s")}
-        unset = {"state": -1, **dict.fromkeys(("lost_s", "execution_s", "first_token_s"), np.nan)}
+        unset = {"state": -1, **dict.fromkeys(("lost_s", "execution_s", "first_token_s", "transfer_s"), np.nan)}
         self._files = dict[str, ColumnFile]()
         """Of a long run's columns."""
         wanted = {name: dtype for name, dtype in c.TRAIL.items() if optional.get(name, True)}
@@ -296,6 +310,28 @@ class _Run:
             self._settings.discipline = c.CLOSED_LOOP
             self._settings.judged_limit = round(self._judged_share * 2**32)
             self._settings.clients = array_of(c.Clients, [self._clients(clients)], self._kept)
+
+    def meet_messages(self, paths: MessagePaths) -> None:
+        """Let requests and answers meet each other on shared lines."""
+        made = c.Paths()
+        made.hops = array_of(c.Hop, [self._hop(hop) for hop in paths.hops], self._kept)
+        made.uplinks = c.addresses([np.array(lines) for lines in paths.uplinks], self._kept, np.int64)
+        made.lines = len(paths.capacities)
+        made.capacities = array_of(c.Capacity, [self._capacity(capacity) for capacity in paths.capacities], self._kept)
+        made.token_bytes = c.address(np.array(paths.token_bytes), self._kept, np.int64)
+        made.src_len, made.tgt_len = (c.address(column, self._kept, np.int64) for column in (paths.src_len, paths.tgt_len))
+        made.moments_s = c.address(paths.moments_s, self._kept)
+        made.half_overhead_s = c.addresses(paths.half_overhead_s, self._kept)
+        self._settings.paths = array_of(c.Paths, [made], self._kept)
+
+    def _capacity(self, capacity: Capacity) -> c.Capacity:
+        if isinstance(capacity, ConstantCapacity):
+            return c.Capacity(bps=capacity.bps)
+        if not isinstance(capacity, SeriesCapacity):
+            raise UncompiledError("lines of another capacity")
+        series = capacity.series
+        columns = (c.address(np.asarray(column), self._kept) for column in (series.time_s, series.value, capacity.carried))
+        return c.Capacity(len(series.time_s), 0.0, capacity.begin_s, series.duration_s, capacity.lap_bits, *columns)
 
     def _hop(self, hop: Hop) -> c.Hop:
         links = [

@@ -282,6 +282,14 @@ class Decider:
             plan.sent(request, entry_s)
         return sent_as
 
+    def forget(self, target: int, request: int, sent_as: int) -> None:
+        """Forget a request whose answer will not be heard; arguments as of `announce`, whose result `sent_as` is."""
+        view, plan = self.views[target] if self.views else None, self.plans.get(target)
+        if view is not None:
+            view.lost(sent_as)
+        if plan is not None:
+            plan.lost(request)
+
     def probe(self, now_s: float) -> None:
         """Learn from the probes answered by now."""
         for target, estimate in enumerate(self.estimates):

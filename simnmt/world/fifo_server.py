@@ -86,6 +86,8 @@ class FifoPool(Server):
     def open(self, site: Site) -> Serve:
         """Register the boxes in the world. The answer's time is known on entry, and a single box or a balancer is called
         directly."""
+        if not site.knows_downlinks:
+            return self._open_on_messages(site)
         self._execution, downlink, target = site.layout.execution(site.target), site.layout.downlink(site.target), site.target
         execution, queue_s, servers, answered = self._execution, site.trail["queue_s"], site.trail["server"], site.answered
         boxes, choose, enter = self.boxes, self.balancer.choose, None if self.boxes else self.enter
@@ -112,6 +114,17 @@ class FifoPool(Server):
             event.decider.answers.add((received_s, request, target, transfer_s, event.sent_as, start_s), box)
             if answered is not None:
                 answered(request, received_s)
+
+        return reaches
+
+    def _open_on_messages(self, site: Site) -> Serve:
+        """Register the boxes in a world in which answers are messages."""
+        self._execution = execution = site.layout.execution(site.target)
+
+        def reaches(event: Any) -> None:
+            service_s = event.row[execution]
+            start_s, box = self.enter(event.entry_s, service_s, event.request, event.row[1])
+            site.answer(event, start_s, start_s + service_s, box, start_s)
 
         return reaches
 

@@ -111,6 +111,11 @@ class Site:
     answered: Callable[[int, float], None] | None
     """Called with each request and when its decider has the answer; None if nothing waits for it."""
 
+    @property
+    def knows_downlinks(self) -> bool:
+        """True if the row of a request holds the seconds of its answer, so that a server may hand it to the decider itself."""
+        return True
+
     def answer(
         self, event: RequestEvent, begin_s: float, finish_s: float, box: int, ordered_s: float, report: Any = None
     ) -> None:

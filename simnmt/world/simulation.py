@@ -19,11 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.columns import AnyColumn
+from simnmt.network.message_paths import MessagePaths
 from simnmt.policies.decision import Choice
 from simnmt.results.requests import Block, Requests, Trail
 from simnmt.world.checks import BlockChecks, check_run
 from simnmt.world.clock import ARRIVAL, ASKS, Clock, Event
 from simnmt.world.deciders import Beliefs, Prepared
+from simnmt.world.faults.faulty_traffic import Faults, FaultyTraffic
+from simnmt.world.message_traffic import MessageTraffic
 from simnmt.world.server import Row, Server, ServerSpec
 from simnmt.world.traffic import Traffic
 
@@ -242,6 +245,8 @@ def simulate(
     local: ServerSpec | None = None,
     plan_beyond_for: PlanBeyondFor | None = None,
     judged_share: float = 0.0,
+    paths: MessagePaths | None = None,
+    faults: Faults | None = None,
 ) -> Trail:
     """Run every request through the world, and return its trail.
 
@@ -278,7 +283,11 @@ def simulate(
     loop = None if clients is None else ClosedLoop(clock, clients, requests, prepare)
     answered = None if loop is None else loop.answered
     local_server = None if local is None else local.servers(deciders)
-    traffic = Traffic(clock, requests, servers, deciders, workers, beliefs, answered, local_server, judged_share)
+    parts = clock, requests, servers, deciders, workers, beliefs, answered, local_server, judged_share
+    if paths is None:
+        traffic = Traffic(*parts)
+    else:
+        traffic = MessageTraffic(paths, *parts) if faults is None else FaultyTraffic(faults, paths, *parts)
     if loop is not None:
         assert route is not None
         loop.begin(traffic, route)

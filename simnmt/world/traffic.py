@@ -23,6 +23,9 @@ Handle = Callable[[int, int, Row, float], None]
 class Traffic:
     """The deciders and the servers of one run, with the requests between them."""
 
+    records: frozenset[str] = frozenset()
+    """Optional columns of the `Trail` that it fills itself."""
+
     def __init__(
         self,
         clock: Clock,
@@ -55,7 +58,7 @@ class Traffic:
                 raise ValueError(f"the server of target {target} takes a step for each token: requests need a tgt_len")
         has_lengths = any(server.needs_tgt_len for server in self._servers.values())
         self.layout = layout = RowLayout(1 + len(servers), has_lengths)
-        optional = frozenset[str]().union(*(server.records for server in self._servers.values()))
+        optional = self.records.union(*(server.records for server in self._servers.values()))
         self.trail = recorder(len(requests), optional | ({"lost_s"} if judged_share > 0.0 else frozenset()))
         states = [None if local is None else local.state_view(number) for number in range(deciders)]
         self.deciders = [
@@ -70,9 +73,12 @@ class Traffic:
         """By target, the callbacks of an event whose request reaches it."""
         added, first_box = layout.added, 0
         for target, server in self._servers.items():
-            site = Site(target, layout, added, first_box, clock, self.trail, answered)
-            self._serve[target] = (server.open(site),)
+            self._serve[target] = (server.open(self._site(target, added, first_box)),)
             added, first_box = added + server.columns, first_box + len(server.boxes)
+
+    def _site(self, target: int, added: int, first_box: int) -> Site:
+        """Return the place of the server of a target; arguments as of `Site`."""
+        return Site(target, self.layout, added, first_box, self._clock, self.trail, self._answered)
 
     def prepare(self, prepared: Prepared) -> None:
         """Decide by this prepared policy from now on."""
@@ -169,7 +175,7 @@ class Traffic:
         beliefs = self._beliefs
         if beliefs.probes:
             decider.probe(now_s)
-        delay_s = self._transfers_s(row) if beliefs.true_transfer else list(decider.delay_s)
+        delay_s = self._transfers_s(row, request, now_s) if beliefs.true_transfer else list(decider.delay_s)
         if beliefs.true_backlog:
             for target, wait_s in enumerate(self._waits_s(decider, request, row, now_s)):
                 delay_s[target] += wait_s
@@ -186,10 +192,10 @@ class Traffic:
         """
         waits_s = self._waits_s(decider, request, row, now_s)
         self._last = request, waits_s
-        beside_s = zip(self._transfers_s(row), waits_s, strict=True)
+        beside_s = zip(self._transfers_s(row, request, now_s), waits_s, strict=True)
         return [row[self.layout.execution(target)] + sum(parts_s) for target, parts_s in enumerate(beside_s)]
 
-    def _transfers_s(self, row: Row) -> list[float]:
+    def _transfers_s(self, row: Row, request: int, now_s: float) -> list[float]:
         """Return the present transfer times, by target."""
         layout = self.layout
         return [0.0] + [row[layout.uplink(k)] + row[layout.downlink(k)] for k in range(1, layout.targets)]
@@ -201,9 +207,14 @@ class Traffic:
             return self._last[1]
         waits_s = [decider.device.work_left(now_s)] if self._local is None else []
         for target, server in self._servers.items():
-            entry_s = now_s + row[self.layout.uplink(target)] if target else now_s
+            entry_s = self._entry_s(row, request, target, now_s) if target else now_s
             waits_s.append(server.wait_s((entry_s, request, row), self._ahead(target, entry_s, request) if target else []))
         return waits_s
+
+    def _entry_s(self, row: Row, request: int, target: int, now_s: float) -> float:
+        """Return when a request that is sent now would reach a remote target."""
+        entry_s: float = now_s + row[self.layout.uplink(target)]
+        return entry_s
 
     def _ahead(self, target: int, entry_s: float, request: int) -> list[Arrival]:
         """Return the requests on their way to a target that will reach it before `request` does.

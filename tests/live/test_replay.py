@@ -18,7 +18,7 @@ from simnmt.base.errors import InputError
 from simnmt.live.front import FrontSettings
 from simnmt.live.replay import ReplaySettings
 from simnmt.report import render
-from simnmt.results.live_log import OUTCOMES
+from simnmt.results.live_log import LIVE_OUTCOMES
 from simnmt.results.request_log import LIVE_MISROUTES
 from simnmt.results.run_directory import check_unchanged, read_manifest
 from tests.live.sleeping_service import GATEWAY, refusing, sleeping
@@ -150,7 +150,7 @@ def test_every_request_has_one_row_and_failures_their_outcome(make_scenario: Sce
     assert row["goodput_rps"] * row["makespan_s"] == pytest.approx((table["latency_s"] <= 0.5).sum())
     assert result.meets("deadline_met_share>=0.01")
     assert result.live is not None
-    outcomes = {name: expected.count(number) for number, name in enumerate(OUTCOMES)}
+    outcomes = {name: expected.count(number) for number, name in enumerate(LIVE_OUTCOMES)}
     assert result.live.outcomes == outcomes and outcomes["failed"] == 3
     loaded = simnmt.load(tmp_path / "run")
     assert loaded.live == result.live

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.results.live_log import (
-    OUTCOMES,
+    LIVE_OUTCOMES,
     BeginRecord,
     LiveLogError,
     LiveLogReader,
@@ -54,7 +54,7 @@ def test_what_a_gateway_writes_is_read(tmp_path: Path) -> None:
             request=st.integers(0, 2**40),
             src_len=st.integers(0, 10**6),
             execution_s=st.floats(0.0, 1e6),
-            outcome=st.sampled_from(OUTCOMES),
+            outcome=st.sampled_from(LIVE_OUTCOMES),
             batch=st.integers(1, 1000),
         ),
         max_size=5,

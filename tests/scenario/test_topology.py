@@ -222,3 +222,92 @@ def test_devices_have_names_that_can_head_columns(tmp_path: Path) -> None:
 def test_the_network_itself_leads_to_a_single_device(tmp_path: Path) -> None:
     text = GOOD[: GOOD.index("  region: {profile")] + "policies: {cnmt: {}}\n"
     assert "networks.n.hops.gateway: gateway is the last device (its link is networks.n itself" in complaint(tmp_path, text)
+
+
+ALONE = GOOD[: GOOD.index("  region: {pro")].replace(HOPS, "") + "policies: {edge: {}}\n"
+LEADS_THERE = "shared is for links behind gateway, which decides, and this one leads to it (remove it)"
+SHARED = {
+    "the link to the gateway": (
+        (GOOD, "rtt: {constant_ms: 2}}", "rtt: {constant_ms: 2}, shared: true}"),
+        f"s.yaml:9:66: networks.n.hops.gateway.1.shared: {LEADS_THERE}",
+    ),
+    "the link to the only device": (
+        (ALONE, '"@cp1"\n', '"@cp1"\n    shared: true\n'),
+        f"s.yaml:8:5: networks.n.shared: {LEADS_THERE}",
+    ),
+    "a bandwidth that changes, on a clock without moments": (
+        (GOOD, '"@cp1"\n', '"@cp1"\n    shared: true\n    clock: spread\n    uplink_mbps: up.csv\n'),
+        "s.yaml:8:5: networks.n.shared: a shared bandwidth that changes needs a moment, but requests meet the trace whatever "
+        "the time (set networks.n.clock: arrival, or give bandwidths that are numbers)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SHARED)
+def test_only_links_behind_the_decision_are_shared(tmp_path: Path, case: str) -> None:
+    (text, old, new), expected = SHARED[case]
+    assert old in text
+    assert (
+        complaint(tmp_path, text.replace(old, new, 1).replace("  asks: {kind: cnmt, transfer_estimate: probing}\n", ""))
+        == expected
+    )
+
+
+FAILS = "failures: {mttf_s: 60, mttr_s: 5}"
+FAULTS = {
+    "failures of the device that decides": (
+        ('"@tx2-bilstm", count: 20', f'"@tx2-bilstm", count: 20, {FAILS}'),
+        "s.yaml:12:48: devices.gateway.failures: the first device decides, and is always up "
+        "(give failures of the devices behind it)",
+    ),
+    "a batch that would be resumed": (
+        (
+            "balancer: two_choices",
+            "balancer: two_choices, batching: {kind: mini, size: 4}, failures: {mttf_s: 60, mttr_s: 5, requests: resumed}",
+        ),
+        "s.yaml:14:150: devices.cloud.failures.requests: a box that batches forgets its batch when it fails, so nothing is "
+        "resumed (write requeued, retried or lost)",
+    ),
+    "faults of requests back to back": (
+        (", arrivals: {kind: poisson, rate_rps: 3}}", "}\nlate_answers: {timeout_ms: 100}"),
+        "s.yaml:4:3: workloads.w: faults happen at moments of a run, but workload w has requests back to back, without "
+        "any (give workloads.w.arrivals, such as {kind: poisson, rate_rps: 2})",
+    ),
+    "outages before the decision": (
+        ("{constant_ms: 2}}", "{constant_ms: 2}, outages: {intervals_s: [[1, 2]]}}"),
+        "s.yaml:9:66: networks.n.hops.gateway.1.outages: outages is for links behind gateway, which decides, and this one "
+        "leads to it (remove it)",
+    ),
+    "outages of the trace whatever the time": (
+        ('"@cp1"\n', '"@cp1"\n    outages: trace\n    clock: spread\n'),
+        "s.yaml:8:5: networks.n.outages: outages of the trace need a moment, but requests meet it whatever the time (set "
+        "networks.n.clock: arrival, or another form of outages)",
+    ),
+    "retransmissions of nothing": (
+        ('"@cp1"\n', '"@cp1"\n    retransmission: {times: 2}\n'),
+        "s.yaml:8:5: networks.n.retransmission: no message is lost without outages or loss (give one of these, or remove it)",
+    ),
+    "a hedge to nowhere": (
+        ("policies:\n", "late_answers: {hedge_after_ms: 50, hedge_to: clud}\npolicies:\n"),
+        "s.yaml:15:46: late_answers.hedge_to: no device is called clud (did you mean cloud?)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FAULTS)
+def test_faults_that_the_world_does_not_know_are_refused(tmp_path: Path, case: str) -> None:
+    (old, new), expected = FAULTS[case]
+    assert old in GOOD
+    assert (
+        complaint(tmp_path, GOOD.replace(old, new, 1).replace("  asks: {kind: cnmt, transfer_estimate: probing}\n", ""))
+        == expected
+    )
+
+
+def test_a_hedge_needs_another_box(tmp_path: Path) -> None:
+    text = ALONE.replace("policies", '  cloud: {profile: "@titan-xp-bilstm"}\nlate_answers: {hedge_after_ms: 50}\npolicies')
+    assert complaint(tmp_path, text) == (
+        "s.yaml:11:16: late_answers.hedge_after_ms: cloud is one box, so that there is no other for the second copy (set "
+        "hedge_to: gateway, or devices.cloud.count to 2 or more)"
+    )
+    assert "late_answers: gateway is the only device" in complaint(tmp_path, text.replace("  cloud", "  #"))

@@ -2,7 +2,7 @@
 #ifndef SIMNMT_WORLD_BATCH_POOL_H
 #define SIMNMT_WORLD_BATCH_POOL_H
 
-#include "deciders.h"
+#include "messages.h"
 
 static Waiting sentence_of(const Arrival *arrival, void *event) {
     return (Waiting){arrival->entry_s, 0.0, arrival->factor, arrival->request, arrival->src_len, arrival->tgt_len, 0, event};
@@ -29,6 +29,10 @@ static void answer_done(World *world, Pool *pool, int64_t box) {
         double finish_s = done->finish_s, heard_s = finish_s, received_s = finish_s, transfer_s = 0.0;
         settings->execution_s[request] = finish_s - done->begin_s;
         settings->first_token_s[request] = done->first_s - event->entry_s;
+        if (settings->paths != NULL) {
+            answer_by_message(world, event, done->begin_s, finish_s, box, finish_s, server->left_active, server->left_waiting);
+            continue;
+        }
         settings->queue_s[request] = done->begin_s - event->entry_s;
         if (target) {
             settings->server[request] = (int16_t)box;

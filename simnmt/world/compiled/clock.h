@@ -4,7 +4,7 @@
 
 #include "memory.h"
 
-enum { REACHES_SERVER, ARRIVAL, ASKS, SERVER_ACTS };
+enum { REACHES_SERVER, ARRIVAL, ASKS, SERVER_ACTS, LINE_ACTS, MESSAGE_MOVES };
 
 typedef struct {
     double at_s;

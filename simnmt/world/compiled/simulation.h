@@ -93,6 +93,8 @@ static void world_begin(World *world, const WorldSettings *settings) {
     CHECK_SETTINGS(settings);
     world->settings = *settings;
     world->waits_of = -1;
+    world->most_legs = messages_most_legs(settings);
+    begin_lines(world);
     world->delay_s = zeroed(memory, settings->targets, sizeof(double));
     world->waits_s = zeroed(memory, settings->targets, sizeof(double));
     world->totals_s = zeroed(memory, settings->targets, sizeof(double));
@@ -159,7 +161,10 @@ static void world_free(World *world) {
     for (int64_t number = 0; number < world->slab_count; number++) {
         free(world->slabs[number]);
         free(world->added_slabs[number]);
+        free(world->leg_slabs[number]);
     }
+    free_lines(world);
+    free(world->leg_slabs);
     free(world->added_slabs);
     free(world->added);
     free_rows(world);
@@ -228,6 +233,10 @@ static int run_until(World *world, double moment_s, int64_t order) {
             reaches_decider(world, entry.event, entry.at_s);
         else if (kind == ASKS)
             ask(world, (int64_t)(intptr_t)entry.event, entry.at_s);
+        else if (kind == LINE_ACTS)
+            line_acts(world, entry.event, entry.at_s);
+        else if (kind == MESSAGE_MOVES)
+            message_moves(world, entry.event, entry.at_s);
         else
             server_acts(world, entry.event, number_of(entry.order) & 0xFFFFFFFF, entry.at_s);
         if (is_pause_due(world)) return 0;
@@ -279,7 +288,7 @@ static void serve_alone(World *world, const Block *block, int64_t in_block, doub
     settings->arrival_s[request] = now_s;
     note_decision(world, decider, request, target);
     if (settings->judged_limit) settings->lost_s[request] = world->totals_s[target] - least_s;
-    double transfer_s = transfer_of(block, target, in_block);
+    double transfer_s = transfer_of(world, block, target, in_block, now_s);
     Pool *pool = world->pools + target;
     PlanView *plan = target && decider->plans != NULL && decider->plans[target].settings != NULL ? decider->plans + target : NULL;
     int64_t believed = plan == NULL ? 0 : plan_view_sent(plan, request, now_s + decider->estimates[target].value_s / 2);

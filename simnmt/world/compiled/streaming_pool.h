@@ -3,7 +3,7 @@
 #ifndef SIMNMT_WORLD_STREAMING_POOL_H
 #define SIMNMT_WORLD_STREAMING_POOL_H
 
-#include "deciders.h"
+#include "messages.h"
 
 /* Return a box for a trial, a copy made on first access; outside a trial, the box itself. */
 static StreamingBox *stream_of(Pool *pool, int64_t box, int64_t trial) {
@@ -39,6 +39,10 @@ static StreamingOutcome execute_streamed(World *world, Pool *pool, int64_t box, 
 static void reaches_stream(World *world, Pool *pool, int64_t box, RequestEvent *event, const Arrival *arrival) {
     StreamingOutcome outcome = execute_streamed(world, pool, box, arrival);
     int32_t target = (int32_t)pool->target;
+    if (world->settings.paths != NULL) {
+        answer_by_message(world, event, outcome.begin_s, outcome.finish_s, box, outcome.begin_s, outcome.state, 0);
+        return;
+    }
     double heard_s = outcome.begin_s, received_s = outcome.finish_s, transfer_s = 0.0;
     if (target) {
         heard_s = received_s = outcome.finish_s + event->downlink_s;

@@ -104,6 +104,11 @@ static void reaches(World *world, RequestEvent *event) {
     }
     double woke_s, start_s = enter(world, pool, &arrival, &pool->next, &box, &woke_s, 0);
     double execution_s = event->execution_s + woke_s, finish_s = start_s + execution_s;
+    if (world->settings.paths != NULL) {
+        if (pool->settings.waking != NULL) world->settings.execution_s[request] = execution_s;
+        answer_by_message(world, event, start_s, finish_s, box, start_s, 0, 0);
+        return;
+    }
     if (start_s > event->entry_s) world->settings.queue_s[request] = start_s - event->entry_s;
     if (pool->settings.waking != NULL) world->settings.execution_s[request] = execution_s;
     double heard_s = start_s, received_s = finish_s, transfer_s = 0.0;
@@ -124,6 +129,13 @@ static int compare_arrivals(const void *one, const void *other) {
     return first->request < second->request ? -1 : first->request > second->request;
 }
 
+/* Return whether an event on the clock is a request that will reach a target next. */
+static int is_reaching(const Entry *entry, int64_t target) {
+    const RequestEvent *event = entry->event;
+    if (kind_of(entry->order) == REACHES_SERVER) return event->target == target;
+    return kind_of(entry->order) == MESSAGE_MOVES && event->target == target && event->stage == THERE && event->leg == event->leg_count - 1;
+}
+
 /* Set `ahead` to the requests on their way to a target that will reach it before an arrival, in their order; return their
  * number. */
 static int64_t find_ahead(World *world, int64_t target, const Arrival *arrival) {
@@ -131,10 +143,11 @@ static int64_t find_ahead(World *world, int64_t target, const Arrival *arrival) 
     for (int64_t place = 0; place < world->clock.count; place++) {
         const Entry *entry = world->clock.heap + place;
         const RequestEvent *event = entry->event;
-        if (kind_of(entry->order) != REACHES_SERVER || event->target != target) continue;
+        if (!is_reaching(entry, target)) continue;
         if (!is_before(entry->at_s, event->request, arrival->entry_s, arrival->request)) continue;
         GROW(&world->memory, world->ahead, count, world->ahead_capacity);
-        world->ahead[count++] = arrival_of(event);
+        world->ahead[count] = arrival_of(event);
+        world->ahead[count++].entry_s = entry->at_s;
     }
     if (count) qsort(world->ahead, (size_t)count, sizeof(Arrival), compare_arrivals);
     return count;
@@ -179,8 +192,10 @@ static const double *added_of(World *world, const Block *block, int64_t in_block
 
 /* Return a request of a block as it would arrive at a target. */
 static Arrival arrival_at(World *world, const Block *block, int64_t in_block, int64_t target, double now_s) {
+    double entry_s = now_s;
+    if (target && world->settings.paths == NULL) entry_s += block->uplink_s[target][in_block];
     return (Arrival){
-        target ? now_s + block->uplink_s[target][in_block] : now_s,
+        entry_s,
         block->execution_s[target][in_block],
         block->factor == NULL || block->factor[target] == NULL ? 1.0 : block->factor[target][in_block],
         block->first + in_block,
@@ -199,11 +214,17 @@ static void foresee_waits(World *world, const Decider *decider, const Block *blo
     if (!world->settings.is_local) world->waits_s[0] = fifo_work_left(&decider->device, now_s);
     for (int64_t target = !world->settings.is_local; target < world->settings.targets; target++) {
         Arrival arrival = arrival_at(world, block, in_block, target, now_s);
+        if (target && world->settings.paths != NULL) arrival.entry_s = now_s + foreseen_way_s(world, request, arrival.node, target, 0, now_s);
         world->waits_s[target] = foreseen_wait_s(world, target, &arrival);
     }
 }
 
-static double transfer_of(const Block *block, int64_t target, int64_t in_block) {
+static double transfer_of(World *world, const Block *block, int64_t target, int64_t in_block, double now_s) {
+    if (target && world->settings.paths != NULL) {
+        int64_t request = block->first + in_block, node = node_of(block, in_block);
+        double there_s = foreseen_way_s(world, request, node, target, 0, now_s);
+        return there_s + foreseen_way_s(world, request, node, target, 1, now_s);
+    }
     return target ? block->uplink_s[target][in_block] + block->downlink_s[target][in_block] : 0.0;
 }
 
@@ -212,7 +233,7 @@ static double foresee_totals(World *world, const Decider *decider, const Block *
     foresee_waits(world, decider, block, in_block, now_s);
     double least_s = INFINITY;
     for (int64_t target = 0; target < world->settings.targets; target++) {
-        double total_s = block->execution_s[target][in_block] + (transfer_of(block, target, in_block) + world->waits_s[target]);
+        double total_s = block->execution_s[target][in_block] + (transfer_of(world, block, target, in_block, now_s) + world->waits_s[target]);
         world->totals_s[target] = total_s;
         if (total_s < least_s) least_s = total_s;
     }
@@ -229,7 +250,7 @@ static const double *delays(World *world, Decider *decider, const Block *block, 
         return decider->delay_s;
     if (settings->probes) probe(world, decider, now_s);
     if (settings->true_transfer)
-        for (int64_t target = 0; target < targets; target++) delay_s[target] = transfer_of(block, target, in_block);
+        for (int64_t target = 0; target < targets; target++) delay_s[target] = transfer_of(world, block, target, in_block, now_s);
     else
         memcpy(delay_s, decider->delay_s, (size_t)targets * sizeof(double));
     if (settings->true_backlog) {
@@ -269,6 +290,23 @@ static inline int is_judged(const World *world, int64_t request) {
     return (int64_t)(((uint64_t)request * 0x9E3779B1u) & 0xFFFFFFFFu) < world->settings.judged_limit;
 }
 
+/* A message has crossed its leg, or its answer leaves the server. */
+static void message_moves(World *world, RequestEvent *message, double now_s) {
+    if (message->stage == AT_SERVER) {
+        send_message(world, message, BACK, now_s);
+        return;
+    }
+    message->leg += 1;
+    if (message->leg < message->leg_count) {
+        enter_leg(world, message, now_s);
+    } else if (message->stage == THERE) {
+        message->entry_s = now_s;
+        reaches(world, message);
+    } else {
+        answer_arrives(world, message, now_s);
+    }
+}
+
 /* Decide on a request and send it on its way. */
 static void handle(World *world, const Block *block, int64_t in_block, double now_s) {
     WorldSettings *settings = &world->settings;
@@ -289,6 +327,7 @@ static void handle(World *world, const Block *block, int64_t in_block, double no
             int64_t sent_as = announce(world, decider, block, 0, in_block, now_s, &believed);
             add_answer(&world->memory, decider, (Answer){start_s, 0.0, request, sent_as, 0, 0, 0, 0});
         }
+        if (settings->paths != NULL) settings->transfer_s[request] = 0.0;
         answered(world, request, start_s + block->execution_s[0][in_block]);
         return;
     }
@@ -309,6 +348,8 @@ static void handle(World *world, const Block *block, int64_t in_block, double no
     event->sent_as = announce(world, decider, block, target, in_block, now_s, &event->believed);
     if (target == 0)
         reaches(world, event);
+    else if (settings->paths != NULL)
+        send_message(world, event, THERE, now_s);
     else
         clock_push(&world->memory, &world->clock, event->entry_s, order_of(REACHES_SERVER, request), event);
 }

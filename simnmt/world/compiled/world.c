@@ -38,7 +38,7 @@ SIMNMT_EXPORT int64_t simnmt_world_size(int64_t structure) {
                              sizeof(BatchCost),     sizeof(LengthCost),   sizeof(BatchViewSettings), sizeof(AccountCopy),
                              sizeof(StreamingSettings), sizeof(Plans),        sizeof(StreamingBox),      sizeof(Series),
                              sizeof(Link),          sizeof(Hop),          sizeof(Routes),            sizeof(Clients),
-                             sizeof(Waking),        sizeof(Decoding)};
+                             sizeof(Waking),        sizeof(Decoding),    sizeof(Capacity),        sizeof(Paths)};
     return structure < (int64_t)(sizeof sizes / sizeof *sizes) ? sizes[structure] : 0;
 }
 

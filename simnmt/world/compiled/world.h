@@ -9,6 +9,7 @@
 #include "batch_view.h"
 #include "clock.h"
 #include "estimates.h"
+#include "shared_line.h"
 #include "streaming_server.h"
 
 enum { BACK_TO_BACK, OPEN_LOOP, CLOSED_LOOP };          /* disciplines */
@@ -52,6 +53,23 @@ typedef struct {
     const double *const *half_overhead_s;  /* by target and request; NULL without overhead */
 } Routes;
 
+/* One direction of one hop, as one message crosses it: first the line, then the delay. */
+typedef struct {
+    int64_t line; /* below 0 on a link of the message's own */
+    double bits, delay_s;
+} Leg;
+
+/* The paths of messages that meet each other on shared lines. */
+typedef struct {
+    const Hop *hops;
+    const int64_t *const *uplinks; /* by hop and link, the number of its uplink's line, which that of the downlink follows */
+    int64_t lines;
+    const Capacity *capacities; /* by line */
+    const int64_t *token_bytes, *src_len, *tgt_len;
+    const double *moments_s;              /* by request; NULL: the moments at which they are issued */
+    const double *const *half_overhead_s; /* by target and request; NULL without overhead */
+} Paths;
+
 /* The clients of a closed loop; `first`: those that ever ask, in the order of their numbers. */
 typedef struct {
     int64_t count, nodes, first_count, requests;
@@ -74,11 +92,12 @@ typedef struct {
     int64_t is_local;                   /* whether target 0 has a pool, of a box for each decider */
     const Routes *routes;               /* NULL: the columns hold the times of links */
     const Clients *clients;             /* of a closed loop */
+    const Paths *paths;                 /* NULL: no message meets another */
     ProbeTime rtt_s;
     int64_t allocations;                /* see `Memory` */
     int64_t events_a_look, pause_after_ms; /* see `is_pause_due` */
     /* The trail, by request. */
-    double *arrival_s, *queue_s, *estimate_s, *measured_at_s, *lost_s, *execution_s, *first_token_s, *stall_s;
+    double *arrival_s, *queue_s, *estimate_s, *measured_at_s, *lost_s, *execution_s, *first_token_s, *stall_s, *transfer_s;
     int8_t *target, *state, *deadline_missed;
     int16_t *server;
 } WorldSettings;
@@ -126,6 +145,11 @@ struct RequestEvent {
     int64_t sent_as, node, src_len, tgt_len;
     Decider *decider;
     int32_t target, believed;
+    /* Of a message: its legs, the one that it is on, when the delay there ends, and its execution. */
+    Leg *legs;
+    int64_t leg, leg_count;
+    double due_s, begin_s, finish_s;
+    int32_t stage, box, report, left_waiting;
     RequestEvent *next; /* of the unused ones */
 };
 
@@ -181,6 +205,10 @@ typedef struct {
     int64_t waits_of;                     /* the request that `waits_s` is of */
     double now_s;                         /* back to back */
     RequestEvent *unused, **slabs;
+    Leg **leg_slabs, *trial_legs;
+    SharedLine *lines;
+    RequestEvent **leaving; /* messages that leave a line at one moment */
+    int64_t most_legs, leaving_capacity;
     double **added_slabs, *added; /* the columns of the events of each slab, and of the request that is decided on, by target */
     int64_t slab_count, slab_capacity, most_added;
     Arrival *ahead;
@@ -215,14 +243,18 @@ static RequestEvent *new_event(World *world) {
             int64_t capacity = world->slab_capacity ? 2 * world->slab_capacity : 8;
             world->slabs = resized(&world->memory, world->slabs, capacity, sizeof *world->slabs);
             world->added_slabs = resized(&world->memory, world->added_slabs, capacity, sizeof *world->added_slabs);
+            world->leg_slabs = resized(&world->memory, world->leg_slabs, capacity, sizeof *world->leg_slabs);
             world->slab_capacity = capacity;
         }
         double *added = resized(&world->memory, NULL, SLAB * world->most_added, sizeof *added);
         world->added_slabs[world->slab_count] = added;
+        world->leg_slabs[world->slab_count] = NULL;
         world->slabs[world->slab_count++] = NULL;
+        Leg *legs = world->leg_slabs[world->slab_count - 1] = resized(&world->memory, NULL, SLAB * world->most_legs, sizeof *legs);
         RequestEvent *slab = world->slabs[world->slab_count - 1] = resized(&world->memory, NULL, SLAB, sizeof *slab);
         for (int64_t number = 0; number < SLAB; number++) {
             slab[number].added = added + number * world->most_added;
+            slab[number].legs = legs + number * world->most_legs;
             slab[number].next = world->unused;
             world->unused = slab + number;
         }

@@ -1,0 +1,167 @@
+"""Faults in whole scenarios: what the summary counts, what is warned of, and that all policies meet the same faults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import simnmt
+from simnmt.cli.tables import format_result
+from simnmt.results.request_log import HEDGED, LOST, were_answered
+
+
+def scenario(**keys: Any) -> dict[str, Any]:
+    """A gateway before a box that fails, over a link that is down at times."""
+    base: dict[str, Any] = {
+        "version": 1,
+        "name": "faults",
+        "requests": 1_500,
+        "replications": 2,
+        "fit": {"inferences": 500},
+        "workloads": {
+            "w": {
+                "lengths": "@de-en-news",
+                "arrivals": {"kind": "poisson", "rate_rps": 15.0},
+                "end_nodes": 20,
+                "deadline_ms": 60_000.0,
+            }
+        },
+        "networks": {"n": {"rtt": {"constant_ms": 20}, "outages": {"mean_between_s": 20.0, "mean_duration_s": 2.0}}},
+        "devices": {
+            "gateway": {"profile": "@tx2-bilstm", "count": 20},
+            "cloud": {"profile": "@titan-xp-bilstm", "failures": {"mttf_s": 5.0, "mttr_s": 2.5}},
+        },
+        "policies": {"cloud": {}, "cnmt": {}, "edge": {}},
+    }
+    return base | keys
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("faults") / "run"
+
+
+@pytest.fixture(scope="module")
+def result(directory: Path) -> Any:
+    return simnmt.run(scenario(), out=directory)
+
+
+@pytest.fixture(scope="module")
+def falling_back() -> Any:
+    return simnmt.run(scenario(late_answers={"timeout_ms": 400.0}))
+
+
+def test_lost_requests_have_no_times_and_stand_beside_the_latencies_of_the_others(result: Any) -> None:
+    cloud = result.requests.query("policy == 'cloud'")
+    lost = cloud["outcome"] == LOST
+    assert 0.02 < lost.mean() < 0.9
+    assert cloud.loc[lost, ["t_queue_s", "t_exe_s", "t_tx_s", "latency_s"]].isna().all(axis=None)
+    assert cloud.loc[~lost, "latency_s"].notna().all()
+    row = result.rows.set_index("policy").loc["cloud"]
+    assert row["answered_share"] + row["lost_share"] == pytest.approx(1.0)
+    assert row["total_latency_s"] == pytest.approx(row["mean_latency_s"] * 1_500, rel=0.02)
+    assert row["mean_latency_s"] > 0.0
+
+
+def test_a_lost_request_meets_no_deadline_and_is_no_goodput(result: Any) -> None:
+    """However late the deadline is."""
+    row = result.rows.set_index("policy").loc["cloud"]
+    assert row["deadline_met_share"] == pytest.approx(row["answered_share"])
+    assert row["goodput_rps"] == pytest.approx(row["throughput_rps"])
+
+
+def test_a_policy_that_sends_nothing_loses_nothing(result: Any) -> None:
+    edge = result.rows.set_index("policy").loc["edge"]
+    assert (edge["lost_share"], edge["retransmissions_per_request"]) == (0.0, 0.0)
+
+
+def test_a_run_that_loses_requests_warns_and_says_what_fails(result: Any) -> None:
+    (warning,) = [warning for warning in result.warnings if "requests are lost" in warning]
+    assert warning.startswith("w on n: requests are lost (cloud ")
+    assert "edge" not in warning
+    notes = "\n".join(result.notes)
+    assert "n, link to cloud: outages of 2 s in the mean, 20 s apart; a lost message is sent again after 200 ms" in notes
+    assert "cloud: each box fails after 5 s, is repaired in 2.5 s in the mean, and is up 66.67 % of the time" in notes
+    assert "The compiled engine does not cover faults" in notes
+    assert result.engines == dict.fromkeys(("cloud", "cnmt", "edge"), "simpy")
+
+
+def test_all_policies_meet_the_same_faults(result: Any) -> None:
+    rows = result.rows.set_index("policy")
+    assert rows["cloud_availability"].max() - rows["cloud_availability"].min() < 0.02
+    again = simnmt.run(scenario(policies={"cloud": {}}))
+    ours, alone = result.requests.query("policy == 'cloud'"), again.requests
+    np.testing.assert_array_equal(ours["outcome"], alone["outcome"])
+    np.testing.assert_array_equal(ours["latency_s"], alone["latency_s"])
+
+
+def test_boxes_are_up_for_their_mttf_over_mttf_and_mttr() -> None:
+    long = scenario(requests=10_000, replications=1, policies={"edge": {}})
+    long["workloads"]["w"]["arrivals"]["rate_rps"] = 1.0
+    long["devices"]["cloud"]["count"] = 8
+    row = simnmt.run(long).rows.iloc[0]
+    assert row["cloud_availability"] == pytest.approx(20 / 30, abs=0.01)
+
+
+def test_nothing_is_lost_with_a_timeout(falling_back: Any, result: Any) -> None:
+    rows = falling_back.rows.set_index("policy")
+    assert rows.loc["cloud", "answered_share"] == 1.0
+    assert rows.loc["cloud", "fallback_share"] > 0.05
+    assert rows.loc["cloud", "gateway_share"] == pytest.approx(rows.loc["cloud", "fallback_share"])
+    assert not any("requests are lost" in warning for warning in falling_back.warnings)
+    cloud = falling_back.requests.query("policy == 'cloud'")
+    fell_back = cloud["outcome"] == 1
+    assert (cloud.loc[fell_back, "target"] == 0).all()
+    assert cloud.loc[fell_back, "t_tx_s"].max() <= 0.4 + 1e-9
+
+
+def test_a_second_copy_at_another_box_answers_some_requests() -> None:
+    hedging = scenario(late_answers={"hedge_after_ms": 60.0}, policies={"cloud": {}})
+    hedging["devices"]["cloud"]["count"] = 2
+    hedging["workloads"]["w"]["arrivals"]["rate_rps"] = 140.0
+    del hedging["networks"]["n"]["outages"], hedging["devices"]["cloud"]["failures"]
+    hedged = simnmt.run(hedging)
+    row = hedged.rows.iloc[0]
+    assert 0.0 < row["hedged_share"] < row["hedges_per_request"]
+    assert row["spare_answers_per_request"] == pytest.approx(row["hedges_per_request"])
+    plain = simnmt.run({key: value for key, value in hedging.items() if key != "late_answers"})
+    assert (hedged.requests["outcome"] == HEDGED).any()
+    # The work of both copies counts.
+    assert row["cloud_load"] > plain.rows.iloc[0]["cloud_load"]
+
+
+def test_a_page_and_a_stored_run_draw_the_requests_that_all_policies_answered(result: Any, directory: Path) -> None:
+    loaded = simnmt.load(directory)
+    outcomes = result.requests.pivot(index="request_id", columns="policy", values="outcome")
+    answered = int(were_answered(outcomes).all(axis=1).sum())
+    assert {log.requests for log in loaded.drawn_cells[0].logs.values()} == {answered}
+    assert loaded.figure("latency") is not None
+
+
+def test_a_run_without_any_answer_is_refused_in_one_line() -> None:
+    dead = scenario(policies={"cloud": {}})
+    dead["devices"]["cloud"]["failures"] = {"intervals_s": [[0.0, 1e9]]}
+    with pytest.raises(simnmt.InputError, match="every request of w on n under cloud is lost") as caught:
+        simnmt.run(dead)
+    assert "late_answers.timeout_ms" in str(caught.value)
+
+
+def test_lost_requests_stand_in_the_table_on_the_page_and_in_the_verdict(directory: Path) -> None:
+    page = (directory / "report.html").read_text(encoding="utf-8")
+    assert '<th scope="col">lost</th>' in page
+    table = format_result(simnmt.run(scenario(policies={"cloud": {}}, replications=1)))
+    assert "lost %" in table
+    assert "cloud is the only deployable policy" in table
+    assert "It loses 28 % of the requests; latencies are those of the answered ones." in table
+    assert "Figures over single requests show those that every policy answered." in page
+
+
+def test_a_comparison_of_runs_takes_the_mean_of_the_answered_requests_and_says_so(result: Any, falling_back: Any) -> None:
+    comparison = simnmt.compare(falling_back, result)
+    assert any("loses up to" in note for note in comparison.notes)
+    row = comparison.rows.query("policy == 'cloud'").iloc[0]
+    means = [run.rows.set_index("policy").loc["cloud", "mean_latency_s"] for run in (falling_back, result)]
+    assert row["change_percent"] == pytest.approx(100.0 * (means[1] / means[0] - 1.0), rel=0.05)
