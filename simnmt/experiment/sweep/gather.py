@@ -17,7 +17,7 @@ from simnmt.results.recommendation import Goal, Roles, recommend
 from simnmt.results.service_level import objective_metric
 from simnmt.results.stability import with_stability
 from simnmt.results.statistics import change_percent, interval_columns, mean_intervals
-from simnmt.results.summary import Numbers, Row, RunKey, by_cell, known, rows, with_regret
+from simnmt.results.summary import Numbers, Row, RunKey, by_cell, rows, with_regret
 from simnmt.results.sweep_table import BEST, BOUND, POINT, TIED, UNSTABLE, WORSE, SweptMetric, metric_of_column
 from simnmt.scenario.configuration import Scenario
 
@@ -95,7 +95,7 @@ def _verdicts(of_cell: Sequence[Row], numbers: Mapping[RunKey, Numbers], roles: 
 
     def values(row: Row, policy: str) -> list[float]:
         runs = (numbers[RunKey(row["workload"], row["network"], policy, number)] for number in range(row["replications"]))
-        return [known(run[column]) for run in runs]
+        return [value for run in runs if (value := run.get(column)) is not None]
 
     for row in of_cell:
         policy = row["policy"]
@@ -108,7 +108,10 @@ def _verdicts(of_cell: Sequence[Row], numbers: Mapping[RunKey, Numbers], roles: 
             verdict = BEST
         elif policy in tied:
             verdict = TIED
-        change = None if best in (None, policy) else change_percent(values(row, policy), values(row, best))
+        change = None
+        if best not in (None, policy):
+            ours, theirs = values(row, policy), values(row, best)
+            change = change_percent(ours, theirs) if len(ours) == len(theirs) == row["replications"] else None
         yield {"verdict": verdict, **interval_columns("above_best_percent", change)}
 
 
