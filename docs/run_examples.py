@@ -60,6 +60,7 @@ FILES = {
     "office-bandwidth.csv": BANDWIDTH,
     "mine.downlink.csv": "time_s,mbps\n0,50\n60,60\n",
     "drive.downlink.csv": "time_s,mbps\n0,50\n60,60\n",
+    "grid.csv": "time,g_per_kwh\n2026-01-31T00:00Z,120\n2026-01-31T00:30Z,135\n2026-01-31T01:00Z,180\n",
     "rates.csv": "t_s,rate_rps\n0,2\n60,4\n120,3\n",
     "azure.csv": "TIMESTAMP,ContextTokens,GeneratedTokens\n"
     "2023-11-16 18:00:00,10,12\n2023-11-16 18:00:01,14,9\n2023-11-16 18:00:03,7,8\n",

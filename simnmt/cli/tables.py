@@ -9,12 +9,13 @@ from typing import Any
 
 from simnmt.base.suggestions import format_list
 from simnmt.base.text_tables import format_table
-from simnmt.results.number_text import format_interval, format_number
+from simnmt.results.number_text import digits, format_interval, format_number
 from simnmt.results.prediction import prediction_sentences
 from simnmt.results.recommendation_text import gap_sentences, is_gap
 from simnmt.results.result import RunResult
+from simnmt.results.service_level import SPENDINGS
 from simnmt.results.stability import worst_overload
-from simnmt.results.summary import Row, objective_column, objective_name
+from simnmt.results.summary import Row, format_objective, objective_column, objective_name
 from simnmt.results.warm_up import warm_up_notes
 
 
@@ -30,11 +31,20 @@ def format_result(result: RunResult) -> str:
     lines += ["", *_policies(result)]
     lines += warm_up_notes(result.summary_rows, by_rule=result.scenario.get("warm_up") == "mser5")
     lines += _predictions(result)
+    lines += _energy(result)
     lines += _gaps(result)
     lines += _missed_deadlines(result)
     for table in result.tables:
         lines += ["", table.title, format_table(list(table.columns), [list(row) for row in table.rows], 3)]
     return "\n".join(lines)
+
+
+def _objective(record: Row) -> str:
+    if record["objective_value"] is None:
+        return "-"
+    if record["objective"] in SPENDINGS:
+        return format_objective(record["objective"], record["objective_value"])
+    return format_number(record, "objective_value", 1e3)
 
 
 MOST_IN_SENTENCES = 4
@@ -48,7 +58,17 @@ def _recommendations(result: RunResult) -> list[str]:
         texts = [[verdict[part] for part in parts if verdict.get(part)] for verdict in result.verdicts]
         return [line for number, of_cell in enumerate(texts) for line in ([""] * bool(number) + of_cell)]
     what = objective_name(result.recommendations[0]["objective"])
-    header = ["workload", "network", "deploy", "not distinguishable", f"{what} ms", "change %", "95 % interval", "against"]
+    spends = result.recommendations[0]["objective"] in SPENDINGS
+    header = [
+        "workload",
+        "network",
+        "deploy",
+        "not distinguishable",
+        what if spends else f"{what} ms",
+        "change %",
+        "95 % interval",
+        "against",
+    ]
     header += ["above oracle %"]
     rows = [
         [
@@ -56,7 +76,7 @@ def _recommendations(result: RunResult) -> list[str]:
             record["network"],
             (record["policy"] or "-") + ("*" if record["unstable"] else "") + ("!" if record["slo_met"] is False else ""),
             ", ".join(record["indistinguishable"]) or "-",
-            "-" if record["objective_s"] is None else format_number(record, "objective_s", 1e3),
+            _objective(record),
             *_relative_change(record, "margin"),
             record["runner_up"] or "-",
             _relative_change(record, "above_oracle")[0],
@@ -95,6 +115,35 @@ def _reasons(verdicts: Sequence[Row]) -> list[str]:
     ]
 
 
+ENERGY_COLUMNS = {
+    "mean_energy_j": "J",
+    "mean_static_j": "static J",
+    "mean_dynamic_j": "executing J",
+    "mean_transfer_j": "links J",
+    "energy_j_per_thousand_tokens": "J/1000 tokens",
+    "energy_j_per_million_characters": "J/million chars",
+    "mean_cost": "money",
+    "cost_per_thousand_tokens": "money/1000 tokens",
+    "cost_per_million_characters": "money/million chars",
+    "mean_carbon_g": "g CO2",
+}
+"""Keys of the summary with their heads; columns without any number are left out."""
+
+
+def _energy(result: RunResult) -> list[str]:
+    """Return the table of energy and money; empty without powers and prices."""
+    columns = [key for key in ENERGY_COLUMNS if any(row.get(key) is not None for row in result.summary_rows)]
+    if not columns:
+        return []
+    places = ("workload", "network", "policy")
+    rows = [
+        [*(row[place] for place in places), *("-" if row.get(key) is None else digits(row[key]) for key in columns)]
+        for row in result.summary_rows
+    ]
+    about = "Energy and money, modelled, per request, target token and source character (notes in summary.json):"
+    return ["", about, format_table([*places, *(ENERGY_COLUMNS[key] for key in columns)], rows, 3)]
+
+
 def _format_scaled(value: float | None, factor: float, form: str) -> str:
     return "-" if value is None else f"{factor * value:{form}}"
 
@@ -107,7 +156,8 @@ def _policies(result: RunResult) -> list[str]:
     """Return the table of all policies with the meaning of its marks; the best one of each workload and network is first."""
     named = {row["baseline"] for row in result.comparisons}
     baselines = [name for name in dict.fromkeys(row["policy"] for row in result.summary_rows) if name in named]
-    further = sorted({record["objective"] for record in result.recommendations}.difference(SHOWN_LATENCIES))
+    # Energy, money and carbon have a table of their own.
+    further = sorted({record["objective"] for record in result.recommendations}.difference(SHOWN_LATENCIES, SPENDINGS))
     latencies = (*SHOWN_LATENCIES, *further)
     header = ["workload", "network", "policy", "total s", *(f"{name} ms" for name in latencies), "offloaded %"]
     misrouted = any(row["misrouted_share"] is not None for row in result.summary_rows)

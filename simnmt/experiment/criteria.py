@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from simnmt.base.errors import InputError
 from simnmt.base.suggestions import format_list
+from simnmt.experiment.energy_setup import unknown_spending
 from simnmt.experiment.inputs import Case, RunPlan
 from simnmt.policies.baselines import CloudPolicy, EdgePolicy, FixedPolicy
 from simnmt.results.service_level import Assertion, Metric, columns_of, metric, objective_metric
@@ -25,7 +26,7 @@ def check_criteria(plan: RunPlan, document: Document | None = None) -> None:
     scenario = plan.scenario
     deployable = [name for name, policy in scenario.policies.items() if not policy.knows_truth]
     for location, known, is_limited in _metrics(scenario):
-        fault = _fault(plan, known, deployable if is_limited else ())
+        fault = _fault(plan, known, deployable if is_limited or known.label else ())
         if fault is not None:
             what, remedy = fault
             if document is not None:
@@ -91,6 +92,8 @@ def _unknown_because(plan: RunPlan, known: Metric, policy: str) -> tuple[str, st
     """Return why a run would not know a metric of a policy, and the remedy; None if it would know it."""
     scenario = plan.scenario
     for case in plan.cases.values():
+        if known.label and (why := unknown_spending(scenario, case, known.column)) is not None:
+            return why
         if known.name == "deadline_met_share" and scenario.workloads[case.name].deadline_ms is None:
             return f"workload {case.name} has no deadline", f"give workloads.{case.name}.deadline_ms, or leave it out"
         if known.sample == "first_token":

@@ -7,7 +7,7 @@ variation of the fit. (With one fit for all, Naive's intervals came out several 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -15,16 +15,18 @@ from numpy.typing import NDArray
 
 from simnmt.base import random_streams
 from simnmt.base.columns import AnyColumn, Array, Column, Computed, write_columns
+from simnmt.experiment.energy_setup import request_costs
 from simnmt.experiment.inputs import Case, ShareDone, Unit
 from simnmt.experiment.routes import HalfOverheads, Routes, clock_pace_s, half_overheads_s, routes
-from simnmt.experiment.targets import Target
 from simnmt.network.link import bytes_per_token
 from simnmt.network.message_paths import MessagePaths
 from simnmt.policies.decision import Knowledge
+from simnmt.policies.spending import Resource
 from simnmt.profile.execution_plane import ExecutionPlane, PlaneFit, fit_plane
+from simnmt.profile.power import RequestCost
 from simnmt.profile.profile_variant import DecoderChoice
 from simnmt.results.request_log import Truth
-from simnmt.results.requests import Joules, Requests
+from simnmt.results.requests import Requests
 from simnmt.workload.arrivals.process import times_by_block
 from simnmt.workload.length_regression import LengthFit, LengthRegression, fit_lengths
 from simnmt.workload.length_table import LengthTable
@@ -75,11 +77,13 @@ class Learnt:
     """Fit of each target's plane; None if the policies use the profile's plane."""
     planes: tuple[ExecutionPlane, ...]
     """Plane of each target that the policies use."""
+    costs: dict[Resource, tuple[RequestCost, ...]] = field(default_factory=dict)
+    """Joules and money of a request alone on each target; without what is unknown on some target."""
 
     def knowledge(self, devices: Sequence[str]) -> Knowledge:
         """Return the knowledge from which policies are made."""
         line = LengthRegression(self.lengths.len_slope, self.lengths.len_offset)
-        return Knowledge(devices, self.planes, self.fit_pairs, line)
+        return Knowledge(devices, self.planes, self.fit_pairs, line, self.costs)
 
 
 def learn(unit: Unit) -> Learnt:
@@ -94,7 +98,7 @@ def learn(unit: Unit) -> Learnt:
     planes = tuple(
         profile.plane if fitted is None else fitted.plane for profile, fitted in zip(case.profiles, plane_fits, strict=True)
     )
-    return Learnt(fit_pairs, evaluated_pairs, fit_lengths(fit_pairs), plane_fits, planes)
+    return Learnt(fit_pairs, evaluated_pairs, fit_lengths(fit_pairs), plane_fits, planes, request_costs(unit))
 
 
 NOISELESS_INFERENCES = 10_000
@@ -212,7 +216,6 @@ def draw(unit: Unit, learnt: Learnt, progress: ShareDone | None = None) -> Drawn
         node=columns["node"],
         transfer_s=_numbers(columns, "transfer_s"),
         rtt_time_s=columns["rtt_time_s"],
-        joules=tuple(_joules(case, target) for target in case.targets),
     )
     requests, order = _order_by_decision(truth, columns, issued_s)
     run_moments_s = None if clock == "time" else moments_s
@@ -331,13 +334,6 @@ def _nodes_of_engagements(unit: Unit) -> NDArray[np.int32] | None:
     drawn = random_streams.uniform(*unit.stream("nodes"), int(engagement.max(initial=-1)) + 1)
     node: NDArray[np.int32] = (drawn * unit.nodes).astype(np.int32)[engagement]
     return node
-
-
-def _joules(case: Case, target: Target) -> Joules | None:
-    """Return the energy of an execution alone; None if not measured, for a batched sentence and for a streamed model."""
-    energy = target.profile.energy_cost
-    shares = case.batches and target.decoding is not None
-    return None if energy is None or shares or target.streamed is not None else energy.joules
 
 
 def _numbered(name: str, columns: Sequence[Array]) -> dict[str, Array]:

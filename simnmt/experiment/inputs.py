@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,8 @@ from simnmt.base.errors import InputError
 from simnmt.base.extension import ExtensionError
 from simnmt.base.suggestions import format_list
 from simnmt.experiment.streaming_setup import StreamedDevice, streamed_device
-from simnmt.experiment.targets import Conversion, Decoding, Target
+from simnmt.experiment.targets import Conversion, Decoding, Target, box_power
+from simnmt.network.carbon_intensity import CarbonIntensity
 from simnmt.network.configuration import Network, load_network
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.calibration_error import CalibrationError, lacking_samples
@@ -43,6 +45,16 @@ ExpectedTokens = Tokens | Column
 
 
 @dataclass(frozen=True, slots=True)
+class Characters:
+    """Mean characters of a source, blanks between words included."""
+
+    per_src_token: float
+    """Per source token of the workload."""
+    kind: Literal["counted", "given"]
+    """Whether they were counted on the text, or given in the scenario."""
+
+
+@dataclass(frozen=True, slots=True)
 class Case:
     """The inputs of one workload, independent of the network and the replication."""
 
@@ -55,6 +67,10 @@ class Case:
     """Suspicious properties of the lengths, such as languages in the wrong order."""
     outliers: LengthTable | None = None
     """Pairs that the filter drops but requests are still drawn from; None if they are left out."""
+    carbon: CarbonIntensity | None = None
+    """Carbon intensity over the time of a run; None if the scenario gives none."""
+    characters: Characters | None = None
+    """Characters of sources; None if they are unknown or not needed."""
 
     @property
     def profiles(self) -> tuple[DeviceProfile, ...]:
@@ -210,6 +226,7 @@ class _CaseReader:
             stepping = [profile for profile in known if profile.step or profile.decoder or profile.sti]
             ends = (stepping or known)[0].length_unit.end_of_sentence if known else table.end_of_sentence
             applied = (stated if converts else None, unit.src, unit.tgt, ends)
+            mean_src_len = table.mean_src_len
             table = convert_units(table, *applied)
             outliers = None if outliers is None else convert_units(outliers, *applied)
             fertility = stated or Fertility()
@@ -219,6 +236,8 @@ class _CaseReader:
                 for side, table_unit in table_units.items()
             }
             counted = lengths.count_fertility(base, wanted)
+            has_costs = scenario.has_costs or any(profile.energy is not None for profile in known)
+            characters = self.characters(mean_src_len, table) if has_costs else None
             table.split(scenario.fit.share, scenario.seed)  # refuses a corpus too small to split, here where its key is known
         replayed = table if outliers is None else table.plus(outliers)
         profiles = {device: profile or self.fitted_profile(device, replayed) for device, profile in measured.items()}
@@ -230,7 +249,43 @@ class _CaseReader:
             arrivals = scenario.workloads[name].arrivals.process(base)
         if arrivals.discipline != "back_to_back":
             targets = tuple(target.waking_up for target in targets)
-        return Case(name, table, targets, arrivals, warnings, outliers)
+        with self.naming("carbon_intensity"):
+            carbon = None if scenario.carbon_intensity is None else scenario.carbon_intensity.intensity(base)
+        case = Case(name, table, targets, arrivals, warnings, outliers, carbon, characters)
+        self.check_known_power(case)
+        return case
+
+    def check_known_power(self, case: Case) -> None:
+        """Raise `ScenarioError` if a policy compares the energy of devices whose power is unknown."""
+        parts = zip(case.targets, self.scenario.devices.values(), strict=True)
+        unknown = [target.device for target, part in parts if box_power(target, part, batches=case.batches) is None]
+        comparing = ((name, policy.compared) for name, policy in self.scenario.policies.items())
+        for name, compared in comparing:
+            if unknown and "energy" in compared:
+                what = f"compares energy, but the power of {format_list(unknown)} is unknown"
+                remedy = f"give devices.{unknown[0]}.power, such as {{idle_w: 5, busy_w: 15}}"
+                raise self.fault(("policies", name, *compared["energy"]), what, remedy)
+
+    def fault(self, place: tuple[str, ...], what: str, remedy: str) -> ScenarioError:
+        """Return the error of a key of the scenario."""
+        if self.document is None:
+            return ScenarioError(f"{'.'.join(place)}: {what}", remedy=remedy)
+        return self.document.error(place, what, remedy=remedy)
+
+    def characters(self, mean_src_len: float, table: LengthTable) -> Characters | None:
+        """Return the characters of sources, as the scenario gives them or else counted on the text; None without a text.
+
+        `mean_src_len`: of the lengths as they were read; `table`: in the unit of the profiles.
+        """
+        workload = self.scenario.workloads[self.workload]
+        if workload.characters_per_src_token is not None:
+            return Characters(workload.characters_per_src_token * mean_src_len / table.mean_src_len, "given")
+        counted = workload.lengths.count_fertility(self.base, {"src": {"char", "word"}, "tgt": set()})["src"]
+        if not {"char", "word"} <= counted.keys():
+            return None
+        # The unit char leaves blanks out; there is one between two words.
+        per_sentence = mean_src_len * (counted["char"] + counted["word"]) - 1.0
+        return Characters(per_sentence / table.mean_src_len, "counted")
 
     def draws(self, case: Case) -> DrawnProfiles:
         """Draw the profiles of the workload's devices. A profile has the same draws on all devices and workloads that use it.

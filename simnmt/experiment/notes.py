@@ -15,6 +15,7 @@ import numpy as np
 from simnmt.base.suggestions import format_list
 from simnmt.batching.custom import CustomBatching
 from simnmt.experiment.draws import Learnt, describe_active_shares
+from simnmt.experiment.energy_setup import describe_energy
 from simnmt.experiment.fault_setup import describe_faults, lost_requests
 from simnmt.experiment.inputs import Case, RunPlan, outside_share
 from simnmt.experiment.routes import describe_clocks
@@ -289,6 +290,7 @@ def notes(plan: RunPlan, learnt: dict[str, Learnt], rows: Sequence[Row]) -> list
     lines += describe_clocks(plan.scenario, rows)
     lines += _describe_unused_settings(plan.scenario)
     lines += _describe_endless_waits(plan)
+    lines += describe_energy(plan.scenario, plan.cases)
     lines += _describe_overload(rows)
     lines += warm_up_notes(rows, by_rule=plan.scenario.warm_up == "mser5")
     lines += spread_notes(rows, plan.scenario.objective)

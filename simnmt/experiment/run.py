@@ -290,6 +290,7 @@ def cell_of(unit: Unit, result: UnitResult) -> Cell:
         misroutes={name: misroutes(truth, trail, most) for name, trail in trails.items() if known},
         batches={name: trail.batches for name, trail in trails.items() if trail.batches},
         streams={name: trail.streams for name, trail in trails.items() if trail.streams},
+        energies={name: trail.energy for name, trail in trails.items() if trail.energy is not None},
         planned=tuple(target.streaming.planned if target.streaming else None for target in case.targets if case.streams),
     )
 

@@ -21,6 +21,7 @@ from simnmt.base.columns import are_kept_in_files, kept_columns, mean_of
 from simnmt.batching.custom import CustomBatchingConfiguration
 from simnmt.experiment.comparisons import truths_by_source
 from simnmt.experiment.draws import Drawn, Learnt, draw, learn
+from simnmt.experiment.energy_setup import unit_energy
 from simnmt.experiment.fault_setup import failing_server, fault_numbers, faults, refuse_without_answers, with_faults
 from simnmt.experiment.inputs import Case, ShareDone, Unit
 from simnmt.experiment.policy_setup import PolicySetup, set_up_policy
@@ -29,7 +30,7 @@ from simnmt.experiment.targets import Decoding
 from simnmt.policies import Choice
 from simnmt.policies.custom import CustomPolicy
 from simnmt.results.device_accounts import StreamAccount, stream_account
-from simnmt.results.request_log import RequestLog, Truth, lost_s, parts, total_latency_s
+from simnmt.results.request_log import RequestLog, Truth, lost_s, parts, total_latency_s, were_answered
 from simnmt.results.requests import Block, Engine, Trail
 from simnmt.results.summary import BatchesOfDevice, Device, Numbers, RunKey, known, measure
 from simnmt.results.warm_up import mser5_cut
@@ -173,8 +174,9 @@ def run_unit(unit: Unit, progress: ShareDone | None = None) -> UnitResult:
         for removed, truths in truths_by_source(case.queues, case.streams).items():
             with TemporaryDirectory(dir=unit.folder) as made:
                 trail = _trail(unit, drawn, set_up_policy(unit, learnt, drawn, settings, truths), Path(made))
+                refuse_without_answers(unit, settings.kind, trail.outcome)
                 counted = RequestLog(drawn.truth, trail, slice(cut, scenario.requests)).answered
-                gap_totals_s[removed] = total_latency_s(counted) * scenario.requests / max(counted.requests, 1)
+                gap_totals_s[removed] = total_latency_s(counted) * _per_counted(unit, cut) / _answered_share(trail, cut)
     is_kept = unit.replication == 0 and unit.calibrated is None
     return UnitResult(
         numbers={RunKey(case.name, unit.network, name, unit.replication): of_run for name, (_, of_run) in finished.items()},
@@ -279,6 +281,7 @@ def _run_policies(
         judged_share = _judged_share(scenario, unit.case) if unit.calibrated is None else 0.0
         trail = _trail(unit, drawn, setup, folder, judged_share, progress_of(number))
         refuse_without_answers(unit, name, trail.outcome)
+        trail = replace(trail, energy=unit_energy(unit, RequestLog(drawn.truth, trail).answered, trail))
         run = _Simulated(trail, folder, setup.predicted_tgt_len is not None)
         if by_rule:
             waiting[name] = run
@@ -300,7 +303,8 @@ def _measured(unit: Unit, drawn: Drawn, run: _Simulated, cut: int) -> Numbers:
     judged = unit.calibrated is None and known_misroutes(unit.scenario, case)
     lost = lost_s(drawn.truth, trail, run.folder) if judged else None
     lost = lost[counted] if lost is not None and cut else lost
-    log = RequestLog(drawn.truth, trail, counted).answered
+    # The joules of the run are in its account already: those of each request need not be computed for their mean.
+    log = RequestLog(drawn.truth, replace(trail, energy=None), counted).answered
     batches: list[BatchesOfDevice | None] = []
     for number, (account, target) in enumerate(zip(trail.batches, case.targets, strict=False)):
         if account is None or target.decoding is None:
@@ -330,12 +334,19 @@ def _measured(unit: Unit, drawn: Drawn, run: _Simulated, cut: int) -> Numbers:
         numbers["mean_estimate_age_s"] = None
     if (overhead_s := drawn.mean_overhead_s(trail.target, cut)) is not None:
         numbers["mean_overhead_s"] = overhead_s
+    if trail.energy is not None:
+        numbers |= trail.energy.numbers()
     return numbers | {"probes_sent": float(trail.probes), "rtt_pace_s": drawn.pace_s, "warm_up_requests": float(cut)}
 
 
 def _per_counted(unit: Unit, cut: int) -> float:
     """Return how many requests were issued per request that counts; 1 without a warm-up."""
     return unit.scenario.requests / (unit.scenario.requests - cut)
+
+
+def _answered_share(trail: Trail, cut: int) -> float:
+    """Return the share of the requests that count which were answered."""
+    return 1.0 if trail.outcome is None else float(were_answered(trail.outcome[cut:]).mean())
 
 
 def known_misroutes(scenario: Scenario, case: Case) -> bool:

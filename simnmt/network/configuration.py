@@ -163,6 +163,10 @@ class LinkConfiguration(Configuration):
     """Bandwidth towards the cloud, Mbit/s: a number, or a series as `@name`, a CSV path or `{csv: path, ...}`."""
     downlink_mbps: BandwidthConfiguration = 100.0
     """Bandwidth from the cloud, Mbit/s: a number, or a series as `@name`, a CSV path or `{csv: path, ...}`."""
+    joules_per_byte: Annotated[float, Field(ge=0.0, le=1e3)] | None = None
+    """Energy that each byte of a request takes on this link, in either direction, J; left out: none is counted."""
+    price_per_gb: Annotated[float, Field(ge=0.0, le=1e9)] | None = None
+    """Price of 10^9 bytes on this link, in either direction; left out: they cost nothing."""
     shared: bool = False
     """Whether the messages of all end nodes share the bandwidth of each direction; left out, each message has it to itself."""
     outages: OutageConfiguration | None = None
@@ -263,7 +267,8 @@ def load_network(
         with named_by(*key, "downlink_mbps"):
             downlink_bps = _bandwidth_bps(part.downlink_mbps, base, f"{label}, downlink")
         into = hops.setdefault(str(key[1]), []) if key else main
-        into.append(Link(rtt, uplink_bps, downlink_bps, part.shared, part.faults))
+        costs = (part.joules_per_byte or 0.0, part.price_per_gb or 0.0)
+        into.append(Link(rtt, uplink_bps, downlink_bps, part.shared, part.faults, *costs))
         if isinstance(part.outages, TraceOutages) and not rtt.lost_spans_s:
             with named_by(*key, "outages"):
                 part.outages.spans((0, 0, ""), rtt, 0.0)

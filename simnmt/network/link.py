@@ -47,6 +47,10 @@ class Link:
     """True if all messages in one direction share its bandwidth; the times of `ways_s` are those of a message alone."""
     faults: LinkFaults | None = None
     """Outages and losses, of which the times of `ways_s` know nothing; None without any."""
+    j_per_byte: float = 0.0
+    """Energy that each byte takes, in either direction."""
+    price_per_gb: float = 0.0
+    """Money for 10**9 bytes, in either direction."""
 
     def __post_init__(self) -> None:
         for key, rate_bps in (("uplink_bps", self.uplink_bps), ("downlink_bps", self.downlink_bps)):

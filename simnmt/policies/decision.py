@@ -6,8 +6,8 @@ A new policy is one file with its `PolicySettings`, and one line in `simnmt.poli
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 import numpy as np
@@ -16,7 +16,9 @@ from pydantic import BeforeValidator, Field
 
 from simnmt.base.configuration import Configuration
 from simnmt.policies.estimates import ProbedEstimate, QuantileEstimate, TransferEstimate
+from simnmt.policies.spending import Resource
 from simnmt.profile.execution_plane import ExecutionPlane
+from simnmt.profile.power import RequestCost
 from simnmt.workload.length_regression import LengthRegression
 from simnmt.workload.length_table import LengthTable
 
@@ -56,6 +58,9 @@ class Knowledge:
     fit_pairs: LengthTable
     lengths: LengthRegression
     """Fitted on these pairs."""
+    costs: Mapping[Resource, Sequence[RequestCost]] = field(default_factory=dict)
+    """By `energy` and `cost`, the joules and the money that a request takes on each device if it is executed alone, without
+    what the boxes draw at all times; without what is unknown on some device."""
 
 
 class LastMeasured(Configuration):
@@ -174,6 +179,11 @@ class PolicySettings(Configuration):
     """True if it knows true execution and transfer times, so that it cannot be deployed."""
     single_device: ClassVar[bool] = False
     """True if it sends every request to one device."""
+
+    @property
+    def compared(self) -> dict[Resource, tuple[str, ...]]:
+        """What it compares beside time, with the key that asks for it."""
+        return {}
 
     @abstractmethod
     def policy(self, knowledge: Knowledge) -> Policy:

@@ -22,6 +22,7 @@ from simnmt.report.devices import (
     roles,
     streamed_devices,
 )
+from simnmt.report.energy_tables import DEVICE_HEADS, energy_tables
 from simnmt.report.figures import CellView
 from simnmt.report.load_figures import LoadSweep, group_sweeps, over_load
 from simnmt.report.page_template import render_template
@@ -103,6 +104,7 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
         batch_columns=[head for _, head, _, _ in BATCH_COLUMNS],
         stream_columns=[head for _, head, _, _ in STREAM_COLUMNS],
         plan_columns=PLAN_COLUMNS,
+        energy_device_heads=DEVICE_HEADS,
     )
 
 
@@ -181,6 +183,7 @@ def _section(index: int, cell: Cell, result: RunResult) -> dict[str, Any]:
         "device_table": device_table(cell, view.rows) if len(cell.devices) > 2 else [],
         "batches": batch_lines(cell, view.rows),
         "streamed": streamed_devices(cell, view.rows),
+        "energy": energy_tables(cell, view.rows),
         "gaps": gap_lines(view.gaps),
         "gap_sentences": gap_sentences(view.gaps, view.rows),
     }

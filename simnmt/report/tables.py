@@ -11,10 +11,10 @@ from markupsafe import Markup, escape
 
 from simnmt.report.typography import DASH, THIN, is_number, number, typeset, typeset_interval
 from simnmt.results import RunResult
-from simnmt.results.number_text import duration, format_number
+from simnmt.results.number_text import format_number
 from simnmt.results.recommendation_text import is_gap
 from simnmt.results.stability import LOAD_SUFFIX, device_names, row_overloads, worst_overload
-from simnmt.results.summary import Row, objective_name
+from simnmt.results.summary import Row, format_objective, objective_name
 
 BASELINES = ("edge", "cloud", "oracle")
 """Order of the changes; other baselines follow in order of appearance."""
@@ -425,12 +425,12 @@ def _recommended(index: int, record: Row, colours: Mapping[str, int]) -> Recomme
         None if record[f"margin{end}"] is None else 100.0 * record[f"margin{end}"] for end in ("", "_low", "_high")
     )
     change, interval = ("", "") if margin is None else typeset_interval(margin, low, high)
-    value_s = [record[f"objective_s{end}"] for end in ("", "_low", "_high")]
+    value, low, high = (record[f"objective_value{end}"] for end in ("", "_low", "_high"))
     return Recommended(
         index,
         record["policy"],
         colours.get(record["policy"] or ""),
-        "" if value_s[0] is None else duration(*value_s),
+        "" if value is None else format_objective(record["objective"], value, low, high),
         change and f"{change}\u202f% against {record['runner_up']}",
         interval,
         [name for name in record["indistinguishable"] if name not in record["identical"]],

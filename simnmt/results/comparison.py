@@ -51,7 +51,7 @@ class Comparison:
     runs: list[Row]
     """One per run: `run`, `directory`, `seed`, `replications`, `requests` and `live`."""
     best: list[Row]
-    """One per workload, network and run: the recommended `policy`, its `objective` and `objective_s` with the interval."""
+    """One per workload, network and run: the recommended `policy`, its `objective` and `objective_value` with the interval."""
     not_in_all: list[Row]
     """Workloads, networks and policies that some runs lack: `part`, `name`, `runs` with it and `missing_in`."""
     notes: list[str]
@@ -272,7 +272,7 @@ def _unpaired_percent(ours: NDArray[np.float64], theirs: NDArray[np.float64]) ->
 
 
 def _best(runs: Mapping[str, FinishedRun]) -> Iterator[Row]:
-    columns = ("policy", "objective", "objective_s", "objective_s_low", "objective_s_high", "unstable")
+    columns = ("policy", "objective", "objective_value", "objective_value_low", "objective_value_high", "unstable")
     for name, run in runs.items():
         for record in run.recommendations:
             place = {"workload": record["workload"], "network": record["network"], "run": name}

@@ -117,16 +117,16 @@ class _Cell:
         replications = range(self.by_policy[policy]["replications"])
         return [known(self.runs[RunKey(self.workload, self.network, policy, number)][key]) for number in replications]
 
-    def objective_s(self, policy: str) -> list[float]:
+    def objective_values(self, policy: str) -> list[float]:
         return self.values(policy, objective_column(self.goal.objective))
 
     def mean_s(self, policy: str) -> float:
-        return over_replications(self.objective_s(policy)).mean
+        return over_replications(self.objective_values(policy)).mean
 
     def objective(self, policy: str | None) -> Row:
         """Return the objective with its interval as columns of a recommendation; None without a policy."""
-        estimate = None if policy is None else over_replications(self.objective_s(policy), positive=True)
-        return interval_columns("objective_s", estimate)
+        estimate = None if policy is None else over_replications(self.objective_values(policy), positive=True)
+        return interval_columns("objective_value", estimate)
 
     def same(self, policy: str, other: str) -> bool:
         """Return whether two policies decide alike: their totals and the objective agree to the bit in every replication."""
@@ -137,7 +137,7 @@ class _Cell:
 
     def change(self, policy: str, baseline: str) -> Estimate:
         """Return the paired change of the objective from the baseline to the policy, percent."""
-        return change_percent(self.objective_s(policy), self.objective_s(baseline))
+        return change_percent(self.objective_values(policy), self.objective_values(baseline))
 
     def assessments(self, policy: str) -> list[Assessment]:
         """Return whether a policy meets each requirement of the service level."""

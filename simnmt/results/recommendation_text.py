@@ -15,7 +15,7 @@ from simnmt.results.precision import describe_short_tail
 from simnmt.results.recommendation import Roles
 from simnmt.results.service_level import Assessment, Requirement
 from simnmt.results.stability import describe_overload, format_unstable_policy
-from simnmt.results.summary import Row, objective_name
+from simnmt.results.summary import Row, format_objective, objective_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def describe_recommendation(
 def _headline(record: Row, roles: Roles, by_policy: Mapping[str, Row]) -> str:
     """Return the sentence on what to deploy and by how much it wins."""
     policy, runner_up, what = record["policy"], record["runner_up"], objective_name(record["objective"])
-    value = duration(record["objective_s"], record["objective_s_low"], record["objective_s_high"])
+    value = _objective(record)
     unstable = [by_policy[name] for name in roles.deployable if by_policy[name].get("unstable")]
     alone = f" Every other deployable policy is unstable: {format_list([format_unstable_policy(row) for row in unstable])}."
     also = f" Unstable: {format_list([format_unstable_policy(row) for row in unstable])}." if unstable else ""
@@ -112,15 +112,10 @@ def _losses(by_policy: Mapping[str, Row], policy: str, roles: Roles) -> str:
     shares = {name: by_policy[name].get("lost_share") or 0.0 for name in roles.deployable}
     if not shares[policy]:
         return ""
-    least = min(shares, key=lambda name: (shares[name], name != policy))
-    rest = (
-        ""
-        if shares[least] == shares[policy]
-        else f", and {least} only {percent(shares[least])}"
-        if shares[least]
-        else f", and {least} none"
-    )
-    return f" It loses {percent(shares[policy])} of the requests{rest}; latencies are those of the answered ones."
+    least, lost = min(shares, key=lambda name: (shares[name], name != policy)), percent(shares[policy])
+    fewest = percent(shares[least]) if shares[least] else "none"
+    rest = "" if fewest == lost else f", and {least} {fewest}"
+    return f" It loses {lost} of the requests{rest}; latencies are those of the answered ones."
 
 
 def _caution(record: Row, row: Row) -> str:
@@ -376,7 +371,11 @@ def describe_best(record: Row | None) -> str:
     """Return the recommended policy with its objective; a dash for none."""
     if record is None or record["policy"] is None:
         return "-"
-    if record["objective_s"] is None:
+    if record["objective_value"] is None:
         return f"{record['policy']}, unstable"
-    value = duration(record["objective_s"], record["objective_s_low"], record["objective_s_high"])
-    return f"{record['policy']}, {objective_name(record['objective'])} {value}"
+    return f"{record['policy']}, {objective_name(record['objective'])} {_objective(record)}"
+
+
+def _objective(record: Row) -> str:
+    """Return the value of the recommended policy's objective."""
+    return format_objective(record["objective"], *(record[f"objective_value{end}"] for end in ("", "_low", "_high")))

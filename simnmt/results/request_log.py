@@ -71,18 +71,10 @@ def _first_token_s(truth: Truth, trail: Trail, rows: slice) -> NDArray[np.float6
 
 
 def _energy_j(truth: Truth, trail: Trail, rows: slice) -> NDArray[np.float64]:
-    """Return the energy of each request; NaN, never 0, if its target's energy is unknown."""
-    energy_j = np.full(size_of(rows), np.nan)
-    if not any(truth.joules):
-        return energy_j
-    target, execution_s = trail.target[rows], _execution_s(truth, trail, rows)
-    for number, joules in enumerate(truth.joules):
-        there = target == number
-        lengths = truth.src_len[rows][there], _known(truth.tgt_len)[rows][there]
-        known_j = None if joules is None else joules(*lengths, execution_s[there])
-        if known_j is not None:
-            energy_j[there] = known_j
-    return energy_j
+    """Return the energy of each request; NaN, never 0, if it is unknown."""
+    if trail.energy is None:
+        return np.full(size_of(rows), np.nan)
+    return trail.energy.request_j({name: _COLUMNS[name](truth, trail, rows) for name in trail.energy.COLUMNS})
 
 
 _COLUMNS: dict[str, Callable[[Truth, Trail, slice], Array]] = {

@@ -17,6 +17,7 @@ from simnmt.base.columns import AnyColumn, Array, Column, Reordered, Rows, assem
 from simnmt.base.random_streams import blocks_of
 from simnmt.results.device_accounts import BatchAccount, BoxesUntil, StreamAccount
 from simnmt.results.fault_account import FaultAccount
+from simnmt.results.run_energy import RunEnergy
 
 ColumnT = TypeVar("ColumnT", bound=AnyColumn, covariant=True)
 ChangedT = TypeVar("ChangedT", bound=AnyColumn)
@@ -24,9 +25,6 @@ ChangedT = TypeVar("ChangedT", bound=AnyColumn)
 BLOCK = 4_096
 """Requests made into Python numbers at a time: few enough to stay in the processor's cache, so that the cost per request does
 not grow with their number (65,536 at a time cost 14 % more)."""
-
-Joules = Callable[[Array, Array, Array], "NDArray[np.float64] | None"]
-"""Returns the energy of each execution from source lengths, target lengths and execution times; None if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +57,6 @@ class Requests(Generic[ColumnT]):
     """From the end node to each target and back, at the moment on the traces that belongs to the request."""
     rtt_time_s: ColumnT | None = None
     """That moment, on the trace of the link to the last target."""
-    joules: tuple[Joules | None, ...] = ()
-    """Energy of an execution on each target; None if not measured."""
 
     def __len__(self) -> int:
         return len(self.src_len)
@@ -212,6 +208,8 @@ class Trail:
     """Totals of each streamed target's boxes, as the world returns them; None for other targets. Empty if no target streams."""
     streams: tuple[StreamAccount | None, ...] = ()
     """Account of each target's streamed model with its requests. Empty if no target streams."""
+    energy: RunEnergy | None = None
+    """Joules and money of the run; None if they are not accounted for."""
     engine: Engine = "simpy"
     """The engine of the world that ran it; both give the same results."""
 

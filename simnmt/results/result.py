@@ -15,6 +15,7 @@ from simnmt.network.series import RttSeries
 from simnmt.results.device_accounts import BatchAccount, PlannedDevice, StreamAccount
 from simnmt.results.recommendation import best_row
 from simnmt.results.request_log import LIVE_MISROUTES, UNKNOWN_MISROUTES, DrawnLog, Misroutes, RequestLog
+from simnmt.results.run_energy import RunEnergy
 from simnmt.results.service_level import Assertion, PlacedAssessment, assess_run
 from simnmt.results.summary import Device, Row
 from simnmt.workload.length_table import LengthTable
@@ -96,6 +97,8 @@ class Cell(RecordedCell):
     streamed."""
     planned: tuple[PlannedDevice | None, ...] = ()
     """Plans of each target's streamed model, None for a model in memory; empty if no target streams."""
+    energies: Mapping[str, RunEnergy] = field(default_factory=dict)
+    """Policy -> its joules and money; empty if they are not accounted for."""
     profile_warnings: tuple[tuple[str, ...], ...] = ()
     """Doubts about each target's profile; empty if they were not determined."""
 
@@ -323,7 +326,14 @@ class RunResult(FinishedRun):
             for policy, device, account in cell.stream_accounts()
         ]
         streamed = {"plans": plans, "streams": streams} if plans else {}
+        energy = [
+            {**place, "policy": policy, **record}
+            for place, cell in places
+            for policy, of_policy in cell.energies.items()
+            for record in of_policy.as_json()
+        ]
+        accounted = {"energy": energy} if energy else {}
         live = {} if self.live is None else {"live": asdict(self.live)}
         named = {"name": self.name, "seed": self.seed, "rows": self.summary_rows}
         named |= {key: getattr(self, key) for key in keys}
-        return {**named, "batches": batches, **streamed, **live, "notes": self.notes}
+        return {**named, "batches": batches, **streamed, **accounted, **live, "notes": self.notes}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, inf, isfinite
+from math import ceil, floor, inf, isfinite, log10
 from typing import Any, Literal
 
 from simnmt.base.errors import InputError, shorten
@@ -47,6 +47,8 @@ class Metric:
     quantile: float | None = None
     within_s: float | None = None
     """Time of which the metric is the share of the requests within it."""
+    label: str = ""
+    """Name in sentences of what a deployment spends; empty for a metric that is no spending."""
 
     @property
     def least_requests(self) -> int:
@@ -71,7 +73,25 @@ class Metric:
 
 REQUESTS_BEYOND = 10
 """Requests that a percentile above the 99th needs beyond it: p99.9 is known from 10,000 requests on."""
-PLAIN_METRICS: Mapping[str, Metric] = {
+
+
+def _spendings() -> list[Metric]:
+    """Return the metrics of what a deployment spends: energy, money and carbon per request, token and character."""
+    amounts = (("energy_j", "mean_energy_j", "J", "energy"), ("cost", "mean_cost", "", "cost"))
+    metrics = []
+    for name, column, unit, label in (*amounts, ("carbon_g", "mean_carbon_g", "g CO2", "carbon")):
+        by = {f"{name}_per_thousand_tokens": "thousand tokens", f"{name}_per_million_characters": "million characters"}
+        of_request = "cost_per_request" if name == "cost" else name
+        for full_name, per in {of_request: "request", **by}.items():
+            what = f"mean {label}" if per == "request" else f"mean {label} per {per}"
+            phrase = f"{what} within {{limit}}{f' {unit}' if unit else ''}"
+            metrics.append(Metric(full_name, column if per == "request" else full_name, unit, "<=", phrase, label=what))
+    return metrics
+
+
+SPENDINGS: dict[str, Metric] = {known.name: known for known in _spendings()}
+"""Metrics of energy, money and carbon (`results.run_energy`), which a run knows only with powers and prices."""
+PLAIN_METRICS: Mapping[str, Metric] = SPENDINGS | {
     known.name: known
     for known in (
         Metric("mean_ms", "mean_latency_s", "ms", "<=", "mean within {limit} ms", 1e3, sample="latency"),
@@ -124,7 +144,7 @@ def metric(name: str) -> Metric:
         name,
         _PROPOSED,
         "metrics are mean_ms, percentiles from p50_ms to p99.9_ms, first_token_ms, first_token_p95_ms, answered_within_500ms, "
-        "deadline_met_share, goodput_rps and stable",
+        "deadline_met_share, goodput_rps, stable, energy_j, cost_per_request and carbon_g",
     )
     raise InputError(f"unknown metric {shorten(name)}", remedy=remedy)
 
@@ -141,12 +161,14 @@ def answered_within(limit_ms: float) -> Metric:
 
 
 def objective_metric(objective: str) -> Metric:
-    """Return the metric of an objective: `mean`, or a percentile of the latency such as `p95`. Raises `InputError`.
+    """Return the metric of an objective: `mean` or a percentile of the latency such as `p95`, or a spending such as `energy_j`.
 
-    >>> objective_metric("p99.9").column
-    'p999_latency_s'
+    Raises `InputError`.
+
+    >>> objective_metric("p99.9").column, objective_metric("cost_per_thousand_tokens").label
+    ('p999_latency_s', 'mean cost per thousand tokens')
     """
-    known = None
+    known = SPENDINGS.get(objective)
     if re.fullmatch(r"mean|p[\d.]+", objective):
         try:
             known = metric(f"{objective}_ms")
@@ -154,7 +176,9 @@ def objective_metric(objective: str) -> Metric:
             known = None
     if known is None:
         remedy = did_you_mean(
-            objective, ("mean", "p50", "p90", "p95", "p99", "p99.9"), "mean, or a percentile from p50 to p99.9"
+            objective,
+            ("mean", "p50", "p90", "p95", "p99", "p99.9", *SPENDINGS),
+            "mean, a percentile from p50 to p99.9, energy_j, cost_per_request, carbon_g",
         )
         raise InputError(f"unknown objective {shorten(objective)}", remedy=remedy)
     return known
@@ -353,7 +377,9 @@ class Assessment:
             return ""
         factor = 1.0 if metric.most is None else 100.0
         low, high = (None if end is None else factor * end for end in ends)
-        text, interval = format_interval(factor * self.value, low, high, signs="minus")
+        # A price of a request may be as small as a millionth.
+        most = max(2, 2 - floor(log10(self.value))) if metric.label and self.value > 0.0 else 2
+        text, interval = format_interval(factor * self.value, low, high, signs="minus", most=most)
         text = text if interval else digits(factor * self.value)
         return " ".join(part for part in (text, interval, metric.unit if factor == 1.0 else "%") if part)
 

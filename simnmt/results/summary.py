@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from simnmt.base.columns import AnyColumn
 from simnmt.base.random_streams import blocks_of
 from simnmt.results.device_accounts import BatchAccount, StreamAccount, batch_columns, stream_columns
+from simnmt.results.number_text import digits, duration
 from simnmt.results.request_log import Log, parts, read_once
 from simnmt.results.service_level import NO_CRITERIA, STANDARD_METRICS, Criteria, Metric, columns_of, objective_metric
 from simnmt.results.statistics import (
@@ -258,13 +259,13 @@ def _misrouted(lost_s: AnyColumn | None) -> Numbers:
 
 
 Objective = str
-"""A latency by which a deployment may be judged: `mean`, or a percentile such as `p95`."""
+"""What a deployment is judged by: the latency as `mean` or a percentile such as `p95`, or a spending such as `energy_j`."""
 OBJECTIVES: tuple[Objective, ...] = ("mean", "p95", "p99")
 """Objectives that every summary has with their spread over the replications."""
 
 
 def objective_column(objective: Objective) -> str:
-    """Return the column of a row that holds an objective, seconds.
+    """Return the column of a row that holds an objective, in SI units.
 
     >>> objective_column("p99.9")
     'p999_latency_s'
@@ -275,10 +276,20 @@ def objective_column(objective: Objective) -> str:
 def objective_name(objective: Objective) -> str:
     """Return the name of an objective in sentences.
 
-    >>> objective_name("p95")
-    'p95 latency'
+    >>> objective_name("p95"), objective_name("energy_j")
+    ('p95 latency', 'mean energy')
     """
-    return f"{objective} latency"
+    return objective_metric(objective).label or f"{objective} latency"
+
+
+def format_objective(objective: Objective, value: float, low: float | None = None, high: float | None = None) -> str:
+    """Return a value of an objective with its unit, with as many digits as its interval allows.
+
+    >>> format_objective("p95", 0.0682), format_objective("energy_j", 12.345), format_objective("cost_per_request", 0.00002)
+    ('68.2 ms', '12.3 J', '0.00002')
+    """
+    known = objective_metric(objective)
+    return f"{digits(value)} {known.unit}".rstrip() if known.label else duration(value, low, high)
 
 
 PARTS = {"queue": "t_queue_s", "execution": "t_exe_s", "transfer": "t_tx_s"}
@@ -390,6 +401,8 @@ def _most_spread_part(replications: Sequence[Numbers], objective: Objective) -> 
 
     If the objective is a quantile, the parts are those of the tail.
     """
+    if objective_metric(objective).label:
+        return None
     over = "mean" if objective == "mean" else f"beyond_{objective}"
     means = {part: [numbers.get(f"{over}_{part}_s") for numbers in replications] for part in PARTS}
     if any(value is None for values in means.values() for value in values):

@@ -17,14 +17,16 @@ from pydantic_core import PydanticCustomError
 from simnmt.base.configuration import NO_TRUTH_VALUE, Configuration
 from simnmt.batching.configuration import BatchingConfiguration
 from simnmt.network import configuration as network_room
+from simnmt.network.carbon_intensity import CarbonConfiguration
 from simnmt.network.configuration import NetworkConfiguration
 from simnmt.network.overhead import OverheadConfiguration
 from simnmt.policies import KINDS, PolicyConfiguration
 from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.profile.custom import CustomDevice
 from simnmt.profile.decoder_settings import DecoderSettings
+from simnmt.profile.power import PowerConfiguration
 from simnmt.profile.service_block import NeighbourKind
-from simnmt.results.service_level import Criteria, Metric, Requirement
+from simnmt.results.service_level import Criteria, Metric, Requirement, objective_metric
 from simnmt.scenario.service_level import (
     MetricName,
     Objective,
@@ -246,6 +248,10 @@ class DeviceConfiguration(Configuration):
     `{quantiles_ms: [0.5, 0.7, 1.9]}`. Every request pays that of the first device, half before the decision and half after the
     answer; a request for another device also pays those of the devices up to that one, as part of its transfer time. Left out:
     none."""
+    power: PowerConfiguration | None = None
+    """Electric power of each box, such as `{idle_w: 5, busy_w: 15}`; left out: as the profile's block `energy` has it."""
+    price_per_hour: Annotated[float, Field(ge=0.0, le=1e9)] | None = None
+    """Price of an hour of each box, whether it is used or not; left out: it costs nothing."""
 
 
 class FitConfiguration(Configuration):
@@ -290,7 +296,8 @@ class Scenario(Configuration):
     requests: Annotated[int, Field(ge=1, le=100_000_000)] = 100_000
     """Requests per workload, network, policy and replication."""
     objective: Objective = "mean"
-    """The latency by which the best policy is chosen: `mean`, or a percentile such as `p95` or `p99.9`."""
+    """By what the best policy is chosen: the latency as `mean` or a percentile such as `p95` or `p99.9`; or a spending such as
+    `energy_j`, `cost_per_request`, `cost_per_million_characters` or `carbon_g`."""
     slo: ServiceLevel | None = None
     """Service level that the recommended policy should meet, such as `{p95_ms: 300}` or
     `{answered_within: {ms: 500, share: 0.99}}`."""
@@ -310,6 +317,9 @@ class Scenario(Configuration):
     """What the first device does about requests whose answers do not come, such as `{timeout_ms: 500}`. Left out: it waits."""
     fit: FitConfiguration = FitConfiguration()
     """What the policies learn from."""
+    carbon_intensity: CarbonConfiguration | None = None
+    """Carbon intensity of the electricity of devices and links: a number of g CO2 per kWh, or a CSV file of times and g/kWh, as
+    its path or as `{csv: path, ...}`; left out: no carbon is counted."""
     policies: Annotated[dict[Name, PolicyConfiguration], Field(min_length=1)]
     """How targets are chosen, by name; a policy named after its kind needs no `kind`."""
     gap_analysis: bool = False
@@ -353,6 +363,20 @@ class Scenario(Configuration):
         # Without pydantic's warning that an extension is no member of a union of shipped kinds.
         return self.model_dump(mode="json", warnings=False)
 
+    @property
+    def has_prices(self) -> bool:
+        """Whether it gives a price of a device or of a link."""
+        links = (link.price_per_gb for network in self.networks.values() for _, link in network_room.links_of(network))
+        devices = (device.price_per_hour for device in self.devices.values())
+        return any(price is not None for price in (*links, *devices))
+
+    @property
+    def has_costs(self) -> bool:
+        """Whether it gives the power of a device, the energy of a byte, or a price."""
+        links = (link.joules_per_byte for network in self.networks.values() for _, link in network_room.links_of(network))
+        devices = (device.power for device in self.devices.values())
+        return self.has_prices or any(value is not None for value in (*links, *devices))
+
     def profile_of(self, device: str, workload_name: str) -> str | CustomDevice:
         """Return the profile that a device uses for a workload, as named in the file, or as a user brings it."""
         profile: str | CustomDevice | dict[str, str | CustomDevice] = self.devices[device].profile  # type: ignore[assignment]
@@ -381,7 +405,7 @@ class Scenario(Configuration):
         ]
         deadline_s = None if deadline_ms is None else deadline_ms / 1e3
         good_within_s = min([deadline_s] if deadline_s is not None else within_s or limits_s, default=None)
-        tails = () if self.objective == "mean" else (self.objective,)
+        tails = () if objective_metric(self.objective).quantile is None else (self.objective,)
         return Criteria(self.measured_metrics, tails, deadline_s, good_within_s)
 
     def count_of(self, device: str, workload_name: str) -> int:
@@ -431,4 +455,7 @@ def resolved(scenario: Scenario, base: Path) -> Scenario:
         changed = {key: absolute(path) for key, path in profile.items()} if isinstance(profile, dict) else absolute(profile)
         devices[name] = device.model_copy(update={"profile": changed})
     networks = {name: network_room.resolved(part, base) for name, part in scenario.networks.items()}
-    return scenario.model_copy(update={"workloads": workloads, "networks": networks, "devices": devices})
+    changed_parts = {"workloads": workloads, "networks": networks, "devices": devices}
+    if scenario.carbon_intensity is not None:
+        changed_parts["carbon_intensity"] = scenario.carbon_intensity.resolved(base)
+    return scenario.model_copy(update=changed_parts)

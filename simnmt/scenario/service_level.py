@@ -17,6 +17,7 @@ from simnmt.results.service_level import (
     ANSWERED_WITHIN_KEY,
     PERCENTILE_KEY,
     PLAIN_METRICS,
+    SPENDINGS,
     Metric,
     Requirement,
     answered_within,
@@ -98,6 +99,7 @@ _LEVEL_SCHEMA: dict[str, Any] = {
     "properties": {
         **{name: _schema_of_limit(known.most) for name, known in PLAIN_METRICS.items()},
         "stable": {"const": True, "type": "boolean"},
+        **{name: {"type": "number", "exclusiveMinimum": 0, "maximum": 1e9} for name in SPENDINGS},
         "answered_within": {
             "type": "object",
             "properties": {"ms": _schema_of_limit(None), "share": _schema_of_limit(1.0)},
@@ -123,10 +125,9 @@ def _known_objective(objective: str) -> str:
     return objective
 
 
-Objective = Annotated[
-    str, AfterValidator(_known_objective), Field(json_schema_extra={"pattern": r"^(mean|p[5-9][0-9](\.[1-9])?)$"})
-]
-"""`mean`, or a percentile of the latency such as `p95`."""
+_OBJECTIVES = rf"^(mean|p[5-9][0-9](\.[1-9])?|{'|'.join(SPENDINGS)})$"
+Objective = Annotated[str, AfterValidator(_known_objective), Field(json_schema_extra={"pattern": _OBJECTIVES})]
+"""`mean` or a percentile of the latency such as `p95`, or a spending such as `energy_j`."""
 MetricName = Annotated[str, AfterValidator(lambda name: _refused(lambda: metric(name)).name)]
 """Name of a metric, such as `p97.5_ms` or `answered_within_500ms`."""
 

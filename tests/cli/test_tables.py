@@ -45,8 +45,8 @@ def printed(rows: list[dict[str, Any]], **parts: Any) -> str:
 def recommendation(**changed: Any) -> dict[str, Any]:
     return {
         "workload": "w", "network": "n", "objective": "p95", "policy": "cnmt", "runner_up": "edge", "margin": -0.08,
-        "margin_low": -0.1, "margin_high": -0.06, "indistinguishable": ["naive"], "identical": [], "objective_s": 0.1234,
-        "objective_s_low": 0.1198, "objective_s_high": 0.1267, "above_oracle": 0.02, "above_oracle_low": 0.01,
+        "margin_low": -0.1, "margin_high": -0.06, "indistinguishable": ["naive"], "identical": [], "objective_value": 0.1234,
+        "objective_value_low": 0.1198, "objective_value_high": 0.1267, "above_oracle": 0.02, "above_oracle_low": 0.01,
         "above_oracle_high": 0.035, "unstable": None, "slo_met": None,
     } | changed  # fmt: skip
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,7 +13,7 @@ import simnmt
 from simnmt.base import shipped_files
 from simnmt.experiment.units import saturated_s
 from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.profile_file import read_profile, write_profile
+from simnmt.profile.profile_file import read_profile
 from simnmt.results.device_accounts import BATCH_COLUMNS, BatchAccount
 from simnmt.results.device_timeline import device_timeline
 from simnmt.results.request_log import RequestLog
@@ -274,19 +273,6 @@ def test_gateways_may_batch_too(make_batched: MakeScenario) -> None:
     row = result.summary_rows[0]
     assert row["gateway_mean_batch"] == gateway.mean_active
     assert row["gateway_load"] < row["gateway_busiest_load"] < 1.0
-
-
-def test_the_energy_of_a_sentence_in_a_batch_is_not_known(
-    make_batched: MakeScenario, make_profile: Callable[..., DeviceProfile], tmp_path: Path
-) -> None:
-    scenario = make_batched(requests=100, policies={"edge": {}, "cloud": {}}, replications=1)
-    energy = {"kind": "synthetic", "source": "rapl", "active_w": 20.0}
-    whole = read_profile(tmp_path / "batched.json").model_dump(mode="json") | {"energy": energy}
-    write_profile(tmp_path / "batched.json", DeviceProfile.model_validate_json(json.dumps(whole)))
-    scenario["devices"]["gateway"]["profile"] = scenario["devices"]["cloud"]["profile"]
-    edge, cloud = simnmt.run(scenario).summary_rows
-    assert edge["mean_energy_j"] > 0.0
-    assert cloud["mean_energy_j"] is None
 
 
 def test_the_summary_holds_the_batches_of_every_policy(contested: dict[str, Any]) -> None:

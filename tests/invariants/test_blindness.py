@@ -36,6 +36,8 @@ POLICIES: dict[str, dict[str, Any]] = {
     "queue-aware": {"kind": "cnmt", "sees_backlog": True},
     "queue-aware naive": {"kind": "naive", "sees_backlog": True, "transfer_estimate": "smoothed"},
     "queue-aware p95": {"kind": "cnmt", "sees_backlog": True, "lengths": "distribution", "minimises": "p95"},
+    "frugal": {"kind": "cnmt", "minimises": "energy"},
+    "within a budget": {"kind": "cnmt", "sees_backlog": True, "budget": {"energy_j": 3.0}},
     "oracle": {},
 }
 BLIND = [name for name in POLICIES if name != "oracle"]
@@ -60,6 +62,8 @@ def runs(discipline: str, make_tiers: MakeScenario, monkeypatch: pytest.MonkeyPa
         spread = "own" if discipline == "back to back" else None  # a probe needs a moment
         scenario = make_tiers(arrivals=DISCIPLINES[discipline], requests=1_000, policies=POLICIES)
         scenario["networks"]["cp1"] |= {"clock": spread} if spread else {}
+        for device, busy_w in zip(scenario["devices"].values(), (20.0, 60.0, 120.0), strict=True):
+            device["power"] = {"idle_w": 1.0, "busy_w": busy_w}
         found, _ = watched(monkeypatch, unit_of(plan_of(scenario)))
         KEPT[discipline] = dict(zip(POLICIES, found, strict=True))
     return KEPT[discipline]

@@ -95,7 +95,7 @@ def test_the_overview_shows_the_digits_that_its_intervals_allow(make_result: Any
     result = make_result(requests=300, networks=("cp1",), workloads=("a", "b", "c"))
     first, *others = result.recommendations
     records = [first | {"margin": -0.123456, "margin_low": -0.3, "margin_high": 0.05}]
-    records[0] |= {"objective_s": 0.12345, "objective_s_low": 0.09, "objective_s_high": 0.17}
+    records[0] |= {"objective_value": 0.12345, "objective_value_low": 0.09, "objective_value_high": 0.17}
     records += [other | {"margin": -0.0123, "margin_low": -0.0131, "margin_high": -0.0116} for other in others]
     matrix = overview(dataclasses.replace(result, recommendations=records), {})
     assert matrix is not None

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simnmt.profile.blocks import EnergyBlock
 from simnmt.results.request_log import RequestLog, Truth
 from simnmt.results.requests import Requests, Trail
 from simnmt.results.service_level import Criteria, metric
@@ -65,20 +64,6 @@ def test_the_log_of_four_requests_by_hand() -> None:
     assert {name: str(log[name].dtype) for name in ("request_id", "node", "src_len", "tgt_len", "target", "outcome")} == {
         "request_id": "int32", "node": "int32", "src_len": "int32", "tgt_len": "int32", "target": "int8", "outcome": "int8",
     }  # fmt: skip
-
-
-def test_energy_is_told_of_the_device_that_executed_and_unknown_is_not_nothing() -> None:
-    three_w, ten_w = (EnergyBlock(kind="measured", source="rapl", active_w=watts).joules for watts in (3.0, 10.0))
-    idle = EnergyBlock(kind="measured", source="rapl", idle_w=1.0).joules
-    both = RequestLog(replace(truth(), joules=(three_w, ten_w)), TRAIL)
-    assert both["energy_j"].tolist() == [3.0, 5.0, 5.0, 5.0]
-    assert measure(both, np.zeros(4), DEVICES, "open")["mean_energy_j"] == 4.5
-    for joules in ((three_w, None), (three_w, idle)):
-        one = RequestLog(replace(truth(), joules=joules), TRAIL)
-        assert one["energy_j"][0] == 3.0
-        assert np.isnan(one["energy_j"][1:]).all()
-        assert measure(one, np.zeros(4), DEVICES, "open")["mean_energy_j"] is None
-    assert np.isnan(RequestLog(truth(), TRAIL)["energy_j"]).all()
 
 
 def test_a_trail_with_a_truth_of_its_own_is_logged_with_that() -> None:

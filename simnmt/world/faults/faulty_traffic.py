@@ -134,8 +134,8 @@ class FaultyMessenger(Messenger):
 
     def _is_lost(self, message: Copy, leg: Leg, now_s: float) -> bool:
         copy, request = divmod(message.request, self._requests)
-        way = "back" if message.arrives.__name__ == "_answer_arrives" else "there"
-        name = f"link {leg.link} {way} copy {copy} try {message.attempt}"
+        direction = "back" if message.arrives.__name__ == "_answer_arrives" else "there"
+        name = f"link {leg.link} {direction} copy {copy} try {message.attempt}"
         return self._channels[leg.link].loses(now_s, lambda: self._uniforms.of(name, request))
 
     def _sends_again(self, message: Copy) -> None:

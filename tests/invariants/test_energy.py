@@ -1,0 +1,237 @@
+"""Energy, money and carbon of whole runs, in both engines; and policies that minimise them, or keep to a budget."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import simnmt
+from simnmt.policies.spending import Budget, Spending
+from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.power import RequestCost
+from simnmt.profile.profile_file import write_profile
+from simnmt.results.request_log import RequestLog
+from simnmt.results.run_energy import RunEnergy
+from tests.experiment.streamed_profile import TEXT, streamed_profile, written
+
+MakeScenario = Callable[..., dict[str, Any]]
+GATEWAY_W = {"idle_w": 5.0, "busy_w": 15.0}
+CLOUD_W = {"idle_w": 100.0, "busy_w": 150.0, "load_w": 300.0}
+
+
+def powered(scenario: dict[str, Any]) -> dict[str, Any]:
+    """The scenario with power and prices everywhere."""
+    scenario["devices"]["gateway"]["power"] = GATEWAY_W
+    scenario["devices"]["cloud"] |= {"power": CLOUD_W, "price_per_hour": 3.0}
+    for network in scenario["networks"].values():
+        network |= {"joules_per_byte": 1e-4, "price_per_gb": 0.1}
+    return scenario | {"carbon_intensity": 400}
+
+
+def energy_of(result: simnmt.RunResult, policy: str) -> tuple[RunEnergy, RequestLog]:
+    cell = result.cells[0]
+    assert cell.energies[policy] is not None
+    return cell.energies[policy], cell.logs[policy]
+
+
+@pytest.mark.parametrize("kind", ["fifo", "batched", "streamed"])
+def test_both_engines_account_for_the_same_bits_and_requests_add_up_to_the_deployment(
+    make_batched: MakeScenario, make_scenario: MakeScenario, tmp_path: Path, kind: str
+) -> None:
+    if kind == "streamed":
+        written(tmp_path, streamed_profile())
+        (tmp_path / "s.yaml").write_text(TEXT, encoding="utf-8")
+        power = [f"devices.{name}.power={json.dumps(GATEWAY_W)}" for name in ("gateway", "cloud")]
+        runs = [simnmt.run(tmp_path / "s.yaml", overrides=power, requests=200, engine=engine) for engine in ENGINES]
+    else:
+        scenario = powered(make_batched(policies={"edge": {}, "cloud": {}, "cnmt": {}}))
+        if kind == "fifo":
+            del scenario["devices"]["cloud"]["batching"]
+            scenario["devices"]["cloud"]["workers"] = 3
+        runs = [simnmt.run(scenario, requests=300, replications=2, engine=engine) for engine in ENGINES]
+    compiled, simpy = runs
+    assert compiled.summary_rows == simpy.summary_rows
+    for policy in ("edge", "cloud", "cnmt"):
+        energy, log = energy_of(compiled, policy)
+        np.testing.assert_array_equal(log["energy_j"], energy_of(simpy, policy)[1]["energy_j"])
+        assert log["energy_j"].sum() == pytest.approx(energy.total_j, rel=1e-9)
+        for device in energy.devices:
+            assert device.static_j is not None and device.dynamic_j is not None and device.idle_w is not None
+            assert device.static_j == pytest.approx(device.idle_w * device.boxes * energy.span_s)
+            most_w = (device.load_w or 0.0) - device.idle_w
+            assert 0.0 <= device.dynamic_j <= most_w * device.boxes * energy.span_s * (1 + 1e-9)
+
+
+ENGINES = ("compiled", "simpy")
+
+
+def test_a_streaming_box_draws_busy_power_from_its_turn_to_the_end_stalls_included(tmp_path: Path) -> None:
+    written(tmp_path, streamed_profile())
+    (tmp_path / "s.yaml").write_text(TEXT, encoding="utf-8")
+    power = [f"devices.{name}.power={json.dumps(GATEWAY_W)}" for name in ("gateway", "cloud")]
+    energy, log = energy_of(simnmt.run(tmp_path / "s.yaml", overrides=power, requests=100, replications=1), "edge")
+    assert (log["stall_s"] > 0.0).any()
+    assert energy.devices[0].dynamic_j == pytest.approx(10.0 * log["t_exe_s"].sum())
+
+
+def test_the_summary_has_joules_money_and_grams_by_request_token_and_character(make_scenario: MakeScenario) -> None:
+    scenario = powered(make_scenario(policies={"edge": {}, "cloud": {}}))
+    scenario["workloads"]["de-en"]["characters_per_src_token"] = 6.5
+    result = simnmt.run(scenario, requests=200, replications=1)
+    for row in result.summary_rows:
+        log = result.cells[0].logs[row["policy"]]
+        span_s = float((log["arrival_s"] + log["latency_s"]).max())
+        watts = {"edge": 10.0, "cloud": 50.0}[row["policy"]]
+        dynamic_j, bytes_ = watts * float(log["t_exe_s"].sum()), 0.0
+        if row["policy"] == "cloud":
+            bytes_ = 2.0 * float((log["src_len"] + log["tgt_len"]).sum())
+        joules = 105.0 * span_s + dynamic_j + 1e-4 * bytes_
+        money = 3.0 * span_s / 3600.0 + 0.1 * bytes_ / 1e9
+        assert row["mean_energy_j"] == pytest.approx(joules / 200) == pytest.approx(float(log["energy_j"].mean()))
+        assert row["mean_static_j"] == pytest.approx(105.0 * span_s / 200)
+        assert row["mean_dynamic_j"] == pytest.approx(dynamic_j / 200)
+        assert row["mean_transfer_j"] == pytest.approx(1e-4 * bytes_ / 200)
+        assert row["mean_cost"] == pytest.approx(money / 200)
+        assert row["mean_carbon_g"] == pytest.approx(400.0 * joules / 3.6e6 / 200)
+        assert row["cost_per_thousand_tokens"] == pytest.approx(money / log["tgt_len"].sum() * 1e3)
+        assert row["energy_j_per_million_characters"] == pytest.approx(joules / (6.5 * log["src_len"].sum()) * 1e6)
+
+
+def test_a_scenario_without_power_or_prices_has_no_columns_of_them(make_scenario: MakeScenario) -> None:
+    row = simnmt.run(make_scenario(), requests=50, replications=1).summary_rows[0]
+    assert row["mean_energy_j"] is None
+    assert not [name for name in row if "cost" in name or "carbon" in name or "static" in name]
+
+
+def test_characters_are_counted_on_a_text_with_the_blanks_between_words(make_scenario: MakeScenario, tmp_path: Path) -> None:
+    sentences = ["ein kurzer Satz", "noch ein Satz mit mehr Worten", "drei  Worte hier"] * 20
+    (tmp_path / "text.tsv").write_text("".join(f"{text}\t{text}\n" for text in sentences), encoding="utf-8")
+    scenario = powered(make_scenario(policies={"cloud": {}}))
+    lengths = {"tsv": str(tmp_path / "text.tsv"), "src_unit": "word", "tgt_unit": "word", "filter": "none"}
+    scenario["workloads"] = {"text": {"lengths": lengths}}
+    result = simnmt.run(scenario, requests=400, replications=1)
+    energy, log = energy_of(result, "cloud")
+    words, characters = (sum(map(count, sentences)) for count in (lambda text: len(text.split()), len_of_one_line))
+    assert energy.characters == pytest.approx(characters / words * log["src_len"].sum())
+    assert "counted on the text" in " ".join(result.notes)
+
+
+def len_of_one_line(text: str) -> int:
+    return len(" ".join(text.split()))
+
+
+def test_energy_of_a_profile_is_used_where_the_scenario_gives_none_and_is_labelled(
+    make_scenario: MakeScenario, make_profile: Callable[..., DeviceProfile], tmp_path: Path
+) -> None:
+    scenario = make_scenario(policies={"edge": {}})
+    block = {"kind": "measured", "source": "rapl", "idle_w": 10.0, "active_w": 25.0}
+    write_profile(tmp_path / "gateway.json", make_profile(name="gateway", energy=block))
+    assert simnmt.run(scenario, requests=50, replications=1).summary_rows[0]["mean_energy_j"] is None
+    scenario["devices"]["cloud"]["power"] = {"idle_w": 0.0, "busy_w": 1.0}
+    result = simnmt.run(scenario, requests=50, replications=1)
+    energy, log = energy_of(result, "edge")
+    assert [device.kind for device in energy.devices] == ["measured", "given"]
+    assert energy.total_j == pytest.approx(25.0 * log["t_exe_s"].sum()), "back to back, the gateway is never idle"
+    records = result.document()["energy"]
+    assert [(record["device"], record["power_kind"], record["energy_kind"]) for record in records] == [
+        ("gateway", "measured", "modelled"), ("cloud", "given", "modelled"), ("links", "given", "modelled"),
+    ]  # fmt: skip
+
+
+def test_policies_that_minimise_energy_or_money_take_less_of_it_than_the_fastest(make_batched: MakeScenario) -> None:
+    scenario = powered(make_batched(policies={"cnmt": {}}))
+    scenario["policies"] |= {"frugal": {"kind": "cnmt", "minimises": "energy"}, "cheap": {"kind": "cnmt", "minimises": "cost"}}
+    runs = [simnmt.run(scenario, requests=300, replications=1, engine=engine) for engine in ENGINES]
+    assert runs[0].summary_rows == runs[1].summary_rows
+    rows = {row["policy"]: row for row in runs[0].summary_rows}
+    assert rows["frugal"]["mean_dynamic_j"] < rows["cnmt"]["mean_dynamic_j"]
+    assert rows["cheap"]["offloaded_share"] == 0.0, "time on the gateway has no price"
+    assert rows["cnmt"]["mean_latency_s"] < min(rows[name]["mean_latency_s"] for name in ("frugal", "cheap"))
+
+
+def test_a_budget_that_binds_makes_requests_slower_and_one_that_does_not_changes_nothing(make_scenario: MakeScenario) -> None:
+    budgets = {"loose": 1e6, "tight": 0.9}
+    policies = {"cnmt": {}} | {name: {"kind": "cnmt", "budget": {"energy_j": joules}} for name, joules in budgets.items()}
+    result = simnmt.run(powered(make_scenario(policies=policies)), requests=400, replications=1)
+    logs = result.cells[0].logs
+    np.testing.assert_array_equal(logs["loose"]["target"], logs["cnmt"]["target"])
+    rows = {row["policy"]: row for row in result.summary_rows}
+    assert rows["tight"]["mean_dynamic_j"] < rows["cnmt"]["mean_dynamic_j"]
+    assert rows["tight"]["mean_latency_s"] > rows["cnmt"]["mean_latency_s"]
+
+
+COST = st.builds(RequestCost, st.floats(0.0, 9.0), st.floats(0.0, 1.0), st.floats(0.0, 1.0), st.floats(0.0, 5.0))
+
+
+@given(
+    costs=st.lists(st.tuples(COST, COST), min_size=1, max_size=4),
+    limits=st.tuples(st.floats(0.1, 40.0) | st.none(), st.floats(0.1, 40.0)),
+    minimised=st.sampled_from([None, "energy", "cost"]),
+    seed=st.integers(0, 2**31),
+)
+def test_a_request_exceeds_its_budget_only_where_no_target_is_within_it(
+    costs: list[tuple[RequestCost, RequestCost]], limits: tuple[float | None, float], minimised: Any, seed: int
+) -> None:
+    draw = np.random.default_rng(seed)
+    src_len, tgt_len = draw.integers(1, 30, 20), draw.uniform(1.0, 30.0, 20)
+    seconds = list(draw.exponential(2.0, (len(costs), 20)))
+    joules, money = zip(*costs, strict=True)
+    budget = Budget(energy_j=limits[0], cost=limits[1])
+    permitted = Spending({"energy": joules, "cost": money}, minimised, budget).permitted(src_len, tgt_len, seconds)
+    assert permitted.any(0).all()
+    taken = {
+        name: np.stack([cost.of(src_len, tgt_len, column) for cost, column in zip(of, seconds, strict=True)])
+        for name, of in (("energy", joules), ("cost", money))
+    }
+    within = taken["cost"] <= limits[1]
+    if limits[0] is not None:
+        within &= taken["energy"] <= limits[0]
+    possible = within.any(0)
+    assert not (permitted & ~within)[:, possible].any()
+    if minimised is not None:
+        least = np.where(within, taken[minimised], np.inf).min(0)
+        assert (np.where(permitted, taken[minimised], 0.0).max(0) == least)[possible].all()
+    elif possible.any():
+        assert (permitted == within)[:, possible].all()
+
+
+def test_a_user_policy_knows_what_requests_cost(make_scenario: MakeScenario) -> None:
+    class Frugal:
+        def __init__(self, knowledge: simnmt.Knowledge) -> None:
+            self.costs, self.planes = knowledge.costs["energy"], knowledge.planes
+
+        def prepare(self, src_len: Any) -> Any:
+            taken = [
+                cost.of(src_len, src_len, plane.seconds(src_len, src_len))
+                for cost, plane in zip(self.costs, self.planes, strict=True)
+            ]
+            best = np.argmin(taken, axis=0).tolist()
+            return lambda request, delay_s: best[request]
+
+    result = simnmt.run(powered(make_scenario(policies={"mine": Frugal, "cnmt": {}})), requests=200, replications=1)
+    rows = {row["policy"]: row for row in result.summary_rows}
+    assert rows["mine"]["mean_dynamic_j"] < rows["cnmt"]["mean_dynamic_j"]
+
+
+def test_a_carbon_file_is_an_input_of_the_run_and_moves_with_its_scenario(make_scenario: MakeScenario, tmp_path: Path) -> None:
+    (tmp_path / "grid.csv").write_text("time,gCO2/kWh\n2026-01-01T00:00Z,100\n2026-01-01T00:30Z,300\n", encoding="utf-8")
+    scenario = powered(make_scenario(policies={"edge": {}}))
+    runs = []
+    for carbon in (str(tmp_path / "grid.csv"), {"csv": str(tmp_path / "grid.csv"), "begin_s": 1800}):
+        scenario["carbon_intensity"] = carbon
+        runs.append(simnmt.run(scenario, requests=50, replications=1, out=tmp_path / str(len(runs))))
+    now, later = (run.summary_rows[0]["mean_carbon_g"] for run in runs)
+    assert later == pytest.approx(3 * now)
+    assert str(tmp_path / "grid.csv") in json.loads((tmp_path / "0" / "manifest.json").read_text())["inputs"]
+    again = simnmt.run(tmp_path / "1", out=tmp_path / "again")
+    assert again.summary_rows == runs[1].summary_rows
+    (tmp_path / "grid.csv").write_text("time,g\n0,1\n", encoding="utf-8")
+    with pytest.raises(simnmt.InputError, match=r"grid\.csv"):
+        simnmt.run(tmp_path / "1")

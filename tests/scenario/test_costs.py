@@ -1,0 +1,106 @@
+"""Powers, prices and budgets in a scenario: what is refused, each fault in one line at its key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import simnmt
+from simnmt.scenario.errors import ScenarioError
+
+TEXT = """\
+version: 1
+name: x
+workloads: {w: {lengths: "@de-en-news"}}
+networks: {n: {rtt: "@cp1"}}
+devices:
+  gateway: {profile: "@tx2-bilstm"}
+  cloud: {profile: "@titan-xp-bilstm"}
+policies:
+  cnmt: {}
+"""
+POWER = "devices.gateway.power"
+BOTH = ("devices.gateway.power={idle_w: 1, busy_w: 2}", "devices.cloud.power={idle_w: 1, busy_w: 2}")
+
+CASES = {
+    "negative power": ((f"{POWER}={{idle_w: -5, busy_w: 15}}",), "devices.gateway.power.idle_w: must be >= 0, got -5"),
+    "busy below idle": (
+        (f"{POWER}={{idle_w: 20, busy_w: 15}}",),
+        "devices.gateway.power.busy_w: 15 W while busy is less than the 20 W while idle (give as much or more)",
+    ),
+    "load below busy": (
+        (f"{POWER}={{idle_w: 1, busy_w: 20, load_w: 10}}",),
+        "devices.gateway.power.load_w: 10 W at full load is less than the 20 W of busy_w (give as much or more)",
+    ),
+    "load below idle": (
+        (f"{POWER}={{idle_w: 30, load_w: 10}}",),
+        "devices.gateway.power.load_w: 10 W at full load is less than the 30 W of idle_w (give as much or more)",
+    ),
+    "idle power alone": (
+        (f"{POWER}={{idle_w: 20}}",),
+        "devices.gateway.power: no power under load (give busy_w, load_w or both)",
+    ),
+    "no idle power": ((f"{POWER}={{busy_w: 20}}",), "devices.gateway.power.idle_w: missing key"),
+    "a unit": ((f"{POWER}={{idle_w: 5W, busy_w: 9}}",), "devices.gateway.power.idle_w: expected a number, got the text '5W'"),
+    "a negative price": (("devices.cloud.price_per_hour=-1",), "devices.cloud.price_per_hour: must be >= 0, got -1"),
+    "a negative energy of a byte": (("networks.n.joules_per_byte=-1",), "networks.n.joules_per_byte: must be >= 0, got -1"),
+    "a negative price of a byte": (("networks.n.price_per_gb=-1",), "networks.n.price_per_gb: must be >= 0, got -1"),
+    "a budget without prices": (
+        ("policies.cnmt.budget={cost: 0.1}", *BOTH),
+        "policies.cnmt.budget.cost: compares money, but the scenario has no price (give devices.cloud.price_per_hour, "
+        "or a network's price_per_gb)",
+    ),
+    "money without prices": (
+        ("policies.cnmt.minimises=cost",),
+        "policies.cnmt.minimises: compares money, but the scenario has no price",
+    ),
+    "a budget without power": (
+        ("policies.cnmt.budget={energy_j: 2}",),
+        "policies.cnmt.budget.energy_j: compares energy, but the power of gateway and cloud is unknown (give "
+        "devices.gateway.power, such as {idle_w: 5, busy_w: 15})",
+    ),
+    "energy without the power of a device": (
+        ("policies.cnmt.minimises=energy", BOTH[0]),
+        "policies.cnmt.minimises: compares energy, but the power of cloud is unknown (give devices.cloud.power",
+    ),
+    "a budget of nothing": (
+        ("policies.cnmt.budget={}", *BOTH),
+        "policies.cnmt.budget: limits nothing (write a limit, such as energy_j: 2.5, or remove budget)",
+    ),
+    "no budget": (("policies.cnmt.budget={energy_j: 0}", *BOTH), "policies.cnmt.budget.energy_j: must be > 0, got 0"),
+    "an unknown goal": (
+        ("policies.cnmt.minimises=joules",),
+        "policies.cnmt.minimises: must be one of mean, p95, energy, cost, got the text 'joules'",
+    ),
+    "an intensity below 0": (("carbon_intensity=-3", *BOTH), "carbon_intensity: must be >= 0, got -3"),
+    "an intensity of no kind": (
+        ("carbon_intensity=true", *BOTH),
+        "carbon_intensity: give a number of g/kWh, the path of a CSV file of times and g/kWh, or {csv: path}",
+    ),
+    "a misspelt key of a file": (
+        ("carbon_intensity={csv: grid.csv, colum: g}", *BOTH),
+        "carbon_intensity.colum: unknown key (did you mean column?)",
+    ),
+    "a file that is not there": (("carbon_intensity=none.csv", *BOTH), "carbon_intensity: "),
+    "no characters": (("workloads.w.characters_per_src_token=0",), "workloads.w.characters_per_src_token: must be > 0, got 0"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_fault_is_one_line_at_its_key(tmp_path: Path, case: str) -> None:
+    overrides, complaint = CASES[case]
+    path = tmp_path / "s.yaml"
+    path.write_text(TEXT, encoding="utf-8")
+    with pytest.raises(simnmt.InputError) as caught:
+        simnmt.run(path, overrides=overrides, requests=10, replications=1)
+    said = str(caught.value)
+    assert complaint in said and "\n" not in said
+    assert caught.value.exit_status == 2
+
+
+def test_a_fault_in_the_file_names_its_line_and_column(tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(TEXT.replace("cnmt: {}", "cnmt: {minimises: energy}"), encoding="utf-8")
+    with pytest.raises(ScenarioError, match=r"s\.yaml:9:21: policies\.cnmt\.minimises: compares energy"):
+        simnmt.run(path, requests=10, replications=1)
