@@ -20,6 +20,8 @@ _HOMES = {
     "run": "simnmt.api",
     "load": "simnmt.api",
     "compare": "simnmt.api",
+    "sweep": "simnmt.api",
+    "load_sweep": "simnmt.api",
     "plan": "simnmt.api",
     "Scenario": "simnmt.api",
     "RunResult": "simnmt.api",
@@ -59,12 +61,14 @@ __all__ = [
     "__version__",
     "compare",
     "load",
+    "load_sweep",
     "plan",
     "run",
+    "sweep",
 ]
 
 if TYPE_CHECKING:
-    from simnmt.api import Comparison, LoadedRun, RunResult, Scenario, compare, load, plan, run
+    from simnmt.api import Comparison, LoadedRun, RunResult, Scenario, compare, load, load_sweep, plan, run, sweep
     from simnmt.base.errors import InputError
     from simnmt.batching.batcher import Batcher, Encode, Join
     from simnmt.network.series import BandwidthSeries, RttSeries

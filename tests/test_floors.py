@@ -49,6 +49,8 @@ HEAVY_ROOMS = {
     "faiss": {"nmt"},
     "aiohttp": {"service", "live"},
     "prometheus_client": {"service", "live"},
+    "joblib": {"experiment"},
+    "distributed": {"experiment"},
 }
 """Libraries that no other room may import."""
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from simnmt.base.errors import InputError
 
-LEFT_OUT = frozenset({"pandas", "pyarrow", "scipy", "plotly", "jinja2", "markupsafe"})
+LEFT_OUT = frozenset({"pandas", "pyarrow", "scipy", "plotly", "jinja2", "markupsafe", "joblib"})
 """Dependencies that the light installation of a gateway leaves out (docs/boxes.md): they weigh more than all others."""
 
 EXTRAS = {
@@ -16,6 +16,7 @@ EXTRAS = {
     **dict.fromkeys(("aiohttp", "prometheus_client"), "live"),
     **{name: name for name in ("tokenizers", "ctranslate2", "onnxruntime", "faiss")},
     "pynvml": "nvidia",
+    "distributed": "cluster",
 }
 """The extra of simnmt that installs each optional package."""
 

@@ -1,7 +1,7 @@
 """The command line's frame: the verbs by name, and the one place where errors become a line and an exit status.
 
-Exit status: 0 fine, 1 our fault, 2 the input's fault, 3 a demanded level was missed, 130 interrupted, 143 terminated
-(docs/command-line.md).
+Exit status: 0 fine, 1 our fault, 2 the input's fault, 3 a demanded level was missed, 4 a sweep ended partly, 130 interrupted,
+143 terminated (docs/command-line.md).
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from simnmt.cli.terminal import cleaned_streams, complaint_line, set_verbosity, 
 _VERBS = {
     "run": "run.run",
     "compare": "compare.compare",
+    "sweep": "sweep.sweep",
     "plan": "plan.plan",
     "init": "run.init",
     "schema": "run.schema",

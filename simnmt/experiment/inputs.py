@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,7 @@ from simnmt.scenario.document import Document
 from simnmt.scenario.errors import ScenarioError
 from simnmt.scenario.source import profile_path
 from simnmt.workload.arrivals import ArrivalProcess
+from simnmt.workload.configuration import Lengths
 from simnmt.workload.custom import CustomLengths
 from simnmt.workload.fertility import Fertility, check_fertility, convert_units, counting_remedy
 from simnmt.workload.length_table import LengthTable
@@ -42,6 +44,7 @@ Column = NDArray[np.float64]
 Tokens = NDArray[np.int64]
 ExpectedTokens = Tokens | Column
 """Target lengths, or expected ones, which need not be whole."""
+Part = TypeVar("Part")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,17 +126,44 @@ class RunPlan:
     """Profiles within the error of their calibration by workload; empty if the scenario asks for none."""
 
 
-def read_inputs(scenario: Scenario, base: Path, document: Document | None = None) -> RunPlan:
+class InputCache:
+    """What has been read of the files of scenarios that differ in a few keys, for a process that runs many of them.
+
+    The files must not change meanwhile.
+    """
+
+    MOST = 256
+    """Most parts that are kept; the one that was used longest ago goes first."""
+
+    def __init__(self) -> None:
+        self._parts: dict[Hashable, Any] = {}
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, read: Callable[[], Part]) -> Part:
+        """Return the part of this key, read by `read` if it is not kept."""
+        with self._lock:
+            part: Part = self._parts.pop(key) if key in self._parts else read()
+            self._parts[key] = part
+            if len(self._parts) > self.MOST:
+                self._parts.pop(next(iter(self._parts)))
+            return part
+
+
+def read_inputs(scenario: Scenario, base: Path, document: Document | None = None, cache: InputCache | None = None) -> RunPlan:
     """Read the inputs of a scenario; relative paths start at `base`.
 
     Raises the rooms' own `InputError`s: `CorpusError`, `TraceError`, `ProfileError`. With a `document`, errors without a line
-    in their own file name the key of the scenario and its place.
+    in their own file name the key of the scenario and its place. `cache`: of files that were read for other scenarios.
     """
+    cache = cache or InputCache()
     networks = {
-        name: load_network(part, base, name, partial(_name_key_in_errors, document, "networks", name))
+        name: cache.get(
+            (name, part.model_dump_json(warnings=False), base),
+            partial(load_network, part, base, name, partial(_name_key_in_errors, document, "networks", name)),
+        )
         for name, part in scenario.networks.items()
     }
-    readers = {name: _CaseReader(scenario, name, base, document) for name in scenario.workloads}
+    readers = {name: _CaseReader(scenario, name, base, document, cache) for name in scenario.workloads}
     cases = {name: reader.case() for name, reader in readers.items()}
     drawn = {} if scenario.profile_uncertainty is None else {name: readers[name].draws(case) for name, case in cases.items()}
     return RunPlan(scenario, cases, networks, drawn)
@@ -164,6 +194,7 @@ class _CaseReader:
     workload: str
     base: Path
     document: Document | None
+    cache: InputCache
 
     def naming(self, *location: str | int) -> AbstractContextManager[None]:
         return _name_key_in_errors(self.document, *location)
@@ -183,7 +214,7 @@ class _CaseReader:
         with self.naming_profile(device):
             if isinstance(profile, CustomDevice):
                 return profile.profile
-            return read_profile(profile_path(profile, self.base))
+            return self.cache.get((profile, self.base), lambda: read_profile(profile_path(profile, self.base)))
 
     def cost(self, device: str) -> CostFunction | None:
         """Return the cost function of a device; None if it has a profile."""
@@ -208,10 +239,11 @@ class _CaseReader:
             # Lengths that a user brings count as the first profile does.
             if isinstance(lengths, CustomLengths) and known:
                 table = lengths.load_in(known[0].length_unit.src, known[0].length_unit.tgt)
+                warnings, outliers = lengths.warnings(table), lengths.load_replayed_outliers(base, table)
             else:
-                table = lengths.load(base)
-            warnings = lengths.warnings(table)
-            outliers = lengths.load_replayed_outliers(base, table)
+                table, warnings, outliers = self.cache.get(
+                    (lengths.model_dump_json(warnings=False), base), partial(_load_lengths, lengths, base)
+                )
             stated = lengths.fertility
             units: dict[Side, list[str]] = {
                 "src": [profile.length_unit.src for profile in known],
@@ -438,6 +470,12 @@ class _CaseReader:
             return streamed_device(sti, profile, cost, table)
 
 
+def _load_lengths(lengths: Lengths, base: Path) -> tuple[LengthTable, tuple[str, ...], LengthTable | None]:
+    """Return a workload's lengths, the doubts about them, and the dropped pairs that requests are drawn from too."""
+    table = lengths.load(base)
+    return table, lengths.warnings(table), lengths.load_replayed_outliers(base, table)
+
+
 def _used_cost_models(part: DeviceConfiguration, profile: DeviceProfile) -> tuple[str, ...]:
     """Return the names of a profile's cost models by which a device executes."""
     used = ["execution" if profile.in_service is None else "in_service"] if part.sti is None else ["sti"]
@@ -488,6 +526,13 @@ class Unit:
     """The inputs with the profiles as calibrated, which policies know, if those of `case` are drawn; None if they are not."""
     engine: Engine | None = None
     """The engine of the world; None: the compiled one where it covers the unit."""
+    keeps_requests: bool = True
+    """Whether the requests of replication 0 are returned, for request logs and figures."""
+
+    @property
+    def is_kept(self) -> bool:
+        """True if the requests of this unit are returned."""
+        return self.keeps_requests and self.replication == 0 and self.calibrated is None
 
     @property
     def known_case(self) -> Case:

@@ -65,7 +65,7 @@ def run_in_processes(
     processes = {}
     idle = False
     try:
-        with _interrupts_held():
+        with interrupts_held():
             for _ in range(min(jobs, len(tasks))):
                 ours, theirs = context.Pipe()
                 process = context.Process(target=_serve, args=(work, theirs), daemon=True)
@@ -169,7 +169,7 @@ _OF_GROUP = (signal.SIGINT, signal.SIGHUP) if hasattr(signal, "SIGHUP") else (si
 
 
 @contextmanager
-def _interrupts_held() -> Iterator[None]:
+def interrupts_held() -> Iterator[None]:
     """Shield the processes started in this block from Ctrl-C and a closing terminal, which reach the whole group: the parent
     handles them.
 

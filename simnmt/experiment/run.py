@@ -175,7 +175,7 @@ def _run(units: list[Unit], begin: int, jobs: int | None, progress: Progress | N
 
 def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunResult:
     scenario = plan.scenario
-    roles = _roles(scenario)
+    roles = roles_of(scenario)
     numbers = with_regret(_in_order(scenario, results), roles.oracle)
     open_loops = {case.name: devices(scenario, case.name) for case in plan.cases.values() if case.arrivals.discipline == "open"}
     table = rows(numbers, scenario.requests, metrics=scenario.measured_metrics, objective=scenario.objective)
@@ -186,7 +186,7 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunR
         by_place.setdefault((unit.case.name, unit.network), []).append(result)
     first = [(unit, result) for unit, result in zip(units, results, strict=True) if unit.replication == 0]
     learnt = {unit.case.name: result.learnt for unit, result in first}
-    goal = Goal(scenario.objective, scenario.requirements)
+    goal = goal_of(scenario)
     rows_by_cell, pairs_by_cell = by_cell(table), by_cell(compared)
     verdicts, recommendations = [], []
     for place, of_cell in rows_by_cell.items():
@@ -229,7 +229,13 @@ def _in_order(scenario: Scenario, results: list[UnitResult]) -> dict[RunKey, Num
     return {key: merged[key] for key in itertools.starmap(RunKey, keys)}
 
 
-def _roles(scenario: Scenario) -> Roles:
+def goal_of(scenario: Scenario) -> Goal:
+    """Return the objective and the service level by which the policies of a scenario are judged."""
+    return Goal(scenario.objective, scenario.requirements)
+
+
+def roles_of(scenario: Scenario) -> Roles:
+    """Return the policies of a scenario by role."""
     policies = scenario.policies
     return Roles(
         deployable=[name for name, policy in policies.items() if not policy.knows_truth],

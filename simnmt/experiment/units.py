@@ -177,7 +177,7 @@ def run_unit(unit: Unit, progress: ShareDone | None = None) -> UnitResult:
                 refuse_without_answers(unit, settings.kind, trail.outcome)
                 counted = RequestLog(drawn.truth, trail, slice(cut, scenario.requests)).answered
                 gap_totals_s[removed] = total_latency_s(counted) * _per_counted(unit, cut) / _answered_share(trail, cut)
-    is_kept = unit.replication == 0 and unit.calibrated is None
+    is_kept = unit.is_kept
     return UnitResult(
         numbers={RunKey(case.name, unit.network, name, unit.replication): of_run for name, (_, of_run) in finished.items()},
         best_offloaded_share=drawn.truth.best_offloaded_share,
@@ -260,7 +260,7 @@ def _run_policies(
     scenario, finished, waiting = unit.scenario, dict[str, tuple[Trail, Numbers]](), dict[str, _Simulated]()
     by_rule = scenario.warm_up == "mser5" and not unit.case.arrivals.is_finite
     cut = scenario.warm_up.requests if isinstance(scenario.warm_up, WarmUpRequests) else 0
-    is_kept = unit.replication == 0 and unit.calibrated is None
+    is_kept = unit.is_kept
     has_files = is_kept or are_kept_in_files(scenario.requests)
     assert unit.folder is not None
 

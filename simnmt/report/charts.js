@@ -17,7 +17,7 @@ function revived(value, pool, styles) {
   if (typeof value === "string") {
     return value.startsWith("var(--") ? styles.getPropertyValue(value.slice(4, -1)).trim() : value;
   }
-  if (Array.isArray(value)) return typeof value[0] === "number" ? value : value.map((entry) => revived(entry, pool, styles));
+  if (Array.isArray(value)) return typeof value.at(-1) === "number" ? value : value.map((entry) => revived(entry, pool, styles));
   if (value === null || typeof value !== "object") return value;
   if ("pool" in value) return revived(pool[value.pool], pool, styles);
   return Object.fromEntries(Object.entries(value).map(([key, entry]) => [key, revived(entry, pool, styles)]));

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -251,7 +251,12 @@ def _closed_loop(result: RunResult) -> list[str]:
 
 def policy_colours(result: FinishedRun) -> dict[str, int]:
     """Return the index of each policy's colour, which is the same in every table and figure."""
-    names = dict.fromkeys(row["policy"] for row in result.summary_rows)
+    return colours_of(row["policy"] for row in result.summary_rows)
+
+
+def colours_of(policies: Iterable[str]) -> dict[str, int]:
+    """Return the index of each policy's colour, by the names in their order."""
+    names = dict.fromkeys(policies)
     others = [name for name in names if name not in _COLOURS]
     return {name: _COLOURS.index(name) if name in _COLOURS else _further_colour(others.index(name)) for name in names}
 

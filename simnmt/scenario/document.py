@@ -149,7 +149,7 @@ class Override:
         A value that begins with `@` is a text without quotes too. Raises `ScenarioError`.
         """
         label = f"{option} {printable(text)}".strip()
-        location, rest = _parse_key(text, label)
+        location, rest = parse_key(text, label)
         value = rest.strip()
         if not value:
             raise ScenarioError("nothing after the '='", remedy="write KEY=null for no value", override=label)
@@ -234,8 +234,8 @@ def _replace_below(node: Node, override: Override, depth: int) -> Node:
     raise ScenarioError(what, remedy=f"set {here} as a whole", override=override.label)
 
 
-def _parse_key(text: str, label: str) -> tuple[tuple[str, ...], str]:
-    """Return the parts of the key, and the text after the `=`."""
+def parse_key(text: str, label: str) -> tuple[tuple[str, ...], str]:
+    """Return the parts of the key of KEY=VALUE, and the text after the `=`. Raises `ScenarioError`, which names `label`."""
     parts: list[str] = []
     at = 0
     while match := _PART.match(text, at):

@@ -313,6 +313,16 @@ class Source:
     """The scenario with every default, override and absolute path written out."""
     extensions: Mapping[str, Extension] = field(default_factory=dict)
     """What users bring, by its place, such as `policies.mine`."""
+    base: Path = field(default_factory=Path.cwd)
+    """Folder at which relative paths of further overrides start."""
+
+    def with_overrides(self, overrides: Iterable[Override], *, allow_code: bool = False) -> tuple[Scenario, Document]:
+        """Return the scenario with further overrides, checked and with absolute paths, and its document.
+
+        Raises `ScenarioError`.
+        """
+        document = apply_overrides(self.document, overrides)
+        return _checked_scenario(document, self.base, allow_code)[0], document
 
     @property
     def objects(self) -> dict[str, str]:
@@ -330,10 +340,15 @@ def open_source(
     overrides: Iterable[str | Override] = (),
     *,
     allow_code: bool = False,
+    base: Path | None = None,
 ) -> Source:
     """Read and check a scenario; raise `ScenarioError`, or `RunDirectoryError` for a run directory that is not whole.
 
-    `allow_code`: whether modules and files that the scenario names may run, such as `kind: "package.module:MyPolicy"`.
+    Args:
+        given: a file's path, a shipped `@name`, a run directory or a mapping.
+        overrides: values in place of the scenario's.
+        allow_code: whether modules and files that the scenario names may run, such as `kind: "package.module:MyPolicy"`.
+        base: folder at which relative paths of a file start, if that is not the file's folder.
 
     Relative paths start at the scenario's folder. They start at the current folder for a mapping, a shipped scenario and a run
     directory; the paths of the latter two need no start, so only overrides have relative ones. A run directory gives its
@@ -352,7 +367,7 @@ def open_source(
     path = Path(name)
     if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises where the name is too long
         document, regular = read_document(path), path.is_file()
-        base = path.absolute().parent if regular else here
+        base = base or (path.absolute().parent if regular else here)
         return _check_source(document, overrides, base, path if regular else None, allow_code)
     manifest = read_manifest(path)
     if "live" in manifest:
@@ -374,6 +389,14 @@ def _check_source(
     a pipe)."""
     text = write_document(document.data).encode() if file is None else file.read_bytes()
     document = apply_overrides(document, overrides)
+    scenario, extensions = _checked_scenario(document, base, allow_code)
+    size = (len(scenario.workloads), len(scenario.networks), len(scenario.devices), len(scenario.policies))
+    _LOG.info("%s: %d workloads, %d networks, %d devices, %d policies", scenario.name, *size)
+    return Source(scenario, document, text, write_document(scenario.document()), extensions, base)
+
+
+def _checked_scenario(document: Document, base: Path, allow_code: bool) -> tuple[Scenario, dict[str, Extension]]:
+    """Return the scenario of a document, with absolute paths, and what users bring to it."""
     mentions = find_extensions(document)
     scenario = validate(Scenario, with_stand_ins(document, mentions), unknown_kind=remedy_of_unknown_kind)
     check_topology(scenario, document)
@@ -381,7 +404,4 @@ def _check_source(
     if mentions:
         scenario, extensions = adopt_extensions(scenario, document, mentions, base, allow_code=allow_code)
         check_topology(scenario, document)
-    scenario = resolved(scenario, base)
-    size = (len(scenario.workloads), len(scenario.networks), len(scenario.devices), len(scenario.policies))
-    _LOG.info("%s: %d workloads, %d networks, %d devices, %d policies", scenario.name, *size)
-    return Source(scenario, document, text, write_document(scenario.document()), extensions)
+    return resolved(scenario, base), extensions

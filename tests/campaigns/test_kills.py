@@ -7,8 +7,10 @@ import random
 import shutil
 import signal
 import sys
+import time
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +117,33 @@ def test_what_a_killed_command_left_is_swept_by_the_next(folder: Path, simnmt: C
     check_kills(folder, simnmt, name, COMMANDS[name])
 
 
+def test_a_killed_sweep_goes_on_to_the_same_table(folder: Path, simnmt: Callable[..., Any]) -> None:
+    grid = "--grid networks.office.rtt_mean_ms=20,90 --requests 20 --replications 2"
+    check_kills(folder, simnmt, "sweep", f"sweep small.yaml {grid} --jobs 1 --out sweep", cases=10)
+
+
+@pytest.mark.deep
+def test_a_sweep_on_several_processes_killed_at_any_time_goes_on_to_the_same_table(
+    folder: Path, start: Callable[..., Any], process: Callable[..., Any]
+) -> None:
+    command = "sweep small.yaml --grid networks.office.rtt_mean_ms=20:200:10 --requests 2000 --replications 3 --jobs 2 --out"
+    began_s = time.monotonic()
+    assert process(*command.split(), "whole").status == 0
+    took_s = time.monotonic() - began_s
+
+    def check(generator: random.Random) -> None:
+        shutil.rmtree(folder / "parts", ignore_errors=True)
+        killed = start(*command.split(), "parts")
+        time.sleep(took_s * generator.random())
+        with suppress(ProcessLookupError):
+            os.killpg(killed.pid, signal.SIGKILL)
+        killed.communicate()
+        assert process(*command.split(), "parts").status == 0
+        assert (folder / "parts" / "sweep.parquet").read_bytes() == (folder / "whole" / "sweep.parquet").read_bytes()
+
+    run_cases("kill a sweep on processes", 2, check)
+
+
 @pytest.mark.parametrize("name", TRAININGS)
 def test_a_killed_training_is_taken_up_by_the_next(training_inputs: Path, simnmt: Callable[..., Any], name: str) -> None:
     check_kills(training_inputs, simnmt, name, TRAININGS[name])
@@ -156,7 +185,7 @@ def test_a_run_killed_while_it_replaces_another_leaves_one_of_them_whole(
     run_cases(f"kill a replacing run, {exchanges}", 8, check)
 
 
-def check_kills(folder: Path, simnmt: Callable[..., Any], name: str, arguments: str) -> None:
+def check_kills(folder: Path, simnmt: Callable[..., Any], name: str, arguments: str, cases: int = 4) -> None:
     def command() -> Any:
         return simnmt(*arguments.split())
 
@@ -193,4 +222,4 @@ def check_kills(folder: Path, simnmt: Callable[..., Any], name: str, arguments: 
         assert not list(folder.rglob(".simnmt-partial-*")), left
         assert not [path for path in folder.glob("reports/*") if not any(path.iterdir())], left
 
-    run_cases(f"kill {name}", 4, check)
+    run_cases(f"kill {name}", cases, check)

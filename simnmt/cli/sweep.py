@@ -1,0 +1,132 @@
+"""`simnmt sweep`: run a scenario at many points of its keys, resumable, and gather one table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from simnmt.base.errors import SimnmtError
+from simnmt.base.text_tables import format_table
+from simnmt.cli.options import AllowCode, AsJson, argument, flag, option, print_json, prints_of_users
+from simnmt.cli.progress import progress_bar
+from simnmt.cli.terminal import say, warn
+
+if TYPE_CHECKING:
+    from simnmt.experiment.sweep.run import SweepResult
+
+MOST_FAILURES = 10
+"""Most errors of failed points that are printed; failed.json has all."""
+
+
+class PartlyEnded(SimnmtError):
+    """A sweep of which some points failed."""
+
+    exit_status = 4
+
+
+def sweep(
+    given: Annotated[
+        str,
+        argument("SWEEP.yaml|SCENARIO|DIR", "A sweep file, a scenario with --grid, or the folder of a sweep to go on with."),
+    ],
+    grid: Annotated[
+        list[str] | None, option("KEY=V1,V2,...", "Sweep a key over values, or KEY=from:to:n; may be repeated.", "--grid")
+    ] = None,
+    sample: Annotated[
+        str | None, option("sobol:N", "Draw N points instead of all combinations; KEY=from:to draws any number.", "--sample")
+    ] = None,
+    out: Annotated[Path | None, option("DIR", "Folder to write. [default: a new one under reports/]")] = None,
+    overrides: Annotated[list[str] | None, option("KEY=VALUE", "Override a key at all points.", "--set")] = None,
+    requests: Annotated[int | None, option("N", "Requests per run.")] = None,
+    replications: Annotated[int | None, option("R", "Independent repeats.")] = None,
+    seed: Annotated[int | None, option("S", "Same seed, same bytes. [default: the scenario's, else 1]")] = None,
+    jobs: Annotated[
+        int, option("J", "Processes; 0: as many as save time, at most one per processor.", "--jobs", min=0, max=1024)
+    ] = 0,
+    cluster: Annotated[
+        str | None,
+        option(
+            "tcp://HOST:PORT",
+            "Dask scheduler whose workers run the tasks; it executes what it is sent, so on this machine or with tls:// only.",
+            "--cluster",
+        ),
+    ] = None,
+    local_if_cluster_fails: Annotated[
+        bool, flag("--local-if-cluster-fails", "Go on on this machine if the cluster cannot be used or is lost.")
+    ] = False,
+    allow_code: AllowCode = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a scenario at many points of its keys; a sweep that stopped goes on by the name of its folder.
+
+    Example: simnmt sweep @open-loop --grid devices.cloud.workers=1,2 --grid workloads.de-en.arrivals.rate_rps=5:11:4
+    """
+    import simnmt.api
+    from simnmt.scenario.document import overrides_of_call
+
+    given_values = overrides_of_call(overrides or [], as_options=True, requests=requests, replications=replications, seed=seed)
+    with progress_bar() as bar, prints_of_users():
+        result = simnmt.api.sweep(
+            given,
+            grid=grid or [],
+            sample=sample,
+            out=out,
+            overrides=given_values,
+            jobs=jobs or None,
+            progress=lambda done, total: bar.runs(done, total, "tasks"),
+            cluster=cluster,
+            local_if_cluster_fails=local_if_cluster_fails,
+            allow_code=allow_code,
+            announce=say,
+        )
+    if as_json:
+        print_json(document_of(result))
+    else:
+        print(format_sweep(result))
+    if result.failures:
+        raise PartlyEnded(_describe_failures(result))
+
+
+def document_of(result: SweepResult) -> dict[str, object]:
+    """Return the content of `--json`."""
+    failures = [
+        {"point": failure.point, "replication": failure.replication, "error": failure.error} for failure in result.failures
+    ]
+    table = result.table
+    return {
+        "directory": str(result.directory),
+        "points": result.points,
+        "tasks_run": result.ran,
+        "keys": list(table.keys),
+        "objective": table.objective,
+        "rows": table.rows,
+        "failures": failures,
+    }
+
+
+def format_sweep(result: SweepResult) -> str:
+    """Return the text of a sweep that has ended: how often each policy is best, and where the table is."""
+    from simnmt.results.sweep_table import BEST, PAGE, TABLE, TIED, UNSTABLE, WORSE
+
+    table = result.table
+    counts: dict[str, dict[str, int]] = {}
+    for row in table.rows:
+        of_policy = counts.setdefault(row["policy"], {})
+        of_policy[row["verdict"]] = of_policy.get(row["verdict"], 0) + 1
+    header = ["policy", "best", "not distinguishable from it", "worse", "unstable"]
+    rows = [[policy, *(str(of.get(verdict, 0)) for verdict in (BEST, TIED, WORSE, UNSTABLE))] for policy, of in counts.items()]
+    lines = [f"{result.points} points of {', '.join(table.keys)}"]
+    if rows:
+        lines.append(f"\nBy {table.objective}, policies are at so many points:\n{format_table(header, rows, 1)}\n")
+    return "\n".join([*lines, f"table: {result.directory / TABLE}", f"page: {result.directory / PAGE}"])
+
+
+def _describe_failures(result: SweepResult) -> str:
+    points = {failure.point for failure in result.failures}
+    for failure in result.failures[:MOST_FAILURES]:
+        warn(f"point {failure.point}, replication {failure.replication}: {failure.error}")
+    more = len(result.failures) - MOST_FAILURES
+    if more > 0:
+        warn(f"and {more} more (failed.json has all)")
+    again = f"try again: simnmt sweep {result.directory}"
+    return f"{len(points)} of {result.points} points failed; the others are in the table ({again})"

@@ -1,0 +1,222 @@
+"""`simnmt sweep` as a user meets it: one table, going on after a stop, points that fail, and what is refused in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import simnmt as package
+from simnmt.base.files import FolderLock
+from simnmt.cli import app
+from simnmt.experiment.sweep import tasks
+from simnmt.profile.profile_file import write_profile
+from simnmt.results import sweep_table
+from simnmt.results.sweep_table import TABLE
+from tests.command_line import filled_folder
+from tests.refusals import assert_one_line
+
+Command = Callable[..., Any]
+GRID = ("--grid", "networks.office.rtt_mean_ms=20,200", "--grid", "devices.cloud.workers=1,2")
+SMALL = ("sweep", "small.yaml", *GRID, "--requests", "100", "--jobs", "1")
+
+
+@pytest.fixture(scope="module")
+def swept(make_profile: Callable[..., Any]) -> Iterator[Path]:
+    """A folder with a finished sweep of four points, `done`."""
+    with filled_folder(make_profile) as place, pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        patch.setattr("sys.argv", ["simnmt", *SMALL, "--out", "done"])
+        assert app._status() == 0
+        yield place
+
+
+@pytest.fixture
+def here(swept: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(swept)
+    return swept
+
+
+def assert_refused(outcome: Any, message: str) -> None:
+    assert outcome.status == 2
+    assert_one_line(outcome.err)
+    assert message in outcome.err
+
+
+def test_a_sweep_writes_one_table_with_a_row_for_each_point_and_policy(here: Path) -> None:
+    table = package.load_sweep("done")
+    assert table.attrs["keys"] == ["networks.office.rtt_mean_ms", "devices.cloud.workers"]
+    assert len(table) == 4 * 5
+    first = table[table["policy"] == "cnmt"].iloc[0]
+    assert (first["workload"], first["network"], first["replications"], first["requests"]) == ("news", "office", 2, 100)
+    assert first["mean_ms_low"] < first["mean_ms"] < first["mean_ms_high"]
+    cloud = table[(table["policy"] == "cloud") & (table["devices.cloud.workers"] == 1)].set_index("networks.office.rtt_mean_ms")
+    assert cloud.loc[200, "mean_ms"] - cloud.loc[20, "mean_ms"] == pytest.approx(180.0, abs=15.0), (
+        "100 requests meet a part of the series"
+    )
+    assert set(table[table["policy"] == "oracle"]["verdict"]) == {"bound"}
+    assert (table.groupby("point")["verdict"].apply(lambda verdicts: (verdicts == "best").sum()) == 1).all()
+
+
+def test_the_rows_of_a_point_are_those_of_its_run(here: Path) -> None:
+    result = package.run(
+        "small.yaml", requests=100, overrides=["networks.office.rtt_mean_ms=200", "devices.cloud.workers=2"], jobs=1
+    )
+    table = package.load_sweep("done")
+    last = table[table["point"] == 3].set_index("policy")
+    for row in result.summary_rows:
+        of_sweep = last.loc[row["policy"]]
+        assert of_sweep["p95_ms"] == pytest.approx(1e3 * row["p95_latency_s"], rel=1e-12)
+        assert of_sweep["mean_ms_high"] == pytest.approx(1e3 * row["mean_latency_s_high"], rel=1e-9)
+        assert of_sweep["total_latency_s"] == row["total_latency_s"]
+    assert last[last["verdict"] == "best"].index[0] == result.best()["policy"]
+
+
+def test_a_finished_sweep_says_where_policies_are_best(here: Path, simnmt: Command) -> None:
+    before = (here / "done" / TABLE).read_bytes()
+    outcome = simnmt("sweep", "done")
+    assert outcome.status == 0
+    assert "4 points of networks.office.rtt_mean_ms, devices.cloud.workers" in outcome.out
+    assert outcome.out.endswith("table: done/sweep.parquet\npage: done/sweep.html\n")
+    assert (here / "done" / TABLE).read_bytes() == before
+    document = json.loads(simnmt("sweep", "done", "--json").out)
+    assert (document["points"], document["tasks_run"], len(document["rows"])) == (4, 0, 20)
+
+
+def test_an_interrupted_sweep_loses_no_finished_task(folder: Path, simnmt: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = simnmt(*SMALL, "--out", "whole")
+    assert whole.status == 0
+    ran: list[str] = []
+
+    def interrupted_at_the_fourth(of_point: Any, engine: Any = None) -> Any:
+        if len(ran) == 3:
+            raise app.Interrupted(2)
+        ran.extend(of_point.keys)
+        return tasks.run_point_tasks(of_point, engine)
+
+    monkeypatch.setattr("simnmt.experiment.sweep.execution.run_point_tasks", interrupted_at_the_fourth)
+    stopped = simnmt(*SMALL, "--out", "parts")
+    assert (stopped.status, stopped.err.splitlines()[-1]) == (130, "simnmt: interrupted; nothing is left half-written")
+    assert {path.stem for path in Path("parts/tasks").glob("*/*.json")} == set(ran)
+    with pytest.raises(package.InputError, match=r"no table of a finished sweep: sweep\.parquet is missing"):
+        package.load_sweep("parts")
+    monkeypatch.undo()
+    monkeypatch.chdir(folder)
+    document = json.loads(simnmt("sweep", "parts", "--json", "--jobs", "1").out)
+    assert document["tasks_run"] == 8 - 3
+    assert Path("parts", TABLE).read_bytes() == Path("whole", TABLE).read_bytes()
+
+
+def test_a_damaged_result_is_made_again(here: Path, simnmt: Command) -> None:
+    shutil.copytree("done", "damaged")
+    next(Path("damaged/tasks").glob("*/*.json")).write_text('{"format": 1, "runs"')
+    assert json.loads(simnmt("sweep", "damaged", "--json", "--jobs", "1").out)["tasks_run"] == 1
+    assert Path("damaged", TABLE).read_bytes() == Path("done", TABLE).read_bytes()
+
+
+def test_points_that_fail_are_recorded_and_the_others_are_in_the_table(
+    folder: Path, simnmt: Command, make_profile: Callable[..., Any]
+) -> None:
+    narrow = make_profile((0.0002, 0.002, 0.005), name="narrow", valid_range={"src_len": (0, 20), "tgt_len": (0, 20)})
+    write_profile(folder / "narrow.json", narrow)
+    grid = ("--grid", "devices.cloud.profile=cloud.json,narrow.json", "--grid", "devices.cloud.outside_range_share=1.0,0.0")
+    outcome = simnmt("sweep", "small.yaml", *grid, "--requests", "50", "--jobs", "1", "--out", "partly")
+    assert outcome.status == 4
+    assert "1 of 4 points failed; the others are in the table (try again: simnmt sweep partly)" in outcome.err
+    assert "point 3, replication 0: " in outcome.err
+    assert "lies outside the profile's range" in outcome.err
+    assert set(package.load_sweep("partly")["point"]) == {0, 1, 2}
+    failed = json.loads((folder / "partly" / "failed.json").read_text())
+    assert [(record["point"], record["replication"]) for record in failed] == [(3, 0), (3, 1)]
+    again = simnmt("sweep", "partly", "--json", "--jobs", "1")
+    assert again.status == 4
+    assert json.loads(again.out)["tasks_run"] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("small.yaml", "nothing is swept"),
+        ("small.yaml --grid devices.cloud.workers=1,x", "expected a whole number, got the text 'x'"),
+        ("small.yaml --grid devices.cloud.workers=1,2 --out done", "another sweep is there (go on with it: simnmt sweep done"),
+        ("small.yaml --grid devices.cloud.workers=1,2 --out .", "the folder holds something else than a sweep"),
+        ("done --grid devices.cloud.workers=1,2", "a sweep goes on as it was begun"),
+        ("done --requests 7", "a sweep goes on as it was begun"),
+        ("small.yaml --grid seed=1,2 --local-if-cluster-fails", "--local-if-cluster-fails: there is no cluster"),
+        ("small.yaml --grid seed=1,2 --cluster 127.0.0.1:8786", "no address of a scheduler (write tcp://127.0.0.1:8786)"),
+        ("small.yaml --grid seed=1,2 --cluster tcp://10.1.2.3:8786", "another machine needs TLS"),
+        ("small.yaml --grid seed=1,2 --cluster tcp://gateway:8786", "another machine needs TLS"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line_and_leaves_nothing(
+    here: Path, simnmt: Command, tree: Callable[[Path], Any], arguments: str, message: str
+) -> None:
+    before = tree(here)
+    outcome = simnmt("sweep", *arguments.split())
+    assert_refused(outcome, message)
+    assert tree(here) == before
+
+
+def test_two_sweeps_in_one_folder_are_refused(here: Path, simnmt: Command) -> None:
+    with FolderLock(here / "done"):
+        assert_refused(simnmt("sweep", "done"), "done: another sweep is writing this folder")
+
+
+def test_a_sweep_of_another_version_is_one_line(here: Path, simnmt: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree("done", "later")
+    header = json.loads(Path("later/sweep.json").read_text())
+    Path("later/sweep.json").write_text(json.dumps(header | {"format": 2, "simnmt": "9.0", "new": 1}))
+    assert_refused(simnmt("sweep", "later"), "later: a sweep in form 2 of simnmt 9.0, and this is simnmt")
+    Path("later/sweep.json").write_text(json.dumps(header | {"simnmt": "9.0"}))
+    assert_refused(simnmt("sweep", "later"), "later: a sweep that simnmt 9.0 began, and this is simnmt")
+    Path("later/sweep.json").write_text("{")
+    assert_refused(simnmt("sweep", "later"), "later: no sweep: sweep.json is missing or damaged")
+    monkeypatch.setattr(sweep_table, "FORMAT", 2)
+    with pytest.raises(package.InputError, match="a table in form 1 of simnmt"):
+        package.load_sweep("done")
+    monkeypatch.undo()
+    (here / "later" / TABLE).write_bytes(b"PAR1")
+    with pytest.raises(package.InputError, match="no table of a sweep"):
+        package.load_sweep(here / "later")
+
+
+def test_an_input_that_changed_ends_a_sweep_in_one_line(folder: Path, simnmt: Command) -> None:
+    assert simnmt(*SMALL, "--out", "done").status == 0
+    (folder / "office.csv").write_text("time_s,rtt_ms\n0,50\n60,60\n")
+    assert_refused(simnmt("sweep", "done"), "office.csv has changed since the sweep began")
+
+
+def test_a_sweep_goes_on_from_another_folder(folder: Path, simnmt: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "sweep.yaml").write_text(
+        "scenario: small.yaml\nset: {requests: 50}\ngrid:\n  networks.office.rtt: [{csv: office.csv}, {constant_ms: 5}]\n"
+    )
+    assert simnmt("sweep", "sweep.yaml", "--jobs", "1", "--out", "done").status == 0
+    before = Path("done", TABLE).read_bytes()
+    shutil.rmtree("done/tasks")
+    monkeypatch.chdir(folder.parent)
+    assert simnmt("sweep", str(folder / "done"), "--jobs", "1").status == 0
+    assert (folder / "done" / TABLE).read_bytes() == before
+    assert package.load_sweep(folder / "done")["networks.office.rtt"].iloc[-1] == '{"constant_ms": 5}'
+
+
+def test_processes_of_loky_give_the_bytes_of_one_and_lose_nothing_if_one_dies(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed: list[int] = []
+
+    def kill_one(done: float, total: int) -> None:
+        from joblib.externals.loky import get_reusable_executor
+
+        if done and not killed:
+            killed.append(next(iter(get_reusable_executor(reuse=True)._processes)))
+            os.kill(killed[0], signal.SIGKILL)
+
+    begun = package.sweep("small.yaml", grid=GRID[1::2], requests=100, jobs=2, out="loky", progress=kill_one)
+    assert (begun.failures, begun.ran, len(killed)) == ([], 8, 1)
+    assert Path("loky", TABLE).read_bytes() == Path("done", TABLE).read_bytes()
