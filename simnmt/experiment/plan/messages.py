@@ -114,7 +114,7 @@ def describe_runner_up(plan: DeploymentPlan, runner_up: Described) -> str:
         scale, difference = plan.objective.per_si_unit, plan.difference.objective
         ends = (None if end is None else scale * end for end in (difference.low, difference.high))
         value, interval = format_interval(scale * difference.mean, *ends)
-        text += f", {value} {plan.objective.unit} {interval}".rstrip()
+        text += ", " + " ".join(filter(None, [value, plan.objective.unit, interval]))
         if not difference.excludes_zero:
             text += ", not distinguishable from the choice"
     return f"{text}; its mean latency differs by {latency}, paired."

@@ -8,7 +8,9 @@ from statistics import mean
 
 from simnmt.experiment.plan.search import Candidate, Outcome, Search
 from simnmt.experiment.plan.trial import Site
+from simnmt.profile.power import SECONDS_PER_HOUR
 from simnmt.results.statistics import over_replications
+from simnmt.results.summary import Numbers, known
 
 CHANGE = 0.1
 """Share by which each quantity is changed."""
@@ -54,7 +56,43 @@ def changes(search: Search, choice: Candidate, rivals: Sequence[Candidate]) -> l
             worst = max(runs[0], key=lambda outcome: outcome.verdict.excess).verdict.worst
             percent = 100.0 * (factor - 1.0)
             result.append(Change(quantity, round(percent, 6), excess[0], worst, best, flips=best is not choice))
+    return result + (_price_changes(choice, rivals) if search.objective.name == "cost" else [])
+
+
+def _price_changes(choice: Candidate, rivals: Sequence[Candidate]) -> list[Change]:
+    """Return what prices of devices do to the answer; no run is needed, since boxes are paid for the whole run."""
+    result = []
+    worst = max(choice.outcomes, key=lambda outcome: outcome.verdict.excess).verdict.worst
+    prices = {name: part.price_per_hour for name, part in choice.deployment.sites[0].plan.scenario.devices.items()}
+    for device in [name for name, price in prices.items() if price]:
+        for factor in (1.0 - CHANGE, 1.0 + CHANGE):
+            best = choice
+            for rival in (rival for rival in rivals if not rival.rejected):
+                if _is_better(_at_price(rival, device, factor), _at_price(best, device, factor)):
+                    best = rival
+            percent = round(100.0 * (factor - 1.0), 6)
+            result.append(Change(f"price of {device}", percent, choice.excess, worst, best, flips=best is not choice))
     return result
+
+
+def _at_price(candidate: Candidate, device: str, factor: float) -> list[Outcome]:
+    """Return the outcomes of a candidate with another price of one device."""
+    sites = candidate.deployment.sites
+    changed = []
+    for outcome in candidate.outcomes:
+        more = [
+            (factor - 1.0) * _device_cost(site, device, numbers) for site, numbers in zip(sites, outcome.numbers, strict=True)
+        ]
+        changed.append(replace(outcome, objective=outcome.objective + mean(more)))
+    return changed
+
+
+def _device_cost(site: Site, device: str, numbers: Numbers) -> float:
+    """Return what the boxes of a device cost per request of a run."""
+    scenario = site.plan.scenario
+    hours = known(numbers["makespan_s"]) / SECONDS_PER_HOUR
+    requests = known(numbers["throughput_rps"]) * known(numbers["makespan_s"])
+    return (scenario.devices[device].price_per_hour or 0.0) * scenario.count_of(device, site.workload) * hours / requests
 
 
 def _outcomes(search: Search, candidate: Candidate, changed: Changed, factor: float, replications: int) -> list[Outcome]:

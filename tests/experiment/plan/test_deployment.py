@@ -52,13 +52,26 @@ def test_slower_boxes_use_up_the_headroom_of_a_plan(plan: Any) -> None:
     assert excess["RTT", -10.0] == pytest.approx(excess["RTT", 10.0], abs=0.02), "of a link that no request takes"
 
 
-def test_the_least_number_of_boxes_is_that_of_theory() -> None:
-    """Boxes of one worker that share a queue: M/M/c takes 10 ms and waits 4.4 ms with three of them; two are saturated."""
+@pytest.fixture
+def shared() -> dict[str, Any]:
+    """Boxes of one worker that share a queue."""
     scenario = queue_of(1, "exponential", requests=3_000)
     scenario["devices"] = {"gateway": scenario["devices"]["gateway"], "cloud": {**scenario["devices"]["gateway"]}}
     scenario["devices"]["cloud"]["balancer"] = "least_work"
-    scenario["policies"] = {"cloud": {}}
-    plan = simnmt.plan(scenario, "mean_ms<=18", rate=200.0)
+    return {**scenario, "policies": {"cloud": {}}}
+
+
+@pytest.fixture
+def priced(shared: dict[str, Any]) -> dict[str, Any]:
+    """The same, with the price and the power of a box."""
+    shared["devices"]["gateway"] |= {"power": {"idle_w": 0.0, "busy_w": 0.0}}
+    shared["devices"]["cloud"] |= {"price_per_hour": 3.6, "power": {"idle_w": 5.0, "busy_w": 15.0}}
+    return shared
+
+
+def test_the_least_number_of_boxes_is_that_of_theory(shared: dict[str, Any]) -> None:
+    """M/M/c takes 10 ms and waits 4.4 ms with three boxes; two are saturated."""
+    plan = simnmt.plan(shared, "mean_ms<=18", rate=200.0)
     assert plan.candidates == 6 and plan.choice.choice == {"devices.cloud.count": 3}
     assert plan.choice.servers == 3 and plan.runner_up.servers == 4 and plan.is_sure
 
@@ -75,6 +88,22 @@ def test_without_a_deployment_that_keeps_the_level_the_nearest_miss_is_named() -
     assert not plan.is_met and plan.document()["choice"] is None
     assert plan.nearest_miss.choice == {WORKERS: 5}
     assert plan.nearest_miss.excess > 0.0
+
+
+def test_the_least_cost_and_energy_are_those_of_few_boxes_and_are_stated(priced: dict[str, Any]) -> None:
+    """Boxes of 3.6 an hour cost a thousandth a second: three of them at 200 requests a second 15 per million requests."""
+    plan = simnmt.plan(priced, "mean_ms<=22", rate=200.0, vary=["devices.cloud.count=3:4"], minimise="cost")
+    assert plan.choice.choice == {"devices.cloud.count": 3}
+    assert 1e6 * plan.choice.objective == pytest.approx(15.0, rel=0.05)
+    spent = plan.document()["chosen"]["spending"]
+    assert spent["energy_j"] == pytest.approx(spent["static_j"] + spent["dynamic_j"] + spent["transfer_j"])
+    prices = [change for change in plan.changes if change.quantity == "price of cloud"]
+    assert [change.percent for change in prices] == [-10.0, 10.0] and not any(change.flips for change in prices)
+
+
+def test_a_plan_without_prices_has_no_least_cost() -> None:
+    with pytest.raises(simnmt.InputError, match="the scenario gives no prices"):
+        least(minimise="cost")
 
 
 def test_a_large_space_is_searched_by_proposals(monkeypatch: pytest.MonkeyPatch) -> None:
