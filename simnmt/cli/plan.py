@@ -101,7 +101,7 @@ def plan(
     if out is not None and not isinstance(answer, Capacities) and answer.is_met:
         write_scenario(answer, out)
     if page is not None:
-        from simnmt.report.plan_page import write_plan_page
+        from simnmt.report.deployment_page import write_plan_page
 
         write_plan_page(page, answer)
     if as_json:

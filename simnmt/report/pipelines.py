@@ -124,7 +124,7 @@ def render_plan(outlook: PlanSummary, name: str, kind: str, model: str, warnings
         for layer in outlook.layers
     ]
     return render_template(
-        "plan_page.html.j2",
+        "streaming_plan_page.html.j2",
         (),
         title=f"{plan.layers} x {plan.slices_per_layer} within {significant(1e3 * plan.deadline_s)} ms",
         costs=f"{kind}, doubtful" if warnings else kind,

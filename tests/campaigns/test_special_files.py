@@ -67,6 +67,12 @@ READERS = {
     "run to compare": "compare {} other",
     "log of a load tool": "live import {}",
     "log of a gateway": "live watch {} --profile gateway=gateway.json",
+    "swept scenario": "sweep {} --out new --grid requests=1,2",
+    "swept traces": "sweep small.yaml --out new --grid networks.office.rtt={},longer.csv",
+    "trace of a sweep": "sweep small.yaml --out new --grid requests=1,2 --set networks.office.rtt={}",
+    "planned scenario": "plan {} --slo 'p95_ms<=300'",
+    "varied traces": "plan small.yaml --slo 'p95_ms<=300' --rate 1 --vary networks.office.rtt={},longer.csv",
+    "trace of a plan": "plan small.yaml --slo 'p95_ms<=300' --set networks.office.rtt={}",
 }
 STUDY = "--study new.json --part sweep --quick --out new"
 READERS_OF_MODELS = {
@@ -128,13 +134,14 @@ WRITTEN = {
     "reproduce sti out", "trace import out", "trace inspect page", "trace synth out", "trace synth params_out",
     "trace fetch out", "trace fetch cache", "trace record out", "nmt train out", "nmt translate out", "sti train out",
     "sti shard out", "sti profile out", "sti profile folder", "sti plan page", "vocab bench out", "vocab build out",
-    "doctor disk",
+    "doctor disk", "sweep out", "plan out", "plan page",
 }  # fmt: skip
 """Parameters that name a file or folder to write to; what already exists is the subject of tests/base/test_files.py."""
 NO_FILES = {
     None, "P%", "NAME", "cpu|cuda", "TYPE", "PARTS", "RATE", "SRC:TGT", "ROLE=NAME[:UNIT]", "KIND", "DATE", "URL", "HOST",
     "TIME", "SIZE", "ADDRESS", "REQUIREMENT", "float32|bfloat16", "mini|maxi|top-up", "half-empty|immediate|N", "exact|fast",
-    "mean|first", "CODE", "B,B...", "L,...", "TEXT", "LABEL", "ibm1|attention", "sklearn|faiss",
+    "mean|first", "CODE", "B,B...", "L,...", "TEXT", "LABEL", "ibm1|attention", "sklearn|faiss", "sobol:N",
+    "tcp://HOST:PORT",
 }  # fmt: skip
 """What the help calls parameters of text that name no file."""
 UNITS_OF_PROFILES = {"calibrate unit", "calibrate src_unit", "calibrate tgt_unit", "sti profile unit"}

@@ -56,7 +56,7 @@ def _render(
     requests: int,
 ) -> str:
     return render_template(
-        "plan_page.html.j2",
+        "deployment_page.html.j2",
         ("tables.js", "charts.js"),
         title=title,
         answer=answer,
