@@ -19,7 +19,7 @@ from simnmt.base.errors import InputError
 from simnmt.base.packages import named_if_missing
 from simnmt.base.suggestions import did_you_mean
 from simnmt.experiment.criteria import check_assertion, check_criteria, with_metrics
-from simnmt.experiment.inputs import read_inputs
+from simnmt.experiment.inputs import InputCache, read_inputs
 from simnmt.experiment.run import Progress, run_plan
 from simnmt.experiment.sweep.execution import run_locally
 from simnmt.experiment.sweep.run import Execute, SweepResult, run_sweep
@@ -413,20 +413,19 @@ def plan(
     keys = [parse_varied_key(text) for text in vary]
     given = overrides_of_call(overrides, requests=requests, replications=replications, seed=seed)
 
-    def opened(further: Iterable[Override] = ()) -> Source:
-        if isinstance(scenario, Scenario):
-            return scenario.open([*given, *further])
-        return open_source(scenario, [*given, *further], allow_code=allow_code)
-
-    source = opened()
+    if isinstance(scenario, Scenario):
+        source, allow_code = scenario.open(given), scenario._allow_code
+    else:
+        source = open_source(scenario, given, allow_code=allow_code)
     level = Level(requirements or source.scenario.requirements)
     if not level.requirements:
         raise InputError("no service level", remedy="give --slo, such as 'p95_ms<=300', or slo in the scenario")
     asserted = [Assertion(requirement) for requirement in level.requirements]
+    cache = InputCache()
 
     def open_plan(further: Iterable[Override]) -> RunPlan:
-        source = opened(further)
-        return with_metrics(read_inputs(source.scenario, Path.cwd(), source.document), asserted)
+        candidate, document = source.with_overrides(further, allow_code=allow_code)
+        return with_metrics(read_inputs(candidate, Path.cwd(), document, cache), asserted)
 
     inputs = with_metrics(read_inputs(source.scenario, Path.cwd(), source.document), asserted)
     for workload in inputs.cases:
