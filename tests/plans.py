@@ -21,7 +21,7 @@ def queue_of(workers: int, kind: str, rate_rps: float = 1.0, requests: int = 40_
         "name": "queue",
         "requests": requests,
         "workloads": {"w": {"lengths": table, "arrivals": {"kind": "poisson", "rate_rps": rate_rps}}},
-        "networks": {"n": {"rtt": {"constant_ms": 1.0}}},
+        "networks": {"n": {"rtt": {"constant_ms": 0.001}, "uplink_mbps": 1e5, "downlink_mbps": 1e5}},
         "devices": {"gateway": {"profile": lambda src_len, tgt_len: SECONDS_A_TOKEN * tgt_len, "workers": workers}},
         "fit": {"inferences": 0},
         "policies": {"edge": {}},
