@@ -20,9 +20,9 @@ _HOMES = {
     "run": "simnmt.api",
     "load": "simnmt.api",
     "compare": "simnmt.api",
-    "sweep": "simnmt.api",
-    "load_sweep": "simnmt.api",
-    "plan": "simnmt.api",
+    "sweep": "simnmt.decisions",
+    "load_sweep": "simnmt.decisions",
+    "plan": "simnmt.decisions",
     "Scenario": "simnmt.api",
     "RunResult": "simnmt.api",
     "InputError": "simnmt.base.errors",
@@ -68,9 +68,10 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from simnmt.api import Comparison, LoadedRun, RunResult, Scenario, compare, load, load_sweep, plan, run, sweep
+    from simnmt.api import Comparison, LoadedRun, RunResult, Scenario, compare, load, run
     from simnmt.base.errors import InputError
     from simnmt.batching.batcher import Batcher, Encode, Join
+    from simnmt.decisions import load_sweep, plan, sweep
     from simnmt.network.series import BandwidthSeries, RttSeries
     from simnmt.policies.decision import Knowledge, PolicySettings
     from simnmt.policies.views import DecisionView

@@ -36,7 +36,8 @@ FLOORS = {
     "report": 12,
     "papers": 13,
     "api": 14,
-    "cli": 15,
+    "decisions": 15,
+    "cli": 16,
 }
 FRONT_DOOR = "__init__"
 """simnmt/__init__.py names what users import, and imports it on first use."""

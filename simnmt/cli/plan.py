@@ -75,7 +75,7 @@ def plan(
 
     Example: simnmt plan @load-sweep --slo 'p95_ms<=300'
     """
-    import simnmt.api
+    import simnmt.decisions
     from simnmt.experiment.plan.capacity import Capacities
     from simnmt.scenario.document import overrides_of_call
 
@@ -85,7 +85,7 @@ def plan(
     if out is not None and rate is None:
         raise InputError("--out writes the deployment that is found for a rate", remedy="give --rate, or leave --out out")
     with progress_bar() as bar, prints_of_users():
-        answer = simnmt.api.plan(
+        answer = simnmt.decisions.plan(
             scenario,
             slo or (),
             rate=rate,

@@ -61,12 +61,12 @@ def sweep(
 
     Example: simnmt sweep @open-loop --grid devices.cloud.workers=1,2 --grid workloads.de-en.arrivals.rate_rps=5:11:4
     """
-    import simnmt.api
+    import simnmt.decisions
     from simnmt.scenario.document import overrides_of_call
 
     given_values = overrides_of_call(overrides or [], as_options=True, requests=requests, replications=replications, seed=seed)
     with progress_bar() as bar, prints_of_users():
-        result = simnmt.api.sweep(
+        result = simnmt.decisions.sweep(
             given,
             grid=grid or [],
             sample=sample,

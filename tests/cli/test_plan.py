@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from simnmt import api
+from simnmt import decisions
 from tests.refusals import assert_one_line
 
 Command = Callable[..., Any]
@@ -22,7 +22,7 @@ PLAN = ("@capacity", *SLO, *SMALL, "--rate", "500", "--vary", "devices.cloud.cou
 @pytest.fixture(autouse=True, scope="module")
 def answers() -> Iterator[None]:
     """The same question is answered once, and printed in several ways."""
-    answer, known = api.plan, {}
+    answer, known = decisions.plan, {}
 
     def plan(*arguments: Any, **options: Any) -> Any:
         key = repr((arguments, {name: value for name, value in options.items() if name != "progress"}))
@@ -31,7 +31,7 @@ def answers() -> Iterator[None]:
         return known[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(api, "plan", plan)
+        patch.setattr(decisions, "plan", plan)
         yield
 
 
