@@ -33,7 +33,7 @@ from simnmt.results.service_level import Assertion, Requirement
 from simnmt.results.sweep_table import PAGE as SWEEP_PAGE
 from simnmt.results.sweep_table import SweepTable, read_frame
 from simnmt.scenario.document import Override, overrides_of_call, read_document
-from simnmt.scenario.source import Source, input_files, open_source
+from simnmt.scenario.source import Source, input_files, open_source, refuse_pipes
 from simnmt.scenario.sweep_configuration import Sweep, read_sweep
 from simnmt.scenario.yaml_text import write_document
 
@@ -421,6 +421,7 @@ def plan(
     if not level.requirements:
         raise InputError("no service level", remedy="give --slo, such as 'p95_ms<=300', or slo in the scenario")
     asserted = [Assertion(requirement) for requirement in level.requirements]
+    refuse_pipes(source.scenario, source.base)
     cache = InputCache()
 
     def open_plan(further: Iterable[Override]) -> RunPlan:
