@@ -195,10 +195,10 @@ def test_an_input_that_changed_ends_a_sweep_in_one_line(folder: Path, simnmt: Co
 
 def test_a_scenario_from_a_pipe_is_swept_and_goes_on(here: Path, simnmt: Command) -> None:
     os.mkfifo("pipe.yaml")
-    written = threading.Thread(target=lambda: Path("pipe.yaml").write_text(Path("small.yaml").read_text()))
-    written.start()
+    content = Path("small.yaml").read_text()
+    threading.Thread(target=lambda: Path("pipe.yaml").write_text(content), daemon=True).start()
     assert simnmt("sweep", "pipe.yaml", *SMALL[2:], "--out", "piped").status == 0
-    written.join()
+    Path("pipe.yaml").unlink()
     assert Path("piped", TABLE).read_bytes() == Path("done", TABLE).read_bytes()
     assert json.loads(simnmt("sweep", "piped", "--json").out)["tasks_run"] == 0
 
