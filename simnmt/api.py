@@ -426,6 +426,7 @@ def plan(
 
     def open_plan(further: Iterable[Override]) -> RunPlan:
         candidate, document = source.with_overrides(further, allow_code=allow_code)
+        refuse_pipes(candidate, source.base)
         return with_metrics(read_inputs(candidate, Path.cwd(), document, cache), asserted)
 
     inputs = with_metrics(read_inputs(source.scenario, Path.cwd(), source.document), asserted)
