@@ -19,7 +19,7 @@ from simnmt.results.requests import Engine
 from simnmt.results.service_level import Assertion, Requirement
 from simnmt.results.sweep_table import PAGE, SweepTable, read_frame
 from simnmt.scenario.document import Override, overrides_of_call
-from simnmt.scenario.source import Source, open_source
+from simnmt.scenario.source import Source, open_source, refuse_pipes
 from simnmt.scenario.sweep_configuration import Sweep, read_sweep
 
 if TYPE_CHECKING:
@@ -88,10 +88,12 @@ def plan(
     if not level.requirements:
         raise InputError("no service level", remedy="give --slo, such as 'p95_ms<=300', or slo in the scenario")
     asserted = [Assertion(requirement) for requirement in level.requirements]
+    refuse_pipes(source.scenario, source.base)
     cache = InputCache()
 
     def open_plan(further: Iterable[Override]) -> RunPlan:
         candidate, document = source.with_overrides(further, allow_code=allow_code)
+        refuse_pipes(candidate, source.base)
         return with_metrics(read_inputs(candidate, Path.cwd(), document, cache), asserted)
 
     inputs = with_metrics(read_inputs(source.scenario, Path.cwd(), source.document), asserted)

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 Minimised = Literal["servers", "cost", "energy", "latency"]
 MISSED = 3
 """Exit status if no deployment keeps the service level."""
+UNSAVED = "SCENARIO.yaml"
+"""What commands call a scenario from standard input, which no file holds."""
 
 
 def plan(
@@ -160,7 +162,8 @@ def format_plan(plan: DeploymentPlan, scenario: str, out: Path | None) -> str:
     ]
     lines += ["", "What would change it:", format_table(["quantity", "change", "of the limit", "least deployment"], rows, 1)]
     written = None if out is None or is_standard(out) else str(out)
-    commands = deploy_commands(scenario, plan.scenario, plan.choice.policy, plan.overrides, written)
+    name = UNSAVED if is_standard(scenario) else scenario
+    commands = deploy_commands(name, plan.scenario, plan.choice.policy, plan.overrides, written)
     lines += ["", "Deploy it:", *(f"  {command}" for command in commands)]
     lines += ["" if written is None else f"scenario: {written}", f"{plan.requests_simulated:,} requests were simulated."]
     return "\n".join(line for line in lines if line is not None)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
@@ -291,6 +292,24 @@ def input_files(scenario: Scenario, base: Path) -> dict[str, Path]:
             path = profile_path(profile, base)
             files[profile if profile.startswith("@") else str(path)] = path
     return files
+
+
+def refuse_pipes(scenario: Scenario, base: Path) -> None:
+    """Raise `InputError` for an input that is a pipe, where scenarios that differ in a few keys share their inputs."""
+    try:
+        paths = input_files(scenario, base).values()
+    except InputError:  # of an unknown @name; `read_inputs` raises it again and names the key
+        return
+    for path in paths:
+        if _is_pipe(path):
+            raise InputError("a pipe can be read only once", path=path, remedy="write it to a file first")
+
+
+def _is_pipe(path: Path) -> bool:
+    try:
+        return stat.S_ISFIFO(path.stat().st_mode)
+    except (OSError, ValueError):  # missing, or no possible name: its reader raises that
+        return False
 
 
 def profile_path(profile: str | CustomDevice, base: Path) -> Path:

@@ -71,7 +71,8 @@ READERS = {
     "swept traces": "sweep small.yaml --out new --grid networks.office.rtt={},longer.csv",
     "trace of a sweep": "sweep small.yaml --out new --grid requests=1,2 --set networks.office.rtt={}",
     "planned scenario": "plan {} --slo 'p95_ms<=300'",
-    "varied traces": "plan small.yaml --slo 'p95_ms<=300' --rate 1 --vary networks.office.rtt={},longer.csv",
+    "varied traces": """plan small.yaml --slo 'p95_ms<=300' --rate 1 --vary networks.office.rtt={},longer.csv """
+    """--set 'workloads.news.arrivals={{"kind":"poisson","rate_rps":1}}'""",
     "trace of a plan": "plan small.yaml --slo 'p95_ms<=300' --set networks.office.rtt={}",
 }
 STUDY = "--study new.json --part sweep --quick --out new"
@@ -124,7 +125,7 @@ WITH_PIPES = {
     "round trips", "length table", "bandwidths", "trace", "trace to import", "trace to synthesise", "trace to judge by",
     "process", "key", "recorded arrivals", "arrival rates", "calibrated lengths", "sources to train on", "targets to train on",
     "text to translate", "dictionary", "text to build from", "targets to build from", "task", "task to look at", "task to run",
-    "task to profile", "task to study", "task to rank by",
+    "task to profile", "task to study", "task to rank by", "swept scenario", "planned scenario",
 }  # fmt: skip
 """Readers that take a pipe, and so wait for what is written to it."""
 

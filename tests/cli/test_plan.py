@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 from simnmt import decisions
+from simnmt.base import shipped_files
 from tests.refusals import assert_one_line
 
 Command = Callable[..., Any]
@@ -68,6 +71,17 @@ def test_a_plan_is_printed_with_all_that_it_rests_on_and_its_scenario_runs(folde
     assert 'data-figure="candidates"' in Path("page.html").read_text(encoding="utf-8")
     assert "rate_rps: 500" in Path("choice.yaml").read_text(encoding="utf-8")
     assert simnmt("run", "choice.yaml", "--requests", "50", "--replications", "1", "--out", "run").status == 0
+
+
+def test_a_plan_of_a_scenario_from_standard_input_is_that_of_its_file_and_names_no_file(
+    folder: Path, simnmt: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = shipped_files.find("scenarios", "@capacity").read_bytes()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(content))))
+    done = simnmt("plan", "-", *PLAN[1:])
+    assert (done.status, done.err) == (0, "")
+    assert done.out == simnmt("plan", *PLAN).out.replace("@capacity", "SCENARIO.yaml")
+    assert "  simnmt live server SCENARIO.yaml --device cloud " in done.out
 
 
 def test_json_of_a_plan_has_choice_runner_up_difference_and_probability(folder: Path, simnmt: Command) -> None:

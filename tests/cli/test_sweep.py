@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -192,6 +193,16 @@ def test_an_input_that_changed_ends_a_sweep_in_one_line(folder: Path, simnmt: Co
     assert_refused(simnmt("sweep", "done"), "office.csv has changed since the sweep began")
 
 
+def test_a_scenario_from_a_pipe_is_swept_and_goes_on(here: Path, simnmt: Command) -> None:
+    os.mkfifo("pipe.yaml")
+    content = Path("small.yaml").read_text()
+    threading.Thread(target=lambda: Path("pipe.yaml").write_text(content), daemon=True).start()
+    assert simnmt("sweep", "pipe.yaml", *SMALL[2:], "--out", "piped").status == 0
+    Path("pipe.yaml").unlink()
+    assert Path("piped", TABLE).read_bytes() == Path("done", TABLE).read_bytes()
+    assert json.loads(simnmt("sweep", "piped", "--json").out)["tasks_run"] == 0
+
+
 def test_a_sweep_goes_on_from_another_folder(folder: Path, simnmt: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "sweep.yaml").write_text(
         "scenario: small.yaml\nset: {requests: 50}\ngrid:\n  networks.office.rtt: [{csv: office.csv}, {constant_ms: 5}]\n"
@@ -205,9 +216,14 @@ def test_a_sweep_goes_on_from_another_folder(folder: Path, simnmt: Command, monk
     assert package.load_sweep(folder / "done")["networks.office.rtt"].iloc[-1] == '{"constant_ms": 5}'
 
 
-def test_processes_of_loky_give_the_bytes_of_one_and_lose_nothing_if_one_dies(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_processes_of_loky_give_the_bytes_of_one(here: Path) -> None:
+    begun = package.sweep("small.yaml", grid=GRID[1::2], requests=100, jobs=2, out="two")
+    assert (begun.failures, begun.ran) == ([], 8)
+    assert Path("two", TABLE).read_bytes() == Path("done", TABLE).read_bytes()
+
+
+@pytest.mark.deep
+def test_processes_of_loky_lose_nothing_if_one_dies(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     killed: list[int] = []
 
     def kill_one(done: float, total: int) -> None:

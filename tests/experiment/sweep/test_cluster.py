@@ -54,17 +54,18 @@ class Cluster:
 
 
 @pytest.fixture
-def dask(tmp_path: Path) -> Iterator[Cluster]:
-    """A scheduler and two workers without nannies, so that a dead one stays dead."""
+def dask(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """A scheduler and its workers (two, or the fixture's parameter) without nannies, so that a dead one stays dead."""
     started = Cluster(tmp_path)
+    workers = range(getattr(request, "param", 2))
     try:
         host = ("--host", "127.0.0.1", "--port", "0")
         started.scheduler = started.start("scheduler", "distributed.cli.dask_scheduler", *host)
         started.address = started.wait_for("scheduler", r"Scheduler at: +(tcp://127\.0\.0\.1:\d+)")
-        for number in range(2):
+        for number in workers:
             alone = ("--no-nanny", "--nthreads", "1")
             started.workers.append(started.start(f"worker {number}", "distributed.cli.dask_worker", started.address, *alone))
-        for number in range(2):
+        for number in workers:
             started.wait_for(f"worker {number}", r"(Registered to)")
         yield started
     finally:
@@ -74,7 +75,21 @@ def dask(tmp_path: Path) -> Iterator[Cluster]:
                 process.wait()
 
 
-def test_a_cluster_gives_the_bytes_of_this_machine_and_loses_nothing_when_a_worker_or_the_scheduler_dies(
+@pytest.mark.parametrize("dask", [1], indirect=True)
+def test_a_cluster_gives_the_bytes_of_this_machine(
+    dask: Cluster, make_scenario: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(dask.folder)
+    Path("small.yaml").write_text(write_document(make_scenario(requests=50, policies={"edge": {}, "cnmt": {}})))
+    grid = ["networks.cp1.rtt_mean_ms=20,200"]
+    simnmt.sweep("small.yaml", grid=grid, out="here", jobs=1)
+    on_cluster = simnmt.sweep("small.yaml", grid=grid, out="there", cluster=dask.address)
+    assert (on_cluster.failures, on_cluster.ran) == ([], 4)
+    assert Path("there", TABLE).read_bytes() == Path("here", TABLE).read_bytes()
+
+
+@pytest.mark.deep
+def test_a_cluster_loses_nothing_when_a_worker_or_the_scheduler_dies(
     dask: Cluster, make_scenario: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(dask.folder)
