@@ -174,7 +174,7 @@ def run_unit(unit: Unit, progress: ShareDone | None = None) -> UnitResult:
         for removed, truths in truths_by_source(case.queues, case.streams).items():
             with TemporaryDirectory(dir=unit.folder) as made:
                 trail = _trail(unit, drawn, set_up_policy(unit, learnt, drawn, settings, truths), Path(made))
-                refuse_without_answers(unit, settings.kind, trail.outcome)
+                refuse_without_answers(unit, settings.kind, trail.outcome, cut)
                 counted = RequestLog(drawn.truth, trail, slice(cut, scenario.requests)).answered
                 gap_totals_s[removed] = total_latency_s(counted) * _per_counted(unit, cut) / _answered_share(trail, cut)
     is_kept = unit.is_kept
@@ -265,6 +265,7 @@ def _run_policies(
     assert unit.folder is not None
 
     def finish(name: str, run: _Simulated) -> None:
+        refuse_without_answers(unit, name, run.trail.outcome, cut)
         finished[name] = run.trail, _measured(unit, drawn, run, cut)
         if is_kept:
             finished[name] = run.trail.stored(run.folder), finished[name][1]

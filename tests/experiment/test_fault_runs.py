@@ -149,6 +149,13 @@ def test_a_run_without_any_answer_is_refused_in_one_line() -> None:
     assert "late_answers.timeout_ms" in str(caught.value)
 
 
+def test_a_run_without_any_answer_after_its_warm_up_is_refused_in_one_line() -> None:
+    dead = scenario(policies={"cloud": {}}, warm_up={"requests": 200})
+    dead["devices"]["cloud"]["failures"] = {"intervals_s": [[5.0, 1e9]]}
+    with pytest.raises(simnmt.InputError, match="under cloud after the warm-up of 200 requests is lost in replication 0"):
+        simnmt.run(dead)
+
+
 def test_lost_requests_stand_in_the_table_on_the_page_and_in_the_verdict(directory: Path) -> None:
     page = (directory / "report.html").read_text(encoding="utf-8")
     assert '<th scope="col">lost</th>' in page
