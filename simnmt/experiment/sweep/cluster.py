@@ -126,13 +126,12 @@ def _run(client: Any, dealer: Dealer, engine: Engine | None, address: str) -> Re
     running: dict[Any, int] = {}
     has_ended = threading.Event()
     workers = _Workers(client)
-    chunks = dealer.chunks()
     while True:
-        while len(running) < CHUNKS_PER_THREAD * workers.threads() and (dealt := next(chunks, None)) is not None:
+        while len(running) < CHUNKS_PER_THREAD * workers.threads() and (dealt := dealer.next_chunk()) is not None:
             future = client.submit(run_chunk, *dealt, engine, pure=False)
             running[future] = dealt[0]
             future.add_done_callback(lambda _: has_ended.set())
-        if not running and not dealer.waiting:
+        if not running and dealer.is_empty:
             return
         has_ended.wait(1.0)
         has_ended.clear()
@@ -143,8 +142,8 @@ def _run(client: Any, dealer: Dealer, engine: Engine | None, address: str) -> Re
             dealer.answered(number, results)
             if results:
                 yield results
-            else:  # which of its points ended the processes shows when each runs alone
-                dealer.waiting += [of_point.only([part]) for of_point in chunk for part in of_point.replications]
+            else:
+                dealer.deal_apart(chunk)
         workers.check(address)
 
 

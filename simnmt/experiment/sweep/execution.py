@@ -41,26 +41,30 @@ class Dealer:
 
     def __init__(self, waiting: Sequence[PointTasks]) -> None:
         self.waiting = list(reversed(waiting))
+        self._alone: Chunk = []
         self.dealt: dict[int, Chunk] = {}
         self._number = 0
         self._seconds, self._tasks = 0.0, 0
         self._lock = threading.Lock()
 
     def chunks(self) -> Iterator[tuple[int, Chunk]]:
-        """Yield the number and the tasks of each chunk."""
-        while True:
-            with self._lock:
-                if not self.waiting:
-                    return
-                chunk: Chunk = []
-                expected_s = 0.0
-                while self.waiting and (not chunk or expected_s < CHUNK_S):
-                    chunk.append(self.waiting.pop())
-                    expected_s += self.task_s * len(chunk[-1].replications)
-                self._number += 1
-                self.dealt[self._number] = chunk
-                number = self._number
-            yield number, chunk
+        """Yield the number and the tasks of each chunk until nothing waits."""
+        while (dealt := self.next_chunk()) is not None:
+            yield dealt
+
+    def next_chunk(self) -> tuple[int, Chunk] | None:
+        """Return the number and the tasks of the next chunk; None if nothing waits."""
+        with self._lock:
+            chunk: Chunk = [self._alone.pop()] if self._alone else []
+            expected_s = CHUNK_S if chunk else 0.0
+            while self.waiting and (not chunk or expected_s < CHUNK_S):
+                chunk.append(self.waiting.pop())
+                expected_s += self.task_s * len(chunk[-1].replications)
+            if not chunk:
+                return None
+            self._number += 1
+            self.dealt[self._number] = chunk
+            return self._number, chunk
 
     @property
     def task_s(self) -> float:
@@ -73,6 +77,16 @@ class Dealer:
             self.dealt.pop(number, None)
             self._tasks += len(results)
             self._seconds += sum(result.seconds for result in results)
+
+    def deal_apart(self, chunk: Chunk) -> None:
+        """Deal each task of a chunk again, next and alone: which one ended its processes shows then."""
+        with self._lock:
+            self._alone += [of_point.only([number]) for of_point in chunk for number in of_point.replications]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no task waits."""
+        return not self.waiting and not self._alone
 
     def take_back(self) -> Chunk:
         """Return the tasks that were dealt and not answered."""

@@ -17,7 +17,8 @@ import pytest
 
 import simnmt
 from simnmt.base.errors import SimnmtError
-from simnmt.experiment.sweep import cluster
+from simnmt.experiment.sweep import cluster, execution
+from simnmt.experiment.sweep.tasks import PointTasks, TaskResult
 from simnmt.results.sweep_table import TABLE
 from simnmt.scenario.yaml_text import write_document
 
@@ -145,3 +146,74 @@ def test_any_other_scheduler_is_refused(address: str) -> None:
 def test_tls_without_certificates_is_one_line() -> None:
     with pytest.raises(simnmt.InputError, match="Dask's configuration names no certificates"):
         cluster._connect("tls://127.0.0.1:1")
+
+
+@dataclass(eq=False)
+class StubFuture:
+    """A task of the stub of a client, which has ended already."""
+
+    status: str
+    value: Any
+
+    def result(self) -> Any:
+        return self.value
+
+    def exception(self) -> Any:
+        return self.value
+
+    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
+        callback(self)
+
+
+class KilledWorker(Exception):
+    """The error of Dask, by its name, of a task whose workers died."""
+
+
+class StubClient:
+    """A client whose only worker runs a task at once, and dies of a chunk that contains `deadly`."""
+
+    status = "running"
+
+    def __init__(self, deadly: tuple[int, int]) -> None:
+        self.deadly = deadly
+        self.submitted: list[list[tuple[int, int]]] = []
+
+    def nthreads(self) -> dict[str, int]:
+        return {"worker": 1}
+
+    def close(self, timeout: float) -> None:
+        pass
+
+    def submit(self, function: Callable[..., Any], *arguments: Any, pure: bool) -> StubFuture:
+        (chunk,) = (argument for argument in arguments if isinstance(argument, list))
+        self.submitted.append([(of_point.point, number) for of_point in chunk for number in of_point.replications])
+        if self.deadly in self.submitted[-1]:
+            return StubFuture("error", KilledWorker("run_chunk"))
+        return StubFuture("finished", function(*arguments))
+
+
+def results_of_nothing(of_point: PointTasks, engine: Any = None) -> list[TaskResult]:
+    return [TaskResult(key, of_point.point, number) for key, number in zip(of_point.keys, of_point.replications, strict=True)]
+
+
+@pytest.fixture
+def three_points(monkeypatch: pytest.MonkeyPatch) -> list[PointTasks]:
+    """Three points of two replications that take no time."""
+    monkeypatch.setattr(execution, "run_point_tasks", results_of_nothing)
+    scenario: Any = None
+    return [PointTasks(point, f"{point}" * 40, scenario, {}, (0, 1)) for point in range(3)]
+
+
+def test_a_task_that_kills_its_workers_fails_and_all_others_end(
+    three_points: list[PointTasks], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = StubClient(deadly=(2, 1))
+    monkeypatch.setattr(cluster, "_connect", lambda address: client)
+    monkeypatch.setattr(execution, "CHUNK_S", 1e9)
+    answers = cluster.run_on_cluster(three_points, "tcp://127.0.0.1:1", None)
+    results = [result for of_chunk in answers for result in of_chunk]
+    assert sorted((result.point, result.replication) for result in results) == [
+        (point, n) for point in range(3) for n in (0, 1)
+    ]
+    assert [(result.point, result.replication, result.error) for result in results if result.error] == [(2, 1, execution.DIED)]
+    assert all(len(chunk) == 1 for chunk in client.submitted[client.submitted.index([(2, 1)]) :]), "each alone"
