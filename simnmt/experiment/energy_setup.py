@@ -62,7 +62,8 @@ def unit_energy(unit: Unit, log: Log, trail: Trail) -> RunEnergy | None:
     if not unit.scenario.has_costs and all(use.power is None for use in uses):
         return None
     per_src_token = None if case.characters is None else case.characters.per_src_token
-    return account_energy(log, uses, unit_paths(unit), trail.batches, case.carbon, per_src_token)
+    extra_work = None if trail.faults is None else trail.faults.extra_work
+    return account_energy(log, uses, unit_paths(unit), trail.batches, case.carbon, per_src_token, extra_work)
 
 
 def request_costs(unit: Unit) -> dict[Resource, tuple[RequestCost, ...]]:
@@ -113,7 +114,10 @@ def describe_energy(scenario: Scenario, cases: Mapping[str, Case]) -> Iterator[s
         "evenly; a request adds what its device draws above that while it executes, and its bytes on the links."
     )
     if scenario.has_faults:
-        yield "Executions that answered no request, and messages that were lost or sent again, are not in the energy."
+        yield (
+            "Executions that answered no request are in the energy of the run, but no request is charged for them. Bytes of "
+            "second copies, and of messages that were lost or sent again, are not in the energy."
+        )
     for name, of_case in uses.items():
         described = [f"{use.name} {_describe_power(use)}" for use in of_case]
         yield f"{name}: power of a box: {'; '.join(described)}."

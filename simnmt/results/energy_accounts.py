@@ -3,7 +3,8 @@
 The static part of the power (`idle_w` of every box) is drawn from the begin of the run to its last answer, whatever is
 executed, and is shared evenly by all requests. The dynamic part, the power above it while a box executes, belongs to the
 requests executed there. So the joules of all requests are the integral of the power of all boxes over the run, plus the energy
-of the bytes on the links. `simnmt.profile.power` has the models, which are LEAF's.
+of the bytes on the links. With faults some executions answer no request: their joules count in the run, as the wasted part of
+its dynamic energy, and no request is charged for them. `simnmt.profile.power` has the models, which are LEAF's.
 
 - A box that executes requests one by one, or streams its model, draws `busy_w` throughout an execution, stalls included.
 - Where several workers of a box execute at once, what they draw together is shared in proportion to their execution times.
@@ -38,6 +39,7 @@ def account_energy(
     batches: Sequence[BatchAccount | None] = (),
     carbon: CarbonIntensity | None = None,
     characters_per_src_token: float | None = None,
+    extra_work: Sequence[Column] | None = None,
 ) -> RunEnergy:
     """Return joules, money and carbon of one run.
 
@@ -47,12 +49,22 @@ def account_energy(
         batches: account of each target's batches, None for one that executes requests one by one; empty if none batches.
         carbon: grams per kWh over the time of the run; None if unknown.
         characters_per_src_token: of the corpus; None if unknown.
+        extra_work: by target and box, the work of executions that answered no request, as of `FaultAccount`; None without
+            faults. Of targets that batch, the account of the batches has it.
     """
     totals = _Totals(uses, paths)
     for part in parts(log):
         totals.add(part)
     devices = tuple(
-        _device_energy(use, totals, number, log, batches[number] if batches else None) for number, use in enumerate(uses)
+        _device_energy(
+            use,
+            totals,
+            number,
+            log,
+            batches[number] if batches else None,
+            None if extra_work is None else float(extra_work[number].sum()),
+        )
+        for number, use in enumerate(uses)
     )
     has_price = any(leg.price_per_gb.any() for path in paths for leg in path)
     energy = RunEnergy(
@@ -116,21 +128,36 @@ class _Totals:
             self.transfer_price += float((per_token_price * tokens).sum())
 
 
-def _device_energy(use: PowerUse, totals: _Totals, number: int, log: Log, account: BatchAccount | None) -> DeviceEnergy:
-    """Return joules and money of the device of one target."""
+def _device_energy(
+    use: PowerUse, totals: _Totals, number: int, log: Log, account: BatchAccount | None, extra_s: float | None
+) -> DeviceEnergy:
+    """Return joules and money of the device of one target.
+
+    `extra_s`: seconds of executions that answered no request; None without faults, and unused for a device that batches.
+    """
     span_s, requests, power = totals.span_s, int(totals.executed[number]), use.power
     price = None if use.price_per_hour is None else use.price_per_hour * use.boxes * span_s / SECONDS_PER_HOUR
     if power is None:
         return DeviceEnergy(use.name, use.boxes, "unknown", None, None, None, requests, None, None, price)
+    execution_s, wasted_j = float(totals.execution_s[number]), None
     if account is not None:
-        steps = int(totals.tgt_tokens[number]) + requests
-        per_request, dynamic_j = _batched(power, account, int(totals.src_tokens[number]), steps)
+        src_tokens, steps = int(totals.src_tokens[number]), int(totals.tgt_tokens[number]) + requests
+        if extra_s is None:
+            per_request, dynamic_j = _batched(power, account, src_tokens, steps)
+        else:
+            per_request, dynamic_j = _batched(power, account, max(account.src_tokens, src_tokens), max(account.tokens, steps))
+            wasted_j = dynamic_j - (per_request.per_src_token * src_tokens + per_request.per_tgt_token * steps)
     elif power.measured is not None:
         per_request, dynamic_j = power.measured, totals.alone_j[number]
+        # The lengths of executions in vain are not recorded: they draw as the others do in the mean.
+        watts = dynamic_j / execution_s if execution_s else float(power.dynamic_w(1))
+        wasted_j = None if extra_s is None else watts * extra_s
     else:
-        execution_s = float(totals.execution_s[number])
         watts = _mean_w(power, use.boxes, log, number, execution_s)
         per_request, dynamic_j = RequestCost(watts), watts * execution_s
+        wasted_j = None if extra_s is None else watts * extra_s
+    if account is None and wasted_j is not None:
+        dynamic_j += wasted_j
     return DeviceEnergy(
         device=use.name,
         boxes=use.boxes,
@@ -143,6 +170,7 @@ def _device_energy(use: PowerUse, totals: _Totals, number: int, log: Log, accoun
         dynamic_j=dynamic_j,
         price=price,
         per_request=per_request,
+        wasted_j=wasted_j,
     )
 
 
@@ -179,7 +207,7 @@ def _batched(power: BoxPower, account: BatchAccount, src_tokens: int, steps: int
 
     `src_tokens` and `steps`: source tokens and decode steps of all sentences.
     """
-    if not steps:
+    if not steps or not src_tokens:
         return RequestCost(), 0.0
     step_j = float(np.dot(account.step_s, power.dynamic_w(np.arange(account.size + 1))))
     calls = ((account.encode_s, account.encodings), (account.refill_s, account.refills))
@@ -193,14 +221,15 @@ def _batched(power: BoxPower, account: BatchAccount, src_tokens: int, steps: int
 def _carbon_g(energy: RunEnergy, log: Log, carbon: CarbonIntensity) -> float | None:
     """Return the grams of a run; None if its energy is unknown.
 
-    What boxes draw at all times meets the intensity of every moment; what a request causes, that halfway through its stay.
+    What boxes draw at all times, or in vain, meets the intensity of every moment; what a request causes, that halfway through
+    its stay.
     """
     static_j = energy.static_j
     if energy.total_j is None or static_j is None:
         return None
     if carbon.constant is not None:
         return carbon.constant * energy.total_j / J_PER_KWH
-    weighed = static_j / energy.span_s * carbon.integral(energy.span_s) if energy.span_s else 0.0
+    weighed = (static_j + energy.wasted_j) / energy.span_s * carbon.integral(energy.span_s) if energy.span_s else 0.0
     for part in parts(log):
         weighed += float((energy.dynamic_request_j(part) * carbon.at(part["arrival_s"] + part["latency_s"] / 2)).sum())
     return weighed / J_PER_KWH

@@ -76,10 +76,14 @@ class DeviceEnergy:
     """Money for its boxes; None without a price."""
     per_request: RequestCost | None = None
     """Dynamic joules of a request that was executed there."""
+    wasted_j: float | None = None
+    """The part of `dynamic_j` that executions took which answered no request; None without faults, or if it is unknown."""
 
     def as_json(self) -> dict[str, object]:
         """Return the record of the device for summary.json."""
         numbers = {name: value for name, value in asdict(self).items() if name not in ("kind", "per_request")}
+        if self.wasted_j is None:
+            del numbers["wasted_j"]
         energy_kind, price_kind = "modelled" if self.static_j is not None else None, "given" if self.price is not None else None
         return numbers | {"power_kind": self.kind, "energy_kind": energy_kind, "price_kind": price_kind}
 
@@ -119,6 +123,11 @@ class RunEnergy:
         return _sum_if_known([device.dynamic_j for device in self.devices])
 
     @property
+    def wasted_j(self) -> float:
+        """Joules of `dynamic_j` that no request is charged for: they were spent on executions that answered none."""
+        return sum(device.wasted_j or 0.0 for device in self.devices)
+
+    @property
     def total_j(self) -> float | None:
         """Joules of boxes and links together."""
         return _sum_if_known([self.static_j, self.dynamic_j, self.transfer_j])
@@ -132,7 +141,7 @@ class RunEnergy:
     def request_j(self, log: Log) -> Column:
         """Return the joules of each request: its even share of the static part, its dynamic part and its bytes.
 
-        NaN if the static part is unknown, or the power of the device that executed it.
+        NaN if the static part is unknown, or the power of the device that executed it. The sum is `total_j` less `wasted_j`.
         """
         dynamic_j = self.dynamic_request_j(log)
         return dynamic_j + (np.nan if self.static_j is None else self.static_j / self.requests)
