@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from simnmt.experiment.inputs import RunPlan, read_inputs
-from simnmt.experiment.plan.candidates import Deployment, Space, parse_varied_key
+from simnmt.experiment.plan.candidates import Deployment, Space
 from simnmt.experiment.plan.deployment import CERTAINTY, DRAWS, Chosen, choose, with_boxes
 from simnmt.experiment.plan.objectives import Minimised, objective
 from simnmt.experiment.plan.search import Search
@@ -26,6 +26,7 @@ from simnmt.results.service_level import Requirement
 from simnmt.results.statistics import over_replications
 from simnmt.scenario.document import Override
 from simnmt.scenario.source import open_source
+from simnmt.scenario.varied_keys import parse_varied_key
 
 RATE_RPS = 700.0
 LEVEL = "p95_ms<=250"

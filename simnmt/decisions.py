@@ -18,9 +18,11 @@ from simnmt.experiment.sweep.store import is_sweep_folder, new_folder, read_head
 from simnmt.results.requests import Engine
 from simnmt.results.service_level import Assertion, Requirement
 from simnmt.results.sweep_table import PAGE, SweepTable, read_frame
-from simnmt.scenario.document import Override, overrides_of_call
+from simnmt.scenario.configuration import Scenario as Configured
+from simnmt.scenario.document import Document, Override, overrides_of_call
 from simnmt.scenario.source import Source, open_source, refuse_pipes
 from simnmt.scenario.sweep_configuration import Sweep, read_sweep
+from simnmt.scenario.varied_keys import VariedKey, parse_varied_key
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,7 +39,7 @@ def plan(
     *,
     rate: float | None = None,
     minimise: Minimised = "servers",
-    vary: Iterable[str] = (),
+    vary: Iterable[str | VariedKey] = (),
     overrides: Iterable[str | Override] = (),
     requests: int | None = None,
     replications: int | None = None,
@@ -67,7 +69,7 @@ def plan(
         >>> simnmt.plan("@load-sweep", "p95_ms<=300", rate=200).choice  # doctest: +SKIP
     """
     from simnmt.experiment.plan import deployment
-    from simnmt.experiment.plan.candidates import Space, default_key, parse_varied_key
+    from simnmt.experiment.plan.candidates import Space, default_key
     from simnmt.experiment.plan.capacity import find_capacities
     from simnmt.experiment.plan.objectives import objective
     from simnmt.experiment.plan.trial import Level, check_rate
@@ -77,7 +79,7 @@ def plan(
     if not 0.0 < precision < 1.0 or not 0.0 < certainty < 1.0:
         raise InputError("precision and certainty are shares above 0 and below 1", remedy="give 0.02 and 0.95")
     requirements = [Requirement.parse(text) for text in ([slo] if isinstance(slo, str) else slo)]
-    keys = [parse_varied_key(text) for text in vary]
+    keys = [parse_varied_key(key) if isinstance(key, str) else key for key in vary]
     given = overrides_of_call(overrides, requests=requests, replications=replications, seed=seed)
 
     if isinstance(scenario, Scenario):
@@ -88,17 +90,20 @@ def plan(
     if not level.requirements:
         raise InputError("no service level", remedy="give --slo, such as 'p95_ms<=300', or slo in the scenario")
     asserted = [Assertion(requirement) for requirement in level.requirements]
-    refuse_pipes(source.scenario, source.base)
     cache = InputCache()
+
+    def opened(candidate: Configured, document: Document) -> RunPlan:
+        refuse_pipes(candidate, source.base)
+        inputs = with_metrics(read_inputs(candidate, Path.cwd(), document, cache), asserted)
+        for workload in inputs.cases:
+            check_rate(inputs, workload, document)
+        return inputs
 
     def open_plan(further: Iterable[Override]) -> RunPlan:
         candidate, document = source.with_overrides(further, allow_code=allow_code)
-        refuse_pipes(candidate, source.base)
-        return with_metrics(read_inputs(candidate, Path.cwd(), document, cache), asserted)
+        return opened(candidate, document)
 
-    inputs = with_metrics(read_inputs(source.scenario, Path.cwd(), source.document), asserted)
-    for workload in inputs.cases:
-        check_rate(inputs, workload, source.document)
+    inputs = opened(source.scenario, source.document)
     check_criteria(inputs, source.document)
     for assertion in asserted:
         check_assertion(inputs, assertion)
@@ -116,7 +121,7 @@ def plan(
 def sweep(
     given: str | os.PathLike[str],
     *,
-    grid: Sequence[str] = (),
+    grid: Sequence[str | VariedKey] = (),
     sample: str | None = None,
     out: str | os.PathLike[str] | None = None,
     under: str | os.PathLike[str] = "reports",

@@ -50,7 +50,11 @@ def plan(
     minimise: Annotated[Minimised, option(None, "What is to be least at the rate.")] = "servers",
     vary: Annotated[
         list[str] | None,
-        option("KEY=V1,V2|FROM:TO", "Values of a key for the candidates. [default: boxes of the last device]", "--vary"),
+        option(
+            "KEY=V1,V2,...",
+            "Values of a key, or KEY=FROM:TO, or N numbers KEY=FROM:TO:N. [default: boxes of the last device]",
+            "--vary",
+        ),
     ] = None,
     overrides: Overrides = None,
     requests: Annotated[int | None, option("N", "Requests per run.")] = None,
@@ -80,6 +84,7 @@ def plan(
     import simnmt.decisions
     from simnmt.experiment.plan.capacity import Capacities
     from simnmt.scenario.document import overrides_of_call
+    from simnmt.scenario.varied_keys import parse_varied_key
 
     given = overrides_of_call(overrides or [], as_options=True, requests=requests, replications=replications, seed=seed)
     for path in (out, page):
@@ -92,7 +97,7 @@ def plan(
             slo or (),
             rate=rate,
             minimise=minimise,
-            vary=vary or [],
+            vary=[parse_varied_key(text, "--vary") for text in vary or []],
             overrides=given,
             precision=precision or 0.02,
             certainty=certainty or 0.95,

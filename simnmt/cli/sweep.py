@@ -30,10 +30,12 @@ def sweep(
         argument("SWEEP.yaml|SCENARIO|DIR", "A sweep file, a scenario with --grid, or the folder of a sweep to go on with."),
     ],
     grid: Annotated[
-        list[str] | None, option("KEY=V1,V2,...", "Sweep a key over values, or KEY=from:to:n; may be repeated.", "--grid")
+        list[str] | None,
+        option("KEY=V1,V2,...", "Values of a key, or KEY=FROM:TO, or N numbers KEY=FROM:TO:N; may be repeated.", "--grid"),
     ] = None,
     sample: Annotated[
-        str | None, option("sobol:N", "Draw N points instead of all combinations; KEY=from:to draws any number.", "--sample")
+        str | None,
+        option("sobol:N", "Draw N points instead of all combinations; KEY=FROM:TO then draws any number.", "--sample"),
     ] = None,
     out: Annotated[Path | None, option("DIR", "Folder to write. [default: a new one under reports/]")] = None,
     overrides: Annotated[list[str] | None, option("KEY=VALUE", "Override a key at all points.", "--set")] = None,
@@ -63,12 +65,13 @@ def sweep(
     """
     import simnmt.decisions
     from simnmt.scenario.document import overrides_of_call
+    from simnmt.scenario.varied_keys import parse_varied_key
 
     given_values = overrides_of_call(overrides or [], as_options=True, requests=requests, replications=replications, seed=seed)
     with progress_bar() as bar, prints_of_users():
         result = simnmt.decisions.sweep(
             given,
-            grid=grid or [],
+            grid=[parse_varied_key(text, "--grid") for text in grid or []],
             sample=sample,
             out=out,
             overrides=given_values,

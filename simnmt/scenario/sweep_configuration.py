@@ -1,89 +1,41 @@
 """What a sweep varies: keys of a scenario with their values, from a sweep file or from `--grid` and `--sample`.
 
-A swept key is an override of the scenario (`--set KEY=VALUE`) with several values, so any key can be swept that changes the
-numbers of a run. All values are checked before anything runs; an error names the option, or the place in the sweep file.
+Any key can be swept that changes the numbers of a run, in the notation of `varied_keys`. All values are checked before anything
+runs; an error names the option, or the place in the sweep file.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, Tag
 
 from simnmt.base.configuration import Configuration
-from simnmt.base.errors import printable, shorten
-from simnmt.base.suggestions import format_list
-from simnmt.scenario.configuration import Scenario
+from simnmt.base.errors import shorten
 from simnmt.scenario.document import Document, Override, parse_key, read_document
-from simnmt.scenario.errors import ScenarioError, format_location, format_value
+from simnmt.scenario.errors import ScenarioError
 from simnmt.scenario.validation import validate
+from simnmt.scenario.varied_keys import MOST_VALUES, Span, VariedKey, check_disjoint, labelled, parse_varied_key, spaced
 from simnmt.scenario.yaml_text import Node
 
-MOST_POINTS = 100_000
+MOST_POINTS = MOST_VALUES
 """Most points of a sweep."""
 UNSWEPT = {
-    "version": "is the form of the file",
-    "name": "changes no number of a run",
-    "description": "changes no number of a run",
-    "published": "changes no number of a run",
-    "objective": "chooses among the numbers of a run and changes none",
-    "slo": "judges the numbers of a run and changes none",
-    "metrics": "adds numbers to a run and changes none",
-    "gap_analysis": "is not made in a sweep",
-    "profile_uncertainty": "is not made in a sweep",
+    "version": "it is the form of the file",
+    "name": "it changes no number of a run",
+    "description": "it changes no number of a run",
+    "published": "it changes no number of a run",
+    "objective": "it chooses among the numbers of a run and changes none",
+    "slo": "it judges the numbers of a run and changes none",
+    "metrics": "it adds numbers to a run and changes none",
+    "gap_analysis": "it is not made in a sweep",
+    "profile_uncertainty": "it is not made in a sweep",
 }
-"""Keys that cannot be swept, and the reason."""
-_MOST_LABEL = 100
-_DIGITS = 12
-"""Significant digits of the values between two ends: 0.3, not 0.30000000000000004."""
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """All numbers between two ends, from which a sample draws."""
-
-    low: float
-    high: float
-
-    def at(self, share: float) -> float:
-        """Return the number at this share of the way from the lower to the upper end."""
-        return rounded(self.low + share * (self.high - self.low))
-
-
-@dataclass(frozen=True, slots=True)
-class SweptKey:
-    """A key of the scenario with the values that a sweep gives it."""
-
-    location: tuple[str, ...]
-    label: str
-    """The option, or the place in the sweep file, that errors name."""
-    values: tuple[Node, ...]
-    """Listed values; empty for a span."""
-    span: Span | None = None
-
-    @property
-    def name(self) -> str:
-        """The key as a user writes it, joined by dots."""
-        return format_location(self.location)
-
-    def override(self, value: Node) -> Override:
-        """Return the override that gives the key this value."""
-        return Override(self.location, value, self.label)
-
-    def at(self, share: float) -> Node:
-        """Return the value at a share in [0, 1) of the key's values."""
-        if self.span is not None:
-            return Node(self.span.at(share), override=self.label)
-        return self.values[int(share * len(self.values))]
-
-
-def rounded(number: float) -> float:
-    """Return a number with as many digits as a person would write."""
-    return float(f"{number:.{_DIGITS}g}")
+"""Keys that no sweep varies, and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +45,7 @@ class Sweep:
     scenario: str
     """A file's path, a shipped `@name` or a run directory."""
     overrides: tuple[Override, ...]
-    keys: tuple[SweptKey, ...]
+    keys: tuple[VariedKey, ...]
     sample: int | None = None
     """Points of a Sobol sample; None: the whole grid."""
 
@@ -143,17 +95,19 @@ def is_sweep_file(document: Document) -> bool:
     return isinstance(content, dict) and "workloads" not in content and ("scenario" in content or "grid" in content)
 
 
-def read_sweep(given: str, grid: Sequence[str] = (), sample: str | None = None, overrides: Sequence[Override] = ()) -> Sweep:
+def read_sweep(
+    given: str, grid: Sequence[str | VariedKey] = (), sample: str | None = None, overrides: Sequence[Override] = ()
+) -> Sweep:
     """Return the sweep of a sweep file or of a scenario, with further options. Raises `ScenarioError`.
 
     Args:
         given: a sweep file, or a scenario as `open_source` takes it.
-        grid: texts such as `devices.cloud.count=1,2,4` or `KEY=from:to:n`.
+        grid: varied keys, or texts such as `devices.cloud.count=1,2,4` or `KEY=FROM:TO:N`.
         sample: such as `sobol:64`.
         overrides: values in place of the scenario's, the same at all points.
     """
     size = None if sample is None else parse_sample(sample)
-    keys = [parse_swept_key(text) for text in grid]
+    keys = [parse_varied_key(key) if isinstance(key, str) else key for key in grid]
     if not given.startswith("@") and Path(given).is_file():
         document = read_document(given)
         if is_sweep_file(document):
@@ -174,10 +128,10 @@ def _of_file(document: Document, path: Path) -> Sweep:
     keys = []
     for (text, node, label), values in zip(_entries(document, grid), configuration.grid.values(), strict=True):
         if isinstance(values, Steps):
-            keys.append(_stepped(text, label, values.from_, values.to, values.steps, _whole(node, ("from", "to"))))
+            keys.append(spaced(text, label, _span(node, values), values.steps))
         else:
             assert isinstance(node.content, list)
-            keys.append(SweptKey(text, label, tuple(_labelled(item, label) for item in node.content)))
+            keys.append(VariedKey(text, label, tuple(labelled(item, label) for item in node.content)))
     return Sweep(scenario, tuple(overrides), tuple(keys), None if configuration.sample is None else configuration.sample.sobol)
 
 
@@ -192,73 +146,10 @@ def _entries(document: Document, node: Node | None) -> Iterator[tuple[tuple[str,
         yield location, below, place
 
 
-def _labelled(node: Node, label: str) -> Node:
-    """Return a value whose errors name `label`."""
-    return Node(node.content, node.place, node.key_place, node.text, label)
-
-
-def _whole(node: Node, names: Iterable[str]) -> bool:
-    """Return whether numbers of a mapping are written as whole numbers."""
-    parts = [node.child(name) for name in names]
-    return all(part is not None and isinstance(part.content, int) for part in parts)
-
-
-_NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
-_RANGE = re.compile(rf"({_NUMBER}):({_NUMBER})(?::([-+]?[0-9]+))?")
-
-
-def parse_swept_key(text: str, option: str = "--grid") -> SweptKey:
-    """Read `KEY=V1,V2,...`, `KEY=from:to:n` or, for a sample, `KEY=from:to`. Raises `ScenarioError`."""
-    label = f"{option} {shorten(printable(text), _MOST_LABEL)}"
-    location, rest = parse_key(text, label)
-    if span := _RANGE.fullmatch(rest.strip()):
-        low, high, steps = span.groups()
-        whole = all(re.fullmatch(r"[-+]?[0-9]+", end) for end in (low, high))
-        return _stepped(location, label, float(low), float(high), None if steps is None else int(steps), whole)
-    key = text[: len(text) - len(rest)]
-    pieces = list(_pieces(rest))
-    if not all(piece.strip() for piece in pieces):
-        raise ScenarioError("an empty value", remedy="write KEY=V1,V2 or KEY=from:to:n", override=label)
-    return SweptKey(location, label, tuple(_labelled(Override.parse(key + piece, option).node, label) for piece in pieces))
-
-
-def _pieces(text: str) -> Iterator[str]:
-    """Yield the parts of a text between its commas, but for commas in brackets and quotes."""
-    begin, depth, quote = 0, 0, ""
-    for at, character in enumerate(text):
-        if quote:
-            quote = "" if character == quote else quote
-        elif character in "\"'":
-            quote = character
-        elif character in "[{":
-            depth += 1
-        elif character in "]}":
-            depth -= 1
-        elif character == "," and depth == 0:
-            yield text[begin:at]
-            begin = at + 1
-    yield text[begin:]
-
-
-def _stepped(location: tuple[str, ...], label: str, low: float, high: float, steps: int | None, whole: bool) -> SweptKey:
-    """Return a key with evenly spaced values between two ends, or with all numbers between them."""
-    ends = f"{low:.12g} to {high:.12g}"
-    if low >= high:
-        what = "is one value" if low == high else "runs backwards"
-        raise ScenarioError(
-            f"{format_location(location)}: {ends} {what}", remedy="write from:to:n, from below to", override=label
-        )
-    if steps is None:
-        return SweptKey(location, label, (), Span(low, high))
-    if not 2 <= steps <= MOST_POINTS:
-        what = f"{format_location(location)}: {ends} in {steps} values"
-        raise ScenarioError(what, remedy=f"give 2 to {MOST_POINTS:,}", override=label)
-    numbers = [rounded(low + (high - low) * at / (steps - 1)) for at in range(steps)]
-    return SweptKey(
-        location,
-        label,
-        tuple(Node(int(number) if whole and number.is_integer() else number, override=label) for number in numbers),
-    )
+def _span(node: Node, values: Steps) -> Span:
+    """Return the two ends, whole ones as int if both are."""
+    low, high = (part and part.content for part in map(node.child, ("from", "to")))
+    return Span(low, high) if isinstance(low, int) and isinstance(high, int) else Span(values.from_, values.to)
 
 
 def parse_sample(text: str) -> int:
@@ -274,20 +165,17 @@ def checked(sweep: Sweep) -> Sweep:
     """Return the sweep if its keys can be swept and do not contradict each other. Raises `ScenarioError`."""
     if not sweep.keys:
         what = "nothing is swept"
-        raise ScenarioError(what, remedy="give --grid KEY=V1,V2,... or --grid KEY=from:to:n, or a sweep file")
+        raise ScenarioError(what, remedy="give --grid KEY=V1,V2,... or --grid KEY=FROM:TO:N, or a sweep file")
+    remedy = "write FROM:TO:N, or draw from it with --sample sobol:N"
     for key in sweep.keys:
-        _check_key(key, sweep.sample)
-    for number, key in enumerate(sweep.keys):
-        for other in sweep.keys[:number]:
-            if key.location == other.location:
-                raise ScenarioError(f"{key.name} is swept twice", remedy="give all its values at once", override=key.label)
-            inner, outer = sorted((key, other), key=lambda swept: -len(swept.location))
-            if inner.location[: len(outer.location)] == outer.location:
-                what = f"{inner.name} is a part of {outer.name}, which is swept too"
-                raise ScenarioError(what, remedy="sweep one of them", override=key.label)
+        key.check(UNSWEPT)
+    if sweep.sample is None:
+        sweep = replace(sweep, keys=tuple(key.listed(MOST_POINTS, remedy) for key in sweep.keys))
+    check_disjoint(sweep.keys)
+    for key in sweep.keys:
         for override in sweep.overrides:
             if override.location[: len(key.location)] == key.location:
-                what = f"{key.name} is swept, and set to one value by {override.label}"
+                what = f"{key.name} is varied, and set to one value by {override.label}"
                 raise ScenarioError(what, remedy="remove one of them", override=key.label)
     points = 1
     for key in sweep.keys:
@@ -299,24 +187,3 @@ def checked(sweep: Sweep) -> Sweep:
         what = f"--sample sobol:{sweep.sample} of {points:,} combinations"
         raise ScenarioError(what, remedy="leave the sample out, which runs them all")
     return sweep
-
-
-def _check_key(key: SweptKey, sample: int | None) -> None:
-    if key.location[0] in UNSWEPT:
-        what = f"{key.name} cannot be swept: it {UNSWEPT[key.location[0]]}"
-        raise ScenarioError(what, remedy="sweep another key", override=key.label)
-    if key.location[0] not in Scenario.model_fields:
-        known = [name for name in Scenario.model_fields if name not in UNSWEPT]
-        what = f"{key.name}: unknown key"
-        raise ScenarioError(what, remedy=f"known here: {format_list(known, ',')}", override=key.label)
-    if key.span is not None and sample is None:
-        what = f"{key.name}: a span of numbers without their number"
-        raise ScenarioError(what, remedy="write from:to:n, or draw from it with --sample sobol:N", override=key.label)
-    if key.span is None and not key.values:
-        raise ScenarioError(f"{key.name}: no values", remedy="write KEY=V1,V2,...", override=key.label)
-    seen: list[Any] = []
-    for value in key.values:
-        plain = value.plain()
-        if any(plain == other and isinstance(plain, bool) == isinstance(other, bool) for other in seen):
-            raise ScenarioError(f"{key.name}: {format_value(plain)} twice", remedy="give each value once", override=key.label)
-        seen.append(plain)

@@ -8,71 +8,39 @@ import pytest
 
 from simnmt.scenario.document import Override
 from simnmt.scenario.errors import ScenarioError
-from simnmt.scenario.sweep_configuration import parse_sample, parse_swept_key, read_sweep
-
-
-def values(text: str) -> list[object]:
-    return [node.plain() for node in parse_swept_key(text).values]
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("devices.cloud.count=1,2,4", [1, 2, 4]),
-        ("devices.cloud.count=2:8:4", [2, 4, 6, 8]),
-        ("fit.share=0.1:0.9:9", [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]),
-        ("devices.cloud.profile=@a,b.json", ["@a", "b.json"]),
-        ("devices.cloud.batching=null,{kind: top_up, size: 8}", [None, {"kind": "top_up", "size": 8}]),
-        ("devices.cloud.profile='a,b',\"c\"", ["a,b", "c"]),
-        ("foresee_misroutes=true,false", [True, False]),
-        ("policies.mine=[1, 2],[3]", [[1, 2], [3]]),
-    ],
-)
-def test_values_are_yaml_between_commas_or_evenly_spaced_numbers(text: str, expected: list[object]) -> None:
-    parsed = values(text)
-    assert parsed == expected
-    assert list(map(type, parsed)) == list(map(type, expected))
-
-
-def test_a_dotted_key_may_quote_parts() -> None:
-    key = parse_swept_key('workloads."load-0.2".end_nodes=1,2')
-    assert (key.location, key.name) == (("workloads", "load-0.2", "end_nodes"), 'workloads."load-0.2".end_nodes')
-
-
-def test_a_span_gives_every_share_a_number_between_its_ends() -> None:
-    key = parse_swept_key("fit.share=0.2:0.6")
-    assert [key.at(share).plain() for share in (0.0, 0.5)] == [0.2, 0.4]
+from simnmt.scenario.sweep_configuration import parse_sample, read_sweep
+from simnmt.scenario.varied_keys import parse_varied_key
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ((), "nothing is swept"),
-        (("devices.cloud.count",), "no '='"),
-        (("devices.cloud.count=",), "an empty value"),
-        (("devices.cloud.count=1,,2",), "an empty value"),
-        (("devices.cloud.count=8:2:4",), "devices.cloud.count: 8 to 2 runs backwards"),
-        (("devices.cloud.count=2:2:4",), "devices.cloud.count: 2 to 2 is one value"),
-        (("devices.cloud.count=2:8:1",), "devices.cloud.count: 2 to 8 in 1 values"),
-        (("devices.cloud.count=2:8",), "devices.cloud.count: a span of numbers without their number"),
-        (("devices.cloud.count=2,2",), "devices.cloud.count: 2 twice"),
-        (("devices.cloud.count=1,2", "devices.cloud.count=3"), "devices.cloud.count is swept twice"),
-        (("devices.cloud.count=1,2", "devices={}"), "devices.cloud.count is a part of devices, which is swept too"),
-        (("device.cloud.count=1,2",), "device.cloud.count: unknown key"),
-        (("name=a,b",), "name cannot be swept: it changes no number of a run"),
+        (("fit.share=0.2:0.8",), "fit.share: a span of numbers without their number"),
+        (("devices.cloud.count=1,2", "devices.cloud.count=3"), "devices.cloud.count is varied twice"),
+        (("devices.cloud.count=1,2", "devices={}"), "devices.cloud.count is a part of devices, which is varied too"),
+        (("name=a,b",), "name cannot be varied: it changes no number of a run"),
+        (("seed=1:20000000",), "seed: 1 to 20000000 holds more than 100,000 values"),
         (("seed=1:400:400", "requests=1:400:400"), "160,000 points, more than 100,000"),
     ],
 )
 def test_an_empty_or_contradictory_grid_is_one_line(options: tuple[str, ...], message: str) -> None:
     with pytest.raises(ScenarioError) as refused:
-        read_sweep("@open-loop", options)
+        read_sweep("@open-loop", [parse_varied_key(text, "--grid") for text in options])
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
     assert not options or len(options) > 1 or str(refused.value).startswith(f"--grid {options[0]}: ")
 
 
+def test_a_span_of_whole_numbers_is_their_list_but_any_number_in_a_sample() -> None:
+    (key,) = read_sweep("@open-loop", ["devices.cloud.count=2:5"]).keys
+    assert [node.plain() for node in key.values] == [2, 3, 4, 5]
+    (drawn,) = read_sweep("@open-loop", ["devices.cloud.count=2:5"], "sobol:4").keys
+    assert (drawn.values, drawn.at(0.5).plain()) == ((), 3.5)
+
+
 def test_a_key_is_not_swept_and_set() -> None:
-    with pytest.raises(ScenarioError, match="seed is swept, and set to one value by --set seed=3"):
+    with pytest.raises(ScenarioError, match="seed is varied, and set to one value by --set seed=3"):
         read_sweep("@open-loop", ["seed=1,2"], None, [Override.parse("seed=3")])
     inside = read_sweep("@open-loop", ["devices.cloud.count=1,2"], None, [Override.parse("devices.cloud={profile: a}")])
     assert len(inside.overrides) == 1
@@ -111,6 +79,7 @@ def test_a_sweep_file_names_its_scenario_beside_it(tmp_path: Path) -> None:
     assert sweep.scenario == str(tmp_path / "near.yaml")
     assert [key.name for key in sweep.keys] == ["devices.cloud.count", "networks.cp1.rtt_mean_ms"]
     assert [[node.plain() for node in key.values] for key in sweep.keys] == [[1, 2], [20, 40, 60]]
+    assert type(sweep.keys[1].values[0].plain()) is int
     assert [(override.location, override.node.plain()) for override in sweep.overrides] == [(("requests",), 500)]
     sampled = read_sweep(written(tmp_path, SWEEP.replace(", steps: 3", "") + "sample: {sobol: 16}\n"), ["seed=1,2"])
     assert (sampled.sample, len(sampled.keys)) == (16, 3)

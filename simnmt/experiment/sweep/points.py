@@ -15,7 +15,8 @@ from simnmt.experiment.inputs import InputCache, read_inputs
 from simnmt.scenario.configuration import Scenario
 from simnmt.scenario.document import Override
 from simnmt.scenario.source import Source, refuse_pipes
-from simnmt.scenario.sweep_configuration import Sweep, SweptKey
+from simnmt.scenario.sweep_configuration import Sweep
+from simnmt.scenario.varied_keys import VariedKey
 from simnmt.scenario.yaml_text import Node
 
 SAMPLE_STREAM = "sweep sample"
@@ -74,7 +75,7 @@ def _combinations(sweep: Sweep, seed: int) -> Iterator[Sequence[Node]]:
             yield nodes
 
 
-def _read_inputs_of_values(keys: Sequence[SweptKey], source: Source, allow_code: bool) -> None:
+def _read_inputs_of_values(keys: Sequence[VariedKey], source: Source, allow_code: bool) -> None:
     """Read the files of the scenario once for each value of each key, so that a missing one is known before the sweep."""
     cache = InputCache()
     firsts = [key.at(0.0) for key in keys]

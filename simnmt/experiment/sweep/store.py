@@ -30,7 +30,8 @@ from simnmt.results.run_directory import INPUT
 from simnmt.results.summary import Row
 from simnmt.scenario.document import Override
 from simnmt.scenario.errors import format_location
-from simnmt.scenario.sweep_configuration import Span, Sweep, SweptKey
+from simnmt.scenario.sweep_configuration import Sweep
+from simnmt.scenario.varied_keys import Span, VariedKey
 from simnmt.scenario.yaml_text import node_of
 
 HEADER, TASKS, FAILED = "sweep.json", "tasks", "failed.json"
@@ -81,7 +82,7 @@ class Header:
             label = f"--grid {format_location(tuple(record['key']))}"
             nodes = tuple(node_of(value, override=label) for value in record.get("values", ()))
             span = None if "values" in record else Span(record["from"], record["to"])
-            keys.append(SweptKey(tuple(record["key"]), label, nodes, span))
+            keys.append(VariedKey(tuple(record["key"]), label, nodes, span))
         return Sweep(str(folder / INPUT), tuple(overrides), tuple(keys), self.sample)
 
 

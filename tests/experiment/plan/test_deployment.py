@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 import simnmt
 from simnmt.experiment.plan import deployment, sampling
-from simnmt.experiment.plan.candidates import parse_varied_key
 from simnmt.experiment.plan.search import probability_met
 from simnmt.scenario.errors import ScenarioError
 from tests.plans import queue_of
@@ -124,21 +124,34 @@ def test_probability_counts_misses_and_spread() -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("seed=1,2", "seed cannot be varied"),
-        ("device.cloud.count=1,2", "device.cloud.count: unknown key"),
+        ("seed=1,2", "seed cannot be varied: it is no part of a deployment"),
+        ("warm_up=none,mser5", "warm_up cannot be varied: it is no part of a deployment"),
+        ("metrics=[p97_ms],[p98_ms]", "metrics cannot be varied"),
+        ("workloads.w.deadline_ms=100,200", "workloads.w.deadline_ms cannot be varied"),
         ("workloads.w.arrivals.rate_rps=1,2", "cannot be varied: the rate is that of --rate"),
-        ("devices.cloud.count=1,,2", "an empty value"),
-        ("devices.cloud.count=1,1", "a value twice"),
-        ("devices.cloud.count=4:2", "holds no number"),
-        ("devices.cloud.count", "no '='"),
+        ("devices.gateway.workers=1:20000000", "devices.gateway.workers: 1 to 20000000 holds more than 100,000 values"),
+        ("devices.gateway.outside_range_share=0.1:0.2", "a span of numbers without their number (write FROM:TO:N)"),
+        ("workloads.w.arrivals={kind: back_to_back},{kind: poisson, rate_rps: 1}", "the rate is that of --rate"),
     ],
 )
-def test_a_key_that_cannot_be_varied_is_refused_with_its_option(text: str, what: str) -> None:
-    with pytest.raises(ScenarioError, match=r"^--vary ") as refused:
-        parse_varied_key(text)
+def test_a_key_that_no_deployment_has_is_refused_with_its_text(text: str, what: str) -> None:
+    with pytest.raises(ScenarioError, match="^" + re.escape(text)) as refused:
+        least(vary=[text])
     assert what in str(refused.value)
 
 
-def test_values_hold_commas_in_brackets() -> None:
-    varied = parse_varied_key("devices.cloud.batching={kind: mini, size: 4},{kind: top_up, size: 8}")
-    assert varied.values == [{"kind": "mini", "size": 4}, {"kind": "top_up", "size": 8}]
+def test_two_keys_that_set_the_same_part_are_refused() -> None:
+    with pytest.raises(ScenarioError, match=r"workers is a part of devices\.gateway, which is varied too"):
+        least(vary=["devices.gateway={profile: a},{profile: b}", f"{WORKERS}=1,2"])
+
+
+def test_arrivals_without_a_rate_are_refused_in_a_candidate_too() -> None:
+    workload = "workloads.de-en={{lengths: '@de-en-news', arrivals: {{kind: {}}}}}"
+    text = f"{workload.format('poisson, rate_rps: 1')},{workload.format('back_to_back').partition('=')[2]}"
+    with pytest.raises(ScenarioError, match="arrivals of kind back_to_back have no rate that a plan could set"):
+        simnmt.plan("@capacity", "mean_ms<=18", rate=200.0, vary=[text])
+
+
+def test_a_rate_for_more_boxes_than_a_device_can_have_is_refused_at_once(shared: dict[str, Any]) -> None:
+    with pytest.raises(simnmt.InputError, match=r"saturate more boxes of cloud than a device can have, 10,000 \(give a lower"):
+        simnmt.plan(shared, "mean_ms<=18", rate=1e8)

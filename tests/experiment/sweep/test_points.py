@@ -13,7 +13,8 @@ from simnmt.base.errors import InputError
 from simnmt.experiment.sweep.points import Point, make_points
 from simnmt.experiment.sweep.tasks import run_point_tasks, tasks_of_points
 from simnmt.scenario.source import open_source
-from simnmt.scenario.sweep_configuration import Sweep, checked, parse_swept_key
+from simnmt.scenario.sweep_configuration import Sweep, checked
+from simnmt.scenario.varied_keys import parse_varied_key
 from simnmt.scenario.yaml_text import write_document
 
 MakeScenario = Callable[..., dict[str, Any]]
@@ -28,7 +29,7 @@ def given(make_scenario: MakeScenario, tmp_path: Path) -> str:
 
 
 def points_of(given: str, *grid: str, sample: int | None = None) -> list[Point]:
-    sweep = checked(Sweep(given, (), tuple(map(parse_swept_key, grid)), sample))
+    sweep = checked(Sweep(given, (), tuple(parse_varied_key(text, "--grid") for text in grid), sample))
     return make_points(sweep, open_source(given))
 
 
@@ -50,7 +51,7 @@ def test_a_sobol_sample_fills_the_space_and_is_the_same_each_time(given: str) ->
     assert [sum(point.values[1] == workers for point in points) for workers in (1, 2, 3, 4)] == [4, 4, 4, 4]
     assert [point.values for point in points_of(given, *grid, sample=16)] == [point.values for point in points]
     seeded = replace(open_source(given), scenario=open_source(given, ["seed=8"]).scenario)
-    other = make_points(checked(Sweep(given, (), tuple(map(parse_swept_key, grid)), 16)), seeded)
+    other = make_points(checked(Sweep(given, (), tuple(parse_varied_key(text, "--grid") for text in grid), 16)), seeded)
     assert [point.values for point in other] != [point.values for point in points]
 
 
