@@ -78,6 +78,8 @@ def plan(
         raise InputError(f"jobs: {jobs} processes", remedy="give 1 or more")
     if not 0.0 < precision < 1.0 or not 0.0 < certainty < 1.0:
         raise InputError("precision and certainty are shares above 0 and below 1", remedy="give 0.02 and 0.95")
+    if certainty > 0.999:
+        raise InputError(f"a certainty of {certainty:.12g} takes thousands of runs", remedy="give 0.999 or less")
     requirements = [Requirement.parse(text) for text in ([slo] if isinstance(slo, str) else slo)]
     keys = [parse_varied_key(key) if isinstance(key, str) else key for key in vary]
     given = overrides_of_call(overrides, requests=requests, replications=replications, seed=seed)

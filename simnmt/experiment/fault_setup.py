@@ -113,13 +113,17 @@ def fault_numbers(unit: Unit, trail: Trail, counted: slice, makespan_s: float) -
     return numbers
 
 
+class NoAnswers(InputError):
+    """A run whose requests are all lost."""
+
+
 def refuse_without_answers(unit: Unit, policy: str, outcome: AnyColumn | None, cut: int = 0) -> None:
-    """Raise `InputError` if every request of a run after its first `cut` is lost, since nothing is left to be summarised."""
+    """Raise `NoAnswers` if every request of a run after its first `cut` is lost, since nothing is left to be summarised."""
     if outcome is None or were_answered(outcome[cut:]).any():
         return
     where = f"{unit.case.name} on {unit.network} under {policy}"
     after, shorten = (f" after the warm-up of {cut:,} requests", ", or shorten warm_up") if cut else ("", "")
-    raise InputError(
+    raise NoAnswers(
         f"every request of {where}{after} is lost in replication {unit.replication}",
         remedy=f"set late_answers.timeout_ms, so that requests fall back, or make faults rarer{shorten}",
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from simnmt.base.errors import InputError
 from simnmt.base.suggestions import format_list
@@ -150,7 +151,7 @@ class _Cell:
 
     def worst_ratio(self, policy: str) -> float:
         """Return the greatest ratio of a limited number to its limit, above 1 if that is missed; 0 without a service level."""
-        return max((one.requirement.ratio(one.value) for one in self.assessments(policy)), default=0.0)
+        return max((inf if one.lost else one.requirement.ratio(one.value) for one in self.assessments(policy)), default=0.0)
 
     def straddles(self, policy: str) -> bool:
         """Return whether a limit of the service level lies within the interval of the limited number."""

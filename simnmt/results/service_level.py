@@ -63,6 +63,23 @@ class Metric:
             what = f"{self.name} is not known from {requests:,} requests per replication"
             raise InputError(what, remedy=f"give {self.least_requests} requests or more, or a lower percentile")
 
+    def of_answered(self, lost_share: float) -> Metric | None:
+        """Return a metric of the answered requests that is no better than this one of all requests; None if this is infinite.
+
+        A lost request is infinitely late, but latencies are known of the answered requests alone. So a mean is infinite, and a
+        percentile stands further up among the answered requests: there the next standard percentile is taken.
+
+        >>> metric("p95_ms").of_answered(0.03).name, metric("p95_ms").of_answered(0.06)
+        ('p99_ms', None)
+        """
+        if lost_share <= 0.0 or self.sample is None or self.within_s is not None:
+            return self
+        if self.quantile is None:
+            return None
+        least = self.quantile / (1.0 - lost_share) if lost_share < 1.0 else inf
+        further = [one for one in STANDARD_METRICS if one.sample == self.sample and (one.quantile or 0.0) >= least]
+        return min(further, key=lambda one: one.quantile or 0.0, default=None)
+
     def estimate(self, values: Sequence[float]) -> Estimate:
         """Return the mean over replications and its 95 % interval, in the metric's unit; `values`: those of the column."""
         estimate = over_replications([self.per_si_unit * value for value in values], positive=True)
@@ -272,12 +289,16 @@ class Requirement:
         """Return whether a value in the metric's unit meets the requirement."""
         return value <= self.limit if self.comparison == "<=" else value >= self.limit
 
-    def assess(self, values: Sequence[float | None], *, unstable: str | None = None) -> Assessment:
+    def assess(
+        self, values: Sequence[float | None], *, unstable: str | None = None, lost_share: float = 0.0, lost: bool = False
+    ) -> Assessment:
         """Return whether the mean over replications meets the requirement, with its interval and the single replications.
 
         Args:
             values: the metric's column of each replication, in SI units.
             unstable: the overloaded devices of the run, if there are any: without a steady state no requirement is met.
+            lost_share: share of the requests that were lost.
+            lost: whether so many are lost that the metric of all requests is infinite (`Metric.of_answered`).
 
         Raises `InputError` if the run does not have the metric.
         """
@@ -299,12 +320,14 @@ class Requirement:
             value=estimate.mean,
             low=estimate.low,
             high=estimate.high,
-            met=unstable is None and self.is_met_by(estimate.mean),
-            sure=one_side or unstable is not None,
+            met=unstable is None and not lost and self.is_met_by(estimate.mean),
+            sure=one_side or lost or unstable is not None,
             headroom=sign * (self.limit - estimate.mean) / self.limit,
-            met_share=0.0 if unstable is not None else sum(each_met) / len(known),
+            met_share=0.0 if lost or unstable is not None else sum(each_met) / len(known),
             replications=len(known),
             unstable=unstable,
+            lost_share=lost_share,
+            lost=lost,
         )
 
     def assess_row(self, row: Row, columns: Mapping[str, Sequence[float | None]]) -> Assessment:
@@ -317,7 +340,13 @@ class Requirement:
             steady = [1.0] * (row["replications"] - (row.get("unstable_replications") or 0))
             return self.assess([*steady, *[0.0] * (row["replications"] - len(steady))], unstable=unstable)
         self.metric.check_requests(row["requests"])
-        return self.assess(columns.get(self.metric.column, ()), unstable=unstable)
+        lost_share: float = row.get("lost_share") or 0.0
+        further = self.metric.of_answered(lost_share)
+        further_values = () if further is None else columns.get(further.column, ())
+        lost = not further_values or None in further_values
+        # The values of the answered requests are shown where those of all are infinite.
+        values = further_values if not lost or lost_share == 0.0 else columns.get(self.metric.column, ())
+        return self.assess(values, unstable=unstable, lost_share=lost_share, lost=lost and lost_share > 0.0)
 
     def ratio(self, value: float) -> float:
         """Return how far a value is from the limit: above 1 if it misses it."""
@@ -346,6 +375,10 @@ class Assessment:
     replications: int
     unstable: str | None = None
     """The overloaded devices, such as `cloud: load 1.30`; None if there is a steady state."""
+    lost_share: float = 0.0
+    """Share of the requests that were lost; a latency of theirs counts as infinite."""
+    lost: bool = False
+    """True if so many are lost that the metric is infinite; then `value` is that of the answered requests."""
 
     def as_json(self) -> Row:
         """Return the assessment as plain data."""
@@ -359,12 +392,26 @@ class Assessment:
             **{name: getattr(self, name) for name in ("value", "low", "high", "met", "sure", "headroom", "met_share")},
             "replications": self.replications,
             "unstable": self.unstable,
+            "lost_share": self.lost_share,
+            "lost": self.lost,
         }
 
     @classmethod
     def of_json(cls, record: Mapping[str, Any]) -> Assessment:
         """Return the assessment of plain data (`as_json`)."""
-        names = ("value", "low", "high", "met", "sure", "headroom", "met_share", "replications", "unstable")
+        names = (
+            "value",
+            "low",
+            "high",
+            "met",
+            "sure",
+            "headroom",
+            "met_share",
+            "replications",
+            "unstable",
+            "lost_share",
+            "lost",
+        )
         return cls(Requirement.parse(record["requirement"]), **{name: record[name] for name in names})
 
     def __str__(self) -> str:
@@ -387,6 +434,8 @@ class Assessment:
         """Return whether the requirement is met, and how clearly."""
         if self.unstable is not None:
             return f"missed, since it is unstable ({self.unstable})"
+        if self.lost:
+            return f"missed, since {100.0 * self.lost_share:.2g} % of the requests are lost (the value is of the others)"
         outcome, of = "met" if self.met else "missed", "replication" if self.replications == 1 else "replications"
         if self.requirement.metric.name == "stable":
             return outcome
@@ -395,7 +444,13 @@ class Assessment:
         side = "below" if self.value < self.requirement.limit else "above"
         distance = f"{100.0 * size:,.{0 if size >= 0.1 else 1}f} % {side} the limit"
         met = f"met in {round(self.met_share * self.replications)} of {self.replications} {of}"
-        return f"{outcome}{unsure} ({distance}; {met})"
+        further = None if self.lost_share == 0.0 else self.requirement.metric.of_answered(self.lost_share)
+        losses = (
+            ""
+            if further in (None, self.requirement.metric)
+            else f"; {100.0 * self.lost_share:.2g} % lost, so by {further.name}"
+        )
+        return f"{outcome}{unsure} ({distance}; {met}{losses})"
 
 
 @dataclass(frozen=True, slots=True)

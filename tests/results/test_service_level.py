@@ -175,3 +175,23 @@ def test_an_assertion_on_what_is_not_there_is_refused() -> None:
         met("mean_ms<=1", network="mars")
     with pytest.raises(InputError, match="no policy is recommended for w on n"):
         assess_run(Assertion.parse("mean_ms<=1", []), ROWS, [RECOMMENDED[0] | {"policy": None}], REPLICATED)
+
+
+@pytest.mark.parametrize(
+    ("text", "lost_share", "outcome"),
+    [
+        ("p95_ms<=300", 0.0, "met"),
+        ("p95_ms<=300", 0.03, "1 replication; 3 % lost, so by p99_ms"),
+        ("p95_ms<=120", 0.03, "missed (67 % above the limit"),
+        ("p95_ms<=300", 0.06, "missed, since 6 % of the requests are lost"),
+        ("mean_ms<=300", 0.001, "missed, since 0.1 % of the requests are lost"),
+        ("answered_within_500ms>=0.5", 0.3, "met"),
+    ],
+)
+def test_a_lost_request_counts_as_infinitely_late(text: str, lost_share: float, outcome: str) -> None:
+    row = {"requests": 1_000, "replications": 1, "lost_share": lost_share}
+    columns = {"mean_latency_s": [0.05], "p95_latency_s": [0.1], "p99_latency_s": [0.2], "answered_within_500ms_share": [0.7]}
+    assessment = Requirement.parse(text).assess_row(row, columns)
+    assert outcome in str(assessment)
+    assert assessment.met == ("missed" not in outcome)
+    assert Assessment.of_json(json.loads(json.dumps(assessment.as_json()))) == assessment

@@ -110,6 +110,8 @@ class Capacity:
     """The metric of each requirement at the capacity, in its unit, means over the replications."""
     loads: dict[str, float]
     """Load of each device at the capacity."""
+    lost_share: float
+    """Share of the requests that are lost at the capacity."""
     points: tuple[tuple[float, float], ...]
     """Rate and ratio of the worst value to its limit of every run."""
     requests_simulated: int
@@ -251,7 +253,7 @@ def find_capacity(
         jobs: processes.
         progress: called with the number of finished replications and of all.
     """
-    few = min(PILOT_REQUESTS, requests)
+    few = min(max(PILOT_REQUESTS, level.least_requests(site.plan.scenario)), requests)
     boxes_rps = sum(
         saturation_rps(site.case, target, device) for target, device in zip(site.case.targets, site.devices, strict=True)
     )
@@ -298,6 +300,7 @@ def find_capacity(
             str(requirement): mean(level.value(requirement, trial.numbers) for trial in trials) for requirement in level.limits
         },
         loads=loads,
+        lost_share=mean(trial.numbers.get("lost_share") or 0.0 for trial in trials),
         points=tuple(point for root in roots or [coarse] for point in root.points),
         requests_simulated=simulated,
     )

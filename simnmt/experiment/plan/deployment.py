@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from math import exp
+from math import ceil, exp
 from pathlib import Path
 from statistics import mean
 
+from simnmt.experiment.fault_setup import NoAnswers
 from simnmt.experiment.inputs import RunPlan
 from simnmt.experiment.plan.candidates import Deployment, Open, Space
 from simnmt.experiment.plan.capacity import Binding, Trial, binding, mean_loads
@@ -15,7 +16,7 @@ from simnmt.experiment.plan.objectives import Objective, spending
 from simnmt.experiment.plan.sampling import MOST_EXHAUSTIVE, add_sampled
 from simnmt.experiment.plan.search import Candidate, Search, probability_met
 from simnmt.experiment.plan.sensitivity import Change, changes
-from simnmt.experiment.plan.trial import Level, site_badge
+from simnmt.experiment.plan.trial import MOST_EXCESS, Level, site_badge
 from simnmt.profile.blocks import ProfileError
 from simnmt.results.statistics import Estimate, change_percent, over_replications
 from simnmt.results.summary import Row, known
@@ -56,6 +57,8 @@ class Described:
     excess: float
     worst: str
     """The requirement that is nearest to its limit."""
+    lost_share: float
+    """Share of the requests that are lost, at the worst site."""
     p_met: float | None
     spending: dict[str, float]
     """Money and joules that are known (`objectives.SPENT`)."""
@@ -70,6 +73,7 @@ class Described:
             "values": self.values,
             "headroom": self.headroom,
             "worst": self.worst,
+            "lost_share": self.lost_share,
             "p_slo": self.p_met,
             "spending": self.spending,
         }
@@ -166,7 +170,7 @@ def find_deployment(
     *,
     rate_rps: float,
     certainty: float = CERTAINTY,
-    draws: int = DRAWS,
+    draws: int | None = None,
     progress: Callable[[float, int], None] | None = None,
 ) -> DeploymentPlan:
     """Return the least deployment of a space that keeps the level with a certainty.
@@ -178,7 +182,7 @@ def find_deployment(
         objective: what is to be least.
         rate_rps: the rate of the candidates.
         certainty: probability of keeping the level from which a candidate is chosen.
-        draws: runs by which that probability is judged.
+        draws: runs by which that probability is judged; None: as many as can reach the certainty though one misses the level.
         progress: called with the number of judged candidates and of all.
     """
     scenario = space.first.scenario
@@ -189,12 +193,14 @@ def find_deployment(
         objective,
         replications=scenario.replications,
         requests=scenario.requests,
+        least=level.least_requests(scenario),
         progress=progress,
     )
     for candidate in search.candidates:
         search.reject_impossible(candidate)
     if sampled:
         add_sampled(search, space)
+    draws = max(DRAWS, ceil(2.0 * certainty / (1.0 - certainty))) if draws is None else draws
     chosen = choose(search, open_plan, certainty, draws)
     return _plan(search, space, rate_rps, certainty, chosen)
 
@@ -206,8 +212,6 @@ class Chosen:
     choice: Candidate | None
     """The least candidate that keeps the level with the certainty asked for, else the surest; None if all miss the level."""
     runner_up: Candidate | None
-    p_of: str
-    """What the probability of keeping the level is over."""
 
 
 def choose(search: Search, open_plan: Open, certainty: float, draws: int) -> Chosen:
@@ -215,33 +219,33 @@ def choose(search: Search, open_plan: Open, certainty: float, draws: int) -> Cho
     choice: Candidate | None = None
     runner_up: Candidate | None = None
     unsure: list[Candidate] = []
-    p_of = ""
     for candidate in search.at_top():
         if choice is not None:
             runner_up = candidate
-            if candidate.estimate(search.objective) < choice.estimate(search.objective):
-                # A short run made it look worse. It is the plan, if it is as sure.
-                candidate.p_met, p_of = judge_certainty(search, candidate, open_plan, certainty, draws)
-                if candidate.p_met >= certainty:
-                    choice, runner_up = candidate, choice
+            is_less = candidate.estimate(search.objective) < choice.estimate(search.objective)
+            # A short run made it look worse. It is the plan, if it is as sure.
+            if is_less and is_sure(search, candidate, open_plan, certainty, draws):
+                choice, runner_up = candidate, choice
             break
-        candidate.p_met, p_of = judge_certainty(search, candidate, open_plan, certainty, draws)
-        if candidate.p_met >= certainty:
+        if is_sure(search, candidate, open_plan, certainty, draws):
             choice = candidate
         else:
             unsure.append(candidate)
             if len(unsure) >= MOST_UNSURE:
                 break
     if choice is None and unsure:
+        for candidate in unsure:
+            # A sample that ended with the run that was one too many would understate the probability.
+            is_sure(search, candidate, open_plan, 0.0, draws)
         choice = max(unsure, key=lambda candidate: candidate.p_met or 0.0)
         unsure.remove(choice)
     if runner_up is None:
         runner_up = next(iter(unsure), None)
-    return Chosen(choice, runner_up, p_of)
+    return Chosen(choice, runner_up)
 
 
-def judge_certainty(search: Search, candidate: Candidate, open_plan: Open, certainty: float, draws: int) -> tuple[float, str]:
-    """Return the probability that a run of a candidate keeps the level, and what it is over.
+def is_sure(search: Search, candidate: Candidate, open_plan: Open, certainty: float, draws: int) -> bool:
+    """Return whether a run of a candidate keeps the level with a certainty; the probability is noted in the candidate.
 
     Every run has random numbers that no candidate was chosen by, and boxes drawn within the error of their calibration. The
     runs end as soon as too many have missed the level.
@@ -251,12 +255,16 @@ def judge_certainty(search: Search, candidate: Candidate, open_plan: Open, certa
     excesses: list[float] = []
     for number in range(draws):
         boxes = deployment if drawn is None else with_boxes(deployment, drawn, number)
-        excesses.append(search.simulate(boxes, first + number, search.top.requests).verdict.excess)
+        try:
+            excesses.append(search.simulate(boxes, first + number, search.top.requests).verdict.excess)
+        except NoAnswers:
+            excesses.append(MOST_EXCESS)
         missed = sum(excess > 0.0 for excess in excesses)
         if (draws - missed + 1) / (draws + 2) < certainty:
             break
-    over = "replications and the error of the calibration" if drawn is not None else "replications alone"
-    return probability_met(excesses), over
+    candidate.p_met = probability_met(excesses)
+    candidate.p_of = "replications and the error of the calibration" if drawn is not None else "replications alone"
+    return candidate.p_met >= certainty
 
 
 def with_boxes(deployment: Deployment, drawn: RunPlan, number: int) -> Deployment:
@@ -299,7 +307,7 @@ def _plan(
         runner_up=None if runner_up is None else describe(search, runner_up),
         difference=difference,
         certainty=certainty,
-        p_of=chosen.p_of,
+        p_of="" if choice is None else choice.p_of,
         binding=None if choice is None else _binding(search, choice),
         changes=changed,
         badges=[] if choice is None else _badges(choice, rate_rps),
@@ -358,6 +366,10 @@ def describe(search: Search, candidate: Candidate) -> Described:
         headroom=headroom,
         excess=candidate.excess,
         worst=max(dict.fromkeys(worst), key=worst.count),
+        lost_share=max(
+            mean(outcome.numbers[site].get("lost_share") or 0.0 for outcome in candidate.outcomes)
+            for site in range(len(candidate.deployment.sites))
+        ),
         p_met=candidate.p_met,
         spending=spending([outcome.numbers for outcome in candidate.outcomes]),
     )

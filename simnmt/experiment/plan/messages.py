@@ -22,11 +22,17 @@ def describe_capacity(capacities: Capacities) -> str:
     place = f"{best.workload} on {best.network}"
     if not best.is_met:
         values = "; ".join(f"{name}: {digits(value)}" for name, value in best.values.items())
-        why = f"{best.policy} misses it for {place} even where hardly any request waits ({values})"
+        why = f"{best.policy} misses it for {place} even where hardly any request waits ({values}{_losses(best.lost_share)})"
         return f"No rate keeps {capacities.level}: {why}."
     rate, interval = format_interval(best.rate_rps, best.low, best.high, signs="minus")
     sure = f", {interval.strip('[]').replace(', ', ' to ')}" if interval else ""
-    return f"{best.policy} takes {rate} requests/s{sure}, for {place}, {capacities.badge}. At its limit: {best.binding}."
+    limit = f"At its limit: {best.binding}{_losses(best.lost_share)}"
+    return f"{best.policy} takes {rate} requests/s{sure}, for {place}, {capacities.badge}. {limit}."
+
+
+def _losses(lost_share: float) -> str:
+    """Return the part of a sentence on lost requests; empty if none is lost."""
+    return f", {100.0 * lost_share:.2g} % of the requests lost, which count as infinitely late" if lost_share > 0.0 else ""
 
 
 def describe_deployment(described: Described) -> str:
@@ -87,6 +93,8 @@ def describe_values(described: Described) -> str:
         parts.append(f"{name}: {digits(value)} ({distance})")
     if described.excess > 0.0 and described.worst not in described.values:
         parts.append("more work than its devices can do")
+    if described.lost_share > 0.0:
+        parts.append(_losses(described.lost_share).lstrip(", "))
     return "; ".join(parts)
 
 

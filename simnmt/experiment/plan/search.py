@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from math import inf, log, sqrt
 from statistics import mean, stdev
 
+from simnmt.experiment.fault_setup import NoAnswers
 from simnmt.experiment.plan.analytic import saturation_rps
 from simnmt.experiment.plan.candidates import Deployment
 from simnmt.experiment.plan.objectives import Objective
@@ -36,13 +37,15 @@ class Rung:
     """Excess up to which a candidate stays: how far shorter runs may err."""
 
 
-def rungs_of(replications: int, requests: int) -> tuple[Rung, ...]:
-    """Return the rungs up to all replications of all requests."""
+def rungs_of(replications: int, requests: int, least: int = 1) -> tuple[Rung, ...]:
+    """Return the rungs up to all replications of all requests; no run has fewer than `least` requests."""
     short = [(8, 1.3), (2, 1.15), (1, 1.1)]
-    lower = [Rung(1, max(requests // parts, 1), log(slack)) for parts, slack in short]
+    # Of rungs with the same runs, only the first is climbed.
+    lower = {max(requests // parts, least): log(slack) for parts, slack in reversed(short)}
+    rungs = [Rung(1, length, slack) for length, slack in sorted(lower.items())]
     if replications == 1:
-        lower = lower[:-1]
-    return (*lower, Rung(replications, requests, 0.0))
+        rungs = [rung for rung in rungs if rung.requests < requests]
+    return (*rungs, Rung(replications, requests, 0.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,8 @@ class Candidate:
     """Why it is out; empty if it is not."""
     p_met: float | None = None
     """Probability that a run keeps the level; None as long as nobody asked."""
+    p_of: str = ""
+    """What that probability is over."""
 
     @property
     def excess(self) -> float:
@@ -100,11 +105,12 @@ class Search:
         *,
         replications: int,
         requests: int,
+        least: int = 1,
         progress: Callable[[float, int], None] | None = None,
     ) -> None:
         self.candidates: list[Candidate] = []
         self.level, self.objective = level, objective
-        self.rungs = rungs_of(replications, requests)
+        self.rungs = rungs_of(replications, requests, least)
         self.requests_simulated = 0
         self._progress = progress
         self._runs: dict[tuple[int, int, int], Outcome] = {}
@@ -150,7 +156,11 @@ class Search:
         """Judge a candidate on its next rung."""
         candidate.rung += 1
         rung = self.rungs[candidate.rung]
-        candidate.outcomes = [self.outcome(candidate, number, rung.requests) for number in range(rung.replications)]
+        try:
+            candidate.outcomes = [self.outcome(candidate, number, rung.requests) for number in range(rung.replications)]
+        except NoAnswers:
+            candidate.outcomes, candidate.rejected = [], "loses every request"
+            return
         if candidate.excess > rung.slack:
             worst = max(candidate.outcomes, key=lambda outcome: outcome.verdict.excess).verdict.worst
             candidate.rejected = f"misses {worst}"

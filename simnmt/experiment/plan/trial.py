@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import inf, log
+from math import ceil, inf, log
 
 from simnmt.base.errors import InputError
 from simnmt.experiment.inputs import Case, RunPlan, Unit
@@ -16,7 +16,9 @@ from simnmt.results.envelope import Badge, badge, validated_cells
 from simnmt.results.service_level import Requirement
 from simnmt.results.stability import excess_load
 from simnmt.results.summary import Device, Numbers, RunKey
+from simnmt.scenario.configuration import Scenario
 from simnmt.scenario.document import Document
+from simnmt.scenario.service_level import WarmUpRequests
 
 STABLE = "stable"
 """Name of the requirement that every level contains: no device gets more work than it can do."""
@@ -74,10 +76,14 @@ class Site:
         return replace(self, boxes=tuple(target.times(factor) for target in self.case.targets))
 
     def simulate(self, replication: int, requests: int) -> Numbers:
-        """Return the numbers of one run of so many requests."""
+        """Return the numbers of one run of so many requests; a warm-up of a number of requests is the same share of them."""
         scenario = self.plan.scenario
+        warm_up = scenario.warm_up
+        if isinstance(warm_up, WarmUpRequests):
+            warm_up = warm_up.model_copy(update={"requests": warm_up.requests * requests // scenario.requests})
         changed = {
             "requests": requests,
+            "warm_up": warm_up,
             "policies": {self.policy: scenario.policies[self.policy]},
             "gap_analysis": False,
             "foresee_misroutes": False,
@@ -130,10 +136,17 @@ class Level:
         overload = max((excess_load(numbers, requests, device) for device in of_devices), default=-inf)
         # A load is no distance from a limit as a latency is, so it is named only where it is near 1.
         verdicts = [Verdict(overload, STABLE)] if overload >= BUSY or not self.limits else []
-        for requirement in self.limits:
-            excess = _log(self.value(requirement, numbers) / requirement.limit)
-            verdicts.append(Verdict(excess if requirement.comparison == "<=" else -excess, str(requirement)))
+        verdicts += [
+            Verdict(_excess(requirement, self._judged_value(requirement, numbers)), str(requirement))
+            for requirement in self.limits
+        ]
         return max(verdicts, key=lambda verdict: verdict.excess)
+
+    def least_requests(self, scenario: Scenario) -> int:
+        """Return the fewest requests of a run of a scenario of which every metric is known, at most those of the scenario."""
+        warm_up = scenario.warm_up.requests if isinstance(scenario.warm_up, WarmUpRequests) else 0
+        counted = max((limit.metric.least_requests for limit in self.limits), default=1)
+        return min(scenario.requests, ceil(counted * scenario.requests / max(scenario.requests - warm_up, 1)) + 1)
 
     @staticmethod
     def value(requirement: Requirement, numbers: Numbers) -> float:
@@ -144,9 +157,23 @@ class Level:
             raise InputError(what, remedy="give more --requests, or another metric")
         return requirement.metric.per_si_unit * value
 
+    def _judged_value(self, requirement: Requirement, numbers: Numbers) -> float:
+        """Return the value by which a run is judged: infinite if too many requests are lost (`Metric.of_answered`)."""
+        lost_share = numbers.get("lost_share") or 0.0
+        if lost_share == 0.0:
+            return self.value(requirement, numbers)
+        further = requirement.metric.of_answered(lost_share)
+        value = None if further is None else numbers.get(further.column)
+        return inf if further is None or value is None else further.per_si_unit * value
+
     def __str__(self) -> str:
         return " and ".join(map(str, self.requirements)) or STABLE
 
 
-def _log(ratio: float) -> float:
-    return log(ratio) if ratio > 0.0 else -inf
+MOST_EXCESS = log(1e6)
+"""Bound of an excess, so that means and spreads of excesses are numbers."""
+
+
+def _excess(requirement: Requirement, value: float) -> float:
+    ratio = requirement.ratio(value)
+    return min(max(log(ratio) if ratio > 0.0 else -inf, -MOST_EXCESS), MOST_EXCESS)

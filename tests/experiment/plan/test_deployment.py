@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 import simnmt
 from simnmt.experiment.plan import deployment, sampling
+from simnmt.experiment.plan.messages import sentences
 from simnmt.experiment.plan.search import probability_met
 from simnmt.scenario.errors import ScenarioError
 from tests.plans import queue_of
@@ -113,6 +115,63 @@ def test_a_large_space_is_searched_by_proposals(monkeypatch: pytest.MonkeyPatch)
     plan = least(vary=[f"{WORKERS}=1:40"], minimise="latency", requests=500)
     assert plan.candidates == 40 and len(plan.judged) <= 12
     assert plan.choice.choice[WORKERS] >= 3
+
+
+FAILING: dict[str, Any] = {
+    "version": 1,
+    "name": "failing",
+    "requests": 1_500,
+    "replications": 2,
+    "workloads": {"w": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 20.0}}},
+    "networks": {"n": {"rtt": {"constant_ms": 20.0}}},
+    "devices": {
+        "gateway": {"profile": "@cpu1-gru"},
+        "cloud": {"profile": "@cpu2-gru", "failures": {"mttf_s": 4.0, "mttr_s": 4.0}},
+    },
+    "fit": {"inferences": 0},
+    "policies": {"cloud": {}},
+}
+"""A cloud that is down for half of the time, and loses what it is sent then."""
+
+
+def test_a_deployment_that_loses_requests_misses_a_latency_and_says_what_it_loses() -> None:
+    plan = simnmt.plan(FAILING, "p95_ms<=60000", rate=20.0, vary=["devices.cloud.count=1:2"])
+    assert plan.choice is None and plan.nearest_miss.lost_share > 0.05
+    assert "% of the requests lost, which count as infinitely late" in " ".join(sentences(plan))
+    answered = simnmt.plan(FAILING, "answered_within_60000ms>=0.2", rate=20.0, vary=["devices.cloud.count=1:2"])
+    assert answered.choice is not None
+
+
+def test_a_candidate_that_loses_every_request_is_out_and_the_others_are_judged() -> None:
+    devices = {**FAILING["devices"], "cloud": {"profile": "@cpu2-gru", "failures": {"intervals_s": [[0.0, 1e6]]}}}
+    scenario = {**FAILING, "devices": devices, "policies": {"cloud": {}, "edge": {}}}
+    plan = simnmt.plan(scenario, "p95_ms<=60000", rate=1.0, vary=["devices.cloud.count=1"])
+    assert plan.choice.policy == "edge"
+
+
+def test_a_level_that_no_request_meets_is_a_number_in_json() -> None:
+    answer = simnmt.plan(queue_of(1, "constant", requests=500), "answered_within_1ms>=0.5", replications=2)
+    assert not answer.is_met
+    json.dumps(answer.document(), allow_nan=False)
+
+
+def test_a_great_certainty_is_reached_by_more_runs() -> None:
+    plan = least(vary=[f"{WORKERS}=5:6"], certainty=0.99, requests=1_000)
+    assert plan.is_sure and plan.choice.p_met >= 0.99
+    with pytest.raises(simnmt.InputError, match="takes thousands of runs"):
+        least(certainty=0.9999)
+
+
+def test_a_warm_up_is_the_same_share_of_shorter_runs() -> None:
+    plan = least(requests=1_000, slo="mean_ms<=40", overrides=["warm_up={requests: 200}"], vary=[f"{WORKERS}=4:5"])
+    assert plan.is_sure and plan.choice.choice[WORKERS] in (4, 5)
+
+
+def test_a_percentile_that_needs_ten_thousand_requests_is_planned_with_runs_of_as_many() -> None:
+    plan = least(slo="p99.9_ms<=200", requests=10_000, replications=1, vary=[f"{WORKERS}=4:5"])
+    assert plan.is_sure and plan.choice.choice[WORKERS] in (4, 5)
+    capacity = simnmt.plan(queue_of(1, "constant", requests=10_000), "p99.9_ms<=100", replications=1)
+    assert 50.0 < capacity.best.rate_rps < 100.0
 
 
 def test_probability_counts_misses_and_spread() -> None:
