@@ -118,18 +118,23 @@ def format_sweep(result: SweepResult) -> str:
         of_policy[row["verdict"]] = of_policy.get(row["verdict"], 0) + 1
     header = ["policy", "best", "not distinguishable from it", "worse", "unstable"]
     rows = [[policy, *(str(of.get(verdict, 0)) for verdict in (BEST, TIED, WORSE, UNSTABLE))] for policy, of in counts.items()]
-    lines = [f"{result.points} points of {', '.join(table.keys)}"]
+    lines = [f"{result.points} point{'s' * (result.points != 1)} of {', '.join(table.keys)}"]
     if rows:
         lines.append(f"\nBy {table.objective}, policies are at so many points:\n{format_table(header, rows, 1)}\n")
+    best = [row for row in table.rows if row["verdict"] == BEST]
+    if missing := sum(row["slo_met"] == 0.0 for row in best):
+        lines.append(f"At {missing} of {len(best)} points the best policy misses the service level, as all do.")
+    if losing := sum(bool(row.get("lost_share")) for row in best):
+        most = max(row.get("lost_share") or 0.0 for row in best)
+        lines.append(f"At {losing} of {len(best)} points the best policy loses requests, up to {100.0 * most:.2g} %.")
     return "\n".join([*lines, f"table: {result.directory / TABLE}", f"page: {result.directory / PAGE}"])
 
 
 def _describe_failures(result: SweepResult) -> str:
-    points = {failure.point for failure in result.failures}
     for failure in result.failures[:MOST_FAILURES]:
         warn(f"point {failure.point}, replication {failure.replication}: {failure.error}")
     more = len(result.failures) - MOST_FAILURES
     if more > 0:
         warn(f"and {more} more (failed.json has all)")
     again = f"try again: simnmt sweep {result.directory}"
-    return f"{len(points)} of {result.points} points failed; the others are in the table ({again})"
+    return f"{result.table.failed} of {result.points} points failed; the others are in the table ({again})"

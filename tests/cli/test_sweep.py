@@ -90,6 +90,15 @@ def test_a_finished_sweep_says_where_policies_are_best(here: Path, simnmt: Comma
     assert (document["points"], document["tasks_run"], len(document["rows"])) == (4, 0, 20)
 
 
+def test_points_whose_best_policy_misses_the_service_level_are_counted(here: Path, simnmt: Command) -> None:
+    outcome = simnmt(*SMALL[:2], "--grid", "networks.office.rtt_mean_ms=20,200", "--set", "slo={mean_ms: 0.001}", *SMALL[-4:])
+    assert "At 2 of 2 points the best policy misses the service level, as all do." in outcome.out
+    (folder,) = (here / "reports").glob("*-sweep-*")
+    table = package.load_sweep(folder)
+    assert set(table[table["verdict"] == "best"]["slo_met"]) == {0.0}
+    assert package.load_sweep("done")["slo_met"].isna().all()
+
+
 def test_an_interrupted_sweep_loses_no_finished_task(folder: Path, simnmt: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = simnmt(*SMALL, "--out", "whole")
     assert whole.status == 0

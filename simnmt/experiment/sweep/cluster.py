@@ -13,8 +13,8 @@ import math
 import re
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any
 
@@ -72,20 +72,35 @@ def run_on_cluster(tasks: Sequence[PointTasks], address: str, engine: Engine | N
     check_address(address)
     if not tasks:
         return
-    client = _connect(address)
+    with _quiet_loggers():
+        client = _connect(address)
+        try:
+            yield from _run(client, Dealer(tasks), engine, address)
+        finally:
+            with suppress(Exception):  # a scheduler that is gone cannot be told of it
+                client.close(timeout=2.0)
+
+
+@contextmanager
+def _quiet_loggers() -> Iterator[None]:
+    """Let Dask report nothing meanwhile: a lost connection is reported here, in one line."""
+    with named_if_missing("cluster"):
+        import_module("distributed")
+    loggers = [logging.getLogger(name) for name in logging.root.manager.loggerDict if name.partition(".")[0] == "distributed"]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
     try:
-        yield from _run(client, Dealer(tasks), engine, address)
+        yield
     finally:
-        with suppress(Exception):  # a scheduler that is gone cannot be told of it
-            client.close(timeout=2.0)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def _connect(address: str) -> Any:
     """Return a client of a scheduler whose workers have this version of simnmt."""
     with named_if_missing("cluster"):
         distributed: Any = import_module("distributed")
-    for name in [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "distributed"]:
-        logging.getLogger(name).setLevel(logging.CRITICAL + 1)  # a lost connection is reported here, in one line
     if address.startswith("tls:") and distributed.Security().get_connection_args("client").get("ssl_context") is None:
         what = f"--cluster {address}: Dask's configuration names no certificates"
         raise ClusterError(what, remedy="set distributed.comm.tls.ca-file and client.cert (docs/sweep.md)")
@@ -122,13 +137,18 @@ def worker_version() -> str:
     return VERSION
 
 
+def run_with_version(number: int, chunk: Chunk, engine: Engine | None) -> tuple[str, list[TaskResult]]:
+    """Return the version of simnmt in the process that calls this, and the results of a chunk."""
+    return VERSION, run_chunk(number, chunk, engine)[1]
+
+
 def _run(client: Any, dealer: Dealer, engine: Engine | None, address: str) -> Results:
     running: dict[Any, int] = {}
     has_ended = threading.Event()
     workers = _Workers(client)
     while True:
         while len(running) < CHUNKS_PER_THREAD * workers.threads() and (dealt := dealer.next_chunk()) is not None:
-            future = client.submit(run_chunk, *dealt, engine, pure=False)
+            future = client.submit(run_with_version, *dealt, engine, pure=False)
             running[future] = dealt[0]
             future.add_done_callback(lambda _: has_ended.set())
         if not running and dealer.is_empty:
@@ -178,8 +198,11 @@ class _Workers:
 def _results(future: Any, chunk: Chunk, address: str) -> list[TaskResult]:
     """Return the results of a chunk that has ended; empty if its processes died and its tasks must run apart."""
     if future.status == "finished":
-        results: list[TaskResult] = future.result()[1]
-        return results
+        version, results = future.result()
+        if version != VERSION:
+            what = f"--cluster {address}: a worker that joined later has simnmt {version}, and this is {VERSION}"
+            raise ClusterError(what, remedy="install the same version there")
+        return results  # type: ignore[no-any-return]
     if future.status != "error":
         raise _lost(address, "its scheduler is gone")
     error = future.exception()

@@ -81,7 +81,7 @@ class Dealer:
     def deal_apart(self, chunk: Chunk) -> None:
         """Deal each task of a chunk again, next and alone: which one ended its processes shows then."""
         with self._lock:
-            self._alone += [of_point.only([number]) for of_point in chunk for number in of_point.replications]
+            self._alone += _apart(chunk)
 
     @property
     def is_empty(self) -> bool:
@@ -89,9 +89,9 @@ class Dealer:
         return not self.waiting and not self._alone
 
     def take_back(self) -> Chunk:
-        """Return the tasks that were dealt and not answered."""
+        """Return the tasks that were dealt and not answered, each apart."""
         with self._lock:
-            tasks = [part for chunk in self.dealt.values() for part in chunk]
+            tasks = [task for chunk in self.dealt.values() for task in _apart(chunk)]
             self.dealt.clear()
             return tasks
 
@@ -138,6 +138,11 @@ def _fine_enough(tasks: Sequence[PointTasks], jobs: int) -> Sequence[PointTasks]
     """Return the tasks with the replications of a point apart if there are few points for so many processes."""
     if len(tasks) >= LEAST_POINTS * jobs:
         return tasks
+    return _apart(tasks)
+
+
+def _apart(tasks: Sequence[PointTasks]) -> Chunk:
+    """Return every replication as a task of its own."""
     return [of_point.only([replication]) for of_point in tasks for replication in of_point.replications]
 
 

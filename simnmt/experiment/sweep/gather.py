@@ -112,7 +112,8 @@ def _verdicts(of_cell: Sequence[Row], numbers: Mapping[RunKey, Numbers], roles: 
         if best not in (None, policy):
             ours, theirs = values(row, policy), values(row, best)
             change = change_percent(ours, theirs) if len(ours) == len(theirs) == row["replications"] else None
-        yield {"verdict": verdict, **interval_columns("above_best_percent", change)}
+        met = None if not goal.requirements else float(not row["unstable"] and policy not in recommended["slo_missed_by"])
+        yield {"verdict": verdict, "slo_met": met, **interval_columns("above_best_percent", change)}
 
 
 def _with_metrics(judged: Sequence[_Judged]) -> Iterator[Row]:

@@ -13,7 +13,7 @@ from simnmt.experiment.sweep.points import make_points
 from simnmt.experiment.sweep.store import Header, SweepStore, open_store
 from simnmt.experiment.sweep.tasks import PointTasks, TaskResult, tasks_of_points
 from simnmt.results.service_level import objective_metric
-from simnmt.results.sweep_table import TABLE, SweepTable, write_table
+from simnmt.results.sweep_table import POINT, TABLE, SweepTable, write_table
 from simnmt.scenario.source import Source
 from simnmt.scenario.sweep_configuration import Sweep
 
@@ -71,7 +71,8 @@ def run_sweep(
         keys = [key.name for key in sweep.keys]
         rows, metrics = gather_rows(points, keys, digests, store)
         scenario = source.scenario
-        failed = len({failure.point for failure in failures})
+        # Points that differ in no number share their tasks, so that one failure may take several out of the table.
+        failed = len(points) - len({row[POINT] for row in rows})
         table = SweepTable(
             name=scenario.name,
             seed=scenario.seed,

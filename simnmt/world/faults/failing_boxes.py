@@ -72,20 +72,31 @@ class AvailableBoxes:
 class FailingBox:
     """One first-in first-out box of some workers that is down at times."""
 
-    __slots__ = ("_drops", "_entry_s", "_free_at_s", "_resumes", "_unused", "_waking", "down", "wasted_s", "workers")
+    __slots__ = (
+        "_drops",
+        "_entry_s",
+        "_free_at_s",
+        "_resumes",
+        "_since_s",
+        "_unused",
+        "_waking",
+        "down",
+        "wasted_s",
+        "workers",
+    )
 
     def __init__(self, down: DownTimes, workers: int, fate: str, waking: Waking | None) -> None:
         self.down, self.workers = down, workers
         self._drops, self._resumes, self._waking = fate in ("lost", "retried"), fate == "resumed", waking
-        self._idle()
+        self._idle_since(0.0)
         self._entry_s = 0.0
         """When a request entered last."""
         self.wasted_s = 0.0
         """Seconds of executions that started over."""
 
-    def _idle(self) -> None:
+    def _idle_since(self, since_s: float) -> None:
         # As in `FifoServer`: the workers that have worked, and one that has not if there is one.
-        self._free_at_s, self._unused = [0.0], self.workers - 1
+        self._since_s, self._free_at_s, self._unused = since_s, [since_s], self.workers - 1
 
     def start_s(self, entry_s: float) -> float:
         """Return when a request that enters now starts, if the box does not fail before."""
@@ -105,7 +116,7 @@ class FailingBox:
         if self._drops and self.down.is_down(entry_s):
             return entry_s, entry_s, False
         if self._drops and self.down.last_begin(entry_s) > self._entry_s:
-            self._idle()
+            self._idle_since(self.down.up_from(self.down.last_begin(entry_s)))
         self._entry_s = entry_s
         idle_s = entry_s - self._free_at_s[0]
         if self._waking is not None and idle_s > 0.0:
@@ -119,8 +130,8 @@ class FailingBox:
             begin_s, end_s, is_done = self._through_failures(start_s, service_s)
             outcome = begin_s, end_s, is_done
         heapreplace(self._free_at_s, end_s)
-        if self._unused and self._free_at_s[0] > 0.0:
-            heappush(self._free_at_s, 0.0)
+        if self._unused and self._free_at_s[0] > self._since_s:
+            heappush(self._free_at_s, self._since_s)
             self._unused -= 1
         return outcome
 

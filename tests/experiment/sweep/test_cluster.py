@@ -204,6 +204,22 @@ def three_points(monkeypatch: pytest.MonkeyPatch) -> list[PointTasks]:
     return [PointTasks(point, f"{point}" * 40, scenario, {}, (0, 1)) for point in range(3)]
 
 
+def test_a_worker_of_another_version_that_joins_later_is_refused(
+    three_points: list[PointTasks], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = StubClient(deadly=(-1, -1))
+    monkeypatch.setattr(client, "submit", lambda *_, **__: StubFuture("finished", ("0.0.9", [])))
+    monkeypatch.setattr(cluster, "_connect", lambda address: client)
+    with pytest.raises(cluster.ClusterError, match=r"a worker that joined later has simnmt 0\.0\.9"):
+        list(cluster.run_on_cluster(three_points, "tcp://127.0.0.1:1", None))
+
+
+def test_tasks_of_processes_that_died_run_apart_so_that_only_the_deadly_one_fails(three_points: list[PointTasks]) -> None:
+    dealer = execution.Dealer(three_points)
+    dealer.next_chunk()
+    assert [task.replications for task in dealer.take_back()] == [(0,), (1,)]
+
+
 def test_a_task_that_kills_its_workers_fails_and_all_others_end(
     three_points: list[PointTasks], monkeypatch: pytest.MonkeyPatch
 ) -> None:
