@@ -19,7 +19,8 @@ from benchmarks.batch_server import COST, SENTENCES, SIZE, Work
 from benchmarks.process_costs import cost, simnmt_command
 from simnmt.base.compile import WORLD_LIBRARY
 from simnmt.batching import half_empty, top_up
-from simnmt.experiment.inputs import Unit, read_inputs
+from simnmt.experiment.cases import Unit
+from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.units import run_unit
 from simnmt.policies import CLOUD, Fixed, TransferEstimate
 from simnmt.results.requests import Requests, Trail

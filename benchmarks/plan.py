@@ -16,7 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from simnmt.experiment.inputs import RunPlan, read_inputs
+from simnmt.experiment.cases import RunPlan
+from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.plan.candidates import Deployment, Space
 from simnmt.experiment.plan.deployment import CERTAINTY, DRAWS, Chosen, choose, with_boxes
 from simnmt.experiment.plan.objectives import Minimised, objective

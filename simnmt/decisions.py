@@ -27,7 +27,7 @@ from simnmt.scenario.varied_keys import VariedKey, parse_varied_key
 if TYPE_CHECKING:
     import pandas as pd
 
-    from simnmt.experiment.inputs import RunPlan
+    from simnmt.experiment.cases import RunPlan
     from simnmt.experiment.plan.capacity import Capacities
     from simnmt.experiment.plan.deployment import DeploymentPlan
     from simnmt.experiment.plan.objectives import Minimised

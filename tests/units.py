@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from simnmt.experiment import units as unit_module
-from simnmt.experiment.inputs import RunPlan, read_inputs
+from simnmt.experiment.cases import RunPlan
+from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.units import Unit, UnitResult, run_unit
 from simnmt.results.requests import Requests, Trail
 from simnmt.scenario.configuration import Scenario

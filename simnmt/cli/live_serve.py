@@ -36,7 +36,7 @@ from simnmt.cli.terminal import note
 
 if TYPE_CHECKING:
     from simnmt.batching import Batching
-    from simnmt.experiment.inputs import Unit
+    from simnmt.experiment.cases import Unit
     from simnmt.live.engine_process import EngineSettings
     from simnmt.live.front import FrontSettings
     from simnmt.live.gateway import LiveGateway

@@ -9,11 +9,11 @@ from typing import Any
 
 from simnmt.base.suggestions import format_list
 from simnmt.base.text_tables import format_table
+from simnmt.results.metrics import SPENDINGS
 from simnmt.results.number_text import digits, format_interval, format_number
 from simnmt.results.prediction import prediction_sentences
 from simnmt.results.recommendation_text import gap_sentences, is_gap
 from simnmt.results.result import RunResult
-from simnmt.results.service_level import SPENDINGS
 from simnmt.results.stability import worst_overload
 from simnmt.results.summary import Row, format_objective, objective_column, objective_name
 from simnmt.results.warm_up import warm_up_notes

@@ -12,7 +12,7 @@ from typing import Any
 
 from simnmt.base.extension import Extended
 from simnmt.base.suggestions import format_list
-from simnmt.experiment.inputs import RunPlan
+from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.policy_setup import Truths
 from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.policies.decision import Estimation

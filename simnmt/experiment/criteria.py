@@ -7,10 +7,11 @@ from dataclasses import replace
 
 from simnmt.base.errors import InputError
 from simnmt.base.suggestions import format_list
+from simnmt.experiment.cases import Case, RunPlan
 from simnmt.experiment.energy_setup import unknown_spending
-from simnmt.experiment.inputs import Case, RunPlan
 from simnmt.policies.baselines import CloudPolicy, EdgePolicy, FixedPolicy
-from simnmt.results.service_level import Assertion, Metric, columns_of, metric, objective_metric
+from simnmt.results.metrics import Metric, columns_of, metric, objective_metric
+from simnmt.results.service_level import Assertion
 from simnmt.scenario.configuration import Scenario
 from simnmt.scenario.document import Document
 from simnmt.scenario.errors import Location, ScenarioError, format_location

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from simnmt.base import random_streams
 from simnmt.base.columns import AnyColumn, Array, Column, Computed, write_columns
+from simnmt.experiment.cases import Case, ShareDone, Unit
 from simnmt.experiment.energy_setup import request_costs
-from simnmt.experiment.inputs import Case, ShareDone, Unit
 from simnmt.experiment.routes import HalfOverheads, Routes, clock_pace_s, half_overheads_s, routes
 from simnmt.network.link import bytes_per_token
 from simnmt.network.message_paths import MessagePaths

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from simnmt.base.suggestions import format_list
-from simnmt.experiment.inputs import Case, Unit
+from simnmt.experiment.cases import Case, Unit
 from simnmt.experiment.targets import box_power
 from simnmt.network.configuration import Network, links_of
 from simnmt.network.link import Link, bytes_per_token

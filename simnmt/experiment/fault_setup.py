@@ -12,15 +12,15 @@ from simnmt.base.columns import AnyColumn
 from simnmt.base.down_times import ALWAYS_UP, DownTimes
 from simnmt.base.errors import InputError
 from simnmt.base.suggestions import format_list
+from simnmt.experiment.cases import RunPlan, Unit
 from simnmt.experiment.draws import Drawn
-from simnmt.experiment.inputs import RunPlan, Unit
 from simnmt.experiment.targets import Target
 from simnmt.network.link import Link
 from simnmt.network.link_faults import Channel
+from simnmt.results.metrics import Criteria
 from simnmt.results.number_text import digits
 from simnmt.results.request_log import FALLBACK, HEDGED, LOST, were_answered
 from simnmt.results.requests import Trail
-from simnmt.results.service_level import Criteria
 from simnmt.results.summary import Numbers, Row, known, shares_of_all
 from simnmt.world.batch_pool import BatchPool, BatchServerSpec
 from simnmt.world.faults.failing_boxes import AvailableBoxes, FailingBatchPool, FailingPool

@@ -14,10 +14,11 @@ import numpy as np
 
 from simnmt.base.suggestions import format_list
 from simnmt.batching.custom import CustomBatching
+from simnmt.experiment.cases import Case, RunPlan
 from simnmt.experiment.draws import Learnt, describe_active_shares
 from simnmt.experiment.energy_setup import describe_energy
 from simnmt.experiment.fault_setup import describe_faults, lost_requests
-from simnmt.experiment.inputs import Case, RunPlan, outside_share
+from simnmt.experiment.inputs import outside_share
 from simnmt.experiment.routes import describe_clocks
 from simnmt.experiment.service_conditions import describe_other_conditions, describe_service
 from simnmt.experiment.targets import Decoding, Target

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base import random_streams
+from simnmt.experiment.cases import Unit
 from simnmt.experiment.draws import ACTIVE_SHARE_STREAM, Drawn, Learnt, more_s_per_tgt_token
-from simnmt.experiment.inputs import Unit
 from simnmt.experiment.targets import Decoding
 from simnmt.network.overhead import Overhead
 from simnmt.policies import CNmt, Decide, Fixed, LeastTotal, Policy, TransferEstimate

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from simnmt.base import random_streams
 from simnmt.base.columns import AnyColumn, numbers_below
-from simnmt.experiment.inputs import Case
+from simnmt.experiment.cases import Case
 from simnmt.network.configuration import Network
 from simnmt.network.link import Hop, Link, MovingRoute
 from simnmt.results.number_text import duration

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from simnmt.experiment.inputs import Case, RunPlan
+from simnmt.experiment.cases import Case, RunPlan
 from simnmt.experiment.targets import Target
 from simnmt.results.number_text import duration
 from simnmt.results.summary import Row, by_cell

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from simnmt.base import random_streams
 from simnmt.base.columns import are_kept_in_files, kept_columns, mean_of
 from simnmt.batching.custom import CustomBatchingConfiguration
+from simnmt.experiment.cases import Case, ShareDone, Unit
 from simnmt.experiment.comparisons import truths_by_source
 from simnmt.experiment.draws import Drawn, Learnt, draw, learn
 from simnmt.experiment.energy_setup import unit_energy
 from simnmt.experiment.fault_setup import failing_server, fault_numbers, faults, refuse_without_answers, with_faults
-from simnmt.experiment.inputs import Case, ShareDone, Unit
 from simnmt.experiment.policy_setup import PolicySetup, set_up_policy
 from simnmt.experiment.routes import estimate_age_s
 from simnmt.experiment.targets import Decoding
@@ -36,8 +36,9 @@ from simnmt.results.summary import BatchesOfDevice, Device, Numbers, RunKey, kno
 from simnmt.results.warm_up import mser5_cut
 from simnmt.scenario.configuration import Scenario
 from simnmt.scenario.service_level import WarmUpRequests
+from simnmt.world.compiled_decoding import decode_all
 from simnmt.world.compiled_library import library
-from simnmt.world.compiled_world import decode_all, simulate
+from simnmt.world.compiled_world import simulate
 from simnmt.world.custom_balancer import CustomBalancer
 from simnmt.world.fifo_server import FifoPool, LeastWork, WakingServerSpec
 from simnmt.world.server import Balancer, ByNode, FewestTokens, InTurn, LeastLoadedOfDrawn, Server, ServerSpec

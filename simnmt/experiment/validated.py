@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from simnmt.experiment.inputs import Case, RunPlan
+from simnmt.experiment.cases import Case, RunPlan
 from simnmt.experiment.targets import Target
 from simnmt.network.configuration import Network
 from simnmt.results.envelope import Deployment, EngineKind, badge, validated_cells

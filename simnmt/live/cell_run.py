@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from simnmt.base.errors import SimnmtError
 from simnmt.calibrate.processor_use import BusyWatch
-from simnmt.experiment.inputs import Unit
+from simnmt.experiment.cases import Unit
 from simnmt.live.decider import replayed_targets
 from simnmt.live.deployment import ReplayedRequests, engine_settings
 from simnmt.live.front import FrontSettings

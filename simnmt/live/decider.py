@@ -14,8 +14,8 @@ from math import nan
 import numpy as np
 
 from simnmt.base.errors import InputError
+from simnmt.experiment.cases import Case, RunPlan, Unit
 from simnmt.experiment.draws import learn
-from simnmt.experiment.inputs import Case, RunPlan, Unit
 from simnmt.experiment.policy_setup import PolicySetup, set_up_policy
 from simnmt.policies.decision import PolicySettings, Probing
 from simnmt.policies.estimates import TransferEstimate

@@ -18,8 +18,8 @@ from simnmt.base.random_streams import stream
 from simnmt.base.suggestions import did_you_mean
 from simnmt.batching import Batching
 from simnmt.batching.custom import CustomBatching
+from simnmt.experiment.cases import Unit
 from simnmt.experiment.draws import draw, learn
-from simnmt.experiment.inputs import Unit
 from simnmt.experiment.targets import Target
 from simnmt.live.engine_process import ONE_BY_ONE, EngineSettings, ServedModel
 from simnmt.live.streamed_settings import BACKEND, StreamedSettings

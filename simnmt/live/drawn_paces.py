@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base import random_streams
-from simnmt.experiment.inputs import Unit
+from simnmt.experiment.cases import Unit
 from simnmt.live.cell_run import LiveRun, References
 
 Floats = NDArray[np.float64]

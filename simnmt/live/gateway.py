@@ -15,7 +15,7 @@ from prometheus_client import Counter
 
 from simnmt.base import VERSION
 from simnmt.base.errors import InputError
-from simnmt.experiment.inputs import Unit
+from simnmt.experiment.cases import Unit
 from simnmt.live.decider import Decision, LiveDecider, deployable_policy
 from simnmt.live.deployment import check_engine, expected_hash
 from simnmt.live.engine_process import EngineSettings, Reference

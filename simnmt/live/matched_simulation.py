@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base import random_streams
+from simnmt.experiment.cases import Unit
 from simnmt.experiment.draws import learn
-from simnmt.experiment.inputs import Unit
 from simnmt.experiment.policy_setup import PolicySetup, set_up_policy
 from simnmt.experiment.targets import Target
 from simnmt.experiment.units import server_specs, servers

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from simnmt.base.errors import InputError
-from simnmt.experiment.inputs import Unit, read_inputs
+from simnmt.experiment.cases import Unit
+from simnmt.experiment.inputs import read_inputs
 from simnmt.live.cell_comparison import Cell, Rules
 from simnmt.scenario.configuration import Scenario
 from simnmt.scenario.document import Override

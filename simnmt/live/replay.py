@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from simnmt.base.configuration import end_tokens
 from simnmt.base.errors import InputError
 from simnmt.base.suggestions import format_list
+from simnmt.experiment.cases import RunPlan, Unit
 from simnmt.experiment.draws import learn
-from simnmt.experiment.inputs import RunPlan, Unit
 from simnmt.experiment.notes import fits
 from simnmt.experiment.run import cell_of
 from simnmt.experiment.units import UnitResult

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from simnmt.base.suggestions import format_list
-from simnmt.experiment.inputs import Unit
+from simnmt.experiment.cases import Unit
 from simnmt.results.live_log import LIVE_OUTCOMES
 from simnmt.results.number_text import duration, percent
 from simnmt.results.request_log import FALLBACK

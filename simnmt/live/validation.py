@@ -27,7 +27,7 @@ from simnmt.base import VERSION, random_streams
 from simnmt.base.errors import InputError
 from simnmt.base.files import written_whole
 from simnmt.base.suggestions import did_you_mean
-from simnmt.experiment.inputs import Unit
+from simnmt.experiment.cases import Unit
 from simnmt.experiment.targets import Target
 from simnmt.experiment.validated import deployment
 from simnmt.live.bars import BarResult, judge_bars

@@ -8,7 +8,7 @@ from math import ceil, inf, isfinite, log, sqrt
 
 import numpy as np
 
-from simnmt.results.service_level import objective_metric
+from simnmt.results.metrics import objective_metric
 from simnmt.results.stability import busiest_load
 from simnmt.results.statistics import student_quantile
 from simnmt.results.summary import Objective, Row, by_cell, objective_column, objective_name, spread_key

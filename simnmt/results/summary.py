@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from simnmt.base.columns import AnyColumn
 from simnmt.base.random_streams import blocks_of
 from simnmt.results.device_accounts import BatchAccount, StreamAccount, batch_columns, stream_columns
+from simnmt.results.metrics import NO_CRITERIA, STANDARD_METRICS, Criteria, Metric, columns_of, objective_metric
 from simnmt.results.number_text import digits, duration
 from simnmt.results.request_log import Log, parts, read_once
-from simnmt.results.service_level import NO_CRITERIA, STANDARD_METRICS, Criteria, Metric, columns_of, objective_metric
 from simnmt.results.statistics import (
     Estimate,
     change_columns,

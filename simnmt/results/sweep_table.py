@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from simnmt.base import VERSION
 from simnmt.base.errors import InputError
 from simnmt.base.files import written_whole
-from simnmt.results.service_level import PLAIN_METRICS, metric
+from simnmt.results.metrics import PLAIN_METRICS, metric
 from simnmt.results.summary import Row
 
 if TYPE_CHECKING:

@@ -26,7 +26,8 @@ from simnmt.profile.custom import CustomDevice
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.power import PowerConfiguration
 from simnmt.profile.service_block import NeighbourKind
-from simnmt.results.service_level import Criteria, Metric, Requirement, objective_metric
+from simnmt.results.metrics import Criteria, Metric, objective_metric
+from simnmt.results.service_level import Requirement
 from simnmt.scenario.service_level import (
     MetricName,
     Objective,

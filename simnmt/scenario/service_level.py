@@ -13,17 +13,17 @@ from pydantic_core import PydanticCustomError
 
 from simnmt.base.configuration import Configuration
 from simnmt.base.errors import InputError
-from simnmt.results.service_level import (
+from simnmt.results.metrics import (
     ANSWERED_WITHIN_KEY,
     PERCENTILE_KEY,
     PLAIN_METRICS,
     SPENDINGS,
     Metric,
-    Requirement,
     answered_within,
     metric,
     objective_metric,
 )
+from simnmt.results.service_level import Requirement
 
 Limit = Annotated[float, Field(gt=0.0, le=1e9)]
 """In the unit of the metric's name."""

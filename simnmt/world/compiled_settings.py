@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from simnmt.base.errors import InputError
 from simnmt.batching import Batching
 from simnmt.policies.estimates import ProbedEstimate, QuantileEstimate, TransferEstimate
 from simnmt.policies.views import BacklogView, BatchView
 from simnmt.profile.batch_cost import DecodingCost, LengthForm
 from simnmt.profile.waking import WakingCost
 from simnmt.results.device_accounts import BatchAccount
+from simnmt.results.requests import Engine
 from simnmt.world import compiled_library as c
 from simnmt.world.batch_pool import BatchPool, BatchServerSpec
 from simnmt.world.fifo_server import Waking
@@ -163,3 +165,10 @@ def account_of(cdll: ctypes.CDLL, world: int, target: int, pool: BatchPool) -> B
 def counts_of(copied: c.AccountCopy) -> dict[str, Any]:
     names = ("encode_s", "refill_s", "encodings", "refills", "src_tokens", "padded_tokens", "sentences")
     return {name: getattr(copied, name) for name in names}
+
+
+def refuse_if_chosen(engine: Engine | None, error: UncompiledError) -> None:
+    """Raise `InputError` for what the compiled engine does not cover, if it was chosen."""
+    if engine == "compiled":
+        message = str(error) if isinstance(error, NoLibraryError) else f"the compiled world does not cover {error}"
+        raise InputError(message, remedy=error.remedy) from None

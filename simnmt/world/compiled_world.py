@@ -17,23 +17,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from simnmt.base.columns import AnyColumn, ColumnFile, are_kept_in_files
-from simnmt.base.errors import InputError
 from simnmt.base.signals import signals_held
-from simnmt.batching import Batching
 from simnmt.network.link import Hop, MovingRoute
 from simnmt.network.message_paths import Capacity, ConstantCapacity, MessagePaths, SeriesCapacity
 from simnmt.network.series import Series
 from simnmt.policies.decision import Choice, Fixed, LeastTotal
 from simnmt.policies.estimates import ProbedEstimate, TransferEstimate
 from simnmt.policies.views import BatchView, PlanView
-from simnmt.results.device_accounts import TIMELINE, BatchAccount, BoxesUntil
+from simnmt.results.device_accounts import BatchAccount, BoxesUntil
 from simnmt.results.requests import Block, Engine, Requests, Trail
-from simnmt.world import batch_pool, simulation
 from simnmt.world import compiled_library as c
-from simnmt.world.batch_pool import BatchPool, BatchServerSpec, Decoded, enough_waiting
+from simnmt.world import simulation
+from simnmt.world.batch_pool import BatchPool, enough_waiting
 from simnmt.world.checks import BlockChecks, check_run
 from simnmt.world.compiled_library import library
 from simnmt.world.compiled_settings import (
@@ -43,9 +41,9 @@ from simnmt.world.compiled_settings import (
     array_of,
     batch_cost,
     batching_settings,
-    counts_of,
     estimate_settings,
     parallel_workers,
+    refuse_if_chosen,
     take_back,
     waking_settings,
 )
@@ -86,70 +84,11 @@ def simulate(
         try:
             return simulate_compiled(requests, decide_for, beliefs, servers, folder=folder, **settings)
         except UncompiledError as error:
-            _refuse_if_chosen(engine, error)
+            refuse_if_chosen(engine, error)
             _LOG.debug("in SimPy, since %s", error)
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
     return simulation.simulate(requests, decide_for, beliefs, servers, **settings)
-
-
-def _refuse_if_chosen(engine: Engine | None, error: UncompiledError) -> None:
-    if engine == "compiled":
-        message = str(error) if isinstance(error, NoLibraryError) else f"the compiled world does not cover {error}"
-        raise InputError(message, remedy=error.remedy) from None
-
-
-def decode_all(
-    batching: Batching,
-    cost: Any,
-    src_len: ArrayLike,
-    tgt_len: ArrayLike,
-    arrival_s: ArrayLike | None = None,
-    *,
-    engine: Engine | None = None,
-) -> Decoded:
-    """Let one server decode sentences, as `batch_pool.decode_all` does with these arguments; `engine` as of `simulate`."""
-    if engine != "simpy":
-        try:
-            return decode_all_compiled(batching, cost, src_len, tgt_len, arrival_s)
-        except UncompiledError as error:
-            _refuse_if_chosen(engine, error)
-    return batch_pool.decode_all(batching, cost, src_len, tgt_len, arrival_s)
-
-
-def decode_all_compiled(
-    batching: Batching,
-    cost: Any,
-    src_len: ArrayLike,
-    tgt_len: ArrayLike,
-    arrival_s: ArrayLike | None = None,
-    allocations: int = -1,
-) -> Decoded:
-    """Let one compiled server decode sentences; arguments and errors as of `batch_pool.decode_all` and `simulate_compiled`."""
-    cdll = library()
-    if cdll is None:
-        raise NoLibraryError
-    sources, targets, arrivals = batch_pool.checked_sentences(src_len, tgt_len, arrival_s)
-    kept = list[Any]()
-    begin_s, finish_s, first_s = (np.full(len(sources), np.nan) for _ in range(3))
-    settings = c.Decoding(
-        batch_cost(BatchServerSpec(batching, cost), kept), batching_settings(batching), len(sources), allocations
-    )
-    settings.src_len, settings.tgt_len = c.address(sources, kept, np.int64), c.address(targets, kept, np.int64)
-    settings.arrival_s = c.address(arrivals, kept)
-    settings.begin_s, settings.finish_s, settings.first_s = (c.address(column, kept) for column in (begin_s, finish_s, first_s))
-    copied = c.AccountCopy()
-    steps, step_s, timeline = (
-        np.zeros(batching.size + 1, np.int64),
-        np.zeros(batching.size + 1),
-        np.zeros((TIMELINE, 2), np.int64),
-    )
-    for name, column in (("steps", steps), ("step_s", step_s), ("timeline", timeline)):
-        setattr(copied, name, column.ctypes.data_as(type(getattr(copied, name))))
-    if cdll.simnmt_world_decode(ctypes.byref(settings), ctypes.byref(copied)):
-        raise MemoryError
-    account = BatchAccount(batching.size, steps, step_s, timeline=timeline[: copied.changes].copy(), **counts_of(copied))
-    return Decoded(finish_s, first_s - arrivals, begin_s, account, float(finish_s.max(initial=0.0)))
 
 
 def simulate_compiled(

@@ -14,7 +14,8 @@ from simnmt.calibrate.cost_blocks import execution_block
 from simnmt.calibrate.plan import plan_execution
 from simnmt.calibrate.samples import Sample, group_by_work
 from simnmt.calibrate.settings import Settings
-from simnmt.experiment.inputs import RunPlan, Unit, read_inputs
+from simnmt.experiment.cases import RunPlan, Unit
+from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.run import run_plan
 from simnmt.experiment.targets import Target
 from simnmt.experiment.units import run_unit

@@ -10,8 +10,9 @@ import pytest
 
 from simnmt.base import shipped_files
 from simnmt.base.errors import InputError
+from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.draws import learn
-from simnmt.experiment.inputs import RunPlan, read_inputs
+from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.notes import notes
 from simnmt.profile.blocks import Overhead, Overheads
 from simnmt.profile.profile_file import read_profile

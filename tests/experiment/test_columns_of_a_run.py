@@ -14,7 +14,8 @@ import pytest
 from simnmt.base import columns
 from simnmt.base.columns import Column
 from simnmt.base.random_streams import BLOCK
-from simnmt.experiment.inputs import Unit, read_inputs
+from simnmt.experiment.cases import Unit
+from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.run import run_plan
 from simnmt.experiment.units import run_unit
 from simnmt.results import request_log

@@ -11,7 +11,8 @@ import pytest
 
 import simnmt
 from simnmt.base.errors import InputError
-from simnmt.experiment.inputs import RunPlan, read_inputs
+from simnmt.experiment.cases import RunPlan
+from simnmt.experiment.inputs import read_inputs
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.profile_file import checked_profile, write_profile
 from simnmt.results import RunResult

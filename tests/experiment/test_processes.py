@@ -16,7 +16,8 @@ import pytest
 
 from simnmt.base.errors import SimnmtError
 from simnmt.experiment import processes
-from simnmt.experiment.inputs import RunPlan, read_inputs
+from simnmt.experiment.cases import RunPlan
+from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.processes import run_in_processes, worthwhile_processes
 from simnmt.experiment.run import run_plan
 from simnmt.experiment.units import expected_s

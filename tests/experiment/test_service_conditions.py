@@ -10,8 +10,9 @@ import pytest
 
 from simnmt.base import shipped_files
 from simnmt.base.errors import InputError
+from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.draws import learn
-from simnmt.experiment.inputs import RunPlan, read_inputs
+from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.run import RunResult, run_plan
 from simnmt.profile.blocks import CellSample
 from simnmt.profile.execution_plane import PlaneCoefficients

@@ -11,7 +11,8 @@ import pytest
 import simnmt
 from simnmt.cli.tables import format_result
 from simnmt.report.page import render
-from simnmt.results.service_level import SPENDINGS, Requirement, objective_metric
+from simnmt.results.metrics import SPENDINGS, objective_metric
+from simnmt.results.service_level import Requirement
 from simnmt.results.summary import format_objective
 
 MakeScenario = Callable[..., dict[str, Any]]

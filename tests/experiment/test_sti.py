@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from simnmt.base.errors import InputError
+from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.draws import draw, learn
-from simnmt.experiment.inputs import RunPlan, read_inputs
+from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.notes import notes
 from simnmt.experiment.policy_setup import set_up_policy
 from simnmt.experiment.streaming_setup import StreamedDevice, covering_length

@@ -10,7 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from simnmt.experiment.inputs import Unit, read_inputs
+from simnmt.experiment.cases import Unit
+from simnmt.experiment.inputs import read_inputs
 from simnmt.live.decider import live_unit
 from simnmt.live.engine_process import EngineSettings
 from simnmt.live.front import FrontSettings

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simnmt.base.errors import InputError
-from simnmt.experiment.inputs import RunPlan, Unit, read_inputs
+from simnmt.experiment.cases import RunPlan, Unit
+from simnmt.experiment.inputs import read_inputs
 from simnmt.live.decider import UNREACHABLE_S, LiveDecider, live_unit, replayed_targets
 from simnmt.results.live_log import DeciderRecord, DecisionRecord, HeardRecord, LostRecord, ProbeRecord
 from simnmt.scenario.source import open_source

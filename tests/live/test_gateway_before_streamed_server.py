@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from simnmt.experiment.inputs import Unit
+from simnmt.experiment.cases import Unit
 from simnmt.live.decider import Decision, LiveDecider
 from simnmt.live.engine_process import EngineSettings, ServedModel
 from simnmt.live.gateway import GatewaySettings

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from simnmt.experiment.inputs import Unit, read_inputs
+from simnmt.experiment.cases import Unit
+from simnmt.experiment.inputs import read_inputs
 from simnmt.live.cell_run import References
 from simnmt.live.decider import live_unit
 from simnmt.live.deployment import ReplayedRequests, engine_settings, replayed_requests

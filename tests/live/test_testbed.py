@@ -11,7 +11,8 @@ import pytest
 
 pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
-from simnmt.experiment.inputs import Unit, read_inputs
+from simnmt.experiment.cases import Unit
+from simnmt.experiment.inputs import read_inputs
 from simnmt.live.cell_run import LiveTestbed
 from simnmt.live.decider import live_unit
 from simnmt.live.deployment import ReplayedRequests, replayed_requests

@@ -18,7 +18,8 @@ import pytest
 
 import simnmt as library
 from simnmt.batching import top_up
-from simnmt.experiment.inputs import RunPlan, read_inputs
+from simnmt.experiment.cases import RunPlan
+from simnmt.experiment.inputs import read_inputs
 from simnmt.live.decider import LiveDecider, live_unit
 from simnmt.live.deployment import batching_of
 from simnmt.profile.profile_file import write_profile

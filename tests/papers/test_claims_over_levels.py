@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from simnmt.experiment.inputs import RunPlan
+from simnmt.experiment.cases import RunPlan
 from simnmt.papers.cnmt import published, table_replay
 from simnmt.papers.cnmt.network_levels import CAUTION, Levels, OverLevels, Pair, over_combinations, replayed_pairs
 from simnmt.papers.cnmt.table_one import TableRun

@@ -10,7 +10,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from simnmt.base import shipped_files
-from simnmt.experiment.inputs import RunPlan
+from simnmt.experiment.cases import RunPlan
 from simnmt.network.series_csv import read_notes
 from simnmt.papers.cnmt import table_replay
 from simnmt.papers.cnmt.claims import evaluate

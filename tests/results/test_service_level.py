@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from simnmt.base.errors import InputError
-from simnmt.results.service_level import Assertion, Assessment, Requirement, assess_run, metric
+from simnmt.results.metrics import metric
+from simnmt.results.service_level import Assertion, Assessment, Requirement, assess_run
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from simnmt.results.metrics import Criteria, metric
 from simnmt.results.request_log import RequestLog, Truth
 from simnmt.results.requests import Requests, Trail
-from simnmt.results.service_level import Criteria, metric
 from simnmt.results.summary import PARTS, WITH_INTERVAL, Device, RunKey, comparisons, measure, rows, shares_of_all, with_regret
 
 Runs = dict[RunKey, dict[str, float | None]]

@@ -23,7 +23,7 @@ from simnmt.network.series import constant_rtt
 from simnmt.policies import Fixed, LeastTotal, ProbedEstimate, QuantileEstimate, TransferEstimate
 from simnmt.profile.batch_cost import DecodingCost
 from simnmt.results.requests import Trail
-from simnmt.world import batch_pool, compiled_world, simulation
+from simnmt.world import batch_pool, compiled_decoding, compiled_world, simulation
 from simnmt.world.batch_pool import BatchServerSpec
 from simnmt.world.deciders import Beliefs
 from simnmt.world.fifo_server import FifoPool
@@ -61,7 +61,7 @@ def test_decoded_sentences_are_equal_to_the_bit(
     src_len, tgt_len, eighths = np.array(sentences, np.int64).reshape(-1, 3).T
     arrival_s = np.sort(eighths) / 8.0
     reference = batch_pool.decode_all(batching, cost, src_len, tgt_len, arrival_s)
-    compiled = compiled_world.decode_all_compiled(batching, cost, src_len, tgt_len, arrival_s)
+    compiled = compiled_decoding.decode_all_compiled(batching, cost, src_len, tgt_len, arrival_s)
     for name in ("finish_s", "first_token_s", "begin_s", "total_s"):
         assert np.asarray(getattr(reference, name)).tobytes() == np.asarray(getattr(compiled, name)).tobytes(), name
     assert_equal_accounts([reference.account], [compiled.account])
@@ -186,12 +186,13 @@ def test_both_engines_name_the_same_request_beyond_their_first_block(faulty: int
 
 
 def test_without_a_compiled_world_the_message_says_how_to_compile_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled_world, "library", lambda: None)
+    for module in (compiled_world, compiled_decoding):
+        monkeypatch.setattr(module, "library", lambda: None)
     world = asked(5), lambda block: Fixed(0), Beliefs(guess), [FifoPool()]
     with pytest.raises(InputError, match=r"^the compiled world is not compiled .run `python -m simnmt.base.compile`"):
         compiled_world.simulate(*world, engine="compiled")
     with pytest.raises(InputError, match=r"^the compiled world is not compiled"):
-        compiled_world.decode_all(BATCHINGS["one"], COST, [3], [4], engine="compiled")
+        compiled_decoding.decode_all(BATCHINGS["one"], COST, [3], [4], engine="compiled")
     assert compiled_world.simulate(*world).engine == "simpy"
 
 

@@ -13,7 +13,7 @@ from math import inf, log
 
 import numpy as np
 
-from simnmt.experiment.inputs import Case
+from simnmt.experiment.cases import Case
 from simnmt.experiment.plan.trial import Level, Site
 from simnmt.experiment.targets import Target
 from simnmt.experiment.units import SATURATION_SAMPLE, saturated_s

@@ -10,7 +10,7 @@ from math import ceil, prod
 from typing import Any
 
 from simnmt.base.errors import InputError
-from simnmt.experiment.inputs import RunPlan
+from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.plan.analytic import saturation_rps
 from simnmt.experiment.plan.trial import Site
 from simnmt.experiment.units import devices

@@ -15,7 +15,7 @@ from itertools import product
 from math import exp, inf, log
 from statistics import mean
 
-from simnmt.experiment.inputs import RunPlan
+from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.plan.analytic import saturation_of, saturation_rps, start_rps
 from simnmt.experiment.plan.trial import STABLE, Level, Site, Verdict, site_badge
 from simnmt.experiment.processes import run_tasks

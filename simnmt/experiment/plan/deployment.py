@@ -8,8 +8,8 @@ from math import ceil, exp
 from pathlib import Path
 from statistics import mean
 
+from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.fault_setup import NoAnswers
-from simnmt.experiment.inputs import RunPlan
 from simnmt.experiment.plan.candidates import Deployment, Open, Space
 from simnmt.experiment.plan.capacity import Binding, Trial, binding, mean_loads
 from simnmt.experiment.plan.objectives import Objective, spending

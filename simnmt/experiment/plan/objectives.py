@@ -9,7 +9,7 @@ from typing import Literal
 
 from simnmt.base.errors import InputError
 from simnmt.experiment.plan.candidates import Deployment
-from simnmt.results.service_level import Metric, metric, objective_metric
+from simnmt.results.metrics import Metric, metric, objective_metric
 from simnmt.results.summary import Numbers, known
 from simnmt.scenario.configuration import Scenario
 

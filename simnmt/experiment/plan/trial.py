@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import ceil, inf, log
 
 from simnmt.base.errors import InputError
-from simnmt.experiment.inputs import Case, RunPlan, Unit
+from simnmt.experiment.cases import Case, RunPlan, Unit
 from simnmt.experiment.targets import Target
 from simnmt.experiment.units import devices, run_unit
 from simnmt.experiment.validated import deployment

@@ -13,8 +13,8 @@ from simnmt.experiment.sweep.points import Point
 from simnmt.experiment.sweep.store import SweepStore
 from simnmt.experiment.sweep.tasks import task_key
 from simnmt.experiment.units import devices
+from simnmt.results.metrics import objective_metric
 from simnmt.results.recommendation import Goal, Roles, recommend
-from simnmt.results.service_level import objective_metric
 from simnmt.results.stability import with_stability
 from simnmt.results.statistics import change_percent, interval_columns, mean_intervals
 from simnmt.results.summary import Numbers, Row, RunKey, by_cell, rows, with_regret

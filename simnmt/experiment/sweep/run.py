@@ -12,7 +12,7 @@ from simnmt.experiment.sweep.gather import gather_rows
 from simnmt.experiment.sweep.points import make_points
 from simnmt.experiment.sweep.store import Header, SweepStore, open_store
 from simnmt.experiment.sweep.tasks import PointTasks, TaskResult, tasks_of_points
-from simnmt.results.service_level import objective_metric
+from simnmt.results.metrics import objective_metric
 from simnmt.results.sweep_table import POINT, TABLE, SweepTable, write_table
 from simnmt.scenario.source import Source
 from simnmt.scenario.sweep_configuration import Sweep

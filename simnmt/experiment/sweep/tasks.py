@@ -19,7 +19,8 @@ from typing import Any
 
 from simnmt.base import VERSION
 from simnmt.base.errors import InputError, SimnmtError, describe_error
-from simnmt.experiment.inputs import InputCache, RunPlan, Unit, read_inputs
+from simnmt.experiment.cases import RunPlan, Unit
+from simnmt.experiment.inputs import InputCache, read_inputs
 from simnmt.experiment.sweep.points import Point
 from simnmt.experiment.units import run_unit
 from simnmt.results.requests import Engine

@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base import random_streams
-from simnmt.experiment.inputs import RunPlan, read_inputs
+from simnmt.experiment.cases import RunPlan
+from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.run import run_plan
 from simnmt.papers.cnmt import claims, published
 from simnmt.papers.cnmt.table_one import Cell, TableRun, name_cell

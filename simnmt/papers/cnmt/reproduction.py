@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from simnmt.base.errors import InputError
-from simnmt.experiment.inputs import RunPlan
+from simnmt.experiment.cases import RunPlan
 from simnmt.papers.cnmt import published, table_replay
 from simnmt.papers.cnmt.device_claims import TimesRow, device_claims, times_over_length
 from simnmt.papers.cnmt.figures import drawings, schematic

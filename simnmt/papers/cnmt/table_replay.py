@@ -9,7 +9,8 @@ from pathlib import Path
 
 from simnmt.base import shipped_files
 from simnmt.base.errors import InputError
-from simnmt.experiment.inputs import RunPlan, read_inputs
+from simnmt.experiment.cases import RunPlan
+from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.run import run_plan
 from simnmt.papers.cnmt import claims, published
 from simnmt.papers.cnmt.claims import TRANSFORMER

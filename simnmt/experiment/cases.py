@@ -1,0 +1,149 @@
+"""What a run is made of: the inputs of its workloads, its networks, and the units that are simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simnmt.experiment.targets import Target
+from simnmt.network.carbon_intensity import CarbonIntensity
+from simnmt.network.configuration import Network
+from simnmt.profile.device_profile import DeviceProfile
+from simnmt.results.requests import Engine
+from simnmt.scenario.configuration import Scenario
+from simnmt.workload.arrivals import ArrivalProcess
+from simnmt.workload.length_table import LengthTable
+
+Column = NDArray[np.float64]
+Tokens = NDArray[np.int64]
+ExpectedTokens = Tokens | Column
+"""Target lengths, or expected ones, which need not be whole."""
+ShareDone = Callable[[float], None]
+"""Called with the share of a piece of work that is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Characters:
+    """Mean characters of a source, blanks between words included."""
+
+    per_src_token: float
+    """Per source token of the workload."""
+    kind: Literal["counted", "given"]
+    """Whether they were counted on the text, or given in the scenario."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """The inputs of one workload, independent of the network and the replication."""
+
+    name: str
+    table: LengthTable
+    """Pairs that the filter keeps; each replication splits them into pairs to fit on and pairs to evaluate."""
+    targets: tuple[Target, ...]
+    arrivals: ArrivalProcess
+    warnings: tuple[str, ...]
+    """Suspicious properties of the lengths, such as languages in the wrong order."""
+    outliers: LengthTable | None = None
+    """Pairs that the filter drops but requests are still drawn from; None if they are left out."""
+    carbon: CarbonIntensity | None = None
+    """Carbon intensity over the time of a run; None if the scenario gives none."""
+    characters: Characters | None = None
+    """Characters of sources; None if they are unknown or not needed."""
+
+    @property
+    def profiles(self) -> tuple[DeviceProfile, ...]:
+        """The profile of each target."""
+        return tuple(target.profile for target in self.targets)
+
+    @property
+    def replayed(self) -> LengthTable:
+        """All pairs that requests may be drawn from."""
+        return self.table if self.outliers is None else self.table.plus(self.outliers)
+
+    @property
+    def queues(self) -> bool:
+        """True if requests may meet."""
+        return self.arrivals.discipline != "back_to_back"
+
+    @property
+    def batches(self) -> bool:
+        """True if a batch may hold more than one request."""
+        return self.queues and any(target.decoding for target in self.targets)
+
+    @property
+    def streams(self) -> bool:
+        """True if a device streams its model, so that the time of a request depends on those before it."""
+        return any(target.streaming for target in self.targets)
+
+
+REPRESENTATIVE = 512
+"""Pairs of lengths, evenly spaced among the sorted ones, for which a drawn profile's deviation from a plane counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnProfiles:
+    """Targets of one workload with profiles drawn within the error of their calibration."""
+
+    targets: tuple[tuple[Target, ...], ...]
+    """One set of targets per draw."""
+    exact: dict[str, str]
+    """Devices whose profiles are taken as exact, with the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """A scenario with all its inputs."""
+
+    scenario: Scenario
+    cases: dict[str, Case]
+    networks: dict[str, Network]
+    drawn: dict[str, DrawnProfiles] = field(default_factory=dict)
+    """Profiles within the error of their calibration by workload; empty if the scenario asks for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A unit of work: one workload on one network in one replication."""
+
+    scenario: Scenario
+    case: Case
+    network: str
+    links: Network
+    replication: int
+    folder: Path | None = None
+    """Where its columns are written, a folder that does not exist yet; None: a temporary one for this process alone."""
+    calibrated: Case | None = None
+    """The inputs with the profiles as calibrated, which policies know, if those of `case` are drawn; None if they are not."""
+    engine: Engine | None = None
+    """The engine of the world; None: the compiled one where it covers the unit."""
+    keeps_requests: bool = True
+    """Whether the requests of replication 0 are returned, for request logs and figures."""
+
+    @property
+    def is_kept(self) -> bool:
+        """True if the requests of this unit are returned."""
+        return self.keeps_requests and self.replication == 0 and self.calibrated is None
+
+    @property
+    def known_case(self) -> Case:
+        """The inputs from which policies learn, and from which the pace of the clock follows."""
+        return self.case if self.calibrated is None else self.calibrated
+
+    @property
+    def known(self) -> Unit:
+        """The unit with the profiles that policies know."""
+        return self if self.calibrated is None else replace(self, case=self.calibrated, calibrated=None)
+
+    def stream(self, name: str) -> tuple[int, int, str]:
+        """Return the key of a random stream of this workload: seed, replication and name."""
+        return self.scenario.seed, self.replication, f"{self.case.name}/{name}"
+
+    @property
+    def nodes(self) -> int:
+        """End nodes of the workload."""
+        return self.scenario.workloads[self.case.name].end_nodes
