@@ -38,14 +38,14 @@ def plan(
     slo: str | Iterable[str] = (),
     *,
     rate: float | None = None,
-    minimise: Minimised = "servers",
+    minimise: Minimised | None = None,
     vary: Iterable[str | VariedKey] = (),
     overrides: Iterable[str | Override] = (),
     requests: int | None = None,
     replications: int | None = None,
     seed: int | None = None,
-    precision: float = 0.02,
-    certainty: float = 0.95,
+    precision: float | None = None,
+    certainty: float | None = None,
     jobs: int | None = 1,
     progress: Progress | None = None,
     allow_code: bool = False,
@@ -56,10 +56,12 @@ def plan(
         scenario, overrides, requests, replications, seed, jobs, allow_code: as of `run`.
         slo: requirements that all must hold, such as `"p95_ms<=300"`; empty: those of the scenario's `slo`.
         rate: requests per second of every workload; None: the highest one is found, of the scenario as it stands.
-        minimise: what is to be least at that rate: `servers`, `cost`, `energy` or `latency`.
+        minimise: what is to be least at that rate: `servers` (if None), `cost`, `energy` or `latency`.
         vary: keys with the values of the candidates, such as `"devices.cloud.count=1:8"`; empty: boxes of the last device.
-        precision: without a rate, replications are added, up to 20, until the interval reaches no further than this share.
-        certainty: with a rate, probability from which a deployment counts as keeping the service level.
+        precision: without a rate, replications are added, up to 20, until the interval reaches no further than this share;
+            None: 0.02.
+        certainty: with a rate, probability from which a deployment counts as keeping the service level, at most 0.999; None:
+            0.95.
         progress: called with the number of finished policies or candidates, a part of one included, and of all.
 
     Raises `InputError` for any fault of the input, also for arrivals that have no rate.
@@ -76,6 +78,12 @@ def plan(
 
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs: {jobs} processes", remedy="give 1 or more")
+    for name, value in (("minimise", minimise), ("certainty", certainty)):
+        if rate is None and value is not None:
+            raise InputError(f"{name} is of the least deployment for a rate", remedy=f"give a rate, or no {name}")
+    if rate is not None and precision is not None:
+        raise InputError("precision is of the highest rate, and a rate is given", remedy="leave one of them out")
+    precision, certainty = 0.02 if precision is None else precision, 0.95 if certainty is None else certainty
     if not 0.0 < precision < 1.0 or not 0.0 < certainty < 1.0:
         raise InputError("precision and certainty are shares above 0 and below 1", remedy="give 0.02 and 0.95")
     if certainty > 0.999:
@@ -116,7 +124,7 @@ def plan(
     if not 0.0 < rate < 1e9:
         raise InputError(f"a rate of {rate:g} requests/s", remedy="give a number above 0")
     space = Space(keys or [default_key(inputs, rate)], open_plan, rate)
-    least = objective(minimise, source.scenario)
+    least = objective(minimise or "servers", source.scenario)
     return deployment.find_deployment(space, open_plan, level, least, rate_rps=rate, certainty=certainty, progress=progress)
 
 

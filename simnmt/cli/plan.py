@@ -47,7 +47,7 @@ def plan(
         float | None,
         option("R", "Requests/s of every workload: find the least deployment. [default: find the highest rate]", "--rate"),
     ] = None,
-    minimise: Annotated[Minimised, option(None, "What is to be least at the rate.")] = "servers",
+    minimise: Annotated[Minimised | None, option(None, "What is to be least at the rate. [default: servers]")] = None,
     vary: Annotated[
         list[str] | None,
         option(
@@ -99,8 +99,8 @@ def plan(
             minimise=minimise,
             vary=[parse_varied_key(text, "--vary") for text in vary or []],
             overrides=given,
-            precision=precision or 0.02,
-            certainty=certainty or 0.95,
+            precision=precision,
+            certainty=certainty,
             jobs=jobs or None,
             progress=bar.runs,
             allow_code=allow_code,

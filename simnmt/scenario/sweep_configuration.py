@@ -106,6 +106,10 @@ def read_sweep(
         sample: such as `sobol:64`.
         overrides: values in place of the scenario's, the same at all points.
     """
+    if not given.startswith("@") and given != "-" and not Path(given).exists():
+        raise ScenarioError(
+            f"{given}: no such file or folder", remedy="give a sweep file, a scenario, or the folder of a sweep"
+        )
     size = None if sample is None else parse_sample(sample)
     keys = [parse_varied_key(key) if isinstance(key, str) else key for key in grid]
     if not given.startswith("@") and Path(given).is_file():

@@ -245,3 +245,7 @@ def test_processes_of_loky_lose_nothing_if_one_dies(here: Path, monkeypatch: pyt
     begun = package.sweep("small.yaml", grid=GRID[1::2], requests=100, jobs=2, out="loky", progress=kill_one)
     assert (begun.failures, begun.ran, len(killed)) == ([], 8, 1)
     assert Path("loky", TABLE).read_bytes() == Path("done", TABLE).read_bytes()
+
+
+def test_a_folder_that_is_not_there_is_named(here: Path, simnmt: Command) -> None:
+    assert_refused(simnmt("sweep", "nothere"), "nothere: no such file or folder")
