@@ -47,9 +47,9 @@ def complaint(tmp_path: Path, text: str, *overrides: str) -> str:
     with pytest.raises(InputError) as caught:
         plan_of(tmp_path, text, *overrides)
     assert caught.value.exit_status == 2
-    said = str(caught.value)
-    assert "\n" not in said
-    return said.removeprefix(f"{tmp_path}/")
+    message = str(caught.value)
+    assert "\n" not in message
+    return message.removeprefix(f"{tmp_path}/")
 
 
 CASES = {
@@ -114,16 +114,16 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_what_cannot_be_batched_has_one_line_with_place_and_remedy(tmp_path: Path, case: tuple[tuple[str, str], str]) -> None:
-    (before, after), said = case
+    (before, after), message = case
     assert before in GOOD
-    assert complaint(tmp_path, GOOD.replace(before, after)) == said
+    assert complaint(tmp_path, GOOD.replace(before, after)) == message
 
 
 def test_what_an_option_asks_for_names_it(tmp_path: Path) -> None:
-    said = complaint(tmp_path, GOOD, "devices.cloud.batching.size=9999")
-    assert said.startswith("--set devices.cloud.batching.size=9999: devices.cloud.batching.size: batches of up to 9999, but")
-    said = complaint(tmp_path, GOOD, "devices.cloud.profile=@titan-xp-gru")
-    assert said.startswith("--set devices.cloud.profile=@titan-xp-gru: devices.cloud.profile: profile titan-xp-gru has no")
+    message = complaint(tmp_path, GOOD, "devices.cloud.batching.size=9999")
+    assert message.startswith("--set devices.cloud.batching.size=9999: devices.cloud.batching.size: batches of up to 9999, but")
+    message = complaint(tmp_path, GOOD, "devices.cloud.profile=@titan-xp-gru")
+    assert message.startswith("--set devices.cloud.profile=@titan-xp-gru: devices.cloud.profile: profile titan-xp-gru has no")
 
 
 def test_of_profiles_by_workload_the_one_that_lacks_steps_is_named(tmp_path: Path) -> None:
@@ -156,23 +156,23 @@ def notes_of(plan: RunPlan) -> str:
 
 
 def test_the_reader_is_told_how_a_device_batches_and_on_what_that_rests(tmp_path: Path) -> None:
-    said = notes_of(plan_of(tmp_path))
+    message = notes_of(plan_of(tmp_path))
     assert (
         "w, cloud: decodes up to 32 sentences together, in the order of arrival; a batch is refilled when at most 16 of its "
         f"sentences are left. Its times follow from lengths (step costs of beam 1 measured up to batches of {MOST}), "
-        "without the residual of single executions; policies learn only its time for a request alone." in said
+        "without the residual of single executions; policies learn only its time for a request alone." in message
     )
-    assert "w, gateway: decodes" not in said
+    assert "w, gateway: decodes" not in message
 
 
 def test_the_reader_is_told_of_sorting_waiting_and_extrapolation(tmp_path: Path) -> None:
     batching = "devices.cloud.batching={kind: maxi, size: 999, longest_wait_ms: 250}"
-    said = notes_of(plan_of(tmp_path, GOOD, batching, "devices.cloud.beyond_measured_batch=true"))
+    message = notes_of(plan_of(tmp_path, GOOD, batching, "devices.cloud.beyond_measured_batch=true"))
     assert (
         "up to 999 sentences together, collected by 1,280 and sorted by source length; a batch begins when the one before is "
-        "done, for which the first sentence waits up to 250 ms." in said
+        "done, for which the first sentence waits up to 250 ms." in message
     )
-    assert f"measured up to batches of {MOST}, extrapolated beyond)" in said
+    assert f"measured up to batches of {MOST}, extrapolated beyond)" in message
     assert "the first sentence waits until it can be filled" in notes_of(
         plan_of(tmp_path, GOOD, "devices.cloud.batching={kind: mini, longest_wait_ms: null}")
     )
@@ -214,9 +214,9 @@ def test_refills_are_free_where_the_scenario_says_so(tmp_path: Path, text: str) 
     decoding = plan.cases["w"].targets[1].decoding
     assert decoding is not None
     assert decoding.cost.refill_s(5) == 0.0
-    said = notes_of(plan)
-    assert "is refilled when at most 16 of its sentences are left, at no cost, as the scenario says (refill: free)" in said
-    assert "joining a batch" not in said
+    message = notes_of(plan)
+    assert "is refilled when at most 16 of its sentences are left, at no cost, as the scenario says (refill: free)" in message
+    assert "joining a batch" not in message
 
 
 def test_measured_refills_are_charged(tmp_path: Path) -> None:
@@ -237,8 +237,8 @@ def test_the_reader_is_told_what_a_profile_does_not_tell_of_batching(tmp_path: P
         }
     )
     plan.cases["w"] = replace(case, targets=(case.targets[0], replace(case.targets[1], profile=bare)))
-    said = notes_of(plan)
-    (told,) = [line for line in said.splitlines() if "so counted as 0 s" in line]
+    message = notes_of(plan)
+    (told,) = [line for line in message.splitlines() if "so counted as 0 s" in line]
     assert told == (
         "w, cloud: not in profile cpu1-gru, so counted as 0 s: what each sentence adds to the gap between two steps, joining a "
         "batch (refilling), leaving it, what a longer source adds to a step."
@@ -248,8 +248,8 @@ def test_the_reader_is_told_what_a_profile_does_not_tell_of_batching(tmp_path: P
 def test_the_reader_is_told_that_nothing_foresees_a_batch_that_waits_for_ever(tmp_path: Path) -> None:
     text = GOOD.replace("policies: {cnmt: {}}", "policies: {cnmt: {}, best: {kind: oracle}}\nforesee_misroutes: true")
     for_ever = "devices.cloud.batching.longest_wait_ms=null"
-    said = "That is not foreseen by best, the misroutes (foresee_misroutes), which assume that it begins at once"
-    assert said in notes_of(plan_of(tmp_path, text, for_ever))
+    message = "That is not foreseen by best, the misroutes (foresee_misroutes), which assume that it begins at once"
+    assert message in notes_of(plan_of(tmp_path, text, for_ever))
     assert "not foreseen" not in notes_of(plan_of(tmp_path, text, "devices.cloud.batching.longest_wait_ms=200"))
     assert "not foreseen" not in notes_of(plan_of(tmp_path, GOOD, for_ever)), "where nobody foresees anything"
 
@@ -258,13 +258,13 @@ def test_the_reader_is_told_how_many_pairs_a_filter_dropped(tmp_path: Path) -> N
     plan = plan_of(tmp_path)
     case = plan.cases["w"]
 
-    def said(filtered: str) -> str:
+    def message(filtered: str) -> str:
         plan.cases["w"] = replace(case, table=replace(case.table, filtered=filtered))
         return notes_of(plan)
 
-    assert " Filter cnmt: 20 pairs read, 1 dropped (empty 1). " in said("cnmt: 20 pairs read, 1 dropped (empty 1)")
-    assert "Filter" not in said("cnmt: 20 pairs read, 0 dropped (empty 0)")
-    assert "Filter" not in said("")
+    assert " Filter cnmt: 20 pairs read, 1 dropped (empty 1). " in message("cnmt: 20 pairs read, 1 dropped (empty 1)")
+    assert "Filter" not in message("cnmt: 20 pairs read, 0 dropped (empty 0)")
+    assert "Filter" not in message("")
 
 
 def test_without_batches_what_was_said_of_them_means_nothing_and_that_is_told(tmp_path: Path) -> None:

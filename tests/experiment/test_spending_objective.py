@@ -95,8 +95,8 @@ def test_a_spending_that_the_run_would_not_know_is_refused_before_it(
     for key, value in places.items():
         with pytest.raises(simnmt.InputError) as caught:
             simnmt.run(scenario | {key.partition(".")[0]: value})
-        said = str(caught.value)
-        assert f"{key}: {name} is not known: {complaint}" in said and "\n" not in said
+        message = str(caught.value)
+        assert f"{key}: {name} is not known: {complaint}" in message and "\n" not in message
     with pytest.raises(simnmt.InputError, match=f"{name} is not known"):
         simnmt.run(scenario, assertions=[f"{name}<=3"])
 

@@ -43,17 +43,17 @@ def complaint(folder: Path, text: str, *overrides: str) -> str:
     with pytest.raises(InputError) as caught:
         plan_of(folder, text, *overrides)
     assert caught.value.exit_status == 2
-    said = str(caught.value)
-    assert "\n" not in said
-    return said.replace(f"{folder}/", "")
+    message = str(caught.value)
+    assert "\n" not in message
+    return message.replace(f"{folder}/", "")
 
 
 def test_a_classifier_in_a_translators_profile_is_no_translator(folder: Path) -> None:
     """Its requests would end with the encoder."""
     alone = sti_block(6, 8, 512, 2048, lengths=(16, 32, 64), bytes_per_s=30e6, importance=False)
     written(folder, streamed_profile(name="mixed", sti=alone))
-    said = complaint(folder, TEXT, "devices.gateway.profile=mixed.json")
-    assert "profile mixed takes time for target tokens, but streams a classifier without a decoder" in said
+    message = complaint(folder, TEXT, "devices.gateway.profile=mixed.json")
+    assert "profile mixed takes time for target tokens, but streams a classifier without a decoder" in message
 
 
 CASES = {
@@ -110,16 +110,16 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_what_cannot_be_streamed_has_one_line_with_place_and_remedy(folder: Path, case: tuple[tuple[str, str], str]) -> None:
-    (before, after), said = case
+    (before, after), message = case
     assert before in TEXT
-    assert complaint(folder, TEXT.replace(before, after)) == said
+    assert complaint(folder, TEXT.replace(before, after)) == message
 
 
 def test_what_an_option_asks_for_names_it(folder: Path) -> None:
-    said = complaint(folder, TEXT, "devices.cloud.sti={deadline_ms: 100, preload_mb: 1}")
-    assert said.startswith("s.yaml:19:20: devices.cloud.profile: profile titan-xp-gru has no costs of streaming"), "as it is"
-    said = complaint(folder, TEXT, "devices.gateway.sti.preload_mb=-1")
-    assert said.startswith("--set devices.gateway.sti.preload_mb=-1: devices.gateway.sti.preload_mb: must be >= 0")
+    message = complaint(folder, TEXT, "devices.cloud.sti={deadline_ms: 100, preload_mb: 1}")
+    assert message.startswith("s.yaml:19:20: devices.cloud.profile: profile titan-xp-gru has no costs of streaming"), "as it is"
+    message = complaint(folder, TEXT, "devices.gateway.sti.preload_mb=-1")
+    assert message.startswith("--set devices.gateway.sti.preload_mb=-1: devices.gateway.sti.preload_mb: must be >= 0")
 
 
 def test_plans_are_made_once_for_the_lengths_that_cover_most_requests(folder: Path) -> None:
@@ -179,11 +179,11 @@ def test_a_cache_that_outlives_its_engagement_needs_no_first_turn_again(folder: 
         ("keeps_preload=false", ""),
     ],
 )
-def test_changes_that_cannot_be_are_refused_in_one_line(folder: Path, option: str, said: str) -> None:
+def test_changes_that_cannot_be_are_refused_in_one_line(folder: Path, option: str, message: str) -> None:
     overrides = [f"devices.gateway.sti.{option}"]
-    if not said:
-        overrides, said = [*overrides, "devices.gateway.sti.keeps_cache=true"], "keeps no cache"
-    assert said in complaint(folder, TEXT, *overrides)
+    if not message:
+        overrides, message = [*overrides, "devices.gateway.sti.keeps_cache=true"], "keeps no cache"
+    assert message in complaint(folder, TEXT, *overrides)
 
 
 def test_the_covering_length_is_the_least_that_enough_pairs_do_not_exceed() -> None:
@@ -218,8 +218,8 @@ def test_the_deadline_holds_for_what_is_computed_beside_the_layers_too(folder: P
 
 
 def test_a_gap_beyond_the_default_time_to_reclaim_is_refused_as_well_and_none_is_no_time(folder: Path) -> None:
-    said = complaint(folder, TEXT.replace("cache_mb: 20", "engagement_gap_s: 400"))
-    assert "memory reclaimed after 300 s ends engagements before their engagement_gap_s of 400 s does" in said
+    message = complaint(folder, TEXT.replace("cache_mb: 20", "engagement_gap_s: 400"))
+    assert "memory reclaimed after 300 s ends engagements before their engagement_gap_s of 400 s does" in message
     plan_of(folder, TEXT.replace("cache_mb: 20", "engagement_gap_s: 400, reclaimed_after_s: null"))
 
 
@@ -242,13 +242,13 @@ def test_a_cold_start_reads_what_is_in_no_shard_first(folder: Path) -> None:
     plain = unknown.cases["w"].targets[0].streaming
     assert plain is not None
     of_block = of_profile(folder, resident_bytes=12_000_000)
-    said = of_profile(folder, "devices.gateway.sti.cold_read_mb=12")
+    message = of_profile(folder, "devices.gateway.sti.cold_read_mb=12")
     stays = of_profile(folder, "devices.gateway.sti.cold_read_mb=0", resident_bytes=12_000_000)
     sti = streamed_profile().sti
     assert sti is not None
     more_s = sti.io.s_fixed + 12e6 / sti.io.bytes_per_s
     assert more_s == pytest.approx(0.4, rel=0.1)
-    assert of_block.planned.states == said.planned.states and stays.planned.states == plain.planned.states
+    assert of_block.planned.states == message.planned.states and stays.planned.states == plain.planned.states
     (cold, *turns), (without, *others) = of_block.planned.states, plain.planned.states
     assert turns == others
     assert cold.read_bytes == without.read_bytes + 12_000_000
@@ -308,9 +308,9 @@ def test_a_deadline_that_nothing_meets_is_planned_as_small_as_can_be_and_said(fo
 
 def test_a_disk_that_is_too_slow_and_a_buffer_that_holds_no_shard_are_said(folder: Path) -> None:
     """At 2 bits a shard is 98 kB and more."""
-    said = notes_of(plan_of(folder, TEXT.replace("preload_mb: 2", "preload_mb: 0.05")))
-    assert "the disk is too slow to read 2 bits of every weight in time, so the processor waits for it, in: turn 1." in said
-    assert "no shard fits into the preload buffer of 0.05 MB, so the first turn finds nothing in it." in said
+    message = notes_of(plan_of(folder, TEXT.replace("preload_mb: 2", "preload_mb: 0.05")))
+    assert "the disk is too slow to read 2 bits of every weight in time, so the processor waits for it, in: turn 1." in message
+    assert "no shard fits into the preload buffer of 0.05 MB, so the first turn finds nothing in it." in message
     enough = notes_of(plan_of(folder, TEXT.replace("preload_mb: 2, cache_mb: 20", "preload_mb: 20")))
     assert "too slow" not in enough and "no shard fits" not in enough
 
@@ -321,13 +321,13 @@ def notes_of(plan: RunPlan) -> str:
 
 
 def test_the_notes_say_what_is_planned_on_which_numbers_and_what_is_not_known(folder: Path) -> None:
-    said = notes_of(plan_of(folder))
-    assert "w, gateway: streams made up from its disk, layer by layer: 6 of 6 encoder and 6 of 6 decoder layers with" in said
-    assert "tokens within 900 ms." in said
-    assert "w, gateway: profile phone of a box (synthetic)" in said, "of the block sti; all else in the profile is measured"
-    assert "a preload buffer of 2 MB, 20 MB from turn to turn, and beside it 16.8 MB in which a layer is computed" in said
-    assert "predicted for such a request at an idle box, synthetic profile: cold " in said
-    assert "latencies are compared, not quality" in said
+    message = notes_of(plan_of(folder))
+    assert "w, gateway: streams made up from its disk, layer by layer: 6 of 6 encoder and 6 of 6 decoder layers with" in message
+    assert "tokens within 900 ms." in message
+    assert "w, gateway: profile phone of a box (synthetic)" in message, "of the block sti; all else in the profile is measured"
+    assert "a preload buffer of 2 MB, 20 MB from turn to turn, and beside it 16.8 MB in which a layer is computed" in message
+    assert "predicted for such a request at an idle box, synthetic profile: cold " in message
+    assert "latencies are compared, not quality" in message
     plain = notes_of(plan_of(folder, TEXT.replace(f"    {STI}\n", "")))
     assert "streams made up" not in plain
     assert "No device streams its model, so there is no state of a plan to be known by knowing." in plain

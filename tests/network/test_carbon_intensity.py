@@ -61,5 +61,5 @@ def test_a_run_begins_where_it_is_told_to(tmp_path: Path) -> None:
 def test_a_file_that_holds_no_series_is_refused_in_one_line(tmp_path: Path, text: str, complaint: str) -> None:
     with pytest.raises(TraceError) as caught:
         read(tmp_path, text)
-    said = str(caught.value)
-    assert "\n" not in said and complaint in said
+    message = str(caught.value)
+    assert "\n" not in message and complaint in message

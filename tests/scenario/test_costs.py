@@ -94,8 +94,8 @@ def test_a_fault_is_one_line_at_its_key(tmp_path: Path, case: str) -> None:
     path.write_text(TEXT, encoding="utf-8")
     with pytest.raises(simnmt.InputError) as caught:
         simnmt.run(path, overrides=overrides, requests=10, replications=1)
-    said = str(caught.value)
-    assert complaint in said and "\n" not in said
+    message = str(caught.value)
+    assert complaint in message and "\n" not in message
     assert caught.value.exit_status == 2
 
 

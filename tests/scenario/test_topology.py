@@ -43,9 +43,9 @@ def complaint(tmp_path: Path, text: str, *overrides: str) -> str:
     with pytest.raises(ScenarioError) as caught:
         open_source(path, overrides)
     assert caught.value.exit_status == 2
-    said = str(caught.value)
-    assert "\n" not in said
-    return said.removeprefix(f"{tmp_path}/")
+    message = str(caught.value)
+    assert "\n" not in message
+    return message.removeprefix(f"{tmp_path}/")
 
 
 LISTED = END_NODES.replace("region: {rtt: {constant_ms: 5}}", "region: [{rtt: {constant_ms: 5}}, {rtt: {constant_ms: 6}}]")
@@ -136,9 +136,9 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_what_does_not_fit_has_one_line_with_place_and_remedy(tmp_path: Path, case: tuple[tuple[str, str], str]) -> None:
-    (before, after), said = case
+    (before, after), message = case
     assert before in GOOD
-    assert complaint(tmp_path, GOOD.replace(before, after)) == said
+    assert complaint(tmp_path, GOOD.replace(before, after)) == message
 
 
 OF_END_NODES = {
@@ -163,9 +163,9 @@ OF_END_NODES = {
 
 @pytest.mark.parametrize("case", OF_END_NODES.values(), ids=OF_END_NODES.keys())
 def test_so_has_what_does_not_fit_end_nodes_with_a_device(tmp_path: Path, case: tuple[tuple[str, str], str]) -> None:
-    (before, after), said = case
+    (before, after), message = case
     assert before in END_NODES
-    assert complaint(tmp_path, END_NODES.replace(before, after)).split(": ", 1)[1] == said
+    assert complaint(tmp_path, END_NODES.replace(before, after)).split(": ", 1)[1] == message
 
 
 def test_attached_boxes_behind_the_first_need_end_nodes_too(tmp_path: Path) -> None:
@@ -178,27 +178,27 @@ def test_attached_boxes_behind_the_first_need_end_nodes_too(tmp_path: Path) -> N
 
 
 def test_what_an_option_brings_in_names_it(tmp_path: Path) -> None:
-    said = complaint(tmp_path, GOOD, "policies.near.device=moon")
-    assert said.startswith("--set policies.near.device=moon: policies.near.device: no device is called moon")
+    message = complaint(tmp_path, GOOD, "policies.near.device=moon")
+    assert message.startswith("--set policies.near.device=moon: policies.near.device: no device is called moon")
 
 
 @pytest.mark.parametrize("name", ["offloaded", "misrouted", "region_busiest"])
 def test_no_device_is_called_what_other_columns_are(tmp_path: Path, name: str) -> None:
     """A device `gateway_busiest` would have overwritten the load of the busiest gateway, and hidden that it is overloaded."""
-    said = complaint(tmp_path, GOOD.replace("region", name))
-    assert said.startswith(f"s.yaml:13:3: devices.{name}: {name} would stand for other numbers of the summary")
+    message = complaint(tmp_path, GOOD.replace("region", name))
+    assert message.startswith(f"s.yaml:13:3: devices.{name}: {name} would stand for other numbers of the summary")
 
 
 def test_only_the_way_from_the_end_nodes_may_be_a_list(tmp_path: Path) -> None:
     """A gateway that met another link for each end node would have one estimate for them all."""
-    said = complaint(tmp_path, GOOD.replace("region: {rtt: {constant_ms: 5}}", "region: [{rtt: {constant_ms: 5}}]"))
-    assert said.startswith("s.yaml:10:15: networks.n.hops.region: a list of links is for the way from the end nodes")
+    message = complaint(tmp_path, GOOD.replace("region: {rtt: {constant_ms: 5}}", "region: [{rtt: {constant_ms: 5}}]"))
+    assert message.startswith("s.yaml:10:15: networks.n.hops.region: a list of links is for the way from the end nodes")
 
 
 def test_fewer_clients_than_attached_boxes_leave_some_idle(tmp_path: Path) -> None:
     thinking = "{kind: clients, clients: 5, think_time: {constant_s: 1}}"
-    said = complaint(tmp_path, GOOD.replace("{kind: poisson, rate_rps: 3}", thinking))
-    assert "20 boxes, but workload w has 5 end nodes to attach to them" in said
+    message = complaint(tmp_path, GOOD.replace("{kind: poisson, rate_rps: 3}", thinking))
+    assert "20 boxes, but workload w has 5 end nodes to attach to them" in message
 
 
 def test_a_gap_analysis_needs_a_policy_to_analyse(tmp_path: Path) -> None:
@@ -214,9 +214,9 @@ def test_of_several_networks_the_one_that_lacks_a_link_is_named(tmp_path: Path) 
 
 
 def test_devices_have_names_that_can_head_columns(tmp_path: Path) -> None:
-    said = complaint(tmp_path, GOOD.replace("region", "Region-1"))
-    assert "Region-1" in said
-    assert "^[a-z][a-z0-9_]*$" in said
+    message = complaint(tmp_path, GOOD.replace("region", "Region-1"))
+    assert "Region-1" in message
+    assert "^[a-z][a-z0-9_]*$" in message
 
 
 def test_the_network_itself_leads_to_a_single_device(tmp_path: Path) -> None:
