@@ -169,7 +169,7 @@ def test_a_cache_that_outlives_its_engagement_needs_no_first_turn_again(folder: 
 
 
 @pytest.mark.parametrize(
-    ("option", "said"),
+    ("option", "message"),
     [
         ("changes=[{at_s: 10, deadline_ms: 500}, {at_s: 10, preload_mb: 1}]", "a change at 10 s after one at 10 s"),
         ("changes=[{at_s: 10}]", "a change of neither deadline_ms nor preload_mb"),
