@@ -109,7 +109,6 @@ def test_a_plan_without_prices_has_no_least_cost() -> None:
 
 
 def test_a_large_space_is_searched_by_proposals(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("optuna")
     monkeypatch.setattr(sampling, "TRIALS", 12)
     monkeypatch.setattr(deployment, "MOST_EXHAUSTIVE", 30)
     plan = least(vary=[f"{WORKERS}=1:40"], minimise="latency", requests=500)
