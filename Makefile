@@ -24,7 +24,7 @@ check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python docs/run_examples.py README.md docs/*.md
+	$(BIN)/python docs/run_examples.py
 	$(if $(filter skip,$(SMOKE)),,$(BIN)/simnmt validate @live-smoke --smoke --engine cloud=gru:torch:float16_weights)
 
 # The tests and cases marked `deep`, and the properties of all rooms (with 25 times as many examples if they name no number); then
@@ -36,7 +36,7 @@ check-deep: $(VENV)/.installed-test
 	SIMNMT_AARCH64=required SIMNMT_CAMPAIGN_SCALE=10 $(BIN)/python -m pytest -n auto --dist worksteal -m "deep or hypothesis" $(addprefix --ignore=,$(CAMPAIGNS))
 	@echo "both engines run 10,000 random worlds of seed 20, and 1,000 random scenarios of seed 21"
 	SIMNMT_AARCH64=required SIMNMT_CAMPAIGN_SCALE=10 $(BIN)/python -m pytest -n auto --dist worksteal $(CAMPAIGNS)
-	$(BIN)/python docs/run_examples.py README.md docs/*.md
+	$(BIN)/python docs/run_examples.py
 	$(MAKE) check-wheels
 
 # Installs the wheels of `make wheels` into new environments, and looks for the wheels that other platforms need.

@@ -232,7 +232,7 @@ def probing(folder: Path) -> Iterator[Case]:
 
 
 def overheads(folder: Path) -> Iterator[Case]:
-    """Estimates that resist outliers, where the remote overhead has a tail: docs/policies.md shows one as a scenario."""
+    """Estimates that resist outliers, where the remote overhead has a tail (docs/reference/policies.md)."""
     estimates: Mapping = {
         "smoothed": "smoothed",
         "quantile": "quantile",

@@ -1,4 +1,4 @@
-"""Run the documentation's examples: `python docs/run_examples.py FILE.md ...`.
+"""Run the documentation's examples: `python docs/run_examples.py [FILE.md ...]`; without a file, those of all pages.
 
 A fenced block `python` is executed; in a block `console`, each line that begins with `$ ` is run by a shell and what
 follows must be what it prints, where `...` stands for any text, also over several lines. A block marked `console not-run` is
@@ -21,6 +21,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(console|python|yaml)( not-run)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -139,8 +141,8 @@ def run(path: Path) -> tuple[int, int]:
 
 
 def main() -> None:
-    """Run the documents named on the command line; exit status 1 if an example fails or there is none."""
-    totals = [run(Path(name)) for name in sys.argv[1:]]
+    """Run the documents named on the command line, or all; exit status 1 if an example fails or there is none."""
+    totals = [run(page) for page in [Path(name) for name in sys.argv[1:]] or PAGES]
     passed, failed = (sum(column) for column in zip(*totals, strict=True))
     print(f"documentation: {passed} passed, {failed} failed")
     sys.exit(1 if failed or not passed else 0)

@@ -40,7 +40,7 @@ _HOMES = {
     "Encode": "simnmt.batching.batcher",
     "Join": "simnmt.batching.batcher",
 }
-"""The public names with their modules: stable by promise (docs/python.md); everything else may change."""
+"""The public names with their modules: stable by promise (docs/reference/python.md); everything else may change."""
 __all__ = [
     "BandwidthSeries",
     "Batcher",

@@ -130,7 +130,7 @@ def test_every_public_name_has_an_example_that_prints_what_it_says(name: str) ->
 
 
 def test_the_documentation_lists_the_public_names_and_no_others() -> None:
-    page = (Path(__file__).parents[1] / "docs" / "python.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[1] / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
     table = [line for line in page.partition("## Public names")[2].splitlines() if line.startswith("| `")]
     assert sorted(name for line in table for name in re.findall(r"`(\w+)`", line.split("|")[1])) == sorted(simnmt.__all__)
 

@@ -1,7 +1,7 @@
 """The command line's frame: the verbs by name, and the one place where errors become a line and an exit status.
 
 Exit status: 0 fine, 1 our fault, 2 the input's fault, 3 a demanded level was missed, 4 a sweep ended partly, 130 interrupted,
-143 terminated (docs/command-line.md).
+143 terminated (docs/reference/command-line.md).
 """
 
 from __future__ import annotations

@@ -251,7 +251,7 @@ class BatchView:
       decoded while they are encoded: one by one while there is room, many at once while they queue.
 
     Without sentences present and known others the result is 0, the plane itself. All calls together cost 2 us a request,
-    whatever the queue. `docs/policies.md` compares the estimate with the truth.
+    whatever the queue. `docs/reference/policies.md` compares the estimate with the truth.
     """
 
     at_entry = False

@@ -62,7 +62,7 @@ def recommend(rows: Sequence[Row], runs: Mapping[RunKey, Numbers], roles: Roles,
         `policy`, `runner_up` and the paired relative change of the objective from the runner-up to the policy (`margin`,
         negative if the policy is better, with the ends of its 95 % interval, None with one replication); `indistinguishable`:
         the policies whose paired interval contains no change, the `identical` ones included; the rest is described in
-        docs/results.md.
+        docs/reference/results.md.
     """
     by_policy = {row["policy"]: row for row in rows}
     cell = _Cell(by_policy, runs, rows[0]["workload"], rows[0]["network"], goal, roles)

@@ -22,7 +22,7 @@ import run_examples  # noqa: E402
 
 BLOCKS = {
     f"{page.name}:{line}": text
-    for page in sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+    for page in run_examples.PAGES
     for line, language, text, _ in run_examples.examples(page.read_text(encoding="utf-8"))
     if language == "yaml"
 }

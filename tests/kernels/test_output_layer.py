@@ -341,7 +341,7 @@ def test_an_interrupt_waits_for_the_other_threads() -> None:
 
 
 def test_threads_are_those_of_torch_where_its_runtime_can_be_called(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads of Python beside torch's waiting threads took longer than one thread; see docs/kernels.md."""
+    """Threads of Python beside torch's waiting threads took longer than one thread; see docs/background/kernels.md."""
     if native_at(None) is None or native_library._openmp_parallel() is None:
         pytest.skip("nothing was compiled, or with an OpenMP runtime that is not known")
 

@@ -1,4 +1,4 @@
-"""What docs/policies.md claims of each policy beyond the paper, small: where it wins, and where it loses or changes nothing.
+"""The claims of docs/reference/policies.md about each policy beyond the paper, small: where it wins, loses or changes nothing.
 
 `benchmarks.policies` measures the same at full size.
 """

@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 
 from simnmt.workload.arrivals import Arrivals
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "arrivals.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "arrivals.md"
 BLOCKS = [
     YAML(typ="safe").load(block) for block in re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.M | re.S)
 ]

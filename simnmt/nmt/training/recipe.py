@@ -30,7 +30,7 @@ LEAST_PAIRS = 32
 
 @dataclass(frozen=True, slots=True)
 class CorpusFiles:
-    """The files of a parallel text, in any form of docs/corpora.md."""
+    """The files of a parallel text, in any form of docs/reference/corpora.md."""
 
     src: Path
     """The sources; without `tgt` a file of two columns or, with `keys`, of JSON Lines."""
