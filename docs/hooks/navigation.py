@@ -20,10 +20,18 @@ on_files.mkdocs_priority = -100  # type: ignore[attr-defined]
 
 
 def listed(nav: list[Any], pages: Iterable[str]) -> list[Any]:
-    """Return `nav` with each folder replaced by its pages by name, `index.md` first; sections without a page are left out."""
+    """Return `nav` with each folder replaced by its pages by name, `index.md` first; sections without a page are left out.
+
+    Pages of a folder below it belong to that one, if `nav` names it too.
+    """
     named = set(_names(nav))
-    free = sorted((page for page in pages if page not in named), key=lambda page: (not page.endswith("/index.md"), page))
-    return [entry for part in nav for entry in _expanded(part, free)]
+    folders = sorted((name for name in named if name.endswith("/")), key=len, reverse=True)
+    by_folder: dict[str, list[str]] = {}
+    for page in sorted(pages, key=lambda page: (not page.endswith("/index.md"), page)):
+        folder = next((name for name in folders if page.startswith(name)), "")
+        if page not in named:
+            by_folder.setdefault(folder, []).append(page)
+    return [entry for part in nav for entry in _expanded(part, by_folder)]
 
 
 def _names(nav: Any) -> Iterable[str]:
@@ -35,11 +43,11 @@ def _names(nav: Any) -> Iterable[str]:
             yield from _names(part)
 
 
-def _expanded(entry: Any, free: list[str]) -> list[Any]:
-    if isinstance(entry, dict):
-        ((title, parts),) = entry.items()
-        if isinstance(parts, str):
-            return [entry]
-        pages = [page for part in parts for page in _expanded(part, free)]
-        return [{title: pages}] if pages else []
-    return [page for page in free if page.startswith(entry)] if entry.endswith("/") else [entry]
+def _expanded(entry: Any, by_folder: dict[str, list[str]]) -> list[Any]:
+    if isinstance(entry, str):
+        return by_folder.get(entry, []) if entry.endswith("/") else [entry]
+    ((title, parts),) = entry.items()
+    if isinstance(parts, str):
+        return [entry]
+    pages = [page for part in parts for page in _expanded(part, by_folder)]
+    return [{title: pages}] if pages else []

@@ -1,4 +1,4 @@
-"""Notebooks as pages: the text, the code and the stored outputs of each `docs/notebooks/*.ipynb`, which the build does not execute.
+"""Notebooks as pages: text, code and stored outputs of each `docs/notebooks/*.ipynb`; the build executes none.
 
 A notebook becomes a Markdown page, so that its links are checked and its words are found as those of other pages. Figures are
 stored as the data of plotly; one plotly.js, that of the installed package, draws them on all pages.
@@ -28,7 +28,7 @@ document.querySelectorAll(".plotly-figure").forEach((place) => {
 """
 
 _figures: dict[str, str] = {}
-"""The place of each figure on its page, with the figure; they join the finished page, since parsing megabytes of data is slow."""
+"""The place of each figure on its page, with the figure. It joins the finished page: parsing megabytes of data is slow."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> None:

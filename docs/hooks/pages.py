@@ -1,9 +1,9 @@
 """What changes in the text of a page, so that the same text serves a checkout, GitHub and the site.
 
-A link from a page to a file outside of the site (`../../CHANGELOG.md`, a script, a scenario) becomes the address of that file at
-GitHub; one to a notebook becomes one to its page; and an address on the site itself, which a page uses for pages that the build
-makes, becomes a relative link, so that it works from disk and that the build refuses it if it leads nowhere. The mark `not-run` of code blocks, which is for
-docs/run_examples.py, is left out.
+A link from a page to a file outside of the site (`../../CHANGELOG.md`, a script, a scenario) becomes the address of that
+file at GitHub. One to a notebook becomes one to its page. An address on the site itself, which a page uses for pages that the
+build makes, becomes a relative link: it works from disk, and the build refuses it if it leads nowhere. The mark `not-run` of
+code blocks, which is for docs/run_examples.py, is left out.
 """
 
 from __future__ import annotations

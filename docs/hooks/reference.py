@@ -56,10 +56,12 @@ def _verb(command: Any, path: str, level: int) -> Iterator[str]:
         heading = "Options" if is_argument else getattr(parameter, "rich_help_panel", None) or heading
         record = parameter.get_help_record(context)
         if record is not None and "--help" not in record[0]:
-            groups.setdefault("Arguments" if is_argument else heading, []).append(record)
+            # typer adds its type to the name of an argument
+            names = re.sub(r" <[\w\[\]]+>$", "", record[0]) if is_argument else record[0]
+            groups.setdefault("Arguments" if is_argument else heading, []).append((names, record[1]))
     for title, records in groups.items():
         yield from ("", f"| {title} | |", "|---|---|")
-        yield from (f"| {_code(re.sub(r' <[a-z]+>$', '', names))} | {_cell(help_text)} |" for names, help_text in records)
+        yield from (f"| {_code(names)} | {_cell(meaning)} |" for names, meaning in records)
     for name, below in sorted(getattr(command, "commands", {}).items()):
         yield from _verb(below, f"{path} {name}", level + 1)
 
@@ -72,13 +74,14 @@ def scenario_page() -> str:
 
 
 class _Keys:
-    """The schema of scenario files as tables: one for the file, then one for each block of keys, in the order of their places."""
+    """The schema of scenario files as tables: one for the file, then one for each block of keys, in the order of the file."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
         self.schema = schema
         self.places: dict[str, list[str]] = {}
-        """Where a block may stand, such as `workloads.NAME.arrivals`."""
+        """Where each block may stand, such as `workloads.NAME.arrivals`."""
         self._visit(schema, "")
+        self.titles = {name: self._title(name) for name in self.places}
 
     def page(self) -> str:
         """Return the Markdown of the page."""
@@ -86,44 +89,59 @@ class _Keys:
             "# Every key of a scenario file",
             "",
             "This page is made from the models that check a scenario file; `simnmt schema` prints the same as JSON Schema.",
-            "[The scenario file](scenario.md) explains the keys and shows examples. Units are part of the names: `_ms` are",
-            "milliseconds, `_s` seconds, `_mbps` megabits a second, `_rps` requests a second. `NAME` stands for a name that",
-            "you choose.",
+            "[The scenario file](scenario.md) explains the keys and shows examples. The end of a key's name is its unit: `_ms`",
+            "milliseconds, `_s` seconds, `_mbps` megabits a second, `_rps` requests a second. `NAME` is a name that you",
+            "choose, `[]` stands for the entries of a list. *Left out* in a meaning says what holds without the key.",
             "",
             "## The file",
             "",
             *self._table(self.schema),
         ]
+        section = ""
         for name, places in self.places.items():
             block = self.schema["$defs"][name]
-            lines += ["", f"## {name}", "", f"At {', '.join(map(_code, places))}."]
+            top = places[0].partition(".")[0]
+            if top != section:
+                section = top
+                lines += ["", f"## Below {top}"]
+            lines += ["", f"### {self.titles[name]} {{#{name.lower()}}}", "", f"At {', '.join(map(_code, places))}."]
             lines += ["", _unfolded(block["description"])] if "description" in block else []
             lines += ["", *self._table(block)]
         return "\n".join(lines) + "\n"
+
+    def _title(self, name: str) -> str:
+        """Return the key that holds a block, with its kind, or its first required key where only that tells it from others."""
+        block, place = self.schema["$defs"][name], self.places[name][0]
+        key = [part for part in place.replace("[]", "").split(".") if part != "NAME"][-1]
+        rivals = [other for other, places in self.places.items() if place in places]
+        if "const" in (kind := block["properties"].get("kind", {})):
+            return f"{key}: {kind['const']}"
+        return f"{key} with {next(iter(block.get('required', block['properties'])))}" if len(rivals) > 1 else key
 
     def _table(self, block: dict[str, Any]) -> Iterator[str]:
         required = block.get("required", ())
         yield from ("| key | value | default | meaning |", "|---|---|---|---|")
         for key, entry in block.get("properties", {}).items():
-            default = "required" if key in required else _code(json.dumps(entry["default"])) if "default" in entry else ""
-            yield f"| `{key}` | {self._value(entry)} | {default} | {_cell(entry.get('description', ''))} |"
+            default = _literal(entry["default"]) if "default" in entry else "required" if key in required else ""
+            yield f"| {_code(key)} | {self._value(entry)} | {default} | {_cell(entry.get('description', ''))} |"
 
     def _visit(self, entry: Any, place: str) -> None:
         """Note the places of all blocks that an entry of the schema names, in the order of the file."""
         if "$ref" in entry:
             name = entry["$ref"].rpartition("/")[2]
-            known = name in self.places
-            noted = self.places.setdefault(name, [])
-            if place not in noted:
-                noted.append(place)
-            if not known:
+            is_new = name not in self.places
+            places = self.places.setdefault(name, [])
+            if place not in places:
+                places.append(place)
+            if is_new:
                 self._visit(self.schema["$defs"][name], place)
-        for key, below in entry.get("properties", {}).items():
-            self._visit(below, f"{place}.{key}".lstrip("."))
         for alternative in (*entry.get("anyOf", ()), *entry.get("oneOf", ())):
             self._visit(alternative, place)
         if isinstance(entry.get("additionalProperties"), dict):
             self._visit(entry["additionalProperties"], f"{place}.NAME")
+        else:
+            for key, below in entry.get("properties", {}).items():
+                self._visit(below, f"{place}.{key}".lstrip("."))
         if "items" in entry:
             self._visit(entry["items"], f"{place}[]")
 
@@ -131,22 +149,34 @@ class _Keys:
         """Return what a key may hold: a type with its limits, a choice, or a link to a block."""
         if "$ref" in entry:
             name = entry["$ref"].rpartition("/")[2]
-            return f"[{name}](#{name.lower()})"
-        if "const" in entry:
-            return _code(json.dumps(entry["const"]))
-        if "enum" in entry:
-            return " or ".join(_code(json.dumps(value)) for value in entry["enum"])
+            return f"[{self.titles[name]}](#{name.lower()})"
+        if "const" in entry or "enum" in entry:
+            return " or ".join(map(_literal, entry.get("enum", [entry.get("const")])))
         for form in ("anyOf", "oneOf"):
             if form in entry:
                 return " or ".join(dict.fromkeys(self._value(one) for one in entry[form]))
-        kind = {"null": "null", "array": "list", "object": "mapping"}.get(entry.get("type", ""), entry.get("type", "any"))
-        if kind == "list" and "items" in entry:
+        kind = entry.get("type", "any")
+        if kind == "array":
             return f"list of {self._value(entry['items'])}"
-        if kind == "mapping" and isinstance(entry.get("additionalProperties"), dict):
+        if kind == "object" and isinstance(entry.get("additionalProperties"), dict):
             return f"by name: {self._value(entry['additionalProperties'])}"
-        signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-        limits = [f"{sign} {entry[name]:g}" for name, sign in signs.items() if name in entry]
+        if kind == "object":
+            return "a class of yours" if entry.get("required") == ["kind"] else "mapping"
+        signs = {"minimum": "≥", "exclusiveMinimum": "&gt;", "maximum": "≤", "exclusiveMaximum": "&lt;"}
+        limits = [f"{sign} {_number(entry[name])}" for name, sign in signs.items() if name in entry]
         return " ".join([kind, ", ".join(limits)]).strip()
+
+
+def _number(value: float) -> str:
+    """Return a limit in digits, or as a power if they would be many."""
+    if value == 2**63:
+        return "2^63"
+    return f"{value:,.0f}" if 1e3 <= value < 1e9 else f"{value:g}"
+
+
+def _literal(value: Any) -> str:
+    """Return a value as a scenario file has it."""
+    return _code(value if isinstance(value, str) and value else json.dumps(value))
 
 
 def python_page() -> str:
@@ -156,11 +186,10 @@ def python_page() -> str:
     lines = [
         "# Every public name",
         "",
-        "This page is made from the docstrings; `help(simnmt.run)` prints the same. [The Python interface](python.md) shows how",
-        "the names work together.",
+        "This page is made from the docstrings; `help(simnmt.run)` prints the same. [The Python interface](python.md) shows",
+        "how the names work together, and says which attributes are stable by promise.",
     ]
-    names = [name for name in simnmt.__all__ if not name.startswith("_")]
-    for name in sorted(names, key=lambda name: (not name.islower(), name)):
+    for name in sorted(simnmt._HOMES, key=lambda name: (not name.islower(), name)):
         lines += ["", f"::: {simnmt._HOMES[name]}.{name}"]
     return "\n".join(lines) + "\n"
 
@@ -171,18 +200,18 @@ def _unfolded(text: str) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return a text for a cell of a table, without signs that Markdown would take for its own."""
-    signs = re.compile(r"[<>\[\]|*]")
-    parts = re.split(r"(`[^`]*`)", " ".join(text.split()))
-    return "".join(part.replace("|", "\\|") if part[:1] == "`" else signs.sub(_entity, part) for part in parts)
-
-
-def _entity(sign: re.Match[str]) -> str:
-    return f"&#{ord(sign[0])};"
+    """Return a text for a cell of a table, its `code` as such, and no other sign as one of Markdown."""
+    parts = re.split(r"`([^`]*)`", " ".join(text.split()))
+    return "".join(_code(part) if place % 2 else _plain(part) for place, part in enumerate(parts))
 
 
 def _code(text: str) -> str:
-    return "`" + text.replace("|", "\\|") + "`"
+    return f"<code>{_plain(text)}</code>"
+
+
+def _plain(text: str) -> str:
+    """Return text in which Markdown and HTML find no sign of theirs."""
+    return re.sub(r"[<>&|*_`\\\[\]]", lambda sign: f"&#{ord(sign[0])};", text)
 
 
 PAGES: dict[str, Callable[[], str]] = {"verbs": verbs_page, "scenario-keys": scenario_page, "python-names": python_page}

@@ -1,6 +1,6 @@
 """The built site, read from disk by a real browser without a network.
 
-`make check` builds it and names its folder in SIMNMT_SITE; without that these tests are skipped, since a build takes half a minute.
+`make check` builds it and names its folder in SIMNMT_SITE; without that these tests are skipped: a build takes half a minute.
 """
 
 from __future__ import annotations
