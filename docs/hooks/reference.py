@@ -101,22 +101,30 @@ class _Keys:
         for name, places in self.places.items():
             block = self.schema["$defs"][name]
             top = places[0].partition(".")[0]
-            if top != section:
-                section = top
-                lines += ["", f"## Below {top}"]
-            lines += ["", f"### {self.titles[name]} {{#{name.lower()}}}", "", f"At {', '.join(map(_code, places))}."]
+            title = self.titles[name]
+            if top not in (section, title):
+                lines += ["", f"## {top}"]
+            section = top
+            lines += ["", f"{'##' if title == top else '###'} {title} {{#{name.lower()}}}"]
+            lines += ["", f"At {', '.join(map(_code, places))}."]
             lines += ["", _unfolded(block["description"])] if "description" in block else []
             lines += ["", *self._table(block)]
         return "\n".join(lines) + "\n"
 
     def _title(self, name: str) -> str:
-        """Return the key that holds a block, with its kind, or its first required key where only that tells it from others."""
+        """Return the key that holds a block, with its kind, or with the required key that tells it from others."""
         block, place = self.schema["$defs"][name], self.places[name][0]
         key = [part for part in place.replace("[]", "").split(".") if part != "NAME"][-1]
         rivals = [other for other, places in self.places.items() if place in places]
         if "const" in (kind := block["properties"].get("kind", {})):
             return f"{key}: {kind['const']}"
-        return f"{key} with {next(iter(block.get('required', block['properties'])))}" if len(rivals) > 1 else key
+        common = {required for other in rivals if other != name for required in self._required(other)}
+        return f"{key}: {next(part for part in self._required(name) if part not in common)}" if len(rivals) > 1 else key
+
+    def _required(self, name: str) -> list[str]:
+        """Return the keys that a block must have; all of its keys if it must have none."""
+        block = self.schema["$defs"][name]
+        return block.get("required") or list(block["properties"])
 
     def _table(self, block: dict[str, Any]) -> Iterator[str]:
         required = block.get("required", ())
@@ -157,7 +165,7 @@ class _Keys:
                 return " or ".join(dict.fromkeys(self._value(one) for one in entry[form]))
         kind = entry.get("type", "any")
         if kind == "array":
-            return f"list of {self._value(entry['items'])}"
+            return f"list: {self._value(entry['items'])}"
         if kind == "object" and isinstance(entry.get("additionalProperties"), dict):
             return f"by name: {self._value(entry['additionalProperties'])}"
         if kind == "object":
