@@ -80,4 +80,4 @@ $(VENV)/.installed-dev: pyproject.toml $(VENV)/.installed-test
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-lowest .venv-python
+	rm -rf $(VENV) .venv-lowest .venv-python dist
