@@ -9,7 +9,7 @@ VENV := .venv
 CAMPAIGNS := tests/aarch64 tests/campaigns tests/live/test_server.py tests/kernels/test_sanitizers.py $(addprefix tests/world/,test_compiled_world.py test_sanitized_world.py test_engines_on_scenarios.py)
 BIN := $(VENV)/bin
 
-.PHONY: quickstart test docs check check-deep check-lowest check-python check-wheels wheels clean
+.PHONY: quickstart test check check-deep check-lowest check-python check-wheels wheels clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/simnmt run @quickstart
@@ -18,6 +18,7 @@ test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
 # The documentation as a site in site/, which opens from disk; a broken link or anchor ends the build.
+.PHONY: docs
 docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
