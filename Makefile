@@ -9,7 +9,7 @@ VENV := .venv
 CAMPAIGNS := tests/aarch64 tests/campaigns tests/live/test_server.py tests/kernels/test_sanitizers.py $(addprefix tests/world/,test_compiled_world.py test_sanitized_world.py test_engines_on_scenarios.py)
 BIN := $(VENV)/bin
 
-.PHONY: quickstart test check check-deep check-lowest check-python check-wheels wheels clean
+.PHONY: quickstart test docs check check-deep check-lowest check-python check-dist dist clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/simnmt run @quickstart
@@ -18,7 +18,6 @@ test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
 # The documentation as a site in site/, which opens from disk; a broken link or anchor ends the build.
-.PHONY: docs
 docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
@@ -44,17 +43,17 @@ check-deep: $(VENV)/.installed-test
 	@echo "both engines run 10,000 random worlds of seed 20, and 1,000 random scenarios of seed 21"
 	SIMNMT_AARCH64=required SIMNMT_CAMPAIGN_SCALE=10 $(BIN)/python -m pytest -n auto --dist worksteal $(CAMPAIGNS)
 	$(BIN)/python docs/run_examples.py
-	$(MAKE) check-wheels
+	$(MAKE) check-dist
 
-# Installs the wheels of `make wheels` into new environments, and looks for the wheels that other platforms need.
-check-wheels: $(VENV)/.installed-test wheels
-	SIMNMT_WHEELS=$(abspath dist) $(BIN)/python -m pytest tests/packaging
+# Installs the wheels of `make dist` into new environments, and looks for the wheels that other platforms need.
+check-dist: $(VENV)/.installed-test dist
+	SIMNMT_DIST=$(abspath dist) $(BIN)/python -m pytest tests/packaging
 	sh .ci/check-platforms $(abspath $(BIN))/python dist/simnmt-*-py3-none-any.whl
 
 # What is published: dist/ with the source distribution, the wheel for every platform, and the wheel for this one.
-wheels: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet -e ".[wheels]"
-	sh .ci/make-wheels $(abspath $(BIN))/python dist
+dist: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet -e ".[dist]"
+	sh .ci/make-dist $(abspath $(BIN))/python dist
 
 # The suite with the lowest versions that pyproject.toml declares, in an environment of its own. torch stays the tested one. Old
 # libraries call what new ones deprecate, so that warnings are no failures here.
@@ -91,4 +90,4 @@ $(VENV)/.installed-docs: pyproject.toml $(VENV)/.installed
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-lowest .venv-python site
+	rm -rf $(VENV) .venv-lowest .venv-python dist site

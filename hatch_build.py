@@ -42,7 +42,7 @@ def wheel_platform(system: str, machine: str) -> str:
         machine: the processor, as `platform.machine` names it. A Python for both of Apple's processors compiles for this one.
 
     On Linux, pip installs a wheel of this tag on this box, and PyPI refuses it until `auditwheel repair` has found which
-    systems have the libraries that it uses (`make wheels`).
+    systems have the libraries that it uses (`make dist`).
     """
     name, _, version = system.partition("-")
     if name == "macosx":

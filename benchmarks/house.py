@@ -36,6 +36,31 @@ NO_VERBS = {
 """First words with which a docstring of a function is no sentence that says what the function does."""
 EMPTY_ENDINGS = ("_told", "_words")
 """Of modules; `frequent_words` holds words."""
+FLOORS = {
+    "base": 0,
+    "workload": 1,
+    "network": 1,
+    "profile": 1,
+    "policies": 2,
+    "batching": 2,
+    "streaming.plan": 2,
+    "results": 3,
+    "world": 4,
+    "kernels": 4,
+    "nmt": 5,
+    "streaming": 6,
+    "scenario": 7,
+    "experiment": 8,
+    "service": 9,
+    "calibrate": 10,
+    "live": 11,
+    "report": 12,
+    "papers": 13,
+    "api": 14,
+    "decisions": 15,
+    "cli": 16,
+}
+"""Floor of each room; a room imports only from lower floors (`tests/test_floors.py`)."""
 
 
 @cache
@@ -69,6 +94,21 @@ def code_lines(source: str) -> int:
 def module_name(path: Path) -> str:
     """Return the dotted name of a file of the package."""
     return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+
+
+def room_of(parts: tuple[str, ...] | list[str]) -> str:
+    """Return the room of a module, given the parts of its name below the package; `streaming.plan` is a room of its own."""
+    return "streaming.plan" if tuple(parts[:2]) == ("streaming", "plan") else parts[0]
+
+
+def imported_names(source: str) -> Iterator[str]:
+    """Yield the full names of all that a module imports, wherever in it."""
+    for node in nodes(source):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "an import by dots hides the floor"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 def circles(sources: Mapping[str, str]) -> list[list[str]]:

@@ -6,39 +6,14 @@ import ast
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from benchmarks import house
+from benchmarks.house import FLOORS, imported_names, room_of
 
 PACKAGE = Path(__file__).parents[1] / "simnmt"
 
-FLOORS = {
-    "base": 0,
-    "workload": 1,
-    "network": 1,
-    "profile": 1,
-    "policies": 2,
-    "batching": 2,
-    "streaming.plan": 2,
-    "results": 3,
-    "world": 4,
-    "kernels": 4,
-    "nmt": 5,
-    "streaming": 6,
-    "scenario": 7,
-    "experiment": 8,
-    "service": 9,
-    "calibrate": 10,
-    "live": 11,
-    "report": 12,
-    "papers": 13,
-    "api": 14,
-    "decisions": 15,
-    "cli": 16,
-}
 FRONT_DOOR = "__init__"
 """simnmt/__init__.py names what users import, and imports it on first use."""
 HEAVY_ROOMS = {
@@ -56,25 +31,10 @@ HEAVY_ROOMS = {
 """Libraries that no other room may import."""
 
 
-def room_of(parts: tuple[str, ...] | list[str]) -> str:
-    """The room of a module, given the parts of its name below the package; `streaming.plan` is one of its own."""
-    return "streaming.plan" if tuple(parts[:2]) == ("streaming", "plan") else parts[0]
-
-
-def imported(code: str) -> Iterator[str]:
-    """Full names of all that a module imports, wherever in it."""
-    for node in house.nodes(code):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, "an import by dots hides the floor"
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
 def complaints(room: str, code: str) -> list[str]:
     """What a module of `room` imports that it must not."""
     wrong = []
-    for name in imported(code):
+    for name in imported_names(code):
         top, *below = name.split(".")
         if top == "simnmt":
             other = room_of(below)

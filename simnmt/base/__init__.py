@@ -6,5 +6,5 @@ To read it, start with `errors.py` (errors that name place and remedy), `files.p
 
 from __future__ import annotations
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 """Version of simnmt."""

@@ -162,7 +162,7 @@ def torch_finding(box: BoxDescription) -> Iterator[Finding]:
     """Yield the compute types of the torch engine by device, if a small product is correct there."""
     torch = loaded("torch")
     if isinstance(torch, str):
-        remedy = "pip install 'simnmt[models]'; on a Jetson NVIDIA's own torch, see docs/how-to/boxes.md"
+        remedy = "pip install 'simnmt[models]'; on a Jetson NVIDIA's own torch, see docs/how-to/calibrate-a-jetson.md"
         yield Finding("cannot", "torch", _unusable("torch", torch, box), remedy)
         return
     devices = ["cpu", *(f"cuda:{gpu.index}" for gpu in box.gpus if "torch" in gpu.seen_by)]
@@ -256,7 +256,7 @@ def _computes(torch: Any, device: str) -> bool:
 
 def _why_unseen(box: BoxDescription) -> str:
     if box.jetson is not None:
-        return "install NVIDIA's torch for this JetPack, and keep pip from replacing it: docs/how-to/boxes.md"
+        return "install NVIDIA's torch for this JetPack, and keep pip from replacing it: docs/how-to/calibrate-a-jetson.md"
     torch = loaded("torch")
     if isinstance(torch, str):
         return "pip install 'simnmt[models]'"

@@ -1,4 +1,4 @@
-"""New virtual environments with the wheels of `make wheels`, in which no compiler is found."""
+"""New virtual environments with the wheels of `make dist`; no compiler is available in them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-WHEELS = os.environ.get("SIMNMT_WHEELS", "")
-"""Folder of the wheels; empty: tests that install them are skipped, since they download requirements (`make check-wheels`)."""
+DIST = os.environ.get("SIMNMT_DIST", "")
+"""Folder that `make dist` filled; empty: tests that install it are skipped, for they download packages (`make check-dist`)."""
 
 
 def wheel(pattern: str) -> Path:
-    (path,) = Path(WHEELS).glob(pattern)
+    (path,) = Path(DIST).glob(pattern)
     return path
 
 

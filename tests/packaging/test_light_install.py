@@ -1,6 +1,6 @@
 """The light installation of a small box: `trace respond`, `doctor` and `live gateway` without pandas, scipy and models.
 
-Each test runs with these packages blocked; with SIMNMT_WHEELS also in an environment that holds the light installation alone.
+Each test runs with these packages blocked; with SIMNMT_DIST also in an environment that holds the light installation alone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pytest
 
 from simnmt.base.packages import LEFT_OUT
 from tests.live.sleeping_service import sleeping
-from tests.packaging.installation import WHEELS, Installation, wheel
+from tests.packaging.installation import DIST, Installation, wheel
 
 ROOT = Path(__file__).parents[2]
 REQUIREMENTS = ROOT / "requirements" / "gateway.txt"
@@ -78,7 +78,7 @@ class Light:
         "blocked",
         pytest.param(
             "installed",
-            marks=pytest.mark.skipif(not WHEELS, reason="`make check-wheels` builds wheels and runs these with them"),
+            marks=pytest.mark.skipif(not DIST, reason="`make check-dist` builds wheels and runs these with them"),
         ),
     ],
 )

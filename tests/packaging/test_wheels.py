@@ -1,4 +1,4 @@
-"""The wheels of `make wheels`, installed into a new environment without a compiler."""
+"""The wheels of `make dist`, installed into a new environment without a compiler."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.installation import WHEELS, Installation, wheel
+from tests.packaging.installation import DIST, Installation, wheel
 
-pytestmark = pytest.mark.skipif(not WHEELS, reason="`make check-wheels` builds wheels and runs these with them")
+pytestmark = pytest.mark.skipif(not DIST, reason="`make check-dist` builds wheels and runs these with them")
 RUN = ["run", "@quickstart", "--requests", "2000", "--replications", "2"]
 
 

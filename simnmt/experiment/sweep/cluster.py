@@ -103,8 +103,8 @@ def _connect(address: str) -> Any:
         distributed: Any = import_module("distributed")
     if address.startswith("tls:") and distributed.Security().get_connection_args("client").get("ssl_context") is None:
         what = f"--cluster {address}: Dask's configuration names no certificates"
-        raise ClusterError(what, remedy="set distributed.comm.tls.ca-file and client.cert (docs/reference/sweep.md)")
-    unreachable = "start one (docs/reference/sweep.md), or leave --cluster out"
+        raise ClusterError(what, remedy="set distributed.comm.tls.ca-file and client.cert (docs/how-to/run-on-a-cluster.md)")
+    unreachable = "start one (docs/how-to/run-on-a-cluster.md), or leave --cluster out"
     try:
         client = distributed.Client(address, timeout=CONNECT_S, set_as_default=False)
     except (OSError, TimeoutError, ValueError, RuntimeError, TypeError) as error:
