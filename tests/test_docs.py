@@ -125,3 +125,36 @@ def test_the_runner_of_examples_refuses_a_scenario_that_a_run_would_refuse(
     page.write_text("".join(f"```{marker.rstrip()}\n{text}```\n" for marker, text in blocks.items()))
     assert run_examples.run(page) == (2, 1)
     assert "page.md:12: arrivals: {kind: poison}" in capsys.readouterr().err
+
+
+def test_a_scenario_block_with_a_name_is_a_file_of_the_commands(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import run_examples
+
+    scenario = "".join(f"{key}: {value}\n" for key, value in run_examples.BASE.items()).replace("'", '"')
+    page, kept = tmp_path / "page.md", tmp_path / "kept"
+    kept.mkdir()
+    blocks = {
+        "console": "$ printf 'time_s,rtt_ms\\n0,50\\n' > line.csv\n",
+        "yaml": f"# mine.yaml\n{scenario.replace('@cp1', 'line.csv')}",
+        "console ": "$ head -1 mine.yaml\n# mine.yaml\n",
+        "yaml ": f"# lost.yaml\n{scenario.replace('@cp1', 'lost.csv')}",
+    }
+    page.write_text("".join(f"```{language.rstrip()}\n{text}```\n" for language, text in blocks.items()))
+    assert run_examples.run(page, kept) == (3, 1)
+    assert "lost.csv" in capsys.readouterr().err
+    assert (kept / "mine.yaml").is_file()
+
+
+def test_pictures_of_the_tutorial_are_small_and_all_made_by_one_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("playwright")
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import make_pictures
+
+    made = {picture for pictures in make_pictures.PICTURES.values() for picture, _, _ in pictures}
+    stored = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs" / "tutorial").rglob("*.png")}
+    assert made == stored | {"page.png"}
+    assert all((ROOT / "docs" / picture).stat().st_size < 120_000 for picture in made)
+    assert all((ROOT / "docs" / "tutorial" / page).is_file() for page in make_pictures.PICTURES)
