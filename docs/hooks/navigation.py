@@ -1,13 +1,21 @@
-"""The site's navigation: a folder in `nav` stands for all of its pages that `nav` does not name itself."""
+"""Lists of pages: a folder in `nav` stands for all of its pages that `nav` does not name itself.
+
+In a page, the line `<!-- pages of how-to/ -->` becomes a list of links to the pages of that folder.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import posixpath
+import re
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
+
+PAGES_OF = re.compile(r"^<!-- pages of (\S+/) -->$", re.MULTILINE)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> None:
@@ -17,6 +25,25 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
 
 # After the hooks that add pages.
 on_files.mkdocs_priority = -100  # type: ignore[attr-defined]
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Fill the lists of pages in a page."""
+    if not PAGES_OF.search(markdown):
+        return markdown
+    return with_lists(markdown, page.file.src_uri, {one.src_uri: one.content_string for one in files.documentation_pages()})
+
+
+def with_lists(markdown: str, page: str, texts: Mapping[str, str]) -> str:
+    """Return the text of a page with its lists of pages, each named by its heading; `texts` are those of all pages by path."""
+
+    def links(folder: re.Match[str]) -> str:
+        found = sorted(path for path in texts if posixpath.dirname(path) + "/" == folder[1])
+        titles = {path: re.search(r"^# (.+)$", texts[path], re.MULTILINE) for path in found}
+        start = posixpath.dirname(page) or "."
+        return "\n".join(f"- [{title[1]}]({posixpath.relpath(path, start)})" for path, title in titles.items() if title)
+
+    return PAGES_OF.sub(links, markdown)
 
 
 def listed(nav: list[Any], pages: Iterable[str]) -> list[Any]:

@@ -67,6 +67,19 @@ def test_a_folder_stands_for_its_pages_that_are_not_named(navigation: ModuleType
     ]
 
 
+def test_a_page_lists_the_pages_of_a_folder_by_their_headings(navigation: ModuleType) -> None:
+    texts = {
+        "index.md": "",
+        "a/z.md": "# Last\n",
+        "a/b.md": "\n# First page\n\n# Other\n",
+        "a/deep/c.md": "# Deep\n",
+        "d.md": "# D\n",
+    }
+    text = navigation.with_lists("Here:\n\n<!-- pages of a/ -->\n\nEnd", "index.md", texts)
+    assert text == "Here:\n\n- [First page](a/b.md)\n- [Last](a/z.md)\n\nEnd"
+    assert navigation.with_lists("<!-- pages of a/deep/ -->", "a/b.md", texts) == "- [Deep](deep/c.md)"
+
+
 def cell(source: str, *outputs: dict[str, Any]) -> dict[str, Any]:
     return {"cell_type": "code", "source": [source], "outputs": list(outputs)}
 
