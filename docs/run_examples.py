@@ -4,7 +4,8 @@ A fenced block `python` is executed; in a block `console`, each line that begins
 follows must be what it prints, where `...` stands for any text, also over several lines. A block marked `console not-run` is
 for reading alone. A block `yaml` is a scenario, or some keys of one that are put into `BASE`: it is checked and built as
 `simnmt run` does before the first request, beside the `FILES` that the examples name. The blocks of a file share one
-empty folder, its scenarios another, and its Python blocks one namespace.
+empty folder, its scenarios another, and its Python blocks one namespace. A block `yaml` whose first line is the comment
+`# NAME.yaml` is a file of that name in the folder of the commands, where it is checked beside what these have written.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ def examples(text: str) -> Iterator[tuple[int, str, str, str]]:
         for command in re.finditer(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", body, re.MULTILINE):
             yield line + body.count("\n", 0, command.start()), language, command.group(1), command.group(2)
 
+
+NAMED_SCENARIO = re.compile(r"# ([\w-]+\.yaml)\n")
 
 BASE: dict[str, Any] = {
     "version": 1,
@@ -105,19 +108,33 @@ def check_scenario(text: str, folder: Path) -> None:
     read_inputs(source.scenario, folder, source.document)
 
 
-def run(path: Path) -> tuple[int, int]:
-    """Run one document's examples; returns how many passed and failed."""
+def check_named_scenario(text: str, name: str, folder: Path) -> None:
+    """Write the scenario of a `yaml` block to `folder`, check it there and build it, as `simnmt run` does."""
+    from simnmt.experiment.inputs import read_inputs
+    from simnmt.scenario.source import open_source
+
+    (folder / name).write_text(text, encoding="utf-8")
+    source = open_source(folder / name)
+    read_inputs(source.scenario, folder, source.document)
+
+
+def run(path: Path, kept: Path | None = None) -> tuple[int, int]:
+    """Run one document's examples, in an empty folder or in the existing folder `kept`; returns how many passed and failed."""
     passed = failed = 0
     namespace: dict[str, object] = {"__name__": "example"}
     here = Path.cwd()
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as scenarios:
+    with tempfile.TemporaryDirectory() as empty, tempfile.TemporaryDirectory() as scenarios:
+        folder = empty if kept is None else str(kept)
         for line, language, source, expected in examples(path.read_text(encoding="utf-8")):
             fault = None
             if language != "console":
-                os.chdir(scenarios if language == "yaml" else folder)
+                named = NAMED_SCENARIO.match(source) if language == "yaml" else None
+                os.chdir(scenarios if language == "yaml" and not named else folder)
                 try:
-                    if language == "yaml":
+                    if named:
+                        check_named_scenario(source, named.group(1), Path(folder))
+                    elif language == "yaml":
                         check_scenario(source, Path(scenarios))
                     else:
                         exec(compile(source, f"{path}:{line}", "exec"), namespace)
