@@ -70,7 +70,7 @@ class Deployment:
 
     @property
     def servers(self) -> int:
-        """Boxes of all devices but end nodes; those of one device under a policy that uses one alone."""
+        """Boxes of all devices but end nodes that the policy may use."""
         return max(map(_servers, self.sites))
 
     def describe(self) -> str:
@@ -93,13 +93,8 @@ def format_choice(value: Any) -> str:
 
 def _servers(site: Site) -> int:
     boxes = {device.name: device.servers for device in site.devices if device.name != END_NODE}
-    settings = site.plan.scenario.policies[site.policy]
-    if not settings.single_device:
-        return sum(boxes.values())
-    names = [device.name for device in site.devices]
-    # As `policies.baselines` places requests.
-    alone = names[0] if settings.kind == "edge" else str(getattr(settings, "device", names[-1]))
-    return boxes.get(alone, 0)
+    used = site.plan.scenario.policies[site.policy].devices_of([device.name for device in site.devices])
+    return sum(boxes.get(name, 0) for name in used)
 
 
 class Space:

@@ -155,11 +155,7 @@ def deploy_commands(
     first, *others = scenario.devices
     if not others:
         return [f"simnmt live server {shlex.quote(given)} --device {first}{sets}"]
-    settings = scenario.policies[policy]
-    used = others
-    if settings.single_device:
-        alone = first if settings.kind == "edge" else getattr(settings, "device", others[-1])
-        used = [device for device in others if device == alone]
+    used = [device for device in scenario.policies[policy].devices_of(list(scenario.devices)) if device != first]
     commands = []
     for device in used:
         count = scenario.devices[device].count or 1
