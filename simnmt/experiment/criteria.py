@@ -37,7 +37,7 @@ def check_criteria(plan: RunPlan, document: Document | None = None) -> None:
 def _fault(plan: RunPlan, known: Metric, policies: Sequence[str]) -> tuple[str, str | None] | None:
     """Return why a run would not know a metric of all these policies, and the remedy; None if it would."""
     try:
-        known.check_requests(_fewest_counted(plan))
+        known.check_requests(fewest_counted(plan))
     except InputError as error:
         return error.what, error.remedy
     unknown = {name: why for name in policies if (why := _unknown_because(plan, known, name))}
@@ -51,7 +51,7 @@ def _fault(plan: RunPlan, known: Metric, policies: Sequence[str]) -> tuple[str, 
 def check_assertion(plan: RunPlan, assertion: Assertion) -> None:
     """Raise `InputError` for an assertion on a metric that the run will not know, of the named policy or of any."""
     scenario, known = plan.scenario, assertion.requirement.metric
-    known.check_requests(_fewest_counted(plan))
+    known.check_requests(fewest_counted(plan))
     policies = [assertion.policy] if assertion.policy is not None else list(scenario.policies)
     reasons = [_unknown_because(plan, known, name) for name in policies]
     if reasons[0] is not None and None not in reasons:
@@ -79,7 +79,7 @@ def _metrics(scenario: Scenario) -> Iterator[tuple[Location, Metric, bool]]:
         yield ("metrics", number), metric(name), False
 
 
-def _fewest_counted(plan: RunPlan) -> int:
+def fewest_counted(plan: RunPlan) -> int:
     """Return the fewest requests of a replication that count in the summary: MSER-5 cuts up to half of them."""
     scenario = plan.scenario
     if isinstance(scenario.warm_up, WarmUpRequests):

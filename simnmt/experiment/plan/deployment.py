@@ -10,6 +10,7 @@ from statistics import mean
 
 from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.fault_setup import NoAnswers
+from simnmt.experiment.plan.basis import Basis, Run, basis_of
 from simnmt.experiment.plan.candidates import Deployment, Open, Space
 from simnmt.experiment.plan.capacity import Binding, Trial, binding, mean_loads
 from simnmt.experiment.plan.objectives import Objective, spending
@@ -111,6 +112,8 @@ class DeploymentPlan:
     requests: int
     replications: int
     requests_simulated: int
+    basis: Basis
+    """Kinds of the inputs, and warnings."""
 
     @property
     def is_met(self) -> bool:
@@ -147,6 +150,7 @@ class DeploymentPlan:
             "requests": self.requests,
             "replications": self.replications,
             "requests_simulated": self.requests_simulated,
+            **self.basis.document(),
         }
 
 
@@ -318,7 +322,17 @@ def _plan(
         requests=scenario.requests,
         replications=scenario.replications,
         requests_simulated=search.requests_simulated,
+        basis=_basis(search, space, choice or miss),
     )
+
+
+def _basis(search: Search, space: Space, shown: Candidate | None) -> Basis:
+    """Return what a plan rests on. `shown`: the choice, or the nearest miss."""
+    if shown is None or not shown.outcomes:
+        return basis_of(space.first, search.level, search.top.replications)
+    sites = shown.deployment.sites
+    runs = [Run(site, site.rate_rps, numbers) for site, numbers in zip(sites, shown.outcomes[0].numbers, strict=True)]
+    return basis_of(sites[0].plan, search.level, search.top.replications, runs)
 
 
 def _scenario_at_rate(choice: Candidate, rate_rps: float) -> Scenario:
