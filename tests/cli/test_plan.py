@@ -79,7 +79,7 @@ def test_a_plan_is_printed_with_all_that_it_rests_on_and_its_scenario_runs(folde
     assert_warnings(done.err)
     assert "devices.cloud.count=3 is the least of 3 deployments for 500 requests/s with p95_ms<=300: 3 servers." in done.out
     for part in (
-        "A run of it keeps the level with a probability of ",
+        "A run of it keeps the level with a probability of 98 % (40 of 40 runs keep it), over ",
         "Headroom: ",
         "The runner-up is ",
         "never validated live",
@@ -111,6 +111,7 @@ def test_json_of_a_plan_has_choice_runner_up_difference_and_probability(folder: 
     assert plan["choice"] == {"devices.cloud.count": 3}
     assert plan["runner_up"]["choice"] == {"devices.cloud.count": 4}
     assert plan["difference"]["objective"]["mean"] == 1.0
+    assert (plan["chosen"]["p_runs"], plan["chosen"]["p_runs_met"]) == (40, 40)
     assert 0.0 < plan["p_slo"] <= 1.0 and plan["requests_simulated"] > 400
 
 

@@ -61,6 +61,10 @@ class Described:
     lost_share: float
     """Share of the requests that are lost, at the worst site."""
     p_met: float | None
+    runs: int
+    """Runs from which `p_met` follows."""
+    runs_met: int
+    """Those of them that keep the level."""
     spending: dict[str, float]
     """Money and joules that are known (`objectives.SPENT`)."""
 
@@ -76,6 +80,8 @@ class Described:
             "worst": self.worst,
             "lost_share": self.lost_share,
             "p_slo": self.p_met,
+            "p_runs": self.runs,
+            "p_runs_met": self.runs_met,
             "spending": self.spending,
         }
 
@@ -267,6 +273,7 @@ def is_sure(search: Search, candidate: Candidate, open_plan: Open, certainty: fl
         if (draws - missed + 1) / (draws + 2) < certainty:
             break
     candidate.p_met = probability_met(excesses)
+    candidate.runs, candidate.runs_met = len(excesses), sum(excess <= 0.0 for excess in excesses)
     candidate.p_of = "replications and the error of the calibration" if drawn is not None else "replications alone"
     return candidate.p_met >= certainty
 
@@ -385,6 +392,8 @@ def describe(search: Search, candidate: Candidate) -> Described:
             for site in range(len(candidate.deployment.sites))
         ),
         p_met=candidate.p_met,
+        runs=candidate.runs,
+        runs_met=candidate.runs_met,
         spending=spending([outcome.numbers for outcome in candidate.outcomes]),
     )
 
