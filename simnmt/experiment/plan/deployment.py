@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import ceil, exp
 from pathlib import Path
@@ -182,6 +182,7 @@ def find_deployment(
     certainty: float = CERTAINTY,
     draws: int | None = None,
     progress: Callable[[float, int], None] | None = None,
+    warnings: Sequence[str] = (),
 ) -> DeploymentPlan:
     """Return the least deployment of a space that keeps the level with a certainty.
 
@@ -194,6 +195,7 @@ def find_deployment(
         certainty: probability of keeping the level from which a candidate is chosen.
         draws: runs by which that probability is judged; None: as many as can reach the certainty though one misses the level.
         progress: called with the number of judged candidates and of all.
+        warnings: about the space.
     """
     scenario = space.first.scenario
     sampled = space.size > MOST_EXHAUSTIVE
@@ -212,7 +214,8 @@ def find_deployment(
         add_sampled(search, space)
     draws = max(DRAWS, ceil(2.0 * certainty / (1.0 - certainty))) if draws is None else draws
     chosen = choose(search, open_plan, certainty, draws)
-    return _plan(search, space, rate_rps, certainty, chosen)
+    plan = _plan(search, space, rate_rps, certainty, chosen)
+    return replace(plan, basis=replace(plan.basis, warnings=(*warnings, *plan.basis.warnings)))
 
 
 @dataclass(frozen=True, slots=True)
