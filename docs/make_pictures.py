@@ -1,7 +1,7 @@
 """Draw the pictures of the README and of the tutorial: `python docs/make_pictures.py`, two minutes.
 
-The commands of each page of the tutorial run first, as `run_examples.py` runs them; `PICTURES` names parts of the pages that
-they write. Needs what the tests need: playwright, and a Chromium on the PATH. Pictures are in the light scheme.
+The commands of each page of the tutorial run first, as `run_examples.py` runs them. `PICTURES` names the parts of the pages
+that they write. Needs what the tests need: playwright, and a Chromium on the PATH. Pictures are in the light scheme.
 """
 
 from __future__ import annotations

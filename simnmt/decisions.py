@@ -123,9 +123,20 @@ def plan(
         return find_capacities(inputs, level, precision=precision, jobs=jobs or os.cpu_count() or 1, progress=progress)
     if not 0.0 < rate < 1e9:
         raise InputError(f"a rate of {rate:g} requests/s", remedy="give a number above 0")
-    space = Space(keys or [default_key(inputs, rate)], open_plan, rate)
-    least = objective(minimise or "servers", source.scenario)
-    return deployment.find_deployment(space, open_plan, level, least, rate_rps=rate, certainty=certainty, progress=progress)
+    warning = ""
+    if not keys:
+        key, warning = default_key(inputs, rate)
+        keys = [key]
+    return deployment.find_deployment(
+        Space(keys, open_plan, rate),
+        open_plan,
+        level,
+        objective(minimise or "servers", source.scenario),
+        rate_rps=rate,
+        certainty=certainty,
+        progress=progress,
+        warnings=[warning] if warning else [],
+    )
 
 
 def sweep(
