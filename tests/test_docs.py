@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(path for room in ("docs", "traces") for path in (ROOT / room).rglob("*.md"))])
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"\]\(\s*<?([^)\s>]+)[^)]*\)")
+LINK = re.compile(r"\]\(\s*<?([^)\s>]+)[^)]*\)|<img src=\"([^\"]+)\"")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 ELSEWHERE = ("http://", "https://", "mailto:")
 CHECKOUT = ("https://github.com/simnmt/simnmt/blob/main/", "https://raw.githubusercontent.com/simnmt/simnmt/main/")
@@ -19,7 +19,7 @@ CHECKOUT = ("https://github.com/simnmt/simnmt/blob/main/", "https://raw.githubus
 
 def links(text: str) -> list[str]:
     """Where a page's links and pictures go, code aside."""
-    return LINK.findall(re.sub(r"`[^`\n]*`", "", FENCE.sub("", text)))
+    return [inline or image for inline, image in LINK.findall(re.sub(r"`[^`\n]*`", "", FENCE.sub("", text)))]
 
 
 def anchors(text: str) -> set[str]:
@@ -74,8 +74,8 @@ def test_absolute_links_to_the_checkout_that_lead_nowhere_are_found(tmp_path: Pa
     blob, raw = CHECKOUT
     good = [f"{blob}docs/page.md", f"{blob}docs/page.md#a-heading", f"{blob}README.md", f"{raw}docs/page.md"]
     bad = [f"{blob}page.md", f"{blob}docs/page.md#another", f"{raw}docs/page.png", f"{blob}../README.md"]
-    page.write_text("".join(f"[it]({link})\n" for link in good + bad))
-    assert broken(page) == bad
+    page.write_text("".join(f'[it]({link})\n<img src="{link}" alt="it">\n' for link in good + bad))
+    assert broken(page) == [link for link in bad for _ in ("inline", "image")]
 
 
 def test_every_link_of_the_readme_is_absolute_so_that_it_works_on_pypi() -> None:
