@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -121,6 +122,19 @@ def test_an_interrupted_sweep_loses_no_finished_task(folder: Path, simnmt: Comma
     document = json.loads(simnmt("sweep", "parts", "--json", "--jobs", "1").out)
     assert document["tasks_run"] == 8 - 3
     assert Path("parts", TABLE).read_bytes() == Path("whole", TABLE).read_bytes()
+
+
+def test_without_the_package_of_a_cluster_this_machine_goes_on_only_if_asked(
+    folder: Path, simnmt: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    given = ("sweep", "small.yaml", "--grid", "devices.cloud.workers=1,2", "--requests", "50", "--jobs", "1")
+    address = ("--cluster", "tcp://127.0.0.1:1")
+    refused = simnmt(*given, *address, "--out", "refused")
+    assert refused.status == 2 and "this needs the package distributed (pip install 'simnmt[cluster]')" in refused.err
+    here = simnmt(*given, *address, "--local-if-cluster-fails", "--out", "here")
+    assert here.status == 0 and "this needs the package distributed" in here.err and "going on on this machine" in here.err
+    assert len(package.load_sweep("here")) == 2 * 5
 
 
 def test_a_damaged_result_is_made_again(here: Path, simnmt: Command) -> None:
