@@ -15,9 +15,9 @@ from benchmarks.house import FLOORS, PACKAGE, imported_names, room_of
 BACKGROUND = PACKAGE.parent / "docs" / "background"
 PAGE, DRAWING = BACKGROUND / "architecture.md", BACKGROUND / "architecture.svg"
 
-ROW, TOP, LEFT, NAMES = 24, 118, 16, 128
+ROW, TOP, LEFT, NAMES = 24, 122, 14, 140
 """Height of a row, first row's top, left edge, and width of the rooms' names, in pixels."""
-STEP, DOT, GAP = 62, 15, 30
+STEP, DOT, GAP = 56, 13, 14
 """Width of a step, width of a column of imports, and space between the parts."""
 STYLE = """
   .paper { fill: #fbfaf7 } .floor { fill: #eceae3 } .room, .title { fill: #1f2328 } .note { fill: #57606a }
@@ -27,7 +27,7 @@ STYLE = """
     .line { stroke: #454d57 } .path { stroke: #f0965a } .stop { fill: #f0965a } .import { fill: #7cbce8 }
     .roof { fill: #343b44 }
   }
-  text { font: 13px system-ui, sans-serif } .title { font-weight: 600 } .note { font-size: 11px }
+  text { font: 13.5px system-ui, sans-serif } .title { font-weight: 600 } .note { font-size: 11px }
 """
 
 _STEP = re.compile(r"^(\d+)\. \*\*([^*]+)\.\*\*(.*?)(?=^\d+\. |^## )", re.MULTILINE | re.DOTALL)
@@ -113,7 +113,7 @@ def drawing(page: str) -> str:
     rows = {room: row for row, room in enumerate(imports)}
     path_left = LEFT + NAMES + 4
     imports_left = path_left + len(steps) * STEP + GAP
-    width, height = imports_left + len(rows) * DOT + 70, TOP + len(rows) * ROW + 46
+    width, height = imports_left + len(rows) * DOT + 38, TOP + len(rows) * ROW + 46
     foot = TOP + len(rows) * ROW + 26
     parts = [
         f'<rect width="{width}" height="{height}" rx="10" class="paper"/>',

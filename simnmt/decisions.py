@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simnmt.api import Scenario, notebook_progress
+from simnmt.api import Scenario, check_jobs, notebook_progress
 from simnmt.base.errors import InputError
 from simnmt.experiment.criteria import check_assertion, check_criteria, with_metrics
 from simnmt.experiment.inputs import InputCache, read_inputs
@@ -76,8 +76,7 @@ def plan(
     from simnmt.experiment.plan.objectives import objective
     from simnmt.experiment.plan.trial import Level, check_rate
 
-    if jobs is not None and jobs < 1:
-        raise InputError(f"jobs: {jobs} processes", remedy="give 1 or more")
+    check_jobs(jobs)
     for name, value in (("minimise", minimise), ("certainty", certainty)):
         if rate is None and value is not None:
             raise InputError(f"{name} is of the least deployment for a rate", remedy=f"give a rate, or no {name}")
@@ -226,8 +225,7 @@ def _execution(
     announce: Callable[[str], None],
 ) -> Execute:
     """Return what runs the tasks of a sweep."""
-    if jobs is not None and jobs < 1:
-        raise InputError(f"jobs: {jobs} processes", remedy="give 1 or more")
+    check_jobs(jobs)
     if cluster is None:
         if local_if_cluster_fails:
             raise InputError("--local-if-cluster-fails: there is no cluster", remedy="give --cluster, or leave it out")
