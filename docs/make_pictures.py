@@ -1,7 +1,7 @@
 """Draw the pictures of the README and of the tutorial: `python docs/make_pictures.py`, two minutes.
 
-The commands of each page of the tutorial run first, as `run_examples.py` runs them; `PICTURES` names parts of the pages that
-they write. Needs what the tests need: playwright, and a Chromium on the PATH. Pictures are in the light scheme.
+The commands of each page of the tutorial run first, as `run_examples.py` runs them. `PICTURES` names the parts of the pages
+that they write. Needs what the tests need: playwright, and a Chromium on the PATH. Pictures are in the light scheme.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ PICTURES = {
 }
 """(picture, page, elements of the page that it shows) by the page of the tutorial whose commands write the page."""
 DRAWN = "() => [...document.querySelectorAll('[data-figures] figure')].slice(0, 2).every(figure => figure.dataset.drawn)"
+HIDE_BUTTONS = "() => document.querySelectorAll('.controls').forEach(buttons => { buttons.style.display = 'none'; })"
 PIXELS = """async png => {
     const image = await createImageBitmap(await (await fetch(`data:image/png;base64,${png}`)).blob());
     const context = new OffscreenCanvas(image.width, image.height).getContext("2d");
@@ -66,6 +67,7 @@ def photograph(window: Any, page: Path, elements: Sequence[str]) -> bytes:
     """Return the picture of the least rectangle of a page that holds the elements, as PNG."""
     window.goto(page.as_uri())
     window.wait_for_function(DRAWN)
+    window.evaluate(HIDE_BUTTONS)
     boxes = []
     for element in elements:
         window.locator(element).scroll_into_view_if_needed()

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timezone
 from importlib import import_module, metadata
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
@@ -28,7 +29,7 @@ from simnmt.results import run_directory as files
 from simnmt.results.requests import Engine
 from simnmt.results.service_level import Assertion
 from simnmt.scenario.document import Override, overrides_of_call, read_document
-from simnmt.scenario.source import Source, input_files, open_source
+from simnmt.scenario.source import Source, input_files, open_source, refuse_pipes
 from simnmt.scenario.yaml_text import write_document
 
 if TYPE_CHECKING:
@@ -259,6 +260,12 @@ def notebook_progress() -> Progress | None:
     return lambda done, total: shown.update(bar(done, total))
 
 
+def check_jobs(jobs: int | None) -> None:
+    """Raise `InputError` for what is no number of processes; None stands for as many as save time."""
+    if jobs is not None and (isinstance(jobs, bool) or not isinstance(jobs, Integral) or jobs < 1):
+        raise InputError(f"jobs: {jobs!r} is no number of processes", remedy="give a whole number from 1")
+
+
 @named_if_missing()
 def run(
     scenario: str | os.PathLike[str] | Mapping[str, object] | Scenario,
@@ -310,12 +317,11 @@ def run(
         >>> result.best(network="cp1")["policy"]
         'cnmt'
     """
-    if jobs is not None and jobs < 1:
-        raise InputError(f"jobs: {jobs} processes", remedy="give 1 or more")
+    check_jobs(jobs)
     if engine not in (None, *get_args(Engine)):
         raise InputError(f"engine: unknown engine {engine!r}", remedy=did_you_mean(str(engine), get_args(Engine)))
-    if until_precision is not None and not 0.0 < until_precision < 1.0:
-        raise InputError(f"until_precision: {until_precision:g} is no share above 0 and below 1", remedy="give 0.02 for 2 %")
+    if until_precision is not None and not (isinstance(until_precision, Real) and 0.0 < until_precision < 1.0):
+        raise InputError(f"until_precision: {until_precision!r} is no share above 0 and below 1", remedy="give 0.02 for 2 %")
     given = overrides_of_call(
         overrides, requests=requests, replications=replications, seed=seed, profile_uncertainty=profile_uncertainty
     )
@@ -324,6 +330,7 @@ def run(
         source = scenario.open(given)
     else:
         source = open_source(scenario, given, allow_code=allow_code)
+    refuse_pipes(source.scenario, Path.cwd())
     asserted = [Assertion.parse(text, source.scenario.policies) for text in assertions]
     progress = progress or notebook_progress()
     with _directory(source.scenario.name, out, under, force) as directory:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simnmt.api import Scenario, notebook_progress
+from simnmt.api import Scenario, check_jobs, notebook_progress
 from simnmt.base.errors import InputError
 from simnmt.experiment.criteria import check_assertion, check_criteria, with_metrics
 from simnmt.experiment.inputs import InputCache, read_inputs
@@ -76,8 +76,7 @@ def plan(
     from simnmt.experiment.plan.objectives import objective
     from simnmt.experiment.plan.trial import Level, check_rate
 
-    if jobs is not None and jobs < 1:
-        raise InputError(f"jobs: {jobs} processes", remedy="give 1 or more")
+    check_jobs(jobs)
     for name, value in (("minimise", minimise), ("certainty", certainty)):
         if rate is None and value is not None:
             raise InputError(f"{name} is of the least deployment for a rate", remedy=f"give a rate, or no {name}")
@@ -123,9 +122,20 @@ def plan(
         return find_capacities(inputs, level, precision=precision, jobs=jobs or os.cpu_count() or 1, progress=progress)
     if not 0.0 < rate < 1e9:
         raise InputError(f"a rate of {rate:g} requests/s", remedy="give a number above 0")
-    space = Space(keys or [default_key(inputs, rate)], open_plan, rate)
-    least = objective(minimise or "servers", source.scenario)
-    return deployment.find_deployment(space, open_plan, level, least, rate_rps=rate, certainty=certainty, progress=progress)
+    warning = ""
+    if not keys:
+        key, warning = default_key(inputs, rate)
+        keys = [key]
+    return deployment.find_deployment(
+        Space(keys, open_plan, rate),
+        open_plan,
+        level,
+        objective(minimise or "servers", source.scenario),
+        rate_rps=rate,
+        certainty=certainty,
+        progress=progress,
+        warnings=[warning] if warning else [],
+    )
 
 
 def sweep(
@@ -215,8 +225,7 @@ def _execution(
     announce: Callable[[str], None],
 ) -> Execute:
     """Return what runs the tasks of a sweep."""
-    if jobs is not None and jobs < 1:
-        raise InputError(f"jobs: {jobs} processes", remedy="give 1 or more")
+    check_jobs(jobs)
     if cluster is None:
         if local_if_cluster_fails:
             raise InputError("--local-if-cluster-fails: there is no cluster", remedy="give --cluster, or leave it out")

@@ -10,14 +10,16 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(path for room in ("docs", "traces") for path in (ROOT / room).rglob("*.md"))])
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"\]\(\s*<?([^)\s>]+)[^)]*\)")
+LINK = re.compile(r"\]\(\s*<?([^)\s>]+)[^)]*\)|<img src=\"([^\"]+)\"")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 ELSEWHERE = ("http://", "https://", "mailto:")
+CHECKOUT = ("https://github.com/simnmt/simnmt/blob/main/", "https://raw.githubusercontent.com/simnmt/simnmt/main/")
+"""Addresses that stand for a file of the checkout: the README uses them, since PyPI shows it beside no other file."""
 
 
 def links(text: str) -> list[str]:
     """Where a page's links and pictures go, code aside."""
-    return LINK.findall(re.sub(r"`[^`\n]*`", "", FENCE.sub("", text)))
+    return [inline or image for inline, image in LINK.findall(re.sub(r"`[^`\n]*`", "", FENCE.sub("", text)))]
 
 
 def anchors(text: str) -> set[str]:
@@ -26,17 +28,19 @@ def anchors(text: str) -> set[str]:
 
 
 def broken(page: Path) -> list[str]:
-    """The links of a page that lead to no file of the checkout, or to no heading of it."""
-    found = []
+    """Return the links of a page that lead to no file of the checkout, or to no heading of it."""
+    wrong = []
     for link in links(page.read_text(encoding="utf-8")):
-        if link.startswith(ELSEWHERE):
+        address = next((address for address in CHECKOUT if link.startswith(address)), None)
+        if address is None and link.startswith(ELSEWHERE):
             continue
-        path, _, anchor = link.partition("#")
-        target = (page.parent / path).resolve() if path else page
-        there = target.exists() and target.is_relative_to(ROOT)
-        if not there or (anchor and anchor not in anchors(target.read_text(encoding="utf-8"))):
-            found.append(link)
-    return found
+        path, _, anchor = link.removeprefix(address or "").partition("#")
+        folder = page.parent if address is None else ROOT
+        target = (folder / path).resolve() if path else page
+        exists = target.exists() and target.is_relative_to(ROOT)
+        if not exists or (anchor and anchor not in anchors(target.read_text(encoding="utf-8"))):
+            wrong.append(link)
+    return wrong
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
@@ -62,9 +66,36 @@ def test_links_that_lead_nowhere_are_found(tmp_path: Path, monkeypatch: pytest.M
     assert broken(page) == ["none.md", "none.png", "#nothing", "../outside.md"]
 
 
+def test_absolute_links_to_the_checkout_that_lead_nowhere_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "ROOT", tmp_path.resolve())
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "page.md").write_text("# A heading\n")
+    page = tmp_path / "README.md"
+    blob, raw = CHECKOUT
+    good = [f"{blob}docs/page.md", f"{blob}docs/page.md#a-heading", f"{blob}README.md", f"{raw}docs/page.md"]
+    bad = [f"{blob}page.md", f"{blob}docs/page.md#another", f"{raw}docs/page.png", f"{blob}../README.md"]
+    page.write_text("".join(f'[it]({link})\n<img src="{link}" alt="it">\n' for link in good + bad))
+    assert broken(page) == [link for link in bad for _ in ("inline", "image")]
+
+
+def test_every_link_of_the_readme_is_absolute_so_that_it_works_on_pypi() -> None:
+    readme = links((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert [link for link in readme if not link.startswith("https://")] == []
+    assert {f"{CHECKOUT[0]}docs/reference/scenario.md", f"{CHECKOUT[1]}docs/page.png"} <= set(readme)
+
+
+def test_the_readme_is_short_enough_for_a_stranger() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
+
+
+def test_the_address_of_the_project_is_that_of_its_metadata() -> None:
+    source = re.search(r'^Source = "(.+)"$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert source and CHECKOUT[0] == f"{source.group(1)}/blob/main/"
+
+
 def test_there_is_something_to_check() -> None:
     assert {"README.md", "invariants.md", "scenario.md"} <= {page.name for page in PAGES}
-    assert {"docs/page.png", "docs/reference/scenario.md"} <= set(links((ROOT / "README.md").read_text(encoding="utf-8")))
+    assert "reference/scenario.md" in links((ROOT / "docs" / "index.md").read_text(encoding="utf-8"))
 
 
 def test_every_invariant_names_tests_that_exist() -> None:
@@ -94,3 +125,36 @@ def test_the_runner_of_examples_refuses_a_scenario_that_a_run_would_refuse(
     page.write_text("".join(f"```{marker.rstrip()}\n{text}```\n" for marker, text in blocks.items()))
     assert run_examples.run(page) == (2, 1)
     assert "page.md:12: arrivals: {kind: poison}" in capsys.readouterr().err
+
+
+def test_a_scenario_block_with_a_name_is_a_file_of_the_commands(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import run_examples
+
+    scenario = "".join(f"{key}: {value}\n" for key, value in run_examples.BASE.items()).replace("'", '"')
+    page, kept = tmp_path / "page.md", tmp_path / "kept"
+    kept.mkdir()
+    blocks = {
+        "console": "$ printf 'time_s,rtt_ms\\n0,50\\n' > line.csv\n",
+        "yaml": f"# mine.yaml\n{scenario.replace('@cp1', 'line.csv')}",
+        "console ": "$ head -1 mine.yaml\n# mine.yaml\n",
+        "yaml ": f"# lost.yaml\n{scenario.replace('@cp1', 'lost.csv')}",
+    }
+    page.write_text("".join(f"```{language.rstrip()}\n{text}```\n" for language, text in blocks.items()))
+    assert run_examples.run(page, kept) == (3, 1)
+    assert "lost.csv" in capsys.readouterr().err
+    assert (kept / "mine.yaml").is_file()
+
+
+def test_pictures_of_the_tutorial_are_small_and_all_made_by_one_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("playwright")
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import make_pictures
+
+    made = {picture for pictures in make_pictures.PICTURES.values() for picture, _, _ in pictures}
+    stored = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs" / "tutorial").rglob("*.png")}
+    assert made == stored | {"page.png"}
+    assert all((ROOT / "docs" / picture).stat().st_size < 120_000 for picture in made)
+    assert all((ROOT / "docs" / "tutorial" / page).is_file() for page in make_pictures.PICTURES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -77,7 +77,7 @@ def rtts(value: object) -> Iterator[object]:
             yield from rtts(inner)
 
 
-ROWS = {
+ROWS: dict[shipped_files.Kind, Callable[[str], str]] = {
     "calibration": profile_row,
     "traces/rtt": rtt_row,
     "traces/lengths": length_row,

@@ -157,6 +157,9 @@ def test_functions_and_methods_of_the_front_door_are_typed_and_documented(kind: 
         ({"overrides": [1]}, "overrides: expected a text, got 1 (write KEY=VALUE)"),
         ({"out": "-"}, "a run directory is a folder, no stream (give the name of a folder)"),
         ({"out": "full"}, "full: the output folder is not empty (give another output folder, or empty it)"),
+        ({"jobs": "2"}, "jobs: '2' is no number of processes (give a whole number from 1)"),
+        ({"jobs": 1.5}, "jobs: 1.5 is no number of processes"),
+        ({"until_precision": "0.01"}, "until_precision: '0.01' is no share above 0 and below 1"),
         ({"out": "full", "force": True}, "full: only a run directory can be replaced, and this folder holds file"),
     ],
 )

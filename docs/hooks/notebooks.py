@@ -85,6 +85,8 @@ def _outputs(outputs: list[dict[str, Any]], name: str) -> Iterator[str]:
             yield place
         elif "image/png" in data:
             yield f'<img alt="output of the cell above" src="data:image/png;base64,{data["image/png"].strip()}">'
+        elif data.get("text/html", "").startswith("<progress"):
+            continue  # the bar of a run, which has ended
         elif "text/html" in data:
             yield f'<div class="notebook-output">{data["text/html"]}</div>'
         elif text := data.get("text/plain") or "".join(output.get("text", "")):

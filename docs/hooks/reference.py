@@ -198,7 +198,7 @@ def python_page() -> str:
         "how the names work together, and says which attributes are stable by promise.",
     ]
     for name in sorted(simnmt._HOMES, key=lambda name: (not name.islower(), name)):
-        lines += ["", f"::: {simnmt._HOMES[name]}.{name}"]
+        lines += ["", f"::: simnmt.{name}"]
     return "\n".join(lines) + "\n"
 
 

@@ -25,6 +25,7 @@ from simnmt.cli.options import (
     prints_of_users,
 )
 from simnmt.cli.progress import progress_bar
+from simnmt.cli.terminal import warn
 
 if TYPE_CHECKING:
     from simnmt.experiment.plan.capacity import Capacities, Capacity
@@ -111,6 +112,8 @@ def plan(
         from simnmt.report.deployment_page import write_plan_page
 
         write_plan_page(page, answer)
+    for warning in answer.basis.warnings:
+        warn(warning)
     if as_json:
         print_json(answer.document())
     elif isinstance(answer, Capacities):
@@ -138,7 +141,8 @@ def format_capacities(capacities: Capacities) -> str:
 
     header = ["workload", "network", "policy", "requests/s", "95 % interval", "at its limit"]
     table = format_table(header, [_capacity_line(row) for row in capacities.rows], 3)
-    return f"{capacities.name}: highest rate with {capacities.level}\n\n{describe_capacity(capacities)}\n\n{table}"
+    title = f"{capacities.name}: highest rate with {capacities.level}"
+    return f"{title}\n{capacities.basis.sources}\n\n{describe_capacity(capacities)}\n\n{table}"
 
 
 def _capacity_line(row: Capacity) -> list[str]:
@@ -158,7 +162,8 @@ def format_plan(plan: DeploymentPlan, scenario: str, out: Path | None) -> str:
     from simnmt.experiment.plan.messages import deploy_commands, describe_change, sentences
     from simnmt.results.number_text import percent
 
-    lines = [f"{plan.name}: deployment for {plan.rate_rps:g} requests/s with {plan.level}", "", *sentences(plan)]
+    lines = [f"{plan.name}: deployment for {plan.rate_rps:g} requests/s with {plan.level}"]
+    lines += [plan.basis.sources, "", *sentences(plan)]
     if plan.choice is None:
         return "\n".join(lines)
     rows = [

@@ -109,11 +109,15 @@ def document_of(result: SweepResult) -> dict[str, object]:
 
 def format_sweep(result: SweepResult) -> str:
     """Return the text of a sweep that has ended: how often each policy is best, and where the table is."""
-    from simnmt.results.sweep_table import BEST, PAGE, TABLE, TIED, UNSTABLE, WORSE
+    from simnmt.base.suggestions import format_list
+    from simnmt.results.sweep_table import BEST, BOUND, PAGE, TABLE, TIED, UNSTABLE, WORSE
 
     table = result.table
     counts: dict[str, dict[str, int]] = {}
+    bounds = dict.fromkeys(row["policy"] for row in table.rows if row["verdict"] == BOUND)
     for row in table.rows:
+        if row["policy"] in bounds:
+            continue
         of_policy = counts.setdefault(row["policy"], {})
         of_policy[row["verdict"]] = of_policy.get(row["verdict"], 0) + 1
     header = ["policy", "best", "not distinguishable from it", "worse", "unstable"]
@@ -121,6 +125,8 @@ def format_sweep(result: SweepResult) -> str:
     lines = [f"{result.points} point{'s' * (result.points != 1)} of {', '.join(table.keys)}"]
     if rows:
         lines.append(f"\nBy {table.objective}, policies are at so many points:\n{format_table(header, rows, 1)}\n")
+    if bounds:
+        lines.append(f"Left out: {format_list(bounds, 'and')}, a bound that cannot be deployed (the table has its numbers).")
     best = [row for row in table.rows if row["verdict"] == BEST]
     if missing := sum(row["slo_met"] == 0.0 for row in best):
         lines.append(f"At {missing} of {len(best)} points the best policy misses the service level, as all do.")

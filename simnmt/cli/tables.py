@@ -13,7 +13,7 @@ from simnmt.results.metrics import SPENDINGS
 from simnmt.results.number_text import digits, format_interval, format_number
 from simnmt.results.prediction import prediction_sentences
 from simnmt.results.recommendation_text import gap_sentences, is_gap
-from simnmt.results.result import RunResult
+from simnmt.results.result import RunResult, format_sources
 from simnmt.results.stability import worst_overload
 from simnmt.results.summary import Row, format_objective, objective_column, objective_name
 from simnmt.results.warm_up import warm_up_notes
@@ -244,16 +244,7 @@ def _sources(result: RunResult) -> str:
     devices = [
         (kind, device.name) for cell in result.cells for device, kind in zip(cell.devices, cell.shown_kinds, strict=True)
     ]
-    series = [(cell.series.kind, cell.series.name) for cell in result.cells]
-    warned = " (see the warnings)" if any(any(cell.profile_warnings) for cell in result.cells) else ""
-    return f"device profiles: {_format_kinds(devices)}{warned}; round trips: {_format_kinds(series)}"
-
-
-def _format_kinds(kinds: Sequence[tuple[str, str]]) -> str:
-    names: dict[str, dict[str, None]] = {}
-    for kind, name in kinds:
-        names.setdefault(kind, {})[name] = None
-    return ", ".join(f"{' and '.join(those)} {kind.replace(', ', ' but ')}" for kind, those in names.items())
+    return format_sources(devices, [(cell.series.kind, cell.series.name) for cell in result.cells])
 
 
 SHOWN_LATENCIES = ("mean", "p50", "p95", "p99")

@@ -9,7 +9,6 @@ from simnmt.base.errors import InputError
 from simnmt.base.suggestions import format_list
 from simnmt.experiment.cases import Case, RunPlan
 from simnmt.experiment.energy_setup import unknown_spending
-from simnmt.policies.baselines import CloudPolicy, EdgePolicy, FixedPolicy
 from simnmt.results.metrics import Metric, columns_of, metric, objective_metric
 from simnmt.results.service_level import Assertion
 from simnmt.scenario.configuration import Scenario
@@ -38,7 +37,7 @@ def check_criteria(plan: RunPlan, document: Document | None = None) -> None:
 def _fault(plan: RunPlan, known: Metric, policies: Sequence[str]) -> tuple[str, str | None] | None:
     """Return why a run would not know a metric of all these policies, and the remedy; None if it would."""
     try:
-        known.check_requests(_fewest_counted(plan))
+        known.check_requests(fewest_counted(plan))
     except InputError as error:
         return error.what, error.remedy
     unknown = {name: why for name in policies if (why := _unknown_because(plan, known, name))}
@@ -52,7 +51,7 @@ def _fault(plan: RunPlan, known: Metric, policies: Sequence[str]) -> tuple[str, 
 def check_assertion(plan: RunPlan, assertion: Assertion) -> None:
     """Raise `InputError` for an assertion on a metric that the run will not know, of the named policy or of any."""
     scenario, known = plan.scenario, assertion.requirement.metric
-    known.check_requests(_fewest_counted(plan))
+    known.check_requests(fewest_counted(plan))
     policies = [assertion.policy] if assertion.policy is not None else list(scenario.policies)
     reasons = [_unknown_because(plan, known, name) for name in policies]
     if reasons[0] is not None and None not in reasons:
@@ -80,7 +79,7 @@ def _metrics(scenario: Scenario) -> Iterator[tuple[Location, Metric, bool]]:
         yield ("metrics", number), metric(name), False
 
 
-def _fewest_counted(plan: RunPlan) -> int:
+def fewest_counted(plan: RunPlan) -> int:
     """Return the fewest requests of a replication that count in the summary: MSER-5 cuts up to half of them."""
     scenario = plan.scenario
     if isinstance(scenario.warm_up, WarmUpRequests):
@@ -98,21 +97,12 @@ def _unknown_because(plan: RunPlan, known: Metric, policy: str) -> tuple[str, st
         if known.name == "deadline_met_share" and scenario.workloads[case.name].deadline_ms is None:
             return f"workload {case.name} has no deadline", f"give workloads.{case.name}.deadline_ms, or leave it out"
         if known.sample == "first_token":
-            blind = [name for name in _devices_of(scenario, policy) if not _knows_first_tokens(case, name)]
+            used = scenario.policies[policy].devices_of(list(scenario.devices))
+            blind = [name for name in used if not _knows_first_tokens(case, name)]
             if blind:
                 remedy = "let it batch in an open or closed loop, or leave out the policy or the metric"
                 return f"{blind[0]} executes requests of {case.name} one by one", remedy
     return None
-
-
-def _devices_of(scenario: Scenario, policy: str) -> list[str]:
-    """Return the devices on which a policy may execute requests."""
-    settings, devices = scenario.policies[policy], list(scenario.devices)
-    if isinstance(settings, EdgePolicy):
-        return devices[:1]
-    if isinstance(settings, CloudPolicy):
-        return devices[-1:]
-    return [settings.device] if isinstance(settings, FixedPolicy) else devices
 
 
 def _knows_first_tokens(case: Case, device: str) -> bool:

@@ -30,6 +30,7 @@ from simnmt.profile.profile_variant import DecoderChoice, as_calibrated
 from simnmt.results.device_accounts import PlannedDevice, PlannedState
 from simnmt.results.number_text import digits, duration
 from simnmt.results.precision import spread_notes
+from simnmt.results.result import format_sources, shown_kind
 from simnmt.results.summary import Row, by_cell
 from simnmt.results.warm_up import warm_up_notes
 from simnmt.scenario.configuration import MEGABYTE, Scenario, StreamingConfiguration
@@ -251,6 +252,13 @@ def warnings(plan: RunPlan, rows: Sequence[Row]) -> list[str]:
     """
     of_lengths = [f"{case.name}: {warning}" for case in plan.cases.values() for warning in case.warnings]
     return [*of_lengths, *lost_requests(rows), *_describe_doubts(plan), *describe_other_conditions(plan, rows)]
+
+
+def describe_sources(plan: RunPlan) -> str:
+    """Return a line on the kinds of the device profiles and of the round trips of a run."""
+    targets = list(itertools.chain.from_iterable(case.targets for case in plan.cases.values()))
+    profiles = [(shown_kind(target.kind, bool(target.doubts)), target.device) for target in targets]
+    return format_sources(profiles, [(network.link.rtt.kind, network.link.rtt.name) for network in plan.networks.values()])
 
 
 def _describe_doubts(plan: RunPlan) -> list[str]:

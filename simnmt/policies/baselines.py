@@ -23,6 +23,10 @@ class EdgePolicy(PolicySettings):
         """Return the policy."""
         return Fixed(0)
 
+    def devices_of(self, devices: Sequence[str]) -> Sequence[str]:
+        """Return the first device."""
+        return devices[:1]
+
 
 class CloudPolicy(PolicySettings):
     """Every request at the last device (Server-only)."""
@@ -33,6 +37,10 @@ class CloudPolicy(PolicySettings):
     def policy(self, knowledge: Knowledge) -> Fixed:
         """Return the policy."""
         return Fixed(len(knowledge.devices) - 1)
+
+    def devices_of(self, devices: Sequence[str]) -> Sequence[str]:
+        """Return the last device."""
+        return devices[-1:]
 
 
 class FixedPolicy(PolicySettings):
@@ -46,6 +54,10 @@ class FixedPolicy(PolicySettings):
     def policy(self, knowledge: Knowledge) -> Fixed:
         """Return the policy."""
         return Fixed(list(knowledge.devices).index(self.device))
+
+    def devices_of(self, devices: Sequence[str]) -> Sequence[str]:
+        """Return the device named."""
+        return [self.device]
 
 
 @dataclass(frozen=True, slots=True)

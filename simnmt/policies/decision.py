@@ -189,6 +189,10 @@ class PolicySettings(Configuration):
     def policy(self, knowledge: Knowledge) -> Policy:
         """Return the policy."""
 
+    def devices_of(self, devices: Sequence[str]) -> Sequence[str]:
+        """Return the devices on which it may execute requests, of those of a scenario in their order."""
+        return devices
+
     @property
     def estimation(self) -> Estimation:
         """How it estimates its targets."""

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from math import exp
 
+from simnmt.experiment.plan.basis import Basis
 from simnmt.experiment.plan.capacity import Capacities
 from simnmt.experiment.plan.deployment import DeploymentPlan
 from simnmt.experiment.plan.messages import (
@@ -39,13 +40,14 @@ def render_plan(plan: Capacities | DeploymentPlan) -> str:
             capacity_panels(plan),
             [("Policies", ("workload", "network", "policy", "requests/s", "at its limit"), _capacity_lines(plan))],
             plan.requests_simulated,
+            plan.basis,
         )
     tables = [("Candidates", ("deployment", plan.objective.what, "requirements", "out because"), _candidate_lines(plan))]
     if plan.changes:
         head = ("quantity", "change", "of the limit", "least deployment")
         tables.insert(0, ("What would change it", head, _change_lines(plan)))
     title = f"{plan.name}: deployment for {digits(plan.rate_rps)} requests/s with {plan.level}"
-    return _render(title, list(sentences(plan)), plan_panels(plan), tables, plan.requests_simulated)
+    return _render(title, list(sentences(plan)), plan_panels(plan), tables, plan.requests_simulated, plan.basis)
 
 
 def _render(
@@ -54,12 +56,15 @@ def _render(
     panels: list[Panel],
     tables: Sequence[tuple[str, Line, list[Line]]],
     requests: int,
+    basis: Basis,
 ) -> str:
     return render_template(
         "deployment_page.html.j2",
         ("tables.js", "charts.js"),
         title=title,
         answer=answer,
+        sources=basis.sources,
+        warnings=basis.warnings,
         panels=panels,
         packed=pack(panels),
         tables=[{"title": heading, "head": head, "lines": lines} for heading, head, lines in tables],

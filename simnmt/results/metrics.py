@@ -121,6 +121,7 @@ PLAIN_METRICS: Mapping[str, Metric] = SPENDINGS | {
 }
 """Metrics with fixed names. A further one needs a line here, and a column of the same numbers in the summary."""
 _PERCENTILE = re.compile(r"(first_token_)?p([5-9]\d)(?:\.([1-9]))?_ms")
+_NO_PERCENTILE = re.compile(r"(?:first_token_)?p(\d{1,3}(?:\.\d{1,9})?)_ms")
 _ANSWERED_WITHIN = re.compile(r"answered_within_(\d{1,9}(?:\.\d{1,6})?)ms")
 PERCENTILE_KEY = r"^(first_token_)?p[5-9][0-9](\.[1-9])?_ms$"
 ANSWERED_WITHIN_KEY = r"^answered_within_[0-9]{1,9}(\.[0-9]{1,6})?ms$"
@@ -150,6 +151,8 @@ def metric(name: str) -> Metric:
         return Metric(name, column, "ms", "<=", phrase, 1e3, sample=sample, quantile=quantile)
     if (match := _ANSWERED_WITHIN.fullmatch(name)) and float(match[1]) > 0.0:
         return answered_within(float(match[1]))
+    if (match := _NO_PERCENTILE.fullmatch(name)) and not 50.0 <= float(match[1]) <= 99.9 and float(match[1]) <= 100.0:
+        raise InputError(f"unknown metric {shorten(name)}", remedy="percentiles go from p50_ms to p99.9_ms, in tenths")
     remedy = did_you_mean(
         name,
         _PROPOSED,

@@ -112,9 +112,7 @@ class Cell(RecordedCell):
     def shown_kinds(self) -> tuple[str, ...]:
         """`profile_kinds` for a reader: `measured, doubtful` if the profile has warnings."""
         warned = self.profile_warnings or ((),) * len(self.profile_kinds)
-        return tuple(
-            f"{kind}, doubtful" if messages else kind for kind, messages in zip(self.profile_kinds, warned, strict=True)
-        )
+        return tuple(shown_kind(kind, bool(messages)) for kind, messages in zip(self.profile_kinds, warned, strict=True))
 
     def stream_accounts(self) -> Iterator[tuple[str, str, StreamAccount]]:
         """Yield policy, device and account of the devices that streamed their model."""
@@ -129,6 +127,32 @@ class Cell(RecordedCell):
             for device, account in zip(self.devices, of_devices, strict=False):
                 if account is not None:
                     yield policy, device.name, account
+
+
+DOUBTFUL = ", doubtful"
+"""End of the kind of a profile that has warnings."""
+
+
+def shown_kind(kind: str, is_doubtful: bool) -> str:
+    """Return the kind of a profile for a reader."""
+    return f"{kind}{DOUBTFUL}" if is_doubtful else kind
+
+
+def format_sources(profiles: Sequence[tuple[str, str]], series: Sequence[tuple[str, str]]) -> str:
+    """Return a line on the kinds of device profiles and round trips; each is a kind and a name.
+
+    >>> format_sources([("measured, doubtful", "edge"), ("inferred", "cloud")], [("synthetic", "cp1")])
+    'device profiles: edge measured but doubtful, cloud inferred (see the warnings); round trips: cp1 synthetic'
+    """
+    warned = " (see the warnings)" if any(kind.endswith(DOUBTFUL) for kind, _ in profiles) else ""
+    return f"device profiles: {_format_kinds(profiles)}{warned}; round trips: {_format_kinds(series)}"
+
+
+def _format_kinds(kinds: Sequence[tuple[str, str]]) -> str:
+    names: dict[str, dict[str, None]] = {}
+    for kind, name in kinds:
+        names.setdefault(kind, {})[name] = None
+    return ", ".join(f"{' and '.join(those)} {kind.replace(', ', ' but ')}" for kind, those in names.items())
 
 
 def group_doubts(uses: Iterable[tuple[str, str, str, tuple[str, ...]]]) -> list[dict[str, Any]]:

@@ -28,9 +28,13 @@ class Requirement:
     """A limit of a metric, such as `p95_ms<=300`."""
 
     metric: Metric
-    comparison: Comparison
     limit: float
     """In the metric's unit."""
+
+    @property
+    def comparison(self) -> Comparison:
+        """`<=` if less of the metric is better, else `>=`."""
+        return self.metric.comparison
 
     @classmethod
     def parse(cls, text: str) -> Requirement:
@@ -48,24 +52,28 @@ class Requirement:
         if sign not in comparisons:
             remedy = f"write {name}{known.comparison}{limit}"
             raise InputError(f"{shorten(text)!r} compares by {sign}, and a requirement by <= or >=", remedy=shorten(remedy))
-        return cls.of(known, comparisons[sign], limit)
+        if known.name == "stable" and match[0] != "stable>=1":
+            raise InputError("stable takes no limit", remedy="write stable alone")
+        if comparisons[sign] != known.comparison:
+            side, better = ("a lower", "less") if known.comparison == "<=" else ("an upper", "more")
+            what = f"{shorten(text)!r} is {side} limit, and {better} {known.name} is better"
+            raise InputError(what, remedy=shorten(f"write {name}{known.comparison}{limit}"))
+        return cls.of(known, limit)
 
     @classmethod
-    def of(cls, known: Metric, comparison: Comparison, limit: str | float) -> Requirement:
+    def of(cls, known: Metric, limit: str | float) -> Requirement:
         """Return the requirement of a metric and a limit in the metric's unit. Raises `InputError` for an impossible limit."""
         try:
             value = float(limit[:-1]) / 100.0 if isinstance(limit, str) and limit.endswith("%") else float(limit)
         except ValueError:
             what = f"the limit {shorten(limit)!r} of {known.name} is no number"
-            in_name = f"its unit, {known.unit}, is in its name: {known.name}{comparison}300"
-            remedy = in_name if known.unit == "ms" else f"as in {known.name}{comparison}{0.99 if known.most else 20}"
+            in_name = f"its unit, {known.unit}, is in its name: {known.name}{known.comparison}300"
+            remedy = in_name if known.unit == "ms" else f"as in {known.name}{known.comparison}{0.99 if known.most else 20}"
             raise InputError(what, remedy=remedy) from None
         if not isfinite(value) or value <= 0.0 or (known.most is not None and value > known.most):
             bounds = "above 0" if known.most is None else f"above 0 and at most {known.most:g}"
             raise InputError(f"{known.name} cannot be limited by {value:g}", remedy=f"give a number {bounds}")
-        if known.name == "stable" and (comparison, value) != (">=", 1.0):
-            raise InputError("stable takes no limit", remedy="write stable alone")
-        return cls(known, comparison, value)
+        return cls(known, value)
 
     def __str__(self) -> str:
         return self.metric.name if self.metric.name == "stable" else f"{self.metric.name}{self.comparison}{self.limit:.15g}"
@@ -77,8 +85,7 @@ class Requirement:
         ('p95 within 300 ms', '99 % answered within 500 ms')
         """
         limit = f"{self.limit:.10g}" if self.metric.most is None else f"{100.0 * self.limit:.10g} %"
-        usual = self.comparison == self.metric.comparison
-        return self.metric.phrase.format(limit=limit) if usual else str(self)
+        return self.metric.phrase.format(limit=limit)
 
     def is_met_by(self, value: float) -> bool:
         """Return whether a value in the metric's unit meets the requirement."""

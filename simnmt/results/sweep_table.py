@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -22,7 +23,8 @@ from simnmt.results.summary import Row
 if TYPE_CHECKING:
     import pandas as pd
 
-TABLE, PAGE = "sweep.parquet", "sweep.html"
+HEADER, TABLE, PAGE = "sweep.json", "sweep.parquet", "sweep.html"
+"""Files of a sweep's folder: what is swept, the table once it has ended, and its page."""
 FORMAT = 1
 """Version of the table's form."""
 _METADATA = b"simnmt_sweep"
@@ -192,9 +194,13 @@ def _read(directory: Path) -> tuple[Any, Mapping[str, Any]]:
     import pyarrow.parquet as pq
 
     path = directory / TABLE
-    if not path.is_file():
-        what = f"no table of a finished sweep: {TABLE} is missing"
-        raise SweepTableError(what, path=directory, remedy="name a sweep's folder, or go on with it: simnmt sweep DIR")
+    if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises for a name that no file can have
+        if not os.path.isdir(directory):  # noqa: PTH112 - as above
+            raise SweepTableError("no such folder", path=directory, remedy="name a folder that simnmt sweep wrote")
+        if not os.path.isfile(directory / HEADER):  # noqa: PTH113 - as above
+            raise SweepTableError("no sweep is in this folder", path=directory, remedy="name a folder that simnmt sweep wrote")
+        what = f"the sweep has not ended: {TABLE} is missing"
+        raise SweepTableError(what, path=directory, remedy=f"go on with it: simnmt sweep {directory}")
     try:
         content = pq.read_table(path)
         about = json.loads((content.schema.metadata or {})[_METADATA])

@@ -80,9 +80,9 @@ def _limits_something(level: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _requirement(name: str, limit: Any) -> Requirement:
     if isinstance(limit, AnsweredWithin):
-        return Requirement.of(answered_within(limit.ms), ">=", limit.share)
+        return Requirement.of(answered_within(limit.ms), limit.share)
     known = metric(name)
-    return Requirement.of(known, known.comparison, float(limit))
+    return Requirement.of(known, float(limit))
 
 
 def requirements(level: Mapping[str, Any] | None) -> Iterator[Requirement]:

@@ -295,14 +295,15 @@ def input_files(scenario: Scenario, base: Path) -> dict[str, Path]:
 
 
 def refuse_pipes(scenario: Scenario, base: Path) -> None:
-    """Raise `InputError` for an input that is a pipe, where scenarios that differ in a few keys share their inputs."""
+    """Raise `InputError` for an input that is a pipe: inputs are read once for their content and once for their digest, and
+    again for scenarios that differ in a few keys."""
     try:
         paths = input_files(scenario, base).values()
     except InputError:  # of an unknown @name; `read_inputs` raises it again and names the key
         return
     for path in paths:
         if _is_pipe(path):
-            raise InputError("a pipe can be read only once", path=path, remedy="write it to a file first")
+            raise InputError("a pipe can be read only once", path=path, remedy="write its content to a file first")
 
 
 def _is_pipe(path: Path) -> bool:

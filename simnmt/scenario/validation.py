@@ -323,6 +323,21 @@ def _fault(walk: SchemaWalk, document: Document, error: Mapping[str, Any]) -> _F
     return _Fault(error, kind, (*location, *key), walk.bare(schema), node)
 
 
+def _names_beside(walk: SchemaWalk, document: Document, fault: _Fault) -> list[str]:
+    """Return the user's names beside one that an override alone has made, such as the other devices; empty elsewhere."""
+    *around, _ = fault.location[:-1] or ("",)
+    schema, node = walk.top, document.root
+    for part in around:
+        below = node.child(part)
+        if below is None:
+            return []
+        schema, node = walk.below(schema, part), below
+    is_by_name = not any("properties" in form for form in walk.forms(schema))
+    if fault.node.override is None or not is_by_name or not isinstance(node.content, dict):
+        return []
+    return [str(name) for name, other in node.content.items() if other.override is None]
+
+
 def _known_keys(walk: SchemaWalk, fault: _Fault, unknown: set[Location]) -> list[str]:
     """Return the keys of the models that the mapping can be: those that have all its keys but the unknown ones."""
     around = fault.location[:-1]
@@ -336,6 +351,10 @@ def _complaint(walk: SchemaWalk, document: Document, fault: _Fault, unknown_kind
     written = fault.node.text if fault.node.content == value and isinstance(value, (bool, int, float)) else None
     got = written or describe_value(value)
     if fault.kind == "missing":
+        if others := _names_beside(walk, document, fault):
+            *_, name, key = location
+            what = f"unknown name, and a new one needs the key {key}"
+            return document.error(location[:-1], what, remedy=did_you_mean(name, others))
         return document.error(location, "missing key")
     if fault.kind.startswith("union_tag_") and (kinds := list(walk.tags(fault.schema))):
         name = fault.schema["discriminator"]["propertyName"]

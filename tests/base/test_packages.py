@@ -46,7 +46,7 @@ def test_a_module_that_no_extra_installs_keeps_its_error(name: str | None) -> No
 @pytest.mark.parametrize(
     ("package", "statement"),
     [
-        ("scipy", "simnmt.run('@quickstart')"),
+        ("scipy", "simnmt.run('@quickstart', requests=20, replications=2)"),
         ("plotly", "simnmt.run('@quickstart', requests=20, replications=1).figure('latency')"),
     ],
 )

@@ -157,7 +157,7 @@ class Mine:
 """A policy in whose code the signal arrives."""
 
 
-@pytest.mark.parametrize("place", ["import", deep("make"), deep("prepare"), "decide"])
+@pytest.mark.parametrize("place", [deep("import"), deep("make"), deep("prepare"), "decide"])
 def test_a_signal_while_code_of_the_user_runs_is_no_fault_of_it(
     folder: Path, start: Callable[..., Any], tree: Callable[..., Any], place: str
 ) -> None:

@@ -40,11 +40,30 @@ def answers() -> Iterator[None]:
 
 def test_capacity_is_printed_with_its_interval_and_what_is_at_its_limit(folder: Path, simnmt: Command) -> None:
     done = simnmt("plan", *RATE, "--page", "page.html")
-    assert (done.status, done.err) == (0, "")
-    assert done.out.startswith("capacity: highest rate with p95_ms<=300\n\ncloud takes ")
+    assert done.status == 0
+    assert_warnings(done.err)
+    assert done.out.startswith("capacity: highest rate with p95_ms<=300\ndevice profiles: gateway and cloud measured but ")
+    assert "\n\ncloud takes " in done.out
     assert "for de-en on office, never validated live" in done.out and "At its limit: " in done.out
     page = Path("page.html").read_text(encoding="utf-8")
     assert "simnmt plan" in page and 'data-figure="rates"' in page and 'data-figure="capacities"' in page
+
+
+def assert_warnings(err: str) -> None:
+    """Assert that standard error holds warnings alone: of a short run, and those of the profiles that `simnmt run` prints."""
+    lines = err.splitlines()
+    assert all(line.startswith("simnmt: warning: ") for line in lines), err
+    assert "simnmt: warning: a run of 400 requests at " in lines[0] and "latencies may be too low" in lines[0]
+    assert any("profile cpu2-gru (cloud): the box was busy" in line for line in lines)
+
+
+def test_warnings_of_an_answer_are_in_its_json_and_on_its_page(folder: Path, simnmt: Command) -> None:
+    for given in (RATE, PLAN):
+        done = simnmt("plan", *given, "--json", "--page", "page.html", "--force")
+        document, page = json.loads(done.out), Path("page.html").read_text(encoding="utf-8")
+        assert done.err.splitlines() == [f"simnmt: warning: {warning}" for warning in document["warnings"]]
+        assert document["sources"].startswith("device profiles: gateway and cloud measured but doubtful")
+        assert page.count("<li data-warning>") == len(document["warnings"]) >= 3 and "data-sources" in page
 
 
 def test_json_of_a_capacity_has_rate_interval_and_binding(folder: Path, simnmt: Command) -> None:
@@ -56,10 +75,11 @@ def test_json_of_a_capacity_has_rate_interval_and_binding(folder: Path, simnmt: 
 
 def test_a_plan_is_printed_with_all_that_it_rests_on_and_its_scenario_runs(folder: Path, simnmt: Command) -> None:
     done = simnmt("plan", *PLAN, "--out", "choice.yaml", "--page", "page.html")
-    assert (done.status, done.err) == (0, "")
+    assert done.status == 0
+    assert_warnings(done.err)
     assert "devices.cloud.count=3 is the least of 3 deployments for 500 requests/s with p95_ms<=300: 3 servers." in done.out
     for part in (
-        "A run of it keeps the level with a probability of ",
+        "A run of it keeps the level with a probability of 98 % (40 of 40 runs keep it), over ",
         "Headroom: ",
         "The runner-up is ",
         "never validated live",
@@ -79,7 +99,8 @@ def test_a_plan_of_a_scenario_from_standard_input_is_that_of_its_file_and_names_
     content = shipped_files.find("scenarios", "@capacity").read_bytes()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(content))))
     done = simnmt("plan", "-", *PLAN[1:])
-    assert (done.status, done.err) == (0, "")
+    assert done.status == 0
+    assert_warnings(done.err)
     assert done.out == simnmt("plan", *PLAN).out.replace("@capacity", "SCENARIO.yaml")
     assert "  simnmt live server SCENARIO.yaml --device cloud " in done.out
 
@@ -90,6 +111,7 @@ def test_json_of_a_plan_has_choice_runner_up_difference_and_probability(folder: 
     assert plan["choice"] == {"devices.cloud.count": 3}
     assert plan["runner_up"]["choice"] == {"devices.cloud.count": 4}
     assert plan["difference"]["objective"]["mean"] == 1.0
+    assert (plan["chosen"]["p_runs"], plan["chosen"]["p_runs_met"]) == (40, 40)
     assert 0.0 < plan["p_slo"] <= 1.0 and plan["requests_simulated"] > 400
 
 
@@ -114,6 +136,7 @@ def test_a_level_that_nothing_keeps_exits_with_3_and_the_nearest_miss(folder: Pa
         (("@capacity", *SLO, "--out", "x.yaml"), "(give --rate, or leave --out out)"),
         (("@capacity", *SLO, "--rate", "9", "--vary", "seed=1,2"), "--vary seed=1,2: seed cannot be varied"),
         (("@capacity", *SLO, "--rate", "9", "--vary", "devices.cloud.cuont=1,2"), "devices.cloud.cuont: unknown key"),
+        (("@capacity", *SLO, "--rate", "9", "--vary", "devices.clod.count=1,2"), "devices.clod: unknown name, and a new one "),
         (("@capacity", *SLO, "--rate", "9", "--vary", "devices.cloud.batching.size=8,0"), "devices.cloud.batching.size: "),
         (("@capacity", *SLO, "--rate", "9", "--minimise", "cost"), "--minimise cost: the scenario gives no prices"),
     ],

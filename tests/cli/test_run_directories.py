@@ -227,6 +227,18 @@ def test_a_scenario_from_a_pipe_is_recorded_in_its_own_words(folder: Path, simnm
     assert read_document("run/scenario.input.yaml").data == read_document("small.yaml").data
 
 
+def test_a_pipe_among_the_inputs_is_refused_without_waiting_for_it(folder: Path, simnmt: Callable[..., Any]) -> None:
+    """A run reads its inputs and takes their digests, and a pipe has nothing to read the second time."""
+    read_end, write_end = os.pipe()
+    os.write(write_end, b"ein Haus\ta house\n" * 50)
+    os.close(write_end)
+    text = f"workloads.news.lengths={{tsv: /dev/fd/{read_end}, src_unit: word, tgt_unit: word}}"
+    done = simnmt("run", "small.yaml", "--set", text, "--out", "run")
+    os.close(read_end)
+    assert done.status == 2 and not Path("run").exists()
+    assert done.err == f"simnmt: /dev/fd/{read_end}: a pipe can be read only once (write its content to a file first)\n"
+
+
 def test_a_fit_tells_its_own_troubles_from_those_of_the_folder(
     folder: Path, simnmt: Callable[..., Any], tree: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

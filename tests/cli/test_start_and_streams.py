@@ -127,14 +127,18 @@ def test_a_bar_moves_on_a_terminal_and_leaves_standard_output_alone(folder: Path
     assert len(json.loads(out)["rows"]) == 5
 
 
-def test_a_reader_that_has_enough_is_no_failure(folder: Path, start: Callable[..., Any]) -> None:
-    """The schema is longer than what a buffer keeps back; the table of a run is not."""
-    for arguments in (["schema"], ["run", "small.yaml", "--jobs", "1"]):
-        process = start(*arguments)
-        process.stdout.close()
-        assert process.wait(timeout=60) == 0
-        assert process.stderr.read() == ""
-        process.stderr.close()
+@pytest.mark.parametrize(
+    "arguments",
+    [["schema"], ["corpus", "fit", "news.de", "news.en"], deep(["run", "small.yaml", "--jobs", "1"])],
+    ids=" ".join,
+)
+def test_a_reader_that_has_enough_is_no_failure(folder: Path, start: Callable[..., Any], arguments: list[str]) -> None:
+    """The schema is longer than what a buffer keeps back; a table is not."""
+    process = start(*arguments)
+    process.stdout.close()
+    assert process.wait(timeout=60) == 0
+    assert process.stderr.read() == ""
+    process.stderr.close()
 
 
 @pytest.mark.parametrize(("stream", "jobs"), [deep(1, "1"), (2, "1"), deep(2, "2")])

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -84,6 +85,8 @@ def test_a_finished_sweep_says_where_policies_are_best(here: Path, simnmt: Comma
     outcome = simnmt("sweep", "done")
     assert outcome.status == 0
     assert "4 points of networks.office.rtt_mean_ms, devices.cloud.workers" in outcome.out
+    assert "\noracle " not in outcome.out
+    assert "\nLeft out: oracle, a bound that cannot be deployed (the table has its numbers).\n" in outcome.out
     assert outcome.out.endswith("table: done/sweep.parquet\npage: done/sweep.html\n")
     assert (here / "done" / TABLE).read_bytes() == before
     document = json.loads(simnmt("sweep", "done", "--json").out)
@@ -114,13 +117,37 @@ def test_an_interrupted_sweep_loses_no_finished_task(folder: Path, simnmt: Comma
     stopped = simnmt(*SMALL, "--out", "parts")
     assert (stopped.status, stopped.err.splitlines()[-1]) == (130, "simnmt: interrupted; nothing is left half-written")
     assert {path.stem for path in Path("parts/tasks").glob("*/*.json")} == set(ran)
-    with pytest.raises(package.InputError, match=r"no table of a finished sweep: sweep\.parquet is missing"):
+    with pytest.raises(
+        package.InputError,
+        match=r"parts: the sweep has not ended: sweep\.parquet is missing \(go on with it: simnmt sweep parts\)",
+    ):
         package.load_sweep("parts")
     monkeypatch.undo()
     monkeypatch.chdir(folder)
     document = json.loads(simnmt("sweep", "parts", "--json", "--jobs", "1").out)
     assert document["tasks_run"] == 8 - 3
     assert Path("parts", TABLE).read_bytes() == Path("whole", TABLE).read_bytes()
+
+
+def test_without_the_package_of_a_cluster_this_machine_goes_on_only_if_asked(
+    folder: Path, simnmt: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    given = ("sweep", "small.yaml", "--grid", "devices.cloud.workers=1,2", "--requests", "50", "--jobs", "1")
+    address = ("--cluster", "tcp://127.0.0.1:1")
+    refused = simnmt(*given, *address, "--out", "refused")
+    assert refused.status == 2 and "this needs the package distributed (pip install 'simnmt[cluster]')" in refused.err
+    here = simnmt(*given, *address, "--local-if-cluster-fails", "--out", "here")
+    assert here.status == 0 and "this needs the package distributed" in here.err and "going on on this machine" in here.err
+    assert len(package.load_sweep("here")) == 2 * 5
+
+
+@pytest.mark.parametrize(
+    ("name", "what"), [("nowhere", "no such folder"), ("x" * 300, "no such folder"), (".", "no sweep is in")]
+)
+def test_a_table_is_read_from_the_folder_of_a_sweep_alone(here: Path, name: str, what: str) -> None:
+    with pytest.raises(package.InputError, match=f"{what}.* .name a folder that simnmt sweep wrote."):
+        package.load_sweep(name)
 
 
 def test_a_damaged_result_is_made_again(here: Path, simnmt: Command) -> None:

@@ -63,6 +63,7 @@ def test_an_engine_gives_the_texts_of_nmt_translate(folders: Path, name: str, ba
     assert [texts[number] for number in range(len(LINES))] == translated(folders / name, GIVEN[name])
 
 
+@pytest.mark.deep  # its process imports torch and transformers, which takes longer than the rest of this file
 def test_a_server_translates_with_the_folders_tokeniser(services: Services, folders: Path) -> None:
     server = services.server(settings(folders / "nllb", **GIVEN["nllb"]))
     answers = services.translate(server.front.service.url, *map(ask, LINES))

@@ -95,3 +95,9 @@ def test_the_schema_for_editors_says_the_same(content: dict[str, Any], allowed: 
 def test_every_kind_has_a_name_by_which_it_may_go() -> None:
     assert sorted(KINDS) == sorted(POLICY.json_schema()["discriminator"]["mapping"])
     assert CNmtPolicy.model_validate({"kind": "cnmt"}) == POLICY.validate_python({"kind": "cnmt"})
+
+
+def test_a_policy_names_the_devices_on_which_it_may_execute_requests() -> None:
+    kinds = ({"kind": "edge"}, {"kind": "cloud"}, {"kind": "fixed", "device": "near"}, {"kind": "cnmt"})
+    used = [list(POLICY.validate_python(kind).devices_of(["gateway", "near", "far"])) for kind in kinds]
+    assert used == [["gateway"], ["far"], ["near"], ["gateway", "near", "far"]]

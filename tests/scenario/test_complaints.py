@@ -261,7 +261,10 @@ def test_what_an_override_brings_in_names_it() -> None:
         "--set policies.cnmtt.len_slope=1: policies.cnmtt.kind: missing key "
         "(one of edge, cloud, fixed, oracle, naive, cnmt; did you mean cnmt by cnmtt?)"
     ]
-    assert complaints("seed: 1", "networks.a.uplink_mbps=5") == ["--set networks.a.uplink_mbps=5: networks.a.rtt: missing key"]
+    near = "networks:\n  near: {rtt: {constant_ms: 1}}"
+    unknown = "--set networks.{0}.uplink_mbps=5: networks.{0}: unknown name, and a new one needs the key rtt ({1})"
+    assert complaints(near, "networks.naer.uplink_mbps=5") == [unknown.format("naer", "did you mean near?")]
+    assert complaints("seed: 1", "networks.a.uplink_mbps=5") == [unknown.format("a", "known: n")]
     assert complaints("seed: 1\nrequests: 0", "seed=x") == [
         "--set seed=x: seed: expected a whole number, got the text 'x'",
         "s.yaml:2:11: requests: must be >= 1, got 0",

@@ -38,18 +38,23 @@ def test_the_site_is_smaller_than_twenty_megabytes_with_one_plotly() -> None:
     assert [path.name for path in files if path.suffix in (".ipynb", ".py")] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(SITE).as_posix())
-def test_every_page_opens_from_disk_without_a_network(page: Path, open_page: OpenPage) -> None:
-    with open_page(page) as opened:
-        opened.page.wait_for_load_state("load")
-        assert opened.page.locator("h1").count() >= 1
-        assert opened.problems == []
+def test_every_page_opens_from_disk_without_a_network(open_page: OpenPage) -> None:
+    problems: dict[str, list[str]] = {}
+    with open_page(PAGES[0]) as opened:  # one window for all: a new one takes longer than the page
+        for page in PAGES:
+            opened.problems.clear()
+            opened.page.goto(page.as_uri())
+            headings = opened.page.locator("h1").count()
+            problems |= {page.name: [*opened.problems, f"{headings} headings"]} if opened.problems or headings < 1 else {}
+    assert problems == {}
 
 
 def test_the_search_finds_top_up_from_disk(open_page: OpenPage) -> None:
     with open_page(SITE / "index.html") as opened:
         opened.page.locator(".md-search__input").click()
-        opened.page.locator(".md-search__input").type("top-up")
+        # At once: typed by letters, `top-` on the way is a query that the theme warns of. It searches at a key.
+        opened.page.locator(".md-search__input").fill("top-up")
+        opened.page.locator(".md-search__input").press("End")
         first = opened.page.locator(".md-search-result__item a").first
         first.wait_for(timeout=20_000)
         results = opened.page.locator(".md-search-result__item").all_inner_texts()

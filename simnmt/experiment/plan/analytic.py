@@ -114,7 +114,7 @@ def start_rps(site: Site, level: Level, saturation: dict[str, float], pilot: Num
     for requirement in level.limits:
         metric = requirement.metric
         is_latency = metric.sample == "latency" and metric.within_s is None
-        if not is_latency or requirement.comparison != "<=" or pilot.get(metric.column) is None:
+        if not is_latency or pilot.get(metric.column) is None:
             continue
         left_s = requirement.limit / metric.per_si_unit - known(pilot[metric.column])
         low, high = 0.0, most_rps

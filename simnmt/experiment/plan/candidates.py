@@ -17,6 +17,7 @@ from simnmt.experiment.units import devices
 from simnmt.scenario.configuration import END_NODE
 from simnmt.scenario.document import Override
 from simnmt.scenario.varied_keys import Span, VariedKey, check_disjoint
+from simnmt.scenario.yaml_text import Node
 
 POLICY = "policy"
 """Key of a choice that names the policy of the scenario."""
@@ -42,6 +43,8 @@ FIXED_KEYS = {
 """Keys that no plan varies, and the reason: they describe the run or the question, not the deployment."""
 MOST_CANDIDATES = 100_000
 MOST_BOXES = 10_000
+MOST_DEFAULT_CANDIDATES = 200
+"""Most candidates if no key is varied, all of which are judged: of more numbers of boxes, every second, third, ..."""
 COUNTS = ("count", "workers")
 """Last parts of the keys whose greater values never make a deployment slower."""
 Open = Callable[[Sequence[Override]], RunPlan]
@@ -70,7 +73,7 @@ class Deployment:
 
     @property
     def servers(self) -> int:
-        """Boxes of all devices but end nodes; those of one device under a policy that uses one alone."""
+        """Boxes of all devices but end nodes that the policy may use."""
         return max(map(_servers, self.sites))
 
     def describe(self) -> str:
@@ -93,13 +96,8 @@ def format_choice(value: Any) -> str:
 
 def _servers(site: Site) -> int:
     boxes = {device.name: device.servers for device in site.devices if device.name != END_NODE}
-    settings = site.plan.scenario.policies[site.policy]
-    if not settings.single_device:
-        return sum(boxes.values())
-    names = [device.name for device in site.devices]
-    # As `policies.baselines` places requests.
-    alone = names[0] if settings.kind == "edge" else str(getattr(settings, "device", names[-1]))
-    return boxes.get(alone, 0)
+    used = site.plan.scenario.policies[site.policy].devices_of([device.name for device in site.devices])
+    return sum(boxes.get(name, 0) for name in used)
 
 
 class Space:
@@ -171,8 +169,9 @@ class Space:
         )
 
 
-def default_key(plan: RunPlan, rate_rps: float) -> VariedKey:
-    """Return the count of the last device, from 1 to twice the boxes that the rate would saturate, and two more."""
+def default_key(plan: RunPlan, rate_rps: float) -> tuple[VariedKey, str]:
+    """Return the count of the last device, from 1 to twice the boxes that the rate would saturate and a few more, and a
+    warning if these are too many to try each number; empty if not."""
     device = list(plan.scenario.devices)[-1]
     if device == END_NODE:
         raise InputError("there is no device whose boxes could be counted", remedy="give --vary KEY=V1,V2")
@@ -183,4 +182,13 @@ def default_key(plan: RunPlan, rate_rps: float) -> VariedKey:
     if most > MOST_BOXES:
         what = f"{rate_rps:g} requests/s saturate more boxes of {device} than a device can have, {MOST_BOXES:,}"
         raise InputError(what, remedy="give a lower rate, or the values of the candidates")
-    return VariedKey(("devices", device, "count"), f"devices.{device}.count=1:{most}", (), Span(1, most))
+    location, name = ("devices", device, "count"), f"devices.{device}.count"
+    policies = sum(not policy.knows_truth for policy in plan.scenario.policies.values())
+    step = ceil(most * policies / MOST_DEFAULT_CANDIDATES)
+    if step <= 1:
+        return VariedKey(location, f"{name}=1:{most}", (), Span(1, most)), ""
+    count = ceil(most / step)
+    highest = min(step * count, MOST_BOXES)
+    label = f"{name}={step}:{highest}:{count}"
+    key = VariedKey(location, label, tuple(Node(boxes, override=label) for boxes in range(step, highest + 1, step)))
+    return key, f"{name} is varied in steps of {step}, from {step} to {highest} (vary {name}=FROM:TO to try every number)"

@@ -17,10 +17,11 @@ from statistics import mean
 
 from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.plan.analytic import saturation_of, saturation_rps, start_rps
+from simnmt.experiment.plan.basis import Basis, Run, basis_of
 from simnmt.experiment.plan.trial import STABLE, Level, Site, Verdict, site_badge
 from simnmt.experiment.processes import run_tasks
 from simnmt.results.stability import judged_load
-from simnmt.results.statistics import over_replications
+from simnmt.results.statistics import Estimate, over_replications
 from simnmt.results.summary import PARTS, Numbers, Row, known
 
 TOLERANCE = 0.004
@@ -136,6 +137,8 @@ class Capacities:
     rows: tuple[Capacity, ...]
     badges: tuple[str, ...]
     """Of each row, whether its place at the capacity lies inside what was validated live; empty without a capacity."""
+    basis: Basis
+    """Kinds of the inputs, and warnings."""
 
     @property
     def badge(self) -> str:
@@ -180,6 +183,7 @@ class Capacities:
             },
             "capacities": [row.document() for row in self.rows],
             "requests_simulated": self.requests_simulated,
+            **self.basis.document(),
         }
 
 
@@ -202,14 +206,14 @@ def find_capacities(
     """
     scenario = plan.scenario
     sites = list(deployable_sites(plan))
-    rows = []
+    rows, runs = [], []
     for number, site in enumerate(sites):
 
         def report(done: int, total: int, number: int = number) -> None:
             if progress is not None:
                 progress(number + done / total, len(sites))
 
-        row = find_capacity(
+        row, numbers = find_capacity(
             site,
             level,
             requests=scenario.requests,
@@ -219,8 +223,11 @@ def find_capacities(
             progress=report,
         )
         rows.append(row)
+        if row.is_met:
+            runs.append(Run(site, row.rate_rps, numbers))
     badges = tuple(site_badge(site, row.rate_rps).sentence if row.is_met else "" for site, row in zip(sites, rows, strict=True))
-    return Capacities(scenario.name, str(level), tuple(rows), badges)
+    fewest = min(len(row.roots) for row in rows)
+    return Capacities(scenario.name, str(level), tuple(rows), badges, basis_of(plan, level, fewest, runs))
 
 
 def deployable_sites(plan: RunPlan) -> Iterator[Site]:
@@ -240,8 +247,8 @@ def find_capacity(
     precision: float,
     jobs: int = 1,
     progress: Callable[[int, int], None] | None = None,
-) -> Capacity:
-    """Return the highest rate at which the site keeps the level.
+) -> tuple[Capacity, Numbers]:
+    """Return the highest rate at which the site keeps the level, and the numbers of a run there.
 
     Args:
         site: the deployment; its present rate does not matter.
@@ -283,15 +290,14 @@ def find_capacity(
     # One run is overloaded beyond what chance makes of a load of 1; the mean over the replications must not be above 1.
     overload = max(*loads.values(), 1.0)
     rates = [root.rate_rps / overload for root in roots] if unmet is None else [0.0]
-    estimate = over_replications(rates, positive=unmet is None)
-    certain = unmet is None and estimate.low is not None and estimate.high is not None
-    return Capacity(
+    estimate = _estimate(rates) if unmet is None else Estimate(0.0, None, None)
+    capacity = Capacity(
         workload=site.workload,
         network=site.network,
         policy=site.policy,
         rate_rps=estimate.mean,
-        low=known(estimate.low) * (1.0 - TOLERANCE) if certain else None,
-        high=known(estimate.high) * (1.0 + TOLERANCE) if certain else None,
+        low=estimate.low,
+        high=estimate.high,
         roots=tuple(rates),
         requests=requests,
         saturation_rps=most_rps,
@@ -299,18 +305,29 @@ def find_capacity(
         values={
             str(requirement): mean(level.value(requirement, trial.numbers) for trial in trials) for requirement in level.limits
         },
-        loads=loads,
+        loads={name: load / overload for name, load in loads.items()},
         lost_share=mean(trial.numbers.get("lost_share") or 0.0 for trial in trials),
         points=tuple(point for root in roots or [coarse] for point in root.points),
         requests_simulated=simulated,
     )
+    return capacity, trials[0].numbers
+
+
+def _estimate(rates: Sequence[float]) -> Estimate:
+    """Return the mean of the rates of the replications, with its interval widened by the tolerance of the bisection."""
+    estimate = over_replications(rates, positive=True)
+    if estimate.low is None or estimate.high is None:
+        return estimate
+    return Estimate(estimate.mean, estimate.low * (1.0 - TOLERANCE), estimate.high * (1.0 + TOLERANCE))
 
 
 def _replications_for(rates: Sequence[float], precision: float) -> int:
     """Return how many replications there should be, at most twice as many as there are; the present number if they suffice."""
     count = len(rates)
-    estimate = over_replications(rates)
-    width = inf if estimate.low is None or estimate.high is None else (estimate.high - estimate.low) / 2.0 / estimate.mean
+    estimate = _estimate(rates)
+    width = inf
+    if estimate.low is not None and estimate.high is not None:
+        width = max(estimate.high - estimate.mean, estimate.mean - estimate.low) / estimate.mean
     if width <= precision or count >= MOST_REPLICATIONS:
         return count
     needed = count * (width / precision) ** 2 if width < inf else inf

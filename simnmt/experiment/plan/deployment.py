@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import ceil, exp
 from pathlib import Path
@@ -10,6 +10,7 @@ from statistics import mean
 
 from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.fault_setup import NoAnswers
+from simnmt.experiment.plan.basis import Basis, Run, basis_of
 from simnmt.experiment.plan.candidates import Deployment, Open, Space
 from simnmt.experiment.plan.capacity import Binding, Trial, binding, mean_loads
 from simnmt.experiment.plan.objectives import Objective, spending
@@ -60,6 +61,10 @@ class Described:
     lost_share: float
     """Share of the requests that are lost, at the worst site."""
     p_met: float | None
+    runs: int
+    """Runs from which `p_met` follows."""
+    runs_met: int
+    """Those of them that keep the level."""
     spending: dict[str, float]
     """Money and joules that are known (`objectives.SPENT`)."""
 
@@ -75,6 +80,8 @@ class Described:
             "worst": self.worst,
             "lost_share": self.lost_share,
             "p_slo": self.p_met,
+            "p_runs": self.runs,
+            "p_runs_met": self.runs_met,
             "spending": self.spending,
         }
 
@@ -111,6 +118,8 @@ class DeploymentPlan:
     requests: int
     replications: int
     requests_simulated: int
+    basis: Basis
+    """Kinds of the inputs, and warnings."""
 
     @property
     def is_met(self) -> bool:
@@ -147,6 +156,7 @@ class DeploymentPlan:
             "requests": self.requests,
             "replications": self.replications,
             "requests_simulated": self.requests_simulated,
+            **self.basis.document(),
         }
 
 
@@ -172,6 +182,7 @@ def find_deployment(
     certainty: float = CERTAINTY,
     draws: int | None = None,
     progress: Callable[[float, int], None] | None = None,
+    warnings: Sequence[str] = (),
 ) -> DeploymentPlan:
     """Return the least deployment of a space that keeps the level with a certainty.
 
@@ -184,6 +195,7 @@ def find_deployment(
         certainty: probability of keeping the level from which a candidate is chosen.
         draws: runs by which that probability is judged; None: as many as can reach the certainty though one misses the level.
         progress: called with the number of judged candidates and of all.
+        warnings: about the space.
     """
     scenario = space.first.scenario
     sampled = space.size > MOST_EXHAUSTIVE
@@ -202,7 +214,8 @@ def find_deployment(
         add_sampled(search, space)
     draws = max(DRAWS, ceil(2.0 * certainty / (1.0 - certainty))) if draws is None else draws
     chosen = choose(search, open_plan, certainty, draws)
-    return _plan(search, space, rate_rps, certainty, chosen)
+    plan = _plan(search, space, rate_rps, certainty, chosen)
+    return replace(plan, basis=replace(plan.basis, warnings=(*warnings, *plan.basis.warnings)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +276,7 @@ def is_sure(search: Search, candidate: Candidate, open_plan: Open, certainty: fl
         if (draws - missed + 1) / (draws + 2) < certainty:
             break
     candidate.p_met = probability_met(excesses)
+    candidate.runs, candidate.runs_met = len(excesses), sum(excess <= 0.0 for excess in excesses)
     candidate.p_of = "replications and the error of the calibration" if drawn is not None else "replications alone"
     return candidate.p_met >= certainty
 
@@ -318,7 +332,17 @@ def _plan(
         requests=scenario.requests,
         replications=scenario.replications,
         requests_simulated=search.requests_simulated,
+        basis=_basis(search, space, choice or miss),
     )
+
+
+def _basis(search: Search, space: Space, shown: Candidate | None) -> Basis:
+    """Return what a plan rests on. `shown`: the choice, or the nearest miss."""
+    if shown is None or not shown.outcomes:
+        return basis_of(space.first, search.level, search.top.replications)
+    sites = shown.deployment.sites
+    runs = [Run(site, site.rate_rps, numbers) for site, numbers in zip(sites, shown.outcomes[0].numbers, strict=True)]
+    return basis_of(sites[0].plan, search.level, search.top.replications, runs)
 
 
 def _scenario_at_rate(choice: Candidate, rate_rps: float) -> Scenario:
@@ -371,6 +395,8 @@ def describe(search: Search, candidate: Candidate) -> Described:
             for site in range(len(candidate.deployment.sites))
         ),
         p_met=candidate.p_met,
+        runs=candidate.runs,
+        runs_met=candidate.runs_met,
         spending=spending([outcome.numbers for outcome in candidate.outcomes]),
     )
 

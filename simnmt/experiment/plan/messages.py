@@ -76,11 +76,12 @@ def describe_certainty(plan: DeploymentPlan) -> str:
     """Describe how sure the choice keeps the level."""
     assert plan.choice is not None and plan.choice.p_met is not None
     probability = percent(plan.choice.p_met)
+    counted = f"({plan.choice.runs_met} of {plan.choice.runs} runs keep it)"
     if plan.is_sure:
-        return f"A run of it keeps the level with a probability of {probability}, over {plan.p_of}."
+        return f"A run of it keeps the level with a probability of {probability} {counted}, over {plan.p_of}."
     return (
-        f"It is not sure: a run of it keeps the level with a probability of {probability} only, over {plan.p_of}; of the "
-        f"deployments that were judged, none reaches {percent(plan.certainty)}."
+        f"It is not sure: a run of it keeps the level with a probability of {probability} only {counted}, over {plan.p_of}; of "
+        f"the deployments that were judged, none reaches {percent(plan.certainty)}."
     )
 
 
@@ -155,11 +156,7 @@ def deploy_commands(
     first, *others = scenario.devices
     if not others:
         return [f"simnmt live server {shlex.quote(given)} --device {first}{sets}"]
-    settings = scenario.policies[policy]
-    used = others
-    if settings.single_device:
-        alone = first if settings.kind == "edge" else getattr(settings, "device", others[-1])
-        used = [device for device in others if device == alone]
+    used = [device for device in scenario.policies[policy].devices_of(list(scenario.devices)) if device != first]
     commands = []
     for device in used:
         count = scenario.devices[device].count or 1

@@ -77,6 +77,10 @@ class Candidate:
     """Probability that a run keeps the level; None as long as nobody asked."""
     p_of: str = ""
     """What that probability is over."""
+    runs: int = 0
+    """Runs from which it follows."""
+    runs_met: int = 0
+    """Those of them that keep the level."""
 
     @property
     def excess(self) -> float:

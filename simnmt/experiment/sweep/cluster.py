@@ -20,7 +20,7 @@ from typing import Any
 
 from simnmt.base import VERSION
 from simnmt.base.errors import InputError, SimnmtError, describe_error
-from simnmt.base.packages import named_if_missing
+from simnmt.base.packages import MissingPackage, named_if_missing
 from simnmt.experiment.sweep.execution import DIED, Chunk, Dealer, Results, run_chunk, run_locally
 from simnmt.experiment.sweep.tasks import PointTasks, TaskResult
 from simnmt.results.requests import Engine
@@ -235,7 +235,7 @@ def run_on_cluster_or_here(
         for results in run_on_cluster(tasks, address, engine):
             left.difference_update(result.key for result in results)
             yield results
-    except (ClusterError, ClusterLost) as error:
+    except (ClusterError, ClusterLost, MissingPackage) as error:
         announce(f"{error}; going on on this machine")
         waiting = [
             of_point.only([part for key, part in zip(of_point.keys, of_point.replications, strict=True) if key in left])

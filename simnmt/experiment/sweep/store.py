@@ -28,13 +28,14 @@ from simnmt.base.errors import InputError
 from simnmt.experiment.sweep.tasks import TaskResult
 from simnmt.results.run_directory import INPUT
 from simnmt.results.summary import Row
+from simnmt.results.sweep_table import HEADER
 from simnmt.scenario.document import Override
 from simnmt.scenario.errors import format_location
 from simnmt.scenario.sweep_configuration import Sweep
 from simnmt.scenario.varied_keys import Span, VariedKey
 from simnmt.scenario.yaml_text import node_of
 
-HEADER, TASKS, FAILED = "sweep.json", "tasks", "failed.json"
+TASKS, FAILED = "tasks", "failed.json"
 FORMAT = 1
 """Version of the folder's form."""
 

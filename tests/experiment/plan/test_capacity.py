@@ -88,6 +88,23 @@ def test_a_device_is_named_that_is_saturated_before_a_latency_misses_its_limit()
     best = simnmt.plan(queue_of(1, "constant", requests=2_000), "mean_ms<=100000", replications=2).best
     assert best.binding.part == "capacity" and best.binding.resource == "gateway"
     assert best.rate_rps == pytest.approx(100.0, rel=0.04)
+    assert best.loads == {"gateway": pytest.approx(best.binding.load, abs=1e-9)}, "the load that is shown is that of the rate"
+
+
+def test_a_plan_warns_of_runs_that_are_too_short_or_too_few() -> None:
+    short = simnmt.plan(queue_of(1, "constant", requests=180), "p95_ms<=100", replications=2, precision=0.5)
+    beyond, length = short.basis.warnings[:2]
+    assert beyond.startswith("p95_ms<=100 is judged by about 9 of 180 requests of a run that lie beyond it, which chance moves")
+    assert beyond.endswith("(give 400 requests or more)")
+    assert length.startswith("a run of 180 requests at ") and "times the limit of p95_ms<=100" in length
+    assert short.document()["warnings"] == list(short.basis.warnings)
+    long = simnmt.plan(queue_of(1, "constant", requests=2_000), "p95_ms<=100", replications=3, precision=0.5)
+    assert long.basis.warnings == ()
+    few = simnmt.plan(queue_of(1, "constant", requests=2_000), "answered_within_50ms>=0.995", replications=1)
+    assert "about 10 of 2,000 requests" in few.basis.warnings[0] and "(give 4,000 requests or more)" in few.basis.warnings[0]
+    assert few.basis.warnings[1].startswith("one replication shows little")
+    mean = simnmt.plan(queue_of(1, "constant", requests=200), "mean_ms<=30", replications=3, precision=0.5)
+    assert mean.basis.warnings[0].startswith("mean_ms<=30 is judged by 200 requests of a run (give 400 requests or more)")
 
 
 def test_erlang_recursion_and_waits_are_those_of_theory() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from typing import Any
 
 import pytest
 
 import simnmt
-from simnmt.experiment.plan import deployment, sampling
+from simnmt.experiment.plan import candidates, deployment, sampling
 from simnmt.experiment.plan.messages import sentences
 from simnmt.experiment.plan.search import probability_met
 from simnmt.scenario.errors import ScenarioError
@@ -196,6 +197,18 @@ def test_a_key_that_no_deployment_has_is_refused_with_its_text(text: str, what: 
     with pytest.raises(ScenarioError, match="^" + re.escape(text)) as refused:
         least(vary=[text])
     assert what in str(refused.value)
+
+
+def test_without_varied_keys_a_great_rate_is_planned_in_steps_without_proposals(
+    shared: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One to six boxes are too many to try each number, if no more than three candidates are."""
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    monkeypatch.setattr(deployment, "MOST_EXHAUSTIVE", 3)
+    monkeypatch.setattr(candidates, "MOST_DEFAULT_CANDIDATES", 3)
+    plan = simnmt.plan(shared, "mean_ms<=18", rate=200.0, requests=500, replications=1)
+    assert plan.candidates == 3 and plan.choice.choice == {"devices.cloud.count": 4}
+    assert plan.basis.warnings[0].startswith("devices.cloud.count is varied in steps of 2, from 2 to 6 (vary ")
 
 
 def test_two_keys_that_set_the_same_part_are_refused() -> None:

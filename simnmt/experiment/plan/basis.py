@@ -1,0 +1,120 @@
+"""What the answer of a plan rests on: the kinds of its inputs, doubts about them, and runs that are too short or too few."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil, floor, log10, sqrt
+
+from simnmt.experiment.cases import RunPlan
+from simnmt.experiment.criteria import fewest_counted
+from simnmt.experiment.notes import describe_sources, warnings
+from simnmt.experiment.plan.trial import Level, Site
+from simnmt.results.number_text import digits, duration
+from simnmt.results.service_level import Requirement
+from simnmt.results.summary import Numbers, Row
+
+REQUESTS_BEYOND = 20
+"""Requests beyond a percentile in a run, below which a plan warns: chance moves 20 by 1 / sqrt(20), 22 %; queues, in which
+neighbours wait together, move it more."""
+REQUESTS_OF_A_MEAN = 400
+"""Requests of a mean or a rate below which a plan warns: as many as those of which 20 lie beyond the 95th percentile."""
+LIMITS_IN_A_RUN = 20
+"""Length of a run in limits of a latency below which a plan warns: a run begins with empty queues, and at a load of 0.9 the
+queue of M/M/1 takes 13 times its 95th percentile to lose the memory of that (for a mean service time s, the relaxation time is
+s / (1 - sqrt(0.9))^2 = 380 s, and the percentile 30 s). Source: J. W. Cohen, The Single Server Queue (1982)."""
+FEW_REPLICATIONS = 3
+"""Replications below which a plan warns: with two, a t-interval is 13 standard errors wide to either side."""
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What an answer rests on."""
+
+    sources: str
+    """Kinds of the device profiles and of the round trips."""
+    warnings: tuple[str, ...]
+
+    def document(self) -> Row:
+        """Return the basis as JSON."""
+        return {"sources": self.sources, "warnings": list(self.warnings)}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run on which an answer rests."""
+
+    site: Site
+    rate_rps: float
+    numbers: Numbers
+
+
+def basis_of(plan: RunPlan, level: Level, replications: int, runs: Sequence[Run] = ()) -> Basis:
+    """Return what an answer rests on.
+
+    Args:
+        plan: the scenario of the answer with its inputs.
+        level: the service level.
+        replications: of each run by which deployments were compared.
+        runs: one run of each place in the answer, at its rate.
+    """
+    places = [{"workload": run.site.workload, "network": run.site.network, "policy": run.site.policy} for run in runs]
+    rows = [place | run.numbers for place, run in zip(places, runs, strict=True)]
+    doubts = [*_few_requests(plan, level), *_short_runs(plan, level, runs), *_few_replications(replications)]
+    return Basis(describe_sources(plan), (*doubts, *warnings(plan, rows)))
+
+
+def _few_requests(plan: RunPlan, level: Level) -> Iterator[str]:
+    counted = fewest_counted(plan)
+    for requirement in level.limits:
+        beyond = _share_beyond(requirement)
+        if beyond is None:
+            needed, what = REQUESTS_OF_A_MEAN, f"by {counted:,} requests of a run"
+        else:
+            needed = ceil(REQUESTS_BEYOND / beyond - 1e-6) if beyond > 0.0 else 0
+            chance = f", which chance moves by {100.0 / sqrt(max(counted * beyond, 1.0)):.0f} %, and queues by more"
+            what = f"by about {digits(counted * beyond)} of {counted:,} requests of a run that lie beyond it{chance}"
+        if counted < needed:
+            requests = _rounded_up(needed * plan.scenario.requests / counted)
+            yield f"{requirement} is judged {what} (give {requests:,} requests or more)"
+
+
+def _share_beyond(requirement: Requirement) -> float | None:
+    """Return the share of the requests that decides a requirement at its limit; None for a mean or a rate."""
+    metric = requirement.metric
+    if metric.quantile is not None:
+        return 1.0 - metric.quantile
+    return 1.0 - requirement.limit if metric.most is not None else None
+
+
+def _short_runs(plan: RunPlan, level: Level, runs: Sequence[Run]) -> Iterator[str]:
+    limits_s = {
+        str(limit): limit.limit / limit.metric.per_si_unit if limit.metric.within_s is None else limit.metric.within_s
+        for limit in level.limits
+        if limit.metric.sample is not None
+    }
+    if not limits_s or not runs:
+        return
+    requirement = max(limits_s, key=limits_s.__getitem__)
+    limit_s, rate_rps = limits_s[requirement], max(run.rate_rps for run in runs)
+    run_s = plan.scenario.requests / rate_rps
+    if run_s < LIMITS_IN_A_RUN * limit_s:
+        requests = _rounded_up(LIMITS_IN_A_RUN * limit_s * rate_rps)
+        yield (
+            f"a run of {plan.scenario.requests:,} requests at {digits(rate_rps)} requests/s lasts {duration(run_s)}, "
+            f"{digits(run_s / limit_s)} times the limit of {requirement}, and begins with empty queues: latencies may be too "
+            f"low (give {requests:,} requests or more)"
+        )
+
+
+def _rounded_up(requests: float) -> int:
+    """Return a number of requests with two digits, no less."""
+    unit = 10 ** max(floor(log10(requests)) - 1, 0)
+    return ceil(requests / unit - 1e-9) * unit
+
+
+def _few_replications(replications: int) -> Iterator[str]:
+    if replications < FEW_REPLICATIONS:
+        few = "one replication" if replications == 1 else f"{replications} replications"
+        shows = "shows" if replications == 1 else "show"
+        yield f"{few} {shows} little of how runs differ by chance (give {FEW_REPLICATIONS} or more)"
