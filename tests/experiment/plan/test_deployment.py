@@ -120,7 +120,7 @@ def test_a_large_space_is_searched_by_proposals(monkeypatch: pytest.MonkeyPatch)
 FAILING: dict[str, Any] = {
     "version": 1,
     "name": "failing",
-    "requests": 1_500,
+    "requests": 500,
     "replications": 2,
     "workloads": {"w": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 20.0}}},
     "networks": {"n": {"rtt": {"constant_ms": 20.0}}},
