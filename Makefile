@@ -9,7 +9,7 @@ VENV := .venv
 CAMPAIGNS := tests/aarch64 tests/campaigns tests/live/test_server.py tests/kernels/test_sanitizers.py $(addprefix tests/world/,test_compiled_world.py test_sanitized_world.py test_engines_on_scenarios.py)
 BIN := $(VENV)/bin
 
-.PHONY: quickstart test check check-deep check-lowest check-python check-wheels wheels clean
+.PHONY: quickstart test check check-deep check-lowest check-python check-wheels wheels gallery clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/simnmt run @quickstart
@@ -48,6 +48,10 @@ check-wheels: $(VENV)/.installed-test wheels
 wheels: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet -e ".[wheels]"
 	sh .ci/make-wheels $(abspath $(BIN))/python dist
+
+# The pictures of docs/gallery/index.md anew, by the code that stands below each of them.
+gallery: $(VENV)/.installed-test
+	$(BIN)/python docs/make_gallery.py
 
 # The suite with the lowest versions that pyproject.toml declares, in an environment of its own. torch stays the tested one. Old
 # libraries call what new ones deprecate, so that warnings are no failures here.
