@@ -9,7 +9,7 @@ VENV := .venv
 CAMPAIGNS := tests/aarch64 tests/campaigns tests/live/test_server.py tests/kernels/test_sanitizers.py $(addprefix tests/world/,test_compiled_world.py test_sanitized_world.py test_engines_on_scenarios.py)
 BIN := $(VENV)/bin
 
-.PHONY: quickstart test docs check check-deep check-lowest check-python check-dist dist clean
+.PHONY: quickstart test docs check check-deep check-lowest check-python check-dist dist gallery clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/simnmt run @quickstart
@@ -54,6 +54,10 @@ check-dist: $(VENV)/.installed-test dist
 dist: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet -e ".[dist]"
 	sh .ci/make-dist $(abspath $(BIN))/python dist
+
+# The pictures of docs/gallery/index.md anew, by the code that stands below each of them.
+gallery: $(VENV)/.installed-test
+	$(BIN)/python docs/make_gallery.py
 
 # The suite with the lowest versions that pyproject.toml declares, in an environment of its own. torch stays the tested one. Old
 # libraries call what new ones deprecate, so that warnings are no failures here.

@@ -97,7 +97,7 @@ def plan(
         source = open_source(scenario, given, allow_code=allow_code)
     level = Level(requirements or source.scenario.requirements)
     if not level.requirements:
-        raise InputError("no service level", remedy="give --slo, such as 'p95_ms<=300', or slo in the scenario")
+        raise InputError("no service level", remedy="give one as slo, such as 'p95_ms<=300', or in the scenario")
     asserted = [Assertion(requirement) for requirement in level.requirements]
     cache = InputCache()
 
@@ -118,7 +118,7 @@ def plan(
         check_assertion(inputs, assertion)
     if rate is None:
         if keys:
-            raise InputError("keys are varied to find the least deployment for a rate", remedy="give --rate, or no --vary")
+            raise InputError("keys are varied to find the least deployment for a rate", remedy="give a rate, or vary no keys")
         return find_capacities(inputs, level, precision=precision, jobs=jobs or os.cpu_count() or 1, progress=progress)
     if not 0.0 < rate < 1e9:
         raise InputError(f"a rate of {rate:g} requests/s", remedy="give a number above 0")
@@ -228,7 +228,7 @@ def _execution(
     check_jobs(jobs)
     if cluster is None:
         if local_if_cluster_fails:
-            raise InputError("--local-if-cluster-fails: there is no cluster", remedy="give --cluster, or leave it out")
+            raise InputError("local_if_cluster_fails: there is no cluster", remedy="give a cluster, or leave it out")
         return lambda tasks: run_locally(tasks, jobs, engine)
     from simnmt.experiment.sweep.cluster import check_address, run_on_cluster, run_on_cluster_or_here
 

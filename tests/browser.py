@@ -26,6 +26,9 @@ FLAGS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    # Parts of the browser's window that are pages themselves, drawn anew for each page that a test opens.
+    "--disable-features=InitialWebUI,WebUIReloadButton,WebUIToolbar,WebUIOmniboxPopup,WebUIOmniboxAimPopup,WebUITabStrip,"
+    "PreloadTopChromeWebUI",
 ]
 
 

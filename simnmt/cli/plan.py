@@ -1,4 +1,4 @@
-"""`simnmt plan`: how many requests per second a deployment can take under a service level."""
+"""`simnmt plan`: how many requests per second a deployment takes under a service level, or the least deployment for a rate."""
 
 from __future__ import annotations
 
@@ -176,4 +176,4 @@ def format_plan(plan: DeploymentPlan, scenario: str, out: Path | None) -> str:
     commands = deploy_commands(name, plan.scenario, plan.choice.policy, plan.overrides, written)
     lines += ["", "Deploy it:", *(f"  {command}" for command in commands)]
     lines += ["" if written is None else f"scenario: {written}", f"{plan.requests_simulated:,} requests were simulated."]
-    return "\n".join(line for line in lines if line is not None)
+    return "\n".join(lines)

@@ -106,7 +106,7 @@ class Requirement:
         """
         known = [value for value in values if isinstance(value, (int, float))]
         if not known or len(known) < len(values):
-            remedy = f"run the scenario with metrics: [{self.metric.name}], or with --assert '{self}'"
+            remedy = f"run the scenario with metrics: [{self.metric.name}], or assert '{self}' of it"
             if self.metric.sample == "first_token":
                 remedy = "first tokens are known where every request is decoded on a device that batches or streams"
             if self.metric.name == "deadline_met_share":

@@ -161,7 +161,7 @@ def parse_sample(text: str) -> int:
     match = re.fullmatch(r"sobol:([0-9]{1,9})", text.strip())
     if match is None or not 1 <= int(match[1]) <= MOST_POINTS:
         remedy = f"write sobol:N, with 1 to {MOST_POINTS:,} points"
-        raise ScenarioError(f"{shorten(text)!r} is no sample", remedy=remedy, override="--sample")
+        raise ScenarioError(f"{shorten(text)!r} is no sample", remedy=remedy, override="sample")
     return int(match[1])
 
 
@@ -169,8 +169,8 @@ def checked(sweep: Sweep) -> Sweep:
     """Return the sweep if its keys can be swept and do not contradict each other. Raises `ScenarioError`."""
     if not sweep.keys:
         what = "nothing is swept"
-        raise ScenarioError(what, remedy="give --grid KEY=V1,V2,... or --grid KEY=FROM:TO:N, or a sweep file")
-    remedy = "write FROM:TO:N, or draw from it with --sample sobol:N"
+        raise ScenarioError(what, remedy="give a grid, KEY=V1,V2,... or KEY=FROM:TO:N, or a sweep file")
+    remedy = "write FROM:TO:N, or draw from it with the sample sobol:N"
     for key in sweep.keys:
         key.check(UNSWEPT)
     if sweep.sample is None:
@@ -186,8 +186,8 @@ def checked(sweep: Sweep) -> Sweep:
         points *= max(len(key.values), 1)
     if sweep.sample is None and points > MOST_POINTS:
         what = f"{points:,} points, more than {MOST_POINTS:,}"
-        raise ScenarioError(what, remedy="give fewer values, or --sample sobol:N")
+        raise ScenarioError(what, remedy="give fewer values, or the sample sobol:N")
     if sweep.sample is not None and all(key.span is None for key in sweep.keys) and sweep.sample >= points:
-        what = f"--sample sobol:{sweep.sample} of {points:,} combinations"
+        what = f"a sample sobol:{sweep.sample} of {points:,} combinations"
         raise ScenarioError(what, remedy="leave the sample out, which runs them all")
     return sweep

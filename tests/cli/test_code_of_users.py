@@ -16,6 +16,7 @@ import pytest
 from simnmt import InputError, run
 from simnmt.base.extension import installed_kinds
 from simnmt.scenario.template import schema_text
+from tests.campaigns.harness import deep
 from tests.command_line import ROOT, Outcome
 
 RECIPES = ROOT / "docs" / "recipes" / "simnmt-recipes"
@@ -74,8 +75,9 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("own.yaml").write_text(SCENARIO)
 
 
-def test_a_policy_of_twenty_lines_is_set_beside_cnmt_in_one_command() -> None:
-    done = in_a_process("run", "own.yaml", "--allow-code", "--jobs", "2", "--out", "run", "--json")
+@pytest.mark.parametrize("jobs", ["1", deep("2")])
+def test_a_policy_of_twenty_lines_is_set_beside_cnmt_in_one_command(jobs: str) -> None:
+    done = in_a_process("run", "own.yaml", "--allow-code", "--jobs", jobs, "--out", "run", "--json")
     assert done.status == 0, done.err
     result = json.loads(done.out)  # what the policy prints is not in it
     assert "imported" in done.err and "prepared" in done.err

@@ -7,14 +7,18 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 import pytest
 
 from simnmt import api
+from simnmt.results import run_directory
 from simnmt.scenario.document import read_document
+from tests.campaigns.harness import deep
 from tests.command_line import filled_folder
 from tests.refusals import assert_one_line
 
@@ -22,8 +26,9 @@ SAME = ("requests.parquet", "summary.json", "summary.csv", "scenario.resolved.ya
 WHOLE = {*SAME, "manifest.json"}
 
 
-def test_a_run_directory_repeats_byte_for_byte_from_another_folder_on_two_processes(
-    folder: Path, simnmt: Callable[..., Any], process: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("jobs", ["1", deep("2")])
+def test_a_run_directory_repeats_byte_for_byte_from_another_folder_on_any_number_of_processes(
+    folder: Path, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, jobs: str
 ) -> None:
     """With overrides, and a corpus that the scenario names relative to itself."""
     with monkeypatch.context() as above:
@@ -34,7 +39,7 @@ def test_a_run_directory_repeats_byte_for_byte_from_another_folder_on_two_proces
     assert directory.name.startswith("small-")
     assert {path.name for path in directory.iterdir()} == WHOLE
     assert f"run directory: reports/{directory.name}\n" in first.out
-    again = process("run", str(directory), "--out", "again", "--jobs", "2", cwd=folder)
+    again = simnmt("run", str(directory), "--out", "again", "--jobs", jobs)
     assert (again.status, again.err) == (0, "")
     for name in SAME:
         assert (folder / "again" / name).read_bytes() == (directory / name).read_bytes(), name
@@ -68,7 +73,19 @@ def test_the_manifest_names_every_input_and_output(folder: Path, simnmt: Callabl
     assert manifest["argv"] == ["run", "--jobs", "1", "small.yaml", "--out", "run"]
 
 
-def test_runs_of_the_same_second_each_get_a_folder(folder: Path, start: Callable[..., Any]) -> None:
+def test_a_run_of_the_same_second_gets_a_folder_with_the_next_number(
+    folder: Path, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moment = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
+    monkeypatch.setattr(run_directory, "datetime", SimpleNamespace(now=lambda zone: moment))
+    for _ in range(2):
+        assert simnmt("run", "small.yaml", "--requests", "20").status == 0
+    assert sorted(path.name for path in Path("reports").iterdir()) == ["small-20260102-030405", "small-20260102-030405-2"]
+    assert {tuple(sorted(path.name for path in run.iterdir())) for run in Path("reports").iterdir()} == {tuple(sorted(WHOLE))}
+
+
+@pytest.mark.deep
+def test_runs_that_begin_at_once_each_get_a_folder(folder: Path, start: Callable[..., Any]) -> None:
     started = [start("run", "small.yaml", "--jobs", "1") for _ in range(2)]
     ended = [(*process.communicate(timeout=60), process.returncode) for process in started]
     assert [(err, status) for _, err, status in ended] == [("", 0)] * 2

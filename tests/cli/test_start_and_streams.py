@@ -141,12 +141,20 @@ def test_a_reader_that_has_enough_is_no_failure(folder: Path, start: Callable[..
     process.stderr.close()
 
 
-@pytest.mark.parametrize(("stream", "jobs"), [deep(1, "1"), (2, "1"), deep(2, "2")])
-def test_a_stream_that_was_never_open(folder: Path, process: Callable[..., Any], stream: int, jobs: str) -> None:
-    done = process("run", "small.yaml", "--jobs", jobs, "--out", "run", preexec_fn=lambda: os.close(stream))
+@pytest.mark.parametrize(
+    ("stream", "command", "made"),
+    [
+        (2, "corpus table news.de news.en --out made.csv", "made.csv"),
+        deep(1, "run small.yaml --jobs 1 --out run", "run/manifest.json"),
+        deep(2, "run small.yaml --jobs 1 --out run", "run/manifest.json"),
+        deep(2, "run small.yaml --jobs 2 --out run", "run/manifest.json"),
+    ],
+)
+def test_a_stream_that_was_never_open(folder: Path, process: Callable[..., Any], stream: int, command: str, made: str) -> None:
+    done = process(*command.split(), preexec_fn=lambda: os.close(stream))
     assert done.status == 0
     assert done.err == ""
-    assert Path("run/manifest.json").exists()
+    assert Path(made).exists()
 
 
 def test_an_argument_that_is_no_text(folder: Path, process: Callable[..., Any], tree: Callable[..., Any]) -> None:

@@ -185,7 +185,7 @@ def test_points_that_fail_are_recorded_and_the_others_are_in_the_table(
         ("small.yaml --grid devices.cloud.workers=1,2 --out .", "the folder holds something else than a sweep"),
         ("done --grid devices.cloud.workers=1,2", "a sweep goes on as it was begun"),
         ("done --requests 7", "a sweep goes on as it was begun"),
-        ("small.yaml --grid seed=1,2 --local-if-cluster-fails", "--local-if-cluster-fails: there is no cluster"),
+        ("small.yaml --grid seed=1,2 --local-if-cluster-fails", "local_if_cluster_fails: there is no cluster"),
         ("small.yaml --grid seed=1,2 --cluster 127.0.0.1:8786", "no address of a scheduler (write tcp://127.0.0.1:8786)"),
         ("small.yaml --grid seed=1,2 --cluster tcp://10.1.2.3:8786", "another machine needs TLS"),
         ("small.yaml --grid seed=1,2 --cluster tcp://gateway:8786", "another machine needs TLS"),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 import os
-import subprocess
-import sys
+import signal
 import time
+import warnings
 
 import pytest
 import torch
@@ -362,19 +362,19 @@ def test_threads_are_those_of_torch_where_its_runtime_can_be_called(monkeypatch:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
 def test_a_forked_process_waits_for_no_thread_that_was_not_forked() -> None:
     """The OpenMP runtime of a forked process still counts the threads of its parent."""
-    script = """
-import os, torch
-from simnmt.kernels.output_layer import fused_best
-products = torch.randn(8, 40_000)
-best = fused_best(products, None, 5, threads=2)
-child = os.fork()
-if child == 0:
-    os._exit(0 if torch.equal(fused_best(products, None, 5, threads=2).columns, best.columns) else 3)
-raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-"""
-    # In a process of its own, so that a test that fails ends.
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", script], timeout=60, check=False)
-    assert done.returncode == 0
+    products = torch.randn(8, 40_000)
+    best = fused_best(products, None, 5, threads=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # forking beside threads, which is what is tested
+        child = os.fork()
+    if child == 0:
+        try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(60)  # so that a test that fails ends
+            os._exit(0 if torch.equal(fused_best(products, None, 5, threads=2).columns, best.columns) else 3)
+        finally:
+            os._exit(4)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_a_shared_search_of_any_number_of_parts_covers_every_row_and_column(level: str) -> None:

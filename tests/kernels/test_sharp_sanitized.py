@@ -26,6 +26,7 @@ def test_no_sentence_reads_or_writes_beyond_its_memory(sanitized: Path) -> None:
     assert result.stdout.startswith("0 wrong")
 
 
+@pytest.mark.deep
 def test_the_sanitizer_detects_a_write_into_the_next_array(sanitized: Path) -> None:
     """All of a sentence lies in one block, whose pieces the sanitizer could not tell apart by itself."""
     assert "use-after-poison" in run(sanitized, "spill").stderr

@@ -53,7 +53,7 @@ def test_a_sample_has_a_known_name_and_size(text: str) -> None:
 
 
 def test_a_sample_as_large_as_its_grid_is_refused() -> None:
-    with pytest.raises(ScenarioError, match="--sample sobol:4 of 4 combinations"):
+    with pytest.raises(ScenarioError, match="a sample sobol:4 of 4 combinations"):
         read_sweep("@open-loop", ["seed=1,2", "requests=10,20"], "sobol:4")
     assert read_sweep("@open-loop", ["seed=1,2", "requests=10,20"], "sobol:3").sample == 3
 

@@ -37,7 +37,7 @@ FIXED_KEYS = {
     "gap_analysis": _NO_PART,
     "profile_uncertainty": _NO_PART,
     "foresee_misroutes": _NO_PART,
-    "workloads.*.arrivals": "the rate is that of --rate",
+    "workloads.*.arrivals": "the rate is that of the plan",
     "workloads.*.deadline_ms": _NO_PART,
 }
 """Keys that no plan varies, and the reason: they describe the run or the question, not the deployment."""
@@ -119,7 +119,7 @@ class Space:
         combinations = prod(len(key.values) for key in keys)
         if combinations > MOST_CANDIDATES:
             raise InputError(
-                f"--vary: {combinations:,} combinations, more than {MOST_CANDIDATES:,}", remedy="give fewer values"
+                f"{combinations:,} combinations of the varied keys, more than {MOST_CANDIDATES:,}", remedy="give fewer values"
             )
         firsts = [key.override(key.values[0]) for key in keys]
         self.first = open_plan(firsts)
@@ -174,7 +174,7 @@ def default_key(plan: RunPlan, rate_rps: float) -> tuple[VariedKey, str]:
     warning if these are too many to try each number; empty if not."""
     device = list(plan.scenario.devices)[-1]
     if device == END_NODE:
-        raise InputError("there is no device whose boxes could be counted", remedy="give --vary KEY=V1,V2")
+        raise InputError("there is no device whose boxes could be counted", remedy="name keys to vary")
     most = 1
     for case in plan.cases.values():
         box = replace(devices(plan.scenario, case.name)[-1], servers=1)

@@ -59,7 +59,7 @@ def _mean_of(measured: Metric, name: Minimised, lacking: str) -> Callable[[Deplo
     def value(deployment: Deployment, numbers: Sequence[Numbers]) -> float:
         values = [of_site.get(measured.column) for of_site in numbers]
         if None in values:
-            raise InputError(f"--minimise {name}: the scenario {lacking}", remedy="minimise servers or latency")
+            raise InputError(f"minimise {name}: the scenario {lacking}", remedy="minimise servers or latency")
         return mean(known(value) for value in values)
 
     return value

@@ -154,7 +154,7 @@ class Level:
         value = numbers.get(requirement.metric.column)
         if value is None:
             what = f"{requirement}: a run of this scenario has no {requirement.metric.name}"
-            raise InputError(what, remedy="give more --requests, or another metric")
+            raise InputError(what, remedy="give more requests, or another metric")
         return requirement.metric.per_si_unit * value
 
     def _judged_value(self, requirement: Requirement, numbers: Numbers) -> float:

@@ -48,9 +48,9 @@ def check_address(address: str) -> str:
     """Return the address of a scheduler that is on this machine or has TLS. Raises `ClusterError`."""
     match = _ADDRESS.fullmatch(address)
     if match is None or not 1 <= int(match[3]) <= 65_535:
-        raise ClusterError(f"--cluster {address}: no address of a scheduler", remedy="write tcp://127.0.0.1:8786")
+        raise ClusterError(f"cluster {address}: no address of a scheduler", remedy="write tcp://127.0.0.1:8786")
     if match[1] == "tcp" and not _is_loopback(match[2].strip("[]")):
-        what = f"--cluster {address}: a scheduler executes what it is sent, so another machine needs TLS"
+        what = f"cluster {address}: a scheduler executes what it is sent, so another machine needs TLS"
         raise ClusterError(what, remedy="write tls://HOST:PORT, or ssh -L 8786:HOST:8786 and tcp://127.0.0.1:8786")
     return address
 
@@ -102,27 +102,27 @@ def _connect(address: str) -> Any:
     with named_if_missing("cluster"):
         distributed: Any = import_module("distributed")
     if address.startswith("tls:") and distributed.Security().get_connection_args("client").get("ssl_context") is None:
-        what = f"--cluster {address}: Dask's configuration names no certificates"
+        what = f"cluster {address}: Dask's configuration names no certificates"
         raise ClusterError(what, remedy="set distributed.comm.tls.ca-file and client.cert (docs/how-to/run-on-a-cluster.md)")
-    unreachable = "start one (docs/how-to/run-on-a-cluster.md), or leave --cluster out"
+    unreachable = "start one (docs/how-to/run-on-a-cluster.md), or name no cluster"
     try:
         client = distributed.Client(address, timeout=CONNECT_S, set_as_default=False)
     except (OSError, TimeoutError, ValueError, RuntimeError, TypeError) as error:
-        what = f"--cluster {address}: no scheduler answers ({describe_error(error, most=80)})"
+        what = f"cluster {address}: no scheduler answers ({describe_error(error, most=80)})"
         raise ClusterError(what, remedy=unreachable) from None
     try:
         client.wait_for_workers(1, timeout=CONNECT_S)
         versions = set(client.run(worker_version).values())
     except (OSError, TimeoutError):
         _close_quickly(client)
-        raise ClusterError(f"--cluster {address}: the scheduler has no workers", remedy=unreachable) from None
+        raise ClusterError(f"cluster {address}: the scheduler has no workers", remedy=unreachable) from None
     except Exception as error:
         _close_quickly(client)
-        what = f"--cluster {address}: its workers cannot run simnmt ({describe_error(error, most=80)})"
+        what = f"cluster {address}: its workers cannot run simnmt ({describe_error(error, most=80)})"
         raise ClusterError(what, remedy="install the same simnmt there") from None
     if versions != {VERSION}:
         _close_quickly(client)
-        what = f"--cluster {address}: its workers have simnmt {', '.join(sorted(versions))}, and this is {VERSION}"
+        what = f"cluster {address}: its workers have simnmt {', '.join(sorted(versions))}, and this is {VERSION}"
         raise ClusterError(what, remedy="install the same version there")
     return client
 
@@ -200,7 +200,7 @@ def _results(future: Any, chunk: Chunk, address: str) -> list[TaskResult]:
     if future.status == "finished":
         version, results = future.result()
         if version != VERSION:
-            what = f"--cluster {address}: a worker that joined later has simnmt {version}, and this is {VERSION}"
+            what = f"cluster {address}: a worker that joined later has simnmt {version}, and this is {VERSION}"
             raise ClusterError(what, remedy="install the same version there")
         return results  # type: ignore[no-any-return]
     if future.status != "error":

@@ -120,7 +120,7 @@ def test_a_large_space_is_searched_by_proposals(monkeypatch: pytest.MonkeyPatch)
 FAILING: dict[str, Any] = {
     "version": 1,
     "name": "failing",
-    "requests": 1_500,
+    "requests": 500,
     "replications": 2,
     "workloads": {"w": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 20.0}}},
     "networks": {"n": {"rtt": {"constant_ms": 20.0}}},
@@ -187,10 +187,10 @@ def test_probability_counts_misses_and_spread() -> None:
         ("warm_up=none,mser5", "warm_up cannot be varied: it is no part of a deployment"),
         ("metrics=[p97_ms],[p98_ms]", "metrics cannot be varied"),
         ("workloads.w.deadline_ms=100,200", "workloads.w.deadline_ms cannot be varied"),
-        ("workloads.w.arrivals.rate_rps=1,2", "cannot be varied: the rate is that of --rate"),
+        ("workloads.w.arrivals.rate_rps=1,2", "cannot be varied: the rate is that of the plan"),
         ("devices.gateway.workers=1:20000000", "devices.gateway.workers: 1 to 20000000 holds more than 100,000 values"),
         ("devices.gateway.outside_range_share=0.1:0.2", "a span of numbers without their number (write FROM:TO:N)"),
-        ("workloads.w.arrivals={kind: back_to_back},{kind: poisson, rate_rps: 1}", "the rate is that of --rate"),
+        ("workloads.w.arrivals={kind: back_to_back},{kind: poisson, rate_rps: 1}", "the rate is that of the plan"),
     ],
 )
 def test_a_key_that_no_deployment_has_is_refused_with_its_text(text: str, what: str) -> None:
@@ -226,3 +226,22 @@ def test_arrivals_without_a_rate_are_refused_in_a_candidate_too() -> None:
 def test_a_rate_for_more_boxes_than_a_device_can_have_is_refused_at_once(shared: dict[str, Any]) -> None:
     with pytest.raises(simnmt.InputError, match=r"saturate more boxes of cloud than a device can have, 10,000 \(give a lower"):
         simnmt.plan(shared, "mean_ms<=18", rate=1e8)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: simnmt.plan("@capacity"),
+        lambda: simnmt.plan("@capacity", "p95_ms<=300", vary=["devices.cloud.count=1,2"]),
+        lambda: simnmt.plan("@capacity", "p95_ms<=300", rate=1.0, vary=["workloads.de-en.arrivals.rate_rps=1,2"]),
+        lambda: simnmt.sweep("@open-loop", grid=["devices.cloud.workers=1,2"], local_if_cluster_fails=True),
+        lambda: simnmt.sweep("@open-loop", grid=["devices.cloud.workers=1,2"], cluster="tcp://10.1.2.3:8786"),
+        lambda: simnmt.sweep("@open-loop", grid=["devices.cloud.workers=1,2"], sample="sobol:2"),
+        lambda: simnmt.sweep("@open-loop", grid=["devices.cloud.workers=1,2"], sample="x"),
+        lambda: simnmt.sweep("@open-loop"),
+    ],
+)
+def test_messages_to_python_name_arguments_and_no_options(call: Any) -> None:
+    with pytest.raises(simnmt.InputError) as refused:
+        call()
+    assert "--" not in str(refused.value)

@@ -1,0 +1,34 @@
+"""The page of a plan in a browser: the answer, what it rests on, and every figure, for a rate and without one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import simnmt
+from simnmt.report.deployment_page import write_plan_page
+from tests.plans import queue_of
+
+
+@pytest.mark.parametrize(
+    ("options", "figures"),
+    [
+        ({"precision": 0.5}, 2),
+        ({"rate": 200.0, "vary": ["devices.gateway.workers=3:4"], "minimise": "latency"}, 2),
+    ],
+)
+def test_a_browser_draws_the_page_of_a_plan_without_complaint(
+    open_page: Any, tmp_path: Path, options: dict[str, Any], figures: int
+) -> None:
+    answer = simnmt.plan(queue_of(1, "exponential", requests=300), "mean_ms<=40", replications=2, **options)
+    write_plan_page(tmp_path / "plan.html", answer)
+    with open_page(tmp_path / "plan.html", viewport={"width": 400, "height": 800}) as opened:
+        opened.unfold()
+        opened.page.wait_for_function("n => document.querySelectorAll('.js-plotly-plot .main-svg').length >= n", arg=figures)
+        assert opened.page.locator("[data-sentence]").count() >= 1
+        shown = opened.page.locator("[data-warning]").all_inner_texts()
+        assert len(shown) == len(answer.basis.warnings) >= 1 and "give 400 requests or more" in shown[0]
+        assert opened.page.evaluate("() => document.documentElement.scrollWidth") == 400
+        assert not opened.problems
