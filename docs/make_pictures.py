@@ -1,4 +1,4 @@
-"""Draw the pictures of the README and of the tutorial: `python docs/make_pictures.py`, two minutes.
+"""Draw the pictures of the README and of the tutorial: `python docs/make_pictures.py [PAGE.md ...]`, two minutes.
 
 The commands of each page of the tutorial run first, as `run_examples.py` runs them. `PICTURES` names the parts of the pages
 that they write. Needs what the tests need: playwright, and a Chromium on the PATH. Pictures are in the light scheme.
@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import base64
 import shutil
-import struct
 import sys
 import tempfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import run_examples
+from pictures import BROWSERS, FLAGS, PIXELS, reduce_colours
 from playwright.sync_api import sync_playwright
 
 DOCS = Path(__file__).resolve().parent
 WIDTH, MARGIN = 1100, 16
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 PICTURES = {
     "1-first-run.md": [
         ("page.png", "first/report.html", ["#cell-0-latency", "#cell-0-parts"]),
@@ -35,29 +32,23 @@ PICTURES = {
 """(picture, page, elements of the page that it shows) by the page of the tutorial whose commands write the page."""
 DRAWN = "() => [...document.querySelectorAll('[data-figures] figure')].slice(0, 2).every(figure => figure.dataset.drawn)"
 HIDE_BUTTONS = "() => document.querySelectorAll('.controls').forEach(buttons => { buttons.style.display = 'none'; })"
-PIXELS = """async png => {
-    const image = await createImageBitmap(await (await fetch(`data:image/png;base64,${png}`)).blob());
-    const context = new OffscreenCanvas(image.width, image.height).getContext("2d");
-    context.drawImage(image, 0, 0);
-    const bytes = context.getImageData(0, 0, image.width, image.height).data;
-    const part = 30000, texts = [];
-    for (let at = 0; at < bytes.length; at += part) texts.push(btoa(String.fromCharCode(...bytes.subarray(at, at + part))));
-    return [image.height, texts];
-}"""
 
 
 def main() -> None:
-    """Run the tutorial in folders that are thrown away, and keep the pictures of its pages."""
+    """Run the tutorial's pages named on the command line, or all, in folders that are thrown away, and keep their pictures."""
+    names = sys.argv[1:] or PICTURES
+    if unknown := set(names) - set(PICTURES):
+        sys.exit(f"no pictures of {', '.join(sorted(unknown))} (pages with pictures: {', '.join(PICTURES)})")
     with sync_playwright() as playwright:
         path = next(filter(None, map(shutil.which, BROWSERS)), None)
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
         window = browser.new_page(viewport={"width": WIDTH, "height": 900}, color_scheme="light")
-        for name, pictures in PICTURES.items():
+        for name in names:
             with tempfile.TemporaryDirectory() as folder:
                 _, failed = run_examples.run(DOCS / "tutorial" / name, Path(folder))
                 if failed:
                     sys.exit(f"{name}: {failed} of its examples fail, so that its pictures stay as they are")
-                for picture, page, elements in pictures:
+                for picture, page, elements in PICTURES[name]:
                     (DOCS / picture).write_bytes(photograph(window, Path(folder) / page, elements))
                     print(f"{picture}: {(DOCS / picture).stat().st_size / 1e3:.0f} kB")
         browser.close()
@@ -82,27 +73,7 @@ def photograph(window: Any, page: Path, elements: Sequence[str]) -> bytes:
     clip = {"x": left, "y": top - MARGIN, "width": right - left, "height": bottom - top + 2 * MARGIN}
     png = window.screenshot(full_page=True, clip=clip)
     window.goto("about:blank")
-    return of_few_colours(*window.evaluate(PIXELS, base64.b64encode(png).decode()))
-
-
-def of_few_colours(height: int, texts: list[str]) -> bytes:
-    """The same picture as PNG in its 256 commonest colours, others by the nearest of them: 150 kB, not 360."""
-    pixels = np.frombuffer(b"".join(map(base64.b64decode, texts)), np.uint8).reshape(-1, 4)[:, :3]
-    colours, number, count = np.unique(pixels, axis=0, return_inverse=True, return_counts=True)
-    kept = colours[np.argsort(-count, kind="stable")[:256]]
-    nearest = np.array([((kept.astype(int) - colour) ** 2).sum(axis=1).argmin() for colour in colours.astype(int)], np.uint8)
-    rows = np.pad(nearest[number.ravel()].reshape(height, -1), ((0, 0), (1, 0)))  # each row begins with its filter: none
-    header = struct.pack(">IIBBBBB", rows.shape[1] - 1, height, 8, 3, 0, 0, 0)
-    chunks: list[tuple[bytes, Any]] = [
-        (b"IHDR", header),
-        (b"PLTE", kept.tobytes()),
-        (b"IDAT", zlib.compress(rows, 9)),
-        (b"IEND", b""),
-    ]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
-        for name, content in chunks
-    )
+    return reduce_colours(*window.evaluate(PIXELS, base64.b64encode(png).decode()))
 
 
 if __name__ == "__main__":
