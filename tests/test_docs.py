@@ -6,6 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
+import typer
+
+from simnmt.cli.app import application
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(path for room in ("docs", "traces") for path in (ROOT / room).rglob("*.md"))])
@@ -107,6 +110,17 @@ def test_every_invariant_names_tests_that_exist() -> None:
         named = re.findall(r"`([^`]+)`", where)
         assert named, f"no test named in: {line}"
         assert [name for name in named if not (ROOT / "tests" / name).is_file()] == []
+
+
+def test_the_table_of_verbs_names_every_verb_of_the_command_line() -> None:
+    text = (ROOT / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8")
+    table = text.partition("\n## Verbs\n")[2].partition("\n## ")[0]
+    firsts = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `simnmt ")]
+    for name, command in typer.main.get_command(application()).commands.items():
+        rows = [first for first in firsts if f"`simnmt {name}" in first]
+        assert rows, f"no row for simnmt {name}"
+        named = set(re.findall(r"[a-z-]+", " ".join(rows)))
+        assert set(getattr(command, "commands", ())) <= named, f"no row names all verbs of simnmt {name}"
 
 
 def test_the_runner_of_examples_refuses_a_scenario_that_a_run_would_refuse(
