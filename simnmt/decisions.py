@@ -53,7 +53,8 @@ def plan(
     """Return how many requests per second a deployment takes under a service level or, for a rate, the least deployment.
 
     Args:
-        scenario, overrides, requests, replications, seed, jobs, allow_code: as of `run`.
+        scenario, overrides, requests, replications, seed, allow_code: as of `run`.
+        jobs: processes by which the highest rate is found; None: one per processor. The least deployment is found by one.
         slo: requirements that all must hold, such as `"p95_ms<=300"`; empty: those of the scenario's `slo`.
         rate: requests per second of every workload; None: the highest one is found, of the scenario as it stands.
         minimise: what is to be least at that rate: `servers` (if None), `cost`, `energy` or `latency`.
