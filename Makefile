@@ -9,7 +9,7 @@ VENV := .venv
 CAMPAIGNS := tests/aarch64 tests/campaigns tests/live/test_server.py tests/kernels/test_sanitizers.py $(addprefix tests/world/,test_compiled_world.py test_sanitized_world.py test_engines_on_scenarios.py)
 BIN := $(VENV)/bin
 
-.PHONY: quickstart test check check-deep check-lowest check-python check-wheels wheels gallery clean
+.PHONY: quickstart test check check-deep check-lowest check-python check-wheels wheels gallery notebooks clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/simnmt run @quickstart
@@ -17,14 +17,16 @@ quickstart: $(VENV)/.installed
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
-# What .ci/run adds to the tests: lint, types, the documentation's examples, and the GPU's kernels in Triton's interpreter. Beside
-# that a small validation of a live testbed, which takes three minutes and wants a quiet box: SMOKE=skip leaves it out.
+# What .ci/run adds to the tests: lint, types, the documentation's examples and notebooks, and the GPU's kernels in Triton's
+# interpreter. Beside that a small validation of a live testbed, which takes three minutes and wants a quiet box: SMOKE=skip
+# leaves it out.
 check: $(VENV)/.installed-dev
 	SIMNMT_TRITON=required $(BIN)/python -m pytest tests/kernels/test_triton.py
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python docs/run_examples.py
+	$(BIN)/python docs/execute_notebooks.py --check
 	$(if $(filter skip,$(SMOKE)),,$(BIN)/simnmt validate @live-smoke --smoke --engine cloud=gru:torch:float16_weights)
 
 # The tests and cases marked `deep`, and the properties of all rooms (with 25 times as many examples if they name no number); then
@@ -52,6 +54,10 @@ wheels: $(VENV)/.installed
 # The pictures of docs/gallery/index.md anew, by the code that stands below each of them.
 gallery: $(VENV)/.installed-test
 	$(BIN)/python docs/make_gallery.py
+
+# The notebooks anew, with what they show stored in them.
+notebooks: $(VENV)/.installed-test
+	$(BIN)/python docs/execute_notebooks.py
 
 # The suite with the lowest versions that pyproject.toml declares, in an environment of its own. torch stays the tested one. Old
 # libraries call what new ones deprecate, so that warnings are no failures here.
