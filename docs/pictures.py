@@ -20,10 +20,10 @@ from playwright.sync_api import sync_playwright
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 FIGURE_WIDTH, FIGURE_HEIGHT = 720, 400
-PART_WIDTH, TOP_WIDTH, PAGE_HEIGHT = 800, 1280, 800
+PART_WIDTH, TOP_WIDTH, PAGE_HEIGHT = 800, 1140, 800
 SCALE = 1.5
 """Pixels of a picture for each pixel of a figure or of a part of a page: lines stay sharp on dense screens."""
-COLOURS = 128
+COLOURS = 80
 MARGIN = 12
 TOP = "top"
 """First word of a part that begins at the top of the page."""

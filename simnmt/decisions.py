@@ -53,7 +53,8 @@ def plan(
     """Return how many requests per second a deployment takes under a service level or, for a rate, the least deployment.
 
     Args:
-        scenario, overrides, requests, replications, seed, jobs, allow_code: as of `run`.
+        scenario, overrides, requests, replications, seed, allow_code: as of `run`.
+        jobs: processes by which the highest rate is found; None: one per processor. The least deployment is found by one.
         slo: requirements that all must hold, such as `"p95_ms<=300"`; empty: those of the scenario's `slo`.
         rate: requests per second of every workload; None: the highest one is found, of the scenario as it stands.
         minimise: what is to be least at that rate: `servers` (if None), `cost`, `energy` or `latency`.
@@ -76,17 +77,7 @@ def plan(
     from simnmt.experiment.plan.objectives import objective
     from simnmt.experiment.plan.trial import Level, check_rate
 
-    check_jobs(jobs)
-    for name, value in (("minimise", minimise), ("certainty", certainty)):
-        if rate is None and value is not None:
-            raise InputError(f"{name} is of the least deployment for a rate", remedy=f"give a rate, or no {name}")
-    if rate is not None and precision is not None:
-        raise InputError("precision is of the highest rate, and a rate is given", remedy="leave one of them out")
-    precision, certainty = 0.02 if precision is None else precision, 0.95 if certainty is None else certainty
-    if not 0.0 < precision < 1.0 or not 0.0 < certainty < 1.0:
-        raise InputError("precision and certainty are shares above 0 and below 1", remedy="give 0.02 and 0.95")
-    if certainty > 0.999:
-        raise InputError(f"a certainty of {certainty:.12g} takes thousands of runs", remedy="give 0.999 or less")
+    precision, certainty = _shares_of_plan(jobs, rate, minimise, precision, certainty)
     requirements = [Requirement.parse(text) for text in ([slo] if isinstance(slo, str) else slo)]
     keys = [parse_varied_key(key) if isinstance(key, str) else key for key in vary]
     given = overrides_of_call(overrides, requests=requests, replications=replications, seed=seed)
@@ -136,6 +127,24 @@ def plan(
         progress=progress,
         warnings=[warning] if warning else [],
     )
+
+
+def _shares_of_plan(
+    jobs: int | None, rate: float | None, minimise: Minimised | None, precision: float | None, certainty: float | None
+) -> tuple[float, float]:
+    """Return the precision and the certainty of a plan. Raises `InputError` for arguments that have no effect together."""
+    check_jobs(jobs)
+    for name, value in (("minimise", minimise), ("certainty", certainty)):
+        if rate is None and value is not None:
+            raise InputError(f"{name} is of the least deployment for a rate", remedy=f"give a rate, or no {name}")
+    if rate is not None and precision is not None:
+        raise InputError("precision is of the highest rate, and a rate is given", remedy="leave one of them out")
+    precision, certainty = 0.02 if precision is None else precision, 0.95 if certainty is None else certainty
+    if not 0.0 < precision < 1.0 or not 0.0 < certainty < 1.0:
+        raise InputError("precision and certainty are shares above 0 and below 1", remedy="give 0.02 and 0.95")
+    if certainty > 0.999:
+        raise InputError(f"a certainty of {certainty:.12g} takes thousands of runs", remedy="give 0.999 or less")
+    return precision, certainty
 
 
 def sweep(

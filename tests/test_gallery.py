@@ -19,8 +19,7 @@ chromium = _browser.chromium
 ROOT = Path(__file__).parents[1]
 INDEX = ROOT / "docs" / "gallery" / "index.md"
 MOST_LINES = 10
-MOST_BYTES = {"../page.png": 140_000}
-"""The picture of a whole page is larger than those of figures."""
+MOST_BYTES = 100_000
 
 
 @pytest.fixture(scope="module")
@@ -62,11 +61,11 @@ def test_every_picture_exists_is_small_and_is_described(pictures: Any) -> None:
         png = (INDEX.parent / picture.file).read_bytes()
         width, height = size(png)
         assert width >= 700 and height >= 200, picture.file
-        assert len(png) < MOST_BYTES.get(picture.file, 100_000), picture.file
+        assert len(png) < MOST_BYTES, picture.file
         assert len(picture.alt) >= 30, f"{picture.file}: the text for those who do not see it is too short"
         sizes[picture.file] = len(png)
     assert sum(sizes.values()) < 2_500_000
-    assert {path.name for path in INDEX.parent.glob("*.png")} == {name for name in sizes if "/" not in name}
+    assert {path.name for path in INDEX.parent.glob("*.png")} == set(sizes)
 
 
 def test_pages_of_the_gallery_are_read_as_they_are_shown(gallery: Any) -> None:

@@ -14,7 +14,6 @@ from simnmt.cli.options import (
     AllowCode,
     AsJson,
     Force,
-    Jobs,
     Overrides,
     Page,
     argument,
@@ -74,7 +73,9 @@ def plan(
     ] = None,
     page: Page = None,
     force: Force = False,
-    jobs: Jobs = 1,
+    jobs: Annotated[
+        int, option("J", "Processes of the highest rate; 0: one per processor. With --rate one.", "--jobs", min=0, max=1024)
+    ] = 1,
     allow_code: AllowCode = False,
     as_json: AsJson = False,
 ) -> None:

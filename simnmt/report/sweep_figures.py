@@ -298,12 +298,18 @@ def _best(view: SweepView, number: int, keys: tuple[str, ...]) -> Panel:
     )
 
 
+def describe_no_best(rows: Sequence[Row]) -> str:
+    """Return why no policy of a point is the best."""
+    is_bound = all(row["verdict"] == BOUND for row in rows)
+    return "no policy that can be deployed" if is_bound else "every policy is unstable"
+
+
 def _winner(rows: Sequence[Row]) -> tuple[str, bool, str]:
     """Return the best policy of a point (empty without a stable one), whether another is not distinguishable, and a text."""
     best = next((row["policy"] for row in rows if row["verdict"] == BEST), "")
     tied = [row["policy"] for row in rows if row["verdict"] == TIED]
     if not best:
-        return "", False, "every policy is unstable"
+        return "", False, describe_no_best(rows)
     beside = f"{best} not distinguishable from {format_list(tied)}" if tied else f"{best} is best"
     return best, bool(tied), plain(beside)
 

@@ -10,6 +10,7 @@ from simnmt.report.page_template import render_template, write_page
 from simnmt.report.sweep_figures import (
     SweepView,
     best_panels,
+    describe_no_best,
     format_swept,
     heat_panels,
     pareto_panel,
@@ -87,7 +88,7 @@ def _best_lines(view: SweepView) -> list[Row]:
                 "point": point,
                 "values": [format_swept(rows[0][key]) for key in view.table.keys],
                 "place": f"{workload} on {network}",
-                "best": "every policy is unstable" if best is None else best["policy"],
+                "best": describe_no_best(rows) if best is None else best["policy"],
                 "colour": None if best is None else f"policy-{view.colours[best['policy']]}",
                 "tied": ", ".join(row["policy"] for row in rows if row["verdict"] == TIED),
                 "value": value,

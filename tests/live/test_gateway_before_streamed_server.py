@@ -15,6 +15,7 @@ from simnmt.experiment.cases import Unit
 from simnmt.live.decider import Decision, LiveDecider
 from simnmt.live.engine_process import EngineSettings, ServedModel
 from simnmt.live.gateway import GatewaySettings
+from simnmt.live.server import LocalEngine
 from simnmt.nmt.engine import DecodeRequest, Hypothesis
 from simnmt.nmt.whole_batch_decoder import WholeBatchDecoder
 from simnmt.service.client import Exchange
@@ -109,12 +110,12 @@ def test_reports_of_another_kind_of_server_change_no_belief(unit: Unit, report: 
 def test_a_gateway_that_knows_states_loses_less_on_cold_requests(unit: Unit, services: Services) -> None:
     """Each request finds the server cold: a policy that knows only the warm plane sends it there all the same."""
     server = services.server(engine_settings(load_fake_streamed))
+    local = LocalEngine(engine_settings(load_local))
     mean_s = {}
     for policy in ("warm-only", "knowing"):
         servers = {"cloud": server.front.service.url}
-        gateway = services.gateway(
-            GatewaySettings(unit, policy, servers, engine_settings(load_local), front=FRONT, any_model=True)
-        )
+        settings = GatewaySettings(unit, policy, servers, local.process.settings, front=FRONT, any_model=True)
+        gateway = services.gateway(settings, None, local)
         latencies_s = []
         for _ in range(3):
             services.wait(GAP_S + 0.05)
@@ -124,5 +125,6 @@ def test_a_gateway_that_knows_states_loses_less_on_cold_requests(unit: Unit, ser
         mean_s[policy] = sum(latencies_s) / 3
         services.stop(gateway)
     services.stop(server)
+    services.run(local.close())
     assert mean_s["warm-only"] >= COLD_S
     assert LOCAL_S <= mean_s["knowing"] < 0.75 * mean_s["warm-only"]

@@ -112,6 +112,9 @@ def test_the_page_lists_each_point_with_its_best_policy_and_escapes_names(tmp_pa
     assert text.count("every policy is unstable") == 2
     assert "2 points failed" in text
     assert text == render_sweep(table_of(failed=2))
+    alone = dataclasses.replace(table_of(), rows=[row for row in rows() if row["policy"] == "oracle"])
+    text = render_sweep(alone)
+    assert text.count("no policy that can be deployed") == 6 and "every policy is unstable" not in text
     write_sweep_page(tmp_path / "sweep.html", dataclasses.replace(table_of(), rows=[], failed=6))
     assert "6 points failed" in (tmp_path / "sweep.html").read_text()
 

@@ -109,7 +109,7 @@ def _short_runs(plan: RunPlan, level: Level, runs: Sequence[Run]) -> Iterator[st
 
 def _rounded_up(requests: float) -> int:
     """Return a number of requests with two digits, no less."""
-    unit = 10 ** max(floor(log10(requests)) - 1, 0)
+    unit: int = 10 ** max(floor(log10(requests)) - 1, 0)
     return ceil(requests / unit - 1e-9) * unit
 
 

@@ -18,7 +18,8 @@ def test_capacity_by_the_mean_is_that_of_m_m_c(workers: int, load: float) -> Non
     limit_ms = 10.0 * (1.0 + m_m_c_wait(workers, load))
     best = simnmt.plan(queue_of(workers, "exponential"), f"mean_ms<={limit_ms}").best
     assert best.rate_rps == pytest.approx(100.0 * workers * load, rel=0.02)
-    assert best.low <= best.rate_rps <= best.high
+    # The rate lies between the ends by construction; theory does not.
+    assert best.low <= 100.0 * workers * load <= best.high
     assert best.binding.resource == "gateway"
 
 
