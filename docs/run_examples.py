@@ -19,6 +19,8 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -158,8 +160,12 @@ def run(path: Path, kept: Path | None = None) -> tuple[int, int]:
 
 
 def main() -> None:
-    """Run the documents named on the command line, or all; exit status 1 if an example fails or there is none."""
-    totals = [run(page) for page in [Path(name) for name in sys.argv[1:]] or PAGES]
+    """Run the documents named on the command line, or all; exit status 1 if an example fails or there is none.
+
+    Each processor runs a document of its own.
+    """
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        totals = list(pool.map(run, [Path(name) for name in sys.argv[1:]] or PAGES))
     passed, failed = (sum(column) for column in zip(*totals, strict=True))
     print(f"documentation: {passed} passed, {failed} failed")
     sys.exit(1 if failed or not passed else 0)
