@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,32 +13,15 @@ pytest.importorskip("torch", reason="the extra packages of simnmt[models] are no
 
 from simnmt.experiment.cases import Unit
 from simnmt.experiment.inputs import read_inputs
-from simnmt.live import cell_run
 from simnmt.live.cell_run import LiveTestbed
 from simnmt.live.decider import live_unit
-from simnmt.live.deployment import ReplayedRequests, engine_settings, replayed_requests
-from simnmt.live.engine_process import EngineSettings, ServedModel
-from simnmt.nmt.engine import DecodeRequest, Hypothesis
-from simnmt.nmt.whole_batch_decoder import WholeBatchDecoder
+from simnmt.live.deployment import ReplayedRequests, replayed_requests
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_file import write_profile
 from simnmt.scenario.source import open_source
-from tests.campaigns.harness import deep
-from tests.live.fake_engines import ARCHITECTURE, STEP_S, block
+from tests.live.fake_engines import ARCHITECTURE
 
 REQUESTS = 8
-Loader = Callable[[EngineSettings], ServedModel]
-
-
-def load_forced(settings: EngineSettings) -> ServedModel:
-    """A model that sleeps as long as the forced lengths take; its process imports no torch."""
-
-    def decode(requests: Sequence[DecodeRequest]) -> list[Hypothesis]:
-        lengths = [request.forced_len for request in requests]
-        time.sleep(STEP_S * max(lengths))
-        return [Hypothesis((1,) * length, None, length) for length in lengths]
-
-    return ServedModel(partial(WholeBatchDecoder, decode), block(settings), lambda: STEP_S)
 
 
 @pytest.fixture(scope="module")
@@ -55,20 +36,13 @@ def unit(make_profile: Callable[..., DeviceProfile], tmp_path_factory: pytest.Te
     return live_unit(read_inputs(source.scenario, Path.cwd(), source.document))
 
 
-@pytest.fixture
-def testbed(tmp_path: Path) -> Iterator[LiveTestbed]:
-    with LiveTestbed(tmp_path, any_model=True) as started:
+@pytest.fixture(scope="module")
+def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveTestbed]:
+    with LiveTestbed(tmp_path_factory.mktemp("testbed"), any_model=True) as started:
         yield started
 
 
-@pytest.mark.parametrize("loader", [load_forced, deep(None)], ids=["paced", "torch"])
-def test_requests_go_through_the_link_to_the_server_with_the_lengths_that_were_forced(
-    testbed: LiveTestbed, unit: Unit, monkeypatch: pytest.MonkeyPatch, loader: Loader | None
-) -> None:
-    """With engines that sleep, and with those of the scenario, whose processes import torch."""
-    monkeypatch.setattr(
-        cell_run, "engine_settings", lambda *given, **more: replace(engine_settings(*given, **more), loader=loader)
-    )
+def test_requests_go_through_the_link_to_the_server_with_the_lengths_that_were_forced(testbed: LiveTestbed, unit: Unit) -> None:
     requests = replayed_requests(unit)
     run = testbed.run(unit, "cloud", requests)
     assert run.valid.all()
