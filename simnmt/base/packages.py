@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from simnmt.base.errors import InputError
 
 LEFT_OUT = frozenset({"pandas", "pyarrow", "scipy", "plotly", "jinja2", "markupsafe", "joblib"})
-"""Dependencies that the light installation leaves out (docs/reference/boxes.md): they weigh more than all others."""
+"""Dependencies that the light installation of a gateway leaves out (docs/reference/boxes.md); they weigh most."""
 
 EXTRAS = {
     **dict.fromkeys(("torch", "transformers", "sentencepiece", "sacrebleu", "sklearn", "threadpoolctl"), "models"),
