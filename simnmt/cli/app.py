@@ -13,6 +13,7 @@ import os
 import re
 import signal
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Sequence
@@ -183,6 +184,7 @@ def main() -> None:
         # Left alone where our parent wants it ignored: nohup, or a script's background job.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _stop)
+    sys.unraisablehook = _send_again
     status = _status()
     for number in _STOPPING:  # all output is written: a signal while Python exits must not change the status
         signal.signal(number, signal.SIG_IGN)
@@ -204,12 +206,23 @@ _last_s = -math.inf
 
 
 def _stop(number: int, frame: object) -> None:
-    # An impatient second signal must not disturb what the first has begun to clear away, but a later one may: Python
-    # drops an exception that meets it in a destructor.
+    # An impatient second signal must not disturb what the first has begun to clear away, but a later one may.
     global _last_s
     before_s, _last_s = _last_s, time.monotonic()
     if _last_s - before_s > 1.0:
         raise Interrupted(number)
+
+
+def _send_again(dropped: sys.UnraisableHookArgs) -> None:
+    """Send a signal again whose exception Python dropped, because it arrived in a destructor or in a callback of a library."""
+    global _last_s
+    if not isinstance(dropped.exc_value, Interrupted):
+        sys.__unraisablehook__(dropped)
+        return
+    _last_s = -math.inf
+    again = threading.Timer(0.02, signal.raise_signal, [dropped.exc_value.number])
+    again.daemon = True
+    again.start()
 
 
 _INPUT_FAULTS = {
