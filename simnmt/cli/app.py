@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
@@ -184,7 +185,7 @@ def main() -> None:
         # Left alone where our parent wants it ignored: nohup, or a script's background job.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _stop)
-    sys.unraisablehook = _send_again
+    sys.unraisablehook = _show_unraisable
     status = _status()
     for number in _STOPPING:  # all output is written: a signal while Python exits must not change the status
         signal.signal(number, signal.SIG_IGN)
@@ -203,26 +204,33 @@ def _make_streams_sure() -> None:
 
 
 _last_s = -math.inf
+_raised: tuple[int, weakref.ref[Interrupted]] | None = None
+"""The last signal and its exception; None before, and once it has ended the command."""
 
 
 def _stop(number: int, frame: object) -> None:
     # An impatient second signal must not disturb what the first has begun to clear away, but a later one may.
-    global _last_s
+    global _last_s, _raised
     before_s, _last_s = _last_s, time.monotonic()
     if _last_s - before_s > 1.0:
-        raise Interrupted(number)
+        stopped = Interrupted(number)
+        _raised = number, weakref.ref(stopped, _send_again)
+        raise stopped
 
 
-def _send_again(dropped: sys.UnraisableHookArgs) -> None:
-    """Send a signal again whose exception Python dropped, because it arrived in a destructor or in a callback of a library."""
+def _send_again(lost: weakref.ref[Interrupted]) -> None:
+    """Send a signal again whose exception is gone: Python drops those that meet a destructor, some libraries catch all."""
     global _last_s
+    if _raised is not None and _raised[1] is lost:
+        _last_s = -math.inf
+        again = threading.Timer(0.02, signal.raise_signal, [_raised[0]])
+        again.daemon = True
+        again.start()
+
+
+def _show_unraisable(dropped: sys.UnraisableHookArgs) -> None:
     if not isinstance(dropped.exc_value, Interrupted):
         sys.__unraisablehook__(dropped)
-        return
-    _last_s = -math.inf
-    again = threading.Timer(0.02, signal.raise_signal, [dropped.exc_value.number])
-    again.daemon = True
-    again.start()
 
 
 _INPUT_FAULTS = {
@@ -250,7 +258,7 @@ def _run() -> int:
     except SimnmtError as error:
         return _complain("\n".join(error.lines), error.exit_status)
     except Interrupted as stopped:
-        return _complain("interrupted; nothing is left half-written", 128 + stopped.number)
+        return _interrupted(stopped.number)
     except MemoryError:
         return _complain("out of memory (run fewer --requests or --jobs)", 1)
     except SystemExit as leaving:
@@ -264,10 +272,18 @@ def _run() -> int:
         _discard_output()
         return _complain(error.strerror or str(error), 1)
     except Exception as error:
+        if _raised is not None:  # a library has made another exception of it
+            return _interrupted(_raised[0])
         if hasattr(error, "format_message"):  # the command line library's errors about options and arguments
             return _complain(_usage(error), 2)
         raise
     return status if isinstance(status, int) else 0
+
+
+def _interrupted(number: int) -> int:
+    global _raised
+    _raised = None
+    return _complain("interrupted; nothing is left half-written", 128 + number)
 
 
 def _refuse_undecodable(arguments: Sequence[str]) -> None:
