@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from scipy.sparse import coo_matrix
@@ -200,8 +200,8 @@ def size() -> dict[str, Any]:
     }
 
 
-def trace() -> dict[str, Any]:
-    """Return which modules and rooms one run of `@quickstart` passes through, in the order of first entry."""
+def trace(scenario: str = "@quickstart", engine: Literal["simpy", "compiled"] | None = None) -> dict[str, Any]:
+    """Return which modules and rooms one run of a scenario passes through, in the order of first entry."""
     import simnmt
 
     modules: Counter[str] = Counter()
@@ -218,7 +218,7 @@ def trace() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         sys.setprofile(enter)
         try:
-            simnmt.run("@quickstart", out=Path(folder, "run"), requests=200, replications=1)
+            simnmt.run(scenario, out=Path(folder, "run"), requests=200, replications=1, engine=engine)
         finally:
             sys.setprofile(None)
     return {

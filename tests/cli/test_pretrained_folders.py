@@ -43,7 +43,7 @@ def test_a_folder_is_calibrated_translated_and_simulated(folder: Path, simnmt: C
     FOLDERS[name](folder / name)
     for backend in ("torch", "ctranslate2"):
         out = f"{name}-{backend}.json"
-        options = ["--threads", "1", "--quick", "--max-batch", "2", "--part", "execution", "--part", "step", "--out", out]
+        options = ["--threads", "1", "--quick", "--max-batch", "8", "--part", "execution", "--part", "step", "--out", out]
         done = simnmt("calibrate", "--model", name, "--backend", backend, *options)
         assert done.status == 0, done.err
         profile = read_profile(folder / out)
