@@ -125,7 +125,7 @@ def drawing(page: str) -> str:
         *_imports(rows, imports, imports_left),
         _text(LEFT, foot, "A room imports only rooms on lower floors: all dots lie right of the diagonal.", "note"),
     ]
-    label = "Rooms by floor, the path of a request through them in eight steps, and the imports between rooms"
+    label = f"Rooms by floor, the path of a request through them in {len(steps)} steps, and the imports between rooms"
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img"'
     )

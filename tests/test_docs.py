@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -172,3 +174,50 @@ def test_pictures_of_the_tutorial_are_small_and_all_made_by_one_command(monkeypa
     assert made == stored | {"page.png"}
     assert all((ROOT / "docs" / picture).stat().st_size < 120_000 for picture in made)
     assert all((ROOT / "docs" / "tutorial" / page).is_file() for page in make_pictures.PICTURES)
+
+
+def title(page: Path) -> str:
+    text = page.read_text(encoding="utf-8")
+    if page.suffix == ".ipynb":
+        text = "".join(json.loads(text)["cells"][0]["source"])
+    heading = HEADING.search(text)
+    assert heading is not None, page
+    return heading[1]
+
+
+@pytest.mark.parametrize("folder", ["tutorial", "how-to", "background", "background/papers", "gallery", "notebooks"])
+def test_the_home_page_lists_every_page_by_its_title(folder: str) -> None:
+    listed = (ROOT / "docs" / "index.md").read_text(encoding="utf-8").splitlines()
+    pages = [page for page in sorted((ROOT / "docs" / folder).iterdir()) if page.suffix in (".md", ".ipynb")]
+    assert pages
+    assert [line for page in pages if (line := f"- [{title(page)}]({folder}/{page.name})") not in listed] == []
+
+
+UNRUN = re.compile(r"^```(?:console not-run|sh)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+COMMANDS = [
+    pytest.param(command, id=f"{page.relative_to(ROOT).as_posix()}:{place}")
+    for page in PAGES
+    for place, command in enumerate(
+        line.removeprefix("$ ").split(" # ")[0].strip()
+        for block in UNRUN.findall(page.read_text(encoding="utf-8").replace("\\\n", " "))
+        for line in block.splitlines()
+        if line.removeprefix("$ ").startswith("simnmt ")
+    )
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_that_is_only_read_names_a_verb_and_its_options(command: str) -> None:
+    """Commands that need models, another box or minutes; their values are not checked."""
+    from typer.main import get_command
+
+    from simnmt.cli.app import application
+
+    words = shlex.split(command.split(" | ")[0].split(" > ")[0].removesuffix("&").strip())[1:]
+    verb = get_command(application())
+    known = {name for option in verb.params for name in (*option.opts, *option.secondary_opts)}
+    while words and hasattr(verb, "commands") and words[0] in verb.commands:
+        verb = verb.commands[words.pop(0)]
+        known |= {name for option in verb.params for name in (*option.opts, *option.secondary_opts)}
+    assert not hasattr(verb, "commands") or not words or words[0].startswith("-"), f"no verb: {command}"
+    assert {word.split("=")[0] for word in words if word.startswith("--") and word != "--"} <= known | {"--help"}

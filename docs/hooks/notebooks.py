@@ -1,7 +1,8 @@
 """Notebooks as pages: text, code and stored outputs of each `docs/notebooks/*.ipynb`; the build executes none.
 
-A notebook becomes a Markdown page, so that its links are checked and its words are found as those of other pages. Figures are
-stored as the data of plotly; one plotly.js, that of the installed package, draws them on all pages.
+mkdocs-jupyter 0.26 would drop the figures, ask another host for two scripts, and leave links unchecked. Here a notebook becomes
+a Markdown page, so that its links are checked and its words are found as those of other pages. Figures are stored as data of
+plotly; one plotly.js, that of the installed package, draws them on all pages.
 """
 
 from __future__ import annotations
@@ -83,10 +84,6 @@ def _outputs(outputs: list[dict[str, Any]], name: str) -> Iterator[str]:
             place = f'<div class="plotly-figure" id="{name}-figure-{len(_figures) + 1}"></div>'
             _figures[place] = place.replace("></", f'><script type="application/json">{figure}</script></')
             yield place
-        elif "image/png" in data:
-            yield f'<img alt="output of the cell above" src="data:image/png;base64,{data["image/png"].strip()}">'
-        elif data.get("text/html", "").startswith("<progress"):
-            continue  # the bar of a run, which has ended
         elif "text/html" in data:
             yield f'<div class="notebook-output">{data["text/html"]}</div>'
         elif text := data.get("text/plain") or "".join(output.get("text", "")):

@@ -28,12 +28,12 @@ LINK = re.compile(r"(?P<before>\]\(\s*<?)(?P<target>[^)\s>]+)")
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files, **_: Any) -> str:
     """Return the text of a page as the site needs it."""
-    return rewritten(
+    return rewrite_links(
         NOT_RUN.sub(r"\1", markdown), page.file.src_uri, {file.src_uri for file in files if file.inclusion.is_included()}
     )
 
 
-def rewritten(markdown: str, page: str, site: set[str]) -> str:
+def rewrite_links(markdown: str, page: str, site: set[str]) -> str:
     """Return the text of a page with its links rewritten, but not what stands in code.
 
     Args:

@@ -47,7 +47,7 @@ def _verb(command: Any, path: str, level: int) -> Iterator[str]:
     context = command.make_context(path, [], resilient_parsing=True)
     usage = " ".join([path, *command.collect_usage_pieces(context)])
     text, *examples = re.split(r"^Examples?: ", command.help or "", flags=re.MULTILINE)
-    yield from ("", f"{'#' * level} {path}", "", _unfolded(text), "", "```text", usage, "```")
+    yield from ("", f"{'#' * level} {path}", "", _join_lines(text), "", "```text", usage, "```")
     for example in examples:
         yield from ("", '```text title="Example"', " ".join(example.split()), "```")
     heading, groups = "Options", dict[str, list[tuple[str, str]]]()
@@ -107,7 +107,7 @@ class _Keys:
             section = top
             lines += ["", f"{'##' if title == top else '###'} {title} {{#{name.lower()}}}"]
             lines += ["", f"At {', '.join(map(_code, places))}."]
-            lines += ["", _unfolded(block["description"])] if "description" in block else []
+            lines += ["", _join_lines(block["description"])] if "description" in block else []
             lines += ["", *self._table(block)]
         return "\n".join(lines) + "\n"
 
@@ -202,7 +202,7 @@ def python_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _unfolded(text: str) -> str:
+def _join_lines(text: str) -> str:
     """Return paragraphs, each in one line."""
     return "\n\n".join(" ".join(part.split()) for part in re.split(r"\n\s*\n", text.strip()))
 

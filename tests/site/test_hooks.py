@@ -37,16 +37,16 @@ SITE = {"index.md", "reference/scenario.md", "reference/verbs.md", "notebooks/fi
 def test_a_link_that_leads_somewhere_in_a_checkout_leads_there_on_the_site(
     pages: ModuleType, link: str, on_the_site: str
 ) -> None:
-    assert pages.rewritten(f"a [text]({link}) here", "reference/page.md", SITE) == f"a [text]({on_the_site}) here"
+    assert pages.rewrite_links(f"a [text]({link}) here", "reference/page.md", SITE) == f"a [text]({on_the_site}) here"
 
 
 def test_a_missing_target_is_left_for_the_strict_build_to_refuse(pages: ModuleType) -> None:
-    assert pages.rewritten("[a](../../none.md)", "reference/page.md", SITE) == "[a](../../none.md)"
+    assert pages.rewrite_links("[a](../../none.md)", "reference/page.md", SITE) == "[a](../../none.md)"
 
 
 def test_code_keeps_what_looks_like_a_link(pages: ModuleType) -> None:
     text = "`[a](../../LICENSE)`\n\n```text\n[a](../../LICENSE)\n```\n"
-    assert pages.rewritten(text + "[a](../../LICENSE)", "reference/page.md", SITE).count(pages.PROJECT) == 1
+    assert pages.rewrite_links(text + "[a](../../LICENSE)", "reference/page.md", SITE).count(pages.PROJECT) == 1
 
 
 def test_the_mark_for_the_runner_of_examples_does_not_reach_the_site(pages: ModuleType) -> None:
@@ -61,23 +61,10 @@ def test_a_folder_stands_for_its_pages_that_are_not_named(navigation: ModuleType
         {"Gallery": ["gallery/"]},
     ]
     found = ["index.md", "how-to/b.md", "how-to/last.md", "how-to/a.md", "how-to/index.md", "how-to/more/c.md", "other/d.md"]
-    assert navigation.listed(nav, found) == [
+    assert navigation.expand_folders(nav, found) == [
         {"Home": "index.md"},
         {"How-to": ["how-to/last.md", "how-to/index.md", "how-to/a.md", "how-to/b.md", {"More": ["how-to/more/c.md"]}]},
     ]
-
-
-def test_a_page_lists_the_pages_of_a_folder_by_their_headings(navigation: ModuleType) -> None:
-    texts = {
-        "index.md": "",
-        "a/z.md": "# Last\n",
-        "a/b.md": "\n# First page\n\n# Other\n",
-        "a/deep/c.md": "# Deep\n",
-        "d.md": "# D\n",
-    }
-    text = navigation.with_lists("Here:\n\n<!-- pages of a/ -->\n\nEnd", "index.md", texts)
-    assert text == "Here:\n\n- [First page](a/b.md)\n- [Last](a/z.md)\n\nEnd"
-    assert navigation.with_lists("<!-- pages of a/deep/ -->", "a/b.md", texts) == "- [Deep](deep/c.md)"
 
 
 def cell(source: str, *outputs: dict[str, Any]) -> dict[str, Any]:
@@ -95,7 +82,7 @@ def test_a_notebook_becomes_a_page_with_its_stored_outputs(notebooks: ModuleType
         {
             "cells": [
                 {"cell_type": "markdown", "source": ["# Title\n", "\n", "[a](../reference/scenario.md)"]},
-                cell("1 + 1", shown(text__html=["<progress>", "6 of 6"], text__plain=[""]), shown(text__plain=["<2>"])),
+                cell("1 + 1", shown(text__plain=["<2>"])),
                 cell("table", shown(text__html=["<table></table>"], text__plain=["table"])),
                 cell("figure", {"output_type": "display_data", "data": figure}),
                 cell("print()", {"output_type": "stream", "text": ["printed\n"]}),
@@ -104,7 +91,6 @@ def test_a_notebook_becomes_a_page_with_its_stored_outputs(notebooks: ModuleType
         "first",
     )
     assert page.startswith("# Title\n\n[a](../reference/scenario.md)\n\n```python\n1 + 1\n```\n")
-    assert "6 of 6" not in page, "a bar has no meaning after its run"
     assert "&lt;2&gt;" in page and "<table></table>" in page and "printed" in page and "by plotly" not in page
     ((place, drawn),) = notebooks._figures.items()
     assert place in page
