@@ -7,14 +7,14 @@ that answers at once to measure the front) is another function that returns one,
 from __future__ import annotations
 
 import os
-import select
+import selectors
 import signal
 import socket
 import sys
 import time
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
@@ -40,6 +40,7 @@ from simnmt.nmt.hub import model_path
 from simnmt.nmt.pretrained_config import read_pretrained_architecture
 from simnmt.nmt.pretrained_tokenizer import Languages
 from simnmt.nmt.source_lines import SourceLine
+from simnmt.service.precise_timers import PreciseSelector
 
 REFERENCE = Work(src_len=8, tgt_len=6)
 """The fixed work of a reference execution."""
@@ -128,10 +129,13 @@ class _Loop:
     received: deque[Any] = field(default_factory=deque)
     """Messages to be taken."""
     next_reference_s: float = field(init=False)
+    arrivals: PreciseSelector = field(default_factory=PreciseSelector)
+    """Tells when something can be received; select() alone would refuse a descriptor above 1023, as of a busy front."""
     is_open: bool = True
 
     def __post_init__(self) -> None:
         self.next_reference_s = time.monotonic() + self.reference_every_s
+        self.arrivals.register(self.connection, selectors.EVENT_READ)
 
     def run(self) -> None:
         """Serve until the front closes the connection."""
@@ -152,7 +156,7 @@ class _Loop:
                 self._run_reference()
 
     def _receive(self, timeout_s: float) -> None:
-        while self.is_open and select.select([self.connection], [], [], timeout_s)[0]:
+        while self.is_open and self.arrivals.select(timeout_s):
             try:
                 data = self.connection.recv(1 << 16)
             except OSError:
@@ -277,7 +281,9 @@ def serve_engine(connection: socket.socket) -> None:
         connection.sendall(frame(("refused", str(error))))
         return
     connection.sendall(frame(("ready", EngineFacts(model.engine, model.codec, os.getpid(), model.about))))
-    _Loop(connection, frames, model, decoder, codec, settings.reference_every_s).run()
+    loop = _Loop(connection, frames, model, decoder, codec, settings.reference_every_s)
+    with closing(loop.arrivals):
+        loop.run()
 
 
 def _place(settings: EngineSettings) -> None:

@@ -23,6 +23,10 @@ Row = Mapping[str, Any]
 _REQUIREMENT = re.compile(r"\s*([\w.]+)\s*(<=|>=|≤|≥|<|>|==|=)\s*(\S.*?)\s*")
 
 
+LEAST_LIMIT = 1e-12
+"""Least limit of a metric, in its unit: the distance to a smaller one would overflow."""
+
+
 @dataclass(frozen=True, slots=True)
 class Requirement:
     """A limit of a metric, such as `p95_ms<=300`."""
@@ -70,8 +74,8 @@ class Requirement:
             in_name = f"its unit, {known.unit}, is in its name: {known.name}{known.comparison}300"
             remedy = in_name if known.unit == "ms" else f"as in {known.name}{known.comparison}{0.99 if known.most else 20}"
             raise InputError(what, remedy=remedy) from None
-        if not isfinite(value) or value <= 0.0 or (known.most is not None and value > known.most):
-            bounds = "above 0" if known.most is None else f"above 0 and at most {known.most:g}"
+        if not isfinite(value) or value < LEAST_LIMIT or (known.most is not None and value > known.most):
+            bounds = f"of {LEAST_LIMIT:g} or more" + ("" if known.most is None else f", at most {known.most:g}")
             raise InputError(f"{known.name} cannot be limited by {value:g}", remedy=f"give a number {bounds}")
         return cls(known, value)
 

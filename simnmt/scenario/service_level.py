@@ -23,11 +23,11 @@ from simnmt.results.metrics import (
     metric,
     objective_metric,
 )
-from simnmt.results.service_level import Requirement
+from simnmt.results.service_level import LEAST_LIMIT, Requirement
 
-Limit = Annotated[float, Field(gt=0.0, le=1e9)]
+Limit = Annotated[float, Field(ge=LEAST_LIMIT, le=1e9)]
 """In the unit of the metric's name."""
-Share = Annotated[float, Field(gt=0.0, le=1.0)]
+Share = Annotated[float, Field(ge=LEAST_LIMIT, le=1.0)]
 
 
 class AnsweredWithin(Configuration):

@@ -6,6 +6,7 @@ import asyncio
 import io
 import os
 import pickle
+import resource
 import signal
 import time
 from dataclasses import replace
@@ -146,6 +147,23 @@ def test_a_model_that_is_refused_is_refused_with_its_remedy(services: Services) 
     with pytest.raises(NmtError, match="cannot run on processors 4000"):
         services.run(elsewhere.start())
     services.run(elsewhere.close())
+
+
+def test_an_engine_of_a_front_with_more_than_a_thousand_connections_serves(services: Services) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4096)), hard))
+    held = [os.open(os.devnull, os.O_RDONLY)]
+    try:
+        while held[-1] <= 1024:  # beyond what select() takes
+            held.append(os.dup(held[0]))
+        engine = LocalEngine(engine_settings())
+        services.run(engine.ready())
+        assert len(decode(services, engine.process, ["a b"])) == 1
+        services.run(engine.process.close())
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_process_that_hangs_is_killed_at_the_end(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
