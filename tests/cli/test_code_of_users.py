@@ -151,8 +151,12 @@ def test_a_module_that_raises_is_one_line(simnmt: Callable[..., Outcome]) -> Non
     assert done.status == 2 and "cannot be imported: ZeroDivisionError: division by zero in mypolicy.py:1" in done.err
 
 
-def test_the_recipe_package_is_built_installed_and_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_recipe_package_is_built_under_another_name_installed_and_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shutil.copytree(RECIPES, tmp_path / "package")
+    project = tmp_path / "package" / "pyproject.toml"
+    project.write_text(project.read_text().replace('name = "simnmt-recipes"', 'name = "kinds-of-ours"'))
     options = ["--no-build-isolation", "--no-deps", "--no-index", "--quiet", "--target", "installed"]
     built = subprocess.run(
         [sys.executable, "-m", "pip", "install", *options, "./package"], capture_output=True, text=True, check=False
