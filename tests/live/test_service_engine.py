@@ -108,10 +108,9 @@ def test_a_batching_device_cannot_be_a_service(simnmt: Any) -> None:  # noqa: F8
     ("fields", "message"),
     [
         ({"health": "", "languages": None}, "the service refused the request (HTTP 404)"),
-        ({"health": "[]"}, "/health is no object of JSON"),
-        ({"health": "OK"}, "/health is no JSON"),
+        ({"health": "[]", "languages": {"status": "ok"}}, "/languages is no list of languages"),
     ],
-    ids=["neither", "a list", "a word"],
+    ids=["neither", "other JSON"],
 )
 def test_a_service_of_the_box_that_does_not_speak_the_api_is_refused_with_its_address(
     services: Services, fields: dict[str, Any], message: str
@@ -121,8 +120,11 @@ def test_a_service_of_the_box_that_does_not_speak_the_api_is_refused_with_its_ad
     assert stub.url in str(caught.value) and message in str(caught.value)
 
 
-def test_a_service_of_the_box_without_health_is_known_by_its_languages(services: Services, server: LiveServer) -> None:
-    with stub_service(health="", pace=0.01) as stub:
+@pytest.mark.parametrize("health", ["", "[]", "OK"], ids=["missing", "a list", "a word"])
+def test_a_service_of_the_box_whose_health_says_nothing_is_known_by_its_languages(
+    services: Services, server: LiveServer, health: str
+) -> None:
+    with stub_service(health=health, pace=0.01) as stub:
         unit = unit_of("@open-loop", "fit.inferences=0")
         local = LocalService(stub.url, "word")
         settings = GatewaySettings(unit, "edge", {"cloud": server.front.service.url}, local, FRONT, any_model=True)
