@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from simnmt.cli.options import AsJson, Force, argument, check_output, flag, option, print_json, print_result, profile_path
-from simnmt.cli.terminal import describe_output, note, say
+from simnmt.cli.terminal import describe_output, note, say, warn
 
 
 def watch(
@@ -39,6 +39,7 @@ def watch(
     from simnmt.live.drift import DriftWatch
     from simnmt.live.drift_text import format_alarm, format_refit, format_report, report_document
     from simnmt.live.refit import Refit, refit
+    from simnmt.profile.doubts import profile_doubts
     from simnmt.profile.profile_file import read_profile, write_profile
     from simnmt.results.live_log import LiveLogReader
 
@@ -75,6 +76,9 @@ def watch(
             say(done)
         if not devices:
             note(f"no drift: {path} is not written (give DEVICE={path} to refit in any case)")
+    for device in sorted(last):
+        for doubt in profile_doubts(watched.profiles[device], ["execution"]):
+            warn(f"the drift of {device} is judged by a doubtful profile; {doubt.message}")
     if as_json:
         print_json(report_document(report, refits))
     else:

@@ -10,6 +10,7 @@ import pytest
 
 from simnmt.live.cusum import REFERENCE, RUN_LENGTH, SHIFT, WANDER, LevelTest, Noise
 from simnmt.live.drift import DriftReport, DriftWatch
+from simnmt.live.drift_text import format_alarm
 from simnmt.profile import DeviceProfile, checked_profile
 from simnmt.profile.device_profile import ValidRange
 from simnmt.results.live_log import LiveLogError, LiveLogReader, Record, RequestRecord, format_record, read_live_log
@@ -41,6 +42,9 @@ def test_a_lasting_slowdown_of_ten_percent_is_flagged_within_500_requests(watch:
     assert abs(alarm.since_request - 800) < 200
     assert alarm.low < 0.10 < alarm.high
     assert alarm.high - alarm.low < 0.08
+    assert f"certain after {alarm.request - alarm.since_request + 1} executions, at request {alarm.request}" in format_alarm(
+        alarm
+    )
     assert report.devices[0].ratio == pytest.approx(1.1, abs=0.03)
 
 
