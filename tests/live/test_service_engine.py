@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from simnmt.base.errors import InputError
+from simnmt.live.deployment import target_of
 from simnmt.live.gateway import GatewaySettings, LiveGateway
 from simnmt.live.server import LiveServer
 from simnmt.live.service_engine import LocalService, unit_of_lengths
@@ -94,6 +95,18 @@ def test_options_that_do_not_fit_a_local_server_are_refused_in_one_line(
     outcome: Outcome = simnmt("live", "gateway", "@open-loop", "--policy", "edge", "--server", "http://127.0.0.1:9", *options)
     assert outcome.status == 2
     assert message in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("is_service", "why"), [(True, "a gateway sends a service one sentence at a time"), (False, "give the engine more threads")]
+)
+def test_several_workers_are_refused_with_the_remedy_that_fits(is_service: bool, why: str) -> None:
+    unit = unit_of("@open-loop", "devices.gateway.workers=2")
+    first = unit.case.targets[0]
+    profile = first.profile.model_copy(update={"endpoint": object() if is_service else None})
+    case = replace(unit.case, targets=(replace(first, profile=profile), *unit.case.targets[1:]))
+    with pytest.raises(InputError, match=rf"2 workers, but a live service has one engine \(add --set .*=1; {why}\)"):
+        target_of(replace(unit, case=case), "gateway")
 
 
 def test_a_batching_device_cannot_be_a_service(simnmt: Any) -> None:  # noqa: F811
