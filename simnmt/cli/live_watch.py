@@ -62,7 +62,7 @@ def watch(
     watched.feed(reader.finish())
     report = watched.report()
     last = {alarm.device: alarm for alarm in report.alarms if not alarm.batched}
-    refits = dict[str, Refit]()
+    refits, of_whole_log = dict[str, Refit](), dict[str, bool]()
     for device, path in outputs.items():
         devices = [device] if device else sorted(last)
         if len(devices) > 1:
@@ -72,7 +72,7 @@ def watch(
             result = refit(watched.profiles[name], watched.executions(name, since_line=since), log=log.name)
             done = describe_output(path)
             write_profile(path, result.profile)
-            refits[str(path)] = result
+            refits[str(path)], of_whole_log[str(path)] = result, name not in last or last[name].since_begin
             say(done)
         if not devices:
             note(f"no drift: {path} is not written (give DEVICE={path} to refit in any case)")
@@ -84,7 +84,7 @@ def watch(
     else:
         print(format_report(report))
         for name, result in refits.items():
-            print(format_refit(name, result))
+            print(format_refit(name, result, of_whole_log=of_whole_log[name]))
     if fail_on_drift and report.alarms:
         raise typer.Exit(3)
 

@@ -45,7 +45,7 @@ def format_report(report: DriftReport) -> str:
     lines += [f"drift: {format_alarm(alarm)}" for alarm in report.alarms]
     if any(alarm.since_begin for alarm in report.alarms):
         lines.append(
-            "the profile describes another service than this one: refit it once with --out, then watch a new log with it"
+            "the profile describes another service than this one: refit it once with --out, and watch with the new one"
         )
     if not report.alarms:
         judged = any(device.judged for device in report.devices)
@@ -62,12 +62,13 @@ def format_report(report: DriftReport) -> str:
     return "\n".join(lines).strip("\n")
 
 
-def format_refit(path: str, result: Refit) -> str:
-    """Return one line about a new profile."""
+def format_refit(path: str, result: Refit, *, of_whole_log: bool) -> str:
+    """Return one line about a new profile; `of_whole_log`: False if the log begins with requests that took other times."""
     how = "a new plane" if result.shape == "plane" else "the plane rescaled, its shape kept"
     errors = f"held-out error {percent(result.heldout_error)} (before {percent(result.heldout_error_before)})"
     level = f"{digits(result.level)} times the seconds before, {result.executions:,} executions"
-    return f"{path}: {how}, {level}, {errors}; start a new log for it, since this one also has the requests before the change"
+    line = f"{path}: {how}, {level}, {errors}"
+    return line if of_whole_log else f"{line}; start a new log for it, since this one also has the requests before the change"
 
 
 def report_document(report: DriftReport, refits: Mapping[str, Refit]) -> dict[str, Any]:

@@ -65,8 +65,8 @@ def test_drift_against_a_doubtful_profile_repeats_the_doubt(folder: Path, simnmt
 def test_a_profile_that_never_fitted_is_to_be_refitted_once(folder: Path, simnmt: Command) -> None:
     (folder / "log.jsonl").write_text("".join(map(format_record, made_records(1_200, factor=after(0, 1.3)))))
     outcome = simnmt("live", "watch", "log.jsonl", *PROFILES, "--out", "new.json")
-    assert "refit it once with --out, then watch a new log with it" in outcome.out
-    assert "new.json: " in outcome.out and "start a new log for it" in outcome.out
+    assert "refit it once with --out, and watch with the new one" in outcome.out
+    assert "new.json: " in outcome.out and "start a new log for it" not in outcome.out
     again = simnmt("live", "watch", "log.jsonl", "--profile", "gateway=new.json")
     assert "no drift" in again.out
 
