@@ -305,12 +305,14 @@ def _format_profile(done: Calibrated) -> str:
 
 def _format_execution(profile: DeviceProfile) -> list[str]:
     plane, quality = profile.plane, profile.execution.fit
+    of_means = quality.heldout_error_of_means
     return [
         f"execution, {profile.execution.kind}: {1e3 * plane.s_per_src_token:.3f} ms per source token, "
         f"{1e3 * plane.s_per_tgt_token:.3f} ms per target token, {1e3 * plane.s_fixed:.2f} ms fixed",
         f"  R2 {_format_number(quality.r2)}, of the means per target length {_format_number(quality.r2_of_means_per_tgt_len)}; "
         f"held-out error {_format_percent(quality.heldout_error)}"
         + (f" ({quality.heldout_how})" if quality.heldout_how else "")
+        + ("" if of_means is None else f", {_format_percent(of_means)} on mean times")
         + f"; residual {100 * profile.execution.residual_relative_sd:.1f} %",
     ]
 

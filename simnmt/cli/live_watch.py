@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from simnmt.cli.options import AsJson, Force, argument, check_output, flag, option, print_json, print_result, profile_path
-from simnmt.cli.terminal import describe_output, note, say
+from simnmt.cli.terminal import describe_output, note, say, warn
 
 
 def watch(
@@ -39,6 +39,7 @@ def watch(
     from simnmt.live.drift import DriftWatch
     from simnmt.live.drift_text import format_alarm, format_refit, format_report, report_document
     from simnmt.live.refit import Refit, refit
+    from simnmt.profile.doubts import profile_doubts
     from simnmt.profile.profile_file import read_profile, write_profile
     from simnmt.results.live_log import LiveLogReader
 
@@ -61,7 +62,7 @@ def watch(
     watched.feed(reader.finish())
     report = watched.report()
     last = {alarm.device: alarm for alarm in report.alarms if not alarm.batched}
-    refits = dict[str, Refit]()
+    refits, of_whole_log = dict[str, Refit](), dict[str, bool]()
     for device, path in outputs.items():
         devices = [device] if device else sorted(last)
         if len(devices) > 1:
@@ -71,16 +72,19 @@ def watch(
             result = refit(watched.profiles[name], watched.executions(name, since_line=since), log=log.name)
             done = describe_output(path)
             write_profile(path, result.profile)
-            refits[str(path)] = result
+            refits[str(path)], of_whole_log[str(path)] = result, name not in last or last[name].since_begin
             say(done)
         if not devices:
             note(f"no drift: {path} is not written (give DEVICE={path} to refit in any case)")
+    for device in sorted(last):
+        for doubt in profile_doubts(watched.profiles[device], ["execution"]):
+            warn(f"the drift of {device} is judged by a doubtful profile; {doubt.message}")
     if as_json:
         print_json(report_document(report, refits))
     else:
         print(format_report(report))
         for name, result in refits.items():
-            print(format_refit(name, result))
+            print(format_refit(name, result, of_whole_log=of_whole_log[name]))
     if fail_on_drift and report.alarms:
         raise typer.Exit(3)
 

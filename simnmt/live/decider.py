@@ -13,6 +13,7 @@ from math import nan
 
 import numpy as np
 
+from simnmt.base.configuration import end_tokens
 from simnmt.base.errors import InputError
 from simnmt.experiment.cases import Case, RunPlan, Unit
 from simnmt.experiment.draws import learn
@@ -93,6 +94,8 @@ class LiveDecider:
             return transfer.estimate(first_s, _no_network)
 
         case: Case = unit.case
+        self._uncounted = 1 - end_tokens(case.profiles[0].length_unit.end_of_sentence)[0]
+        """Tokens of a source that the scenario's lengths do not count: the end of the sentence, or none."""
         self._setup: PolicySetup = set_up_policy(unit, learn(unit), None, settings, estimate=estimate)
         self._decider = Decider(0, len(case.targets), FifoServer(1), self._setup.beliefs)
         self._states = [0 if target.streamed is None else len(target.streamed.states) for target in case.targets]
@@ -100,7 +103,14 @@ class LiveDecider:
         self._prepared: dict[int, tuple[Prepared, float | None]] = {}
 
     def decide(self, request: int, src_len: int, now_s: float, unreachable: Sequence[int] = ()) -> Decision:
-        """Decide on a request, and note that it is sent; `unreachable`: targets that do not answer for now."""
+        """Decide on a request, and note that it is sent.
+
+        Args:
+            request: its number.
+            src_len: source tokens, the end of the sentence included.
+            now_s: the moment.
+            unreachable: targets that do not answer for now.
+        """
         prepared, tgt_len = self._prepared.get(src_len) or self._prepare(src_len)
         decider = self._decider
         delay_s = list(decider.delay_s)
@@ -154,7 +164,7 @@ class LiveDecider:
     def _prepare(self, src_len: int) -> tuple[Prepared, float | None]:
         """Prepare the policy for a source length; what it holds depends on nothing else."""
         setup = self._setup
-        block = Requests(src_len=np.array([src_len], np.int64), execution_s=())
+        block = Requests(src_len=np.array([max(src_len - self._uncounted, 0)], np.int64), execution_s=())
         prepared = Prepared.of(
             setup.decide_for(block),
             () if setup.expected_for is None else setup.expected_for(block),

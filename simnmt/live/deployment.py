@@ -41,7 +41,9 @@ def target_of(unit: Unit, device: str) -> Target:
         raise DeploymentError(f"no device is called {device}", remedy=did_you_mean(device, targets))
     if (workers := unit.scenario.devices[device].workers) > 1:
         what = f"device {device} has {workers} workers, but a live service has one engine"
-        raise DeploymentError(what, remedy=f"remove devices.{device}.workers, and give the engine more threads")
+        is_service = targets[device].profile.endpoint is not None
+        why = "a gateway sends a service one sentence at a time" if is_service else "give the engine more threads"
+        raise DeploymentError(what, remedy=f"add --set devices.{device}.workers=1; {why}")
     return targets[device]
 
 

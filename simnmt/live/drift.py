@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.configuration import end_tokens
+from simnmt.base.suggestions import did_you_mean, format_list
 from simnmt.live.cusum import BLOCK, Change, LevelTest, location, log_mean, robust_sd
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.results.live_log import LiveLog, LiveLogError, LiveReferences, LiveRequests
@@ -158,8 +159,8 @@ class DriftWatch:
         Raises `LiveLogError` if the log names its devices, and none of the profiles is of one of them.
         """
         if log.begin is not None and not set(log.begin.devices) & set(self.profiles):
-            what = f"devices {', '.join(log.begin.devices)}, none of which has a profile here"
-            raise LiveLogError(what, remedy="give --profile DEVICE=FILE with a device of the log")
+            what = f"the log has no device {format_list(self.profiles, 'or')}"
+            raise LiveLogError(what, remedy=did_you_mean(next(iter(self.profiles), None), log.begin.devices))
         self._requests += len(log.requests)
         self._torn_lines += log.torn_lines
         self._unknown_events += log.unknown_events
@@ -209,8 +210,8 @@ class DriftWatch:
             self._leave_out(f"batched on {device}, whose profile has no costs of steps", len(rows))
             return
         expected_s = predicted_s(profile, rows)
-        tgt_len = text_tgt_len(profile, rows)
-        outside = profile.outside(rows.src_len.astype(np.int64), tgt_len.astype(np.int64)) & (not batched)
+        src_len, tgt_len = lengths_of_profile(profile, rows)
+        outside = profile.outside(src_len.astype(np.int64), tgt_len.astype(np.int64)) & (not batched)
         usable = (expected_s > 0.0) & (rows.execution_s > 0.0) & ~outside
         if not usable.all():
             self._leave_out(f"lengths outside the range of {device}'s profile", int(np.count_nonzero(~usable)))
@@ -287,9 +288,10 @@ class DriftWatch:
             self._left_out[reason] = self._left_out.get(reason, 0) + many
 
 
-def text_tgt_len(profile: DeviceProfile, rows: LiveRequests) -> Floats:
-    """Return the target lengths in the profile's unit: a log counts decode steps, the end of the sentence included."""
-    return np.maximum(rows.tgt_len - (1 - end_tokens(profile.length_unit.end_of_sentence)[1]), 0.0)
+def lengths_of_profile(profile: DeviceProfile, rows: LiveRequests) -> tuple[Floats, Floats]:
+    """Return the source and target lengths as the profile counts them: a log counts the end of the sentence on both sides."""
+    src_end, tgt_end = end_tokens(profile.length_unit.end_of_sentence)
+    return np.maximum(rows.src_len - (1 - src_end), 0.0), np.maximum(rows.tgt_len - (1 - tgt_end), 0.0)
 
 
 def predicted_s(profile: DeviceProfile, rows: LiveRequests) -> Floats:
@@ -298,8 +300,8 @@ def predicted_s(profile: DeviceProfile, rows: LiveRequests) -> Floats:
     Raises `ProfileError` for executions in batches if the profile has no costs of steps.
     """
     # A log counts the steps of a beam beyond its best output too, like timings of forced lengths.
-    forced, tgt_len = profile.of_forced_lengths, text_tgt_len(profile, rows)
-    expected_s = forced.plane.seconds(rows.src_len, tgt_len)
+    forced = profile.of_forced_lengths
+    expected_s = forced.plane.seconds(*lengths_of_profile(profile, rows))
     batched = rows.batch > 1
     if batched.any():
         cost = forced.decoding_cost

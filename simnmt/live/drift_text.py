@@ -27,7 +27,7 @@ def format_alarm(alarm: Alarm) -> str:
     else:
         base = "than its profile" if alarm.against == "profile" else "than before"
         what = f"{kind} is {size}, {base} since request {alarm.since_request} (line {alarm.since_line})"
-    parts = [what, f"certain {alarm.requests} requests later at request {alarm.request}"]
+    parts = [what, f"certain after {alarm.requests} executions, at request {alarm.request}"]
     if alarm.reference_change is not None:
         moved = _signed(alarm.reference_change)
         unknown = f"its reference executions changed by {moved}, which leaves the cause open"
@@ -43,6 +43,10 @@ def format_report(report: DriftReport) -> str:
         lines.append(format_table(header, map(_device_row, report.devices)))
     lines.append("")
     lines += [f"drift: {format_alarm(alarm)}" for alarm in report.alarms]
+    if any(alarm.since_begin for alarm in report.alarms):
+        lines.append(
+            "the profile describes another service than this one: refit it once with --out, and watch with the new one"
+        )
     if not report.alarms:
         judged = any(device.judged for device in report.devices)
         lines.append("no drift" if judged else "no verdict: too few executions (240 of one device are needed)")
@@ -58,11 +62,13 @@ def format_report(report: DriftReport) -> str:
     return "\n".join(lines).strip("\n")
 
 
-def format_refit(path: str, result: Refit) -> str:
-    """Return one line about a new profile."""
+def format_refit(path: str, result: Refit, *, of_whole_log: bool) -> str:
+    """Return one line about a new profile; `of_whole_log`: False if the log begins with requests that took other times."""
     how = "a new plane" if result.shape == "plane" else "the plane rescaled, its shape kept"
     errors = f"held-out error {percent(result.heldout_error)} (before {percent(result.heldout_error_before)})"
-    return f"{path}: {how}, {digits(result.level)} times the seconds before, {result.executions:,} executions, {errors}"
+    level = f"{digits(result.level)} times the seconds before, {result.executions:,} executions"
+    line = f"{path}: {how}, {level}, {errors}"
+    return line if of_whole_log else f"{line}; start a new log for it, since this one also has the requests before the change"
 
 
 def report_document(report: DriftReport, refits: Mapping[str, Refit]) -> dict[str, Any]:

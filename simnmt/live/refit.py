@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from simnmt.base import VERSION
 from simnmt.base.least_squares import bounded_least_squares
 from simnmt.live.cusum import Noise, capped, robust_sd
-from simnmt.live.drift import text_tgt_len
+from simnmt.live.drift import lengths_of_profile
 from simnmt.profile.blocks import ExecutionFit, ProfileError
 from simnmt.profile.device_profile import DeviceProfile, Execution, Provenance, ValidRange
 from simnmt.profile.execution_fit import r_squared, samples_by_tgt_len
@@ -75,7 +75,8 @@ def refit(profile: DeviceProfile, rows: LiveRequests, *, log: str) -> Refit:
             f"{len(rows)} executions of single sentences on {profile.name}, of {LEAST_EXECUTIONS} that a refit needs",
             remedy="watch a longer log",
         )
-    src, tgt, time_s = rows.src_len, text_tgt_len(profile, rows), rows.execution_s
+    src, tgt = lengths_of_profile(profile, rows)
+    time_s = rows.execution_s
     old_s = profile.of_forced_lengths.plane.seconds(src, tgt)
     usual = float(np.median(time_s / old_s))
     counted = time_s < MOST_RATIO * usual * old_s

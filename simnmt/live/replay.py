@@ -46,6 +46,8 @@ from simnmt.service.precise_timers import reduce_timer_slack, run_precisely
 LIVE = "live"
 """Name of the policy in the result if the scenario does not have the service's."""
 
+FOREIGN_REMEDY = "put a gateway before a service of others: simnmt live gateway SCENARIO --policy NAME --local-server URL"
+
 
 class ReplayError(InputError):
     """A service that the scenario's requests cannot be sent to."""
@@ -142,7 +144,7 @@ async def _health(settings: ReplaySettings) -> dict[str, Any]:
         try:
             facts, _ = await client.health()
         except ServiceError as error:
-            remedy = "start it with simnmt live gateway, or correct --gateway"
+            remedy = f"correct --gateway; {FOREIGN_REMEDY}"
             if error.status in (401, 403):
                 remedy = "give its token by --token-file"
             raise ReplayError(error.message, remedy=remedy) from None
@@ -170,7 +172,7 @@ def _served(facts: Mapping[str, Any], unit: Unit, settings: ReplaySettings) -> _
             policy = LIVE
         return _Served("gateway", policy, None, (*remarks, *_other_engine(unit, 0, running)))
     if service != "server":
-        raise ReplayError(f"{url} is no gateway or server of simnmt", remedy="start it with simnmt live gateway")
+        raise ReplayError(f"{url} is no gateway or server of simnmt", remedy=FOREIGN_REMEDY)
     if settings.device is not None and settings.device not in devices:
         raise ReplayError(f"no device {settings.device}", remedy=f"one of {', '.join(devices)}")
     alike = [number for number, target in enumerate(targets) if running is not None and expected_hash(target) == running]

@@ -14,8 +14,6 @@ from simnmt.results.run_directory import RESOLVED
 from simnmt.results.stability import describe_overload
 from simnmt.results.summary import Device, Row
 
-MOST_LATENESS_MS = 5.0
-"""Lateness of the load generator at p99 above which latencies are doubtful."""
 MOST_UNANSWERED = 0.01
 """Share of unanswered requests above which latencies of the others are doubtful."""
 
@@ -55,7 +53,8 @@ def live_notes(
     sent = sum(live.outcomes.values())
     yield (
         f"Measured live, not simulated: {sent:,} requests to the {live.service} at {live.url}, from {live.begun} to "
-        f"{live.ended}. Another replay measures anew and gives other numbers; simnmt run of {RESOLVED} simulates the scenario."
+        f"{live.ended}. Another replay measures anew and gives other numbers; simnmt run of {RESOLVED} simulates the scenario"
+        f"{'' if texts is None else ', with the lengths of its workload and not of these texts'}."
     )
     yield from remarks
     lateness = live.lateness_ms
@@ -106,11 +105,8 @@ def live_warnings(
             f"{percent(unanswered / sent)} of the requests were not answered (each had {duration(timeout_s)}), so the "
             "latencies of the others say too little of how long users wait"
         )
-    if live.lateness_ms["p99"] > MOST_LATENESS_MS:
-        yield (
-            f"the load generator itself was {live.lateness_ms['p99']:.1f} ms late at p99: run it on a processor or machine of "
-            "its own"
-        )
+    if live.late_ms is not None:
+        yield f"the load generator itself was {live.late_ms:.1f} ms late at p99: run it on a processor or machine of its own"
     if live.under_way >= connections:
         yield f"as many requests were under way as the load generator has connections ({connections:,}): others waited in it"
     for side, (wanted, counted) in lengths.items():

@@ -87,7 +87,8 @@ class ServiceEngine:
         try:
             health, _ = await self._client.health()
         except ServiceError as error:
-            if error.status not in (404, 405):
+            # 502: nobody answers, which the languages show too, or `/health` is no object of JSON.
+            if error.status not in (404, 405, 502):
                 raise
             await self._client.languages()
             return {}

@@ -238,7 +238,7 @@ def _texts_reasons(first: FinishedRun, run: FinishedRun) -> Iterator[str]:
         yield (
             "another text that was sent live"
             if before and after
-            else "one of them sent a text in place of the workload's lengths"
+            else "one of them sent a text in place of the workload's lengths, so that their sentences differ"
         )
 
 
@@ -339,6 +339,9 @@ def _origin_notes(runs: Mapping[str, FinishedRun], manifests: Sequence[Row]) -> 
                 f"; {percent(min(shares))} of its requests were answered, and count" if shares and min(shares) < 1.0 else ""
             )
             yield f"{name} is measured live{answered}."
+            if run.live.late_ms is not None:
+                late = f"the load generator of {name} was {run.live.late_ms:.1f} ms late at p99"
+                yield f"{late}, which is part of its latencies: measure it again on a quiet machine before you judge a change."
         elif lost := max((row.get("lost_share") or 0.0 for row in run.summary_rows), default=0.0):
             yield f"{name} loses up to {percent(lost)} of its requests under a policy; its latencies are of the answered ones."
 

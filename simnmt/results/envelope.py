@@ -129,7 +129,9 @@ def badge(deployment: Deployment, cells: Sequence[ValidatedCell]) -> Badge:
         return Badge("never validated", ("a device has no measured engine",), None)
     alike = [cell for cell in cells if cell.deployment.engines == deployment.engines]
     if not alike:
-        return Badge("never validated", (f"no validation of {_engines(deployment)}",) if cells else (), None)
+        validated = "; or ".join(dict.fromkeys(_engines(cell.deployment) for cell in cells))
+        what = f"no validation of {_engines(deployment)}; validated: {validated}"
+        return Badge("never validated", (what,) if cells else (), None)
     nearest = min(alike, key=lambda cell: distance(deployment, cell.deployment))
     by_validation: dict[str, list[ValidatedCell]] = {}
     for cell in alike:
@@ -139,7 +141,9 @@ def badge(deployment: Deployment, cells: Sequence[ValidatedCell]) -> Badge:
 
 
 def _engines(deployment: Deployment) -> str:
-    return " and ".join(dict.fromkeys(engine.describe() for engine in deployment.engines if engine is not None))
+    """Describe the engines of a deployment, the gateway first; the same engine on several devices is named for each."""
+    gateway, *others = [engine.describe() for engine in deployment.engines if engine is not None]
+    return f"a gateway with {gateway}, and {format_list(others)} behind it" if others else f"{gateway} alone"
 
 
 def _reasons(deployment: Deployment, cells: Sequence[ValidatedCell]) -> Iterator[str]:

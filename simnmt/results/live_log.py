@@ -64,6 +64,7 @@ class RequestRecord(NamedTuple):
     decision_s: float | None
     """The policy had chosen."""
     src_len: int | None
+    """Source tokens, the end of the sentence included."""
     tgt_len: int | None
     """Decode steps, the one of the end-of-sentence token included."""
     target: int | None

@@ -39,6 +39,10 @@ class Transfer:
     p90_s: float
 
 
+MOST_LATENESS_MS = 5.0
+"""Lateness of the load generator at p99 above which latencies are doubtful."""
+
+
 @dataclass(frozen=True, slots=True)
 class LiveMeasurement:
     """Where and how a live replay measured."""
@@ -58,6 +62,12 @@ class LiveMeasurement:
     """Most requests that were under way at a time."""
     texts_digest: str | None = None
     """SHA-256 of the texts that were sent in turn; None if they had the lengths of the workload."""
+
+    @property
+    def late_ms(self) -> float | None:
+        """Lateness of the load generator at p99 if it makes the latencies doubtful; None if it does not."""
+        late_ms = self.lateness_ms.get("p99", 0.0)
+        return late_ms if late_ms > MOST_LATENESS_MS else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,9 @@ def made_records(
         transfer_s = 0.011 if target else 0.0
         end_s = begin_s + execution_s + transfer_s
         records.append(
-            RequestRecord(at, begin_s, begin_s, n, m + 1, target, device, 0.0, execution_s, transfer_s, end_s, "done", batch)
+            RequestRecord(
+                at, begin_s, begin_s, n + 1, m + 1, target, device, 0.0, execution_s, transfer_s, end_s, "done", batch
+            )
         )
         if reference_factor and at % 10 == 0:
             records.append(ReferenceRecord(device, begin_s + 0.04, 0.005 * reference_factor(at) * of_reference[at]))

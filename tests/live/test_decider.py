@@ -15,6 +15,7 @@ from simnmt.experiment.inputs import read_inputs
 from simnmt.live.decider import UNREACHABLE_S, LiveDecider, live_unit, replayed_targets
 from simnmt.results.live_log import DeciderRecord, DecisionRecord, HeardRecord, LostRecord, ProbeRecord
 from simnmt.scenario.source import open_source
+from tests.live.live_services import unit_of
 
 POLICIES = {
     "plain": "{kind: cnmt}",
@@ -81,6 +82,16 @@ def test_a_log_of_another_policy_replays_to_other_decisions(unit: Unit) -> None:
     steps = [(5 + 3 * number, 0.01, 0.02, 1) for number in range(25)]
     targets, events = play(unit, "plain", steps)
     assert replayed_targets(unit, "edge", {1: 0.05}, events) != targets
+
+
+@pytest.mark.parametrize(("profile", "src_len"), [("@tx2-gru", 12), ("@cpu1-gru", 13)])
+def test_the_policy_predicts_from_the_length_as_the_profiles_count_it(profile: str, src_len: int) -> None:
+    """A gateway counts the end of the sentence, as `@cpu1-gru` does and `@tx2-gru` does not."""
+    devices = [
+        f"devices.{device}.{key}" for device in ("gateway", "cloud") for key in (f"profile={profile}", "outside_range_share=1")
+    ]
+    unit = unit_of("@open-loop", "policies.same={kind: cnmt, len_slope: 1.0, len_offset: 0.0}", "fit.inferences=0", *devices)
+    assert LiveDecider(unit, "same", {1: 0.05}).decide(0, 13, 0.0).tgt_len_predicted == src_len
 
 
 def test_a_slow_answer_keeps_the_next_requests_here(unit: Unit) -> None:

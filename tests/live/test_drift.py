@@ -10,7 +10,9 @@ import pytest
 
 from simnmt.live.cusum import REFERENCE, RUN_LENGTH, SHIFT, WANDER, LevelTest, Noise
 from simnmt.live.drift import DriftReport, DriftWatch
+from simnmt.live.drift_text import format_alarm
 from simnmt.profile import DeviceProfile, checked_profile
+from simnmt.profile.device_profile import ValidRange
 from simnmt.results.live_log import LiveLogError, LiveLogReader, Record, RequestRecord, format_record, read_live_log
 from tests.live.made_log import PLANES, Box, after, log_factors, made_records
 from tests.profile.made_profile import whole_profile
@@ -40,6 +42,9 @@ def test_a_lasting_slowdown_of_ten_percent_is_flagged_within_500_requests(watch:
     assert abs(alarm.since_request - 800) < 200
     assert alarm.low < 0.10 < alarm.high
     assert alarm.high - alarm.low < 0.08
+    assert f"certain after {alarm.request - alarm.since_request + 1} executions, at request {alarm.request}" in format_alarm(
+        alarm
+    )
     assert report.devices[0].ratio == pytest.approx(1.1, abs=0.03)
 
 
@@ -156,6 +161,18 @@ def test_only_requests_that_are_done_on_a_known_device_count(watch: Callable[...
     assert report.devices[0].executions == 595
 
 
+@pytest.mark.parametrize("counted", ["none", "source", "target", "both"])
+def test_lengths_are_compared_as_the_profile_counts_them(
+    watch: Callable[..., DriftReport], make_profile: Make, counted: str
+) -> None:
+    """A log counts the end of the sentence on both sides; the text of a calibration is within the range of its profile."""
+    plain = make_profile(PLANES["gateway"])
+    narrow = plain.model_copy(update={"valid_range": ValidRange(src_len=(3, 59), tgt_len=(1, 80))})
+    report = watch(made_records(600, box=Box(0.01, wander_sd=0.0)), {"gateway": narrow.counting(counted)})  # type: ignore[arg-type]
+    assert report.left_out == {}
+    assert report.devices[0].ratio == pytest.approx(1.0, abs=0.003)
+
+
 def test_batched_executions_are_compared_with_their_own_beginning(
     watch: Callable[..., DriftReport], make_profile: Make
 ) -> None:
@@ -177,7 +194,7 @@ def test_few_requests_give_no_verdict(watch: Callable[..., DriftReport]) -> None
 
 
 def test_a_log_of_other_devices_is_refused(watch: Callable[..., DriftReport], make_profile: Make) -> None:
-    with pytest.raises(LiveLogError, match="devices gateway, cloud, none of which has a profile"):
+    with pytest.raises(LiveLogError, match=r"the log has no device server \(known: gateway, cloud\)"):
         watch(made_records(3), {"server": make_profile(PLANES["cloud"])})
 
 

@@ -218,7 +218,7 @@ def test_a_server_stands_for_one_device(make_scenario: Scenario) -> None:
 @pytest.mark.parametrize(
     ("facts", "front", "message"),
     [
-        ({"status": "ok"}, FrontSettings(forced_lengths=True), "no gateway or server of simnmt"),
+        ({"status": "ok"}, FrontSettings(forced_lengths=True), "no gateway or server of simnmt .*--local-server URL"),
         (
             {**GATEWAY, "servers": {"far": "ok"}},
             FrontSettings(forced_lengths=True),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from simnmt.base.errors import InputError
+from simnmt.live.deployment import target_of
 from simnmt.live.gateway import GatewaySettings, LiveGateway
 from simnmt.live.server import LiveServer
 from simnmt.live.service_engine import LocalService, unit_of_lengths
@@ -96,6 +97,18 @@ def test_options_that_do_not_fit_a_local_server_are_refused_in_one_line(
     assert message in outcome.err
 
 
+@pytest.mark.parametrize(
+    ("is_service", "why"), [(True, "a gateway sends a service one sentence at a time"), (False, "give the engine more threads")]
+)
+def test_several_workers_are_refused_with_the_remedy_that_fits(is_service: bool, why: str) -> None:
+    unit = unit_of("@open-loop", "devices.gateway.workers=2")
+    first = unit.case.targets[0]
+    profile = first.profile.model_copy(update={"endpoint": object() if is_service else None})
+    case = replace(unit.case, targets=(replace(first, profile=profile), *unit.case.targets[1:]))
+    with pytest.raises(InputError, match=rf"2 workers, but a live service has one engine \(add --set .*=1; {why}\)"):
+        target_of(replace(unit, case=case), "gateway")
+
+
 def test_a_batching_device_cannot_be_a_service(simnmt: Any) -> None:  # noqa: F811
     batching = "devices.gateway.batching={kind: mini, size: 4}"
     profile = "devices.gateway.profile=@cpu1-gru"
@@ -108,10 +121,9 @@ def test_a_batching_device_cannot_be_a_service(simnmt: Any) -> None:  # noqa: F8
     ("fields", "message"),
     [
         ({"health": "", "languages": None}, "the service refused the request (HTTP 404)"),
-        ({"health": "[]"}, "/health is no object of JSON"),
-        ({"health": "OK"}, "/health is no JSON"),
+        ({"health": "[]", "languages": {"status": "ok"}}, "/languages is no list of languages"),
     ],
-    ids=["neither", "a list", "a word"],
+    ids=["neither", "other JSON"],
 )
 def test_a_service_of_the_box_that_does_not_speak_the_api_is_refused_with_its_address(
     services: Services, fields: dict[str, Any], message: str
@@ -121,8 +133,11 @@ def test_a_service_of_the_box_that_does_not_speak_the_api_is_refused_with_its_ad
     assert stub.url in str(caught.value) and message in str(caught.value)
 
 
-def test_a_service_of_the_box_without_health_is_known_by_its_languages(services: Services, server: LiveServer) -> None:
-    with stub_service(health="", pace=0.01) as stub:
+@pytest.mark.parametrize("health", ["", "[]", "OK"], ids=["missing", "a list", "a word"])
+def test_a_service_of_the_box_whose_health_says_nothing_is_known_by_its_languages(
+    services: Services, server: LiveServer, health: str
+) -> None:
+    with stub_service(health=health, pace=0.01) as stub:
         unit = unit_of("@open-loop", "fit.inferences=0")
         local = LocalService(stub.url, "word")
         settings = GatewaySettings(unit, "edge", {"cloud": server.front.service.url}, local, FRONT, any_model=True)

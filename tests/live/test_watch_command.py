@@ -30,6 +30,7 @@ def test_drift_is_printed_and_refitted(folder: Path, simnmt: Command) -> None:
     outcome = simnmt("live", "watch", "slow.jsonl", *PROFILES, "--out", "new.json", "--fail-on-drift")
     assert outcome.status == 3
     assert "drift: gateway is " in outcome.out
+    assert "start a new log for it" in outcome.out and "refit it once" not in outcome.out
     assert "slower" in outcome.out
     assert "wrote new.json" in outcome.err
     old, new = (read_profile(folder / name).plane.seconds(20, 20) for name in ("gateway.json", "new.json"))
@@ -50,6 +51,26 @@ def test_a_log_without_drift_writes_a_profile_only_for_a_named_device(folder: Pa
     assert (folder / "new.json").exists()
 
 
+def test_drift_against_a_doubtful_profile_repeats_the_doubt(folder: Path, simnmt: Command) -> None:
+    profile = json.loads((folder / "gateway.json").read_text())
+    profile["execution"] |= {"kind": "measured", "fit": profile["execution"]["fit"] | {"heldout_error": 0.4}}
+    (folder / "doubtful.json").write_text(json.dumps(profile))
+    write_log(folder / "slow.jsonl", 1.3)
+    write_log(folder / "calm.jsonl", 1.0)
+    told = [simnmt("live", "watch", log, "--profile", "gateway=doubtful.json") for log in ("slow.jsonl", "calm.jsonl")]
+    message = "the drift of gateway is judged by a doubtful profile; execution: a held-out error of 40 %"
+    assert [message in outcome.err for outcome in told] == [True, False]
+
+
+def test_a_profile_that_never_fitted_is_to_be_refitted_once(folder: Path, simnmt: Command) -> None:
+    (folder / "log.jsonl").write_text("".join(map(format_record, made_records(1_200, factor=after(0, 1.3)))))
+    outcome = simnmt("live", "watch", "log.jsonl", *PROFILES, "--out", "new.json")
+    assert "refit it once with --out, and watch with the new one" in outcome.out
+    assert "new.json: " in outcome.out and "start a new log for it" not in outcome.out
+    again = simnmt("live", "watch", "log.jsonl", "--profile", "gateway=new.json")
+    assert "no drift" in again.out
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -57,7 +78,8 @@ def test_a_log_without_drift_writes_a_profile_only_for_a_named_device(folder: Pa
         (("none.jsonl", *PROFILES), "none.jsonl: cannot read the log"),
         (("good.jsonl",), "give the profile of a device"),
         (("good.jsonl", "--profile", "gateway.json"), "names no device"),
-        (("good.jsonl", "--profile", "server=cloud.json"), "none of which has a profile"),
+        (("good.jsonl", "--profile", "server=cloud.json"), "the log has no device server (known: gateway, cloud)"),
+        (("good.jsonl", "--profile", "gatway=cloud.json"), "the log has no device gatway (did you mean gateway?)"),
         (("good.jsonl", *PROFILES, "--out", "server=new.json"), "server has no --profile"),
         (("good.jsonl", *PROFILES, "--out", "gateway=good.jsonl"), "would replace what is read"),
         (("good.jsonl", *PROFILES, "--out", "cloud=new.json"), "0 executions of single sentences"),

@@ -203,6 +203,16 @@ def test_a_live_run_is_named_and_counts_what_was_answered(make_scenario: MakeSce
         simnmt.compare(result, replace(measured, replicated={}))
 
 
+def test_a_live_run_whose_load_generator_was_late_is_doubted(make_scenario: MakeScenario) -> None:
+    result = simnmt.run(make_scenario(requests=100, policies={"edge": {}}))
+    on_time, late = (
+        replace(result, name=name, live=LiveMeasurement("http://127.0.0.1", "server", "", "", {}, {"p99": late_ms}, 1))
+        for name, late_ms in (("on-time", 0.4), ("late", 27.4))
+    )
+    doubts = [note for note in simnmt.compare(result, on_time, late).notes if "load generator" in note]
+    assert [doubt.split(",")[0] for doubt in doubts] == ["the load generator of late was 27.4 ms late at p99"]
+
+
 def test_a_live_run_of_other_texts_is_not_paired_and_the_reason_is_given(make_scenario: MakeScenario) -> None:
     result = simnmt.run(make_scenario(requests=100, policies={"edge": {}}))
     live = LiveMeasurement("http://127.0.0.1", "server", "", "", {}, {}, 1)
@@ -212,7 +222,8 @@ def test_a_live_run_of_other_texts_is_not_paired_and_the_reason_is_given(make_sc
     )
     comparison = simnmt.compare(result, drawn, text)
     assert [row["paired"] for row in comparison.changes] == [True, False]
-    assert comparison.notes[1] == "text against small: unpaired (one of them sent a text in place of the workload's lengths)."
+    reason = "one of them sent a text in place of the workload's lengths, so that their sentences differ"
+    assert comparison.notes[1] == f"text against small: unpaired ({reason})."
     assert simnmt.compare(text, other_text).changes[0]["unpaired_because"] == ["another text that was sent live"]
     assert simnmt.compare(text, replace(text, name="again")).changes[0]["paired"]
 

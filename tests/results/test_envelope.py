@@ -53,7 +53,13 @@ def test_each_difference_alone_makes_it_outside(change: dict[str, object], reaso
 
 def test_other_engines_were_never_validated() -> None:
     other = replace(PLACE, engines=(GRU, replace(GRU, compute_type="int8")))
-    assert badge(other, CELLS).status == "never validated"
+    never = badge(other, CELLS)
+    assert never.status == "never validated"
+    assert never.reasons == (
+        "no validation of a gateway with gru on torch float32, 1 thread, and gru on torch int8, 1 thread behind it; "
+        "validated: a gateway with gru on torch float32, 1 thread, and gru on torch float32, 1 thread behind it",
+    )
+    assert "no validation of gru on torch float32, 1 thread alone;" in badge(replace(PLACE, engines=(GRU,)), CELLS).sentence
     assert badge(PLACE, []).sentence == "never validated live"
     assert badge(replace(PLACE, engines=(GRU, None)), CELLS).reasons == ("a device has no measured engine",)
 
