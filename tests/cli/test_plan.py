@@ -149,6 +149,7 @@ def test_a_level_that_nothing_keeps_exits_with_3_and_the_nearest_miss(folder: Pa
         (("@capacity", *SLO, "--out", "x.yaml"), "(give --rate, or leave --out out)"),
         (("@capacity", *SLO, "--rate", "9", "--vary", "seed=1,2"), "--vary seed=1,2: seed cannot be varied"),
         (("@capacity", *SLO, "--rate", "9", "--vary", "devices.cloud.cuont=1,2"), "devices.cloud.cuont: unknown key"),
+        (("@capacity", *SLO, "--rate", "9", "--vary", "policies.clod.len_slope=1,2"), "key kind (did you mean cloud?)"),
         (("@capacity", *SLO, "--rate", "9", "--vary", "devices.clod.count=1,2"), "devices.clod: unknown name, and a new one "),
         (("@capacity", *SLO, "--rate", "9", "--vary", "devices.cloud.batching.size=8,0"), "devices.cloud.batching.size: "),
         (("@capacity", *SLO, "--rate", "9", "--minimise", "cost"), "minimise cost: the scenario gives no prices"),
