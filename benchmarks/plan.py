@@ -117,7 +117,7 @@ def compare(seed: int, requests: int, minimised: Minimised) -> dict[str, Any]:
         "share_of_requests": search.requests_simulated / whole.requests_simulated,
         "plan_cpu_s": plan_s,
         "brute_force_cpu_s": brute_s,
-        "p_slo": plan.choice.p_met,
+        "p_slo": plan.choice.p_slo,
         **held(search, plan, seed, requests),
     }
 
@@ -128,7 +128,7 @@ FRESH = 100
 def held(search: Search, plan: Chosen, seed: int, requests: int) -> dict[str, Any]:
     """Return how many of 100 runs with fresh seeds, and of 100 with fresh profiles too, keep the level of a sure plan."""
     assert plan.choice is not None
-    if (plan.choice.p_met or 0.0) < CERTAINTY:
+    if (plan.choice.p_slo or 0.0) < CERTAINTY:
         return {"held_seeds": None, "held_profiles": None}
     deployment = plan.choice.deployment
     drawn = opener(seed, requests)(

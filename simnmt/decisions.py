@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,6 +76,7 @@ def plan(
     from simnmt.experiment.plan.candidates import Space, default_key
     from simnmt.experiment.plan.capacity import find_capacities
     from simnmt.experiment.plan.objectives import objective
+    from simnmt.experiment.plan.sure_rate import find_sure_rate
     from simnmt.experiment.plan.trial import Level, check_rate
 
     precision, certainty = _shares_of_plan(jobs, rate, minimise, precision, certainty)
@@ -110,7 +112,8 @@ def plan(
     if rate is None:
         if keys:
             raise InputError("keys are varied to find the least deployment for a rate", remedy="give a rate, or vary no keys")
-        return find_capacities(inputs, level, precision=precision, jobs=jobs or os.cpu_count() or 1, progress=progress)
+        capacities = find_capacities(inputs, level, precision=precision, jobs=jobs or os.cpu_count() or 1, progress=progress)
+        return replace(capacities, sure=find_sure_rate(inputs, capacities, level, open_plan))
     if not 0.0 < rate < 1e9:
         raise InputError(f"a rate of {rate:g} requests/s", remedy="give a number above 0")
     warning = ""

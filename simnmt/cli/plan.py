@@ -138,12 +138,13 @@ def write_scenario(plan: DeploymentPlan, path: Path) -> None:
 
 def format_capacities(capacities: Capacities) -> str:
     """Return the text of the capacities of a scenario."""
-    from simnmt.experiment.plan.messages import describe_capacity
+    from simnmt.experiment.plan.messages import describe_capacity, describe_interval
 
     header = ["workload", "network", "policy", "requests/s", "95 % interval", "at its limit"]
     table = format_table(header, [_capacity_line(row) for row in capacities.rows], 3)
     title = f"{capacities.name}: highest rate with {capacities.level}"
-    return f"{title}\n{capacities.basis.sources}\n\n{describe_capacity(capacities)}\n\n{table}"
+    answer = "\n".join(filter(None, [describe_capacity(capacities), describe_interval(capacities)]))
+    return f"{title}\n{capacities.basis.sources}\n\n{answer}\n\n{table}"
 
 
 def _capacity_line(row: Capacity) -> list[str]:
@@ -160,7 +161,14 @@ def format_plan(plan: DeploymentPlan, scenario: str, out: Path | None) -> str:
     """Return the text of a deployment plan. `scenario`: as the user named it; `out`: the file that holds the choice."""
     from math import exp
 
-    from simnmt.experiment.plan.messages import deploy_commands, describe_change, sentences
+    from simnmt.experiment.plan.messages import (
+        CHANGES_HEAD,
+        CHANGES_TITLE,
+        deploy_commands,
+        describe_change,
+        describe_changes,
+        sentences,
+    )
     from simnmt.results.number_text import percent
 
     lines = [f"{plan.name}: deployment for {plan.rate_rps:g} requests/s with {plan.level}"]
@@ -171,7 +179,7 @@ def format_plan(plan: DeploymentPlan, scenario: str, out: Path | None) -> str:
         [change.quantity, f"{change.percent:+g} %", percent(exp(change.excess)), describe_change(change)]
         for change in plan.changes
     ]
-    lines += ["", "What would change it:", format_table(["quantity", "change", "of the limit", "least deployment"], rows, 1)]
+    lines += ["", f"{CHANGES_TITLE}:", format_table(CHANGES_HEAD, rows, 1), describe_changes(plan)]
     written = None if out is None or is_standard(out) else str(out)
     name = UNSAVED if is_standard(scenario) else scenario
     commands = deploy_commands(name, plan.scenario, plan.choice.policy, plan.overrides, written)

@@ -10,9 +10,13 @@ from simnmt.experiment.plan.basis import Basis
 from simnmt.experiment.plan.capacity import Capacities
 from simnmt.experiment.plan.deployment import DeploymentPlan
 from simnmt.experiment.plan.messages import (
+    CHANGES_HEAD,
+    CHANGES_TITLE,
     describe_capacity,
     describe_change,
+    describe_changes,
     describe_deployment,
+    describe_interval,
     describe_values,
     format_objective,
     sentences,
@@ -36,7 +40,7 @@ def render_plan(plan: Capacities | DeploymentPlan) -> str:
     if isinstance(plan, Capacities):
         return _render(
             f"{plan.name}: highest rate with {plan.level}",
-            [describe_capacity(plan)],
+            list(filter(None, [describe_capacity(plan), describe_interval(plan)])),
             capacity_panels(plan),
             [("Policies", ("workload", "network", "policy", "requests/s", "at its limit"), _capacity_lines(plan))],
             plan.requests_simulated,
@@ -44,8 +48,7 @@ def render_plan(plan: Capacities | DeploymentPlan) -> str:
         )
     tables = [("Candidates", ("deployment", plan.objective.what, "requirements", "out because"), _candidate_lines(plan))]
     if plan.changes:
-        head = ("quantity", "change", "of the limit", "least deployment")
-        tables.insert(0, ("What would change it", head, _change_lines(plan)))
+        tables.insert(0, (CHANGES_TITLE, CHANGES_HEAD, _change_lines(plan)))
     title = f"{plan.name}: deployment for {digits(plan.rate_rps)} requests/s with {plan.level}"
     return _render(title, list(sentences(plan)), plan_panels(plan), tables, plan.requests_simulated, plan.basis)
 
@@ -82,7 +85,7 @@ def capacity_panels(capacities: Capacities) -> list[Panel]:
             "Highest rate",
             f"Highest rate with {capacities.level} of each policy, requests per second, with 95 % intervals",
             lambda: capacity_chart(capacities),
-            caption="Whiskers are 95 % intervals over the replications.",
+            caption="Whiskers are 95 % intervals over the replications, without the error of the calibration.",
         ),
         panel(
             "rates",
@@ -113,7 +116,7 @@ def plan_panels(plan: DeploymentPlan) -> list[Panel]:
                 "What would change it",
                 "Worst value of the choice over its limit with the rate, round-trip and service times 10 % lower and higher",
                 lambda: changes_chart(plan),
-                caption="Above 1 the choice misses the level.",
+                caption=f"Above 1 the choice misses the level. {describe_changes(plan)}",
             )
         )
     return panels

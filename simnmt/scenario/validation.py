@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -361,6 +361,10 @@ def _complaint(walk: SchemaWalk, document: Document, fault: _Fault, unknown_kind
         if fault.kind == "union_tag_invalid":
             what, remedy = describe_wrong_choice(kinds, value[name], describe_value(value[name]))
             remedy = remedy or unknown_kind(location)
+        elif others := _names_beside(walk, document, replace(fault, location=(*location, name))):
+            *_, unknown = location
+            what, remedy = f"unknown name, and a new one needs the key {name}", did_you_mean(unknown, others)
+            return document.error(location, what, remedy=remedy)
         else:
             guess = nearest(location[-1], kinds) if location else None
             further = f"; did you mean {guess} by {location[-1]}?" if guess else ""

@@ -42,9 +42,11 @@ def test_capacity_is_printed_with_its_interval_and_what_is_at_its_limit(folder: 
     done = simnmt("plan", *RATE, "--page", "page.html")
     assert done.status == 0
     assert_warnings(done.err)
-    assert done.out.startswith("capacity: highest rate with p95_ms<=300\ndevice profiles: gateway and cloud measured but ")
+    assert done.out.startswith("capacity: highest rate with p95_ms<=300\ndevice profiles: cloud measured but doubtful")
     assert "\n\ncloud takes " in done.out
     assert "for de-en on office, never validated live" in done.out and "At its limit: " in done.out
+    assert "The interval is that of the mean over replications, with the profiles as calibrated." in done.out
+    assert "requests/s are kept with a probability of 95 % (" in done.out
     page = Path("page.html").read_text(encoding="utf-8")
     assert "simnmt plan" in page and 'data-figure="rates"' in page and 'data-figure="capacities"' in page
 
@@ -55,6 +57,10 @@ def assert_warnings(err: str) -> None:
     assert all(line.startswith("simnmt: warning: ") for line in lines), err
     assert "simnmt: warning: a run of 400 requests at " in lines[0] and "latencies may be too low" in lines[0]
     assert any("profile cpu2-gru (cloud): the box was busy" in line for line in lines)
+    assert any(
+        "cloud: joining a running batch is taken as free (refill: free), for profile cpu2-gru has no" in line for line in lines
+    )
+    assert "(gateway)" not in err, "no request is executed there"
 
 
 def test_warnings_of_an_answer_are_in_its_json_and_on_its_page(folder: Path, simnmt: Command) -> None:
@@ -62,7 +68,7 @@ def test_warnings_of_an_answer_are_in_its_json_and_on_its_page(folder: Path, sim
         done = simnmt("plan", *given, "--json", "--page", "page.html", "--force")
         document, page = json.loads(done.out), Path("page.html").read_text(encoding="utf-8")
         assert done.err.splitlines() == [f"simnmt: warning: {warning}" for warning in document["warnings"]]
-        assert document["sources"].startswith("device profiles: gateway and cloud measured but doubtful")
+        assert document["sources"].startswith("device profiles: cloud measured but doubtful")
         assert page.count("<li data-warning>") == len(document["warnings"]) >= 3 and "data-sources" in page
 
 
@@ -70,6 +76,8 @@ def test_json_of_a_capacity_has_rate_interval_and_binding(folder: Path, simnmt: 
     done = simnmt("plan", *RATE, "--json")
     capacity = json.loads(done.out)["capacity"]
     assert 200.0 < capacity["low"] < capacity["rate_rps"] < capacity["high"] < 400.0
+    assert 100.0 < capacity["sure"]["rate_rps"] < capacity["rate_rps"] and capacity["sure"]["runs"] == 40
+    assert "profiles as calibrated" in capacity["interval_over"]
     assert "cloud" in capacity["binding"]
 
 
@@ -85,8 +93,13 @@ def test_a_plan_is_printed_with_all_that_it_rests_on_and_its_scenario_runs(folde
         "never validated live",
     ):
         assert part in done.out
-    assert "What would change it:" in done.out
-    assert "  simnmt live server choice.yaml --device cloud   # on each of 3 boxes\n" in done.out
+    assert "What would change it:" in done.out and "worst value / limit" in done.out
+    assert "By the mean of 2 runs without the error of the calibration: a deployment that is named here keeps" in done.out
+    assert "its mean latency is " in done.out
+    assert (
+        "  simnmt live server choice.yaml --device cloud   # on each of 3 boxes, behind a load balancer at "
+        "http://CLOUD:5001 (simulated: round_robin)\n"
+    ) in done.out
     assert "  simnmt live gateway choice.yaml --policy cloud --server cloud=http://CLOUD:5001\n" in done.out
     assert 'data-figure="candidates"' in Path("page.html").read_text(encoding="utf-8")
     assert "rate_rps: 500" in Path("choice.yaml").read_text(encoding="utf-8")
@@ -136,6 +149,7 @@ def test_a_level_that_nothing_keeps_exits_with_3_and_the_nearest_miss(folder: Pa
         (("@capacity", *SLO, "--out", "x.yaml"), "(give --rate, or leave --out out)"),
         (("@capacity", *SLO, "--rate", "9", "--vary", "seed=1,2"), "--vary seed=1,2: seed cannot be varied"),
         (("@capacity", *SLO, "--rate", "9", "--vary", "devices.cloud.cuont=1,2"), "devices.cloud.cuont: unknown key"),
+        (("@capacity", *SLO, "--rate", "9", "--vary", "policies.clod.len_slope=1,2"), "key kind (did you mean cloud?)"),
         (("@capacity", *SLO, "--rate", "9", "--vary", "devices.clod.count=1,2"), "devices.clod: unknown name, and a new one "),
         (("@capacity", *SLO, "--rate", "9", "--vary", "devices.cloud.batching.size=8,0"), "devices.cloud.batching.size: "),
         (("@capacity", *SLO, "--rate", "9", "--minimise", "cost"), "minimise cost: the scenario gives no prices"),

@@ -258,8 +258,7 @@ def test_what_an_override_brings_in_names_it() -> None:
         "--set policies.cnmt.len_slop=0.8: policies.cnmt.len_slop: unknown key (did you mean len_slope?)"
     ]
     assert complaints("policies: {cnmt: {}}", "policies.cnmtt.len_slope=1") == [
-        "--set policies.cnmtt.len_slope=1: policies.cnmtt.kind: missing key "
-        "(one of edge, cloud, fixed, oracle, naive, cnmt; did you mean cnmt by cnmtt?)"
+        "--set policies.cnmtt.len_slope=1: policies.cnmtt: unknown name, and a new one needs the key kind (did you mean cnmt?)"
     ]
     near = "networks:\n  near: {rtt: {constant_ms: 1}}"
     unknown = "--set networks.{0}.uplink_mbps=5: networks.{0}: unknown name, and a new one needs the key rtt ({1})"

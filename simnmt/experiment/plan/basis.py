@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, floor, log10, sqrt
 
 from simnmt.experiment.cases import RunPlan
@@ -58,10 +58,40 @@ def basis_of(plan: RunPlan, level: Level, replications: int, runs: Sequence[Run]
         replications: of each run by which deployments were compared.
         runs: one run of each place in the answer, at its rate.
     """
+    plan = _with_used_devices(plan, runs)
     places = [{"workload": run.site.workload, "network": run.site.network, "policy": run.site.policy} for run in runs]
     rows = [place | run.numbers for place, run in zip(places, runs, strict=True)]
     doubts = [*_few_requests(plan, level), *_short_runs(plan, level, runs), *_few_replications(replications)]
-    return Basis(describe_sources(plan), (*doubts, *warnings(plan, rows)))
+    return Basis(describe_sources(plan), (*doubts, *_free_refills(plan), *warnings(plan, rows)))
+
+
+def _with_used_devices(plan: RunPlan, runs: Sequence[Run]) -> RunPlan:
+    """Return a plan without the devices on which no policy of the answer executes requests; all of them without an answer."""
+    devices = list(plan.scenario.devices)
+    used = {device for run in runs for device in plan.scenario.policies[run.site.policy].devices_of(devices)}
+    if not used:
+        return plan
+    cases = {
+        name: replace(case, targets=tuple(target for target in case.targets if target.device in used))
+        for name, case in plan.cases.items()
+    }
+    return replace(plan, cases=cases)
+
+
+def _free_refills(plan: RunPlan) -> Iterator[str]:
+    """Yield the devices whose batches are refilled at no cost because the scenario says so."""
+    free = {
+        target.device: f"{'though' if target.profile.knows_refills else 'for'} profile {target.profile.name} has "
+        f"{'the' if target.profile.knows_refills else 'no'} cost of it"
+        for case in plan.cases.values()
+        for target in case.targets
+        if target.decoding is not None and target.decoding.free_refills and target.decoding.batching.threshold
+    }
+    for device, why in free.items():
+        yield (
+            f"{device}: joining a running batch is taken as free (refill: free), {why}: a real server takes less "
+            "(calibrate it with refills, and give refill: measured)"
+        )
 
 
 def _few_requests(plan: RunPlan, level: Level) -> Iterator[str]:

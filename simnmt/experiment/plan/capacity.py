@@ -43,6 +43,8 @@ goodput is too small at low rates."""
 FIRST_STEP = 1.03
 """Factor of the first step from a start to the other end of a bracket; each further step is twice as long."""
 MOST_REPLICATIONS = 20
+INTERVAL_OVER = "the mean over replications, with the profiles as calibrated"
+"""What the interval of a capacity is over."""
 NEAR_LIMIT = 0.7
 """Load from which a device's queue is named as what is at its limit."""
 
@@ -128,6 +130,25 @@ class Capacity:
 
 
 @dataclass(frozen=True, slots=True)
+class SureRate:
+    """The rate that a run keeps with a probability, the error of the calibration included (`sure_rate`)."""
+
+    rate_rps: float | None
+    """None if it lies far below the capacity."""
+    certainty: float
+    """The probability."""
+    runs: int
+    """Runs by which it was judged, each with profiles and random numbers of its own."""
+    runs_met: int
+    """Those of them that keep the level."""
+    requests_simulated: int
+
+    def document(self) -> Row:
+        """Return the rate as JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
 class Capacities:
     """The capacities of a scenario as it stands, by workload, network and policy."""
 
@@ -139,6 +160,8 @@ class Capacities:
     """Of each row, whether its place at the capacity lies inside what was validated live; empty without a capacity."""
     basis: Basis
     """Kinds of the inputs, and warnings."""
+    sure: SureRate | None = None
+    """What the best row's deployment keeps with the error of its calibration; None if that error is unknown."""
 
     @property
     def badge(self) -> str:
@@ -162,7 +185,8 @@ class Capacities:
     @property
     def requests_simulated(self) -> int:
         """Requests of all simulated runs."""
-        return sum(row.requests_simulated for row in self.rows)
+        of_sure_rate = 0 if self.sure is None else self.sure.requests_simulated
+        return sum(row.requests_simulated for row in self.rows) + of_sure_rate
 
     def document(self) -> Row:
         """Return the capacities as JSON."""
@@ -180,6 +204,8 @@ class Capacities:
                 "workload": best.workload,
                 "network": best.network,
                 "badge": self.badge,
+                "interval_over": INTERVAL_OVER,
+                "sure": None if self.sure is None else self.sure.document(),
             },
             "capacities": [row.document() for row in self.rows],
             "requests_simulated": self.requests_simulated,

@@ -15,8 +15,8 @@ from simnmt.experiment.plan.candidates import Deployment, Open, Space
 from simnmt.experiment.plan.capacity import Binding, Trial, binding, mean_loads
 from simnmt.experiment.plan.objectives import Objective, spending
 from simnmt.experiment.plan.sampling import MOST_EXHAUSTIVE, add_sampled
-from simnmt.experiment.plan.search import Candidate, Search, probability_met
-from simnmt.experiment.plan.sensitivity import Change, changes
+from simnmt.experiment.plan.search import Candidate, Certainty, Search, is_close, is_hopeless, probability_met
+from simnmt.experiment.plan.sensitivity import Change, changes, replications_of_change
 from simnmt.experiment.plan.trial import MOST_EXCESS, Level, site_badge
 from simnmt.profile.blocks import ProfileError
 from simnmt.results.statistics import Estimate, change_percent, over_replications
@@ -26,6 +26,8 @@ from simnmt.scenario.document import Override
 
 DRAWS = 40
 """Runs by which the certainty of a plan is judged, each with profiles and random numbers of its own."""
+MOST_DRAWS = 4
+"""The certainty is judged by so many times as many runs at most, if it is close to the one asked for."""
 CERTAINTY = 0.95
 """Probability from which a plan counts as sure."""
 MOST_UNSURE = 12
@@ -60,13 +62,15 @@ class Described:
     """The requirement that is nearest to its limit."""
     lost_share: float
     """Share of the requests that are lost, at the worst site."""
-    p_met: float | None
-    runs: int
-    """Runs from which `p_met` follows."""
-    runs_met: int
-    """Those of them that keep the level."""
+    certainty: Certainty | None
+    """How probably a run keeps the level; None if that was not judged."""
     spending: dict[str, float]
     """Money and joules that are known (`objectives.SPENT`)."""
+
+    @property
+    def p_slo(self) -> float | None:
+        """Probability that a run keeps the level; None if that was not judged."""
+        return None if self.certainty is None else self.certainty.p_slo
 
     def document(self) -> Row:
         """Return the candidate as JSON."""
@@ -79,9 +83,9 @@ class Described:
             "headroom": self.headroom,
             "worst": self.worst,
             "lost_share": self.lost_share,
-            "p_slo": self.p_met,
-            "p_runs": self.runs,
-            "p_runs_met": self.runs_met,
+            "p_slo": self.p_slo,
+            "p_runs": 0 if self.certainty is None else self.certainty.runs,
+            "p_runs_met": 0 if self.certainty is None else self.certainty.runs_met,
             "spending": self.spending,
         }
 
@@ -102,10 +106,12 @@ class DeploymentPlan:
     difference: Difference | None
     certainty: float
     """Probability from which the plan counts as sure."""
-    p_of: str
-    """What the probability is over."""
+    close: list[Described]
+    """Deployments so near the certainty that another seed may choose otherwise."""
     binding: Binding | None
     changes: list[Change]
+    changes_runs: int
+    """Runs by whose mean each change is judged."""
     badges: list[Row]
     """Whether each place of the choice lies inside what was validated live."""
     nearest_miss: Described | None
@@ -129,7 +135,7 @@ class DeploymentPlan:
     @property
     def is_sure(self) -> bool:
         """Whether the choice keeps the level with the probability asked for."""
-        return self.choice is not None and self.choice.p_met is not None and self.choice.p_met >= self.certainty
+        return self.choice is not None and self.choice.p_slo is not None and self.choice.p_slo >= self.certainty
 
     def document(self) -> Row:
         """Return the plan as JSON."""
@@ -145,11 +151,13 @@ class DeploymentPlan:
             "difference": None
             if difference is None
             else {"objective": asdict(difference.objective), "latency_percent": asdict(difference.latency_percent)},
-            "p_slo": None if choice is None else choice.p_met,
-            "p_over": self.p_of,
+            "p_slo": None if choice is None else choice.p_slo,
+            "p_over": "" if choice is None or choice.certainty is None else choice.certainty.over,
             "sure": self.is_sure,
+            "close": [described.choice for described in self.close],
             "binding": None if self.binding is None else str(self.binding),
             "would_change": [change_document(change) for change in self.changes],
+            "would_change_runs": self.changes_runs,
             "badges": self.badges,
             "nearest_miss": None if self.nearest_miss is None else self.nearest_miss.document(),
             "candidates": self.candidates,
@@ -248,37 +256,50 @@ def choose(search: Search, open_plan: Open, certainty: float, draws: int) -> Cho
                 break
     if choice is None and unsure:
         for candidate in unsure:
-            # A sample that ended with the run that was one too many would understate the probability.
-            is_sure(search, candidate, open_plan, 0.0, draws)
-        choice = max(unsure, key=lambda candidate: candidate.p_met or 0.0)
+            if candidate.certainty is None or candidate.certainty.runs < draws:
+                # A sample that ended with the run that was one too many would understate the probability.
+                is_sure(search, candidate, open_plan, 0.0, draws)
+        choice = max(unsure, key=lambda candidate: candidate.certainty.p_slo if candidate.certainty is not None else 0.0)
         unsure.remove(choice)
     if runner_up is None:
         runner_up = next(iter(unsure), None)
     return Chosen(choice, runner_up)
 
 
-def is_sure(search: Search, candidate: Candidate, open_plan: Open, certainty: float, draws: int) -> bool:
-    """Return whether a run of a candidate keeps the level with a certainty; the probability is noted in the candidate.
+def is_sure(
+    search: Search, candidate: Candidate, open_plan: Open, certainty: float, draws: int, most_draws: int = MOST_DRAWS
+) -> bool:
+    """Return whether a run of a candidate keeps the level with a certainty; its `Certainty` is noted in the candidate.
 
     Every run has random numbers that no candidate was chosen by, and boxes drawn within the error of their calibration. The
-    runs end as soon as too many have missed the level.
+    runs end as soon as too many have missed the level. While the probability is close to the certainty, more runs are added,
+    up to `most_draws` times `draws`.
     """
-    deployment, first = candidate.deployment, search.top.replications
-    drawn = _drawn(deployment, open_plan, draws)
+    deployment, first, most = candidate.deployment, search.top.replications, most_draws * draws
+    drawn: RunPlan | None = None
     excesses: list[float] = []
-    for number in range(draws):
-        boxes = deployment if drawn is None else with_boxes(deployment, drawn, number)
-        try:
-            excesses.append(search.simulate(boxes, first + number, search.top.requests).verdict.excess)
-        except NoAnswers:
-            excesses.append(MOST_EXCESS)
-        missed = sum(excess > 0.0 for excess in excesses)
-        if (draws - missed + 1) / (draws + 2) < certainty:
-            break
-    candidate.p_met = probability_met(excesses)
-    candidate.runs, candidate.runs_met = len(excesses), sum(excess <= 0.0 for excess in excesses)
-    candidate.p_of = "replications and the error of the calibration" if drawn is not None else "replications alone"
-    return candidate.p_met >= certainty
+    hopeless = close = False
+    while not excesses or (close and not hopeless and len(excesses) < most):
+        drawn = draw_profiles(deployment.overrides, open_plan, len(excesses) + draws)
+        for number in range(len(excesses), len(excesses) + draws):
+            boxes = deployment if drawn is None else with_boxes(deployment, drawn, number)
+            try:
+                excesses.append(search.simulate(boxes, first + number, search.top.requests).verdict.excess)
+            except NoAnswers:
+                excesses.append(MOST_EXCESS)
+            hopeless = is_hopeless(excesses, certainty, most)
+            if hopeless:
+                break
+        close = not hopeless and is_close(excesses, certainty)
+    candidate.certainty = Certainty(
+        p_slo=probability_met(excesses),
+        over="replications alone" if drawn is None else "replications and the error of the calibration",
+        runs=len(excesses),
+        runs_met=sum(excess <= 0.0 for excess in excesses),
+        worst_excess=max(excesses),
+        is_close=close,
+    )
+    return candidate.certainty.p_slo >= certainty
 
 
 def with_boxes(deployment: Deployment, drawn: RunPlan, number: int) -> Deployment:
@@ -287,10 +308,10 @@ def with_boxes(deployment: Deployment, drawn: RunPlan, number: int) -> Deploymen
     return replace(deployment, sites=sites)
 
 
-def _drawn(deployment: Deployment, open_plan: Open, draws: int) -> RunPlan | None:
-    """Return the candidate's scenario with drawn profiles; None if the error of no calibration is known."""
+def draw_profiles(overrides: Sequence[Override], open_plan: Open, draws: int) -> RunPlan | None:
+    """Return the scenario with some overrides and with drawn profiles; None if the error of no calibration is known."""
     try:
-        return open_plan([*deployment.overrides, Override.of("profile_uncertainty", {"profiles": draws}, "simnmt plan")])
+        return open_plan([*overrides, Override.of("profile_uncertainty", {"profiles": draws}, "simnmt plan")])
     except ProfileError:
         return None
 
@@ -321,9 +342,14 @@ def _plan(
         runner_up=None if runner_up is None else describe(search, runner_up),
         difference=difference,
         certainty=certainty,
-        p_of="" if choice is None else choice.p_of,
+        close=[
+            describe(search, candidate)
+            for candidate in search.candidates
+            if candidate.certainty is not None and candidate.certainty.is_close
+        ],
         binding=None if choice is None else _binding(search, choice),
         changes=changed,
+        changes_runs=replications_of_change(search),
         badges=[] if choice is None else _badges(choice, rate_rps),
         nearest_miss=None if choice is not None or miss is None else describe(search, miss),
         judged=[(describe(search, candidate), candidate.rejected) for candidate in search.candidates if candidate.outcomes],
@@ -394,9 +420,7 @@ def describe(search: Search, candidate: Candidate) -> Described:
             mean(outcome.numbers[site].get("lost_share") or 0.0 for outcome in candidate.outcomes)
             for site in range(len(candidate.deployment.sites))
         ),
-        p_met=candidate.p_met,
-        runs=candidate.runs,
-        runs_met=candidate.runs_met,
+        certainty=candidate.certainty,
         spending=spending([outcome.numbers for outcome in candidate.outcomes]),
     )
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from math import exp
+from math import exp, floor
 
+from simnmt.base.suggestions import format_list
 from simnmt.experiment.plan.candidates import format_choice
-from simnmt.experiment.plan.capacity import Capacities
+from simnmt.experiment.plan.capacity import INTERVAL_OVER, Capacities
 from simnmt.experiment.plan.deployment import DeploymentPlan, Described
+from simnmt.experiment.plan.search import Certainty
 from simnmt.experiment.plan.sensitivity import Change
 from simnmt.results.number_text import digits, format_interval, percent, percent_interval
 from simnmt.scenario.configuration import END_NODE, Scenario
@@ -28,6 +30,22 @@ def describe_capacity(capacities: Capacities) -> str:
     sure = f", {interval.strip('[]').replace(', ', ' to ')}" if interval else ""
     limit = f"At its limit: {best.binding}{_losses(best.lost_share)}"
     return f"{best.policy} takes {rate} requests/s{sure}, for {place}, {capacities.badge}. {limit}."
+
+
+def describe_interval(capacities: Capacities) -> str:
+    """Describe what the interval of the highest rate leaves out, and the rate that includes it; empty without a rate."""
+    best, sure = capacities.best, capacities.sure
+    if not best.is_met:
+        return ""
+    text = "" if best.low is None else f"The interval is that of {INTERVAL_OVER}. "
+    text += "The rate leaves out the error of the calibration"
+    if sure is None:
+        return f"{text}, which is unknown for these profiles: plan with headroom."
+    certainty = format_certainty(sure.certainty)
+    if sure.rate_rps is None:
+        return f"{text}; with it, less than half of the rate is kept with a probability of {certainty}."
+    counted = f"({sure.runs_met} of {sure.runs} runs with profiles drawn within that error)"
+    return f"{text}; with it, {digits(sure.rate_rps)} requests/s are kept with a probability of {certainty} {counted}."
 
 
 def _losses(lost_share: float) -> str:
@@ -63,6 +81,7 @@ def sentences(plan: DeploymentPlan) -> Iterator[str]:
         f"{format_objective(plan, plan.choice)}."
     )
     yield describe_certainty(plan)
+    yield from describe_close_calls(plan)
     yield f"Headroom: {describe_values(plan.choice)}. Nearest to its limit: {plan.binding}."
     if {"cost", "energy_j"} & plan.choice.spending.keys():
         yield describe_spending(plan.choice)
@@ -74,15 +93,59 @@ def sentences(plan: DeploymentPlan) -> Iterator[str]:
 
 def describe_certainty(plan: DeploymentPlan) -> str:
     """Describe how sure the choice keeps the level."""
-    assert plan.choice is not None and plan.choice.p_met is not None
-    probability = percent(plan.choice.p_met)
-    counted = f"({plan.choice.runs_met} of {plan.choice.runs} runs keep it)"
-    if plan.is_sure:
-        return f"A run of it keeps the level with a probability of {probability} {counted}, over {plan.p_of}."
-    return (
-        f"It is not sure: a run of it keeps the level with a probability of {probability} only {counted}, over {plan.p_of}; of "
-        f"the deployments that were judged, none reaches {percent(plan.certainty)}."
-    )
+    assert plan.choice is not None and plan.choice.certainty is not None
+    certainty = plan.choice.certainty
+    probability = format_probability(certainty.p_slo, plan.certainty)
+    counted = f"({certainty.runs_met} of {certainty.runs} runs keep it)"
+    text = f"A run of it keeps the level with a probability of {probability} {counted}, over {certainty.over}"
+    if not plan.is_sure:
+        text = (
+            f"It is not sure: a run of it keeps the level with a probability of {probability} only {counted}, over "
+            f"{certainty.over}; of the deployments that were judged, none reaches {format_certainty(plan.certainty)}"
+        )
+    if certainty.p_slo < (certainty.runs_met + 1) / (certainty.runs + 2):
+        return f"{text}. {_describe_distances(certainty)}"
+    return f"{text}."
+
+
+def _describe_distances(certainty: Certainty) -> str:
+    """Describe why the probability is less than the share of the runs."""
+    ratio = exp(certainty.worst_excess) - 1.0
+    worst = f"misses it by {percent(ratio)}" if ratio > 0.0 else f"has {percent(-ratio)} of the limit left"
+    return f"It is less than their share, since it counts how far the runs are from the limit: the worst {worst}."
+
+
+def describe_close_calls(plan: DeploymentPlan) -> Iterator[str]:
+    """Yield a sentence on the deployments whose probability is close to the certainty, if there are any."""
+    names = [
+        f"{describe_deployment(described)} ({format_probability(described.certainty.p_slo, plan.certainty)}, "
+        f"{described.certainty.runs_met} of {described.certainty.runs} runs)"
+        for described in plan.close
+        if described.certainty is not None
+    ]
+    if names:
+        limit = format_certainty(plan.certainty)
+        yield f"Close: {format_list(names, 'and')} so near {limit} that with another seed the choice may be another."
+
+
+def format_probability(probability: float, certainty: float) -> str:
+    """Return a probability in percent; one below the certainty is never rounded to it or beyond.
+
+    >>> format_probability(0.9496, 0.95), format_probability(0.952, 0.95), format_probability(0.38, 0.95)
+    ('94.9 %', '95 %', '38 %')
+    """
+    if probability < certainty <= round(100.0 * probability, 2 if probability > 0.99 else 0) / 100.0:
+        return f"{floor(1000.0 * probability) / 10.0:.1f} %"
+    return percent(probability)
+
+
+def format_certainty(certainty: float) -> str:
+    """Return the certainty of a plan in percent, with all its digits.
+
+    >>> format_certainty(0.95), format_certainty(0.999)
+    ('95 %', '99.9 %')
+    """
+    return f"{100.0 * certainty:.12g} %"
 
 
 def describe_values(described: Described) -> str:
@@ -117,7 +180,9 @@ def describe_runner_up(plan: DeploymentPlan, runner_up: Described) -> str:
     """Describe the runner-up, and by how much it differs from the choice."""
     assert plan.difference is not None and plan.choice is not None
     change = plan.difference.latency_percent
-    latency = percent_interval(change.mean, change.low, change.high)
+    latency = f"{percent(abs(change.mean) / 100.0)} {'lower' if change.mean < 0.0 else 'higher'}"
+    if not change.excludes_zero:
+        latency = f"not distinguishable ({percent_interval(change.mean, change.low, change.high)})"
     text = f"The runner-up is {describe_deployment(runner_up)}: {format_objective(plan, runner_up)}"
     if plan.objective.name != "servers":
         scale, difference = plan.objective.per_si_unit, plan.difference.objective
@@ -126,7 +191,7 @@ def describe_runner_up(plan: DeploymentPlan, runner_up: Described) -> str:
         text += ", " + " ".join(filter(None, [value, plan.objective.unit, interval]))
         if not difference.excludes_zero:
             text += ", not distinguishable from the choice"
-    return f"{text}; its mean latency differs by {latency}, paired."
+    return f"{text}; its mean latency is {latency}."
 
 
 def describe_change(change: Change) -> str:
@@ -136,7 +201,20 @@ def describe_change(change: Change) -> str:
     missed = f"{change.worst} is missed by {percent(exp(change.excess) - 1.0)}" if change.excess > 0.0 else ""
     if change.best is None:
         return f"{missed}; none of the compared deployments keeps the level"
-    return "; ".join(filter(None, [missed, f"then {change.best.deployment.describe()}"]))
+    return "; ".join(filter(None, [missed, change.best.deployment.describe()]))
+
+
+CHANGES_TITLE = "What would change it"
+CHANGES_HEAD = ("quantity", "change", "worst value / limit", "least deployment on average")
+
+
+def describe_changes(plan: DeploymentPlan) -> str:
+    """Describe how the changed quantities are judged."""
+    runs = "one run" if plan.changes_runs == 1 else f"the mean of {plan.changes_runs} runs"
+    return (
+        f"By {runs} without the error of the calibration: a deployment that is named here keeps the level on average, "
+        f"not with {format_certainty(plan.certainty)}. For that, plan with the changed quantity."
+    )
 
 
 def deploy_commands(
@@ -160,12 +238,22 @@ def deploy_commands(
     commands = []
     for device in used:
         count = scenario.devices[device].count or 1
-        times = f"   # on each of {count} boxes" if count > 1 else ""
+        times = ""
+        if count > 1:
+            balancer = str(scenario.balancer_of(device))
+            before = f"behind a load balancer at {_address(device)} (simulated: {balancer})"
+            # Every end node keeps to one box.
+            before = "one URL for each share of the end nodes (simulated: attached)" if balancer == "attached" else before
+            times = f"   # on each of {count} boxes, {before}"
         commands.append(f"simnmt live server {shlex.quote(given)} --device {device}{sets}{times}")
-    servers = "".join(f" --server {device}=http://{device.upper()}:5001" for device in used)
+    servers = "".join(f" --server {device}={_address(device)}" for device in used)
     where = "   # on every end node" if first == END_NODE else ""
     commands.append(f"simnmt live gateway {shlex.quote(given)} --policy {policy}{servers}{sets}{where}")
     return commands
+
+
+def _address(device: str) -> str:
+    return f"http://{device.upper()}:5001"
 
 
 def _assignment(override: Override) -> str:

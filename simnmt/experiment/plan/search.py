@@ -61,6 +61,24 @@ class Outcome:
     """By site."""
 
 
+@dataclass(frozen=True, slots=True)
+class Certainty:
+    """How probably a run of a deployment keeps the level."""
+
+    p_slo: float
+    """The probability (`probability_met`)."""
+    over: str
+    """What the probability is over."""
+    runs: int
+    """Runs from which it follows."""
+    runs_met: int
+    """Those of them that keep the level."""
+    worst_excess: float
+    """The greatest excess of these runs."""
+    is_close: bool
+    """Whether other runs may give a probability on the other side of the certainty asked for."""
+
+
 @dataclass
 class Candidate:
     """A deployment on its way up."""
@@ -73,14 +91,8 @@ class Candidate:
     """Of that rung."""
     rejected: str = ""
     """Why it is out; empty if it is not."""
-    p_met: float | None = None
-    """Probability that a run keeps the level; None as long as nobody asked."""
-    p_of: str = ""
-    """What that probability is over."""
-    runs: int = 0
-    """Runs from which it follows."""
-    runs_met: int = 0
-    """Those of them that keep the level."""
+    certainty: Certainty | None = None
+    """None until it is judged (`deployment.is_sure`)."""
 
     @property
     def excess(self) -> float:
@@ -227,13 +239,39 @@ def probability_met(excesses: Sequence[float]) -> float:
     The lesser of two estimates: that of a normal distribution with unknown mean and deviation, and the share of the runs that
     keep it, one missed run and one kept run added.
     """
-    count, met = len(excesses), sum(excess <= 0.0 for excess in excesses)
-    share = (met + 1) / (count + 2)
-    if count < 3:
-        return share
+    return min(probability_by_count(excesses), _probability_by_distance(excesses))
+
+
+def probability_by_count(excesses: Sequence[float]) -> float:
+    """Return the share of the runs that keep the level, one missed run and one kept run added (Laplace)."""
+    return (sum(excess <= 0.0 for excess in excesses) + 1) / (len(excesses) + 2)
+
+
+def _probability_by_distance(excesses: Sequence[float]) -> float:
+    """Return the probability that the next value of a normal distribution is at most 0; 1 if the values have no spread."""
+    count = len(excesses)
+    spread = stdev(excesses) * sqrt(1.0 + 1.0 / count) if count >= 3 else 0.0
+    if spread == 0.0:
+        return 1.0
     from scipy.special import stdtr  # scipy.stats would add half a second to the start
 
-    spread = stdev(excesses) * sqrt(1.0 + 1.0 / count)
-    if spread == 0.0:
-        return share
-    return min(share, float(stdtr(count - 1, -mean(excesses) / spread)))
+    return float(stdtr(count - 1, -mean(excesses) / spread))
+
+
+def is_hopeless(excesses: Sequence[float], certainty: float, most: int) -> bool:
+    """Return whether too many runs have missed the level for a certainty, by three standard errors or whatever else follows.
+
+    `most`: runs after which the judgement ends.
+    """
+    count, missed = len(excesses), sum(excess > 0.0 for excess in excesses)
+    expected, error = count * (1.0 - certainty), sqrt(count * certainty * (1.0 - certainty))
+    return missed > expected + 3.0 * error + 0.5 or (most - missed + 1) / (most + 2) < certainty
+
+
+def is_close(excesses: Sequence[float], certainty: float) -> bool:
+    """Return whether the probability is within a standard error of a certainty, so that other runs may decide otherwise."""
+    error = sqrt(certainty * (1.0 - certainty) / len(excesses))
+    # If all runs keep the level, the share of the runs cannot be greater: how far they are from the limit decides.
+    all_met = max(excesses) <= 0.0 and probability_by_count(excesses) >= certainty
+    probability = _probability_by_distance(excesses) if all_met else probability_met(excesses)
+    return abs(probability - certainty) < error

@@ -35,14 +35,19 @@ class Change:
     worst: str
     """The requirement with that excess."""
     best: Candidate | None
-    """The best of the compared deployments then; None if all of them miss the level."""
+    """The best of the compared deployments that keep the level then, by the mean of the runs; None if all of them miss it."""
     flips: bool
     """Whether the choice misses the level, or another one is distinguishably better."""
 
 
+def replications_of_change(search: Search) -> int:
+    """Return the runs by which a changed quantity is judged."""
+    return min(search.top.replications, MOST_REPLICATIONS)
+
+
 def changes(search: Search, choice: Candidate, rivals: Sequence[Candidate]) -> list[Change]:
     """Return what each change does to the choice and to the deployments that it is compared with."""
-    replications = min(search.top.replications, MOST_REPLICATIONS)
+    replications = replications_of_change(search)
     result = []
     for quantity, changed in QUANTITIES.items():
         for factor in (1.0 - CHANGE, 1.0 + CHANGE):

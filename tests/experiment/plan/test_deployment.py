@@ -11,8 +11,8 @@ import pytest
 
 import simnmt
 from simnmt.experiment.plan import candidates, deployment, sampling
-from simnmt.experiment.plan.messages import sentences
-from simnmt.experiment.plan.search import probability_met
+from simnmt.experiment.plan.messages import format_probability, sentences
+from simnmt.experiment.plan.search import is_close, is_hopeless, probability_met
 from simnmt.scenario.errors import ScenarioError
 from tests.plans import queue_of
 
@@ -83,7 +83,7 @@ def test_a_deployment_that_often_misses_the_level_is_called_unsure() -> None:
     given = {"vary": [f"{WORKERS}=3"], "minimise": "latency", "requests": 1_000}
     (value,) = least(slo="mean_ms<=100", **given).choice.values.values()
     close = least(slo=f"mean_ms<={1.01 * value}", **given)
-    assert close.is_met and not close.is_sure and close.choice.p_met < 0.95
+    assert close.is_met and not close.is_sure and close.choice.p_slo < 0.95
 
 
 def test_without_a_deployment_that_keeps_the_level_the_nearest_miss_is_named() -> None:
@@ -161,7 +161,7 @@ def test_a_level_that_no_request_meets_is_a_number_in_json() -> None:
 
 def test_a_great_certainty_is_reached_by_more_runs() -> None:
     plan = least(vary=[f"{WORKERS}=5:6"], certainty=0.99, requests=1_000)
-    assert plan.is_sure and plan.choice.p_met >= 0.99
+    assert plan.is_sure and plan.choice.p_slo >= 0.99
     with pytest.raises(simnmt.InputError, match="takes thousands of runs"):
         least(certainty=0.9999)
 
@@ -176,6 +176,30 @@ def test_a_percentile_that_needs_ten_thousand_requests_is_planned_with_runs_of_a
     assert plan.is_sure and plan.choice.choice[WORKERS] in (4, 5)
     capacity = simnmt.plan(queue_of(1, "constant", requests=10_000), "p99.9_ms<=100", replications=1)
     assert 50.0 < capacity.best.rate_rps < 100.0
+
+
+def test_a_probability_below_the_certainty_is_never_printed_as_the_certainty() -> None:
+    assert format_probability(0.9496, 0.95) == "94.9 %" and format_probability(0.9899, 0.99) == "98.9 %"
+    assert format_probability(0.99896, 0.999) == "99.8 %" and format_probability(0.9524, 0.95) == "95 %"
+
+
+def test_a_probability_is_close_within_a_standard_error_of_the_certainty() -> None:
+    assert is_close([-1.0] * 39 + [0.1], 0.95) and not is_close([-1.0] * 39 + [-0.9], 0.95)
+    assert not is_close([-1.0] * 30 + [0.1] * 10, 0.95)
+    assert not is_close([-1.0 - 0.01 * number for number in range(159)] + [0.01], 0.95), "160 runs decide what 40 leave open"
+
+
+def test_few_misses_are_not_hopeless_and_many_are() -> None:
+    assert not is_hopeless([0.1], 0.95, 160) and is_hopeless([0.1] * 3, 0.95, 160)
+    assert is_hopeless([-0.1] * 151 + [0.1] * 9, 0.95, 160)
+
+
+def test_a_close_choice_is_judged_by_more_runs_and_called_close() -> None:
+    """A limit that about a twentieth of the runs miss."""
+    plan = least(vary=[f"{WORKERS}=3"], slo="mean_ms<=17.5", requests=1_000, minimise="latency")
+    assert plan.choice.certainty.runs == 160
+    assert plan.document()["close"] == [plan.choice.choice]
+    assert any(line.startswith(f"Close: {WORKERS}=3 (") for line in sentences(plan))
 
 
 def test_probability_counts_misses_and_spread() -> None:
