@@ -261,7 +261,7 @@ def warnings(plan: RunPlan, rows: Sequence[Row]) -> list[str]:
 
 
 def _describe_late_plans(plan: RunPlan) -> Iterator[str]:
-    """Yield the streamed devices whose first turn is late although their preload buffer is filled, and how small they planned."""
+    """Yield the streamed devices whose first turn is late even with a filled preload buffer, and the size of their plans."""
     for case in plan.cases.values():
         for target in case.targets:
             if target.streaming is None:
