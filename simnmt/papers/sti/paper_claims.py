@@ -115,8 +115,8 @@ PAPER_CLAIMS = [
         "STI-21 (a)",
         "Loading a layer while the one before is computed leaves the processor idle for more than 72 % of the time",
         "more than 72 %",
-        f"{IDLE:.1f} % of the {1e3 * PIPELINE.latency_s:.0f} ms of six layers, which is judged (loaded first, they take "
-        f"{1e3 * LOADED_FIRST.latency_s:.0f} ms)",
+        f"{IDLE:.1f} % of the {1e3 * PIPELINE.latency_s:.0f} ms of six layers, which is judged; loaded first, they take "
+        f"{1e3 * LOADED_FIRST.latency_s:.0f} ms",
         IDLE > 100 * published.STALLED,
         "our timeline over 339 ms of loading and 95 ms of computation a layer, for DistilBERT’s six layers; the printed 72 is "
         f"probably the stall of one layer, (339 - 95) / 339 = {STALLED:.2f} %, rounded",
