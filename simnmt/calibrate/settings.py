@@ -40,6 +40,8 @@ def read_measurement(path: str | os.PathLike[str], kind: type[Document], what: s
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:
+        if error.errors(include_url=False)[0]["type"] == "json_invalid":
+            remedy = f"name the JSON file of a {what}"
         raise CalibrationError(f"not a {what}: {describe_validation_error(error)}", path=path, remedy=remedy) from None
 
 

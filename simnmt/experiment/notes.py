@@ -117,12 +117,9 @@ def _describe_unused_settings(scenario: Scenario) -> Iterator[str]:
 def _describe_streaming(settings: StreamingConfiguration, planned: PlannedDevice) -> Iterator[str]:
     """Yield the sentences about one streamed device, without their full stops."""
     first = planned.states[0]
-    layers = f"{first.layers} of {planned.all_layers}"
-    if planned.all_decoder_layers:
-        layers += f" encoder and {first.decoder_layers} of {planned.all_decoder_layers} decoder"
     tokens = f"{planned.src_len} source" + (f" and {planned.tgt_len} target" if planned.tgt_len else "") + " tokens"
     yield (
-        f"streams {planned.model} from its disk, layer by layer: {layers} layers with "
+        f"streams {planned.model} from its disk, layer by layer: {_describe_layers(planned, first)} with "
         f"{first.slices} of {planned.all_slices} slices each, planned once for all boxes ({planned.plans} "
         f"plan{'s' * (planned.plans != 1)}) for {tokens} within {duration(planned.deadline_s)}"
     )
@@ -144,6 +141,14 @@ def _describe_streaming(settings: StreamingConfiguration, planned: PlannedDevice
         "compared, not quality. Policies learn the time of the planned submodel in memory; only with plan_state: known do "
         "they know what reading adds"
     )
+
+
+def _describe_layers(planned: PlannedDevice, state: PlannedState) -> str:
+    """Describe how many of the model's layers are computed in a state."""
+    layers = f"{state.layers} of {planned.all_layers}"
+    if planned.all_decoder_layers:
+        layers += f" encoder and {state.decoder_layers} of {planned.all_decoder_layers} decoder"
+    return f"{layers} layers"
 
 
 def _describe_cold_start(planned: PlannedDevice) -> str:
@@ -194,7 +199,7 @@ def _describe_states(states: Sequence[PlannedState]) -> str:
 def _describe_unreachable_goals(planned: PlannedDevice) -> Iterator[str]:
     """Yield the goals of the settings that no plan reaches."""
     first, turn = planned.states[:2]
-    late = [state.name for state in planned.states if state.latency_s > planned.deadline_s * (1.0 + 1e-9)]
+    late = [state.name for state in planned.states if _is_late(state, planned.deadline_s)]
     if late:
         smallest = " even by the smallest submodel, 1 layer of 1 slice," if (first.layers, first.slices) == (1, 1) else ""
         yield f"the deadline of {duration(planned.deadline_s)} is not met{smallest} in these states: {', '.join(late)}"
@@ -246,12 +251,37 @@ def fits(case: Case, learnt: Learnt) -> Iterator[Row]:
 
 
 def warnings(plan: RunPlan, rows: Sequence[Row]) -> list[str]:
-    """Return the warnings about the lengths of a run, the doubts about its profiles, and conditions that differ from theirs.
+    """Return the warnings about a run: its lengths, late streaming plans, doubts about profiles, and differing conditions.
 
     `rows`: the rows of the summary.
     """
     of_lengths = [f"{case.name}: {warning}" for case in plan.cases.values() for warning in case.warnings]
-    return [*of_lengths, *lost_requests(rows), *_describe_doubts(plan), *describe_other_conditions(plan, rows)]
+    of_plans = list(_describe_late_plans(plan))
+    return [*of_lengths, *of_plans, *lost_requests(rows), *_describe_doubts(plan), *describe_other_conditions(plan, rows)]
+
+
+def _describe_late_plans(plan: RunPlan) -> Iterator[str]:
+    """Yield the streamed devices whose first turn is late even with a filled preload buffer, and the size of their plans."""
+    for case in plan.cases.values():
+        for target in case.targets:
+            if target.streaming is None:
+                continue
+            planned = target.streaming.planned
+            plans = [("", planned.deadline_s, planned.states)]
+            plans += [(f" from {duration(change.at_s)} on", change.deadline_s, change.states) for change in planned.changes]
+            for when, deadline_s, (_, turn, *_) in plans:
+                if not _is_late(turn, deadline_s):
+                    continue
+                remedy = "set a longer deadline_ms" + (" or more preload_mb" if turn.read_bytes and turn.stall_s > 0.0 else "")
+                yield (
+                    f"{case.name}, {target.device}: streamed model planned{when} as {_describe_layers(planned, turn)} x "
+                    f"{turn.slices} of {planned.all_slices} slices, the deadline of {duration(deadline_s)} is not met even so: "
+                    f"{turn.name} takes {duration(turn.latency_s)} ({remedy})"
+                )
+
+
+def _is_late(state: PlannedState, deadline_s: float) -> bool:
+    return state.latency_s > deadline_s * (1.0 + 1e-9)
 
 
 def describe_sources(plan: RunPlan) -> str:

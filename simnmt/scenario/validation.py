@@ -10,7 +10,7 @@ import functools
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, get_args
 
@@ -294,7 +294,7 @@ def _complaints(
         if fault.location in unknown:
             *around, key = fault.location
             known = _known_keys(walk, fault, unknown)
-            guess = nearest(key, [name for name in known if name not in fault.keys]) or nearest(key, known)
+            guess = _meant_key(key, known, fault.keys)
             others = f"known here: {format_list(known, ',')}" if known else "remove it"
             remedies[fault.location] = f"did you mean {guess}?" if guess else others
             meant.add((*around, guess))
@@ -306,6 +306,18 @@ def _complaints(
         if fault.kind != "missing" or fault.location not in meant
     ]
     return list({str(complaint): complaint for complaint in complaints}.values()), left_out
+
+
+def _meant_key(key: object, known: Sequence[str], given: Container[str]) -> str | None:
+    """Return the known key that an unknown one probably stands for; None if none is like it.
+
+    That is the only known key that begins with it, even if it is given as well: `deadline` lacks the unit of `deadline_ms`, and
+    setting that key again is what was meant. Otherwise, a key that is not given comes first.
+    """
+    longer = [name for name in known if name.startswith(f"{key}_")]
+    if len(longer) == 1:
+        return longer[0]
+    return nearest(key, [name for name in known if name not in given]) or nearest(key, known)
 
 
 def _fault(walk: SchemaWalk, document: Document, error: Mapping[str, Any]) -> _Fault:

@@ -61,6 +61,12 @@ def test_a_file_that_is_no_study_is_refused_by_its_place(change: dict[str, Any],
         read_study(tmp_path / "study.json", Study)
 
 
+def test_a_file_that_is_no_json_is_named_as_no_study_and_nobody_is_sent_to_make_it_again(tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text("version: 1\nname: x\n")
+    with pytest.raises(CalibrationError, match=r"own\.yaml: not a study: .*\(name the JSON file of a study\)"):
+        read_study(tmp_path / "own.yaml", Study)
+
+
 def test_points_whose_bits_do_not_add_up_are_refused() -> None:
     point = study().grid[0].model_dump()
     with pytest.raises(ValueError, match="not of n x m shards"):

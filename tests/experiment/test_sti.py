@@ -15,7 +15,7 @@ from simnmt.base.errors import InputError
 from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.draws import draw, learn
 from simnmt.experiment.inputs import read_inputs
-from simnmt.experiment.notes import notes
+from simnmt.experiment.notes import notes, warnings
 from simnmt.experiment.policy_setup import set_up_policy
 from simnmt.experiment.streaming_setup import StreamedDevice, covering_length
 from simnmt.results import device_accounts as told_of
@@ -304,6 +304,20 @@ def test_a_deadline_that_nothing_meets_is_planned_as_small_as_can_be_and_said(fo
         "the deadline of 1 ms is not met even by the smallest submodel, 1 layer of 1 slice, in these states: cold, turn 1 on."
         in (notes_of(plan))
     )
+
+
+def test_a_run_warns_of_a_plan_that_misses_its_deadline_and_says_how_small_it_is(folder: Path) -> None:
+    late = "the deadline of 1 ms is not met even so: turn 1 on takes "
+    (warning,) = warnings(plan_of(folder, TEXT, "devices.gateway.sti.deadline_ms=1"), [])
+    size = "w, gateway: streamed model planned as 1 of 6 encoder and 1 of 6 decoder layers x 1 of 8 slices, "
+    assert warning.startswith(size + late) and warning.endswith(" (set a longer deadline_ms)")
+    (warning,) = warnings(plan_of(folder, TEXT, "devices.gateway.sti.changes=[{at_s: 60, deadline_ms: 1}]"), [])
+    assert "planned from 60 s on as 1 of 6 encoder and " in warning and late in warning
+    (warning,) = warnings(
+        plan_of(folder, TEXT.replace("preload_mb: 2", "preload_mb: 0"), "devices.gateway.sti.deadline_ms=450"), []
+    )
+    assert "turn 1 takes " in warning and warning.endswith(" (set a longer deadline_ms or more preload_mb)")
+    assert warnings(plan_of(folder, TEXT, "devices.gateway.sti.preload_mb=20"), []) == [], "a cold start is late"
 
 
 def test_a_disk_that_is_too_slow_and_a_buffer_that_holds_no_shard_are_said(folder: Path) -> None:

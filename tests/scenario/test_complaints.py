@@ -253,6 +253,14 @@ def test_a_misspelt_key_is_not_reported_as_a_missing_one_too() -> None:
     assert complaints("networks: {a: {rt: x}}") == ["s.yaml:1:16: networks.a.rt: unknown key (did you mean rtt?)"]
 
 
+def test_a_key_without_its_unit_means_the_key_with_it_even_if_that_is_given() -> None:
+    text = "devices: {a: {sti: {deadline_ms: 5, preload_mb: 1, %s: 1}, profile: x}}"
+    place = "s.yaml:1:52: devices.a.sti."
+    assert complaints(text % "deadline") == [f"{place}deadline: unknown key (did you mean deadline_ms?)"]
+    assert complaints(text % "cache") == [f"{place}cache: unknown key (did you mean cache_mb?)"]
+    assert "keeps_" in complaints(text % "keeps")[0], "two keys begin so: the nearer one"
+
+
 def test_what_an_override_brings_in_names_it() -> None:
     assert complaints("policies:\n  cnmt: {}\n", "policies.cnmt.len_slop=0.8") == [
         "--set policies.cnmt.len_slop=0.8: policies.cnmt.len_slop: unknown key (did you mean len_slope?)"

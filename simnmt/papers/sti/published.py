@@ -119,8 +119,9 @@ SLIPS = (
     "Importance compares 2 with 32 bits, though shards are raised to 3, 4, 5 and 6 as well.",
     "Load&Exec takes the submodel closest to the deadline, on either side; all other baselines must stay below.",
     "MB means 10^6 bytes where five versions are 215 MB, and 2^20 where the model is 418.",
-    "A buffer of 1 MB is said to hold a first layer: three shards of 6 bits are 1.33 MB; at 5 MB twelve shards of 6 bits are "
-    "5.31 MB. With 2 bits, 0.44 and 1.77 MB, both do.",
+    "A buffer of 1 MB is said to hold a first layer. It holds six of twelve slices at 2 bits, 0.89 MB, but neither "
+    "twelve at 2 bits, 1.77 MB, nor three at 6 bits, 1.33 MB. 5 MB hold twelve slices at up to 5 bits, 4.42 MB, but not at 6, "
+    "5.31 MB.",
     "41 times less memory than at 6 bits implies 68 MB where the shapes give 63.7, which is 38.2 times.",
     "The budgets of section 5.4 say that a plan does not stall only where the preloaded shards come first in layer order: one "
     "whose buffer holds a later layer can pass and still stall (STI-12).",
