@@ -430,7 +430,7 @@ def write(
         files.write_batches(folder / files.BATCHES, result.cells)
         (folder / files.PAGE).write_text(render(result, published_tables=result.tables), encoding="utf-8")
         outputs = {path.name: files.sha256(path) for path in sorted(folder.iterdir())}
-        files.write_json(folder / files.MANIFEST, _manifest(result, times, inputs, outputs, source))
+        files.write_json(folder / files.MANIFEST, _manifest(result, times, inputs, outputs, source.objects, source.packages))
 
 
 def _digests(source: Source) -> dict[str, str]:
@@ -468,7 +468,8 @@ def _manifest(
     times: Times,
     inputs: dict[str, str],
     outputs: dict[str, str],
-    source: Source,
+    objects: Mapping[str, str] | None = None,
+    packages: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Return the record of the run: the only file of a run directory that differs between repeats."""
     libraries = ("numpy", "pandas", "plotly", "pyarrow", "pydantic", "scipy", "simpy")
@@ -488,8 +489,8 @@ def _manifest(
         "processors": os.cpu_count(),
         "libraries": {name: metadata.version(name) for name in libraries},
         **({} if result.live is None else {"live": asdict(result.live)}),
-        **({"objects": source.objects} if source.objects else {}),
-        **({files.PACKAGES: source.packages} if source.packages else {}),
+        **({"objects": objects} if objects else {}),
+        **({files.PACKAGES: packages} if packages else {}),
         files.DEVICES: {cell.workload: [asdict(device) for device in cell.devices] for cell in result.cells},
         files.REPLICATIONS: files.replications_document(result.replicated),
         "inputs": inputs,
