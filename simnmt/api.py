@@ -430,7 +430,7 @@ def write(
         files.write_batches(folder / files.BATCHES, result.cells)
         (folder / files.PAGE).write_text(render(result, published_tables=result.tables), encoding="utf-8")
         outputs = {path.name: files.sha256(path) for path in sorted(folder.iterdir())}
-        files.write_json(folder / files.MANIFEST, _manifest(result, times, inputs, outputs, source.objects))
+        files.write_json(folder / files.MANIFEST, _manifest(result, times, inputs, outputs, source.objects, source.packages))
 
 
 def _digests(source: Source) -> dict[str, str]:
@@ -469,6 +469,7 @@ def _manifest(
     inputs: dict[str, str],
     outputs: dict[str, str],
     objects: Mapping[str, str] | None = None,
+    packages: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Return the record of the run: the only file of a run directory that differs between repeats."""
     libraries = ("numpy", "pandas", "plotly", "pyarrow", "pydantic", "scipy", "simpy")
@@ -489,6 +490,7 @@ def _manifest(
         "libraries": {name: metadata.version(name) for name in libraries},
         **({} if result.live is None else {"live": asdict(result.live)}),
         **({"objects": objects} if objects else {}),
+        **({files.PACKAGES: packages} if packages else {}),
         files.DEVICES: {cell.workload: [asdict(device) for device in cell.devices] for cell in result.cells},
         files.REPLICATIONS: files.replications_document(result.replicated),
         "inputs": inputs,

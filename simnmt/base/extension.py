@@ -81,12 +81,12 @@ class CodeName:
         `expected`: the digests of an earlier load, in another process too, whose code is meant though it has changed since.
         """
         if not is_code(self.kind):
-            (point, *_) = metadata.entry_points(group=self.group, name=self.kind)
+            point = self._entry_point
+            self._check_expected(self._guarded(lambda: import_installed(point.module, _files_of(point.dist))), expected)
             return self._guarded(point.load)
         module_name, _, name = self.kind.rpartition(":")
         loaded: UserModule = self._guarded(lambda: self._module(module_name, expected))
-        if expected is not None and loaded.digests != expected:
-            raise ExtensionError(f"the code of {self.kind} changed during the run", remedy="run it again")
+        self._check_expected(loaded, expected)
         value: Any = loaded.module
         for part in name.split("."):
             value = getattr(value, part, None)
@@ -100,13 +100,27 @@ class CodeName:
 
     @property
     def digests(self) -> Mapping[str, str]:
-        """SHA-256 of each file of the loaded code, by its path; empty for an entry point."""
-        if not is_code(self.kind):
-            return {}
-        module_name = self.kind.rpartition(":")[0]
-        place = self._place(module_name)
+        """SHA-256 of each file of the loaded code, by its path."""
+        module_name = self.kind.rpartition(":")[0] if is_code(self.kind) else self._entry_point.module
+        place = self._place(module_name) if is_code(self.kind) else None
         loaded = installed_module(module_name) if place is None else loaded_module(*place)
         return {} if loaded is None else loaded.digests
+
+    @property
+    def distribution(self) -> tuple[str, str] | None:
+        """Name and version of the distribution that has the entry point; None for code that a scenario names."""
+        point = None if is_code(self.kind) else self._entry_point
+        return None if point is None or point.dist is None else (point.dist.name, point.dist.version)
+
+    @property
+    def _entry_point(self) -> metadata.EntryPoint:
+        (point, *_) = metadata.entry_points(group=self.group, name=self.kind)
+        return point
+
+    def _check_expected(self, loaded: UserModule, expected: Mapping[str, str] | None) -> None:
+        """Raise `ExtensionError` if a loaded file differs; another process may have imported more of an installed package."""
+        if expected is not None and any(expected.get(file, digest) != digest for file, digest in loaded.digests.items()):
+            raise ExtensionError(f"the code of {self.kind} changed during the run", remedy="run it again")
 
     def _guarded(self, load: Any) -> Any:
         try:
@@ -147,6 +161,12 @@ class CodeName:
         module_name, _, name = self.kind.rpartition(":")
         place = self._place(module_name) if is_code(self.kind) else None
         return self.kind if place is None else f"{place[0] / place[1]}:{name}"
+
+
+def _files_of(distribution: metadata.Distribution | None) -> list[Path]:
+    """Return the files of a distribution; none of one that keeps no record of them."""
+    files = [] if distribution is None else distribution.files or []
+    return [Path(str(file.locate())) for file in files]
 
 
 def describe_fault(error: BaseException) -> str:
@@ -197,7 +217,7 @@ class Extension:
     placement: Placement | None = None
     """Where the scenario names it; None before that is known."""
     digests: Mapping[str, str] = field(default_factory=dict)
-    """SHA-256 of each file of its code, by its path; empty for an object, and for an entry point."""
+    """SHA-256 of each file of its code, by its path; empty for an object."""
 
     @property
     def is_object(self) -> bool:

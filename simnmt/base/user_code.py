@@ -4,6 +4,8 @@ The name is made of the path and the content, so that modules of two scenarios t
 beside it that it imports belong to it: they are imported again with it, and their digests are recorded with its own. Its
 folder is on the import path during the import alone. Modules of their names that were imported before, as in a notebook, are
 left out of the import and stay as they are.
+
+Modules of installed packages are imported as usual; the digests of the imported files of the package are recorded.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import hashlib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
@@ -36,8 +38,10 @@ class UserModule:
 
 _executed: dict[tuple[Path, str], UserModule] = {}
 """What was executed last, by folder and name."""
-_installed: dict[str, tuple[ModuleSpec | None, UserModule]] = {}
-"""Modules of installed packages, by name, with the spec by which Python imported them."""
+_installed: dict[str, UserModule] = {}
+"""Modules of installed packages that a scenario named, by name."""
+_imported: dict[str, tuple[ModuleSpec | None, str]] = {}
+"""By the name of an imported module of those packages: the spec by which Python imported it, and the digest of its file."""
 
 
 def find_module(folder: Path, name: str) -> Path | None:
@@ -93,22 +97,48 @@ def loaded_module(folder: Path, name: str) -> UserModule | None:
     return _executed.get((folder, name))
 
 
-def import_installed(name: str) -> UserModule:
-    """Return a module of an installed package. Raises what the import raises, and `ImportError` if the file changed since."""
+def import_installed(name: str, files: Iterable[Path] = ()) -> UserModule:
+    """Return a module of an installed package, with the digests of all imported files of the package.
+
+    `files`: those of its distribution, which may hold several packages. Raises what the import raises, and `ImportError` if a
+    file changed since it was imported.
+    """
     module = importlib.import_module(name)
-    file = getattr(module, "__file__", None)
-    digests = {file: _digest(Path(file))} if file and Path(file).is_file() else {}
-    spec, known = _installed.setdefault(name, (module.__spec__, UserModule(module, digests)))
-    if spec is not module.__spec__:  # it was reloaded
-        _installed[name] = module.__spec__, UserModule(module, digests)
-    elif known.digests != digests:
-        raise ImportError(f"{file} has changed since it was imported, so start Python anew")
-    return _installed[name][1]
+    digests = {}
+    for key, part, file in _imported_parts(name, {str(file) for file in files}):
+        digest = _digest(Path(file))
+        spec, known = _imported.setdefault(key, (part.__spec__, digest))
+        if spec is not part.__spec__:  # it was reloaded
+            _imported[key] = part.__spec__, digest
+        elif known != digest:
+            raise ImportError(f"{file} has changed since it was imported, so start Python anew")
+        digests[file] = digest
+    loaded = _installed[name] = UserModule(module, digests)
+    return loaded
+
+
+def _imported_parts(name: str, files: Collection[str]) -> list[tuple[str, ModuleType, str]]:
+    """Return name, module and file of each imported module of the package that holds a module, the module itself first.
+
+    A namespace package is shared by distributions, so the package is the outermost one that has a file.
+    """
+    parts = name.split(".")
+    prefixes = [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
+    package = next((prefix for prefix in prefixes if getattr(sys.modules.get(prefix), "__file__", None)), name)
+    inner = () if parts[0] == "simnmt" else (f"{package}.",)  # the manifest names the version of simnmt
+    imported = []
+    for key, module in sorted(sys.modules.items(), key=lambda item: (item[0] != name, item[0])):
+        file = getattr(module, "__file__", None)
+        if not isinstance(file, str) or not (key in (name, package) or key.startswith(inner) or file in files):
+            continue
+        if Path(file).is_file():
+            imported.append((key, module, file))
+    return imported
 
 
 def installed_module(name: str) -> UserModule | None:
     """Return what `import_installed` returned last; None if it was not called."""
-    return _installed[name][1] if name in _installed else None
+    return _installed.get(name)
 
 
 def _execute(file: Path, alias: str, name: str, folder: Path) -> ModuleType:

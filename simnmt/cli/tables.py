@@ -54,7 +54,7 @@ MOST_IN_SENTENCES = 4
 def _recommendations(result: RunResult) -> list[str]:
     """Return the lines on the policy to deploy, by workload and network."""
     if len(result.recommendations) <= MOST_IN_SENTENCES:
-        parts = ("sentence", "service_level", "caution", "gap", "reason", "triviality", "variants")
+        parts = ("sentence", "over_fixed", "service_level", "caution", "gap", "reason", "triviality", "variants")
         texts = [[verdict[part] for part in parts if verdict.get(part)] for verdict in result.verdicts]
         return [line for number, of_cell in enumerate(texts) for line in ([""] * bool(number) + of_cell)]
     what = objective_name(result.recommendations[0]["objective"])
@@ -218,7 +218,9 @@ def _predictions(result: RunResult) -> list[str]:
         for row in result.summary_rows
         if (sentences := prediction_sentences(row))
     ]
-    return ["", "Prediction intervals (calibration and replications):", *lines] if lines else []
+    uncertainty = result.scenario.get("profile_uncertainty") or {}
+    share = f" of {100 * uncertainty['confidence']:g} %" if "confidence" in uncertainty else ""
+    return ["", f"Prediction intervals{share} (calibration and replications):", *lines] if lines else []
 
 
 def _missed_deadlines(result: RunResult) -> list[str]:

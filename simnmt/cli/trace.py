@@ -168,7 +168,7 @@ def import_(
 
     Example: simnmt trace import ping.txt --out office.csv
     """
-    from simnmt.network.traces.summary import summarise
+    from simnmt.network.traces.summary import describe_use_of_losses, summarise
     from simnmt.network.traces.trace_file import output_paths, with_kind, write_traces
 
     traces = _read_traces(context, file)
@@ -186,7 +186,7 @@ def import_(
         return
     for output, summary in zip(outputs, summaries, strict=True):
         _print_written(output, summary)
-        _print_notes(summary.remarks)
+        _print_notes([*summary.remarks, *describe_use_of_losses(summary)])
 
 
 @app.command()

@@ -30,10 +30,11 @@ from simnmt.profile.profile_variant import DecoderChoice, as_calibrated
 from simnmt.results.device_accounts import PlannedDevice, PlannedState
 from simnmt.results.number_text import digits, duration
 from simnmt.results.precision import spread_notes
-from simnmt.results.result import format_sources, shown_kind
+from simnmt.results.result import Cell, format_sources, shown_kind
 from simnmt.results.summary import Row, by_cell
 from simnmt.results.warm_up import warm_up_notes
 from simnmt.scenario.configuration import MEGABYTE, Scenario, StreamingConfiguration
+from simnmt.workload.arrivals import BackToBack
 from simnmt.workload.configuration import SyntheticLengths
 
 
@@ -322,8 +323,7 @@ def notes(plan: RunPlan, learnt: dict[str, Learnt], rows: Sequence[Row]) -> list
     lines += [
         f"{message}." for message in (*lost_requests(rows), *_describe_doubts(plan), *describe_other_conditions(plan, rows))
     ]
-    for network in plan.networks.values():
-        lines += [_describe_link(link) for link in dict.fromkeys((network.link, *itertools.chain(*network.hops.values())))]
+    lines += _describe_links(plan)
     lines += _describe_shared_links(plan)
     lines += describe_faults(plan, rows)
     lines += describe_clocks(plan.scenario, rows)
@@ -374,8 +374,45 @@ def _describe_dropped_pairs(case: Case) -> str:
     return f"Filter {filtered}. {scope}. "
 
 
-def _describe_link(link: Link) -> str:
-    lost = _describe_lost_samples(link.rtt.lost)
+def stopped_sending(scenario: Scenario, cells: Sequence[Cell]) -> Iterator[str]:
+    """Yield the policies that sent requests away only in the first half of replication 0, and so measured nothing after it."""
+    for cell in cells:
+        stopped = {}
+        for name, log in cell.logs.items():
+            policy = scenario.policies[name]
+            if policy.knows_truth or policy.single_device or policy.estimation.transfer_estimate.probes:
+                continue
+            target = log["target"]
+            away = np.flatnonzero(target[: len(target) // 2])
+            if away.size and not np.any(target[len(target) // 2 :]):
+                stopped[name] = f"{name} (request {int(away[-1]) + 1:,})"
+        if stopped:
+            yield (
+                f"{cell.workload} on {cell.network}: in the second half of replication 0, no request was sent to another "
+                f"device by {format_list(stopped.values())}; in brackets the last one sent, of {scenario.requests:,}. Only a "
+                "request that is sent measures the transfer time, so later decisions rest on an estimate of that age; probes "
+                "(transfer_estimate) renew it."
+            )
+
+
+def _describe_links(plan: RunPlan) -> Iterator[str]:
+    """Yield a sentence on each link."""
+    scenario = plan.scenario
+    has_moments = not any(isinstance(part.arrivals, BackToBack) for part in scenario.workloads.values())
+    described: dict[Link, str] = {}
+    for name, network in plan.networks.items():
+        remedy, spread = "", any(scenario.clock_of(workload, name) == "spread" for workload in scenario.workloads)
+        may_fail = has_moments and not spread and len(scenario.devices) > 1 and scenario.networks[name].outages is None
+        if may_fail and network.link.rtt.lost_spans_s:
+            remedy = f"; requests feel them only with --set networks.{name}.outages=trace"
+        described.setdefault(network.link, _describe_link(network.link, remedy))
+        for link in itertools.chain(*network.hops.values()):
+            described.setdefault(link, _describe_link(link))
+    yield from described.values()
+
+
+def _describe_link(link: Link, remedy: str = "") -> str:
+    lost = f"{_describe_lost_samples(link.rtt.lost)}{remedy}"
     note = f"{link.rtt.name}: {link.rtt.kind} RTT series, mean {link.rtt.mean_s * 1e3:.1f} ms{lost}."
     for direction, bandwidth in (("uplink", link.uplink_bps), ("downlink", link.downlink_bps)):
         if isinstance(bandwidth, BandwidthSeries):

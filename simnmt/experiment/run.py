@@ -16,7 +16,7 @@ from simnmt.base.columns import AnyColumn, mean_of
 from simnmt.experiment.cases import RunPlan, ShareDone, Unit
 from simnmt.experiment.comparisons import baselines, gap_rows, load_sweeps, variants
 from simnmt.experiment.draws import Learnt
-from simnmt.experiment.notes import fits, notes, warnings
+from simnmt.experiment.notes import fits, notes, stopped_sending, warnings
 from simnmt.experiment.processes import run_in_processes, worthwhile_processes
 from simnmt.experiment.targets import Target
 from simnmt.experiment.units import UnitResult, devices, expected_s, known_misroutes, run_unit
@@ -193,6 +193,8 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunR
         recommendations.append(recommend(of_cell, numbers, roles, goal))
         reason = _reason(scenario, place[0], learnt[place[0]], by_place[place])
         verdicts.append(describe_recommendation(recommendations[-1], of_cell, pairs_by_cell.get(place, []), roles, reason))
+    cells = [cell_of(unit, result) for unit, result in first]
+    cautions = dict.fromkeys(record["caution"] for record in verdicts if record["caution"])
     return RunResult(
         name=scenario.name,
         seed=scenario.seed,
@@ -201,8 +203,8 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunR
         verdicts=verdicts,
         recommendations=recommendations,
         fits=[row for case in plan.cases.values() for row in fits(case, learnt[case.name])],
-        cells=[cell_of(unit, result) for unit, result in first],
-        notes=notes(plan, learnt, table) + list(dict.fromkeys(record["caution"] for record in verdicts if record["caution"])),
+        cells=cells,
+        notes=[*notes(plan, learnt, table), *stopped_sending(scenario, cells), *cautions],
         warnings=warnings(plan, table),
         gaps=_gaps(scenario, by_place),
         replicated=replicated(numbers, scenario.measured_metrics),

@@ -246,8 +246,8 @@ class _Simulated:
     trail: Trail
     folder: Path
     """Of its columns."""
-    predicts: bool
-    """True if the policy predicts target lengths, and so uses estimates of the transfer time."""
+    estimates: bool
+    """True if the policy may use estimates of the transfer time: one that predicts target lengths does, and a user's may."""
 
 
 def _run_policies(
@@ -284,7 +284,8 @@ def _run_policies(
         trail = _trail(unit, drawn, setup, folder, judged_share, progress_of(number))
         refuse_without_answers(unit, name, trail.outcome)
         trail = replace(trail, energy=unit_energy(unit, RequestLog(drawn.truth, trail).answered, trail))
-        run = _Simulated(trail, folder, setup.predicted_tgt_len is not None)
+        estimates = setup.predicted_tgt_len is not None or isinstance(settings, CustomPolicy)
+        run = _Simulated(trail, folder, estimates)
         if by_rule:
             waiting[name] = run
         else:
@@ -331,8 +332,8 @@ def _measured(unit: Unit, drawn: Drawn, run: _Simulated, cut: int) -> Numbers:
     # As if all requests were like those that count, so that totals of replications with different cuts are of as many.
     numbers["total_latency_s"] = known(numbers["total_latency_s"]) * _per_counted(unit, cut)
     numbers = with_faults(numbers, fault_numbers(unit, trail, counted, known(numbers["makespan_s"])), criteria)
-    if not run.predicts:
-        # A policy that predicts nothing uses no estimate of the transfer time, so no estimate has an age.
+    if not run.estimates:
+        # A shipped policy that predicts nothing uses no estimate of the transfer time, so no estimate has an age.
         numbers["mean_estimate_age_s"] = None
     if (overhead_s := drawn.mean_overhead_s(trail.target, cut)) is not None:
         numbers["mean_overhead_s"] = overhead_s

@@ -22,6 +22,7 @@ from simnmt.base.errors import InputError, short_repr, shorten
 from simnmt.network.errors import TraceError
 from simnmt.network.series import BPS_PER, SECONDS_PER, BandwidthSeries, Kind, RttSeries, Series, like_seconds_read_as_ms
 from simnmt.network.text_files import read_text, write_texts
+from simnmt.network.traces.ping_text import is_fping_text, is_ping_text
 
 VERSION = 1
 """Version of the format in which series are written."""
@@ -80,6 +81,18 @@ class Rows(CsvTable):
         """Origin that the header states, else the file's name."""
         return shorten(self.notes.get("source"), _LONGEST_NOTE) or f"file {shorten(self.path.name)}"
 
+    @property
+    def has_numbers(self) -> bool:
+        """Whether a cell of the first rows below the names is a number."""
+        cells = (cell for line in self._lines[self._start + 1 : self._start + 100] for cell in self._split(line.rstrip("\r")))
+        return any(cell.strip() and parse_number(cell) is not None for cell in cells)
+
+    @property
+    def is_ping(self) -> bool:
+        """Whether the file looks like output of ping or fping."""
+        begin = "\n".join(self._lines[:20])
+        return is_ping_text(begin) or is_fping_text(begin)
+
     def index(self, column: str) -> int:
         """Return the position of a column. Raises `TraceError` if no column, or more than one, has that name."""
         if self.names.count(column) > 1:
@@ -133,6 +146,9 @@ def read_rtt_csv(
     file. Raises `TraceError` with line and column for a cell or a header that cannot be used.
     """
     rows, unit = Rows(Path(path)), rtt_unit or "ms"
+    if time_column not in rows.names and rows.is_ping:
+        remedy = f"make one of it: simnmt trace import {shorten(Path(path).name)} --out FILE.csv"
+        raise TraceError("this is a log of ping, no series", path=path, remedy=remedy)
     series = _read_series(RttSeries, rows, name, (time_column, time_unit), (rtt_column, unit))
     if rtt_unit is None and not rows.ours and (why := like_seconds_read_as_ms(series.rtt_s)):
         remedy = f"state the unit: {{csv: {shorten(Path(path).name)}, rtt_unit: s}} if they are seconds, rtt_unit: ms if not"

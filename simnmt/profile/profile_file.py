@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import reprlib
 from collections.abc import Mapping
 from typing import Any
@@ -46,6 +47,8 @@ _KEYS = sorted(
     }
 )
 """Every key that a profile may hold anywhere."""
+_PART_OF_SCENARIO = re.compile(r"^(?: *[\"'])?(?:workloads|policies)[\"']?\s*:", re.MULTILINE)
+"""A key that every scenario has, and no profile."""
 _LOG = logging.getLogger("simnmt.profile")
 
 _MEND = "correct the file, or make the profile again"
@@ -61,6 +64,9 @@ def read_profile(path: str | os.PathLike[str]) -> DeviceProfile:
         ) from None
     except UnicodeDecodeError as error:
         raise ProfileError(f"no UTF-8 text at byte {error.start}", path=path, remedy="a profile is a JSON file") from None
+    if _PART_OF_SCENARIO.search(text):
+        remedy = "name a JSON file that simnmt calibrate wrote, or a shipped profile as @name"
+        raise ProfileError("this is a scenario, no device profile", path=path, remedy=remedy)
     try:
         content = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_repeated_keys)
     except json.JSONDecodeError as error:

@@ -47,7 +47,8 @@ def describe_recommendation(
         reason: the facts behind the recommendation.
 
     Returns:
-        `sentence`: what to deploy, and by how much it wins. `service_level`: how it meets each requirement. `caution`: that the
+        `sentence`: what to deploy, and by how much it wins. `over_fixed`: its change of the total time against each policy that
+        sends every request to one device. `service_level`: how it meets each requirement. `caution`: that the
         intervals are not reliable, if requests are too few. `gap`: the distance to the oracle. `reason`: the decisions of the
         policy, `short_reason`: the same in a clause. `triviality`: the worth of the choice, if that is small. `variants`: how
         policies beyond the paper's compare with the plain one. All but the first may be empty.
@@ -59,12 +60,13 @@ def describe_recommendation(
     variants = _variants(comparisons, roles.variants)
     if policy is None:
         what = "no policy to recommend; the oracle is a bound on what routing can reach, not a policy that can be deployed"
-        empty = dict.fromkeys(("service_level", "caution", "gap", "reason", "short_reason", "triviality"), "")
+        empty = dict.fromkeys(("over_fixed", "service_level", "caution", "gap", "reason", "short_reason", "triviality"), "")
         return record | {"sentence": f"{place}: {what}.", **empty, "variants": variants}
     stable = recommendation["unstable"] is None
     head = _headline(recommendation, roles, by_policy) if stable else _none_stable(by_policy, policy, roles)
     return record | {
         "sentence": f"{place}: {head}{_losses(by_policy, policy, roles)}{_service_level(recommendation)}",
+        "over_fixed": _gains(policy, comparisons, roles) if stable else "",
         "service_level": _assessments(recommendation),
         "caution": _caution(recommendation, by_policy[policy]),
         "gap": _gap(recommendation),
@@ -236,6 +238,20 @@ def _triviality(record: Row) -> str:
     if fixed == policy:
         return f"A fixed policy suffices: no policy that routes each request does much better than {fixed}."
     return f"A fixed policy suffices: {policy} changes the {what} of {fixed} by only {_change(record, 'over_fixed')}."
+
+
+def _gains(policy: str, comparisons: Sequence[Row], roles: Roles) -> str:
+    """Describe the change of the total time from each stable fixed policy to a policy; empty without one."""
+    pairs = {row["baseline"]: row for row in comparisons if row["policy"] == policy and not row.get("unstable")}
+    gains = [f"against {fixed}: {_paired_change(pairs[fixed])}" for fixed in roles.fixed if fixed in pairs]
+    return f"Total time of {policy} {'; '.join(gains)}." if gains else ""
+
+
+def _paired_change(pair: Row) -> str:
+    """Return the change of a comparison with its interval."""
+    if pair["verdict"] == "same":
+        return "same"
+    return percent_interval(pair["change_percent"], pair["low_percent"], pair["high_percent"])
 
 
 def _change(record: Row, name: str) -> str:

@@ -31,6 +31,8 @@ SUMMARY, TABLE, REQUESTS, PAGE = "summary.json", "summary.csv", "requests.parque
 BATCHES = "batches.parquet"
 REPLICATIONS, DEVICES = "replications", "devices"
 """Keys of the manifest that hold the numbers of each replication, and the devices of each workload."""
+PACKAGES = "packages"
+"""Key of the manifest that holds the versions of the installed packages whose kinds the scenario names."""
 REPRODUCTION = "reproduction.json"
 """The document of `simnmt reproduce`."""
 OUTPUTS = frozenset({RESOLVED, INPUT, SUMMARY, TABLE, REQUESTS, PAGE, BATCHES})
@@ -395,3 +397,13 @@ def check_unchanged(recorded: Mapping[str, str], label: str, locate: Callable[[s
             raise RunDirectoryError(f"{label} of that run cannot be read: {error.strerror}", path=path, remedy=remedy) from None
         if present != digest:
             raise RunDirectoryError(f"{label} of that run has changed since", path=path, remedy=remedy)
+
+
+def check_packages(manifest: Mapping[str, Any], present: Mapping[str, str], directory: Path) -> None:
+    """Refuse packages of another version than a run recorded; raises `RunDirectoryError` for the first of them."""
+    recorded = manifest.get(PACKAGES, {})
+    for name, version in present.items():
+        if isinstance(recorded, dict) and recorded.get(name, version) != version:
+            what = f"that run used {name} {recorded[name]}, and {name} {version} is installed"
+            remedy = f"install that version, or run {directory / RESOLVED}"
+            raise RunDirectoryError(what, path=directory, remedy=remedy)

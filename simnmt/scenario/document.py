@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from simnmt.base.errors import printable
@@ -104,7 +105,25 @@ def read_document(path: str | os.PathLike[str]) -> Document:
         line, column = place_of(before, len(before))
         what = f"byte 0x{raw[error.start]:02x} is no UTF-8 text"
         raise ScenarioError(what, path=name, line=line, column=column, remedy="save the file as UTF-8") from None
-    return parse_document(text, name)
+    if Path(name).suffix == ".py":
+        raise ScenarioError("this is Python, no scenario", path=name, remedy=f"name it in one, kind: {Path(name).name}:CLASS")
+    try:
+        document = parse_document(text, name)
+    except ScenarioError as error:
+        if Path(name).suffix not in (".yaml", ".yml") and not _PART_OF_SCENARIO.search(text):
+            error.what = f"{error.what}; the file may be no scenario"
+        raise
+    content = document.root.content
+    if isinstance(content, dict) and content.keys() >= _KEYS_OF_PROFILE:
+        remedy = "name it in a scenario, devices.NAME.profile"
+        raise ScenarioError("this is a device profile, no scenario", path=name, remedy=remedy)
+    return document
+
+
+_PART_OF_SCENARIO = re.compile(r"""^\s*["']?(?:workloads|networks|devices|policies)\b["']?\s*:""", re.MULTILINE)
+"""A key that every scenario has."""
+_KEYS_OF_PROFILE = frozenset({"schema_version", "device", "execution"})
+"""Keys that every device profile has, and no scenario."""
 
 
 def parse_document(text: str, path: str | None = None) -> Document:

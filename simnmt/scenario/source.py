@@ -24,7 +24,7 @@ from simnmt.network.link_faults import TraceOutages
 from simnmt.policies.baselines import FixedPolicy
 from simnmt.profile.custom import CustomDevice
 from simnmt.results.device_accounts import BATCH_COLUMNS, STREAMING_COLUMNS
-from simnmt.results.run_directory import INPUT, RESOLVED, RunDirectoryError, check_unchanged, read_manifest
+from simnmt.results.run_directory import INPUT, RESOLVED, RunDirectoryError, check_packages, check_unchanged, read_manifest
 from simnmt.scenario.configuration import END_NODE, Scenario, resolved
 from simnmt.scenario.document import Document, Override, apply_overrides, document_of, read_document
 from simnmt.scenario.errors import Location, ScenarioError, describe_value
@@ -351,8 +351,14 @@ class Source:
 
     @property
     def code_digests(self) -> dict[str, str]:
-        """SHA-256 of each file of the code that the scenario names, as it was executed."""
+        """SHA-256 of each file of users' code, of installed packages too, as it was executed."""
         return {file: digest for extension in self.extensions.values() for file, digest in extension.digests.items()}
+
+    @property
+    def packages(self) -> dict[str, str]:
+        """The versions of the installed packages whose kinds the scenario names, by their names."""
+        codes = [extension.code for extension in self.extensions.values() if extension.code is not None]
+        return dict(code.distribution for code in codes if code.distribution is not None)
 
 
 def open_source(
@@ -399,6 +405,7 @@ def open_source(
     files = input_files(source.scenario, here) | {file: Path(file) for file in source.code_digests}
     read = {name: digest for name, digest in manifest["inputs"].items() if name in files}
     check_unchanged(read, "an input", files.__getitem__, remedy)
+    check_packages(manifest, source.packages, path)
     return source
 
 

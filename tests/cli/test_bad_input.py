@@ -119,7 +119,11 @@ def refused(folder: Path, simnmt: Callable[..., Any], tree: Callable[..., Any]) 
             "profile: {newz: cloud.json}",
             "small.yaml:13:20: devices.cloud.profile: names newz where... (give one...",
         ),
-        ("profile: cloud.json", "profile: small.yaml", "{here}/small.yaml:1:1: no JSON: Expecting value..."),
+        (
+            "profile: cloud.json",
+            "profile: small.yaml",
+            "small.yaml:13:20: devices.cloud.profile: {here}/small.yaml: this is a scenario, no device profile (name a...",
+        ),
         (
             "profile: cloud.json",
             "profile: {news: nowhere/cloud.json}",

@@ -190,3 +190,53 @@ def _installed_anew() -> Iterator[None]:
     yield
     for known in (installed_kinds, schema_text):
         known.cache_clear()
+
+
+@pytest.fixture
+def in_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Install a package whose policy takes its threshold from another module, and return its folder."""
+    site = tmp_path / "site-packages"
+    package, record = site / "demo_policies", site / "demo_policies-1.2.dist-info"
+    package.mkdir(parents=True)
+    record.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "threshold.py").write_text("THRESHOLD = 20\n")
+    (package / "policies.py").write_text(
+        "from demo_policies.threshold import THRESHOLD\n\n\nclass LongAway:\n    def prepare(self, src_len):\n"
+        "        return lambda request, delay_s: int(src_len[request] > THRESHOLD)\n"
+    )
+    (record / "METADATA").write_text("Metadata-Version: 2.1\nName: demo-policies\nVersion: 1.2\n")
+    (record / "entry_points.txt").write_text("[simnmt.policies]\nlong_away = demo_policies.policies:LongAway\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(site)]))
+    scenario = SCENARIO.replace("mypolicy.py:LongAway", "long_away").replace("    threshold: 20\n", "")
+    Path("installed.yaml").write_text(scenario)
+    return site
+
+
+def installed_process(*arguments: str) -> Outcome:
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False)
+    return Outcome(done.returncode, done.stdout, done.stderr)
+
+
+def test_a_run_with_the_policy_of_an_installed_package_is_not_repeated_once_the_package_changed(in_site: Path) -> None:
+    assert installed_process("run", "installed.yaml", "--out", "first", "--jobs", "2").status == 0
+    manifest = json.loads(Path("first/manifest.json").read_text())
+    assert manifest["packages"] == {"demo-policies": "1.2"}
+    files = {Path(name).name for name in manifest["inputs"] if "demo_policies" in name}
+    assert files == {"__init__.py", "threshold.py", "policies.py"}
+    assert installed_process("run", "first", "--out", "again").status == 0
+    assert Path("again/summary.json").read_bytes() == Path("first/summary.json").read_bytes()
+    threshold = in_site / "demo_policies" / "threshold.py"
+    threshold.write_text("THRESHOLD = 4\n")
+    changed = installed_process("run", "first", "--out", "changed")
+    assert changed.status == 2
+    assert changed.err == (
+        f"simnmt: {threshold}: an input of that run has changed since (restore it, or run first/scenario.resolved.yaml)\n"
+    )
+    threshold.write_text("THRESHOLD = 20\n")
+    (in_site / "demo_policies-1.2.dist-info").rename(in_site / "demo_policies-1.3.dist-info")
+    metadata = in_site / "demo_policies-1.3.dist-info" / "METADATA"
+    metadata.write_text(metadata.read_text().replace("1.2", "1.3"))
+    other = installed_process("run", "first", "--out", "other")
+    assert other.status == 2
+    assert "that run used demo-policies 1.2, and demo-policies 1.3 is installed" in other.err

@@ -168,6 +168,19 @@ def test_many_cells_have_their_reasons_below_the_table_and_shared_ones_once() ->
     assert "\nThe reason everywhere: cloud is far.\n" in text
 
 
+def test_the_gains_follow_the_sentence_in_one_line() -> None:
+    gains = "Total time of cnmt against edge: -9.0 % [-10.0, -8.0]."
+    verdict = {"workload": "w", "network": "n", "sentence": "w on n: so it is.", "over_fixed": gains}
+    lines = printed([row("edge"), row("cnmt")], verdicts=[verdict]).splitlines()
+    assert lines[lines.index("w on n: so it is.") + 1] == gains
+
+
+def test_the_confidence_of_prediction_intervals_is_printed() -> None:
+    rows = [row("edge") | {"mean_latency_s_predicted_low": 0.11, "mean_latency_s_predicted_high": 0.14}, row("cnmt")]
+    lines = printed(rows, scenario={"profile_uncertainty": {"profiles": 20, "confidence": 0.9}}).splitlines()
+    assert "Prediction intervals of 90 % (calibration and replications):" in lines
+
+
 def test_variants_loads_and_gaps_are_printed() -> None:
     change = {"workload": "w", "network": "n", "policy": "cnmt", "total_latency_s": 99.0, "replications": 2}
     gaps = [

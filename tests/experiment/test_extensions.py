@@ -145,6 +145,38 @@ def test_a_policy_with_a_view_sees_the_queue_and_the_age_of_its_estimate(make_sc
     np.testing.assert_allclose(np.array([view.backlog_s for view in seen])[kept], log["t_queue_s"][:][kept], atol=1e-9)
 
 
+class SendsFirst:
+    """Sends the first requests away, and none after."""
+
+    def __init__(self, count: int) -> None:
+        self.left = count
+
+    def prepare(self, src_len: Tokens) -> Any:
+        def decide(request: int, delay_s: Any) -> int:
+            self.left -= 1
+            return int(self.left >= 0)
+
+        return decide
+
+
+def test_the_age_of_the_estimate_of_a_users_policy_is_in_the_summary(make_scenario: MakeScenario) -> None:
+    result = simnmt.run(make_scenario(policies={"edge": {}, "mine": SendsFirst(40)}, requests=300, replications=1))
+    age_s = {row["policy"]: row["mean_estimate_age_s"] for row in result.summary_rows}
+    assert age_s["mine"] == pytest.approx(result.cells[0].logs["mine"]["rtt_estimate_age_s"].mean())
+    assert age_s["mine"] > 0.0 and age_s["edge"] is None
+
+
+@pytest.mark.parametrize(("count", "noted"), [(0, False), (40, True), (150, True), (151, False), (300, False)])
+def test_a_note_names_a_policy_that_sent_nothing_in_the_second_half(
+    make_scenario: MakeScenario, count: int, noted: bool
+) -> None:
+    policies = {"edge": {}, "cloud": {}, "oracle": {}, "mine": SendsFirst(count)}
+    notes = simnmt.run(make_scenario(policies=policies, requests=300, replications=1)).notes
+    stopped = [note for note in notes if "no request was sent to another device by" in note]
+    assert len(stopped) == noted
+    assert all(f"by mine (request {count})" in note for note in stopped)
+
+
 def test_a_policy_that_sees_backlogs_is_shown_its_own_queue(make_scenario: MakeScenario) -> None:
     class Least(EstimatingPolicySettings):
         def policy(self, knowledge: Knowledge) -> Any:

@@ -85,6 +85,18 @@ def test_a_fixed_policy_may_be_the_one_to_deploy() -> None:
     )
 
 
+def test_the_gains_over_each_fixed_policy_are_stated_with_their_intervals() -> None:
+    totals = {"edge": [130.0, 131.0, 132.0], "cloud": [100.0, 100.5, 99.5], "cnmt": [80.0, 82.0, 81.0]}
+    record, _ = judged(**totals)
+    assert record["over_fixed"].startswith("Total time of cnmt against edge: -38.2 % [")
+    assert "; against cloud: -19.0 % [" in record["over_fixed"]
+    unstable, _ = judged(loads={"edge": 1.4}, **totals)
+    assert "edge" not in unstable["over_fixed"] and "against cloud: -19.0 %" in unstable["over_fixed"]
+    fixed, _ = judged(edge=[130.0] * 2, cloud=[100.0, 101.0])
+    assert fixed["over_fixed"].startswith("Total time of cloud against edge: ")
+    assert judged(cnmt=[80.0, 82.0])[0]["over_fixed"] == ""
+
+
 def test_a_policy_that_is_not_distinguishable_is_named_with_its_interval() -> None:
     record, _ = judged(edge=[130.0] * 3, cloud=[100.0] * 3, cnmt=[95.0, 106.0, 98.0])
     assert "deploy cnmt, with a mean latency of 100 ms; cloud is not distinguishable from it (" in record["sentence"]

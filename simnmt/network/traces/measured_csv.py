@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from simnmt.base.errors import short_repr, shorten
 from simnmt.base.suggestions import format_list
+from simnmt.network.errors import TraceError
 from simnmt.network.series import BPS_PER, SECONDS_PER, like_seconds_read_as_ms
 from simnmt.network.series_csv import Rows
 from simnmt.network.trace_options import RATES, ReadOptions, Reply, epoch_unit, parse_date_s
@@ -110,6 +111,10 @@ def read_measured_csv(path: Path, text: str, how: ReadOptions) -> list[Readings]
     """
     rows = Rows(path, text)
     granted: list[str] = []
+    if how.column("time").name is None and not find(rows.names, TIME) and not rows.has_numbers:
+        what = "no log of ping and no other measurement: below the first line is no number"
+        remedy = "give output of ping or fping, results of RIPE Atlas, JSON of iperf3, irtt or mtr, or a CSV log"
+        raise TraceError(what, path=path, remedy=remedy)
     time_column = how.column("time").name or _only(rows, "a time", find(rows.names, TIME), "time")
     time_of = _time_reader(rows, rows.index(time_column), how, granted)
     columns = _value_columns(rows, how)

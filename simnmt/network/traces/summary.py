@@ -201,6 +201,13 @@ def format_facts(summary: TraceSummary) -> list[tuple[str, str]]:
     return facts
 
 
+def describe_use_of_losses(summary: TraceSummary) -> list[str]:
+    """Return what a run makes of the lost samples of an RTT; empty without lost samples between others."""
+    if summary.quantity != "rtt" or not summary.outages:
+        return []
+    return [f"lost samples: {summary.lost:,}; a run feels them only with --set networks.NAME.outages=trace"]
+
+
 def format_value(quantity: Quantity, number: float) -> str:
     """Return an RTT in ms or a bandwidth in Mbit/s as text with four significant digits."""
     return f"{_digits(number * 1e3)} ms" if quantity == "rtt" else f"{_digits(number / 1e6)} Mbit/s"
