@@ -89,7 +89,7 @@ def _free_refills(plan: RunPlan) -> Iterator[str]:
     }
     for device, why in free.items():
         yield (
-            f"{device}: joining a running batch is taken as free (refill: free), {why}: a real server takes less "
+            f"{device}: joining a running batch is taken as free (refill: free), {why}: a real server takes fewer requests "
             "(calibrate it with refills, and give refill: measured)"
         )
 

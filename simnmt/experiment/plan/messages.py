@@ -112,7 +112,9 @@ def _describe_distances(certainty: Certainty) -> str:
     """Describe why the probability is less than the share of the runs."""
     ratio = exp(certainty.worst_excess) - 1.0
     worst = f"misses it by {percent(ratio)}" if ratio > 0.0 else f"has {percent(-ratio)} of the limit left"
-    return f"It is less than their share, since it counts how far the runs are from the limit: the worst {worst}."
+    return (
+        f"The probability is below the share of these runs, since it counts how far each is from the limit: the worst {worst}."
+    )
 
 
 def describe_close_calls(plan: DeploymentPlan) -> Iterator[str]:

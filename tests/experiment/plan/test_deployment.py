@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import re
 import sys
+from dataclasses import replace
+from math import log
 from typing import Any
 
 import pytest
 
 import simnmt
 from simnmt.experiment.plan import candidates, deployment, sampling
-from simnmt.experiment.plan.messages import format_probability, sentences
-from simnmt.experiment.plan.search import is_close, is_hopeless, probability_met
+from simnmt.experiment.plan.messages import describe_certainty, format_probability, sentences
+from simnmt.experiment.plan.search import Certainty, is_close, is_hopeless, probability_met
 from simnmt.scenario.errors import ScenarioError
 from tests.plans import queue_of
 
@@ -200,6 +202,13 @@ def test_a_close_choice_is_judged_by_more_runs_and_called_close() -> None:
     assert plan.choice.certainty.runs == 160
     assert plan.document()["close"] == [plan.choice.choice]
     assert any(line.startswith(f"Close: {WORKERS}=3 (") for line in sentences(plan))
+
+
+def test_a_probability_below_the_share_of_the_runs_is_explained(plan: Any) -> None:
+    certainty = Certainty(0.77, "replications alone", 40, 39, log(1.63), is_close=False)
+    unsure = replace(plan, choice=replace(plan.choice, certainty=certainty))
+    assert describe_certainty(unsure).endswith("how far each is from the limit: the worst misses it by 63 %.")
+    assert "how far" not in describe_certainty(plan)
 
 
 def test_probability_counts_misses_and_spread() -> None:
