@@ -1,6 +1,5 @@
 """A real headless Chromium with no network, as fixtures for tests of pages.
 
-A conftest takes them by path (see tests/report/conftest.py): some packages install a top-level `tests`, which hides ours.
 Run as a program, it ends with 0 if there is a browser (see .ci/find-chromium).
 """
 

@@ -19,6 +19,7 @@ from hypothesis import settings
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_file import write_profile
 from tests import without_torch
+from tests.browser import chromium, open_page
 from tests.campaigns.harness import SCALE
 
 # Otherwise each worker rewrites the assertions of 500 files anew (12 s), and each command compiles the package (0.7 s).
@@ -63,6 +64,9 @@ def pytest_collection_finish() -> None:
     gc.enable()
     atexit.register(gc.unfreeze)  # else nanobind reports its objects as leaks
 
+
+__all__ = ["chromium", "open_page"]
+"""Fixtures for all rooms: one browser for each worker."""
 
 GATEWAY_PLANE, CLOUD_PLANE = (0.001, 0.008, 0.010), (0.0002, 0.002, 0.005)
 """Seconds per source token, per target token, fixed: with an RTT of 80 ms each device wins some requests."""

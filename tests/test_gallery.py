@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import struct
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-_spec = importlib.util.spec_from_file_location("simnmt_tests_browser", Path(__file__).with_name("browser.py"))
-assert _spec is not None and _spec.loader is not None
-_browser = sys.modules[_spec.name] = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_browser)
-chromium = _browser.chromium
 
 ROOT = Path(__file__).parents[1]
 INDEX = ROOT / "docs" / "gallery" / "index.md"

@@ -78,7 +78,7 @@ def run_in_processes(
     finally:
         for process in processes.values():
             if not idle:
-                process.terminate()
+                process.kill()  # SIGTERM is ignored where our parent ignores it
         for ours, process in processes.items():
             ours.close()
             process.join()

@@ -45,7 +45,7 @@ def test_a_run_with_few_requests_beyond_its_objective_says_that_its_intervals_ar
         ({"objective": "median"}, "objective"),
         ({"slo": {}}, "slo: limits nothing"),
         ({"slo": {"p95_ms": 0}}, "slo.p95_ms"),
-        ({"slo": {"p09_ms": 100}}, r"slo\.p09_ms: unknown metric p09_ms \(did you mean"),
+        ({"slo": {"p09_ms": 100}}, r"slo\.p09_ms: unknown metric p09_ms \(percentiles go from p50_ms"),
     ],
 )
 def test_a_goal_that_cannot_be_is_refused(make_scenario: MakeScenario, changed: dict[str, Any], message: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import multiprocessing
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -79,11 +80,16 @@ def test_a_process_that_ends_is_told_even_when_others_go_on() -> None:
     assert time.monotonic() - begun < 30
 
 
-def test_a_caller_that_has_enough_leaves_no_process() -> None:
+@pytest.mark.parametrize("handler", [signal.SIG_DFL, signal.SIG_IGN])
+def test_a_caller_that_has_enough_leaves_no_process(handler: signal.Handlers) -> None:
     begun = time.monotonic()
-    asked = run_in_processes(time.sleep, [0.0, 60.0, 60.0], 2)
-    assert next(asked) == (0, None)
-    asked.close()
+    before = signal.signal(signal.SIGTERM, handler)  # the processes inherit that it is ignored
+    try:
+        asked = run_in_processes(time.sleep, [0.0, 60.0, 60.0], 2)
+        assert next(asked) == (0, None)
+        asked.close()
+    finally:
+        signal.signal(signal.SIGTERM, before)
     assert multiprocessing.active_children() == []
     assert time.monotonic() - begun < 30
 

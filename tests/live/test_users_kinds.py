@@ -89,7 +89,7 @@ class LongAway:
 
     def prepare(self, src_len):
         print("prepared")
-        return lambda request, delay_s: int(src_len[0] > self.threshold) if src_len[0] != 10 else [][request]
+        return lambda request, delay_s: int(src_len[0] > self.threshold) if src_len[0] != 9 else [][request]
 """
 SCENARIO = """\
 version: 1

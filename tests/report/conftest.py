@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,12 +16,7 @@ from simnmt.results import Cell, RunResult
 from simnmt.results.request_log import Misroutes
 from simnmt.results.summary import PARTS, Device
 from simnmt.workload.length_table import LengthTable
-
-_spec = importlib.util.spec_from_file_location("simnmt_tests_browser", Path(__file__).parents[1] / "browser.py")
-assert _spec is not None and _spec.loader is not None
-_browser = sys.modules[_spec.name] = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_browser)
-chromium = _browser.chromium
+from tests.browser import open_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +42,7 @@ class OneVisit:
 def open_page(chromium: Any) -> Iterator[Callable[..., Any]]:
     """`with open_page(path, viewport=..., color_scheme=...) as opened:` as in tests/browser.py."""
     with chromium.new_context(offline=True) as visit:
-        yield lambda path, **settings: _browser.open_file(OneVisit(visit), path, **settings)
+        yield lambda path, **settings: open_file(OneVisit(visit), path, **settings)
 
 
 HOSTILE = "<script>alert(1)</script>"

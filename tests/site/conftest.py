@@ -1,4 +1,4 @@
-"""The browser of tests/browser.py, and the hooks of docs/hooks."""
+"""The hooks of docs/hooks."""
 
 from __future__ import annotations
 
@@ -19,10 +19,6 @@ def module_of(name: str, path: Path) -> ModuleType:
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-_browser = module_of("simnmt_tests_site_browser", ROOT / "tests" / "browser.py")
-chromium, open_page = _browser.chromium, _browser.open_page
 
 
 @pytest.fixture(scope="session")
