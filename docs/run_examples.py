@@ -17,6 +17,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -123,6 +124,7 @@ def check_named_scenario(text: str, name: str, folder: Path) -> None:
 def run(path: Path, kept: Path | None = None) -> tuple[int, int]:
     """Run one document's examples, in an empty folder or in the existing folder `kept`; returns how many passed and failed."""
     passed = failed = 0
+    begin_s = time.monotonic()
     namespace: dict[str, object] = {"__name__": "example"}
     here = Path.cwd()
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
@@ -156,6 +158,7 @@ def run(path: Path, kept: Path | None = None) -> tuple[int, int]:
             else:
                 failed += 1
                 print(f"{path}:{line}: {source.strip().splitlines()[0]}\n{fault}", file=sys.stderr)
+    print(f"{path.name}: {passed} passed, {failed} failed, {time.monotonic() - begin_s:.1f} s", flush=True)
     return passed, failed
 
 
