@@ -238,8 +238,8 @@ def test_the_reader_is_told_what_a_profile_does_not_tell_of_batching(tmp_path: P
     )
     plan.cases["w"] = replace(case, targets=(case.targets[0], replace(case.targets[1], profile=bare)))
     message = notes_of(plan)
-    (told,) = [line for line in message.splitlines() if "so counted as 0 s" in line]
-    assert told == (
+    (sentence,) = [line for line in message.splitlines() if "so counted as 0 s" in line]
+    assert sentence == (
         "w, cloud: not in profile cpu1-gru, so counted as 0 s: what each sentence adds to the gap between two steps, joining a "
         "batch (refilling), leaving it, what a longer source adds to a step."
     )

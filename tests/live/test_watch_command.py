@@ -57,9 +57,9 @@ def test_drift_against_a_doubtful_profile_repeats_the_doubt(folder: Path, simnmt
     (folder / "doubtful.json").write_text(json.dumps(profile))
     write_log(folder / "slow.jsonl", 1.3)
     write_log(folder / "calm.jsonl", 1.0)
-    told = [simnmt("live", "watch", log, "--profile", "gateway=doubtful.json") for log in ("slow.jsonl", "calm.jsonl")]
+    outcomes = [simnmt("live", "watch", log, "--profile", "gateway=doubtful.json") for log in ("slow.jsonl", "calm.jsonl")]
     message = "the drift of gateway is judged by a doubtful profile; execution: a held-out error of 40 %"
-    assert [message in outcome.err for outcome in told] == [True, False]
+    assert [message in outcome.err for outcome in outcomes] == [True, False]
 
 
 def test_a_profile_that_never_fitted_is_to_be_refitted_once(folder: Path, simnmt: Command) -> None:

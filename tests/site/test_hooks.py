@@ -60,8 +60,8 @@ def test_a_folder_stands_for_its_pages_that_are_not_named(navigation: ModuleType
         {"How-to": ["how-to/last.md", "how-to/", {"More": ["how-to/more/"]}]},
         {"Gallery": ["gallery/"]},
     ]
-    found = ["index.md", "how-to/b.md", "how-to/last.md", "how-to/a.md", "how-to/index.md", "how-to/more/c.md", "other/d.md"]
-    assert navigation.expand_folders(nav, found) == [
+    pages = ["index.md", "how-to/b.md", "how-to/last.md", "how-to/a.md", "how-to/index.md", "how-to/more/c.md", "other/d.md"]
+    assert navigation.expand_folders(nav, pages) == [
         {"Home": "index.md"},
         {"How-to": ["how-to/last.md", "how-to/index.md", "how-to/a.md", "how-to/b.md", {"More": ["how-to/more/c.md"]}]},
     ]
