@@ -1,4 +1,4 @@
-"""Columns in files: one number per request, written and read block by block, so that memory does not grow with a run."""
+"""Columns: one number per request, long ones in files, so that memory does not grow with a run."""
 
 from __future__ import annotations
 
@@ -20,25 +20,27 @@ Rows = slice | NDArray[np.int64]
 
 
 class Column:
-    """A number for each request, in a file; reading rows returns a new array.
+    """A number for each request, in memory or in a file; reading rows returns a new array.
 
     The file may be removed: its content stays as long as the column exists. A pickled column holds the name of its file, or
-    the numbers as an array if the file was removed.
+    the numbers as an array if it has none.
     """
 
     __slots__ = ("_content", "_dtype", "_path")
 
-    MAPPED_FROM = 1 << 18
-    """Bytes of the smallest file that is mapped, not read: a process may have only 65,530 maps on Linux."""
+    FILES_FROM_BYTES = 1 << 18
+    """Size from which a column is in a file. A process may map only 65,530 files on Linux, and many small ones take long."""
 
-    def __init__(self, path: str, dtype: np.dtype[Any]) -> None:
-        self._path, self._dtype = path, dtype
-        self._content: bytes | mmap.mmap
+    def __init__(self, content: bytes | bytearray | mmap.mmap, dtype: np.dtype[Any], path: str | None = None) -> None:
+        self._content, self._dtype, self._path = content, dtype, path
+
+    @classmethod
+    def of_file(cls, path: str, dtype: np.dtype[Any]) -> Column:
+        """Return the column that a file holds. Raises `OSError`."""
         with Path(path).open("rb") as file:
-            if os.fstat(file.fileno()).st_size < self.MAPPED_FROM:
-                self._content = file.read()
-            else:
-                self._content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            if os.fstat(file.fileno()).st_size < cls.FILES_FROM_BYTES:  # an empty file cannot be mapped
+                return cls(file.read(), dtype, path)
+            return cls(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), dtype, path)
 
     def __len__(self) -> int:
         return len(self._content) // self._dtype.itemsize
@@ -68,7 +70,9 @@ class Column:
         return self[:].astype(dtype or self._dtype, copy=False)
 
     def __reduce__(self) -> Any:
-        return (Column, (self._path, self._dtype)) if Path(self._path).exists() else self[:].__reduce__()
+        if self._path is None or not Path(self._path).exists():
+            return self[:].__reduce__()
+        return (Column.of_file, (self._path, self._dtype))
 
 
 class Reordered:
@@ -143,24 +147,38 @@ class ColumnFile:
 
     def column(self, dtype: Any = None) -> Column:
         """Return the finished column, read as another type of the same size if one is given."""
-        return Column(str(self._path), np.dtype(dtype or self.array.dtype))
+        return Column.of_file(str(self._path), np.dtype(dtype or self.array.dtype))
 
 
 def write_columns(folder: Path, blocks: Iterable[Mapping[str, Array]]) -> dict[str, Column]:
-    """Write consecutive blocks of columns to files in `folder` and return the columns by name. Raises `OSError`.
+    """Write consecutive blocks of columns and return the columns by name: long ones in files of `folder`, which is made for the
+    first of them. Raises `OSError`.
 
     Every block has the same names.
     """
+    in_memory: dict[str, bytearray] = {}
     files: dict[str, IO[bytes]] = {}
     dtypes: dict[str, np.dtype[Any]] = {}
     with ExitStack() as opened:
         for block in blocks:
             for name, part in block.items():
-                if name not in files:
-                    files[name] = opened.enter_context((folder / name).open("wb"))
-                    dtypes[name] = part.dtype
-                files[name].write(np.ascontiguousarray(part).data)
-    return {name: Column(str(folder / name), dtype) for name, dtype in dtypes.items()}
+                dtypes.setdefault(name, part.dtype)
+                written = np.ascontiguousarray(part).data
+                if name in files:
+                    files[name].write(written)
+                    continue
+                held = in_memory.setdefault(name, bytearray())
+                if len(held) + written.nbytes < Column.FILES_FROM_BYTES:
+                    held += written
+                    continue
+                folder.mkdir(parents=True, exist_ok=True)
+                files[name] = opened.enter_context((folder / name).open("wb"))
+                files[name].write(in_memory.pop(name))
+                files[name].write(written)
+    return {
+        name: Column(in_memory[name], dtype) if name in in_memory else Column.of_file(str(folder / name), dtype)
+        for name, dtype in dtypes.items()
+    }
 
 
 def assemble(part: Callable[[slice], Array], rows: slice) -> Array:

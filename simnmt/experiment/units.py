@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base import random_streams
-from simnmt.base.columns import are_kept_in_files, kept_columns, mean_of
+from simnmt.base.columns import kept_columns, mean_of
 from simnmt.batching.custom import CustomBatchingConfiguration
 from simnmt.experiment.cases import Case, ShareDone, Unit
 from simnmt.experiment.comparisons import truths_by_source
@@ -158,7 +158,6 @@ def run_unit(unit: Unit, progress: ShareDone | None = None) -> UnitResult:
     if unit.folder is None:
         with TemporaryDirectory(prefix="simnmt-", ignore_cleanup_errors=True) as folder:
             return run_unit(replace(unit, folder=Path(folder) / "unit"), progress)
-    unit.folder.mkdir()
     scenario, case = unit.scenario, unit.case
     # Policies know the profiles as calibrated, also where the boxes have drawn ones.
     learnt = learn(unit.known)
@@ -173,11 +172,12 @@ def run_unit(unit: Unit, progress: ShareDone | None = None) -> UnitResult:
     if scenario.gap_analysis and scenario.analysed_policy is not None and unit.calibrated is None:
         settings = scenario.policies[scenario.analysed_policy]
         for removed, truths in truths_by_source(case.queues, case.streams).items():
-            with TemporaryDirectory(dir=unit.folder) as made:
-                trail = _trail(unit, drawn, set_up_policy(unit, learnt, drawn, settings, truths), Path(made))
-                refuse_without_answers(unit, settings.kind, trail.outcome, cut)
-                counted = RequestLog(drawn.truth, trail, slice(cut, scenario.requests)).answered
-                gap_totals_s[removed] = total_latency_s(counted) * _per_counted(unit, cut) / _answered_share(trail, cut)
+            place = unit.folder / f"without {removed}"
+            trail = _trail(unit, drawn, set_up_policy(unit, learnt, drawn, settings, truths), place)
+            refuse_without_answers(unit, settings.kind, trail.outcome, cut)
+            counted = RequestLog(drawn.truth, trail, slice(cut, scenario.requests)).answered
+            gap_totals_s[removed] = total_latency_s(counted) * _per_counted(unit, cut) / _answered_share(trail, cut)
+            shutil.rmtree(place, ignore_errors=True)
     is_kept = unit.is_kept
     return UnitResult(
         numbers={RunKey(case.name, unit.network, name, unit.replication): of_run for name, (_, of_run) in finished.items()},
@@ -262,7 +262,6 @@ def _run_policies(
     by_rule = scenario.warm_up == "mser5" and not unit.case.arrivals.is_finite
     cut = scenario.warm_up.requests if isinstance(scenario.warm_up, WarmUpRequests) else 0
     is_kept = unit.is_kept
-    has_files = is_kept or are_kept_in_files(scenario.requests)
     assert unit.folder is not None
 
     def finish(name: str, run: _Simulated) -> None:
@@ -270,14 +269,12 @@ def _run_policies(
         finished[name] = run.trail, _measured(unit, drawn, run, cut)
         if is_kept:
             finished[name] = run.trail.stored(run.folder), finished[name][1]
-        elif has_files:
-            shutil.rmtree(run.folder)
+        else:
+            shutil.rmtree(run.folder, ignore_errors=True)
 
     for number, (name, settings) in enumerate(scenario.policies.items()):
         # The folder has a number, since the name of a policy need not be one of a file.
         folder = unit.folder / str(number)
-        if has_files:
-            folder.mkdir()
         setup = set_up_policy(unit.known, learnt, drawn, settings)
         # Misroutes of runs with drawn profiles are shown nowhere.
         judged_share = _judged_share(scenario, unit.case) if unit.calibrated is None else 0.0

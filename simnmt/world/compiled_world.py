@@ -202,7 +202,7 @@ class _Run:
         """Of a long run's columns."""
         wanted = {name: dtype for name, dtype in c.TRAIL.items() if optional.get(name, True)}
         if folder is not None and are_kept_in_files(count):
-            folder.mkdir(exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
             self._files = {name: ColumnFile(folder / name, dtype, count, unset.get(name, 0)) for name, dtype in wanted.items()}
             self._columns: dict[str, NDArray[Any]] = {name: file.array for name, file in self._files.items()}
         else:

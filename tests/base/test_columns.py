@@ -1,4 +1,4 @@
-"""Columns in files read as arrays do, take no memory, and outlive their names."""
+"""Columns read as arrays do; long ones take no memory, and outlive the names of their files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from simnmt.base.columns import (
 from simnmt.base.random_streams import blocks_of
 
 SMALL, LARGE = 1_000, 300_000
-"""Numbers of 8 bytes: read at once, and mapped."""
+"""Numbers of 8 bytes: in memory, and in a file."""
 
 
 def numbers(size: int, dtype: str = "f8") -> np.ndarray:
@@ -90,9 +90,8 @@ class TestWithoutAName:
 
     @pytest.fixture
     def nameless(self, tmp_path: Path, size: int) -> Column:
-        (tmp_path / "gone").mkdir()
         column = column_of(tmp_path / "gone", numbers(size))
-        shutil.rmtree(tmp_path / "gone")
+        shutil.rmtree(tmp_path / "gone", ignore_errors=True)
         return column
 
     def test_it_is_still_read(self, nameless: Column, size: int) -> None:
@@ -140,7 +139,15 @@ def test_a_full_disk_raises_its_error(tmp_path: Path) -> None:
         pytest.skip("the system has no /dev/full")
     (tmp_path / "values").symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left on device"):
-        column_of(tmp_path, numbers(SMALL))
+        column_of(tmp_path, numbers(LARGE))
+
+
+def test_short_columns_leave_no_files(tmp_path: Path) -> None:
+    blocks = ({"short": np.zeros(SMALL, "i1"), "long": numbers(SMALL)} for _ in range(100))
+    written = write_columns(tmp_path / "new", blocks)
+    assert [file.name for file in (tmp_path / "new").iterdir()] == ["long"]
+    assert written["short"][:].tolist() == [0] * 100 * SMALL
+    np.testing.assert_array_equal(written["long"][:], np.tile(numbers(SMALL), 100))
 
 
 @given(st.data())

@@ -41,6 +41,13 @@ def files_in(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
+@pytest.fixture
+def in_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short columns lie in files too, as long ones do."""
+    monkeypatch.setattr(Column, "FILES_FROM_BYTES", 1)
+
+
+@pytest.mark.usefixtures("in_files")
 def test_what_a_unit_sends_back_does_not_grow_with_its_requests(make_scenario: MakeScenario, tmp_path: Path) -> None:
     sent = []
     for requests in (2_000, 20_000):
@@ -52,13 +59,22 @@ def test_what_a_unit_sends_back_does_not_grow_with_its_requests(make_scenario: M
     assert abs(len(sent[1]) - len(sent[0])) < 5_000  # longer sentences may lengthen what is predicted by length
 
 
+@pytest.mark.usefixtures("in_files")
 def test_later_replications_keep_no_passages(make_scenario: MakeScenario, tmp_path: Path) -> None:
     result = run_unit(replace(unit_of(plan_of(make_scenario(workloads=OPEN)), replication=1), folder=tmp_path / "unit"))
     assert (result.truth, result.trails) == (None, {})
     assert {path.parent for path in files_in(tmp_path / "unit")} == {tmp_path / "unit"}
 
 
+def test_a_short_unit_writes_no_file(make_scenario: MakeScenario, tmp_path: Path) -> None:
+    unit = replace(unit_of(plan_of(make_scenario(workloads=OPEN))), folder=tmp_path / "unit")
+    result = pickle.loads(pickle.dumps(run_unit(unit)))
+    assert not unit.folder.exists()
+    assert len(result.trails["cnmt"].queue_s) == 2_000
+
+
 @pytest.mark.parametrize("jobs", [1, deep(2)])
+@pytest.mark.usefixtures("in_files")
 def test_a_run_removes_its_files_as_it_goes_and_is_read_all_the_same(
     make_scenario: MakeScenario, tmp_path: Path, jobs: int
 ) -> None:
@@ -137,6 +153,7 @@ def assert_files_change_nothing(unit: Unit, monkeypatch: pytest.MonkeyPatch, fol
     """Assert that a unit gives the same columns and numbers if it counts as a long one."""
     short = run_unit(replace(unit, folder=folder / "short"))
     monkeypatch.setattr(columns, "FILES_FROM", 1_000)
+    monkeypatch.setattr(Column, "FILES_FROM_BYTES", 1)
     monkeypatch.setattr(request_log, "PART", 700)
     long = run_unit(replace(unit, folder=folder / "long"))
     assert short.truth is not None and long.truth is not None
