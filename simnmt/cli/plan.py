@@ -138,12 +138,12 @@ def write_scenario(plan: DeploymentPlan, path: Path) -> None:
 
 def format_capacities(capacities: Capacities) -> str:
     """Return the text of the capacities of a scenario."""
-    from simnmt.experiment.plan.messages import describe_capacity, describe_interval
+    from simnmt.experiment.plan.messages import capacity_sentences
 
     header = ["workload", "network", "policy", "requests/s", "95 % interval", "at its limit"]
     table = format_table(header, [_capacity_line(row) for row in capacities.rows], 3)
     title = f"{capacities.name}: highest rate with {capacities.level}"
-    answer = "\n".join(filter(None, [describe_capacity(capacities), describe_interval(capacities)]))
+    answer = "\n".join(capacity_sentences(capacities))
     return f"{title}\n{capacities.basis.sources}\n\n{answer}\n\n{table}"
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -42,15 +43,24 @@ def list_(
             profile["engine"] or "-",
             _format_kinds(profile["kinds"]),
             shorten_on_terminal(" / ".join(dict.fromkeys((profile["src_unit"], profile["tgt_unit"]))), 30),
+            _format_batches(profile),
             profile["date"],
+            f"{1e3 * profile['execution_s_of_20_tokens']:.3g}",
             str(profile["samples"]),
             str(profile["warnings"] or "-"),
         ]
         for profile in profiles
     ]
-    print(format_table(["profile", "device", "engine", "kinds", "lengths in", "date", "samples", "warnings"], rows, 6))
+    header = ["profile", "device", "engine", "kinds", "lengths in", "batches", "date", "ms", "samples", "warnings"]
+    print(format_table(header, rows, 7))
+    print("\nms: one sentence of 20 source and 20 target tokens, by itself; batches: whether a batching server can use it")
     for fault in left_out:
         note(f"left out {fault}")
+
+
+def _format_batches(profile: Mapping[str, Any]) -> str:
+    """Return whether a profile has the costs of batches, and those of refilling them."""
+    return ("yes, refills" if profile["knows_refills"] else "yes") if profile["batches"] else "-"
 
 
 def _format_kinds(kinds: dict[str, str]) -> str:

@@ -27,6 +27,7 @@ from simnmt.base import VERSION, random_streams
 from simnmt.base.errors import InputError
 from simnmt.base.files import written_whole
 from simnmt.base.suggestions import did_you_mean
+from simnmt.calibrate import processor_use
 from simnmt.experiment.cases import Unit
 from simnmt.experiment.targets import Target
 from simnmt.experiment.validated import deployment
@@ -119,6 +120,7 @@ def validate(
     _write(out / PROTOCOL, written)
     (out / INPUT).write_bytes(source.text)
     progress(f"wrote the protocol to {out / PROTOCOL}")
+    _tell_if_busy(protocol.rules, progress)
     for text in engines:
         device, path = calibrated_profile(
             text, list(source.scenario.devices), out, batched=_batches(protocol), progress=progress
@@ -159,6 +161,16 @@ def validate(
     validation = Validation(written, results, group_verdicts(results, single), deployments, environment)
     _write(out / VALIDATION, validation.document())
     return validation
+
+
+def _tell_if_busy(rules: Rules, progress: Progress) -> None:
+    """Say before anything is measured that other programs would make the cells void."""
+    others = processor_use.others_cpus()
+    if others is not None and others > rules.others_cpus:
+        progress(
+            f"other programs use {others:.1f} processors: a cell in which they use more than {rules.others_cpus} is void "
+            "(end them, and begin again)"
+        )
 
 
 def _simulations(

@@ -65,7 +65,11 @@ def as_json(profile: DeviceProfile) -> dict[str, Any]:
 
 
 def outline(profile: DeviceProfile) -> Mapping[str, Any]:
-    """Return what tells a profile from others: box, engine, kinds of its cost models, samples, units, date and warnings."""
+    """Return what tells a profile from others: box, engine, kinds of its cost models, samples, units, date and warnings.
+
+    `execution_s_of_20_tokens`: seconds of a sentence of 20 source and 20 target tokens by itself. `batches`: whether it has the
+    costs that a batching server needs; `knows_refills`: those of sentences that join a running batch.
+    """
     costs = {name: getattr(profile, name) for name in _COSTS}
     kinds = {name: cost.kind for name, cost in costs.items() if cost is not None and hasattr(cost, "kind")}
     engine = None if profile.engine is None else f"{profile.engine.backend} {profile.engine.compute_type}"
@@ -77,6 +81,9 @@ def outline(profile: DeviceProfile) -> Mapping[str, Any]:
         "engine": engine,
         "kinds": kinds,
         "samples": len(profile.execution.samples),
+        "execution_s_of_20_tokens": float(profile.plane.seconds(20, 20)),
+        "batches": profile.step is not None and profile.encoder is not None,
+        "knows_refills": profile.knows_refills,
         "src_unit": profile.length_unit.src,
         "tgt_unit": profile.length_unit.tgt,
         "date": profile.provenance.date[:10],

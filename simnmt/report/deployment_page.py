@@ -12,11 +12,10 @@ from simnmt.experiment.plan.deployment import DeploymentPlan
 from simnmt.experiment.plan.messages import (
     CHANGES_HEAD,
     CHANGES_TITLE,
-    describe_capacity,
+    capacity_sentences,
     describe_change,
     describe_changes,
     describe_deployment,
-    describe_interval,
     describe_values,
     format_objective,
     sentences,
@@ -40,7 +39,7 @@ def render_plan(plan: Capacities | DeploymentPlan) -> str:
     if isinstance(plan, Capacities):
         return _render(
             f"{plan.name}: highest rate with {plan.level}",
-            list(filter(None, [describe_capacity(plan), describe_interval(plan)])),
+            list(capacity_sentences(plan)),
             capacity_panels(plan),
             [("Policies", ("workload", "network", "policy", "requests/s", "at its limit"), _capacity_lines(plan))],
             plan.requests_simulated,

@@ -268,7 +268,7 @@ def _policies(scenario: Scenario) -> Iterator[_Fault]:
             remedy = f"give devices.{list(scenario.devices)[-1]}.price_per_hour, or a network's price_per_gb"
             yield _Fault(("policies", name, *policy.compared["cost"]), what, remedy, key=False)
         if policy.estimation.transfer_estimate.probes and timeless:
-            what = f"a probe needs a moment, but on networks.{timeless[0]} requests meet the trace whatever the time"
+            what = f"a probe needs a time axis, but requests on networks.{timeless[0]} meet the trace one by one"
             remedy = f"set networks.{timeless[0]}.clock: own (back to back) or arrival"
             yield _Fault(("policies", name, "transfer_estimate"), what, remedy, key=False)
 

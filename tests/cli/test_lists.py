@@ -16,14 +16,14 @@ Command = Callable[..., Any]
 
 
 def first_words(out: str) -> list[str]:
-    return [line.split()[0] for line in out.splitlines()[2:]]
+    return [line.split()[0] for line in out.split("\n\n")[0].splitlines()[2:]]
 
 
 def test_shipped_profiles_are_listed_with_kinds_engine_and_units(folder: Path, simnmt: Command) -> None:
     done = simnmt("profile", "list")
     assert (done.status, done.err) == (0, "")
     assert first_words(done.out) == [f"@{name}" for name in shipped_files.names("calibration")]
-    lines = {line.split()[0]: line for line in done.out.splitlines()}
+    lines = {line.split()[0]: line for line in done.out.splitlines() if line}
     assert all(
         text in lines["@cpu1-marian"] for text in ("AMD EPYC", "torch float32", " measured ", " subword ", "2026-", " 42 ")
     )
@@ -38,7 +38,8 @@ def test_profiles_of_a_folder_follow_the_shipped_ones(folder: Path, simnmt: Comm
     document = json.loads(done.out)
     assert document["profiles"][-1] == {
         "name": "calibration/gateway.json", "device": "a box", "model": "a model", "engine": None,
-        "kinds": {"execution": "synthetic"}, "samples": 0, "src_unit": "word", "tgt_unit": "word", "date": "2026-01-01",
+        "kinds": {"execution": "synthetic"}, "samples": 0, "execution_s_of_20_tokens": pytest.approx(0.19), "batches": False,
+        "knows_refills": False, "src_unit": "word", "tgt_unit": "word", "date": "2026-01-01",
         "warnings": 0,
     }  # fmt: skip
     (fault,) = document["left_out"]

@@ -44,7 +44,8 @@ def test_capacity_is_printed_with_its_interval_and_what_is_at_its_limit(folder: 
     assert_warnings(done.err)
     assert done.out.startswith("capacity: highest rate with p95_ms<=300\ndevice profiles: cloud measured but doubtful")
     assert "\n\ncloud takes " in done.out
-    assert "for de-en on office, never validated live" in done.out and "At its limit: " in done.out
+    assert "for de-en on office. At its limit: " in done.out
+    assert "\nde-en on office: never validated live (" in done.out
     assert "The interval is that of the mean over replications, with the profiles as calibrated." in done.out
     assert "requests/s are kept with a probability of 95 % (" in done.out
     page = Path("page.html").read_text(encoding="utf-8")

@@ -97,7 +97,7 @@ CASES = {
     "a profile that knows nothing of steps": (
         ('profile: "@cpu1-gru"\n    b', 'profile: "@titan-xp-gru"\n    b'),
         "s.yaml:10:14: devices.cloud.profile: profile titan-xp-gru has no costs of decode steps (block step) "
-        "(measure them with simnmt calibrate, or name a profile that has them)",
+        "(measure them with simnmt calibrate, or name a profile that has them: simnmt profile list)",
     ),
     "leave for batches that there are not": (
         ('gateway: {profile: "@cpu1-gru"}', 'gateway: {profile: "@cpu1-gru", beyond_measured_batch: true}'),

@@ -103,13 +103,13 @@ CASES = {
     ),
     "probing where a network has a pace by default": (
         (", arrivals: {kind: poisson, rate_rps: 3}", ""),
-        "s.yaml:18:41: policies.asks.transfer_estimate: a probe needs a moment, but on networks.n "
-        "requests meet the trace whatever the time (set networks.n.clock: own (back to back) or arrival)",
+        "s.yaml:18:41: policies.asks.transfer_estimate: a probe needs a time axis, but requests on networks.n "
+        "meet the trace one by one (set networks.n.clock: own (back to back) or arrival)",
     ),
     "probing where a network is spread by choice": (
         ('    rtt: "@cp1"\n', '    rtt: "@cp1"\n    clock: spread\n'),
-        "s.yaml:19:41: policies.asks.transfer_estimate: a probe needs a moment, but on networks.n "
-        "requests meet the trace whatever the time (set networks.n.clock: own (back to back) or arrival)",
+        "s.yaml:19:41: policies.asks.transfer_estimate: a probe needs a time axis, but requests on networks.n "
+        "meet the trace one by one (set networks.n.clock: own (back to back) or arrival)",
     ),
     "a pace where requests arrive by themselves": (
         ('    rtt: "@cp1"\n', '    rtt: "@cp1"\n    clock: pace\n'),

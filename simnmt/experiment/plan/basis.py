@@ -81,16 +81,17 @@ def _with_used_devices(plan: RunPlan, runs: Sequence[Run]) -> RunPlan:
 def _free_refills(plan: RunPlan) -> Iterator[str]:
     """Yield the devices whose batches are refilled at no cost because the scenario says so."""
     free = {
-        target.device: f"{'though' if target.profile.knows_refills else 'for'} profile {target.profile.name} has "
-        f"{'the' if target.profile.knows_refills else 'no'} cost of it"
+        target.device: (target.profile.name, target.profile.knows_refills)
         for case in plan.cases.values()
         for target in case.targets
         if target.decoding is not None and target.decoding.free_refills and target.decoding.batching.threshold
     }
-    for device, why in free.items():
+    for device, (profile, is_known) in free.items():
+        why = f"{'though' if is_known else 'for'} profile {profile} has {'the' if is_known else 'no'} cost of it"
+        remedy = "give refill: measured" if is_known else "calibrate it with refills, and give refill: measured"
         yield (
             f"{device}: joining a running batch is taken as free (refill: free), {why}: a real server takes fewer requests "
-            "(calibrate it with refills, and give refill: measured)"
+            f"({remedy})"
         )
 
 

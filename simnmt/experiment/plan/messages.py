@@ -18,7 +18,16 @@ from simnmt.scenario.document import Override
 from simnmt.scenario.errors import format_location
 
 
-def describe_capacity(capacities: Capacities) -> str:
+def capacity_sentences(capacities: Capacities) -> Iterator[str]:
+    """Yield what a capacity says, one line each."""
+    yield _describe_capacity(capacities)
+    best = capacities.best
+    if best.is_met:
+        yield _describe_interval(capacities)
+        yield f"{best.workload} on {best.network}: {capacities.badge}."
+
+
+def _describe_capacity(capacities: Capacities) -> str:
     """Describe the highest rate of the best policy."""
     best = capacities.best
     place = f"{best.workload} on {best.network}"
@@ -29,23 +38,22 @@ def describe_capacity(capacities: Capacities) -> str:
     rate, interval = format_interval(best.rate_rps, best.low, best.high, signs="minus")
     sure = f", {interval.strip('[]').replace(', ', ' to ')}" if interval else ""
     limit = f"At its limit: {best.binding}{_losses(best.lost_share)}"
-    return f"{best.policy} takes {rate} requests/s{sure}, for {place}, {capacities.badge}. {limit}."
+    return f"{best.policy} takes {rate} requests/s{sure}, for {place}. {limit}."
 
 
-def describe_interval(capacities: Capacities) -> str:
-    """Describe what the interval of the highest rate leaves out, and the rate that includes it; empty without a rate."""
+def _describe_interval(capacities: Capacities) -> str:
+    """Describe what the interval of the highest rate leaves out, and the rate that includes it."""
     best, sure = capacities.best, capacities.sure
-    if not best.is_met:
-        return ""
     text = "" if best.low is None else f"The interval is that of {INTERVAL_OVER}. "
-    text += "The rate leaves out the error of the calibration"
+    text += "The rate leaves out the errors of the simulation and of the calibration"
     if sure is None:
-        return f"{text}, which is unknown for these profiles: plan with headroom."
+        return f"{text}, which are unknown for these profiles: plan with headroom."
     certainty = format_certainty(sure.certainty)
     if sure.rate_rps is None:
-        return f"{text}; with it, less than half of the rate is kept with a probability of {certainty}."
+        return f"{text}; with that of the calibration, less than half of the rate is kept with a probability of {certainty}."
     counted = f"({sure.runs_met} of {sure.runs} runs with profiles drawn within that error)"
-    return f"{text}; with it, {digits(sure.rate_rps)} requests/s are kept with a probability of {certainty} {counted}."
+    kept = f"{digits(sure.rate_rps)} requests/s are kept with a probability of {certainty} {counted}"
+    return f"{text}; with that of the calibration, {kept}."
 
 
 def _losses(lost_share: float) -> str:
