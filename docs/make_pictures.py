@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import run_examples
-from pictures import BROWSERS, FLAGS, PIXELS, reduce_colours
+from pictures import BROWSERS, FLAGS, PIXELS, rectangle_of, reduce_colours
 from playwright.sync_api import sync_playwright
 
 DOCS = Path(__file__).resolve().parent
@@ -59,19 +59,10 @@ def photograph(window: Any, page: Path, elements: Sequence[str]) -> bytes:
     window.goto(page.as_uri())
     window.wait_for_function(DRAWN)
     window.evaluate(HIDE_BUTTONS)
-    boxes = []
     for element in elements:
         window.locator(element).scroll_into_view_if_needed()
         window.wait_for_function("element => document.querySelector(element).dataset.drawn", arg=element)
-    scrolled = window.evaluate("() => window.scrollY")
-    for element in elements:
-        box = window.locator(element).bounding_box()
-        assert box is not None
-        boxes.append((box["x"], box["y"] + scrolled, box["x"] + box["width"], box["y"] + scrolled + box["height"]))
-    left, top, right, bottom = (pick(ends) for pick, ends in zip((min, min, max, max), zip(*boxes, strict=True), strict=True))
-    left, right = max(left - MARGIN, 0), min(right + MARGIN, WIDTH)
-    clip = {"x": left, "y": top - MARGIN, "width": right - left, "height": bottom - top + 2 * MARGIN}
-    png = window.screenshot(full_page=True, clip=clip)
+    png = window.screenshot(full_page=True, clip=rectangle_of(window, [window.locator(name) for name in elements], MARGIN))
     window.goto("about:blank")
     return reduce_colours(*window.evaluate(PIXELS, base64.b64encode(png).decode()))
 

@@ -9,7 +9,7 @@ import base64
 import shutil
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -81,18 +81,25 @@ class Photographer:
         element = window.locator(selector).first
         element.scroll_into_view_if_needed()
         window.wait_for_function(DRAWN, arg=f"details[open] figure[data-figure], {selector}:is([data-figure])")
-        box = element.bounding_box()
-        top = box["y"] + window.evaluate("() => window.scrollY")
-        clip = {"x": box["x"] - MARGIN, "y": top - MARGIN, "width": box["width"] + 2 * MARGIN}
+        clip = rectangle_of(window, [element], MARGIN)
         if from_top:
-            clip = {"x": 0, "y": 0, "width": TOP_WIDTH}
-        return self._reduced(
-            window.screenshot(full_page=True, clip=clip | {"height": top + box["height"] + MARGIN - clip["y"]})
-        )
+            clip = {"x": 0, "y": 0, "width": TOP_WIDTH, "height": clip["y"] + clip["height"]}
+        return self._reduced(window.screenshot(full_page=True, clip=clip))
 
     def _reduced(self, png: bytes) -> bytes:
         """Return a picture in its commonest colours. A page of its own decodes it: others forbid scripts to fetch."""
         return reduce_colours(*self._canvas.evaluate(PIXELS, base64.b64encode(png).decode()))
+
+
+def rectangle_of(window: Any, elements: Sequence[Any], margin: int) -> dict[str, float]:
+    """Return the least rectangle of a page that holds the elements, with a margin where the page has room."""
+    width, scrolled = window.evaluate("() => [document.documentElement.clientWidth, window.scrollY]")
+    boxes = [element.bounding_box() for element in elements]
+    left = max(min(box["x"] for box in boxes) - margin, 0)
+    right = min(max(box["x"] + box["width"] for box in boxes) + margin, width)
+    top = min(box["y"] for box in boxes) + scrolled - margin
+    bottom = max(box["y"] + box["height"] for box in boxes) + scrolled + margin
+    return {"x": left, "y": top, "width": right - left, "height": bottom - top}
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,9 @@ MOST_BYTES = 100_000
 
 
 @pytest.fixture(scope="module")
-def gallery(request: pytest.FixtureRequest) -> Any:
+def gallery(docs_script: Callable[[str], Any]) -> Any:
     """The script that makes the gallery."""
-    patch = pytest.MonkeyPatch()
-    request.addfinalizer(patch.undo)
-    patch.syspath_prepend(ROOT / "docs")
-    import make_gallery
-
-    return make_gallery
+    return docs_script("make_gallery")
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +33,8 @@ def size(png: bytes) -> tuple[int, int]:
     return width, height
 
 
-def test_the_gallery_has_24_to_30_pictures_and_each_is_made_by_at_most_ten_lines(pictures: Any) -> None:
-    assert 24 <= len(pictures) <= 30
+def test_the_gallery_has_24_pictures_or_more_and_each_is_made_by_at_most_ten_lines(pictures: Any) -> None:
+    assert len(pictures) >= 24
     assert INDEX.read_text(encoding="utf-8").count("![") == len(pictures), "each picture has a line of its own"
     assert len({picture.file for picture in pictures}) == len(pictures)
     for picture in pictures:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,9 @@ MOST_BYTES = 300_000
 
 
 @pytest.fixture(scope="module")
-def script(request: pytest.FixtureRequest) -> Any:
+def script(docs_script: Callable[[str], Any]) -> Any:
     """The script that executes notebooks."""
-    patch = pytest.MonkeyPatch()
-    request.addfinalizer(patch.undo)
-    patch.syspath_prepend(ROOT / "docs")
-    import execute_notebooks
-
-    return execute_notebooks
+    return docs_script("execute_notebooks")
 
 
 @pytest.fixture(scope="module")

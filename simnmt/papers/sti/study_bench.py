@@ -109,7 +109,7 @@ _ARM = f"{_RATE} A whole layer computes for 95 ms, in proportion to its slices b
 _GPU = f"{_RATE} A whole layer computes for 57 ms, so that 7 fit into 400 ms, a quarter of it for 0.7 % less, as on Jetson."
 _BOARDS: tuple[tuple[str, Board, Board, str], ...] = (
     ("processor, 1 MB", "odroid", "odroid", _ARM),
-    ("processor, 5 MB", "odroid", "jetson", f"{_ARM} With Jetson’s buffer, as 1 MB does not hold a first layer of 2 bits."),
+    ("processor, 5 MB", "odroid", "jetson", f"{_ARM} With Jetson’s buffer, as 1 MB does not hold twelve slices of 2 bits."),
     ("GPU, 5 MB", "jetson", "jetson", _GPU),
 )
 """Names, boards whose times count, boards whose preload buffers count, and sources."""
