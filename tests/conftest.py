@@ -66,6 +66,13 @@ def pytest_collection_finish() -> None:
     atexit.register(gc.unfreeze)  # else nanobind reports its objects as leaks
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish() -> None:
+    """Leave nothing to the five collections with which pytest ends."""
+    gc.collect()
+    gc.freeze()
+
+
 __all__ = ["chromium", "open_page"]
 """Fixtures for all rooms: one browser for each worker."""
 
