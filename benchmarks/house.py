@@ -67,7 +67,7 @@ LEAVES = (ast.expr_context, ast.operator, ast.boolop, ast.unaryop, ast.cmpop)
 
 @cache
 def nodes(source: str) -> tuple[ast.AST, ...]:
-    """Return every node of a module, parsed once; without the operators and contexts, which are half of what `ast.walk` yields."""
+    """Return every node of a module, parsed once; without operators and contexts, half of what `ast.walk` yields."""
     reached: list[ast.AST] = [ast.parse(source)]
     for node in reached:
         for value in node.__dict__.values():
