@@ -36,7 +36,7 @@ def eventually(met: Callable[[], Any], seconds: float = 20.0) -> Any:
     end = time.monotonic() + seconds
     while not (value := met()):
         assert time.monotonic() < end, "waited too long"
-        time.sleep(0.01)
+        time.sleep(0.03)
     return value
 
 
