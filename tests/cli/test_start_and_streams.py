@@ -126,11 +126,11 @@ def test_a_bar_moves_on_a_terminal_and_leaves_standard_output_alone(folder: Path
 
 @pytest.mark.parametrize(
     "arguments",
-    [["schema"], ["corpus", "fit", "news.de", "news.en"], deep(["run", "small.yaml", "--jobs", "1"])],
+    [["schema"], ["--version"], deep(["corpus", "fit", "news.de", "news.en"]), deep(["run", "small.yaml", "--jobs", "1"])],
     ids=" ".join,
 )
 def test_a_reader_that_has_enough_is_no_failure(folder: Path, start: Callable[..., Any], arguments: list[str]) -> None:
-    """The schema is longer than what a buffer keeps back; a table is not."""
+    """The schema is longer than what a buffer keeps back; a version and a table are not."""
     process = start(*arguments)
     process.stdout.close()
     assert process.wait(timeout=60) == 0
