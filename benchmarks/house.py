@@ -62,11 +62,20 @@ FLOORS = {
 }
 """Floor of each room; a room imports only from lower floors (`tests/test_floors.py`)."""
 
+LEAVES = (ast.expr_context, ast.operator, ast.boolop, ast.unaryop, ast.cmpop)
+
 
 @cache
 def nodes(source: str) -> tuple[ast.AST, ...]:
-    """Return every node of a module, parsed once."""
-    return tuple(ast.walk(ast.parse(source)))
+    """Return every node of a module, parsed once; without operators and contexts, half of what `ast.walk` yields."""
+    reached: list[ast.AST] = [ast.parse(source)]
+    for node in reached:
+        for value in node.__dict__.values():
+            if isinstance(value, list):
+                reached += [below for below in value if isinstance(below, ast.AST) and not isinstance(below, LEAVES)]
+            elif isinstance(value, ast.AST) and not isinstance(value, LEAVES):
+                reached.append(value)
+    return tuple(reached)
 
 
 def code_lines(source: str) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -21,6 +23,12 @@ HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 ELSEWHERE = ("http://", "https://", "mailto:")
 CHECKOUT = ("https://github.com/simnmt/simnmt/blob/main/", "https://raw.githubusercontent.com/simnmt/simnmt/main/")
 """Addresses that stand for a file of the checkout: the README uses them, since PyPI shows it beside no other file."""
+
+
+@functools.cache
+def command_line() -> Any:
+    """Return the command with all its verbs."""
+    return typer.main.get_command(application())
 
 
 def links(text: str) -> list[str]:
@@ -140,7 +148,7 @@ def test_the_table_of_verbs_names_every_verb_of_the_command_line() -> None:
     text = (ROOT / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8")
     table = text.partition("\n## Verbs\n")[2].partition("\n## ")[0]
     firsts = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `simnmt ")]
-    for name, command in typer.main.get_command(application()).commands.items():
+    for name, command in command_line().commands.items():
         rows = [first for first in firsts if f"`simnmt {name}" in first]
         assert rows, f"no row for simnmt {name}"
         named = set(re.findall(r"[a-z-]+", " ".join(rows)))
@@ -231,12 +239,8 @@ COMMANDS = [
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_that_is_only_read_names_a_verb_and_its_options(command: str) -> None:
     """Commands that need models, another box or minutes; their values are not checked."""
-    from typer.main import get_command
-
-    from simnmt.cli.app import application
-
     words = shlex.split(command.split(" | ")[0].split(" > ")[0].removesuffix("&").strip())[1:]
-    verb = get_command(application())
+    verb = command_line()
     known = {name for option in verb.params for name in (*option.opts, *option.secondary_opts)}
     while words and hasattr(verb, "commands") and words[0] in verb.commands:
         verb = verb.commands[words.pop(0)]

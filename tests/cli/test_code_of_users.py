@@ -76,8 +76,9 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("jobs", ["1", deep("2")])
-def test_a_policy_of_twenty_lines_is_set_beside_cnmt_in_one_command(jobs: str) -> None:
-    done = in_a_process("run", "own.yaml", "--allow-code", "--jobs", jobs, "--out", "run", "--json")
+def test_a_policy_of_twenty_lines_is_set_beside_cnmt_in_one_command(simnmt: Callable[..., Outcome], jobs: str) -> None:
+    command = simnmt if jobs == "1" else in_a_process
+    done = command("run", "own.yaml", "--allow-code", "--jobs", jobs, "--out", "run", "--json")
     assert done.status == 0, done.err
     result = json.loads(done.out)  # what the policy prints is not in it
     assert "imported" in done.err and "prepared" in done.err
@@ -185,11 +186,16 @@ def test_the_recipe_package_is_built_under_another_name_installed_and_used(
 @contextmanager
 def _installed_anew() -> Iterator[None]:
     """Forget what is known of installed packages, before and after."""
-    for known in (installed_kinds, schema_text):
-        known.cache_clear()
+    _forget_installed()
     yield
+    _forget_installed()
+
+
+def _forget_installed() -> None:
     for known in (installed_kinds, schema_text):
         known.cache_clear()
+    for module in [name for name in sys.modules if name.partition(".")[0] == "demo_policies"]:
+        del sys.modules[module]
 
 
 @pytest.fixture
@@ -213,22 +219,25 @@ def in_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return site
 
 
-def installed_process(*arguments: str) -> Outcome:
-    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False)
-    return Outcome(done.returncode, done.stdout, done.stderr)
-
-
-def test_a_run_with_the_policy_of_an_installed_package_is_not_repeated_once_the_package_changed(in_site: Path) -> None:
-    assert installed_process("run", "installed.yaml", "--out", "first", "--jobs", "2").status == 0
+def test_a_run_with_the_policy_of_an_installed_package_is_not_repeated_once_the_package_changed(
+    in_site: Path, simnmt: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first run is made by processes of its own, which find the package by themselves."""
+    command = [*COMMAND, "run", "installed.yaml", "--out", "first", "--jobs", "2"]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
     manifest = json.loads(Path("first/manifest.json").read_text())
     assert manifest["packages"] == {"demo-policies": "1.2"}
     files = {Path(name).name for name in manifest["inputs"] if "demo_policies" in name}
     assert files == {"__init__.py", "threshold.py", "policies.py"}
-    assert installed_process("run", "first", "--out", "again").status == 0
+
+    monkeypatch.syspath_prepend(in_site)
+    with _installed_anew():
+        assert simnmt("run", "first", "--out", "again").status == 0
     assert Path("again/summary.json").read_bytes() == Path("first/summary.json").read_bytes()
     threshold = in_site / "demo_policies" / "threshold.py"
     threshold.write_text("THRESHOLD = 4\n")
-    changed = installed_process("run", "first", "--out", "changed")
+    with _installed_anew():
+        changed = simnmt("run", "first", "--out", "changed")
     assert changed.status == 2
     assert changed.err == (
         f"simnmt: {threshold}: an input of that run has changed since (restore it, or run first/scenario.resolved.yaml)\n"
@@ -237,6 +246,7 @@ def test_a_run_with_the_policy_of_an_installed_package_is_not_repeated_once_the_
     (in_site / "demo_policies-1.2.dist-info").rename(in_site / "demo_policies-1.3.dist-info")
     metadata = in_site / "demo_policies-1.3.dist-info" / "METADATA"
     metadata.write_text(metadata.read_text().replace("1.2", "1.3"))
-    other = installed_process("run", "first", "--out", "other")
+    with _installed_anew():
+        other = simnmt("run", "first", "--out", "other")
     assert other.status == 2
     assert "that run used demo-policies 1.2, and demo-policies 1.3 is installed" in other.err

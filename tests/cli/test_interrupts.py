@@ -36,7 +36,7 @@ def eventually(met: Callable[[], Any], seconds: float = 20.0) -> Any:
     end = time.monotonic() + seconds
     while not (value := met()):
         assert time.monotonic() < end, "waited too long"
-        time.sleep(0.01)
+        time.sleep(0.03)
     return value
 
 
@@ -259,12 +259,14 @@ def test_an_interrupt_of_a_fit(folder: Path, start: Callable[..., Any], tree: Ca
 def test_an_interrupt_while_a_fit_is_replayed_or_written(
     folder: Path, simnmt: Callable[..., Any], tree: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from simnmt.papers.cnmt import inferred_profiles
+    from simnmt.papers.cnmt import fit, inferred_profiles
 
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
     before = tree(folder)
+    search = fit.differential_evolution
+    monkeypatch.setattr(fit, "differential_evolution", lambda *given, **options: search(*given, **options | {"maxiter": 2}))
     small = functools.partial(inferred_profiles.fit_table_one, seeds=[1], levels=1, requests=50)
     fit_once = functools.cache(lambda jobs: small(jobs=jobs))
     monkeypatch.setattr(inferred_profiles, "fit_table_one", lambda **given: fit_once(given["jobs"]))

@@ -63,18 +63,28 @@ def test_the_shell_completes_verbs_and_options_without_a_library(tmp_path: Path)
         assert "numpy" not in run.stderr and "torch" not in run.stderr
 
 
-def test_a_run_imports_neither_torch_nor_pandas_in_any_of_its_processes(folder: Path, process: Callable[..., Any]) -> None:
-    """Modules that leave a trace stand in for the real ones: torch need not be installed, pandas takes a third of a second.
+def test_a_run_imports_neither_torch_nor_pandas_and_its_json_stands_alone_on_standard_output(
+    folder: Path, process: Callable[..., Any]
+) -> None:
+    """In any of its processes, and in any encoding.
 
-    The whole of a run: its directory, page and table.
+    Modules that leave a trace stand in for the real ones: torch need not be installed, pandas takes a third of a second. The
+    whole of a run: its directory, page and table.
     """
     (folder / "decoy").mkdir()
     for name in ("torch", "transformers", "ciw", "pandas"):
         (folder / "decoy" / f"{name}.py").write_text(f"open({str(folder / 'trace')!r}, 'w')\n")
     paths = os.pathsep.join([str(folder / "decoy"), str(ROOT)])
-    done = process("run", "small.yaml", "--jobs", "2", env={"PYTHONPATH": paths, "PYTHONWARNINGS": ""})
+    env = {"PYTHONPATH": paths, "PYTHONIOENCODING": "ascii"}
+    done = process("run", "small.yaml", "--set", "name=größe", "--json", "--jobs", "2", env=env)
     assert (done.status, done.err) == (0, "")
-    assert list(folder.glob("reports/small-*/report.html"))
+    summary = json.loads(done.out)
+    directory = Path(summary.pop("directory"))
+    assert directory.parent == Path("reports")
+    assert (folder / directory / "report.html").exists()
+    assert summary == json.loads((folder / directory / "summary.json").read_text(encoding="utf-8"))
+    assert summary["name"] == "größe"
+    assert [row["policy"] for row in summary["rows"]] == ["edge", "cloud", "oracle", "naive", "cnmt"]
     assert not (folder / "trace").exists()
     subprocess.run([sys.executable, "-c", "import torch"], env=os.environ | {"PYTHONPATH": paths}, check=True)
     assert (folder / "trace").exists()
@@ -83,19 +93,6 @@ def test_a_run_imports_neither_torch_nor_pandas_in_any_of_its_processes(folder: 
 def test_version(simnmt: Callable[..., Any]) -> None:
     done = simnmt("--version")
     assert (done.status, done.out, done.err) == (0, f"simnmt {package.__version__}\n", "")
-
-
-def test_json_stands_alone_on_standard_output_and_is_the_summary(folder: Path, process: Callable[..., Any]) -> None:
-    """In any encoding, however the scenario is called."""
-    env = {"PYTHONIOENCODING": "ascii"}
-    done = process("run", "small.yaml", "--set", "name=größe", "--json", "--jobs", "1", env=env)
-    assert (done.status, done.err) == (0, "")
-    said = json.loads(done.out)
-    directory = Path(said.pop("directory"))
-    assert directory.parent == Path("reports")
-    assert said == json.loads((folder / directory / "summary.json").read_text(encoding="utf-8"))
-    assert said["name"] == "größe"
-    assert [row["policy"] for row in said["rows"]] == ["edge", "cloud", "oracle", "naive", "cnmt"]
 
 
 @pytest.mark.deep
@@ -129,11 +126,11 @@ def test_a_bar_moves_on_a_terminal_and_leaves_standard_output_alone(folder: Path
 
 @pytest.mark.parametrize(
     "arguments",
-    [["schema"], ["corpus", "fit", "news.de", "news.en"], deep(["run", "small.yaml", "--jobs", "1"])],
+    [["schema"], ["--version"], deep(["corpus", "fit", "news.de", "news.en"]), deep(["run", "small.yaml", "--jobs", "1"])],
     ids=" ".join,
 )
 def test_a_reader_that_has_enough_is_no_failure(folder: Path, start: Callable[..., Any], arguments: list[str]) -> None:
-    """The schema is longer than what a buffer keeps back; a table is not."""
+    """The schema is longer than what a buffer keeps back; a version and a table are not."""
     process = start(*arguments)
     process.stdout.close()
     assert process.wait(timeout=60) == 0

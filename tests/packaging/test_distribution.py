@@ -56,7 +56,7 @@ def test_the_wheel_runs_without_the_checkout(distribution: list[Path], tmp_path:
     """A wheel for every platform is installed by unpacking it."""
     with zipfile.ZipFile(only(distribution, "-py3-none-any.whl")) as archive:
         archive.extractall(tmp_path / "installed")
-    options = ["--requests", "500", "--replications", "2", "--out", "run"]
+    options = ["--requests", "50", "--replications", "1", "--jobs", "1", "--out", "run"]
     code = "import sys, simnmt.cli; print(simnmt.__file__); sys.argv[0] = 'simnmt'; simnmt.cli.main()"
     done = subprocess.run(
         [sys.executable, "-c", code, "run", "@quickstart", *options],

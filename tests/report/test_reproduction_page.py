@@ -23,7 +23,7 @@ DRAWN = "count => document.querySelectorAll('figure[data-drawn]').length === cou
 def reproduction(tmp_path_factory: pytest.TempPathFactory) -> Reproduction:
     scenario = write_stand_ins(tmp_path_factory.mktemp("stand-ins"), device={"name": HOSTILE})
     with few_levels(0.4):
-        return reproduce(measured=scenario, requests=1000, folder=tmp_path_factory.mktemp("room"))
+        return reproduce(measured=scenario, requests=300, folder=tmp_path_factory.mktemp("room"))
 
 
 @pytest.fixture(scope="module")
