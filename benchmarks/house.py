@@ -64,9 +64,24 @@ FLOORS = {
 
 
 @cache
+def module(source: str) -> ast.Module:
+    """Return the tree of a module, parsed once."""
+    return ast.parse(source)
+
+
+@cache
 def nodes(source: str) -> tuple[ast.AST, ...]:
-    """Return every node of a module, parsed once."""
-    return tuple(ast.walk(ast.parse(source)))
+    """Return every node of a module."""
+    return tuple(ast.walk(module(source)))
+
+
+def statements(parent: ast.AST) -> Iterator[ast.stmt]:
+    """Yield every statement below a node; far faster than every node."""
+    for block in ("body", "orelse", "handlers", "finalbody", "cases"):
+        for child in getattr(parent, block, None) or ():
+            if isinstance(child, ast.stmt):
+                yield child
+            yield from statements(child)
 
 
 def code_lines(source: str) -> int:
@@ -103,7 +118,7 @@ def room_of(parts: tuple[str, ...] | list[str]) -> str:
 
 def imported_names(source: str) -> Iterator[str]:
     """Yield the full names of all that a module imports, wherever in it."""
-    for node in nodes(source):
+    for node in statements(module(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
