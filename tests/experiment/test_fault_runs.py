@@ -119,7 +119,7 @@ def test_nothing_is_lost_with_a_timeout(falling_back: Any, result: Any) -> None:
 
 
 def test_a_second_copy_at_another_box_answers_some_requests() -> None:
-    hedging = scenario(late_answers={"hedge_after_ms": 60.0}, policies={"cloud": {}})
+    hedging = scenario(requests=1_500, late_answers={"hedge_after_ms": 60.0}, policies={"cloud": {}})
     hedging["devices"]["cloud"]["count"] = 2
     hedging["workloads"]["w"]["arrivals"]["rate_rps"] = 140.0
     del hedging["networks"]["n"]["outages"], hedging["devices"]["cloud"]["failures"]
