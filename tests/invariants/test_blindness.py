@@ -60,7 +60,7 @@ def runs(discipline: str, make_tiers: MakeScenario, monkeypatch: pytest.MonkeyPa
     """Three tiers under all policies, as the product runs them; once for each discipline."""
     if discipline not in KEPT:
         spread = "own" if discipline == "back to back" else None  # a probe needs a moment
-        scenario = make_tiers(arrivals=DISCIPLINES[discipline], requests=600, policies=POLICIES)
+        scenario = make_tiers(arrivals=DISCIPLINES[discipline], requests=1_000, policies=POLICIES)
         scenario["networks"]["cp1"] |= {"clock": spread} if spread else {}
         for device, busy_w in zip(scenario["devices"].values(), (20.0, 60.0, 120.0), strict=True):
             device["power"] = {"idle_w": 1.0, "busy_w": busy_w}
