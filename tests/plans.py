@@ -20,7 +20,7 @@ def service_lengths(kind: str) -> simnmt.LengthTable:
     return simnmt.LengthTable.of_pairs("queue", "made up", "word", "word", np.ones(len(tokens), int), tokens.astype(int))
 
 
-def queue_of(workers: int, kind: str, rate_rps: float = 1.0, requests: int = 40_000) -> dict[str, Any]:
+def queue_of(workers: int, kind: str, rate_rps: float = 1.0, requests: int = 32_000) -> dict[str, Any]:
     """A gateway that takes 10 ms for a request on average, with service times of one distribution."""
     return {
         "version": 1,
