@@ -66,9 +66,15 @@ LEAVES = (ast.expr_context, ast.operator, ast.boolop, ast.unaryop, ast.cmpop)
 
 
 @cache
+def module(source: str) -> ast.Module:
+    """Return the tree of a module, parsed once."""
+    return ast.parse(source)
+
+
+@cache
 def nodes(source: str) -> tuple[ast.AST, ...]:
-    """Return every node of a module, parsed once; without operators and contexts, half of what `ast.walk` yields."""
-    reached: list[ast.AST] = [ast.parse(source)]
+    """Return every node of a module, without operators and contexts, half of what `ast.walk` yields."""
+    reached: list[ast.AST] = [module(source)]
     for node in reached:
         for value in node.__dict__.values():
             if isinstance(value, list):
@@ -76,6 +82,15 @@ def nodes(source: str) -> tuple[ast.AST, ...]:
             elif isinstance(value, ast.AST) and not isinstance(value, LEAVES):
                 reached.append(value)
     return tuple(reached)
+
+
+def statements(parent: ast.AST) -> Iterator[ast.stmt]:
+    """Yield every statement below a node; far faster than every node."""
+    for block in ("body", "orelse", "handlers", "finalbody", "cases"):
+        for child in getattr(parent, block, None) or ():
+            if isinstance(child, ast.stmt):
+                yield child
+            yield from statements(child)
 
 
 def code_lines(source: str) -> int:
@@ -112,7 +127,7 @@ def room_of(parts: tuple[str, ...] | list[str]) -> str:
 
 def imported_names(source: str) -> Iterator[str]:
     """Yield the full names of all that a module imports, wherever in it."""
-    for node in nodes(source):
+    for node in statements(module(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -195,7 +195,7 @@ def measure_compiled(rounds: int, idiomatic_s: float, common: WorldInputs, large
         "compiled_scale_10m_over_100k": least_s[largest] / largest / (least_s[common.requests] / common.requests),
         "compiled_us_per_request": least_s[common.requests] / common.requests * 1e6,
         "compiled_batched_vs_simpy": compiled.measure_batched(fewer, *(() if full else (500,))),
-        **compiled.measure_units(fewer, None if full else ["requests=500"]),
+        **compiled.measure_units(fewer, None if full else ["requests=200"]),
         **compiled.measure_wheel(),
         **compiled.PUBLISHED,
     }

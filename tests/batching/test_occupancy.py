@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import pytest
@@ -25,20 +25,18 @@ ITERATIONS = {
     "opensubtitles": {"mini": 15_900, "maxi": 6_800, "half-empty": 5_250, "immediate": 4_130, "ideal": 4_092},
 }
 
-Mean = Callable[[str, str, Callable[[Schedule], float]], float]
+
+@cache
+def schedules(mix: str, strategy: str) -> list[Schedule]:
+    """Return the schedules of two seeds; of one for `immediate`, which scarcely varies."""
+    seeds = range(1 if strategy == "immediate" else 2)
+    columns = (MIXES[mix].draw(stream(seed, 0, "lengths"), SENTENCES[mix]) for seed in seeds)
+    return [schedule(STRATEGIES[strategy], src_len.tolist(), tgt_len.tolist()) for src_len, tgt_len in columns]
 
 
-@pytest.fixture(scope="module")
-def mean() -> Mean:
-    """A mix's figure under a strategy, mean over two seeds; one seed for `immediate`, which scarcely varies."""
-    schedules: dict[tuple[str, str], list[Schedule]] = defaultdict(list)
-    for mix, lengths in MIXES.items():
-        for seed in range(2):
-            src_len, tgt_len = (column.tolist() for column in lengths.draw(stream(seed, 0, "lengths"), SENTENCES[mix]))
-            for strategy, batching in STRATEGIES.items():
-                if seed == 0 or strategy != "immediate":
-                    schedules[mix, strategy].append(schedule(batching, src_len, tgt_len))
-    return lambda mix, strategy, figure: float(np.mean([figure(each) for each in schedules[mix, strategy]]))
+def mean(mix: str, strategy: str, figure: Callable[[Schedule], float]) -> float:
+    """Return a mix's figure under a strategy, mean over the seeds."""
+    return float(np.mean([figure(planned) for planned in schedules(mix, strategy)]))
 
 
 @pytest.mark.parametrize(
@@ -53,7 +51,7 @@ def mean() -> Mean:
     ],
 )
 def test_shares_of_iterations_are_those_of_fni_12(
-    mean: Mean, mix: str, strategy: str, figure: str, simulated: float, published: float | None
+    mix: str, strategy: str, figure: str, simulated: float, published: float | None
 ) -> None:
     of = {"full": lambda planned: planned.share_full(SIZE), "below 8": lambda planned: planned.share_below(8)}[figure]
     percent = 100.0 * mean(mix, strategy, of)
@@ -63,13 +61,13 @@ def test_shares_of_iterations_are_those_of_fni_12(
 
 
 @pytest.mark.parametrize(("mix", "size"), [("europarl", 98.0), ("opensubtitles", 100.0)])
-def test_a_batch_topped_up_when_half_empty_holds_about_a_hundred(mean: Mean, mix: str, size: float) -> None:
+def test_a_batch_topped_up_when_half_empty_holds_about_a_hundred(mix: str, size: float) -> None:
     assert mean(mix, "half-empty", lambda planned: float(planned.active.mean())) == pytest.approx(size, abs=2.0)
 
 
 @pytest.mark.parametrize("mix", MIXES)
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_iterations_are_about_those_of_fni_12(mean: Mean, mix: str, strategy: str) -> None:
+def test_iterations_are_about_those_of_fni_12(mix: str, strategy: str) -> None:
     steps = mean(mix, strategy, lambda planned: float(planned.active.size))
     assert steps == pytest.approx(ITERATIONS[mix][strategy], rel=0.02)
     ideal = mean(mix, strategy, lambda planned: planned.active.sum() / SIZE)

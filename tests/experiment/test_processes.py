@@ -7,7 +7,7 @@ import multiprocessing
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from simnmt.base.errors import SimnmtError
-from simnmt.experiment import processes
+from simnmt.experiment import processes, run
 from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.processes import run_in_processes, worthwhile_processes
@@ -26,6 +26,7 @@ from simnmt.scenario.source import open_source
 from simnmt.workload.errors import CorpusError
 from simnmt.workload.length_table import read_table
 from simnmt.world.compiled_library import library
+from tests.campaigns.harness import deep
 from tests.units import plan_of, unit_of
 
 
@@ -136,7 +137,25 @@ def test_work_of_a_users_policy_is_expected_at_the_pace_of_simpy(make_scenario: 
     assert expected_s(balanced) == expected_s(replace(shipped, engine="simpy"))
 
 
-@pytest.mark.parametrize(("least_work_s", "started"), [(1e9, 0), (1e-9, 2)])
+@pytest.mark.parametrize(("least_work_s", "asked"), [(1e9, []), (1e-9, [2])])
+def test_a_run_without_a_number_of_processes_asks_for_as_many_as_its_work_is_worth(
+    make_scenario: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch, least_work_s: float, asked: list[int]
+) -> None:
+    jobs_asked = list[int]()
+
+    def run_here(work: Callable[[Any], Any], tasks: Sequence[Any], jobs: int) -> Iterator[tuple[int, Any]]:
+        jobs_asked.append(jobs)
+        yield from ((index, work(task)) for index, task in enumerate(tasks))
+
+    monkeypatch.setattr(run, "run_in_processes", run_here)
+    monkeypatch.setattr(processes, "LEAST_WORK_S", least_work_s)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    result = run_plan(plan_of(make_scenario(requests=50, replications=3)), jobs=None)
+    assert jobs_asked == asked
+    assert len(result.cells) == 1
+
+
+@pytest.mark.parametrize(("least_work_s", "started"), [(1e9, 0), deep(1e-9, 2)])
 def test_a_run_without_a_number_of_processes_starts_as_many_as_its_work_asks_for(
     make_scenario: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch, least_work_s: float, started: int
 ) -> None:

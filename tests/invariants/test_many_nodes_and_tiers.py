@@ -286,7 +286,7 @@ class TestManyGateways:
         self, make_tiers: MakeScenario, monkeypatch: pytest.MonkeyPatch, policy: dict[str, Any]
     ) -> None:
         arrivals = {"kind": "poisson", "rate_rps": 20 * 8.0}
-        scenario = self.scenario(make_tiers, arrivals, requests=4_000, policies={"p": policy})
+        scenario = self.scenario(make_tiers, arrivals, requests=3_000, policies={"p": policy})
         (run, *_), _ = watched(monkeypatch, unit_of(plan_of(scenario)))
         decider = np.asarray(run.requests.node) % self.GATEWAYS
         for gateway in range(self.GATEWAYS):

@@ -98,7 +98,8 @@ def test_in_files_it_is_the_same_and_needs_no_names(case: tuple[Truth, Trail], t
     np.testing.assert_array_equal(stored[0].best_target, truth.best_target)
 
 
-def test_what_lies_in_files_is_not_written_again(tmp_path: Path) -> None:
+def test_what_lies_in_files_is_not_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns.Column, "FILES_FROM_BYTES", 1)
     truth = truth_of(1).stored(tmp_path)
     (tmp_path / "own").mkdir()
     trail = trail_of(2, replace(truth, rtt_time_s=np.zeros(REQUESTS))).stored(tmp_path / "own")

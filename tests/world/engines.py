@@ -7,6 +7,7 @@ from typing import Any
 
 from simnmt.results.requests import Trail
 from simnmt.world import compiled_world, simulation
+from tests.campaigns.harness import SCALE
 from tests.world.random_worlds import assert_equal
 
 
@@ -20,3 +21,15 @@ def simulate(requests: Any, decide_for: Any, beliefs: Any, servers: Any, **setti
     if compiled_world.library() is not None:
         assert_equal(trail, compiled_world.simulate_compiled(requests, decide_for, beliefs, idle, **settings))
     return trail
+
+
+def simulate_replication(
+    replication: int, requests: Any, decide_for: Any, beliefs: Any, servers: Any, **settings: Any
+) -> Trail:
+    """Return the trail of one replication of a world, the first one after both engines gave it the same bits.
+
+    `make check-deep` compares both engines in every replication; otherwise the further ones run in the compiled engine alone.
+    """
+    if replication == 0 or SCALE > 1.0 or compiled_world.library() is None:
+        return simulate(requests, decide_for, beliefs, servers, **settings)
+    return compiled_world.simulate_compiled(requests, decide_for, beliefs, servers, **settings)

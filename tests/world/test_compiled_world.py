@@ -39,7 +39,7 @@ pytestmark = pytest.mark.skipif(compiled_world.library() is None, reason="the co
 
 DEEP = SCALE > 1.0
 SEED = 20
-WORLDS = 10_000 if DEEP else 120
+WORLDS = 10_000 if DEEP else 80
 """Random worlds that are compared: in the suite, and in `make check-deep`."""
 
 

@@ -70,7 +70,7 @@ def run_sanitized(
     folder: Path, script: str, examples: int, sanitize: tuple[str, ...], runtime: str
 ) -> subprocess.CompletedProcess[str]:
     """Run a script with the sources in a folder, compiled with a sanitizer and assertions; its runtime is loaded first."""
-    flags = (*(flag for flag in WORLD_LIBRARY.flags if flag != "-DNDEBUG"), *sanitize, "-O1")
+    flags = (*(flag for flag in WORLD_LIBRARY.flags if flag != "-DNDEBUG"), *sanitize, "-O0")
     replace(WORLD_LIBRARY, folder=folder, flags=flags).compile_level()
     preloaded = subprocess.run([*find_compiler(), f"-print-file-name={runtime}"], capture_output=True, text=True, check=True)
     environment = os.environ | {

@@ -12,7 +12,7 @@ from scipy.stats import t as student
 
 from simnmt.results.requests import Requests, Trail
 from simnmt.world.server import Server
-from tests.world.engines import simulate
+from tests.world.engines import simulate_replication
 from tests.worlds import believing, everything_to
 
 CONFIDENCE = 0.999
@@ -117,7 +117,9 @@ def runs(
     for replication in range(REPLICATIONS):
         columns = queue(requests, load, service_s, target, replication, workers, nodes)
         own = workers // deciders if target == 0 else 1
-        trail = simulate(columns, everything_to(target), believing(0.0), [pool(replication)], deciders=deciders, workers=own)
+        settings = {"deciders": deciders, "workers": own}
+        servers = [pool(replication)]
+        trail = simulate_replication(replication, columns, everything_to(target), believing(0.0), servers, **settings)
         yield columns, trail
 
 

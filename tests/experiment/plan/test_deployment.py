@@ -23,14 +23,14 @@ WORKERS = "devices.gateway.workers"
 
 def least(**options: Any) -> Any:
     """The plan of a queue at 200 requests a second, with 1 to 6 workers of 100 a second each."""
-    given = {"rate": 200.0, "vary": [f"{WORKERS}=1:6"], "requests": 4_000} | options
+    given = {"rate": 200.0, "vary": [f"{WORKERS}=1:6"], "requests": 1_000} | options
     return simnmt.plan(queue_of(1, "exponential"), given.pop("slo", "mean_ms<=16"), **given)
 
 
 @pytest.fixture(scope="module")
 def plan() -> Any:
     """Of three to six workers, the least for 18 ms: three wait 4.4 ms on average."""
-    scenario = {**queue_of(1, "exponential", requests=4_000)}
+    scenario = {**queue_of(1, "exponential", requests=1_000)}
     return simnmt.plan(scenario, "mean_ms<=18", rate=200.0, vary=[f"{WORKERS}=2:6"], minimise="latency")
 
 
@@ -47,7 +47,7 @@ def test_a_plan_has_its_choice_runner_up_difference_and_probability_in_json(plan
     assert document["runner_up"]["choice"] == {WORKERS: 5}
     assert document["difference"]["objective"]["low"] > 0.0
     assert 0.95 <= document["p_slo"] <= 1.0 and document["p_over"] == "replications alone"
-    assert document["requests_simulated"] > 40 * 4_000
+    assert document["requests_simulated"] > 40 * 1_000
 
 
 def test_slower_boxes_use_up_the_headroom_of_a_plan(plan: Any) -> None:
@@ -60,7 +60,7 @@ def test_slower_boxes_use_up_the_headroom_of_a_plan(plan: Any) -> None:
 @pytest.fixture
 def shared() -> dict[str, Any]:
     """Boxes of one worker that share a queue."""
-    scenario = queue_of(1, "exponential", requests=3_000)
+    scenario = queue_of(1, "exponential", requests=1_000)
     scenario["devices"] = {"gateway": scenario["devices"]["gateway"], "cloud": {**scenario["devices"]["gateway"]}}
     scenario["devices"]["cloud"]["balancer"] = "least_work"
     return {**scenario, "policies": {"cloud": {}}}
@@ -76,13 +76,13 @@ def priced(shared: dict[str, Any]) -> dict[str, Any]:
 
 def test_the_least_number_of_boxes_is_that_of_theory(shared: dict[str, Any]) -> None:
     """M/M/c takes 10 ms and waits 4.4 ms with three boxes; two are saturated."""
-    plan = simnmt.plan(shared, "mean_ms<=18", rate=200.0)
+    plan = simnmt.plan(shared, "mean_ms<=22", rate=200.0)
     assert plan.candidates == 6 and plan.choice.choice == {"devices.cloud.count": 3}
     assert plan.choice.servers == 3 and plan.runner_up.servers == 4 and plan.is_sure
 
 
 def test_a_deployment_that_often_misses_the_level_is_called_unsure() -> None:
-    given = {"vary": [f"{WORKERS}=3"], "minimise": "latency", "requests": 1_000}
+    given = {"vary": [f"{WORKERS}=3"], "minimise": "latency"}
     (value,) = least(slo="mean_ms<=100", **given).choice.values.values()
     close = least(slo=f"mean_ms<={1.01 * value}", **given)
     assert close.is_met and not close.is_sure and close.choice.p_slo < 0.95
@@ -114,7 +114,7 @@ def test_a_plan_without_prices_has_no_least_cost() -> None:
 def test_a_large_space_is_searched_by_proposals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampling, "TRIALS", 12)
     monkeypatch.setattr(deployment, "MOST_EXHAUSTIVE", 30)
-    given: dict[str, Any] = {"vary": [f"{WORKERS}=1:40"], "minimise": "latency", "requests": 500}
+    given: dict[str, Any] = {"vary": [f"{WORKERS}=1:40"], "minimise": "latency", "requests": 200}
     plan = least(**given)
     assert plan.candidates == 40 and len(plan.judged) <= 12
     monkeypatch.undo()
@@ -123,16 +123,17 @@ def test_a_large_space_is_searched_by_proposals(monkeypatch: pytest.MonkeyPatch)
     assert plan.choice.objective <= 1.01 * whole.choice.objective
 
 
+GATEWAY = queue_of(1, "constant")["devices"]["gateway"]
 FAILING: dict[str, Any] = {
     "version": 1,
     "name": "failing",
-    "requests": 500,
+    "requests": 100,
     "replications": 2,
     "workloads": {"w": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 20.0}}},
     "networks": {"n": {"rtt": {"constant_ms": 20.0}}},
     "devices": {
-        "gateway": {"profile": "@cpu1-gru"},
-        "cloud": {"profile": "@cpu2-gru", "failures": {"mttf_s": 4.0, "mttr_s": 4.0}},
+        "gateway": GATEWAY,
+        "cloud": {**GATEWAY, "failures": {"mttf_s": 2.0, "mttr_s": 2.0}},
     },
     "fit": {"inferences": 0},
     "policies": {"cloud": {}},
@@ -149,7 +150,7 @@ def test_a_deployment_that_loses_requests_misses_a_latency_and_says_what_it_lose
 
 
 def test_a_candidate_that_loses_every_request_is_out_and_the_others_are_judged() -> None:
-    devices = {**FAILING["devices"], "cloud": {"profile": "@cpu2-gru", "failures": {"intervals_s": [[0.0, 1e6]]}}}
+    devices = {**FAILING["devices"], "cloud": {**GATEWAY, "failures": {"intervals_s": [[0.0, 1e6]]}}}
     scenario = {**FAILING, "devices": devices, "policies": {"cloud": {}, "edge": {}}}
     plan = simnmt.plan(scenario, "p95_ms<=60000", rate=1.0, vary=["devices.cloud.count=1"])
     assert plan.choice.policy == "edge"
@@ -162,14 +163,14 @@ def test_a_level_that_no_request_meets_is_a_number_in_json() -> None:
 
 
 def test_a_great_certainty_is_reached_by_more_runs() -> None:
-    plan = least(vary=[f"{WORKERS}=5:6"], certainty=0.99, requests=1_000)
+    plan = least(vary=[f"{WORKERS}=5:6"], certainty=0.99)
     assert plan.is_sure and plan.choice.p_slo >= 0.99
     with pytest.raises(simnmt.InputError, match="takes thousands of runs"):
         least(certainty=0.9999)
 
 
 def test_a_warm_up_is_the_same_share_of_shorter_runs() -> None:
-    plan = least(requests=1_000, slo="mean_ms<=40", overrides=["warm_up={requests: 200}"], vary=[f"{WORKERS}=4:5"])
+    plan = least(requests=500, slo="mean_ms<=40", overrides=["warm_up={requests: 100}"], vary=[f"{WORKERS}=4:5"])
     assert plan.is_sure and plan.choice.choice[WORKERS] in (4, 5)
 
 
@@ -198,7 +199,7 @@ def test_few_misses_are_not_hopeless_and_many_are() -> None:
 
 def test_a_close_choice_is_judged_by_more_runs_and_called_close() -> None:
     """A limit that about a twentieth of the runs miss."""
-    plan = least(vary=[f"{WORKERS}=3"], slo="mean_ms<=17.5", requests=1_000, minimise="latency")
+    plan = least(vary=[f"{WORKERS}=3"], slo="mean_ms<=19", requests=300, minimise="latency")
     assert plan.choice.certainty.runs == 160
     assert plan.document()["close"] == [plan.choice.choice]
     assert any(line.startswith(f"Close: {WORKERS}=3 (") for line in sentences(plan))
