@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from tests.optional_packages import skip_file_without
+
 torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models] are not installed")
-pytest.importorskip("sklearn", reason="the extra packages of simnmt[models] are not installed")
+skip_file_without("sklearn", extra="models")
 
 from simnmt.base.errors import InputError  # noqa: E402
 from simnmt.batching import mini  # noqa: E402

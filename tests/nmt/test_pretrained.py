@@ -19,7 +19,6 @@ from simnmt.batching import immediate, mini, top_up
 from simnmt.calibrate.batch_corrections import check_overrun, measure_overrun
 from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.nmt.architecture import architecture_of
-from simnmt.nmt.ctranslate2_engine import CTranslate2Engine
 from simnmt.nmt.engine import Work
 from simnmt.nmt.engines import load_engine
 from simnmt.nmt.errors import NmtError
@@ -133,6 +132,8 @@ def test_sentences_that_join_others_translate_as_they_do_alone(folders: Path, na
 
 @pytest.mark.parametrize("name", FOLDERS)
 def test_ctranslate2_gives_the_tokens_of_torch(folders: Path, name: str) -> None:
+    from simnmt.nmt.ctranslate2_engine import CTranslate2Engine
+
     loaded = load_model(str(folders / name))
     sources, src, lengths = random_sources(loaded.model)
     engine = CTranslate2Engine(loaded, "cpu", 1, "float32", 0)
