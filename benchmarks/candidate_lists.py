@@ -31,7 +31,6 @@ from benchmarks.printing import print_figures
 from simnmt.base.errors import SimnmtError
 from simnmt.kernels.sharp.model import SharpTranslation
 from simnmt.nmt.attentional_model import AttentionalModel
-from simnmt.nmt.ctranslate2_engine import CTranslate2Engine
 from simnmt.nmt.engine import Work
 from simnmt.nmt.errors import need
 from simnmt.nmt.marian_model import MarianModel
@@ -140,6 +139,8 @@ def by_sharp(
 
 def by_ctranslate2(rounds: int) -> dict[str, Any]:
     """MarianMT under CTranslate2, one thread, with and without a map of random lists."""
+    from simnmt.nmt.ctranslate2_engine import CTranslate2Engine  # here, since it imports transformers
+
     loaded = load_model("marian", seed=1)
     model = loaded.model
     assert isinstance(model, MarianModel)

@@ -248,19 +248,19 @@ def _apart(levels_s: Floats | Sequence[np.floating], gap_s: float) -> Floats:
 
 def _cheapest_path(rtt_s: Floats, levels_s: Floats, noise_s: float) -> Ints:
     """Return the level of each sample at the least total cost; a shift costs `_SHIFT`."""
-    came = np.empty((len(rtt_s), len(levels_s)), dtype=np.int8)
-    stay = np.arange(len(levels_s))
+    totals = np.minimum(np.abs(rtt_s[:, None] - levels_s) / noise_s, _FAR)
     total = np.zeros(len(levels_s))
-    for i, cost in enumerate(np.minimum(np.abs(rtt_s[:, None] - levels_s) / noise_s, _FAR)):
-        best = int(total.argmin())
-        shift = total[best] + _SHIFT
-        came[i] = np.where(total <= shift, stay, best)
-        total = np.minimum(total, shift) + cost
-    path = np.empty(len(rtt_s), dtype=np.int64)
-    path[-1] = total.argmin()
-    for i in range(len(rtt_s) - 1, 0, -1):
-        path[i - 1] = came[i, path[i]]
-    return path
+    best, shift = [], []
+    for cost in totals:  # each cost is replaced by the total up to its sample
+        best.append(total.argmin())
+        shift.append(total[best[-1]] + _SHIFT)
+        total = np.add(np.minimum(total, shift[-1]), cost, out=cost)
+    stay, moved = np.arange(len(levels_s), dtype=np.int8), np.array(best[1:], dtype=np.int8)
+    came = np.where(totals[:-1] <= np.array(shift[1:])[:, None], stay, moved[:, None])
+    path = [int(total.argmin())]
+    for origin in reversed(came.tolist()):
+        path.append(origin[path[-1]])
+    return np.array(path[::-1], dtype=np.int64)
 
 
 _FAR_SPREADS = 10.0

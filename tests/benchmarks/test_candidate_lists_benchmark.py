@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.optional_packages import skip_file_without
+
 torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 pytest.importorskip("sacrebleu", reason="the extra packages of simnmt[models] are not installed")
-pytest.importorskip("ctranslate2", reason="the extra package of simnmt[ctranslate2] is not installed")
+skip_file_without("ctranslate2", extra="ctranslate2")
 
 from benchmarks.candidate_lists import BARS, CANDIDATES, sizes  # noqa: E402
 from simnmt.nmt.vocabulary.candidate_lists import CandidateLists  # noqa: E402

@@ -58,9 +58,7 @@ DISTURBED = {
 }
 
 
-@pytest.mark.parametrize(
-    "disturbance", thinned(DISTURBED, ("3 % noise", "short work", "all of these", "one worker", "12 workers"))
-)
+@pytest.mark.parametrize("disturbance", thinned(DISTURBED, ("short work", "all of these", "one worker")))
 def test_the_knee_is_within_10_percent_and_its_interval_holds_most_of_the_workers(calibrated: Any, disturbance: str) -> None:
     noise = DISTURBED[disturbance]
     blocks = [calibrated(noise, seed).profile.endpoint for seed in SEEDS]
@@ -71,7 +69,7 @@ def test_the_knee_is_within_10_percent_and_its_interval_holds_most_of_the_worker
     assert all(high < 1.5 * low for low, high in (block.knee_interval for block in blocks))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", thinned(SEEDS, (0, 1)))
 def test_no_knee_is_given_where_an_unsteady_round_trip_hides_the_work(calibrated: Any, seed: int) -> None:
     done = calibrated(Noise(echo_s=0.03, http_s=0.03, jitter_s=0.004, pace=0.1), seed)
     block = done.profile.endpoint

@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.optional_packages import skip_file_without
+
 torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-pytest.importorskip("sklearn", reason="the extra packages of simnmt[models] are not installed")
+skip_file_without("sklearn", extra="models")
 pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models] are not installed")
 pytest.importorskip("sacrebleu", reason="the extra packages of simnmt[models] are not installed")
 

@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from tests.optional_packages import skip_file_without
+
 torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-pytest.importorskip("sklearn", reason="the extra packages of simnmt[models] are not installed")
+skip_file_without("sklearn", extra="models")
 
 from simnmt.base.errors import InputError  # noqa: E402
 from simnmt.nmt.checkpoint import WEIGHTS_FILE, save_checkpoint  # noqa: E402

@@ -7,17 +7,19 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-pytest.importorskip("transformers", reason="the extra packages of simnmt[models] are not installed")
+from tests.optional_packages import skip_file_without
 
-from simnmt.live.engine_loop import load_model
-from simnmt.live.engine_process import EngineSettings, codec_of
-from simnmt.nmt.engine import DecodeRequest
-from simnmt.nmt.errors import NmtError
-from simnmt.nmt.pretrained_tokenizer import Languages
-from simnmt.nmt.translation import Translator
-from tests.live.live_services import Services, ask
-from tests.nmt.pretrained_folders import FOLDERS, text
+pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
+skip_file_without("transformers", extra="models")
+
+from simnmt.live.engine_loop import load_model  # noqa: E402
+from simnmt.live.engine_process import EngineSettings, codec_of  # noqa: E402
+from simnmt.nmt.engine import DecodeRequest  # noqa: E402
+from simnmt.nmt.errors import NmtError  # noqa: E402
+from simnmt.nmt.pretrained_tokenizer import Languages  # noqa: E402
+from simnmt.nmt.translation import Translator  # noqa: E402
+from tests.live.live_services import Services, ask  # noqa: E402
+from tests.nmt.pretrained_folders import FOLDERS, text  # noqa: E402
 
 GIVEN = {"opus": {}, "nllb": {"src_lang": "deu_Latn", "tgt_lang": "eng_Latn"}, "t5": {"prefix": "en: "}}
 LINES = text("de")[:4]

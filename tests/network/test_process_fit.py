@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.network.errors import TraceError
@@ -40,6 +40,11 @@ def known() -> RttProcess:
 SEEN = draw_series(known(), known().lap_s, seed=1)
 
 
+@pytest.fixture(scope="module")
+def refitted() -> RttProcess:
+    return fit_process(SEEN)
+
+
 def measured(rtt_s: np.ndarray, step_s: float = 5.0) -> RttSeries:
     return RttSeries("mine", "measured", "", np.arange(len(rtt_s)) * step_s, rtt_s)
 
@@ -72,10 +77,9 @@ def test_bursts_are_distinguished_from_lone_spikes_with_the_likeness_of_their_he
     assert process.bursts.likeness == pytest.approx(0.5, abs=0.1)
 
 
-def test_what_a_fit_draws_looks_like_what_it_was_fitted_to() -> None:
-    again = fit_process(SEEN)
+def test_what_a_fit_draws_looks_like_what_it_was_fitted_to(refitted: RttProcess) -> None:
     for seed in range(3):
-        verdict = compare(figures(draw_series(again, again.lap_s, seed).rtt_s), figures(SEEN.rtt_s))
+        verdict = compare(figures(draw_series(refitted, refitted.lap_s, seed).rtt_s), figures(SEEN.rtt_s))
         assert verdict.holds and verdict.quantile_errors == pytest.approx((0, 0, 0), abs=0.02)
         assert verdict.lag_1_error == pytest.approx(0, abs=0.03)
 
@@ -123,8 +127,8 @@ def test_scores_are_solved_for_such_that_values_have_their_mean_product() -> Non
     assert score_correlation(law, 1e9) == 1.0
 
 
-def test_a_process_keeps_far_fewer_numbers_than_the_series_has() -> None:
-    assert fit_process(SEEN).parameters < 0.02 * len(SEEN.rtt_s)
+def test_a_process_keeps_far_fewer_numbers_than_the_series_has(refitted: RttProcess) -> None:
+    assert refitted.parameters < 0.02 * len(SEEN.rtt_s)
 
 
 def test_a_flat_series_gives_a_flat_draw() -> None:
@@ -144,14 +148,12 @@ def test_a_series_too_short_to_fit_is_refused() -> None:
         fit_process(measured(np.full(49, 0.04)))
 
 
-@settings(max_examples=40)
 @given(st.lists(st.floats(1e-4, 10), min_size=50, max_size=80))
 def test_any_series_long_enough_is_fitted_and_drawn_from(rtts: list[float]) -> None:
     series = draw_series(fit_process(measured(np.array(rtts), 1.0)), 200.0, 1)
     assert len(series.rtt_s) == 200 and series.rtt_s.max() <= 2 * max(rtts)
 
 
-@settings(max_examples=40)
 @given(st.lists(st.sampled_from([0.01, 0.02, 0.5]), min_size=50, max_size=80), st.integers(0, 5))
 def test_a_coarse_clock_is_no_obstacle(rtts: list[float], seed: int) -> None:
     process = fit_process(measured(np.array(rtts), 1.0))

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from tests.optional_packages import skip_file_without
+
 torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-pytest.importorskip("sklearn", reason="the extra packages of simnmt[models] are not installed")
+skip_file_without("sklearn", extra="models")
 
 from safetensors import safe_open  # noqa: E402
 from safetensors.torch import save_file  # noqa: E402

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.optional_packages import skip_file_without
+
 torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-pytest.importorskip("transformers", reason="the extra packages of simnmt[models] are not installed")
+skip_file_without("transformers", extra="models")
 
 from simnmt.nmt.errors import NmtError  # noqa: E402
 from simnmt.nmt.searches import BeamSearch  # noqa: E402

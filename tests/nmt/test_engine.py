@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from simnmt.nmt import torch_engine
-from simnmt.nmt.ctranslate2_engine import CTranslate2Engine
 from simnmt.nmt.engine import Engine, Work, random_sources
 from simnmt.nmt.engines import load_engine
 from simnmt.nmt.errors import NmtError, OutOfMemory, within_memory
@@ -209,6 +208,8 @@ def test_random_sources_have_no_padding_and_end_with_the_end_token(architecture:
 
 @pytest.mark.parametrize("name", ["marian", "own tokens"])
 def test_ctranslate2_gives_the_tokens_of_our_own_search(name: str) -> None:
+    from simnmt.nmt.ctranslate2_engine import CTranslate2Engine
+
     model = lively(name)
     alone, src, lengths = sources(ARCHITECTURES[name], [3, 9, 5, 7, 12])
     engine = CTranslate2Engine(LoadedModel(name, model, ARCHITECTURES[name], "random"), "cpu", 1, "float32", 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,74 +29,79 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def hub(shelf: Path) -> Iterator[Hub]:
     with Hub(shelf) as hub:
         yield hub
 
 
-@pytest.fixture
-def resolve(tmp_path: Path) -> Callable[..., tuple[str, str]]:
-    """Prints the path of a model in a process with a cache of its own, where the Hub is at `url`; returns output and errors."""
+PROGRAM = """
+import sys
+from simnmt.nmt.errors import NmtError
+from simnmt.nmt.hub import TORCH_WEIGHTS, model_path
 
-    def run(model: str, url: str, weights: str = "TORCH_WEIGHTS", **variables: str) -> tuple[str, str]:
-        code = (
-            "import sys\nfrom simnmt.nmt.hub import TORCH_WEIGHTS, model_path\nfrom simnmt.nmt.errors import NmtError\n"
-            f"try: print(model_path(sys.argv[1], {weights}))\nexcept NmtError as error: print(error, file=sys.stderr)\n"
-            "assert 'torch' not in sys.modules"
-        )
-        own = {"HF_ENDPOINT": url, "HF_HOME": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT), "NO_PROXY": "*"}
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGING"))}
-        done = subprocess.run(
-            [sys.executable, "-c", code, model], env=inherited | own | variables, text=True, capture_output=True, cwd=tmp_path,
-            timeout=60, check=True,
-        )  # fmt: skip
-        return done.stdout.strip(), done.stderr
+for model in sys.argv[2:]:
+    try:
+        print(model_path(model, eval(sys.argv[1])))
+    except NmtError as error:
+        print(error, file=sys.stderr)
+assert "torch" not in sys.modules
+"""
 
-    return run
+
+def resolve(cache: Path, url: str, *models: str, weights: str = "TORCH_WEIGHTS", **variables: str) -> tuple[str, str]:
+    """Print the paths of models in a process with this cache, where the Hub is at `url`; return output and errors."""
+    own = {"HF_ENDPOINT": url, "HF_HOME": str(cache), "PYTHONPATH": str(ROOT), "NO_PROXY": "*"}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGING"))}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, weights, *models], env=inherited | own | variables, text=True, capture_output=True,
+        cwd=cache.parent, timeout=60, check=True,
+    )  # fmt: skip
+    return done.stdout.strip(), done.stderr
 
 
 NOWHERE = "http://127.0.0.1:9"
 """Where nothing listens."""
 
 
-def test_an_id_is_downloaded_once_and_then_found_in_the_cache_without_a_network(
-    hub: Hub, shelf: Path, resolve: Callable[..., tuple[str, str]]
-) -> None:
-    out, err = resolve("me/tiny-t5", hub.url)
+def test_an_id_is_downloaded_once_and_then_found_in_the_cache_without_a_network(hub: Hub, shelf: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    out, err = resolve(cache, hub.url, "me/tiny-t5")
     assert err == ""
     assert (Path(out) / "model.safetensors").read_bytes() == (shelf / "model.safetensors").read_bytes()
     assert {file.name for file in Path(out).iterdir()} == {
         file.name for file in shelf.iterdir() if file.name not in ("pytorch_model.bin", "modeling_mine.py", "onnx")
     }
-    assert resolve("me/tiny-t5", NOWHERE) == (out, "")
-    assert resolve("me/tiny-t5", NOWHERE, HF_HUB_OFFLINE="1") == (out, "")
+    assert resolve(cache, NOWHERE, "me/tiny-t5") == (out, "")
+    assert resolve(cache, NOWHERE, "me/tiny-t5", HF_HUB_OFFLINE="1") == (out, "")
 
 
-def test_only_the_weights_that_an_engine_reads_are_downloaded(hub: Hub, resolve: Callable[..., tuple[str, str]]) -> None:
-    out, _ = resolve("me/tiny-t5", hub.url, weights=str(weight_patterns("int8")))
+def test_only_the_weights_that_an_engine_reads_are_downloaded(hub: Hub, tmp_path: Path) -> None:
+    out, _ = resolve(tmp_path / "cache", hub.url, "me/tiny-t5", weights=str(weight_patterns("int8")))
     weights = [file.relative_to(out).as_posix() for file in Path(out).rglob("*") if file.suffix in (".onnx", ".safetensors")]
     assert weights == ["onnx/encoder_model_quantized.onnx"]
-    out, _ = resolve("me/tiny-t5", hub.url, weights="()")
+    out, _ = resolve(tmp_path / "cache", hub.url, "me/tiny-t5", weights="()")
     assert not (Path(out) / "model.safetensors").exists()
 
 
-@pytest.mark.parametrize(
-    ("model", "reachable", "message"),
-    [
-        ("me/tiny-t6", True, "no model me/tiny-t6 on the Hugging Face Hub, and no such folder here (check the id"),
-        ("me/gated", True, "me/gated: the Hugging Face Hub asks you to accept its terms first (accept them on"),
-        ("me/tiny-t5", False, "me/tiny-t5 is not in the cache of the Hugging Face Hub, "),
-        ("me/tiny--t5", True, "me/tiny--t5 is no id of the Hugging Face Hub, and no such folder is here (check it)"),
-    ],
-    ids=["unknown", "gated", "no network", "no id"],
-)
-def test_an_id_that_cannot_be_had_is_refused_in_one_line(
-    hub: Hub, resolve: Callable[..., tuple[str, str]], model: str, reachable: bool, message: str
-) -> None:
-    out, err = resolve(model, hub.url if reachable else NOWHERE)
+REFUSALS = {
+    "me/tiny-t6": "no model me/tiny-t6 on the Hugging Face Hub, and no such folder here (check the id",
+    "me/gated": "me/gated: the Hugging Face Hub asks you to accept its terms first (accept them on",
+    "me/tiny--t5": "me/tiny--t5 is no id of the Hugging Face Hub, and no such folder is here (check it)",
+}
+
+
+def test_an_id_that_cannot_be_had_is_refused_in_one_line(hub: Hub, tmp_path: Path) -> None:
+    out, err = resolve(tmp_path / "cache", hub.url, *REFUSALS)
     assert out == ""
-    assert err.startswith(message)
+    for line, message in zip(err.splitlines(), REFUSALS.values(), strict=True):
+        assert line.startswith(message)
+
+
+def test_an_id_that_is_not_in_the_cache_is_refused_in_one_line_without_a_network(tmp_path: Path) -> None:
+    out, err = resolve(tmp_path / "cache", NOWHERE, "me/tiny-t5")
+    assert out == ""
+    assert err.startswith("me/tiny-t5 is not in the cache of the Hugging Face Hub, ")
     assert err.count("\n") == 1
 
 

@@ -8,8 +8,10 @@ import itertools
 
 import pytest
 
+from tests.optional_packages import skip_file_without
+
 torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-pytest.importorskip("sklearn", reason="the extra packages of simnmt[models] are not installed")
+skip_file_without("sklearn", extra="models")
 
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402

@@ -13,19 +13,21 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-pytest.importorskip("onnxruntime", reason="the extra package of simnmt[onnxruntime] is not installed")
+from tests.optional_packages import skip_file_without
+
+skip_file_without("onnxruntime", extra="onnxruntime")
 pytest.importorskip("onnx", reason="the package onnx, which exports the models of these tests, is not installed")
 
-from simnmt.batching import mini
-from simnmt.nmt.engine import DecodeRequest, Work
-from simnmt.nmt.engines import load_engine
-from simnmt.nmt.errors import NmtError
-from simnmt.nmt.marian_model import PretrainedModel
-from simnmt.nmt.models import load_model
-from simnmt.nmt.searches import make_search
-from simnmt.nmt.slot_decoder import SlotDecoder
-from tests.command_line import ROOT
-from tests.nmt.pretrained_folders import FOLDERS
+from simnmt.batching import mini  # noqa: E402
+from simnmt.nmt.engine import DecodeRequest, Work  # noqa: E402
+from simnmt.nmt.engines import load_engine  # noqa: E402
+from simnmt.nmt.errors import NmtError  # noqa: E402
+from simnmt.nmt.marian_model import PretrainedModel  # noqa: E402
+from simnmt.nmt.models import load_model  # noqa: E402
+from simnmt.nmt.searches import make_search  # noqa: E402
+from simnmt.nmt.slot_decoder import SlotDecoder  # noqa: E402
+from tests.command_line import ROOT  # noqa: E402
+from tests.nmt.pretrained_folders import FOLDERS  # noqa: E402
 
 
 class Encoder(nn.Module):

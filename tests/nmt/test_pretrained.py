@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,6 @@ from simnmt.batching import immediate, mini, top_up
 from simnmt.calibrate.batch_corrections import check_overrun, measure_overrun
 from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.nmt.architecture import architecture_of
-from simnmt.nmt.ctranslate2_engine import CTranslate2Engine
 from simnmt.nmt.engine import Work
 from simnmt.nmt.engines import load_engine
 from simnmt.nmt.errors import NmtError
@@ -56,6 +56,7 @@ def translator(folders: Path, name: str, **options: Any) -> Translator:
     return Translator.load(folders / name, languages=languages(name), **options)
 
 
+@cache
 def model_in(folders: Path, name: str) -> PretrainedModel:
     model = load_model(str(folders / name)).model
     assert isinstance(model, PretrainedModel)
@@ -88,8 +89,8 @@ def test_a_folder_translates_as_transformers_itself_does(folders: Path, name: st
     """With its tokeniser, from language to language, greedily; sentences end or reach the same limit."""
     from transformers import AutoTokenizer
 
-    lines = text("de")[:5]
-    ours = translator(folders, name, max_len=30).translate(lines)
+    lines = text("de")[:3]
+    ours = translator(folders, name, max_len=15).translate(lines)
     hf = model_in(folders, name).hf
     forced: dict[str, int] = {}
     with quiet_transformers(), pytest.warns() if name == "opus" else torch.no_grad():
@@ -100,9 +101,9 @@ def test_a_folder_translates_as_transformers_itself_does(folders: Path, name: st
         number = tokenizer.convert_tokens_to_ids(f"__{target}__" if name == "m2m100" else target)
         forced = {"decoder_start_token_id": number} if name == "mbart" else {"forced_bos_token_id": number}
     if name not in LANGUAGES or name == "mbart":
-        limit, begin = 30, 1
+        limit, begin = 15, 1
     else:
-        limit, begin = 31, 2
+        limit, begin = 16, 2
     for line, translation in zip(lines, ours, strict=True):
         batch = tokenizer(line, return_tensors="pt")
         with quiet_transformers():
@@ -121,7 +122,7 @@ def test_a_folder_translates_as_transformers_itself_does(folders: Path, name: st
 @pytest.mark.parametrize(("name", "beam"), thinned(product(FOLDERS, (1, 3)), JOINED))
 def test_sentences_that_join_others_translate_as_they_do_alone(folders: Path, name: str, beam: int) -> None:
     """The prefix of a language is fed to the rows that join, whatever the others do; positions count from each row's own."""
-    lines, options = text("de")[:9], {"max_len": 40, "beam": beam}
+    lines, options = text("de")[:9], {"max_len": 25, "beam": beam}
     alone = translator(folders, name, batching=mini(1), **options).translate(lines)
     joined = translator(folders, name, batching=top_up(4, immediate(4)), **options).translate(lines)
     assert [one.text for one in joined] == [one.text for one in alone]
@@ -131,6 +132,8 @@ def test_sentences_that_join_others_translate_as_they_do_alone(folders: Path, na
 
 @pytest.mark.parametrize("name", FOLDERS)
 def test_ctranslate2_gives_the_tokens_of_torch(folders: Path, name: str) -> None:
+    from simnmt.nmt.ctranslate2_engine import CTranslate2Engine
+
     loaded = load_model(str(folders / name))
     sources, src, lengths = random_sources(loaded.model)
     engine = CTranslate2Engine(loaded, "cpu", 1, "float32", 0)

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.optional_packages import skip_file_without
+
 torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-pytest.importorskip("sklearn", reason="the extra packages of simnmt[models] are not installed")
+skip_file_without("sklearn", extra="models")
 
 from simnmt.batching import half_empty, maxi, mini, top_up  # noqa: E402
 from simnmt.nmt.checkpoint import save_checkpoint  # noqa: E402

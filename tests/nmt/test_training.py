@@ -42,7 +42,7 @@ from tests.nmt import toy_language  # noqa: E402
 from tests.refusals import assert_one_line  # noqa: E402
 
 QUICK = Recipe(toy_language.GRU, heldout=60, batch_tokens=384, peak_rate=0.02, warmup_steps=30, dropout=0.0, validate_every=50)
-SHORT = replace(QUICK, dropout=0.2, validate_every=4, heldout=20, batch_tokens=200)
+SHORT = replace(QUICK, dropout=0.2, validate_every=4, heldout=8, batch_tokens=200)
 TO_STEPS = [(toy_language.GRU, 14), (toy_language.TRANSFORMER, 6)]
 
 
@@ -173,7 +173,7 @@ def test_the_folder_is_a_checkpoint_with_an_account(trained: tuple[Path, dict[st
 def test_the_loss_is_the_mean_negative_logarithm_of_the_references_probability(small_text: CorpusFiles, tmp_path: Path) -> None:
     """Against a loop over single sentences without padding, and, before any step, near that of a uniform guess."""
     train(small_text, tmp_path / "m", SHORT, budget=Budget(steps=0), threads=1)
-    corpus = read_training_corpus(small_text, heldout=20, seed=SHORT.seed)
+    corpus = read_training_corpus(small_text, heldout=SHORT.heldout, seed=SHORT.seed)
     source, target = (Subwords.read(tmp_path / "m" / name) for name in ("source.model", "target.model"))
     pairs = EncodedPairs.of(corpus.dev, source, target, SHORT.architecture, 100)
     model = build_model(SHORT.architecture, seed=SHORT.seed)

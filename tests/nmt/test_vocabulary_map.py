@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
+from tests.optional_packages import skip_file_without
+
 torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-pytest.importorskip("ctranslate2", reason="the extra package of simnmt[ctranslate2] is not installed")
+skip_file_without("ctranslate2", extra="ctranslate2")
 
 from simnmt.nmt.architecture import TransformerArchitecture  # noqa: E402
 from simnmt.nmt.checkpoint import save_checkpoint  # noqa: E402
-from simnmt.nmt.ctranslate2_engine import CTranslate2Engine  # noqa: E402
 from simnmt.nmt.engine import Work  # noqa: E402
 from simnmt.nmt.engines import load_engine  # noqa: E402
 from simnmt.nmt.errors import NmtError  # noqa: E402
@@ -27,6 +29,9 @@ from simnmt.nmt.vocabulary.candidate_lists import (  # noqa: E402
     write_vocabulary_map,
 )
 from tests.nmt.tiny import ARCHITECTURES, VOCAB, lively, sources  # noqa: E402
+
+if TYPE_CHECKING:
+    from simnmt.nmt.ctranslate2_engine import CTranslate2Engine  # at run time only where it is used: it imports transformers
 
 LENGTHS = [9, 3, 7, 4, 6, 8, 5, 3, 12, 3, 6, 4]
 MODELS = ["marian", "own tokens"]
@@ -50,6 +55,8 @@ def model_of(name: str) -> tuple[TransformerArchitecture, MarianModel]:
 
 
 def engine(name: str, lists: CandidateLists | None) -> CTranslate2Engine:
+    from simnmt.nmt.ctranslate2_engine import CTranslate2Engine
+
     architecture, model = model_of(name)
     return CTranslate2Engine(LoadedModel(name, model, architecture, "random"), "cpu", 1, "float32", 0, lists)
 
@@ -127,6 +134,8 @@ def test_lists_with_padding_or_the_start_token_are_refused() -> None:
 
 
 def test_an_engine_of_a_trained_folder_uses_its_bundle_and_translates_as_our_decoder(tmp_path: Path) -> None:
+    from simnmt.nmt.ctranslate2_engine import CTranslate2Engine
+
     architecture, model = model_of("own tokens")
     save_checkpoint(tmp_path / "trained", model, architecture)
     lists = lists_for("own tokens")

@@ -12,6 +12,7 @@ from ruamel.yaml import YAML
 from simnmt.base import shipped_files
 from simnmt.experiment.cases import RunPlan
 from simnmt.network.series_csv import read_notes
+from simnmt.papers.cnmt import fit as fitting
 from simnmt.papers.cnmt import table_replay
 from simnmt.papers.cnmt.claims import evaluate
 from simnmt.papers.cnmt.fit import TableOneFit
@@ -43,7 +44,7 @@ def test_each_claim_is_a_sentence_that_begins_with_its_verdict(published_rows: R
 
 @dataclass(frozen=True)
 class SmallFit:
-    """A fit with one seed, one level and few requests, and its replay: seconds in place of minutes, and inaccurate ratios."""
+    """A fit with one seed, one level, few requests and generations, and its replay: quick, and with inaccurate ratios."""
 
     fit: TableOneFit
     replay: table_replay.Part
@@ -64,6 +65,7 @@ def small_fit() -> SmallFit:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(table_replay, "run_plan", spy)
+        patch.setattr(fitting, "GENERATIONS", 2)
         fit, replay = fit_and_replay(
             seeds=[1], levels=1, fit_requests=200, requests=300, progress=lambda *move: moves.append(move)
         )

@@ -13,6 +13,7 @@ from simnmt.base import shipped_files
 from simnmt.base.errors import InputError
 from simnmt.papers.cnmt import published, table_replay
 from simnmt.papers.cnmt.reproduction import Reproduction, find_network, reproduce
+from simnmt.papers.kit.report import PaperReport
 from tests.campaigns.harness import deep
 from tests.papers.stand_ins import few_levels, write_stand_ins
 
@@ -36,6 +37,11 @@ def reproduction(scenario: Path, tmp_path_factory: pytest.TempPathFactory) -> Re
     return reproduce(measured=scenario, requests=REQUESTS, folder=tmp_path_factory.mktemp("room"))
 
 
+@pytest.fixture(scope="module")
+def report(reproduction: Reproduction) -> PaperReport:
+    return reproduction.report()
+
+
 FITTED = {"cpu1-gru.json": "@tx2-gru", "cpu2-gru.json": "@titan-xp-gru"}
 """Shipped profiles that were fitted, in the place of the stand-ins."""
 
@@ -57,15 +63,16 @@ def without_profiles(monkeypatch: pytest.MonkeyPatch) -> Any:
     return take_away
 
 
-def test_there_is_one_record_per_claim_and_basis(reproduction: Reproduction) -> None:
+def test_there_is_one_record_per_claim_and_basis(reproduction: Reproduction, report: PaperReport) -> None:
+    claims = report.document()["claims"]
     letters = [f"CNMT-17 ({letter})" for letter in (*"abcde", "reductions")]
     devices = ["CNMT-06 (linear in M)", "CNMT-06 (Transformer on a GPU)", "CNMT-06 (recurrent encoders)", "CNMT-12"]
     expected = {"inferred": letters, "measured": [*letters, *devices], "measured, one network": letters}
-    assert [(record["id"], record["bare"], record["profiles"]) for record in reproduction.report().document()["claims"]] == [
+    assert [(record["id"], record["bare"], record["profiles"]) for record in claims] == [
         (f"{name}, {part}", name, part) for part, names in expected.items() for name in names
     ]
     assert len({record.id for record in reproduction.claims}) == 22
-    assert all(set(record) == KEYS for record in reproduction.report().document()["claims"])
+    assert all(set(record) == KEYS for record in claims)
     for record in reproduction.claims:
         assert record.verdict in ("holds", "does not hold", "not distinguishable", "not measurable here")
         assert record.basis == ("fitted" if record.device == "inferred" else "measured")
@@ -124,9 +131,10 @@ def test_parts_on_profiles_that_were_not_measured_are_not_called_measured(
     assert {r.basis for r in reproduction.claims if r.device in names} == {basis}
     assert not any("measured" in record.id for record in reproduction.claims)
     assert len({record.id for record in reproduction.claims}) == len(reproduction.claims)
-    assert ", measured. " not in reproduction.report().text()
+    report = reproduction.report()
+    assert ", measured. " not in report.text()
     if basis == "fitted":
-        kinds = next(part["kinds"] for part in reproduction.report().document()["parts"] if part["name"] == "given, fitted")
+        kinds = next(part["kinds"] for part in report.document()["parts"] if part["name"] == "given, fitted")
         assert kinds == {"de-en": ["synthetic"], "fr-en": ["inferred"], "en-zh": ["synthetic"]}
 
 
@@ -146,8 +154,10 @@ def test_networks_that_suit_all_data_sets_are_those_of_the_scenario(tmp_path: Pa
     assert not any("RTT levels" in record.why for record in reproduction.claims)
 
 
-def test_the_tables_hold_every_cell_and_ratio_with_a_column_for_each_part(reproduction: Reproduction) -> None:
-    document = reproduction.report().document()
+def test_the_tables_hold_every_cell_and_ratio_with_a_column_for_each_part(
+    reproduction: Reproduction, report: PaperReport
+) -> None:
+    document = report.document()
     _setting, table, implied, ratios, networks, times = document["tables"]
     first = next(row for row in implied["rows"] if (row["workload"], row["network"]) == ("de-en", "cp1"))
     assert [round(ratio, 4) for ratio in first["server"]] == [1.1735, 1.1706]  # CNMT-16: the paper's two ways differ
@@ -173,12 +183,12 @@ def test_the_tables_hold_every_cell_and_ratio_with_a_column_for_each_part(reprod
     assert "over_levels" not in {record.device for record in reproduction.claims}, "beside the verdicts and no part of them"
 
 
-def test_the_text_shows_errors_claims_and_levels(reproduction: Reproduction) -> None:
-    text = reproduction.report().text()
+def test_the_text_shows_errors_claims_and_levels(report: PaperReport) -> None:
+    text = report.text()
     assert "mean absolute error of the inferred: all " in text and ", test " in text
     assert "Holds: CNMT-17 (d), measured. C-NMT's gain" in text
     assert text.count("consistency, not proof") == 5
-    assert f"Over {reproduction.report().document()['over_levels']['combinations']} combinations of RTT levels" in text
+    assert f"Over {report.document()['over_levels']['combinations']} combinations of RTT levels" in text
     assert not any(twice in text for twice in ("..", "))", ".)", ".;", ":.", "((", ". ("))
 
 
@@ -190,13 +200,12 @@ def test_missing_profiles_leave_their_claims_not_measurable(without_profiles: An
     assert len(measured) == 10 and {record.verdict for record in measured} == {"not measurable here"}
     assert all("FR-EN needs @cpu1-gru and @cpu2-gru" in record.why for record in measured if record.hardware_dependent)
     assert all(record.verdict == "holds" for record in reproduction.claims if record.id == "CNMT-17 (a), inferred")
-    cell = reproduction.report().document()["tables"][1]["cells"][0]
+    report = reproduction.report()
+    document, text = report.document(), report.text()
+    cell = document["tables"][1]["cells"][0]
     assert cell["measured_percent"] is None and isinstance(cell["inferred_percent"], float)
-    assert "Not at hand: " in reproduction.report().text()
-    assert (
-        reproduction.report().document()["over_levels"] is None
-        and "combinations of RTT levels" not in reproduction.report().text()
-    )
+    assert "Not at hand: " in text
+    assert document["over_levels"] is None and "combinations of RTT levels" not in text
     with pytest.raises(InputError, match="EN-ZH needs @cpu1-marian and @cpu2-marian-int8"):
         find_network()
 

@@ -13,7 +13,9 @@ import pytest
 import torch
 from torch import Tensor
 
-transformers = pytest.importorskip("transformers", reason="the extra packages of simnmt[models] are not installed")
+from tests.optional_packages import skip_file_without
+
+skip_file_without("transformers", extra="models")
 
 from simnmt.calibrate.settings import CalibrationError  # noqa: E402
 from simnmt.calibrate.streaming.encoder_block import StiSettings  # noqa: E402
@@ -47,6 +49,8 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def saved(folder: Path, kind: str = "Bert", form: str = "ForSequenceClassification", **changed: Any) -> Any:
+    import transformers
+
     with torch.random.fork_rng([]), quiet_transformers():
         torch.manual_seed(5)
         config = getattr(transformers, f"{kind}Config")(**(KINDS[kind] | changed))

@@ -283,7 +283,7 @@ def test_an_unknown_unit_or_filter_is_refused_before_reading(tmp_path: Path) -> 
         read(missing, missing, filter="all")
 
 
-@pytest.mark.parametrize(("name", "lines", "times_as_long"), [("cnmt", 100_000, 20), ("paracrawl", 20_000, 200)])
+@pytest.mark.parametrize(("name", "lines", "times_as_long"), [("cnmt", 50_000, 20), ("paracrawl", 10_000, 200)])
 def test_lines_take_a_few_times_as_long_as_parting_them_into_words(
     tmp_path: Path, name: str, lines: int, times_as_long: float
 ) -> None:

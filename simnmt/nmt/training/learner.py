@@ -23,7 +23,7 @@ from simnmt.nmt.models import TranslationModel
 from simnmt.nmt.step_model import pad
 from simnmt.nmt.subwords import Subwords
 from simnmt.nmt.training.recipe import Pair, Recipe, side_of
-from simnmt.nmt.training.session import AdamLearner
+from simnmt.nmt.training.session import AdamLearner, seed_step
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class Learner(AdamLearner):
         during the update, `whole` is False from then on.
         """
         draw = stream(self.recipe.seed, 0, "dropout", step)
-        torch.manual_seed(int(draw.integers(2**62)))
+        seed_step(self.device, draw)
         self.model.train()
         value: float = self._within_memory(lambda: self._gradient(batch))
         if not math.isfinite(value):

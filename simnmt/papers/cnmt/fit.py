@@ -196,6 +196,8 @@ SEEDS = (1, 2, 3, 4, 5)
 """Seeds of the requests and the optimiser: one solution each per data set and level."""
 LEVELS = 5
 """Number of CP2 levels that are tried."""
+GENERATIONS = 40
+"""Most generations of the search for a data set's shape."""
 FIT_REQUESTS = 8_000
 """Requests that a solution is judged by; the replay of the table has another number."""
 
@@ -343,7 +345,7 @@ def fit_data_set(data_set: DataSet, experiment: Experiment, level: float, seed: 
     low, high = data_set.src_over_tgt
     bounds = Bounds(*np.array([(math.log(low), math.log(high)), FIXED_SHARE, (0.0, 1.0), RELATIVE_SD]).T)
     # `rng` in place of `seed` would draw otherwise: the shipped profiles could not be found again.
-    optimum = differential_evolution(at, bounds, maxiter=40, popsize=10, tol=1e-8, polish=False, seed=seed)
+    optimum = differential_evolution(at, bounds, maxiter=GENERATIONS, popsize=10, tol=1e-8, polish=False, seed=seed)
     best = shape(optimum.x)
     costs = best.costs(experiment, gateway_s, cloud_s)
     return Solution(data_set.workload, level, seed, best, costs, float(optimum.fun))

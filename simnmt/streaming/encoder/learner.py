@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from simnmt.base.random_streams import stream
-from simnmt.nmt.training.session import AdamLearner
+from simnmt.nmt.training.session import AdamLearner, seed_step
 from simnmt.streaming.encoder.encoder_configuration import EncoderConfiguration, EncoderWeights, LayerWeights
 from simnmt.streaming.encoder.tokenizer import UNKNOWN
 from simnmt.streaming.errors import StreamingError
@@ -267,7 +267,7 @@ class ElasticLearner(AdamLearner):
             StreamingError: if the loss or its gradient is not finite; the weights stay unchanged.
         """
         recipe, draw = self.recipe, stream(self.recipe.seed, 0, "elastic-step", step)
-        torch.manual_seed(int(draw.integers(2**62)))
+        seed_step(self.device, draw)
         self.model.train()
         if recipe.word_dropout:
             hidden = torch.from_numpy(draw.random(tokens.shape) < recipe.word_dropout)

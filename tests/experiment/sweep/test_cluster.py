@@ -21,8 +21,9 @@ from simnmt.experiment.sweep import cluster, execution
 from simnmt.experiment.sweep.tasks import PointTasks, TaskResult
 from simnmt.results.sweep_table import TABLE
 from simnmt.scenario.yaml_text import write_document
+from tests.optional_packages import skip_file_without
 
-pytest.importorskip("distributed", reason="the extra packages of simnmt[cluster] are not installed")
+skip_file_without("distributed", extra="cluster")
 ROOT = Path(__file__).parents[3]
 STARTED_S = 60.0
 
