@@ -34,7 +34,7 @@ check: $(VENV)/.installed-dev
 	SIMNMT_SITE=$(abspath site) $(BIN)/python -m pytest tests/site
 	$(if $(filter skip,$(SMOKE)),,$(BIN)/simnmt validate @live-smoke --smoke --engine cloud=gru:torch:float16_weights)
 
-# The tests and cases marked `deep`, and the properties of all rooms (with 25 times as many examples if they name no number); then
+# The tests and cases marked `deep`, and the properties of all rooms (with 50 times as many examples if they name no number); then
 # the campaigns (tests/campaigns) with forty times as many cases, 10,000 random worlds (seed 20) and the policies of 1,000 random
 # scenarios (seed 21) in both engines, 100,000 live requests and 10,000 connections, the sanitizers at
 # every level of the kernels, the C of aarch64 in qemu, and the examples of the documentation.

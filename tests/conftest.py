@@ -29,7 +29,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # The same examples each time, and none too slow: a busy machine must not decide whether a property holds.
 settings.register_profile(
-    "steady", derandomize=True, deadline=None, max_examples=max(1, round(50 * SCALE if SCALE > 1.0 else 20 * SCALE))
+    "steady", derandomize=True, deadline=None, max_examples=max(1, round(50 * SCALE if SCALE > 1.0 else 10 * SCALE))
 )
 settings.load_profile("steady")
 

@@ -1,4 +1,4 @@
-"""The notebooks of the documentation: what is stored in them, and the first one executed in a kernel as a reader would.
+"""The notebooks of the documentation: what is stored in them; deep: the first one executed in a kernel as a reader would.
 
 `make check` executes all of them (`docs/execute_notebooks.py --check`).
 """
@@ -99,6 +99,7 @@ def test_the_path_from_import_to_comparison_takes_at_most_ten_lines() -> None:
     assert all(any(step in source for source in code) for step in ("import simnmt", ".run(", ".figure(", ".compare("))
 
 
+@pytest.mark.deep
 def test_the_notebook_shows_progress_rows_and_figures(executed: Any) -> None:
     pages = outputs(executed, "text/html")
     bars = [page for page in pages if page.startswith("<progress")]
@@ -109,6 +110,7 @@ def test_the_notebook_shows_progress_rows_and_figures(executed: Any) -> None:
     assert [trace["name"] for trace in changes["data"]] == ["quickstart (2)"]
 
 
+@pytest.mark.deep
 def test_the_notebook_finds_that_a_faster_network_helps_those_who_use_it(executed: Any) -> None:
     (changes,) = outputs(executed, PLOTLY)[1]["data"]
     by_policy = dict(zip(("edge", "cloud", "oracle", "naive", "cnmt"), changes["x"], strict=True))
