@@ -25,6 +25,7 @@ def size() -> Iterator[dict[str, Any]]:
         gc.enable()
     yield counts
     house.nodes.cache_clear()
+    house.module.cache_clear()
 
 
 FILES, CODE_LINES = 357, 50_159

@@ -108,7 +108,7 @@ class Computed:
 
 AnyColumn = Array | Column | Reordered | Computed
 FILES_FROM = 1 << 20
-"""Rows from which columns are kept in files."""
+"""Rows from which the columns of a log are in files too, whatever their size (`kept_columns`, `ColumnFile`)."""
 
 
 def _reserve(file: IO[bytes], size: int) -> None:
@@ -210,7 +210,7 @@ def numbers_below(column: AnyColumn, values: Array) -> NDArray[np.int64]:
 
 
 def are_kept_in_files(count: int) -> bool:
-    """Return whether columns of so many rows are kept in files."""
+    """Return whether the columns of a log of so many rows are in files."""
     return count >= FILES_FROM
 
 

@@ -138,12 +138,12 @@ def write_scenario(plan: DeploymentPlan, path: Path) -> None:
 
 def format_capacities(capacities: Capacities) -> str:
     """Return the text of the capacities of a scenario."""
-    from simnmt.experiment.plan.messages import capacity_sentences
+    from simnmt.experiment.plan.messages import describe_capacities
 
     header = ["workload", "network", "policy", "requests/s", "95 % interval", "at its limit"]
     table = format_table(header, [_capacity_line(row) for row in capacities.rows], 3)
     title = f"{capacities.name}: highest rate with {capacities.level}"
-    answer = "\n".join(capacity_sentences(capacities))
+    answer = "\n".join(describe_capacities(capacities))
     return f"{title}\n{capacities.basis.sources}\n\n{answer}\n\n{table}"
 
 
@@ -167,12 +167,12 @@ def format_plan(plan: DeploymentPlan, scenario: str, out: Path | None) -> str:
         deploy_commands,
         describe_change,
         describe_changes,
-        sentences,
+        describe_plan,
     )
     from simnmt.results.number_text import percent
 
     lines = [f"{plan.name}: deployment for {plan.rate_rps:g} requests/s with {plan.level}"]
-    lines += [plan.basis.sources, "", *sentences(plan)]
+    lines += [plan.basis.sources, "", *describe_plan(plan)]
     if plan.choice is None:
         return "\n".join(lines)
     rows = [

@@ -30,6 +30,7 @@ def list_(
     from simnmt.base import shipped_files
     from simnmt.profile.profile_file import read_profile
     from simnmt.profile.profile_summary import outline
+    from simnmt.results.number_text import digits
 
     files = shipped_files.listing(["calibration"], folder, "calibration")
     profiles, left_out = shipped_files.outlines(files, lambda path: [outline(read_profile(path))])
@@ -45,7 +46,7 @@ def list_(
             shorten_on_terminal(" / ".join(dict.fromkeys((profile["src_unit"], profile["tgt_unit"]))), 30),
             _format_batches(profile),
             profile["date"],
-            f"{1e3 * profile['execution_s_of_20_tokens']:.3g}",
+            digits(1e3 * profile["execution_s_of_20_tokens"]),
             str(profile["samples"]),
             str(profile["warnings"] or "-"),
         ]

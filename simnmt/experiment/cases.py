@@ -116,7 +116,7 @@ class Unit:
     links: Network
     replication: int
     folder: Path | None = None
-    """Where its columns are written, a folder that does not exist yet; None: a temporary one for this process alone."""
+    """Where its long columns are written, a folder that is made when needed; None: a temporary one for this process alone."""
     calibrated: Case | None = None
     """The inputs with the profiles as calibrated, which policies know, if those of `case` are drawn; None if they are not."""
     engine: Engine | None = None

@@ -187,7 +187,7 @@ class Drawn:
 
 
 def draw(unit: Unit, learnt: Learnt, progress: ShareDone | None = None) -> Drawn:
-    """Draw the requests of a unit into files of its folder; `progress` is called with the share of them that is drawn."""
+    """Draw the requests of a unit, long columns into files of its folder; `progress` is called with the share that is drawn."""
     assert unit.folder is not None
     scenario, case, size = unit.scenario, unit.case, unit.scenario.requests
     arrivals = case.arrivals

@@ -120,7 +120,7 @@ def validate(
     _write(out / PROTOCOL, written)
     (out / INPUT).write_bytes(source.text)
     progress(f"wrote the protocol to {out / PROTOCOL}")
-    _tell_if_busy(protocol.rules, progress)
+    _warn_if_busy(protocol.rules, progress)
     for text in engines:
         device, path = calibrated_profile(
             text, list(source.scenario.devices), out, batched=_batches(protocol), progress=progress
@@ -163,12 +163,12 @@ def validate(
     return validation
 
 
-def _tell_if_busy(rules: Rules, progress: Progress) -> None:
-    """Say before anything is measured that other programs would make the cells void."""
+def _warn_if_busy(rules: Rules, progress: Progress) -> None:
+    """Print a line, before anything is measured, if other programs would make the cells void."""
     others = processor_use.others_cpus()
     if others is not None and others > rules.others_cpus:
         progress(
-            f"other programs use {others:.1f} processors: a cell in which they use more than {rules.others_cpus} is void "
+            f"other programs use {others:.2f} processors: a cell in which they use more than {rules.others_cpus} is void "
             "(end them, and begin again)"
         )
 

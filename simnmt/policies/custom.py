@@ -83,7 +83,7 @@ def is_shown_view(policy: Policy) -> bool:
 class CheckedPolicy:
     """A user's policy whose decisions are checked: it may only fail with a `PolicyError`, and only return a target."""
 
-    __slots__ = ("_by_method", "_deciding", "_label", "_latest", "_policy", "_targets")
+    __slots__ = ("_by_method", "_label", "_latest", "_method_name", "_policy", "_targets")
 
     def __init__(self, policy: Policy, label: str, targets: int) -> None:
         """`label`: its name and the run, in messages; `targets`: their number."""
@@ -91,8 +91,8 @@ class CheckedPolicy:
         view, method = getattr(policy, "decide_with_view", None), getattr(policy, "decide", None)
         self._by_method: Decide | None = view if callable(view) else method if callable(method) else None
         """The method that decides; None if `prepare` returns the decision."""
-        self._deciding = "decide_with_view" if callable(view) else "decide"
-        """Name of what decides, in messages."""
+        self._method_name = "decide_with_view" if callable(view) else "decide"
+        """Name of the method that decides, for messages."""
         self._latest = 0
         """Number of the block that was prepared last."""
 
@@ -113,7 +113,7 @@ class CheckedPolicy:
             try:
                 target = decide(request, delay_s)
             except FAULTS as error:
-                raise self._error(f"{self._deciding} raised {describe_fault(error)}", number_of(request)) from error
+                raise self._error(f"{self._method_name} raised {describe_fault(error)}", number_of(request)) from error
             if type(target) is int and 0 <= target < targets:
                 return target
             return self._target(target, number_of(request))
@@ -162,9 +162,9 @@ class CheckedPolicy:
             number = None
         known = f"return the number of a target, 0 to {self._targets - 1}"
         if number is None:
-            raise self._error(f"{self._deciding} returned {short_repr(target)}, which is no whole number", request, known)
+            raise self._error(f"{self._method_name} returned {short_repr(target)}, which is no whole number", request, known)
         if not 0 <= number < self._targets:
-            raise self._error(f"{self._deciding} returned the target {number} of {self._targets}", request, known)
+            raise self._error(f"{self._method_name} returned the target {number} of {self._targets}", request, known)
         return number
 
     def _error(self, what: str, request: int, remedy: str | None = None) -> PolicyError:

@@ -414,7 +414,8 @@ class DeviceProfile(Configuration):
     def _lacks(self, block: str, costs: str, verb: str = "calibrate") -> NoReturn:
         raise ProfileError(
             f"profile {self.name} has no {costs} (block {block})",
-            remedy=f"measure them with simnmt {verb}, or name a profile that has them: simnmt profile list",
+            remedy=f"measure them with simnmt {verb}, or name a profile that has them"
+            + ": simnmt profile list" * (verb == "calibrate"),
         )
 
 

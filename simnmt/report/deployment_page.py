@@ -12,13 +12,13 @@ from simnmt.experiment.plan.deployment import DeploymentPlan
 from simnmt.experiment.plan.messages import (
     CHANGES_HEAD,
     CHANGES_TITLE,
-    capacity_sentences,
+    describe_capacities,
     describe_change,
     describe_changes,
     describe_deployment,
+    describe_plan,
     describe_values,
     format_objective,
-    sentences,
 )
 from simnmt.report.charts import Control, Panel, pack, panel
 from simnmt.report.page_template import render_template, write_page
@@ -39,7 +39,7 @@ def render_plan(plan: Capacities | DeploymentPlan) -> str:
     if isinstance(plan, Capacities):
         return _render(
             f"{plan.name}: highest rate with {plan.level}",
-            list(capacity_sentences(plan)),
+            list(describe_capacities(plan)),
             capacity_panels(plan),
             [("Policies", ("workload", "network", "policy", "requests/s", "at its limit"), _capacity_lines(plan))],
             plan.requests_simulated,
@@ -49,7 +49,7 @@ def render_plan(plan: Capacities | DeploymentPlan) -> str:
     if plan.changes:
         tables.insert(0, (CHANGES_TITLE, CHANGES_HEAD, _change_lines(plan)))
     title = f"{plan.name}: deployment for {digits(plan.rate_rps)} requests/s with {plan.level}"
-    return _render(title, list(sentences(plan)), plan_panels(plan), tables, plan.requests_simulated, plan.basis)
+    return _render(title, list(describe_plan(plan)), plan_panels(plan), tables, plan.requests_simulated, plan.basis)
 
 
 def _render(

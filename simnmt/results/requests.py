@@ -112,7 +112,7 @@ class Requests(Generic[ColumnT]):
         return best
 
     def stored(self, folder: Path) -> Requests[AnyColumn]:
-        """Return the requests with every array in a file of a folder. Raises `OSError`."""
+        """Return the requests with their arrays as columns, long ones in files of a folder. Raises `OSError`."""
         return _stored(self, folder)
 
 
@@ -249,7 +249,7 @@ class Trail:
         return replace(self, **(values | {name: column[:][position] for name, column in columns.items()}))
 
     def stored(self, folder: Path) -> Trail:
-        """Return the trail with every array in a file of a folder. Raises `OSError`."""
+        """Return the trail with its arrays as columns, long ones in files of a folder. Raises `OSError`."""
         return _stored(self, folder)
 
 
@@ -261,7 +261,7 @@ _UNSORTED = {"tgt_len_by_src_len"}
 
 
 def _stored(form: FormT, folder: Path) -> FormT:
-    """Return the form with its arrays in files of a folder, including those of tuples and of an inner form."""
+    """Return the form with its arrays as columns, also those of tuples and of an inner form: long ones in files of a folder."""
 
     def store(name: str, value: Any) -> Any:
         if isinstance(value, np.ndarray) and name not in _UNSORTED:

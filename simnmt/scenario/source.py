@@ -181,10 +181,10 @@ def _message_links(scenario: Scenario) -> Iterator[_Fault]:
                     yield _Fault((*place, used[0]), what, _REMOVE)
                 changes = any(not isinstance(mbps, (int, float)) for mbps in (link.uplink_mbps, link.downlink_mbps))
                 if timeless and link.shared and changes:
-                    what = "a shared bandwidth that changes needs a moment, but requests meet the trace whatever the time"
+                    what = "a shared bandwidth that changes needs a time axis, but requests meet the trace one by one"
                     yield _Fault((*place, "shared"), what, f"{remedy}, or give bandwidths that are numbers")
                 if timeless and isinstance(link.outages, TraceOutages):
-                    what = "outages of the trace need a moment, but requests meet it whatever the time"
+                    what = "outages of the trace need a time axis, but requests meet it one by one"
                     yield _Fault((*place, "outages"), what, f"{remedy}, or another form of outages")
             if link.retransmission is not None and link.faults is None:
                 yield _Fault(

@@ -265,8 +265,7 @@ def test_an_interrupt_while_a_fit_is_replayed_or_written(
         raise KeyboardInterrupt
 
     before = tree(folder)
-    search = fit.differential_evolution
-    monkeypatch.setattr(fit, "differential_evolution", lambda *given, **options: search(*given, **options | {"maxiter": 2}))
+    monkeypatch.setattr(fit, "GENERATIONS", 2)
     small = functools.partial(inferred_profiles.fit_table_one, seeds=[1], levels=1, requests=50)
     fit_once = functools.cache(lambda jobs: small(jobs=jobs))
     monkeypatch.setattr(inferred_profiles, "fit_table_one", lambda **given: fit_once(given["jobs"]))

@@ -27,6 +27,8 @@ def test_shipped_profiles_are_listed_with_kinds_engine_and_units(folder: Path, s
     assert all(
         text in lines["@cpu1-marian"] for text in ("AMD EPYC", "torch float32", " measured ", " subword ", "2026-", " 42 ")
     )
+    assert all(text in lines["@cpu1-gru"] for text in (" yes, refills ", " 97.9 ")) and " yes  " in lines["@cpu2-gru"]
+    assert done.out.splitlines()[-1].startswith("ms: one sentence of 20 source and 20 target tokens, by itself; batches: ")
     assert all(text in lines["@tx2-marian"] for text in ("NVIDIA Jetson TX2", " inferred ", " word / mixed ", " 0 "))
 
 

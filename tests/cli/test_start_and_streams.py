@@ -69,7 +69,7 @@ def test_a_run_imports_neither_torch_nor_pandas_and_its_json_stands_alone_on_sta
     """In any of its processes, and in any encoding.
 
     Modules that leave a trace stand in for the real ones: torch need not be installed, pandas takes a third of a second. The
-    whole of a run: its directory, page and table.
+    whole of a run: its directory, page and JSON, and the table of another run.
     """
     (folder / "decoy").mkdir()
     for name in ("torch", "transformers", "ciw", "pandas"):
@@ -85,6 +85,7 @@ def test_a_run_imports_neither_torch_nor_pandas_and_its_json_stands_alone_on_sta
     assert summary == json.loads((folder / directory / "summary.json").read_text(encoding="utf-8"))
     assert summary["name"] == "größe"
     assert [row["policy"] for row in summary["rows"]] == ["edge", "cloud", "oracle", "naive", "cnmt"]
+    assert process("run", "small.yaml", "--requests", "20", "--jobs", "1", env=env | {"PYTHONWARNINGS": ""}).status == 0
     assert not (folder / "trace").exists()
     subprocess.run([sys.executable, "-c", "import torch"], env=os.environ | {"PYTHONPATH": paths}, check=True)
     assert (folder / "trace").exists()

@@ -60,7 +60,7 @@ CASES = {
     "a profile that knows nothing of streaming": (
         ('profile: "phone.json"', 'profile: "@titan-xp-gru"'),
         "s.yaml:16:14: devices.gateway.profile: profile titan-xp-gru has no costs of streaming its model (block sti) "
-        "(measure them with simnmt sti profile, or name a profile that has them: simnmt profile list)",
+        "(measure them with simnmt sti profile, or name a profile that has them)",
     ),
     "batches beside it": (
         (STI, f"{STI}\n    batching: {{kind: mini}}"),

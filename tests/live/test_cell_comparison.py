@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simnmt.calibrate import processor_use
+from simnmt.live import validation
 from simnmt.live.bars import BARS, Bar, judge_bars
 from simnmt.live.cell_comparison import Cell, Rules, compare_cell, equivalent, group_verdicts, mean_interval, reason_void
 from simnmt.live.cell_run import References
@@ -228,3 +230,14 @@ def test_paces_are_drawn_from_the_given_runs_and_a_level_holds_for_all_repeats()
         pairs = {tuple(pair) for pair in np.round(factors / levels, 9).tolist()}
         assert pairs == {(1.0, 2.0), (1.5, 1.0)}
     assert not np.array_equal(first, second)
+
+
+@pytest.mark.parametrize(("others_cpus", "warnings"), [(0.12, 1), (0.05, 0), (None, 0)])
+def test_a_validation_says_before_it_begins_that_its_cells_would_be_void(
+    monkeypatch: pytest.MonkeyPatch, others_cpus: float | None, warnings: int
+) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr(processor_use, "others_cpus", lambda: others_cpus)
+    validation._warn_if_busy(Rules(), lines.append)
+    assert len(lines) == warnings
+    assert all("other programs use 0.12 processors: a cell in which they use more than 0.1 is void" in line for line in lines)

@@ -237,8 +237,8 @@ SHARED = {
     ),
     "a bandwidth that changes, on a clock without moments": (
         (GOOD, '"@cp1"\n', '"@cp1"\n    shared: true\n    clock: spread\n    uplink_mbps: up.csv\n'),
-        "s.yaml:8:5: networks.n.shared: a shared bandwidth that changes needs a moment, but requests meet the trace whatever "
-        "the time (set networks.n.clock: arrival, or give bandwidths that are numbers)",
+        "s.yaml:8:5: networks.n.shared: a shared bandwidth that changes needs a time axis, but requests meet the trace one "
+        "by one (set networks.n.clock: arrival, or give bandwidths that are numbers)",
     ),
 }
 
@@ -280,7 +280,7 @@ FAULTS = {
     ),
     "outages of the trace whatever the time": (
         ('"@cp1"\n', '"@cp1"\n    outages: trace\n    clock: spread\n'),
-        "s.yaml:8:5: networks.n.outages: outages of the trace need a moment, but requests meet it whatever the time (set "
+        "s.yaml:8:5: networks.n.outages: outages of the trace need a time axis, but requests meet it one by one (set "
         "networks.n.clock: arrival, or another form of outages)",
     ),
     "retransmissions of nothing": (

@@ -108,7 +108,6 @@ def test_a_file_full_of_unknown_keys_is_refused_in_seconds(tmp_path: Any) -> Non
     lines = (f"key_{number}: {number}" for number in range(unknown))
     path = tmp_path / "s.yaml"
     path.write_text("version: 1\nname: x\n" + "\n".join(lines) + "\n", encoding="utf-8")
-    assert unknown > 6_000
     with seconds_at_most(8.0), pytest.raises(InputError) as caught:
         simnmt.run(path)
     assert "key_0: unknown key" in "\n".join(map(str, [caught.value, *caught.value.others]))

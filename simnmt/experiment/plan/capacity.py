@@ -88,7 +88,7 @@ class Binding:
         if self.part == "capacity":
             return f"{self.resource} is saturated{load}"
         why = {"queue": "waits at", "execution": "execution on", "transfer": "transfer over"}[self.part]
-        return f"{self.requirement}, by {why} {self.resource}{load}"
+        return f"{self.requirement}, because of {why} {self.resource}{load}"
 
 
 @dataclass(frozen=True, slots=True)

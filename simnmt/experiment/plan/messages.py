@@ -18,8 +18,8 @@ from simnmt.scenario.document import Override
 from simnmt.scenario.errors import format_location
 
 
-def capacity_sentences(capacities: Capacities) -> Iterator[str]:
-    """Yield what a capacity says, one line each."""
+def describe_capacities(capacities: Capacities) -> Iterator[str]:
+    """Yield the sentences on the capacities of a scenario."""
     yield _describe_capacity(capacities)
     best = capacities.best
     if best.is_met:
@@ -45,15 +45,16 @@ def _describe_interval(capacities: Capacities) -> str:
     """Describe what the interval of the highest rate leaves out, and the rate that includes it."""
     best, sure = capacities.best, capacities.sure
     text = "" if best.low is None else f"The interval is that of {INTERVAL_OVER}. "
-    text += "The rate leaves out the errors of the simulation and of the calibration"
+    text += "The rate leaves out the error of the simulation and that of the calibration"
     if sure is None:
-        return f"{text}, which are unknown for these profiles: plan with headroom."
+        return f"{text}, which is unknown for these profiles: plan with headroom."
+    included = "If the error of the calibration is included"
     certainty = format_certainty(sure.certainty)
     if sure.rate_rps is None:
-        return f"{text}; with that of the calibration, less than half of the rate is kept with a probability of {certainty}."
+        return f"{text}. {included}, less than half of the rate is kept with a probability of {certainty}."
     counted = f"({sure.runs_met} of {sure.runs} runs with profiles drawn within that error)"
     kept = f"{digits(sure.rate_rps)} requests/s are kept with a probability of {certainty} {counted}"
-    return f"{text}; with that of the calibration, {kept}."
+    return f"{text}. {included}, {kept}."
 
 
 def _losses(lost_share: float) -> str:
@@ -73,8 +74,8 @@ def format_objective(plan: DeploymentPlan, described: Described) -> str:
     return f"{plan.objective.what} {digits(plan.objective.per_si_unit * described.objective)} {plan.objective.unit}".rstrip()
 
 
-def sentences(plan: DeploymentPlan) -> Iterator[str]:
-    """Yield what a plan says, one line each."""
+def describe_plan(plan: DeploymentPlan) -> Iterator[str]:
+    """Yield the sentences on a plan."""
     question = f"{digits(plan.rate_rps)} requests/s with {plan.level}"
     if plan.choice is None:
         yield f"No deployment of {plan.candidates:,} keeps {question}."

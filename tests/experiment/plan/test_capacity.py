@@ -9,7 +9,7 @@ import pytest
 
 import simnmt
 from simnmt.experiment.plan import sure_rate
-from simnmt.experiment.plan.messages import capacity_sentences
+from simnmt.experiment.plan.messages import describe_capacities
 from tests.campaigns.harness import deep
 from tests.plans import queue_of
 from tests.world.theory import erlang_c, m_g_1_wait, m_m_c_wait
@@ -107,8 +107,8 @@ def test_a_plan_warns_of_runs_that_are_too_short_or_too_few() -> None:
     long = simnmt.plan(queue_of(1, "constant", requests=2_000), "p95_ms<=100", replications=3, precision=0.5)
     assert long.basis.warnings == ()
     assert long.sure is None
-    assert list(capacity_sentences(long))[1].endswith(
-        "errors of the simulation and of the calibration, which are unknown for these profiles: plan with headroom."
+    assert list(describe_capacities(long))[1].endswith(
+        "the error of the simulation and that of the calibration, which is unknown for these profiles: plan with headroom."
     )
     few = simnmt.plan(queue_of(1, "constant", requests=2_000), "answered_within_50ms>=0.995", replications=1)
     assert "about 10 of 2,000 requests" in few.basis.warnings[0] and "(give 4,000 requests or more)" in few.basis.warnings[0]
