@@ -13,7 +13,7 @@ import pytest
 
 import simnmt
 from simnmt.experiment.plan import candidates, deployment, sampling
-from simnmt.experiment.plan.messages import describe_certainty, format_probability, sentences
+from simnmt.experiment.plan.messages import describe_certainty, describe_plan, format_probability
 from simnmt.experiment.plan.search import Certainty, is_close, is_hopeless, probability_met
 from simnmt.scenario.errors import ScenarioError
 from tests.plans import queue_of
@@ -144,7 +144,7 @@ FAILING: dict[str, Any] = {
 def test_a_deployment_that_loses_requests_misses_a_latency_and_says_what_it_loses() -> None:
     plan = simnmt.plan(FAILING, "p95_ms<=60000", rate=20.0, vary=["devices.cloud.count=1:2"])
     assert plan.choice is None and plan.nearest_miss.lost_share > 0.05
-    assert "% of the requests lost, which count as infinitely late" in " ".join(sentences(plan))
+    assert "% of the requests lost, which count as infinitely late" in " ".join(describe_plan(plan))
     answered = simnmt.plan(FAILING, "answered_within_60000ms>=0.2", rate=20.0, vary=["devices.cloud.count=1:2"])
     assert answered.choice is not None
 
@@ -202,7 +202,7 @@ def test_a_close_choice_is_judged_by_more_runs_and_called_close() -> None:
     plan = least(vary=[f"{WORKERS}=3"], slo="mean_ms<=19", requests=300, minimise="latency")
     assert plan.choice.certainty.runs == 160
     assert plan.document()["close"] == [plan.choice.choice]
-    assert any(line.startswith(f"Close: {WORKERS}=3 (") for line in sentences(plan))
+    assert any(line.startswith(f"Close: {WORKERS}=3 (") for line in describe_plan(plan))
 
 
 def test_a_probability_below_the_share_of_the_runs_is_explained(plan: Any) -> None:
