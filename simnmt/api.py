@@ -10,15 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timezone
-from functools import cache
-from importlib import import_module, metadata
+from importlib import import_module
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from simnmt.base import VERSION
 from simnmt.base.errors import InputError
-from simnmt.base.packages import named_if_missing
+from simnmt.base.packages import library_versions, named_if_missing
 from simnmt.base.suggestions import did_you_mean
 from simnmt.experiment.criteria import check_assertion, check_criteria, with_metrics
 from simnmt.experiment.inputs import read_inputs
@@ -464,16 +463,6 @@ def _engine(engines: dict[str, str]) -> str | dict[str, str]:
     return next(iter(engines.values())) if len(set(engines.values())) == 1 else engines
 
 
-LIBRARIES = ("numpy", "pandas", "plotly", "pyarrow", "pydantic", "scipy", "simpy")
-"""Libraries whose versions the manifest of a run records."""
-
-
-@cache
-def _library_version(name: str) -> str:
-    """Return the version of an installed library, read once: the metadata of seven take 6 ms, a tenth of a small run."""
-    return metadata.version(name)
-
-
 def _manifest(
     result: RunResult,
     times: Times,
@@ -497,7 +486,7 @@ def _manifest(
         "python": platform.python_version(),
         "platform": platform.platform(),
         "processors": os.cpu_count(),
-        "libraries": {name: _library_version(name) for name in LIBRARIES},
+        "libraries": dict(library_versions()),
         **({} if result.live is None else {"live": asdict(result.live)}),
         **({"objects": objects} if objects else {}),
         **({files.PACKAGES: packages} if packages else {}),

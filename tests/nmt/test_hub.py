@@ -51,10 +51,10 @@ assert "torch" not in sys.modules
 
 def resolve(cache: Path, url: str, *models: str, weights: str = "TORCH_WEIGHTS", **variables: str) -> tuple[str, str]:
     """Print the paths of models in a process with this cache, where the Hub is at `url`; return output and errors."""
-    own = {"HF_ENDPOINT": url, "HF_HOME": str(cache), "PYTHONPATH": str(ROOT), "NO_PROXY": "*"}
+    hub_only = {"HF_ENDPOINT": url, "HF_HOME": str(cache), "PYTHONPATH": str(ROOT), "NO_PROXY": "*"}
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGING"))}
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, weights, *models], env=inherited | own | variables, text=True, capture_output=True,
+        [sys.executable, "-c", PROGRAM, weights, *models], env=inherited | hub_only | variables, text=True, capture_output=True,
         cwd=cache.parent, timeout=60, check=True,
     )  # fmt: skip
     return done.stdout.strip(), done.stderr
