@@ -56,8 +56,8 @@ def bench(
     from simnmt.calibrate.projection_bench import Setting
     from simnmt.calibrate.vocabulary_bench import check, vocabulary_bench
 
-    shares = [percent / 100 for percent in share or ()]
-    setting = chosen(context, Setting, vocabs=vocab, widths=width, shares=tuple(shares))
+    shares = share and [percent / 100 for percent in share]
+    setting = chosen(context, Setting, vocabs=vocab, widths=width, shares=shares)
     check(setting)
     check_output(out, force)
     with progress_bar() as bar:

@@ -180,3 +180,10 @@ def test_where_nothing_may_be_written_is_told_before_the_text_is_decoded(
 def test_a_pool_without_a_name_is_refused(build: Callable[..., Any], here: Path) -> None:
     found = build("--text", "one.txt", "--pool", " ", "--out", "never")
     assert (found.status, found.out) == (2, "") and "--pool" in found.err and not (here / "never").exists()
+
+
+def test_a_bench_takes_its_own_default_for_what_is_not_named(simnmt: Callable[..., Any]) -> None:
+    """It once asked for --share, whose default is in its help."""
+    sizes = ["--vocab", "200", "--width", "8", "--rows", "1", "--clusters", "5", "--rounds", "1"]
+    done = simnmt("vocab", "bench", *sizes, "--json")
+    assert json.loads(done.out)["setting"]["shares"] == [0.02, 0.06, 0.12, 0.2]
