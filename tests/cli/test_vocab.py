@@ -15,6 +15,8 @@ pytest.importorskip("torch", reason="the extra packages of simnmt[models] are no
 skip_file_without("sklearn", extra="models")
 pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models] are not installed")
 
+from simnmt.calibrate.projection_bench import Setting  # noqa: E402
+from simnmt.calibrate.settings import CalibrationError  # noqa: E402
 from simnmt.nmt.checkpoint import save_checkpoint  # noqa: E402
 from simnmt.nmt.models import build_model  # noqa: E402
 from simnmt.nmt.subwords import learn_vocabulary  # noqa: E402
@@ -182,8 +184,16 @@ def test_a_pool_without_a_name_is_refused(build: Callable[..., Any], here: Path)
     assert (found.status, found.out) == (2, "") and "--pool" in found.err and not (here / "never").exists()
 
 
-def test_a_bench_takes_its_own_default_for_what_is_not_named(simnmt: Callable[..., Any]) -> None:
+def test_a_bench_takes_its_own_default_for_what_is_not_named(
+    simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It once asked for --share, whose default is in its help."""
-    sizes = ["--vocab", "200", "--width", "8", "--rows", "1", "--clusters", "5", "--rounds", "1"]
-    done = simnmt("vocab", "bench", *sizes, "--json")
-    assert json.loads(done.out)["setting"]["shares"] == [0.02, 0.06, 0.12, 0.2]
+    asked: list[Setting] = []
+
+    def bench(setting: Setting, progress: object) -> None:
+        asked.append(setting)
+        raise CalibrationError("enough")
+
+    monkeypatch.setattr("simnmt.calibrate.vocabulary_bench.vocabulary_bench", bench)
+    simnmt("vocab", "bench", "--rows", "1")
+    assert asked == [Setting(rows=(1,))]
