@@ -8,7 +8,8 @@ what the simulated server says of them, `box_over_profile`, tells the pace of th
 is that of the profile alone, the *matched* one that of the simulated time multiplied by this pace, round by round; medians over
 the rounds count, and the spread is the range of the real totals over their median. Without a profile only the batchers are
 compared: by the ratio of their sentences per second, taking turns round by round; the median over the rounds counts.
-`--fused`: with the fused output layer, real and simulated. `--device cuda` measures a GPU.
+`--fused`: with the fused output layer, real and simulated. `--device cuda` measures a GPU, `--compute-type float16` in half
+precision; a profile says its own.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from simnmt.base.errors import SimnmtError
 from simnmt.batching import Batching, half_empty, immediate, maxi, mini, top_up
 from simnmt.nmt.models import TranslationModel, load_model
 from simnmt.nmt.slot_decoder import BatchedRun, decode_batched
+from simnmt.nmt.torch_engine import in_type, supported_types
 from simnmt.profile.batch_cost import DecodingCost
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile
@@ -201,6 +203,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1, help="without a profile, which says its own")
     parser.add_argument("--device", default="cpu", help="without a profile, which says its own")
+    parser.add_argument("--compute-type", default="float32", help="without a profile, which says its own")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
     given = parser.parse_args(arguments)
@@ -209,10 +212,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
             parser.error(f"--{option} {getattr(given, option)}: give 1 or more")
     profile = None if given.profile is None else _profile(given.profile)
     cost = None if profile is None else _cost(profile, given.beam, given.fused)
-    name, threads, device = given.model or "gru", given.threads, given.device
+    name, threads, device, compute_type = given.model or "gru", given.threads, given.device, given.compute_type
     if profile is not None:
         assert profile.engine is not None
         name, threads, device = given.model or profile.model.name, profile.engine.threads, profile.engine.device
+        compute_type = profile.engine.compute_type
+    if compute_type not in supported_types(device):
+        parser.error(f"--compute-type {compute_type}: {device} takes {', '.join(supported_types(device))}")
     if threads is not None:
         torch.set_num_threads(threads)
     loaded = load_model(name)
@@ -222,9 +228,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         and profile.engine.architecture != loaded.architecture.model_dump(mode="json")
     ):
         raise SystemExit(f"profile {profile.name} was measured on another model than {name}: name it by --model")
-    model = loaded.model.to(torch.device(device))
+    model = in_type(loaded.model, torch.device(device), compute_type)
     batchings = {name: BATCHERS[name](given.batch) for name in given.batcher or BATCHERS}
-    found: dict[str, Any] = {"model": name, "batch": given.batch, "beam": given.beam}
+    found: dict[str, Any] = {"model": name, "device": device, "compute_type": compute_type}
+    found |= {"batch": given.batch, "beam": given.beam}
     found |= {"fused": given.fused, "sentences": given.sentences, "mixes": {}}
     for mix in given.mix or MIXES:
         print(f"{mix}, {name}, batch {given.batch}, beam {given.beam}", file=sys.stderr)
@@ -253,8 +260,8 @@ def _cost(profile: DeviceProfile, beam: int, fused: bool) -> DecodingCost:
         raise SystemExit(f"profile {profile.name} has no costs of decode steps: calibrate one")
     if profile.step.beam != beam:
         raise SystemExit(f"profile {profile.name} was measured with beam {profile.step.beam}, not {beam}")
-    if profile.engine is None or (profile.engine.backend, profile.engine.compute_type) != ("torch", "float32"):
-        raise SystemExit(f"profile {profile.name} was not measured with torch in float32, as this decodes")
+    if profile.engine is None or profile.engine.backend != "torch":
+        raise SystemExit(f"profile {profile.name} was not measured with torch, as this decodes")
     if fused or profile.decoder is not None:
         profile, _ = with_decoder(profile, DecoderSettings(beam=beam, fused=fused))
     return profile.decoding_cost

@@ -4,7 +4,7 @@ Sentences of both length mixes (FNI-14), with forced lengths and maxi-batching, 
 (FNI-16). Of the plain decoding every part's share of the time is printed; they sum to 1. Beside the measured ratio stands what
 Amdahl predicts from the share of the output layer and from how much faster this alone is, timed by itself at a few batch sizes
 (FNI-17, XP-07): once with the product as the fused layer takes it, block by block, once with the product left as it was, as in
-the paper. `--model` names what `simnmt nmt train` wrote, or any other.
+the paper. `--model` names what `simnmt nmt train` wrote, or any other. `--device cuda --compute-type float16` measures a GPU.
 
 `--two-threads` decodes one batch alternately with one and with two of torch's threads, fused, in steps of equally many rows:
 how many times as fast are the kernels, the products and the whole step on two threads? The median step of each decoding counts.
@@ -33,6 +33,7 @@ from simnmt.nmt import output_layer as decoder_layer
 from simnmt.nmt.devices import torch_threads
 from simnmt.nmt.models import TranslationModel, load_model
 from simnmt.nmt.slot_decoder import BatchedRun, decode_batched
+from simnmt.nmt.torch_engine import in_type, supported_types
 from simnmt.papers.kit.claim import end_to_end
 
 LEAST_OF_TWO_THREADS = 1.6
@@ -176,6 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--compute-type", default="float32")
     parser.add_argument("--two-threads", action="store_true", help="compare two threads with one, on the CPU")
     parser.add_argument("--steps", type=int, default=12, help="with --two-threads: steps of each decoding, at least 2")
     parser.add_argument("--seed", type=int, default=1)
@@ -186,9 +188,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             parser.error(f"--{option} {getattr(given, option)}: give 1 or more")
     if given.steps < 2:
         parser.error(f"--steps {given.steps}: give 2 or more")
+    if given.compute_type not in supported_types(given.device):
+        parser.error(f"--compute-type {given.compute_type}: {given.device} takes {', '.join(supported_types(given.device))}")
     torch.set_num_threads(given.threads)
-    model = load_model(given.model).model.to(torch.device(given.device))
-    report: dict[str, Any] = {"model": given.model, "vocab": model.vocab, "batch": given.batch, "sentences": given.sentences}
+    model = in_type(load_model(given.model).model, torch.device(given.device), given.compute_type)
+    report: dict[str, Any] = {"model": given.model, "device": given.device, "compute_type": given.compute_type}
+    report |= {"vocab": model.vocab, "batch": given.batch, "sentences": given.sentences}
     if given.two_threads:
         report["results"] = [two_threads(model, beam, given) for beam in given.beam or (5,)]
         print(json.dumps(report, indent=1)) if given.json else _print_two_threads(report)

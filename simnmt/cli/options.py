@@ -64,13 +64,13 @@ def chosen(context: typer.Context, kind: type[Settings], **others: Any) -> Setti
     Args:
         context: the call of the verb.
         kind: the dataclass or pydantic model of the settings.
-        others: fields whose option has another name or form; None keeps the default.
+        others: fields whose option has another name or form; None keeps the default, as an empty list does: that is what the
+            context has for a repeatable option that is not given.
     """
     names = getattr(kind, "model_fields", None) or [field.name for field in fields(cast(Any, kind))]
     values = {name: context.params[name] for name in names if name in context.params} | others
-    return kind(
-        **{name: tuple(value) if isinstance(value, list) else value for name, value in values.items() if value is not None}
-    )
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    return kind(**{name: value for name, value in given.items() if value is not None and value != ()})
 
 
 def print_json(document: Mapping[str, Any]) -> None:

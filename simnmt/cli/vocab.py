@@ -56,7 +56,7 @@ def bench(
     from simnmt.calibrate.projection_bench import Setting
     from simnmt.calibrate.vocabulary_bench import check, vocabulary_bench
 
-    shares = share and [percent / 100 for percent in share]
+    shares = [percent / 100 for percent in share or ()]
     setting = chosen(context, Setting, vocabs=vocab, widths=width, shares=shares)
     check(setting)
     check_output(out, force)

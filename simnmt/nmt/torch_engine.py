@@ -57,9 +57,7 @@ class TorchEngine:
 
             direction, dtype = request.direction, _TYPES[compute_type]
             bundle = load_vocabulary(request.vocabulary, loaded.model, direction=direction, device=device, dtype=dtype)
-        self._model: TranslationModel | None = loaded.model.to(device=device, dtype=_TYPES[compute_type])
-        if compute_type == HALF_WEIGHTS:
-            loaded.model.halve()
+        self._model: TranslationModel | None = in_type(loaded.model, device, compute_type)
         self._architecture, self._device, self._threads, self._seed = loaded.architecture, device, threads, request.seed
         part = None if bundle is None else with_measured_cost(bundle, loaded.model)
         self._output = _OutputOptions(fused=request.fused, vocabulary=part)
@@ -212,6 +210,14 @@ def _pairs(marks: list[_Mark]) -> Iterator[tuple[_Mark, _Mark]]:
 
 def _decode(model: TranslationModel, src: Tensor, lengths: Tensor, work: Work, output: _OutputOptions, mark: Mark) -> None:
     decode_batch(model, src, lengths, beam=work.beam, forced_len=work.tgt_len, scored=False, mark=mark, **output)
+
+
+def in_type(model: TranslationModel, device: torch.device, compute_type: str) -> TranslationModel:
+    """Return the model moved to a device, with weights of a compute type that is supported there."""
+    model = model.to(device=device, dtype=_TYPES[compute_type])
+    if compute_type == HALF_WEIGHTS:
+        model.halve()
+    return model
 
 
 def supported_types(device: str) -> list[str]:

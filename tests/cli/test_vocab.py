@@ -187,7 +187,7 @@ def test_a_pool_without_a_name_is_refused(build: Callable[..., Any], here: Path)
 def test_a_bench_takes_its_own_default_for_what_is_not_named(
     simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It once asked for --share, whose default is in its help."""
+    """It once asked for --share and --rows, whose defaults are in its help."""
     asked: list[Setting] = []
 
     def bench(setting: Setting, progress: object) -> None:
@@ -195,5 +195,6 @@ def test_a_bench_takes_its_own_default_for_what_is_not_named(
         raise CalibrationError("enough")
 
     monkeypatch.setattr("simnmt.calibrate.vocabulary_bench.vocabulary_bench", bench)
-    simnmt("vocab", "bench", "--rows", "1")
-    assert asked == [Setting(rows=(1,))]
+    simnmt("vocab", "bench")
+    simnmt("vocab", "bench", "--rows", "1", "--share", "6")
+    assert asked == [Setting(), Setting(rows=(1,), shares=(0.06,))]
