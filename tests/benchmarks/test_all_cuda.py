@@ -8,12 +8,16 @@ import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from benchmarks.all_cuda import LEAST_S, Ended, Step, main, run_all, steps_on_cpu, steps_on_gpu
 from simnmt.base.errors import SimnmtError
+from simnmt.calibrate.energy_meter import EnergyMeter
 from simnmt.cli import main as simnmt
+from simnmt.nmt.errors import NmtError
 from tests.optional_packages import skip_file_without
 
 skip_file_without("torch", "models")
@@ -39,7 +43,7 @@ def test_steps_that_fail_or_take_too_long_are_noted_and_repeated_and_the_others_
     assert [each.well for each in again.values()] == [True, False, True]
     assert count.read_text() == "x" and "well: done before" in capsys.readouterr().out
     noted = json.loads((tmp_path / "steps.json").read_text())
-    assert {name: Ended(tuple(note["command"]), note["status"], note["seconds"]) for name, note in noted.items()} == again
+    assert {name: Ended(**note | {"command": tuple(note["command"])}) for name, note in noted.items()} == again
     run_all([python("well", "pass")], tmp_path, 1.0)  # another command of the same name
     assert json.loads((tmp_path / "steps.json").read_text())["well"]["command"][-1] == "pass"
 
@@ -69,7 +73,7 @@ def test_every_command_for_a_gpu_gets_as_far_as_the_gpu_that_is_missing(
     lacking = ("sees no", "no such file", "No such file", "no such model", "no shard store")
     for step in steps_on_gpu(tmp_path, task):
         program, arguments = step.command[2], list(step.command[3:])
-        if step.name == "doctor" or (step.name == "kernels" and find_spec("triton") is None):
+        if step.name == "doctor" or (step.name.startswith("kernels") and find_spec("triton") is None):
             continue
         run = simnmt if program.startswith("from") else importlib.import_module(program).main
         monkeypatch.setattr("sys.argv", ["simnmt", *arguments])
@@ -85,6 +89,20 @@ def test_the_trial_without_a_gpu_takes_the_same_verbs_and_benchmarks(tmp_path: P
 
     task = tmp_path / "task.tsv"
     assert kinds(list(steps_on_gpu(tmp_path, task))) == kinds(list(steps_on_cpu(tmp_path, task)))
+
+
+def test_the_joules_of_each_step_are_those_between_two_readings(tmp_path: Path) -> None:
+    readings = iter([10.0, 12.5, 20.0, None])
+    meter = cast(EnergyMeter, SimpleNamespace(read_j=lambda: next(readings)))
+    ended = run_all([python("one", "pass"), python("two", "pass")], tmp_path, 1.0, meter)
+    assert [each.joules for each in ended.values()] == [2.5, None]
+
+
+def test_without_a_gpu_it_says_so_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(NmtError, match="torch sees no cuda:0 here"):
+        main(["--out", str(tmp_path / "out")])
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_task_that_is_missing_is_named_before_anything_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
