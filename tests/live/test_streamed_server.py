@@ -169,7 +169,7 @@ def engine_for(path: Path, **changed: Any) -> EngineSettings:
 
 
 def test_requests_queue_and_their_answers_report_the_states(services: Services, path: Path) -> None:
-    server = services.server(engine_for(path, engagement_gap_s=0.3, reclaimed_after_s=0.8))
+    server = services.server(engine_for(path, engagement_gap_s=0.4, reclaimed_after_s=2.0))
     url = server.front.service.url
     health = server.health()
     assert health["task"] == "classification"
@@ -180,21 +180,19 @@ def test_requests_queue_and_their_answers_report_the_states(services: Services, 
     assert len(answers) == 4
     last = health["plan"]["states"] - 1
     assert sorted(answer.report[0] for answer in answers) == sorted([COLD, 2, min(3, last), min(4, last)])
-    # One after the other: queues and executions cover what all executions take. A request reaches the server after it was
-    # sent, and at the latest its time there before its answer was received.
+    # One after the other, whatever the order in which they arrived: between the first question and the last answer there is time
+    # for all executions, and each answer's own time covers its queue and its execution.
     exchanges = [exchange for exchange in together if isinstance(exchange, Exchange)]
-    latest_ends_s = [
-        exchange.received_s - times.total_s + times.queue_s + times.execution_s
-        for exchange, times in ((exchange, exchange.answer.times) for exchange in exchanges)
-    ]
-    all_s = sum(answer.times.execution_s for answer in answers)
-    assert max(latest_ends_s) - min(exchange.sent_s for exchange in exchanges) >= all_s - 1e-5  # rounded to a microsecond
+    whole_s = max(exchange.received_s for exchange in exchanges) - min(exchange.sent_s for exchange in exchanges)
+    times = [answer.times for answer in answers]
+    assert whole_s >= sum(each.execution_s for each in times) - 1e-5  # rounded to a microsecond
+    assert all(0.0 <= each.queue_s <= each.total_s - each.execution_s + 1e-5 for each in times)
     name, score = answers[0].texts[0].rsplit(" ", 1)
     assert name in ("class 0", "class 1")
     assert 0.5 <= float(score) <= 1.0
-    services.wait(0.4)
+    services.wait(0.5)  # a busy box may make it a second longer
     (first,) = services.translate(url, ask())
-    services.wait(0.9)
+    services.wait(2.1)
     (cold,) = services.translate(url, ask())
     assert [exchange.answer.report for exchange in (first, cold)] == [(FIRST_TURN,), (COLD,)]
     services.stop(server)
