@@ -180,8 +180,8 @@ def test_requests_queue_and_their_answers_report_the_states(services: Services, 
     assert len(answers) == 4
     last = health["plan"]["states"] - 1
     assert sorted(answer.report[0] for answer in answers) == sorted([COLD, 2, min(3, last), min(4, last)])
-    # One after the other, whatever the order in which they arrived: between the first question and the last answer there is time
-    # for all executions, and each answer's own time covers its queue and its execution.
+    # One after the other, whatever the order in which they arrived: between the first question and the last answer there is
+    # time for all executions, and each answer's own time covers its queue and its execution.
     exchanges = [exchange for exchange in together if isinstance(exchange, Exchange)]
     whole_s = max(exchange.received_s for exchange in exchanges) - min(exchange.sent_s for exchange in exchanges)
     times = [answer.times for answer in answers]
