@@ -239,6 +239,9 @@ class Settings:
 
 
 STI_LENGTHS = (16, 32)
+"""Padded lengths of a classifier's texts, in tokens, at which it is measured."""
+STI_MODEL_LENGTHS = (8, 16, 32, 64)
+"""Lengths at which a translator of given sizes is measured."""
 MOST_POSITIONS = 10**6
 
 
@@ -268,9 +271,13 @@ class StiSettings:
     def within(self, positions: int) -> None:
         """Raise `CalibrationError` if the greatest length exceeds the model's positions."""
         if self.lengths[-1] > positions:
-            raise CalibrationError(
-                f"--lengths: {self.lengths[-1]} tokens where the model takes {positions}", remedy="give smaller ones"
-            )
+            what = f"{self.lengths[-1]} tokens where the model takes {positions}"
+            raise CalibrationError(what, remedy=f"give lengths of at most {positions}")
+
+
+def lengths_up_to(positions: int, wanted: Sequence[int]) -> tuple[int, ...]:
+    """Return those of the wanted lengths that a model of so many positions takes; if it takes none of them, its longest."""
+    return tuple(length for length in wanted if length <= positions) or (positions,)
 
 
 def parse_parts(names: Sequence[str]) -> tuple[Part, ...]:

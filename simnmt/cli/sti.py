@@ -203,7 +203,8 @@ def profile(
     ] = None,
     task: Annotated[Path | None, option("FILE.tsv", "Also rank the shards by the accuracy each brings on these.")] = None,
     lengths: Annotated[
-        Sequence[int] | None, option("L,...", "Padded tokens. [default: 16,32; of --model 8,16,32,64]", parser=parse_integers)
+        Sequence[int] | None,
+        option("L,...", "Padded tokens. [default: 16,32 up to the model's; of --model 8,16,32,64]", parser=parse_integers),
     ] = None,
     pace: Annotated[
         float | None,
@@ -238,7 +239,7 @@ def profile(
 
     need("torch")
     from simnmt.calibrate.preconditions import refuse_unwritable
-    from simnmt.calibrate.settings import StiSettings
+    from simnmt.calibrate.settings import STI_LENGTHS, STI_MODEL_LENGTHS, StiSettings, lengths_up_to
     from simnmt.calibrate.streaming.streaming_profile import ProfileNames, journal_beside, profile_model, profile_store
     from simnmt.profile import profile_summary
     from simnmt.profile.profile_file import read_profile, write_profile
@@ -256,23 +257,21 @@ def profile(
     check_output(out, force, task)
     refuse_unwritable(out, "--out")
     before = None if into is None else read_profile(profile_path(into))
-    settings = chosen(
-        context,
-        StiSettings,
-        lengths=tuple(lengths or ((16, 32) if model is None else (8, 16, 32, 64))),
-        pace_bytes_per_s=pace,
-    )
+    settings = partial(chosen, context, StiSettings, pace_bytes_per_s=pace)
     named, journal = ProfileNames(name or out.stem, device_name, unit), journal_beside(out)
     with progress_bar() as bar:
         if store is not None:
             with _journalled(journal, task is not None), ShardStore.open(store) as opened:
                 examples = None if task is None else read_task(task, label_names=opened.label_names or None)
-                measure = partial(profile_store, opened, settings, named, journal, task=examples)
+                fitting = lengths_up_to(opened.configuration.positions, STI_LENGTHS)
+                of_store = settings(lengths=lengths or fitting)
+                measure = partial(profile_store, opened, of_store, named, journal, task=examples)
                 device_profile, warnings = measure(into=before, progress=bar.runs)
         else:
             assert model is not None
             place = folder or out.absolute().parent
-            device_profile, warnings = profile_model(model, place, settings, named, into=before, progress=bar.runs)
+            of_model = settings(lengths=lengths or STI_MODEL_LENGTHS)
+            device_profile, warnings = profile_model(model, place, of_model, named, into=before, progress=bar.runs)
     write_profile(out, device_profile)
     if task is not None:
         journal.unlink(missing_ok=True)
@@ -357,7 +356,7 @@ def run(
         str | None, option("FILE|@NAME", "Profile that simnmt sti profile wrote. [default: measure now, briefly]")
     ] = None,
     length: Annotated[
-        int | None, option("L", "Padded tokens. [default: the profile's greatest; without it, 16]", min=1)
+        int | None, option("L", "Padded tokens. [default: the profile's greatest; without it, 16 or the model's]", min=1)
     ] = None,
     pace: Annotated[
         float | None,

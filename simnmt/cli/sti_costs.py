@@ -10,6 +10,7 @@ from simnmt.cli.terminal import say
 from simnmt.streaming.errors import StreamingError
 
 if TYPE_CHECKING:
+    from simnmt.calibrate.settings import StiSettings
     from simnmt.profile.streaming_cost import StiCost
     from simnmt.streaming.encoder.elastic_encoder import ElasticEncoder
     from simnmt.streaming.store.shard_store import ShardStore
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 REPEATS = 3
 """Repeats of each measurement in a short measurement."""
 LENGTH = 16
+"""Padded tokens of a short measurement, where the model takes as many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,11 @@ def run_costs(
 ) -> CostSource:
     """Return the costs of a profile, or measure them. Raises `StreamingError` for a profile of another model or pace."""
     if profile is None:
-        return _measure(store, encoder, LENGTH if length is None else length, pace_bytes_per_s, threads)
+        from simnmt.calibrate.settings import StiSettings, lengths_up_to
+
+        lengths = lengths_up_to(store.configuration.positions, [LENGTH]) if length is None else (length,)
+        settings = StiSettings(lengths=lengths, pace_bytes_per_s=pace_bytes_per_s, repeats=REPEATS, threads=threads)
+        return _measure(store, encoder, settings)
     source = read_costs(profile)
     if source.fingerprint is not None:
         store.check_model(source.fingerprint)
@@ -85,17 +91,13 @@ def check_pace(source: CostSource, pace_bytes_per_s: float | None) -> None:
         )
 
 
-def _measure(
-    store: ShardStore, encoder: ElasticEncoder, length: int, pace_bytes_per_s: float | None, threads: int
-) -> CostSource:
-    from simnmt.calibrate.settings import StiSettings
+def _measure(store: ShardStore, encoder: ElasticEncoder, settings: StiSettings) -> CostSource:
     from simnmt.calibrate.streaming.encoder_block import check_bits, encoder_block, packed_shards
     from simnmt.profile.doubts import sti_doubts
 
     check_bits(store)
-    settings = StiSettings(lengths=(length,), pace_bytes_per_s=pace_bytes_per_s, repeats=REPEATS, threads=threads)
     settings.within(store.configuration.positions)
     say("measuring the disk and the layers, briefly: simnmt sti profile measures them well")
     block = encoder_block(store, encoder, packed_shards(store), settings, lambda done, total, what: None)
     doubts = tuple(doubt.message for doubt in sti_doubts(block))
-    return CostSource("this box, just now", block.kind, block.model, block.cost(), doubts, None, pace_bytes_per_s)
+    return CostSource("this box, just now", block.kind, block.model, block.cost(), doubts, None, settings.pace_bytes_per_s)

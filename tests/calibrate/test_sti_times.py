@@ -223,7 +223,7 @@ def test_the_records_of_a_model_that_was_not_sharded_are_as_large_as_stores_have
 @pytest.mark.parametrize(
     ("changed", "lengths", "says"),
     [
-        ({}, (8, 200), "--lengths: 200 tokens where the model takes 80"),
+        ({}, (8, 200), "200 tokens where the model takes 80"),
         ({}, (8,), "--lengths: one length does not determine a plane"),
         ({"ffn": 30}, (4, 8), "--model: ffn: 30 does not divide by 4 heads"),
         ({"d_model": 12, "heads": 6}, (4, 8), "--model: ffn"),

@@ -171,7 +171,7 @@ REFUSED = [
     (("s", "--task", "absent.tsv"), "absent.tsv"),
     (("s", "--lengths", "8,4"), "out of order"),
     (("s", "--lengths", "four"), "give whole numbers"),
-    (("s", "--lengths", "8,99"), "--lengths: 99 tokens where the model takes 40"),
+    (("s", "--lengths", "8,99"), "99 tokens where the model takes 40"),
     (("s", "--pace", "0MB/s"), "--pace: not a rate"),
     (("s", "--threads", "4096"), "CPUs may be used"),
     (("s", "--into", "dev.tsv"), "dev.tsv"),
@@ -212,3 +212,12 @@ def test_costs_per_token_of_one_unit_are_not_relabelled_as_those_of_another(here
     for options in (("mute",), ("s", "--unit", "word")):
         assert simnmt(*command, "p.json", *options, "--into", "words.json", "--force").status == 0
         assert read_profile(here / "p.json").length_unit.src == "word"
+
+
+def test_a_model_of_few_positions_is_measured_at_the_lengths_that_it_takes(here: Path, simnmt: Callable[..., Any]) -> None:
+    """Its default, 16 and 32, once was refused."""
+    for positions in (8, 16):
+        store, out = f"takes-{positions}", f"{positions}.json"
+        write_store(made_weights(layers=2, heads=2, positions=positions), here / store)
+        assert simnmt("sti", "profile", store, "--repeats", "1", "--out", out).status == 0
+        assert list(read_profile(here / out).sti_cost.comp_s) == [positions]

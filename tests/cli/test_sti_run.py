@@ -212,3 +212,9 @@ def test_a_busy_box_and_a_doubtful_profile_are_warned_of(path: Path, tmp_path: P
         "the box was busy: other programs used 50.0 CPUs before or after the run (repeat on a quiet box)",
     ]
     assert result.stderr.splitlines() == [f"simnmt: warning: {warning}" for warning in warnings]
+
+
+def test_a_model_of_few_positions_is_measured_at_all_of_them(tmp_path: Path) -> None:
+    """Of 16 tokens, the default, the error once named an option that the verb does not have."""
+    write_store(made_weights(layers=2, heads=2, positions=8), tmp_path / "few")
+    assert as_json(str(tmp_path / "few"), "--deadline", "50ms", "--preload", "0", "--turns", "1")["length"] == 8
