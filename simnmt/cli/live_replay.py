@@ -58,7 +58,7 @@ def replay(
 ) -> None:
     """Send a scenario's requests to a live gateway by the workload's arrivals, and measure them as a run.
 
-    Example: simnmt live replay @open-loop --gateway http://127.0.0.1:5000 --requests 500
+    Example: simnmt live replay @live-smoke --gateway http://127.0.0.1:5000 --requests 500
     """
     with named_if_missing("live"):
         from simnmt.live.replay import ReplaySettings

@@ -250,7 +250,7 @@ def gateway(
 ) -> None:
     """Decide for each request by a scenario's policy: translate it here, or send it to a server; until Ctrl-C or SIGTERM.
 
-    Example: simnmt live gateway @open-loop --policy cnmt --server http://127.0.0.1:5001
+    Example: simnmt live gateway @live-smoke --policy cnmt --server http://127.0.0.1:5001 --forced-lengths
     """
     with named_if_missing("live"):
         from simnmt.live.deployment import recommended_policy

@@ -184,10 +184,25 @@ def test_no_memory_is_one_line(folder: Path, simnmt: Callable[..., Any], monkeyp
     assert not Path("reports").exists()
 
 
-def test_the_examples_of_the_help_run(folder: Path, simnmt: Callable[..., Any]) -> None:
-    def example(*verb: str) -> list[str]:
-        return simnmt(*verb, "--help").out.partition("Example: simnmt ")[2].splitlines()[0].split()
+def example(simnmt: Callable[..., Any], *verb: str) -> list[str]:
+    """Return the words of the example in a verb's help, which may be wrapped."""
+    paragraph = simnmt(*verb, "--help").out.partition("Example: simnmt ")[2].partition("\n\n")[0]
+    return [str(word) for word in paragraph.split()]
 
-    assert simnmt(*example("run"), "--requests", "40", "--out", "out").status == 0
-    *_, profile = example("reproduce", "topup")
+
+def test_the_examples_of_the_help_run(folder: Path, simnmt: Callable[..., Any]) -> None:
+    assert simnmt(*example(simnmt, "run"), "--requests", "40", "--out", "out").status == 0
+    *_, profile = example(simnmt, "reproduce", "topup")
     assert read_profile(shipped_files.find("calibration", profile)).step is not None, "top-up needs costs of decode steps"
+
+
+def test_the_examples_of_live_verbs_name_a_scenario_whose_engine_can_be_started(
+    simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once they named one of inferred profiles, which hold no engine."""
+    pytest.importorskip("aiohttp", reason="the extra packages of simnmt[live] are not installed")
+    served: list[object] = []
+    monkeypatch.setattr("simnmt.cli.live_serve.serve", lambda make, as_json: served.append(make))
+    gateway, replay = example(simnmt, "live", "gateway"), example(simnmt, "live", "replay")
+    assert simnmt(*gateway).status == 0 and len(served) == 1
+    assert replay[2] == gateway[2] and "--forced-lengths" in gateway, "the replay sends lengths"
