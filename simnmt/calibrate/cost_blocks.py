@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from simnmt.calibrate.fits import fit_grid, fit_overhead, split_totals
 from simnmt.calibrate.plan import JUDGING, corner_cells
 from simnmt.calibrate.samples import Cell
-from simnmt.calibrate.settings import Settings
+from simnmt.calibrate.settings import CalibrationError, Settings
 from simnmt.nmt.engine import Work
 from simnmt.profile.blocks import EncoderBlock, Overhead, StepBlock
 from simnmt.profile.device_profile import Execution, ValidRange
@@ -40,7 +40,11 @@ Columns = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]
 
 
 def execution_block(cells: Sequence[Cell], settings: Settings) -> Execution:
-    """Fit `execution` of a profile: plane, residual, errors and samples. Raises `ValueError` for too few cells."""
+    """Fit `execution` of a profile: plane, residual, errors and samples.
+
+    Raises `ValueError` for too few cells, `CalibrationError` for inferences of mode paper that leave a token less than no time:
+    its least squares are not bounded.
+    """
     src_len, tgt_len, time_s = _columns(cells)
     corners = _is_corner(src_len, tgt_len, settings)
     # If some corners did not fit into memory, the others cannot make a plane to be judged.
@@ -49,6 +53,10 @@ def execution_block(cells: Sequence[Cell], settings: Settings) -> Execution:
     stretch = [number for cell in cells for number in cell.stretches]
     known = stretch if len(stretch) == time_s.size else None
     block = fit_execution(src_len, tgt_len, time_s, mode=FIT_MODE[settings.mode], fitted=marked, stretch=known)
+    for side, s_per_token in (("source", block.plane.s_per_src_token), ("target", block.plane.s_per_tgt_token)):
+        if s_per_token < 0.0:
+            what = f"{time_s.size:,} inferences give a {side} token {1e3 * s_per_token:.3g} ms, which cannot be"
+            raise CalibrationError(what, remedy="give more --inferences in another --out, on a quiet box")
     fit: dict[str, object] = {}
     if settings.mode == "full" and all_six:
         fit["heldout_error_six_cells"] = heldout_plane_error(src_len, tgt_len, time_s, fitted=corners)
