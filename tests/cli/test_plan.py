@@ -107,6 +107,16 @@ def test_a_plan_is_printed_with_all_that_it_rests_on_and_its_scenario_runs(folde
     assert simnmt("run", "choice.yaml", "--requests", "50", "--replications", "1", "--out", "run").status == 0
 
 
+def test_a_plan_on_inferred_profiles_asks_for_the_model_that_they_do_not_name(folder: Path, simnmt: Command) -> None:
+    """Its commands once could not be started."""
+    few = ("--requests", "60", "--replications", "1")
+    done = simnmt("plan", "@open-loop", "--rate", "5", "--slo", "mean_ms<=9000", *few)
+    assert done.status == 0
+    assert "  simnmt live server @open-loop --device cloud --model MODEL --set devices.cloud.count=1\n" in done.out
+    assert " --model MODEL --server cloud=http://CLOUD:5001 --set devices.cloud.count=1\n" in done.out
+    assert "MODEL: your translation model" in done.out
+
+
 def test_a_plan_of_a_scenario_from_standard_input_is_that_of_its_file_and_names_no_file(
     folder: Path, simnmt: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

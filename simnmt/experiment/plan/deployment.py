@@ -121,6 +121,8 @@ class DeploymentPlan:
     """The values of the choice."""
     scenario: Scenario
     """The scenario of the choice, at the rate; the first candidate's without a choice."""
+    without_engine: frozenset[str]
+    """Devices whose profile holds no engine that a live service could start: one that was not measured, say."""
     requests: int
     replications: int
     requests_simulated: int
@@ -355,10 +357,18 @@ def _plan(
         judged=[(describe(search, candidate), candidate.rejected) for candidate in search.candidates if candidate.outcomes],
         overrides=() if choice is None else choice.deployment.overrides,
         scenario=scenario if choice is None else _scenario_at_rate(choice, rate_rps),
+        without_engine=_without_engine(space.first if choice is None else choice.deployment.sites[0].plan),
         requests=scenario.requests,
         replications=scenario.replications,
         requests_simulated=search.requests_simulated,
         basis=_basis(search, space, choice or miss),
+    )
+
+
+def _without_engine(plan: RunPlan) -> frozenset[str]:
+    targets = [target for case in plan.cases.values() for target in case.targets]
+    return frozenset(
+        target.device for target in targets if target.profile.engine is None or not target.profile.engine.architecture
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from math import exp, floor
 
 from simnmt.base.suggestions import format_list
@@ -13,7 +13,7 @@ from simnmt.experiment.plan.deployment import DeploymentPlan, Described
 from simnmt.experiment.plan.search import Certainty
 from simnmt.experiment.plan.sensitivity import Change
 from simnmt.results.number_text import digits, format_interval, percent, percent_interval
-from simnmt.scenario.configuration import END_NODE, Scenario
+from simnmt.scenario.configuration import END_NODE
 from simnmt.scenario.document import Override
 from simnmt.scenario.errors import format_location
 
@@ -228,23 +228,30 @@ def describe_changes(plan: DeploymentPlan) -> str:
     )
 
 
-def deploy_commands(
-    name: str, scenario: Scenario, policy: str, overrides: Sequence[Override] = (), written: str | None = None
-) -> list[str]:
+def deploy_commands(plan: DeploymentPlan, policy: str, name: str, written: str | None = None) -> list[str]:
     """Return the commands that deploy the choice: a server for each box of every device but the first, and the gateway.
 
+    STORE and MODEL in a command stand for what no scenario holds: the shards of a streamed model, and a model for a device whose
+    profile tells of no engine.
+
     Args:
-        name: the scenario as the user named it.
-        scenario: the scenario of the choice.
+        plan: a plan with a choice.
         policy: the policy of the choice.
-        overrides: the values of the choice.
+        name: the scenario as the user named it.
         written: the file to which the choice was written; None: the commands set its values.
     """
-    given = name if written is None else written
-    sets = "" if written is not None else "".join(f" --set {shlex.quote(_assignment(override))}" for override in overrides)
+    scenario, given = plan.scenario, name if written is None else written
+    overrides = () if written is not None else plan.overrides
+    sets = "".join(f" --set {shlex.quote(_assignment(override))}" for override in overrides)
     first, *others = scenario.devices
+
+    def server(device: str) -> str:
+        if scenario.devices[device].sti is not None:
+            return f"simnmt live stream-server STORE {shlex.quote(given)} --device {device}{sets}"
+        return f"simnmt live server {shlex.quote(given)} --device {device}{_model_option(plan, device)}{sets}"
+
     if not others:
-        return [f"simnmt live server {shlex.quote(given)} --device {first}{sets}"]
+        return [server(first)]
     used = [device for device in scenario.policies[policy].devices_of(list(scenario.devices)) if device != first]
     commands = []
     for device in used:
@@ -256,11 +263,16 @@ def deploy_commands(
             # Every end node keeps to one box.
             before = "one URL for each share of the end nodes (simulated: attached)" if balancer == "attached" else before
             times = f"   # on each of {count} boxes, {before}"
-        commands.append(f"simnmt live server {shlex.quote(given)} --device {device}{sets}{times}")
+        commands.append(server(device) + times)
     servers = "".join(f" --server {device}={_address(device)}" for device in used)
     where = "   # on every end node" if first == END_NODE else ""
-    commands.append(f"simnmt live gateway {shlex.quote(given)} --policy {policy}{servers}{sets}{where}")
+    model = _model_option(plan, first)
+    commands.append(f"simnmt live gateway {shlex.quote(given)} --policy {policy}{model}{servers}{sets}{where}")
     return commands
+
+
+def _model_option(plan: DeploymentPlan, device: str) -> str:
+    return " --model MODEL" if device in plan.without_engine else ""
 
 
 def _address(device: str) -> str:
