@@ -231,8 +231,8 @@ def describe_changes(plan: DeploymentPlan) -> str:
 def deploy_commands(plan: DeploymentPlan, policy: str, name: str, written: str | None = None) -> list[str]:
     """Return the commands that deploy the choice: a server for each box of every device but the first, and the gateway.
 
-    STORE and MODEL in a command stand for what no scenario holds: the shards of a streamed model, and a model for a device whose
-    profile tells of no engine.
+    STORE and MODEL in a command stand for what no scenario holds: the shards of a streamed model, and a model for a device
+    whose profile tells of no engine.
 
     Args:
         plan: a plan with a choice.
