@@ -34,7 +34,7 @@ class LayerBench:
 
     def __init__(self, layer: timing.Layer, setting: Setting, clock: Callable[[], float]) -> None:
         self._layer, self._setting, self._clock = layer, setting, clock
-        self._flush = timing.cache_flush(layer.weight)
+        self._flush = timing.flush_of_caches(layer.weight.device)
         self.steps = list[StepTime]()
         self.points: dict[bool, dict[str, list[StagePoint]]] = {fitted: defaultdict(list) for fitted in (True, False)}
         """Points of each stage, by whether the fit takes them; the others judge the fit."""

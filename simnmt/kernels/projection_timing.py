@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from simnmt.kernels.columns import Centroids, ColumnSets, SubMatrix, gathered_products, scatter
-from simnmt.kernels.measurement import Run, Times, interleaved, last_cache_bytes
+from simnmt.kernels.measurement import Run, Times, interleaved, last_cache_bytes, nearer_cache_bytes
 from simnmt.kernels.native_library import level_name
 from simnmt.kernels.output_layer import fused_best
 from simnmt.kernels.output_reference import Best
@@ -230,10 +230,11 @@ def measure_projection(
             timed += [copy_stage(layer, steps[0])] * (count == rows[0])
     # Weights that fit the last cache stay there beside the decoder's other data, but not in the caches nearer to the processor;
     # without the flush each method would find the data that the method timed before it has just read.
-    fits = layer.weight.nbytes <= cache_bytes(layer.weight.device) // 2
-    runs, before = runs_of(timed, cache_flush(layer.weight, 0.25 if fits else 1.5))
+    device = layer.weight.device
+    fits = layer.weight.nbytes <= cache_bytes(device) // 2
+    runs, before = runs_of(timed, flush_of_nearer_caches(device) if fits else flush_of_caches(device))
     # The least of the few rounds: one disturbed round would decide the median.
-    times = interleaved(runs, rounds, before, least_s=0.0, clock=clock_of(layer.weight.device, clock))
+    times = interleaved(runs, rounds, before, least_s=0.0, clock=clock_of(device, clock))
     points = points_of(timed, times, of=Times.least_s)
     return projection_cost(points, provenance={"how": f"quick, {rounds} rounds"}, layers=[layer])
 
@@ -358,10 +359,18 @@ def points_of(
     return {stage: [StagePoint(*sizes, seconds) for sizes, seconds in points.items()] for stage, points in by_stage.items()}
 
 
-def cache_flush(weight: Tensor, caches: float = 1.5) -> Run:
-    """Return a run that reads `caches` times the last cache of the device of `weight`: above 1, all else leaves the cache."""
-    filler = torch.ones(int(caches * cache_bytes(weight.device)) // 4, device=weight.device)
-    return filler.sum
+def flush_of_caches(device: torch.device) -> Run:
+    """Return a run that reads more than the last cache of a device holds, so that all else leaves it."""
+    return _reading(device, 3 * cache_bytes(device) // 2)
+
+
+def flush_of_nearer_caches(device: torch.device) -> Run:
+    """Return a run that reads four times what the caches nearer than the last hold: a small part of the last one."""
+    return _reading(device, 4 * nearer_cache_bytes() if device.type == "cpu" else cache_bytes(device) // 4)
+
+
+def _reading(device: torch.device, size_bytes: int) -> Run:
+    return torch.ones(size_bytes // 4, device=device).sum
 
 
 def cache_bytes(device: torch.device) -> int:
