@@ -1,9 +1,8 @@
 """A pretended GPU: its tensors say `cuda:0`, are computed on the processor, and are refused where a GPU would refuse them.
 
 Code for a GPU goes wrong in few ways that a processor hides: a tensor that was left on the processor, an index on the wrong
-device, an array of numpy made from the GPU's memory. Inside `pretended_gpu()` these raise, all results are those of the
-processor, and `PretendedGpu.waits` counts what makes the processor wait for the GPU. Speed, rounding and CUDA's own kernels
-are not pretended.
+device, an array of numpy made from the GPU's memory. Inside `pretended_gpu()` these raise, results are those of the processor,
+and `PretendedGpu.waits` counts what makes the processor wait. Speed, rounding and CUDA's own kernels are not pretended.
 """
 
 from __future__ import annotations
@@ -70,16 +69,16 @@ class PretendedGpu(TorchFunctionMode):
         kwargs, name = kwargs or {}, function.__name__
         tensors = _tensors((args, kwargs))
         on_gpu = [tensor for tensor in tensors if isinstance(tensor, PretendedTensor)]
+        on_processor = [tensor for tensor in tensors if not isinstance(tensor, PretendedTensor)]
         is_from_gpu = isinstance(args[0], PretendedTensor) if name in MOVES else bool(on_gpu)
         is_to_gpu = _is_to_gpu(name, args, kwargs, is_from_gpu)
         if not on_gpu and not is_to_gpu:
             return function(*args, **kwargs)
         if name == "__get__" and function.__self__.__name__ in PROPERTIES:
             return PROPERTIES[function.__self__.__name__]
-        others = [tensor for tensor in tensors if not isinstance(tensor, PretendedTensor)]
         if on_gpu:
-            _refuse(name, args, others)
-        if name == "__set__" and others and on_gpu:  # a module's `to` gives each parameter other data
+            _refuse(name, args, on_processor)
+        if name == "__set__" and on_gpu and on_processor:  # a module's `to` gives each parameter other data
             return _move_parameter(args[0], args[1])
         plain_args, plain_kwargs = _mapped(lambda one: one.held if isinstance(one, PretendedTensor) else one, (args, kwargs))
         if _is_gpu(kwargs.get("device")):
@@ -87,7 +86,7 @@ class PretendedGpu(TorchFunctionMode):
         if name == "to":
             plain_args = tuple("cpu" if _is_gpu(argument) else argument for argument in plain_args)
         result = function(*plain_args, **plain_kwargs)
-        is_between_devices = is_from_gpu != is_to_gpu or bool(on_gpu and others)
+        is_between_devices = is_from_gpu != is_to_gpu or bool(on_gpu and on_processor)
         masks = [index for index in _tensors(plain_args[1:2]) if index.dtype in (torch.bool, torch.uint8)]
         if name in ANSWERS or (name in COPIES and is_between_devices) or (name in INDEXING and masks):
             self.waits[f"{name} in {_place()}"] += 1
@@ -99,7 +98,7 @@ class PretendedGpu(TorchFunctionMode):
             return PretendedTensor.of(result[0]), result[1]
         if not is_to_gpu:
             return result
-        same = {id(tensor): tensor for tensor in others} | {id(tensor.held): tensor for tensor in on_gpu}
+        same = {id(tensor): tensor for tensor in on_processor} | {id(tensor.held): tensor for tensor in on_gpu}
         return _mapped(lambda one: same[id(one)] if id(one) in same else PretendedTensor.of(one), result)
 
 
@@ -134,24 +133,22 @@ def _is_gpu(device: object) -> bool:
 def _is_to_gpu(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], is_from_gpu: bool) -> bool:
     """Return whether the tensors that a call returns are on the GPU."""
     device = kwargs.get("device")
+    if name == "cpu":
+        return False
     if name == "to":
         like = [argument for argument in args[1:] if isinstance(argument, str | torch.device | Tensor)]
-        device = device or next(
-            (GPU if isinstance(one, PretendedTensor) else getattr(one, "device", one) for one in like), None
-        )
-    elif name == "cpu":
-        return False
+        device = next((GPU if isinstance(one, PretendedTensor) else one for one in like), device)
     return is_from_gpu if device is None else _is_gpu(device)
 
 
-def _refuse(name: str, args: tuple[Any, ...], others: list[Tensor]) -> None:
-    """Raise the error of a GPU for arguments beside its tensors that it does not take; `others` are on the processor."""
+def _refuse(name: str, args: tuple[Any, ...], on_processor: list[Tensor]) -> None:
+    """Raise the error of a GPU for arguments beside its tensors that it does not take."""
     if name in ("numpy", "__array__"):
         raise TypeError("can't convert cuda:0 device type tensor to numpy")
     if name in ("gru", "lstm") and torch.is_autocast_enabled():
         # cuDNN then computes in float16, whatever type was asked for, and torch does not join that to bfloat16.
         raise RuntimeError("Unexpected floating ScalarType in at::autocast::prioritize")
-    misplaced = [other for other in others if other.dim() and name not in MIXING]
+    misplaced = [tensor for tensor in on_processor if tensor.dim() and name not in MIXING]
     if name in INDEXING and isinstance(args[0], PretendedTensor):  # an index may be on the processor, a value may not
         misplaced = [value for value in _tensors(args[2:]) if not isinstance(value, PretendedTensor) and value.dim()]
     if name in PACKING:  # packed values are on the GPU, their lengths on the processor
