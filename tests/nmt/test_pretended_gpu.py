@@ -121,9 +121,10 @@ def batch(name: str, device: torch.device) -> Batch:
     return Batch(*(tensor.to(device) for tensor in (src, src_lengths, tgt_in, tgt_out)), sum(LENGTHS))
 
 
-def test_an_engine_times_the_encoder_and_each_step_of_a_gpu(gpu: PretendedGpu, tmp_path: Path) -> None:
+@pytest.mark.parametrize("compute_type", ["float32", "float16", "bfloat16"])
+def test_an_engine_times_the_encoder_and_each_step_of_a_gpu(gpu: PretendedGpu, compute_type: str, tmp_path: Path) -> None:
     save_checkpoint(tmp_path, untrained("gru"), GRU)
-    engine = load_engine(str(tmp_path), device="cuda")
+    engine = load_engine(str(tmp_path), device="cuda", compute_type=compute_type)
     assert (engine.account.device, engine.account.device_name) == ("cuda:0", "a pretended GPU")
     timing = engine.run(Work(src_len=3, tgt_len=4, batch=2, beam=2))
     assert len(timing.steps_s) == 4
