@@ -186,6 +186,7 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
         "is_available": lambda: True,
         "device_count": lambda: 1,
         "is_bf16_supported": lambda: True,
+        "get_device_capability": lambda device=None: (9, 0),
         "get_device_name": lambda device=None: "a pretended GPU",
         "device": nullcontext,
         "synchronize": lambda device=None: None,
