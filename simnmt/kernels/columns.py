@@ -132,7 +132,7 @@ class ColumnSets:
     def _union_by_torch(self, firsts: Tensor, sizes: Tensor) -> Tensor:
         """Unite all sets at once, so that a GPU is not called for each set."""
         indices, ends = int(sizes.sum()), sizes.cumsum(0)
-        offsets, sizes = (per_set.to(self.columns.device) for per_set in (firsts - ends + sizes, sizes))
+        offsets, sizes = torch.stack((firsts - ends + sizes, sizes)).to(self.columns.device)  # one wait for the GPU, not two
         places = offsets.repeat_interleave(sizes, output_size=indices)
         places += torch.arange(indices, device=places.device)
         self._flags[self.columns[places]] = 1

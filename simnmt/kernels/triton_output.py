@@ -128,16 +128,17 @@ def best_into(workspace: Workspace, products: torch.Tensor, bias: torch.Tensor |
     best, (_, parts, count) = workspace.best, workspace.part_values.shape
     if rows == 0:
         return
-    _stretch[(rows, parts)](
-        products, products if bias is None else bias, products.stride(0), vocab,
-        workspace.maxima, workspace.sums, workspace.part_values, workspace.part_columns,
-        HAS_BIAS=bias is not None, SUM=with_sum, COUNT=count, BLOCK=workspace.block, num_warps=WARPS[workspace.block],
-    )  # fmt: skip
-    _join[(rows,)](
-        workspace.maxima, workspace.sums, workspace.part_values, workspace.part_columns, parts,
-        best.values, best.columns, best.log_total,
-        SUM=with_sum, COUNT=count, PARTS=triton.next_power_of_2(parts), CANDIDATES=triton.next_power_of_2(parts * count),
-    )  # fmt: skip
+    with torch.cuda.device_of(products):  # Triton launches on the current GPU, wherever the tensors are
+        _stretch[(rows, parts)](
+            products, products if bias is None else bias, products.stride(0), vocab,
+            workspace.maxima, workspace.sums, workspace.part_values, workspace.part_columns,
+            HAS_BIAS=bias is not None, SUM=with_sum, COUNT=count, BLOCK=workspace.block, num_warps=WARPS[workspace.block],
+        )  # fmt: skip
+        _join[(rows,)](
+            workspace.maxima, workspace.sums, workspace.part_values, workspace.part_columns, parts,
+            best.values, best.columns, best.log_total,
+            SUM=with_sum, COUNT=count, PARTS=triton.next_power_of_2(parts), CANDIDATES=triton.next_power_of_2(parts * count),
+        )  # fmt: skip
 
 
 def triton_best(products: torch.Tensor, bias: torch.Tensor | None, count: int, *, with_sum: bool = True) -> Best:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -140,6 +141,18 @@ CELLS = {"gru": CellKind(gru, 3, 1), "lstm": LSTM}
 _TORCH_GRU = CellKind(_torch_gru, 3, 1)
 
 
+def run_layer(layer: nn.LSTM | nn.GRU, fed: Any, start: Any = None) -> Any:
+    """Return outputs and last state of torch's own layer, which on CUDA computes in the type of its weights, without autocast.
+
+    Under autocast cuDNN takes float16, whatever type was asked for: small gradients vanish, and torch refuses to join the
+    outputs to tensors of bfloat16.
+    """
+    if not torch.is_autocast_enabled():  # CUDA's; on the CPU a layer takes the type that was asked for
+        return layer(fed, start)
+    with torch.autocast("cuda", enabled=False):
+        return layer(fed, start)
+
+
 class RecurrentDecoder(StepModel):
     """A step model whose decoder carries a `RecurrentState`.
 
@@ -164,12 +177,13 @@ class RecurrentDecoder(StepModel):
         The mask is `RecurrentState.behind`.
         """
         embedded, src_len = self.dropout(self.src_embedding(src)), src.shape[1]
-        if bool((src_lengths == src_len).all()):
-            states, last = self.encoder(embedded)
+        lengths = src_lengths.cpu()  # once: each look at what is on a GPU waits for it
+        if bool((lengths == src_len).all()):
+            states, last = run_layer(self.encoder, embedded)
             behind = None
         else:
-            lengths = src_lengths.cpu()
-            packed, last = self.encoder(pack_padded_sequence(embedded, lengths, batch_first=True, enforce_sorted=False))
+            packed = pack_padded_sequence(embedded, lengths, batch_first=True, enforce_sorted=False)
+            packed, last = run_layer(self.encoder, packed)
             states = pad_packed_sequence(packed, batch_first=True, total_length=src_len)[0]
             behind = torch.arange(src_len, device=src.device)[None] >= src_lengths[:, None]
         return states, last if isinstance(last, tuple) else (last,), behind
@@ -281,7 +295,9 @@ class RecurrentModel(RecurrentDecoder):
 
     def _decoded(self, last: Kept, tgt_in: Tensor) -> Tensor:
         """Return the decoder's states [batch, tgt_len, hidden] along the reference."""
-        states: Tensor = self.decoder(self.dropout(self.tgt_embedding(tgt_in)), last if len(last) > 1 else last[0])[0]
+        states: Tensor = run_layer(self.decoder, self.dropout(self.tgt_embedding(tgt_in)), last if len(last) > 1 else last[0])[
+            0
+        ]
         return states
 
     def _products(self) -> Sequence[tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]]:

@@ -65,8 +65,8 @@ class SlotCompaction:
             self.order[hole] = mover
         self.rows = _rows_of_slots(self.order, beam)
         """New row i is old row `rows[i]`."""
-        self._holes = torch.tensor(_rows_of_slots(holes, beam), dtype=torch.int64, device=device)
-        self._movers = torch.tensor(_rows_of_slots(movers, beam), dtype=torch.int64, device=device)
+        moves = [_rows_of_slots(holes, beam), _rows_of_slots(movers, beam)]
+        self._holes, self._movers = torch.tensor(moves, dtype=torch.int64, device=device)  # one wait for a GPU, not two
 
     def move(self, kept: Tensor, dim: int) -> None:
         """Copy the moving rows of `kept`, along dimension `dim`, into the holes."""

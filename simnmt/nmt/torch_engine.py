@@ -222,8 +222,10 @@ def in_type(model: TranslationModel, device: torch.device, compute_type: str) ->
 
 def supported_types(device: str) -> list[str]:
     """Return the compute types that torch supports on a device, the default first. Raises `NmtError` for a missing device."""
-    if torch_device(device).type == "cuda":
-        return ["float32", "float16", *(["bfloat16"] if torch.cuda.is_bf16_supported() else [])]
+    where = torch_device(device)
+    if where.type == "cuda":
+        # Older GPUs emulate bfloat16, which torch's `is_bf16_supported` counts as support.
+        return ["float32", "float16", *(["bfloat16"] if torch.cuda.get_device_capability(where) >= (8, 0) else [])]
     return ["float32", *(["bfloat16"] if has_bfloat16() else []), *([HALF_WEIGHTS] if has_half_weights() else [])]
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
@@ -126,6 +128,21 @@ def test_a_row_of_only_masked_columns_is_named() -> None:
 
 def test_no_rows_give_an_empty_result() -> None:
     assert [tuple(part.shape) for part in triton_best(torch.empty(0, 50), None, 2)] == [(0, 2), (0, 2), (0,)]
+
+
+def test_kernels_are_launched_on_the_gpu_of_their_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    entered: list[torch.Tensor] = []
+
+    @contextmanager
+    def device_of(tensor: torch.Tensor) -> Iterator[None]:
+        entered.append(tensor)
+        yield
+
+    monkeypatch.setattr(torch.cuda, "device_of", device_of)
+    products = torch.randn(2, 50)
+    triton_best(products, None, 1)
+    assert len(entered) == 1
+    assert entered[0] is products
 
 
 def row(beam: int, ratio: float, share: float = 0.8, *, beyond: bool = True, error: float = 0.0) -> Row:

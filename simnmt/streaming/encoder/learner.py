@@ -277,7 +277,7 @@ class ElasticLearner(AdamLearner):
         depth, slices = self._drawn(draw)
         answer = self.model(tokens, mask)
         loss = functional.cross_entropy(answer, labels, label_smoothing=recipe.smoothing)
-        value = float(loss.detach())
+        value = loss.detach()
         smaller = self.model(tokens, mask, depth=depth, slices=slices)
         taught = functional.cross_entropy(smaller, answer.detach().softmax(1))
         loss = loss + 0.5 * (functional.cross_entropy(smaller, labels, label_smoothing=recipe.smoothing) + taught)
@@ -294,7 +294,7 @@ class ElasticLearner(AdamLearner):
             keep = min(recipe.averaging, (1 + step) / (10 + step))
             for mean, now in zip(self.mean.parameters(), self.model.parameters(), strict=True):
                 mean.lerp_(now, 1.0 - keep)
-        return value
+        return float(value)
 
     def _drawn(self, draw: np.random.Generator) -> tuple[int, list[Tensor]]:
         recipe = self.recipe

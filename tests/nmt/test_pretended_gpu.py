@@ -1,0 +1,197 @@
+"""Models on a pretended GPU: the tokens, the losses and the errors of the processor, and few waits for the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from dataclasses import replace
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pack_padded_sequence
+
+from simnmt.kernels.columns import Centroids
+from simnmt.kernels.output_reference import reference_best
+from simnmt.nmt.checkpoint import save_checkpoint
+from simnmt.nmt.engine import Hypothesis, Work
+from simnmt.nmt.engines import load_engine
+from simnmt.nmt.models import TranslationModel, build_model
+from simnmt.nmt.slot_decoder import decode_batch
+from simnmt.nmt.step_model import pad
+from simnmt.nmt.torch_engine import supported_types
+from simnmt.nmt.training.learner import Batch, Learner
+from simnmt.nmt.training.recipe import Recipe
+from simnmt.nmt.vocabulary.active_columns import clustered
+from tests.nmt.made_subsets import drawn
+from tests.nmt.tiny import ARCHITECTURES, GRU, VOCAB, sources
+from tests.pretended_gpu import GPU, PretendedGpu, PretendedTensor, pretended_gpu
+
+LENGTHS = [3, 6, 4]
+needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
+
+
+@cache
+def untrained(name: str) -> TranslationModel:
+    return build_model(ARCHITECTURES[name], seed=3).eval()
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[PretendedGpu]:
+    """A pretended GPU whose kernel of Triton is the reference."""
+    if find_spec("triton") is not None:
+        monkeypatch.setattr("simnmt.kernels.triton_output.best_into", best_into)
+    with pretended_gpu() as device:
+        yield device
+
+
+def best_into(workspace: Any, products: PretendedTensor, bias: PretendedTensor, *, with_sum: bool = True) -> None:
+    """Compute what the kernel computes, of tensors on the GPU alone, and as it does without a wait."""
+    count = workspace.best.columns.held.shape[1]
+    for place, part in zip(workspace.best, reference_best(products.held.clone(), bias.held, count), strict=True):
+        place.held.copy_(part)
+
+
+def decoded(name: str, output: str, device: str, **options: Any) -> list[Hypothesis]:
+    """Decode sentences of different lengths by a copy of the model on this device."""
+    model = deepcopy(untrained(name)).to(device)
+    _, src, lengths = sources(model.architecture, LENGTHS)
+    clusters = drawn(VOCAB, model.weight.shape[1], 6, 0.4, [model.eos_token], seed=2)
+    clusters = replace(clusters, centroids=Centroids.of(0.1 * clusters.centroids.points))  # so that a step falls into several
+    vocabulary = clustered(clusters, device=device) if output == "restricted" else None
+    options |= {"fused": output == "fused", "vocabulary": vocabulary}
+    return decode_batch(model, src.to(device), lengths.to(device), **options)
+
+
+@pytest.mark.parametrize(
+    "output", ["plain", pytest.param("fused", marks=needs_triton), pytest.param("restricted", marks=needs_triton)]
+)
+@pytest.mark.parametrize("beam", [1, 3])
+@pytest.mark.parametrize("name", ["gru", "bilstm", "marian"])
+def test_a_gpu_gives_the_translations_of_the_processor(gpu: PretendedGpu, name: str, beam: int, output: str) -> None:
+    expected, translated = (decoded(name, output, device, beam=beam, max_len=6) for device in ("cpu", "cuda"))
+    assert [one.tokens for one in translated] == [one.tokens for one in expected]
+    assert [one.score for one in translated] == pytest.approx([one.score for one in expected], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("output", "most"),
+    [("plain", 1), pytest.param("fused", 2, marks=needs_triton), pytest.param("restricted", 6, marks=needs_triton)],
+)
+@pytest.mark.parametrize(("name", "beam"), [("gru", 1), ("marian", 3)])
+def test_a_step_waits_for_the_gpu_no_more_than_it_must(gpu: PretendedGpu, name: str, beam: int, output: str, most: int) -> None:
+    """Each wait leaves the GPU without work: those of two more steps are counted."""
+    counted = []
+    for steps in (4, 6):
+        gpu.waits.clear()
+        decoded(name, output, "cuda", beam=beam, forced_len=steps)
+        counted.append(gpu.waits.copy())
+    waits = counted[1] - counted[0]
+    assert waits.total() <= 2 * most, waits
+
+
+@pytest.mark.parametrize(
+    ("name", "precision"), [("gru", "bfloat16"), ("bilstm", "bfloat16"), ("sharp", "bfloat16"), ("own tokens", "float32")]
+)
+def test_a_training_on_a_gpu_has_the_losses_of_the_processor(gpu: PretendedGpu, name: str, precision: str) -> None:
+    """The pretended GPU computes all products in float32."""
+    architecture = ARCHITECTURES[name]
+    recipe = Recipe(architecture, peak_rate=0.02, warmup_steps=2, dropout=0.0)
+    on_processor, on_gpu = (
+        Learner(deepcopy(untrained(name)), replace(recipe, precision=kind), torch.device(device))
+        for kind, device in (("float32", "cpu"), (precision, "cuda"))
+    )
+    losses = [[learner.step(batch(name, learner.device), step) for step in (1, 2)] for learner in (on_processor, on_gpu)]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    assert on_gpu.mean_loss([batch(name, GPU)]) == pytest.approx(on_processor.mean_loss([batch(name, torch.device("cpu"))]))
+    restored = Learner(build_model(architecture, seed=4), replace(recipe, precision=precision), GPU)
+    restored.restore({key: tensor.cpu() for key, tensor in on_gpu.tensors().items()})
+    assert restored.step(batch(name, GPU), 3) == on_gpu.step(batch(name, GPU), 3)
+
+
+def batch(name: str, device: torch.device) -> Batch:
+    """Return the same sentence pairs each time, of two lengths."""
+    architecture = ARCHITECTURES[name]
+    alone, src, src_lengths = sources(architecture, LENGTHS)
+    tgt_out, _ = pad(alone, architecture.pad_token)
+    tgt_in, _ = pad([[architecture.start_token, *one[:-1]] for one in alone], architecture.pad_token)
+    return Batch(*(tensor.to(device) for tensor in (src, src_lengths, tgt_in, tgt_out)), sum(LENGTHS))
+
+
+@pytest.mark.parametrize("compute_type", ["float32", "float16", "bfloat16"])
+def test_an_engine_times_the_encoder_and_each_step_of_a_gpu(gpu: PretendedGpu, compute_type: str, tmp_path: Path) -> None:
+    save_checkpoint(tmp_path, untrained("gru"), GRU)
+    engine = load_engine(str(tmp_path), device="cuda", compute_type=compute_type)
+    assert (engine.account.device, engine.account.device_name) == ("cuda:0", "a pretended GPU")
+    timing = engine.run(Work(src_len=3, tgt_len=4, batch=2, beam=2))
+    assert len(timing.steps_s) == 4
+    assert 0.0 < timing.encode_s + sum(timing.steps_s) < timing.total_s
+
+
+def test_a_gpu_that_emulates_bfloat16_is_not_offered_it(gpu: PretendedGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch says of Turing, 7.5, that it supports the type."""
+    assert supported_types("cuda") == ["float32", "float16", "bfloat16"]
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    assert supported_types("cuda") == ["float32", "float16"]
+
+
+def refusals() -> dict[str, Callable[[Tensor], object]]:
+    """Return uses of a tensor on a GPU that are mistakes."""
+    here = torch.ones(2, 2)
+    lengths = torch.tensor([2, 2])
+    return {
+        "a sum with a tensor of the processor": lambda there: there + here,
+        "a product in a module of the processor": lambda there: torch.nn.Linear(2, 2)(there),
+        "a tensor of the processor among those joined": lambda there: torch.cat([there, here]),
+        "an index on the GPU of a tensor of the processor": lambda there: here[there[0].long() - 1],
+        "an index on the processor where none may be": lambda there: there.index_select(0, lengths - 1),
+        "a value from the processor": lambda there: there.__setitem__(0, here[0]),
+        "an output on the processor": lambda there: torch.add(there, there, out=here),
+        "lengths on the GPU": lambda there: pack_padded_sequence(there[:, :, None], lengths.to("cuda"), batch_first=True),
+        "an array of numpy": lambda there: there.numpy(),
+        "a recurrent layer under autocast": lambda there: autocast_gru(there),
+    }
+
+
+def autocast_gru(there: Tensor) -> Tensor:
+    with torch.autocast("cuda", torch.bfloat16):
+        return torch.nn.GRU(2, 2).to("cuda")(there)[0]
+
+
+@pytest.mark.parametrize("mistake", refusals())
+def test_the_pretended_gpu_refuses(gpu: PretendedGpu, mistake: str) -> None:
+    with pytest.raises((RuntimeError, TypeError), match=r"same device|can't convert cuda|autocast"):
+        refusals()[mistake](torch.ones(2, 2, device="cuda"))
+
+
+def test_the_pretended_gpu_takes_what_a_gpu_takes(gpu: PretendedGpu) -> None:
+    """Numbers and indices from the processor, copies, and results in a given tensor; each copy and each answer waits once."""
+    there = torch.arange(6.0, device="cuda").view(2, 3)
+    assert not gpu.waits
+    there[torch.tensor([0])] = 9.0
+    there += torch.tensor(1.0)
+    out = torch.empty(2, 3).to(there)
+    assert torch.add(there, 1, out=out) is out
+    here = torch.zeros(2, 3)
+    assert here.copy_(out) is here
+    assert (here.tolist(), here.is_cpu, out.device, out.is_cuda) == ([[11.0] * 3, [5.0, 6.0, 7.0]], True, GPU, True)
+    assert out.to("cuda") is out
+    kept = out.cpu()
+    out.zero_()
+    assert kept.sum() == 51.0
+    assert {wait.split()[0] for wait in gpu.waits} == {"__setitem__", "to", "copy_", "cpu"}
+    assert gpu.waits.total() == 4
+
+
+def test_a_pretended_gpu_leaves_torch_as_it_was() -> None:
+    before = torch.cuda.Event, torch.cuda.synchronize, torch.cuda.is_available()
+    with pretended_gpu():
+        there = torch.ones(2, device="cuda")
+        assert torch.cuda.is_available()
+    assert (torch.cuda.Event, torch.cuda.synchronize, torch.cuda.is_available()) == before
+    with pytest.raises(RuntimeError, match="add of a tensor whose pretended GPU has gone"):
+        torch.add(there, 1)
