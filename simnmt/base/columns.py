@@ -107,7 +107,7 @@ class Computed:
 
 
 AnyColumn = Array | Column | Reordered | Computed
-FILES_FROM = 1 << 20
+FILES_FROM_ROWS = 1 << 20
 """Rows from which the columns of a log are in files too, whatever their size (`kept_columns`, `ColumnFile`)."""
 
 
@@ -150,9 +150,10 @@ class ColumnFile:
         return Column.of_file(str(self._path), np.dtype(dtype or self.array.dtype))
 
 
-def write_columns(folder: Path, blocks: Iterable[Mapping[str, Array]]) -> dict[str, Column]:
-    """Write consecutive blocks of columns and return the columns by name: long ones in files of `folder`, which is made for the
-    first of them. Raises `OSError`.
+def collect_columns(folder: Path, blocks: Iterable[Mapping[str, Array]]) -> dict[str, Column]:
+    """Return columns by name from their consecutive blocks: long ones in files of `folder`, which is made for the first of them.
+
+    Raises `OSError`.
 
     Every block has the same names.
     """
@@ -211,14 +212,14 @@ def numbers_below(column: AnyColumn, values: Array) -> NDArray[np.int64]:
 
 def are_kept_in_files(count: int) -> bool:
     """Return whether the columns of a log of so many rows are in files."""
-    return count >= FILES_FROM
+    return count >= FILES_FROM_ROWS
 
 
 def kept_columns(folder: Path | None, count: int, part: Callable[[slice], Mapping[str, Array]]) -> dict[str, AnyColumn]:
-    """Return the columns that `part` gives for consecutive rows, computed block by block: arrays, or from `FILES_FROM` rows on
+    """Return the columns that `part` gives for consecutive rows, computed block by block: arrays, or from `FILES_FROM_ROWS` rows on
     columns in files of `folder`, if one is given. Raises `OSError`."""
     blocks = (part(rows) for rows in blocks_of(slice(0, count)))
     if folder is not None and are_kept_in_files(count):
-        return dict(write_columns(folder, blocks))
+        return dict(collect_columns(folder, blocks))
     parts = list(blocks) or [part(slice(0, 0))]
     return {name: np.concatenate([of_block[name] for of_block in parts]) for name in parts[0]}

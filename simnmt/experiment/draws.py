@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base import random_streams
-from simnmt.base.columns import AnyColumn, Array, Column, Computed, write_columns
+from simnmt.base.columns import AnyColumn, Array, Column, Computed, collect_columns
 from simnmt.experiment.cases import Case, ShareDone, Unit
 from simnmt.experiment.energy_setup import request_costs
 from simnmt.experiment.routes import HalfOverheads, Routes, clock_pace_s, half_overheads_s, routes
@@ -194,7 +194,7 @@ def draw(unit: Unit, learnt: Learnt, progress: ShareDone | None = None) -> Drawn
     issued_s: Column | None = None
     if arrivals.discipline == "open":
         times_s = times_by_block(arrivals, size, *unit.stream("arrivals"))
-        issued_s = write_columns(unit.folder, ({"issued_s": of_block} for of_block in times_s))["issued_s"]
+        issued_s = collect_columns(unit.folder, ({"issued_s": of_block} for of_block in times_s))["issued_s"]
     token_bytes = tuple(bytes_per_token(profile.model.vocab) for profile in case.profiles)
     network_routes = routes(
         unit.links, tuple(scenario.devices), token_bytes, unit.nodes, scenario.seed, unit.replication, unit.network
@@ -208,7 +208,7 @@ def draw(unit: Unit, learnt: Learnt, progress: ShareDone | None = None) -> Drawn
         moments_s = Computed(size, lambda rows: (rows + 0.5) / size * network_routes.lap_s)
     else:
         moments_s = issued_s
-    columns = write_columns(unit.folder, _blocks(unit, learnt, network_routes, moments_s, progress))
+    columns = collect_columns(unit.folder, _blocks(unit, learnt, network_routes, moments_s, progress))
     truth: Truth = Requests(
         src_len=columns["src_len"],
         tgt_len=columns["tgt_len"],

@@ -13,7 +13,7 @@ from typing import Any, Generic, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.base.columns import AnyColumn, Array, Column, Reordered, Rows, assemble, write_columns
+from simnmt.base.columns import AnyColumn, Array, Column, Reordered, Rows, assemble, collect_columns
 from simnmt.base.random_streams import blocks_of
 from simnmt.results.device_accounts import BatchAccount, BoxesUntil, StreamAccount
 from simnmt.results.fault_account import FaultAccount
@@ -265,7 +265,7 @@ def _stored(form: FormT, folder: Path) -> FormT:
 
     def store(name: str, value: Any) -> Any:
         if isinstance(value, np.ndarray) and name not in _UNSORTED:
-            return write_columns(folder, [{name: value}])[name]
+            return collect_columns(folder, [{name: value}])[name]
         if isinstance(value, tuple):
             return tuple(store(f"{name} {number}", part) for number, part in enumerate(value))
         return value.stored(folder) if isinstance(value, Requests) else value

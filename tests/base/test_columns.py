@@ -25,10 +25,10 @@ from simnmt.base.columns import (
     Computed,
     Reordered,
     assemble,
+    collect_columns,
     kept_columns,
     mean_of,
     numbers_below,
-    write_columns,
 )
 from simnmt.base.random_streams import blocks_of
 
@@ -41,7 +41,7 @@ def numbers(size: int, dtype: str = "f8") -> np.ndarray:
 
 
 def column_of(folder: Path, values: np.ndarray) -> Column:
-    return write_columns(folder, [{"values": values}])["values"]
+    return collect_columns(folder, [{"values": values}])["values"]
 
 
 @pytest.fixture(params=[SMALL, LARGE])
@@ -73,7 +73,7 @@ def test_what_is_read_is_ones_own(tmp_path: Path, size: int) -> None:
 
 def test_blocks_are_joined_in_their_order(tmp_path: Path) -> None:
     blocks = [{"a": np.arange(start, start + 3), "b": np.full(3, start / 2)} for start in range(0, 30, 3)]
-    values_read = write_columns(tmp_path, iter(blocks))
+    values_read = collect_columns(tmp_path, iter(blocks))
     assert list(values_read) == ["a", "b"]
     assert values_read["a"][:].tolist() == list(range(30))
     assert values_read["b"][:].tolist() == [start / 2 for start in range(0, 30, 3) for _ in range(3)]
@@ -126,7 +126,7 @@ def resident_bytes() -> int:
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system has no /proc/self/status")
 def test_what_was_read_does_not_stay_in_memory(tmp_path: Path) -> None:
     """80 MB are read block by block; mapped as a whole they would count until the end."""
-    column = write_columns(tmp_path, ({"values": np.full(1_000_000, float(block))} for block in range(10)))["values"]
+    column = collect_columns(tmp_path, ({"values": np.full(1_000_000, float(block))} for block in range(10)))["values"]
     before, total = resident_bytes(), 0.0
     for rows in blocks_of(slice(0, len(column))):
         total += column[rows].sum()
@@ -144,7 +144,7 @@ def test_a_full_disk_raises_its_error(tmp_path: Path) -> None:
 
 def test_short_columns_leave_no_files(tmp_path: Path) -> None:
     blocks = ({"short": np.zeros(SMALL, "i1"), "long": numbers(SMALL)} for _ in range(100))
-    written = write_columns(tmp_path / "new", blocks)
+    written = collect_columns(tmp_path / "new", blocks)
     assert [file.name for file in (tmp_path / "new").iterdir()] == ["long"]
     assert written["short"][:].tolist() == [0] * 100 * SMALL
     np.testing.assert_array_equal(written["long"][:], np.tile(numbers(SMALL), 100))
@@ -185,7 +185,7 @@ def test_numbers_below_are_those_of_a_count(values: list[int], limits: list[floa
     assert numbers_below(ascending, np.array(limits)).tolist() == counted
     with tempfile.TemporaryDirectory() as folder:
         parts = ({"values": ascending[start : start + block]} for start in range(0, max(len(values), 1), block))
-        assert numbers_below(write_columns(Path(folder), parts)["values"], np.array(limits)).tolist() == counted
+        assert numbers_below(collect_columns(Path(folder), parts)["values"], np.array(limits)).tolist() == counted
 
 
 def test_a_computed_column_reads_as_the_array_of_its_numbers() -> None:
@@ -238,7 +238,7 @@ def test_a_column_without_room_on_its_disk_is_refused_before_it_is_written(
 
 @pytest.mark.parametrize("size", [0, 5, 30])
 def test_kept_columns_are_arrays_until_they_are_long(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, size: int) -> None:
-    monkeypatch.setattr(columns, "FILES_FROM", 30)
+    monkeypatch.setattr(columns, "FILES_FROM_ROWS", 30)
     monkeypatch.setattr(random_streams, "BLOCK", 7)
     kept = kept_columns(tmp_path, size, lambda rows: {"a": np.arange(rows.start, rows.stop)})["a"]
     assert isinstance(kept, Column) == (size >= 30)

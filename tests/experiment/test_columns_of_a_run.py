@@ -152,7 +152,7 @@ def test_so_does_a_unit_that_batches_or_streams_and_foresees_its_misroutes(
 def assert_files_change_nothing(unit: Unit, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Assert that a unit gives the same columns and numbers if it counts as a long one."""
     short = run_unit(replace(unit, folder=folder / "short"))
-    monkeypatch.setattr(columns, "FILES_FROM", 1_000)
+    monkeypatch.setattr(columns, "FILES_FROM_ROWS", 1_000)
     monkeypatch.setattr(Column, "FILES_FROM_BYTES", 1)
     monkeypatch.setattr(request_log, "PART", 700)
     long = run_unit(replace(unit, folder=folder / "long"))

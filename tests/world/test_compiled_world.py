@@ -217,7 +217,7 @@ def test_a_signal_whose_handler_returns_lets_a_run_with_probes_go_on() -> None:
 
 
 def test_a_policy_in_python_leaves_no_files_of_the_compiled_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "FILES_FROM", 10)
+    monkeypatch.setattr(columns, "FILES_FROM_ROWS", 10)
     world = asked(50), lambda block: lambda in_block, delay_s: 0, Beliefs(guess), [FifoPool()]
     assert compiled_world.simulate(*world, folder=tmp_path / "world").engine == "simpy"
     assert list(tmp_path.iterdir()) == []
