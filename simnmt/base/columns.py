@@ -151,7 +151,7 @@ class ColumnFile:
 
 
 def collect_columns(folder: Path, blocks: Iterable[Mapping[str, Array]]) -> dict[str, Column]:
-    """Return columns by name from their consecutive blocks: long ones in files of `folder`, which is made for the first of them.
+    """Return columns by name from their consecutive blocks: long ones in files of `folder`, which is made for the first one.
 
     Raises `OSError`.
 
@@ -216,8 +216,10 @@ def are_kept_in_files(count: int) -> bool:
 
 
 def kept_columns(folder: Path | None, count: int, part: Callable[[slice], Mapping[str, Array]]) -> dict[str, AnyColumn]:
-    """Return the columns that `part` gives for consecutive rows, computed block by block: arrays, or from `FILES_FROM_ROWS` rows on
-    columns in files of `folder`, if one is given. Raises `OSError`."""
+    """Return the columns that `part` gives for consecutive rows, computed block by block.
+
+    They are arrays, or from `FILES_FROM_ROWS` rows on columns in files of `folder`, if one is given. Raises `OSError`.
+    """
     blocks = (part(rows) for rows in blocks_of(slice(0, count)))
     if folder is not None and are_kept_in_files(count):
         return dict(collect_columns(folder, blocks))
