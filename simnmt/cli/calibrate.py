@@ -23,6 +23,7 @@ from simnmt.cli.options import (
     parse_duration,
     parse_rate,
     print_result,
+    refuse_given,
 )
 from simnmt.cli.progress import progress_bar
 from simnmt.cli.terminal import say, warn
@@ -165,6 +166,7 @@ def calibrate(
         return
     if model is None:
         raise typer.BadParameter("give a model, or --endpoint URL", param_hint="--model")
+    refuse_given(context, _OF_AN_ENDPOINT, "holds for a running service: give --endpoint")
     if quick and paper:
         raise typer.BadParameter("choose one of --quick and --paper", param_hint="--quick")
     from simnmt.calibrate.calibration import calibrate as measure
@@ -174,6 +176,12 @@ def calibrate(
 
     in_service = ["in_situ"] * (gaps is not None or neighbour is not None)
     parts = None if part is None and not in_service else parse_parts([*(PARTS if part is None else part), *in_service])
+    if not paper:
+        refuse_given(context, ["inferences"], "holds for --paper")
+    if not paper and (parts is None or "in_situ" not in parts):
+        refuse_given(context, ["lengths"], "holds for --paper and for the part in_situ")
+    if parts is not None and "disk" not in parts:
+        refuse_given(context, ["pace"], "holds for the part disk")
     settings = chosen(
         context,
         Settings,
@@ -213,15 +221,14 @@ _OF_A_MODEL = (
     *("src_lang", "tgt_lang", "prefix"),
 )
 """Options that say how a model is measured on this box."""
+_OF_AN_ENDPOINT = ("api", "source", "target", "max_concurrency", "timeout", "token_env", "ca_file")
+"""Options that say how a running service is measured."""
 
 
 def _calibrate_endpoint(context: typer.Context, url: str, out: Path, page: Path) -> None:
     """Measure a running service with the options of the verb."""
     given = context.params
-    for name in _OF_A_MODEL:
-        if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE":
-            option_name = f"--{name.replace('_', '-')}"
-            raise typer.BadParameter("holds for a model on this box, not for --endpoint", param_hint=option_name)
+    refuse_given(context, _OF_A_MODEL, "holds for a model on this box, not for --endpoint")
     if given["text"] is None:
         raise typer.BadParameter("--endpoint needs sentences to send", param_hint="--text")
     with named_if_missing("live"):

@@ -9,7 +9,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -26,6 +26,7 @@ from simnmt.cli.options import (
     Overrides,
     argument,
     flag,
+    given,
     option,
     parse_bytes,
     parse_duration,
@@ -275,11 +276,6 @@ def gateway(
         serve(lambda: LiveGateway(settings, file, note), as_json)
 
 
-def given(context: typer.Context, names: Iterable[str]) -> bool:
-    """Return whether the command line gives one of these parameters."""
-    return any(getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE" for name in names)
-
-
 def serve(make: Callable[[], LiveServer | LiveGateway], as_json: bool) -> None:
     """Start a service, print where it listens, serve until a signal, and print a summary."""
     out = sys.stdout
@@ -372,7 +368,7 @@ def _local_engine(context: typer.Context, unit: Unit, folder: Path) -> EngineSet
         if params["local_unit"] is not None:
             raise InputError("--local-unit without --local-server", remedy="leave it out")
         return engine_settings(target, folder, **_engine_options(params))
-    if engine_options := [name for name in _ENGINE_OPTIONS if given(context, (name,))]:
+    if engine_options := given(context, _ENGINE_OPTIONS):
         what = f"--{engine_options[0].replace('_', '-')} is of an engine of the gateway, not of --local-server"
         raise InputError(what, remedy="give it to that service")
     return LocalService(

@@ -17,6 +17,7 @@ from simnmt.cli.options import (
     Overrides,
     argument,
     flag,
+    given,
     option,
     parse_bytes,
     parse_duration,
@@ -105,12 +106,12 @@ def stream_server(
     params = context.params | {"deadline": answer_within, "forced_lengths": True}
     front, access, limits = live_serve.service_settings(params)
     if scenario is not None:
-        if live_serve.given(context, PLANNING):
+        if given(context, PLANNING):
             raise InputError("a scenario, and options of the plan", remedy="give one of them, or --set KEY=VALUE")
         unit = live_serve.scenario_unit(scenario, overrides or (), allow_code=allow_code)
         streamed = settings_of(target_of(unit, device or unit.case.targets[-1].device))
     else:
-        if live_serve.given(context, ("device", "overrides", "allow_code")):
+        if given(context, ("device", "overrides", "allow_code")):
             what = "--device, --set or --allow-code without a scenario"
             raise InputError(what, remedy="name the scenario after the store")
         if profile is None or deadline_s is None or preload_bytes is None:

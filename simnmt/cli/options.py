@@ -12,7 +12,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import fields
 from pathlib import Path
@@ -71,6 +71,17 @@ def chosen(context: typer.Context, kind: type[Settings], **others: Any) -> Setti
     values = {name: context.params[name] for name in names if name in context.params} | others
     given = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     return kind(**{name: value for name, value in given.items() if value is not None and value != ()})
+
+
+def given(context: typer.Context, names: Iterable[str]) -> list[str]:
+    """Return those of a verb's parameters that the command line gives."""
+    return [name for name in names if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"]
+
+
+def refuse_given(context: typer.Context, names: Iterable[str], why: str) -> None:
+    """Raise `typer.BadParameter` for the first of these parameters that the command line gives."""
+    for name in given(context, names):
+        raise typer.BadParameter(why, param_hint=f"--{name.replace('_', '-')}")
 
 
 def print_json(document: Mapping[str, Any]) -> None:

@@ -99,6 +99,10 @@ class Rows(CsvTable):
             raise self.wrong_column(f"two columns are named {shorten(column)}", self.names.index(column), "rename one")
         if column in self.names:
             return self.names.index(column)
+        before, _, unit = column.rpartition(":")
+        if before in self.names:
+            what = f"column {shorten(before)}: {shorten(unit)} is no unit that is known"
+            raise self.wrong_column(what, self.names.index(before), f"one of {', '.join([*SECONDS_PER, *BPS_PER])}")
         raise self.missing_column(column)
 
     def __iter__(self) -> Iterator[list[str]]:

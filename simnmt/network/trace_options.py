@@ -17,6 +17,21 @@ Reply = Literal["min", "mean", "first"]
 Role = Literal["time", "rtt", "downlink", "uplink"]
 
 TIMES, RATES = tuple(SECONDS_PER), tuple(BPS_PER)
+SPELT: Mapping[str, str] = {
+    "gbit/s": "gbps",
+    "mbit/s": "mbps",
+    "kbit/s": "kbps",
+    "bit/s": "bps",
+    "sec": "s",
+    "secs": "s",
+    "second": "s",
+    "seconds": "s",
+    "msec": "ms",
+    "milliseconds": "ms",
+    "µs": "us",
+    "usec": "us",
+}
+"""Other spellings of units, in small letters."""
 UNITS: Mapping[Role, tuple[str, ...]] = {"time": TIMES, "rtt": TIMES, "downlink": RATES, "uplink": RATES}
 
 
@@ -73,6 +88,7 @@ def parse_columns(texts: Iterable[str]) -> dict[Role, ColumnChoice]:
             raise TraceError(what, remedy=f"roles: {', '.join(UNITS)}")
         known = cast(Role, role)
         name, colon, unit = rest.rpartition(":")
+        unit = SPELT.get(unit.lower(), unit)
         if colon and unit in TIMES + RATES:
             if unit not in UNITS[known]:
                 raise TraceError(f"--column {text}: {unit} is no unit of it", remedy=f"one of {', '.join(UNITS[known])}")

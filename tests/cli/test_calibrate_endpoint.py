@@ -174,6 +174,22 @@ def test_wrong_addresses_are_refused(simnmt: Any, url: str, complaint: str) -> N
     assert_one_line(done.err)
 
 
+@pytest.mark.parametrize(
+    ("option", "why"),
+    [
+        (("--source", "fr"), "give --endpoint"),
+        (("--timeout", "5s"), "give --endpoint"),
+        (("--inferences", "7"), "holds for --paper"),
+        (("--lengths", "no.csv"), "holds for --paper"),
+        (("--part", "execution", "--pace", "1MB/s"), "holds for the part disk"),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_refused(simnmt: Any, option: tuple[str, ...], why: str) -> None:
+    """Once a file of lengths that does not exist was not even looked for."""
+    done = simnmt("calibrate", "--model", "gru", "--quick", *option, "--out", "box.json")
+    assert done.status == 2 and why in " ".join(done.err.split()), done.err
+
+
 def test_without_a_model_and_without_an_endpoint_nothing_is_measured(simnmt: Any) -> None:
     done = simnmt("calibrate", "--out", "box.json")
     assert done.status == 2 and "give a model, or --endpoint URL" in done.err

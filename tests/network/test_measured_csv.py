@@ -195,6 +195,14 @@ def test_a_choice_of_columns_that_makes_no_sense_is_refused(choice: str) -> None
         parse_columns([choice])
 
 
+def test_units_may_be_spelt_as_in_the_names_of_columns(file: Path) -> None:
+    """Once `down:kbit/s` was taken for the name of a column."""
+    (trace,) = read(file, "time_s,down\n0,50\n1,60\n", "downlink=down:kbit/s")
+    assert trace.value.tolist() == [50_000, 60_000]
+    with pytest.raises(TraceError, match=r"column down: furlong is no unit that is known \(one of s, ms, .*kbps"):
+        read(file, "time_s,down\n0,50\n", "downlink=down:furlong")
+
+
 def test_a_column_may_have_a_colon_in_its_name(file: Path) -> None:
     (trace,) = read(file, "time_s,a:b\n0,0.05\n", "rtt=a:b:s")
     assert trace.value.tolist() == [0.05]

@@ -18,23 +18,9 @@ from simnmt.base.suggestions import format_list
 from simnmt.network.errors import TraceError
 from simnmt.network.series import BPS_PER, SECONDS_PER, like_seconds_read_as_ms
 from simnmt.network.series_csv import Rows
-from simnmt.network.trace_options import RATES, ReadOptions, Reply, epoch_unit, parse_date_s
+from simnmt.network.trace_options import RATES, SPELT, ReadOptions, Reply, epoch_unit, parse_date_s
 from simnmt.network.traces.readings import NOUN, ROLE, Quantity, Readings
 
-_SPELT: Mapping[str, str] = {
-    "gbit/s": "gbps",
-    "mbit/s": "mbps",
-    "kbit/s": "kbps",
-    "bit/s": "bps",
-    "sec": "s",
-    "secs": "s",
-    "second": "s",
-    "seconds": "s",
-    "msec": "ms",
-    "milliseconds": "ms",
-    "µs": "us",
-    "usec": "us",
-}
 _BEHIND = re.compile(r"^(.*?)(?:[\s_]*[(\[]\s*([^)\]]+?)\s*[)\]]|[\s_.]([A-Za-zµ/]+))\s*$")
 
 TIME = ("epoch", "unixtime", "unix", "timestamp", "datetime", "time", "date", "ts", "t")
@@ -58,7 +44,7 @@ def split_unit(column: str) -> tuple[str, str | None]:
         return "", lowered
     match = _BEHIND.fullmatch(lowered)
     unit = None if match is None else match[2] or match[3]
-    unit = _SPELT.get(unit, unit) if unit else None
+    unit = SPELT.get(unit, unit) if unit else None
     if match is None or unit not in _PER_UNIT:
         return re.sub(r"[^a-z0-9]", "", lowered), None
     return re.sub(r"[^a-z0-9]", "", match[1]), unit
