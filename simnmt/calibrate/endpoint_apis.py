@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from simnmt.base.errors import shorten
+from simnmt.base.errors import InputError, shorten
 from simnmt.base.suggestions import did_you_mean
 from simnmt.calibrate.endpoint_settings import EndpointSettings
 from simnmt.calibrate.settings import CalibrationError
@@ -74,17 +74,13 @@ class LibreTranslateEndpoint:
         """See `Endpoint`."""
         settings = self._settings
         try:
-            languages, _ = await self.client.languages(settings.timeout_s)
+            await self.client.check_languages(settings.source, settings.target, settings.timeout_s)
         except ServiceError as error:
             if error.status in (404, 405):
                 return False
             raise
-        source, target = settings.source, settings.target
-        if source != "auto" and target not in languages.get(source, ()):
-            pairs = [f"{one} to {other}" for one, others in languages.items() for other in others if other != one]
-            offered = shorten(", ".join(pairs) or "nothing", 120)
-            what = f"{settings.url} does not translate {source} to {target}, but {offered}"
-            raise CalibrationError(what, remedy="give --source and --target")
+        except InputError as error:
+            raise CalibrationError(error.what, remedy=error.remedy) from None
         return True
 
     async def echo(self) -> float:

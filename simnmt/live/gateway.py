@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -81,17 +81,19 @@ class _Server:
     reachable: bool = True
     why: str = ""
 
-    async def shake_hands(self, any_model: bool) -> float:
-        """Return the seconds of a round trip to a server that runs the right model.
+    async def shake_hands(self, settings: GatewaySettings) -> float:
+        """Return the seconds of a round trip to a server that runs the right model for the gateway's languages.
 
-        Raises `InputError` for another model, `ServiceError` if it does not answer.
+        Raises `InputError` for another model or other languages, `ServiceError` if the server does not answer.
         """
         self.facts, _ = await self.client.health()
         _, rtt_s = await self.client.health()  # over the open connection
         if self.facts.get("needs_token") and not self.client.has_token:
             raise InputError(f"{self.client.url} asks for a token", remedy="give --server-token-file")
-        place, expected = f"{self.client.url} ({self.device})", None if any_model else self.expected_hash
+        place, expected = f"{self.client.url} ({self.device})", None if settings.any_model else self.expected_hash
         check_engine(place, self.facts.get("engine_hash"), expected)
+        with suppress(ServiceError):  # a server that answers `/health` need not list its languages
+            await self.client.check_languages(settings.front.source, settings.front.target)
         return rtt_s
 
 
@@ -157,7 +159,7 @@ class LiveGateway:
             await self._stack.enter_async_context(client)
             server = _Server(number, target.device, client, expected_hash(target))
             try:
-                initial_s[number] = await server.shake_hands(settings.any_model)
+                initial_s[number] = await server.shake_hands(settings)
             except ServiceError as error:
                 remedy = f"start the server of {target.device} first, and check the address"
                 raise InputError(error.message, remedy=remedy) from None
@@ -321,7 +323,7 @@ class LiveGateway:
             pause_s = PAUSES_S[min(attempt, len(PAUSES_S) - 1)]
             await asyncio.sleep(pause_s if first_s is None or attempt else first_s)
             try:
-                rtt_s = await server.shake_hands(self._settings.any_model)
+                rtt_s = await server.shake_hands(self._settings)
             except (ServiceError, InputError) as error:
                 server.why = str(error)
                 continue

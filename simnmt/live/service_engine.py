@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,7 @@ class ServiceEngine:
         self._health: Mapping[str, Any] = {}
 
     async def ready(self) -> str:
-        """See `GatewayEngine`. Raises `InputError` for a service that does not answer."""
+        """See `GatewayEngine`. Raises `InputError` if the service does not answer or lists other languages."""
         if not self._is_open:
             await self._client.__aenter__()
             self._is_open = True
@@ -83,15 +84,21 @@ class ServiceEngine:
         return str(self._health.get("engine_hash", ""))
 
     async def _read_health(self) -> Mapping[str, Any]:
-        """Return what the service says of itself; nothing for one that only lists its languages, as foreign ones do."""
+        """Return what the service says of itself; nothing for one that only lists its languages, as foreign ones do.
+
+        Raises `InputError` for a service that lists other languages than the gateway's, and `ServiceError`.
+        """
+        languages = self._front.source, self._front.target
         try:
             health, _ = await self._client.health()
         except ServiceError as error:
             # 502: nobody answers, which the languages show too, or `/health` is no object of JSON.
             if error.status not in (404, 405, 502):
                 raise
-            await self._client.languages()
+            await self._client.check_languages(*languages)
             return {}
+        with suppress(ServiceError):  # a service that answers `/health` need not list its languages
+            await self._client.check_languages(*languages)
         return health
 
     def line(self, text: str) -> SourceLine:

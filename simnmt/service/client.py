@@ -15,7 +15,7 @@ from typing import Any
 
 import aiohttp
 
-from simnmt.base.errors import InputError
+from simnmt.base.errors import InputError, shorten
 from simnmt.base.files import read_bounded
 from simnmt.service.messages import Answer, ServiceError, TranslateRequest, describe_foreign_body, parse_answer
 
@@ -106,13 +106,29 @@ class TranslationClient:
         return content, seconds
 
     async def languages(self, timeout_s: float = 5.0) -> tuple[Mapping[str, tuple[str, ...]], float]:
-        """Return the target languages of each source language, and the seconds of the round trip. Raises `ServiceError`."""
+        """Return the target languages of each source language, and the seconds of the round trip. Raises `ServiceError`.
+
+        A language that is listed without `targets` is taken as translated to all listed languages.
+        """
         content, seconds = await self._get("/languages", timeout_s)
         try:
-            pairs = {str(language["code"]): tuple(map(str, language.get("targets", ()))) for language in content}
+            codes = [str(language["code"]) for language in content]
+            pairs = {
+                code: tuple(map(str, language.get("targets", codes))) for code, language in zip(codes, content, strict=True)
+            }
         except (TypeError, KeyError, AttributeError):
             raise ServiceError(502, f"{self.url}/languages is no list of languages") from None
         return pairs, seconds
+
+    async def check_languages(self, source: str, target: str, timeout_s: float = 5.0) -> None:
+        """Raise `InputError` if the service lists its languages without this pair, `ServiceError` if it does not list them."""
+        languages, _ = await self.languages(timeout_s)
+        if source == "auto" or target in languages.get(source, ()):
+            return
+        pairs = [f"{one} to {other}" for one, others in languages.items() for other in others if other != one]
+        offered = shorten(", ".join(pairs) or "nothing", 120)
+        what = f"{self.url} does not translate {source} to {target}, but {offered}"
+        raise InputError(what, remedy="give --source and --target")
 
     async def _get(self, path: str, timeout_s: float) -> tuple[Any, float]:
         """Return the JSON at a path, and the seconds of the round trip. Raises `ServiceError`."""

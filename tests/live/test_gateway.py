@@ -27,6 +27,7 @@ from simnmt.service.addresses import Address
 from simnmt.service.client import Exchange, TranslationClient
 from simnmt.service.http_server import Access
 from simnmt.service.link import LinkProxy, LinkSettings
+from tests.calibrate.endpoint_stub import stub_service
 from tests.live.fake_engines import load_paced
 from tests.live.live_services import FRONT, Services, ask, engine_settings, host_port, together, unit_of
 
@@ -221,6 +222,54 @@ def test_a_server_with_another_model_is_refused_with_both_hashes(
     gateway = services.gateway(settings(scenario, server.front.service.url, faulty, any_model=True), None, faulty)
     services.stop(gateway)
     services.stop(server)
+
+
+def test_a_server_of_other_languages_is_refused_at_the_start(
+    services: Services, faulty: LocalEngine, make_scenario: Scenario
+) -> None:
+    server = services.server(faulty, dataclasses.replace(FRONT, source="fr"))
+    url = server.front.service.url
+    message = rf"^{url} does not translate de to en, but fr to en \(give --source and --target\)$"
+    with pytest.raises(InputError, match=message):
+        services.gateway(settings(make_scenario(), url, faulty), None, faulty)
+    french = dataclasses.replace(FRONT, source="fr")
+    gateway = services.gateway(settings(make_scenario(), url, faulty, front=french), None, faulty)
+    request = dataclasses.replace(ask(), source="fr")
+    assert [device_of(answer) for answer in answered(services.translate(gateway.front.service.url, request))] == [1]
+    services.stop(gateway)
+    services.stop(server)
+
+
+@pytest.mark.parametrize(
+    "languages", [None, {"languages": ["de", "en"]}, [{"code": "de"}, {"code": "en"}]], ids=["none", "other JSON", "no targets"]
+)
+def test_a_server_that_does_not_list_its_pairs_is_used(
+    services: Services, faulty: LocalEngine, make_scenario: Scenario, languages: Any
+) -> None:
+    with stub_service(health='{"status": "ok"}', languages=languages, pace=0.01) as stub:
+        gateway = services.gateway(settings(make_scenario(), stub.url, faulty, any_model=True), None, faulty)
+        assert [device_of(answer) for answer in answered(services.translate(gateway.front.service.url, ask()))] == [1]
+        services.stop(gateway)
+
+
+def test_a_server_that_comes_back_with_other_languages_stays_out_of_use(
+    services: Services, faulty: LocalEngine, make_scenario: Scenario
+) -> None:
+    server = services.server(faulty)
+    url = server.front.service.url
+    gateway = services.gateway(settings(make_scenario(), url, faulty), None, faulty)
+    services.stop(server)
+    down = answered(services.translate(gateway.front.service.url, ask()))
+    other = dataclasses.replace(FRONT, source="fr")
+    server = services.server(faulty, other, port=host_port(url)[1])
+    deadline_s = time.monotonic() + 10.0
+    while "does not translate" not in gateway.health()["servers"]["cloud"] and time.monotonic() < deadline_s:
+        services.wait(0.02)
+    assert gateway.health()["servers"]["cloud"].startswith(f"{url} does not translate de to en, but fr to en")
+    assert [device_of(answer) for answer in down] == [0]
+    services.stop(gateway)
+    services.stop(server)
+    services.errors.clear()
 
 
 def test_a_gateway_without_the_servers_token_is_refused_at_the_start(

@@ -143,3 +143,29 @@ def test_a_service_of_the_box_whose_health_says_nothing_is_known_by_its_language
         settings = GatewaySettings(unit, "edge", {"cloud": server.front.service.url}, local, FRONT, any_model=True)
         answers = services.translate(services.gateway(settings).front.service.url, ask("a b c"))
         assert isinstance(answers[0], Exchange) and stub.asked == ["a b c"]
+
+
+@pytest.mark.parametrize("health", ["", '{"status": "ok"}'], ids=["without health", "with health"])
+def test_a_service_of_the_box_for_other_languages_is_refused_before_the_gateway_listens(
+    services: Services, health: str
+) -> None:
+    languages = [{"code": "fr", "targets": ["en"]}]
+    message = r"does not translate de to en, but fr to en \(give --source and --target\)$"
+    with stub_service(health=health, languages=languages) as stub, pytest.raises(InputError, match=f"^{stub.url} {message}"):
+        gateway_of(services, stub.url)
+
+
+@pytest.mark.parametrize(
+    "languages", [None, {"languages": ["de", "en"]}, [{"code": "de"}, {"code": "en"}]], ids=["none", "other JSON", "no targets"]
+)
+def test_a_service_of_the_box_that_does_not_list_its_pairs_is_used(
+    services: Services, server: LiveServer, languages: Any
+) -> None:
+    with stub_service(health='{"status": "ok"}', languages=languages, pace=0.01) as stub:
+        unit = unit_of("@open-loop", "fit.inferences=0")
+        local = LocalService(stub.url, "word")
+        settings = GatewaySettings(unit, "edge", {"cloud": server.front.service.url}, local, FRONT, any_model=True)
+        gateway = services.gateway(settings)
+        answers = services.translate(gateway.front.service.url, ask("a b c"))
+        assert isinstance(answers[0], Exchange) and stub.asked == ["a b c"]
+        services.stop(gateway)
