@@ -218,7 +218,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         name, threads, device = given.model or profile.model.name, profile.engine.threads, profile.engine.device
         compute_type = profile.engine.compute_type
     if compute_type not in supported_types(device):
-        parser.error(f"--compute-type {compute_type}: {device} takes {', '.join(supported_types(device))}")
+        what = f"--compute-type {compute_type}" if profile is None else f"profile {profile.name}, in {compute_type}"
+        parser.error(f"{what}: {device} takes {', '.join(supported_types(device))}")
     if threads is not None:
         torch.set_num_threads(threads)
     loaded = load_model(name)

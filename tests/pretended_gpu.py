@@ -146,7 +146,7 @@ def _refuse(name: str, args: tuple[Any, ...], on_processor: list[Tensor]) -> Non
     if name in ("numpy", "__array__"):
         raise TypeError("can't convert cuda:0 device type tensor to numpy")
     if name in ("gru", "lstm") and torch.is_autocast_enabled():
-        # cuDNN then computes in float16, whatever type was asked for, and torch does not join that to bfloat16.
+        # Autocast gives cuDNN float16, whatever type was asked for, and torch does not join that to bfloat16.
         raise RuntimeError("Unexpected floating ScalarType in at::autocast::prioritize")
     misplaced = [tensor for tensor in on_processor if tensor.dim() and name not in MIXING]
     if name in INDEXING and isinstance(args[0], PretendedTensor):  # an index may be on the processor, a value may not

@@ -42,8 +42,8 @@ Columns = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]
 def execution_block(cells: Sequence[Cell], settings: Settings) -> Execution:
     """Fit `execution` of a profile: plane, residual, errors and samples.
 
-    Raises `ValueError` for too few cells, `CalibrationError` for inferences of mode paper that leave a token less than no time:
-    its least squares are not bounded.
+    Raises `ValueError` for too few cells, `CalibrationError` for inferences of mode paper whose plane has a negative time per
+    token: its least squares have no bounds.
     """
     src_len, tgt_len, time_s = _columns(cells)
     corners = _is_corner(src_len, tgt_len, settings)

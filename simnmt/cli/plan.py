@@ -164,6 +164,7 @@ def format_plan(plan: DeploymentPlan, scenario: str, out: Path | None) -> str:
     from simnmt.experiment.plan.messages import (
         CHANGES_HEAD,
         CHANGES_TITLE,
+        PLACEHOLDERS,
         deploy_commands,
         describe_change,
         describe_changes,
@@ -182,9 +183,9 @@ def format_plan(plan: DeploymentPlan, scenario: str, out: Path | None) -> str:
     lines += ["", f"{CHANGES_TITLE}:", format_table(CHANGES_HEAD, rows, 1), describe_changes(plan)]
     written = None if out is None or is_standard(out) else str(out)
     name = UNSAVED if is_standard(scenario) else scenario
-    commands = deploy_commands(plan, plan.choice.policy, name, written)
+    commands = deploy_commands(plan, name, written)
     lines += ["", "Deploy it:", *(f"  {command}" for command in commands)]
-    if plan.without_engine:
-        lines.append("MODEL: your translation model, since a profile that was not measured here names none.")
+    words = {word for command in commands for word in command.split()}
+    lines += [f"{word}: {meaning}." for word, meaning in PLACEHOLDERS.items() if word in words]
     lines += ["" if written is None else f"scenario: {written}", f"{plan.requests_simulated:,} requests were simulated."]
     return "\n".join(lines)

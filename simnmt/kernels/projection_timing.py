@@ -365,8 +365,9 @@ def flush_of_caches(device: torch.device) -> Run:
 
 
 def flush_of_nearer_caches(device: torch.device) -> Run:
-    """Return a run that reads four times what the caches nearer than the last hold: a small part of the last one."""
-    return _reading(device, 4 * nearer_cache_bytes() if device.type == "cpu" else cache_bytes(device) // 4)
+    """Return a run that reads four times the largest cache but the last; on a GPU, and at most, a quarter of the last one."""
+    most_bytes = cache_bytes(device) // 4
+    return _reading(device, min(4 * nearer_cache_bytes(), most_bytes) if device.type == "cpu" else most_bytes)
 
 
 def _reading(device: torch.device, size_bytes: int) -> Run:

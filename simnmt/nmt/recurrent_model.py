@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -144,8 +144,8 @@ _TORCH_GRU = CellKind(_torch_gru, 3, 1)
 def run_layer(layer: nn.LSTM | nn.GRU, fed: Any, start: Any = None) -> Any:
     """Return outputs and last state of torch's own layer, which on CUDA computes in the type of its weights, without autocast.
 
-    Under autocast cuDNN takes float16, whatever type was asked for: small gradients vanish, and torch refuses to join the
-    outputs to tensors of bfloat16.
+    Torch's autocast gives cuDNN's recurrent layers float16, whatever type was asked for: small gradients vanish, and torch
+    refuses to join the outputs to tensors of bfloat16.
     """
     if not torch.is_autocast_enabled():  # CUDA's; on the CPU a layer takes the type that was asked for
         return layer(fed, start)
@@ -295,10 +295,9 @@ class RecurrentModel(RecurrentDecoder):
 
     def _decoded(self, last: Kept, tgt_in: Tensor) -> Tensor:
         """Return the decoder's states [batch, tgt_len, hidden] along the reference."""
-        states: Tensor = run_layer(self.decoder, self.dropout(self.tgt_embedding(tgt_in)), last if len(last) > 1 else last[0])[
-            0
-        ]
-        return states
+        start = last if len(last) > 1 else last[0]
+        states, _ = run_layer(self.decoder, self.dropout(self.tgt_embedding(tgt_in)), start)
+        return cast(Tensor, states)
 
     def _products(self) -> Sequence[tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]]:
         """Return the products of each layer: with its input, and with its last output."""

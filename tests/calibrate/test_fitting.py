@@ -73,7 +73,7 @@ def test_paper_mode_fits_all_inferences_by_ordinary_least_squares(measured: Any)
     assert cost_blocks.valid_range(cells, settings) == ValidRange(src_len=(1, 50), tgt_len=(1, 43))
 
 
-def test_inferences_that_leave_a_token_less_than_no_time_are_refused_with_a_remedy(measured: Any) -> None:
+def test_inferences_that_give_a_negative_time_per_token_are_refused_with_a_remedy(measured: Any) -> None:
     """Once the profile was refused as a file that somebody should correct."""
     settings = Settings("gru", mode="paper", parts=("execution",), inferences=20)
     drawn = [(1 + number * 7 % 50, 1 + number * 11 % 43) for number in range(20)]

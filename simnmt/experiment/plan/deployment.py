@@ -122,7 +122,7 @@ class DeploymentPlan:
     scenario: Scenario
     """The scenario of the choice, at the rate; the first candidate's without a choice."""
     without_engine: frozenset[str]
-    """Devices whose profile holds no engine that a live service could start: one that was not measured, say."""
+    """Devices whose profile holds no engine that a live service could start, such as an inferred one."""
     requests: int
     replications: int
     requests_simulated: int

@@ -228,19 +228,25 @@ def describe_changes(plan: DeploymentPlan) -> str:
     )
 
 
-def deploy_commands(plan: DeploymentPlan, policy: str, name: str, written: str | None = None) -> list[str]:
+PLACEHOLDERS = {
+    "MODEL": "your translation model: the profile of the device was not measured with one that simnmt can load",
+    "STORE": "the shard store of your streamed model",
+}
+"""Words in `deploy_commands` that the user replaces."""
+
+
+def deploy_commands(plan: DeploymentPlan, name: str, written: str | None = None) -> list[str]:
     """Return the commands that deploy the choice: a server for each box of every device but the first, and the gateway.
 
-    STORE and MODEL in a command stand for what no scenario holds: the shards of a streamed model, and a model for a device
-    whose profile tells of no engine.
+    `PLACEHOLDERS` stand in them for what no scenario holds.
 
     Args:
         plan: a plan with a choice.
-        policy: the policy of the choice.
         name: the scenario as the user named it.
         written: the file to which the choice was written; None: the commands set its values.
     """
-    scenario, given = plan.scenario, name if written is None else written
+    assert plan.choice is not None
+    scenario, policy, given = plan.scenario, plan.choice.policy, name if written is None else written
     overrides = () if written is not None else plan.overrides
     sets = "".join(f" --set {shlex.quote(_assignment(override))}" for override in overrides)
     first, *others = scenario.devices
