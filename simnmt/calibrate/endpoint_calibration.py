@@ -40,6 +40,7 @@ from simnmt.profile.execution_fit import cell_samples, fit_execution
 from simnmt.profile.profile_file import checked_profile, read_profile, write_profile
 from simnmt.service.messages import ServiceError
 from simnmt.service.precise_timers import run_precisely
+from simnmt.workload.length_units import service_unit
 
 Floats = NDArray[np.float64]
 VOCAB = 1 << 16
@@ -141,7 +142,7 @@ def _profile(
     block = _endpoint_block(settings, measured)
     execution = _execution(src_len, tgt_len, seconds, busy=measured.alone.busy)
     counters = settings.counters()
-    stated = "token of the service" if settings.model is None else f"token of {settings.model}"[:100]
+    stated = service_unit(settings.model)
     src_unit, tgt_unit = (stated, stated) if counters is None else (counters[0][0], counters[1][0])
     profile = DeviceProfile.model_construct(
         schema_version=1,

@@ -297,11 +297,25 @@ def _engagement_remarks(source: CostSource, engaged: EngagementSettings, turns: 
     proposal = None if engaged.fills_deadline else fill_proposal(source.cost, turns[0].plan, reclaimed=engaged.cold)
     if proposal is not None:
         yield f"turn 1: {proposal.removesuffix('.')}"
-    short = [str(number) for number, turn in enumerate(turns, start=1) if turn.plan.short_of_io]
-    if short:
-        yield f"turn {', '.join(short)}: even 2 bits cannot be read in time, so all reads have 2 bits and the processor waits"
+    yield from _describe_slow_reads(turns)
     if not all(turn.execution.cold for turn in turns):
         yield "the store's file may have stayed in memory: reads may have been faster than the disk"
+
+
+def _describe_slow_reads(turns: Sequence[Turn]) -> Iterator[str]:
+    """Yield one remark for all turns in which even 2 bits everywhere are read too late, and which have the same reads."""
+    numbers: dict[str, list[str]] = {}
+    for number, turn in enumerate(turns, start=1):
+        plan = turn.executed_plan
+        if not plan.short_of_io:
+            continue
+        remark = "even 2 bits everywhere would make the processor wait"
+        if plan.reads_fewest_bits:
+            remark = "even 2 bits cannot be read in time, so all reads have 2 bits and the processor waits"
+        elif not plan.misses_deadline:
+            remark += "; the deadline leaves time for more"
+        numbers.setdefault(remark, []).append(str(number))
+    yield from (f"turn {', '.join(of_remark)}: {remark}" for remark, of_remark in numbers.items())
 
 
 def _layer_times(turn: Turn) -> Iterator[list[str]]:

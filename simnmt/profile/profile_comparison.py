@@ -64,9 +64,12 @@ def compare_profiles(first: DeviceProfile, other: DeviceProfile) -> Comparison:
 
 
 def coefficients(profile: DeviceProfile) -> dict[str, float | None]:
-    """Return the named coefficients of the cost models; None for one that was not measured."""
+    """Return the named coefficients of the cost models; None for one that was not measured.
+
+    The slope of the execution plane includes a beam's steps beyond its best output, as in the ratios of predicted times.
+    """
     numbers: dict[str, float | None] = {
-        f"execution.{name}": value for name, value in profile.execution.plane.model_dump().items()
+        f"execution.{name}": value for name, value in profile.plane.coefficients.model_dump().items()
     }
     numbers["execution.residual_relative_sd"] = profile.execution.residual_relative_sd
     for name in ("step", "encoder"):

@@ -126,6 +126,20 @@ def test_compare_tells_ratios_and_who_is_faster(profiles: Path, simnmt: Callable
     assert slow["execution.s_per_tgt_token"] == pytest.approx(3 * fast["execution.s_per_tgt_token"])
 
 
+def test_compare_and_inspect_show_the_same_time_of_a_target_token_with_a_beam(
+    folder: Path, contents: list[dict[str, Any]], simnmt: Callable[..., Any]
+) -> None:
+    overrun = {"beam_overrun": {"kind": "measured", "steps_per_token": 1.5}}
+    for name, more in (("greedy.json", {}), ("beam.json", overrun)):
+        write_profile(folder / name, checked_profile(contents[0] | more))
+    greedy, beam = json.loads(simnmt("profile", "compare", "greedy.json", "beam.json", "--json").out)["coefficients"]
+    assert beam["execution.s_per_tgt_token"] == pytest.approx(1.5 * greedy["execution.s_per_tgt_token"])
+    assert beam["execution.s_fixed"] == greedy["execution.s_fixed"]
+    row = told(simnmt("profile", "compare", "greedy.json", "beam.json").out)["execution per tgt token, ms"].split()
+    inspected = told(simnmt("profile", "inspect", "beam.json").out)["execution"]
+    assert f"+ {row[1]} x target" in inspected
+
+
 def test_compare_tells_where_each_is_faster_and_what_else_differs(
     folder: Path, make_profile: Callable[..., Any], simnmt: Callable[..., Any]
 ) -> None:

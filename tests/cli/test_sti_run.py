@@ -103,6 +103,23 @@ def test_time_that_a_plan_leaves_unused_is_proposed_to_be_filled(path: Path, slo
     assert not [remark for remark in as_json(str(path), *asked, "--fill")["remarks"] if "stay unused" in remark]
 
 
+@pytest.mark.parametrize(
+    ("more", "remark"),
+    [
+        ((), "even 2 bits cannot be read in time, so all reads have 2 bits and the processor waits"),
+        (("--fill",), "even 2 bits everywhere would make the processor wait; the deadline leaves time for more"),
+    ],
+)
+def test_reads_of_2_bits_are_reported_only_where_the_plan_has_them(
+    path: Path, slow_disk: None, more: tuple[str, ...], remark: str
+) -> None:
+    document = as_json(str(path), "--deadline", "20ms", "--preload", "0", "--length", "6", "--turns", "2", *more)
+    plans = [turn["plan"] for turn in document["turns"]]
+    assert all(plan["short_of_io"] for plan in plans)
+    assert [{shard["bits"] for shard in plan["shards"]} == {2} for plan in plans] == [not more] * 2
+    assert [text for text in document["remarks"] if "2 bits" in text] == [f"turn 1, 2: {remark}"]
+
+
 @pytest.mark.parametrize(("deadline_ms", "in_time"), [("9", False), ("20", True)])
 def test_filling_is_proposed_to_a_cold_engagement_only_where_it_ends_in_time(
     path: Path, slow_disk: None, deadline_ms: str, in_time: bool

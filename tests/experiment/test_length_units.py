@@ -17,7 +17,7 @@ from simnmt.profile.profile_file import write_profile
 from simnmt.scenario.configuration import Scenario
 from simnmt.workload import corpus
 from simnmt.workload.errors import CorpusError
-from simnmt.workload.length_units import unit_of
+from simnmt.workload.length_units import service_unit, unit_of
 
 SPACED = ["one two three four", "five six", "seven eight nine", "ten"] * 9
 
@@ -144,6 +144,9 @@ def test_an_error_proposes_what_exists(own: Any, tmp_path: Path) -> None:
     assert "(calibrate a model's folder, whose tokeniser names the unit, or state workloads.w.lengths.fertility.src" in str(
         caught.value
     )
+    for unit in (service_unit(None), service_unit("gemma-3")):
+        with pytest.raises(ProfileError, match=r"\(calibrate the endpoint again with --unit word, or state workloads\.w\."):
+            plan_of(own((unit, "word")), tmp_path)
     with pytest.raises(ProfileError, match=r"src_unit: \{sentencepiece: FOLDER\}"):
         plan_of(own(("sentencepiece 0123456789ab", "word")), tmp_path)
 

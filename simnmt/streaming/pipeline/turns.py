@@ -90,6 +90,12 @@ class Turn:
     kept_bytes: int
     """Bytes in the buffer after the turn."""
 
+    @property
+    def executed_plan(self) -> StreamingPlan:
+        """The plan with the shards that the buffer held before the turn as preloaded, and its predicted times."""
+        preloaded = held_as_planned(self.plan, self.held)
+        return replace(self.plan, preloaded=preloaded, latency_s=self.predicted.latency_s, stall_s=self.predicted.stall_s)
+
 
 class TurnRunner:
     """Executes turns one after another: each is planned with the true contents of the buffer, which is evicted after it.
@@ -189,8 +195,12 @@ def run_engagement(
 
 def predicted(plan: StreamingPlan, cost: StiCost, held: Mapping[Shard, int], length: int) -> Timeline:
     """Return the timeline of a plan for the true contents of the buffer."""
-    there = frozenset(shard for shard, bits in plan.bits.items() if held.get(shard) == bits)
-    return timeline_of(replace(plan, preloaded=there), cost, length)
+    return timeline_of(replace(plan, preloaded=held_as_planned(plan, held)), cost, length)
+
+
+def held_as_planned(plan: StreamingPlan, held: Mapping[Shard, int]) -> frozenset[Shard]:
+    """Return the planned shards that a buffer holds with their planned bits; `held`: bits by shard in the buffer."""
+    return frozenset(shard for shard, bits in plan.bits.items() if held.get(shard) == bits)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -197,7 +197,7 @@ def _remarks(
             f"{1e3 * plan.stall_s:.4g} ms."
         )
     elif plan.stalls:
-        so = ", as it would with 2 bits everywhere" if plan.short_of_io else ""
+        so = ", as it would with 2 bits everywhere" if plan.short_of_io and plan.reads_fewest_bits else ""
         yield f"The pipeline waits {1e3 * plan.stall_s:.4g} ms for reads, within the deadline{so}."
     least = min(cost.bytes_of(BITS[0], layer) for layer in plan.layer_indices[:1])
     if not cold and plan.preload_bytes < least:

@@ -67,7 +67,10 @@ class StreamingPlan:
     steps: float = 1.0
     """Decoder steps within the deadline; 1 without a decoder."""
     short_of_io: bool = False
-    """True if even 2 bits everywhere are loaded too late; the plan of the paper then loads 2 bits (STI-13)."""
+    """True if even 2 bits everywhere are loaded too late.
+
+    The plan of the paper then loads 2 bits (STI-13); one that fills its deadline may load more.
+    """
 
     @property
     def misses_deadline(self) -> bool:
@@ -88,6 +91,11 @@ class StreamingPlan:
     def loaded(self) -> tuple[Shard, ...]:
         """Shards that the execution reads, in layer order."""
         return tuple(shard for shard in self.bits if shard not in self.preloaded)
+
+    @property
+    def reads_fewest_bits(self) -> bool:
+        """True if every shard that the execution reads has 2 bits."""
+        return all(self.bits[shard] == BITS[0] for shard in self.loaded)
 
     def shards_of(self, layer: int) -> tuple[Shard, ...]:
         """Return the planned shards of a layer in slice order."""
