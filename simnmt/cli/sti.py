@@ -262,9 +262,8 @@ def profile(
     with progress_bar() as bar:
         if store is not None:
             with _journalled(journal, task is not None), ShardStore.open(store) as opened:
+                of_store = settings(lengths=lengths or lengths_up_to(opened.configuration.positions, STI_LENGTHS))
                 examples = None if task is None else read_task(task, label_names=opened.label_names or None)
-                fitting = lengths_up_to(opened.configuration.positions, STI_LENGTHS)
-                of_store = settings(lengths=lengths or fitting)
                 measure = partial(profile_store, opened, of_store, named, journal, task=examples)
                 device_profile, warnings = measure(into=before, progress=bar.runs)
         else:

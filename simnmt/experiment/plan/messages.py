@@ -271,6 +271,8 @@ def deploy_commands(plan: DeploymentPlan, name: str, written: str | None = None)
             times = f"   # on each of {count} boxes, {before}"
         commands.append(server(device) + times)
     servers = "".join(f" --server {device}={_address(device)}" for device in used)
+    if scenario.devices[first].sti is not None:
+        return [*commands, f"# and for {first} a gateway of your own: simnmt's serves no streamed model itself"]
     where = "   # on every end node" if first == END_NODE else ""
     model = _model_option(plan, first)
     commands.append(f"simnmt live gateway {shlex.quote(given)} --policy {policy}{model}{servers}{sets}{where}")

@@ -1,0 +1,39 @@
+"""The commands that deploy a plan's choice, for devices that stream their model and for those without an engine."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from simnmt.experiment.plan.messages import PLACEHOLDERS, deploy_commands
+
+
+def plan(*without_engine: str, **streams: bool) -> Any:
+    """Return what `deploy_commands` reads of a plan; `streams`: by device, whether it streams its model."""
+    devices = {name: SimpleNamespace(sti=object() if sti else None, count=2) for name, sti in streams.items()}
+    scenario = SimpleNamespace(
+        devices=devices,
+        policies={"cnmt": SimpleNamespace(devices_of=lambda names: names)},
+        balancer_of=lambda device: "attached",
+    )
+    choice = SimpleNamespace(policy="cnmt")
+    return SimpleNamespace(scenario=scenario, choice=choice, overrides=(), without_engine=frozenset(without_engine))
+
+
+def test_a_streamed_device_is_served_from_its_store() -> None:
+    server, gateway = deploy_commands(plan(gateway=False, cloud=True), "own.yaml")
+    assert server.startswith("simnmt live stream-server STORE own.yaml --device cloud   # on each of 2 boxes, one URL for each")
+    assert gateway == "simnmt live gateway own.yaml --policy cnmt --server cloud=http://CLOUD:5001"
+
+
+def test_no_gateway_is_named_that_would_stream_its_own_model() -> None:
+    server, remark = deploy_commands(plan(gateway=True, cloud=False), "own.yaml")
+    assert server.startswith("simnmt live server own.yaml --device cloud ")
+    assert remark == "# and for gateway a gateway of your own: simnmt's serves no streamed model itself"
+
+
+def test_a_model_is_asked_for_where_no_profile_names_one() -> None:
+    server, gateway = deploy_commands(plan("gateway", "cloud", gateway=False, cloud=False), "own.yaml", "choice.yaml")
+    assert server.startswith("simnmt live server choice.yaml --device cloud --model MODEL ")
+    assert gateway.startswith("simnmt live gateway choice.yaml --policy cnmt --model MODEL --server ")
+    assert set(PLACEHOLDERS) == {"MODEL", "STORE"}
