@@ -7,7 +7,7 @@ import signal
 import sys
 import tarfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import pairwise
@@ -17,11 +17,14 @@ import pytest
 
 from benchmarks.all_cuda import LEAST_S, Results, Step, StepResult, main, run, run_all, steps_on_cpu, steps_on_gpu
 from simnmt.base.errors import InputError, SimnmtError
-from simnmt.cli import main as simnmt
 from simnmt.nmt.errors import NmtError
+from tests.command_line import Outcome, simnmt
 from tests.optional_packages import skip_file_without
 
 skip_file_without("torch", "models")
+
+__all__ = ["simnmt"]
+"""The fixture that runs a command within this process."""
 
 BOX = {"device": "a GPU"}
 
@@ -115,7 +118,7 @@ def test_the_joules_of_each_step_are_those_between_two_readings(tmp_path: Path) 
 
 
 def test_every_command_for_a_gpu_gets_as_far_as_the_gpu_that_is_missing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, simnmt: Callable[..., Outcome]
 ) -> None:
     """So that no option is misspelt when a GPU is there at last, and each file that is read is one that a step before wrote."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
@@ -130,11 +133,12 @@ def test_every_command_for_a_gpu_gets_as_far_as_the_gpu_that_is_missing(
         written |= outputs
         if step.name == "doctor" or (step.name.startswith("kernels") and find_spec("triton") is None):
             continue
-        command = simnmt if program.startswith("from") else importlib.import_module(program).main
-        monkeypatch.setattr("sys.argv", ["simnmt", *arguments])
-        with pytest.raises((SystemExit, SimnmtError)) as stopped:
-            command() if command is simnmt else command(arguments)
-        message = capsys.readouterr().err + str(stopped.value)
+        if program.startswith("from"):
+            message = simnmt(*arguments).err
+        else:
+            with pytest.raises((SystemExit, SimnmtError)) as stopped:
+                importlib.import_module(program).main(arguments)
+            message = capsys.readouterr().err + str(stopped.value)
         assert any(fault in message for fault in missing), (step.name, message)
 
 
