@@ -13,14 +13,14 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 
 import torch
 
 from simnmt.kernels.bench_cases import best_error, in_place
-from simnmt.kernels.measurement import interleaved, last_cache_bytes
+from simnmt.kernels.measurement import interleaved
+from simnmt.kernels.projection_timing import cache_bytes, clock_of
 from simnmt.kernels.triton_output import Workspace, best_into
 
 VOCABS, BATCHES, BEAMS = (85_000, 250_000), (1, 8, 32, 128), (1, 5)
@@ -138,23 +138,6 @@ def repeated(run: Run, times: int) -> Run:
             run()
 
     return all_of_them
-
-
-def clock_of(device: torch.device) -> Callable[[], float]:
-    """Seconds, read when the GPU has done all that it was told."""
-    if device.type == "cpu":
-        return time.perf_counter
-
-    def after_all() -> float:
-        torch.cuda.synchronize(device)
-        return time.perf_counter()
-
-    return after_all
-
-
-def cache_bytes(device: torch.device) -> int:
-    """Of the GPU's second-level cache, or the processor's last."""
-    return last_cache_bytes() if device.type == "cpu" else int(torch.cuda.get_device_properties(device).L2_cache_size)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
