@@ -292,15 +292,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
             signal.signal(number, _stop)
     results = Results(given.out, _box(given.device))
     steps = list((steps_on_gpu if given.device == "cuda" else steps_on_cpu)(given.out, given.task))
-    found = find_energy_meter(given.device)
-    if found.meter is None:
-        print("no energy: " + "; ".join(map(str, found.obstacles)), flush=True)
+    energy = find_energy_meter(given.device)
+    if energy.meter is None:
+        print("no energy: " + "; ".join(map(str, energy.obstacles)), flush=True)
     try:
-        read_j: ReadJoules = (lambda: None) if found.meter is None else found.meter.read_j
+        read_j: ReadJoules = (lambda: None) if energy.meter is None else energy.meter.read_j
         run_all(steps, given.out, given.minutes, results, read_j, given.archive)
     finally:
-        if found.meter is not None:
-            found.meter.close()
+        if energy.meter is not None:
+            energy.meter.close()
     missing = [step.name for step in steps if not results.has(step)]
     print(f"{len(steps) - len(missing)} of {len(steps)} steps are done; results in {given.out}")
     sys.exit(1 if missing else 0)
