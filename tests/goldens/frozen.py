@@ -59,7 +59,7 @@ REPRODUCTIONS: dict[str, tuple[str, ...]] = {
     "vocab": (),
     "sti": (),
 }
-FULL_REPRODUCTIONS: dict[str, tuple[str, ...]] = {"topup-full": ("--profile", "@cpu1-gru")}
+FULL_REPRODUCTIONS: dict[str, tuple[str, ...]] = {"cnmt-full": (), "topup-full": ("--profile", "@cpu1-gru")}
 
 Figures = dict[str, Any]
 
