@@ -417,6 +417,12 @@ def _remove(path: Path) -> None:
             path.unlink(missing_ok=True)
 
 
+def remove_link(path: Path) -> None:
+    """Remove `path` if it is a link, so that what is written there does not reach what the link leads to. Raises `OSError`."""
+    if path.is_symlink():
+        path.unlink()
+
+
 def missing_parents(path: Path) -> list[Path]:
     """Return the folders above `path` that do not exist yet, the innermost first."""
     return [folder for folder in path.absolute().parents if not os.path.lexists(folder)]
@@ -434,9 +440,10 @@ def remove_empty(folders: Iterable[Path]) -> None:
 def written_whole(path: str | os.PathLike[str], *, new: bool = False) -> Iterator[Path]:
     """Yield a path to write to, which becomes `path` at the end; after a failure it is removed and `path` is unchanged.
 
-    Replaces an existing file; if `path` is a link, replaces the file that it leads to. Sweeps what killed processes left beside
-    it. `new`: raise `FileExistsError` if something exists at `path`, before the work or at its end. For `-`, the content is
-    written to standard output at the end. Raises `OSError`, also if `path` is not a regular file.
+    Replaces an existing file, and a link instead of the file that it leads to, since a folder from elsewhere may hold links to
+    anywhere. Sweeps what killed processes left beside it. `new`: raise `FileExistsError` if something exists at `path`, before
+    the work or at its end. For `-`, the content is written to standard output at the end. Raises `OSError`, also if `path` is
+    or leads to something else than a regular file.
     """
     if is_standard(path):
         with tempfile.TemporaryDirectory(prefix="simnmt-") as temporary:
@@ -447,18 +454,16 @@ def written_whole(path: str | os.PathLike[str], *, new: bool = False) -> Iterato
     try:
         if new and os.path.lexists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), os.fspath(path))
-        target = Path(os.path.realpath(path))
+        target = Path(path)
         if target.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        if os.path.lexists(path) and Path(path).exists() and not target.is_file():
-            # Renamed over, a device would become a file of that name.
+        # Renamed over, a device would become a file of that name; /dev/stdout leads to a regular file if it is redirected.
+        if (target.exists() and not target.is_file()) or target.absolute().parent == Path("/dev"):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
-        if target.is_symlink():  # still a link after all were followed: a loop, which a rename would replace
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+        with suppress(FileNotFoundError):
+            target.lstat()  # a name longer than the file system takes is refused before the work, not at the end
     except ValueError:  # a NUL in the name
         raise OSError(errno.EINVAL, "no such name can exist", repr(os.fspath(path))) from None
-    with suppress(FileNotFoundError):
-        target.stat()  # a name longer than the file system takes is refused before the work, not at the end
     sweep_left_overs(target.parent)
     # Beside the target, so that the rename stays within one file system. In a folder, so that the temporary files of the
     # library that writes are swept with it.

@@ -58,7 +58,8 @@ class Unfinished:
         self.records: list[Record] = []
         self._header, self._end, self._files, self._begun = json.dumps(header).encode() + b"\n", 0, ExitStack(), False
         names = {path.name for path in folder.iterdir()}
-        if names and JOURNAL not in names:
+        linked = any(path.is_symlink() for path in (folder, *folder.iterdir()))
+        if linked or (names and JOURNAL not in names):
             raise StoreError("no unfinished store", path=folder, remedy="remove it, or choose another --out")
         if names and resume:
             self._take_over(header)
