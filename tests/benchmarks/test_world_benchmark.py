@@ -61,7 +61,7 @@ def test_figures_survive_json(figures: dict[str, Any]) -> None:
 
 
 def test_every_bar_is_about_a_figure(figures: dict[str, Any]) -> None:
-    of_processes = {"compiled_1k_over_simpy", "peak_gib_100m", "peak_100m_over_50m"}
+    of_processes = {"peak_gib_100m", "peak_100m_over_50m"}
     assert set(world.BARS) <= {*figures, *OF_TABLE1, *of_processes}
 
 
