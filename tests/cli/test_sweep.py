@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 import simnmt as package
-from simnmt.base.files import FolderLock
+from simnmt.base.errors import InputError
+from simnmt.base.files import sole_writer
 from simnmt.cli import app
 from simnmt.experiment.sweep import tasks
 from simnmt.profile.profile_file import write_profile
@@ -249,7 +250,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(
 
 
 def test_two_sweeps_in_one_folder_are_refused(here: Path, simnmt: Command) -> None:
-    with FolderLock(here / "done"):
+    with sole_writer(here / "done", InputError, "sweep"):
         assert_refused(simnmt("sweep", "done"), "done: another sweep is writing this folder")
 
 

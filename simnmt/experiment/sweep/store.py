@@ -7,7 +7,7 @@
     sweep.parquet         the table, once all tasks have ended
     sweep.html            its page
 
-One process at a time writes the folder. A killed one leaves at most a file under a temporary name, which the next removes.
+One process at a time writes the folder. A killed one leaves at most a folder under a temporary name (`.simnmt-partial-...`).
 """
 
 from __future__ import annotations
@@ -121,10 +121,8 @@ class SweepStore:
         self.folder, self.header = folder, header
         self._tasks = folder / TASKS
         files.remove_link(self._tasks)
-        files.sweep_left_overs(folder)
         for of_digits in self._tasks.glob("*"):
             files.remove_link(of_digits)
-            files.sweep_left_overs(of_digits)
 
     def _path(self, key: str) -> Path:
         return self._tasks / key[:2] / f"{key}.json"
@@ -196,10 +194,9 @@ def open_store(folder: Path, header: Header, scenario_text: bytes) -> Iterator[S
 
 def _is_vacant(folder: Path, scenario_text: bytes) -> bool:
     """Return whether a folder holds nothing but what this sweep left when it was killed at its begin."""
-    files.sweep_left_overs(folder)
     begun = folder / INPUT
-    if [path.name for path in folder.iterdir()] == [INPUT]:
-        return begun.is_file() and begun.read_bytes() == scenario_text
+    if begun.is_file() and begun.read_bytes() == scenario_text:
+        return files.is_vacant(folder, INPUT)
     return files.is_vacant(folder)
 
 

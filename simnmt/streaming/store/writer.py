@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 from safetensors import SafetensorError
 
-from simnmt.base.files import FolderLock
+from simnmt.base.files import locked_folder
 from simnmt.nmt.checkpoint import write_tensors
 from simnmt.profile.streaming_cost import BITS
 from simnmt.streaming.encoder.encoder_configuration import EncoderWeights
@@ -190,7 +190,7 @@ def write_store(
     with _as_store_errors(out):
         _check_free(out)
     header = {"version": VERSION, "fingerprint": weights.fingerprint, "bits": list(bits)}
-    with _as_store_errors(partial), FolderLock(partial), closing(Unfinished(partial, header, resume=resume)) as unfinished:
+    with _as_store_errors(partial), locked_folder(partial), closing(Unfinished(partial, header, resume=resume)) as unfinished:
         _check_room(weights, bits, partial, unfinished.size)
         done, layers = len(unfinished.fits), geometry.layers
         # Before the first write: the last layer may be the one that cannot be quantised.
