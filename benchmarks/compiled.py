@@ -40,7 +40,6 @@ BARS = {
     "compiled_scale_10m_over_100k": ("<=", 1.15),
     "peak_gib_100m": ("<=", 4.0),
     "peak_100m_over_50m": ("<=", 1.1),
-    "compiled_1k_over_simpy": ("<=", 1.02),
     "wheel_growth_mb": ("<=", 0.2),
 }
 PUBLISHED = {

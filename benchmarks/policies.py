@@ -4,8 +4,7 @@ Per question, each policy is held against the paper's on the deployments of `pol
 the same requests: the change of the mean latency and of its 95th percentile, with 95 % intervals. Beside them stands which of
 the plain policy's beliefs costs how much, found by replacing one at a time by the truth.
 
-A change is the ratio of the means over the replications, as everywhere in simnmt (`simnmt.results.statistics`);
-`benchmarks.interval_forms` counts how often this form and others cover the truth near saturation.
+A change is the ratio of the means over the replications, as everywhere in simnmt (`simnmt.results.statistics`).
 """
 
 from __future__ import annotations

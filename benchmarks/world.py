@@ -22,7 +22,6 @@ from benchmarks import ciw_model, compiled, idiomatic
 from benchmarks.inputs import EndNodes, WorldInputs, cnmt_inputs, end_nodes, two_choices
 from benchmarks.printing import print_figures
 from benchmarks.process_costs import simnmt_command
-from benchmarks.whole_runs import measure_small
 from simnmt.policies import LeastTotal, TransferEstimate
 from simnmt.results.requests import Block, Requests, Trail
 from simnmt.world import compiled_world, simulation
@@ -172,8 +171,6 @@ def measure(
         figures["identical_to_ciw"] = difference <= 1e-9 and bool((trail.target == np.asarray(target)).all())
     if compiled_world.library() is not None:
         figures |= measure_compiled(rounds, least["idiomatic"], common, largest)
-        if whole_processes:
-            figures["compiled_1k_over_simpy"], _ = measure_small(3 * rounds)
         if huge:
             figures |= compiled.measure_memory()
     if whole_processes:

@@ -223,10 +223,7 @@ def _swept(
     def finish(table: SweepTable) -> None:
         write_sweep_page(folder / PAGE, table)
 
-    announced = f"sweep folder: {folder} (if it stops: simnmt sweep {folder})"
-    return run_sweep(
-        plan, source, folder, execute, progress, begin=lambda: announce(announced), finish=finish, allow_code=allow_code
-    )
+    return run_sweep(plan, source, folder, execute, progress, announce=announce, finish=finish, allow_code=allow_code)
 
 
 def _execution(

@@ -1,8 +1,7 @@
-"""Files and the standard streams: read up to a limit, write atomically, lock, remove what killed processes left."""
+"""Files and the standard streams: read up to a limit, write atomically, lock."""
 
 from __future__ import annotations
 
-import atexit
 import errno
 import io
 import logging
@@ -14,10 +13,9 @@ import sys
 import tempfile
 import weakref
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO, cast
 
 from simnmt.base.errors import STANDARD, InputError, SimnmtError
@@ -41,8 +39,6 @@ MOST_TENSOR_BYTES = 64 << 30
 
 _PARTIAL = ".simnmt-partial-"
 _PIECE_BYTES = 1 << 20
-_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
-"""Arguments of Linux's renameat2: paths start at the current folder, and the two names are exchanged."""
 _TEXT_NAMES = (
     "config.json",
     "config.*.json",
@@ -62,8 +58,6 @@ _TEXT_NAMES = (
 )
 """Configurations, indices, vocabularies and tokenizers that libraries read from a model's folder."""
 _TENSOR_NAMES = ("*.safetensors", "*.bin")
-_LOCK_ATTEMPTS = 100
-"""Attempts to lock a folder that ending processes remove at the same moment."""
 
 
 def is_standard(path: str | os.PathLike[str]) -> bool:
@@ -227,124 +221,43 @@ def try_lock(descriptor: int) -> bool | None:
     return True
 
 
-def is_still_at(descriptor: int, path: Path) -> bool:
-    """Return whether `path` still names the open file or folder, which an ending process may have removed."""
+@contextmanager
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Make a folder and lock it while the block runs; if it is new and stays empty, remove it at the end.
+
+    The lock is on the folder itself, so it leaves no file behind, and a killed process loses it. Raises `BlockingIOError` if
+    another process holds the folder, and `OSError` if it cannot be made.
+    """
+    made, descriptor = missing_parents(folder / "content"), None
     try:
-        return os.path.samestat(path.lstat(), os.fstat(descriptor))
-    except OSError:
-        return False
-
-
-class FolderLock:
-    """The only writer of a folder until `close`; makes the folder and its parents where they are missing.
-
-    The lock is on the folder itself, so it leaves no file behind, and a killed process loses it. `close` removes the folder if
-    this object made it and it is empty. Of two processes that make a folder together, only the one that locks it removes it.
-    `new`: the folder must not exist yet. As a context it gives the path.
-
-    Raises `BlockingIOError` if another process holds the folder, `FileExistsError` if a `new` folder exists, and `OSError` if
-    the folder cannot be made; parents that were made for it are then removed.
-    """
-
-    def __init__(self, folder: Path, *, new: bool = False) -> None:
-        self.path = folder
-        self._made = [path for path in (folder.absolute(), *folder.absolute().parents) if not os.path.lexists(path)]
-        self._descriptor: int | None = None
-        self._held = False
-        try:
-            for attempts_left in reversed(range(_LOCK_ATTEMPTS)):
-                if self._take(folder, new=new, last=not attempts_left):
-                    return
-            raise _held_elsewhere(folder)
-        except (BlockingIOError, FileExistsError):  # another process has the folder, and so its parents
-            self.close()
-            raise
-        except BaseException:  # parents made and the folder refused, or an interrupt between making and locking
-            self.close()
-            for path in self._made:
-                remove_unlocked(path, only_empty=True)
-            raise
-
-    def _take(self, folder: Path, *, new: bool, last: bool) -> bool:
-        """Make and lock the folder; return False if a process that ended removed it, or a parent of it, in between."""
-        try:
-            folder.mkdir(parents=True, exist_ok=not new)
-            if os.name == "nt":  # a folder cannot be opened there
-                self._held = True
-                return True
-            self._descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            if last:  # no race: the place takes no folder, as /proc does not
-                raise
-            return False
-        if try_lock(self._descriptor) is False:
-            raise _held_elsewhere(folder)
-        self._held = is_still_at(self._descriptor, Path(os.path.realpath(folder)))
-        if self._held and new and any(folder.iterdir()):  # ours was removed, and another process has made and filled this one
-            self._held = False
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), os.fspath(folder))
-        if not self._held:
-            os.close(self._descriptor)
-            self._descriptor = None
-        return self._held
-
-    def close(self) -> None:
-        """Release the folder."""
-        if self._held:
-            self._held = False
-            remove_empty(self._made)
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
-
-    def __enter__(self) -> Path:
-        return self.path
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
-
-class PartialFolder(FolderLock):
-    """A new folder under a temporary name in `folder`, for content that is renamed when it is complete.
-
-    `close` removes what is left of it. The lock shows `sweep_left_overs` of another process that this one lives. Raises
-    `OSError` if the folder cannot be made; `folder` itself must exist.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        folder.stat()
-        while True:
-            with suppress(BlockingIOError):  # the sweep of another process came between making and locking
-                return super().__init__(free_name(folder), new=True)
-
-    def close(self) -> None:
-        """Remove what is left under the temporary name, and release the lock."""
-        _remove(self.path)
-        if self.path.exists():
-            # A network file system keeps a file that is still open under another name until it is closed.
-            atexit.register(shutil.rmtree, self.path, ignore_errors=True)
-        super().close()
-
-
-def _held_elsewhere(folder: Path) -> BlockingIOError:
-    return BlockingIOError(errno.EWOULDBLOCK, "another process is writing it", os.fspath(folder))
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.name != "nt":  # a folder cannot be opened there
+            descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+            if try_lock(descriptor) is False:
+                made = []  # the folder is another's
+                raise BlockingIOError(errno.EWOULDBLOCK, "another process is writing it", os.fspath(folder))
+        yield
+    finally:
+        remove_empty(made)
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 @contextmanager
 def sole_writer(folder: Path, error: type[InputError], activity: str) -> Iterator[None]:
-    """Hold `folder` as `FolderLock` does; raise the room's `error` if another process holds it or it cannot be made.
+    """Hold `folder` as `locked_folder` does; raise the room's `error` if another process holds it or it cannot be made.
 
     `activity` names the work in the message, such as "training".
     """
-    try:
-        lock = FolderLock(folder)
-    except BlockingIOError:
-        remedy = "let it end, or choose another --out"
-        raise error(f"another {activity} is writing this folder", path=folder, remedy=remedy) from None
-    except OSError as failure:
-        what = f"cannot be used: {failure.strerror or failure}"
-        raise error(what, path=folder, remedy="choose another --out") from None
-    with lock:
+    with ExitStack() as lock:
+        try:
+            lock.enter_context(locked_folder(folder))
+        except BlockingIOError:
+            remedy = "let it end, or choose another --out"
+            raise error(f"another {activity} is writing this folder", path=folder, remedy=remedy) from None
+        except OSError as failure:
+            what = f"cannot be used: {failure.strerror or failure}"
+            raise error(what, path=folder, remedy="choose another --out") from None
         yield
 
 
@@ -360,61 +273,30 @@ def free_name(folder: Path) -> Path:
     return folder / f"{_PARTIAL}{secrets.token_hex(4)}"
 
 
-def sweep_left_overs(folder: Path) -> None:
-    """Remove the partial folders that killed processes of this user left in `folder`; living processes keep theirs."""
-    with suppress(OSError):
-        with os.scandir(folder) as entries:
-            paths = [Path(entry.path) for entry in entries if entry.name.startswith(_PARTIAL)]
-        for path in paths:
-            remove_unlocked(path)
+@contextmanager
+def partial_folder(beside: Path) -> Iterator[Path]:
+    """Yield a new folder under a temporary name in `beside`, for content that is renamed when it is complete.
 
-
-def exchange(one: Path, other: Path) -> bool:
-    """Exchange the names of two folders at once; return False, with both unchanged, if the system or file system cannot."""
-    import ctypes
-
-    try:
-        rename = ctypes.CDLL(None, use_errno=True).renameat2
-    except (AttributeError, OSError, TypeError):  # another system, or an old C library
-        return False
-    return bool(rename(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0)
-
-
-def is_vacant(folder: Path) -> bool:
-    """Return whether a folder holds nothing but partial folders, of killed or of living processes. Raises `OSError`."""
-    with os.scandir(folder) as entries:
-        return all(entry.name.startswith(_PARTIAL) for entry in entries)
-
-
-def remove_unlocked(path: Path, *, only_empty: bool = False) -> None:
-    """Remove a file or folder of this user that no process has locked; `only_empty`: keep a folder that has content.
-
-    Does nothing if the system has no locks, since a living process may then own the file.
+    What is left of it is removed at the end. Raises `OSError` if the folder cannot be made; `beside` itself must exist.
     """
-    if os.name == "nt":
-        return
+    folder = free_name(beside)
+    folder.mkdir()
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return
-    try:
-        status = os.fstat(descriptor)
-        removable = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
-        if removable and status.st_uid == os.geteuid() and try_lock(descriptor) is True and is_still_at(descriptor, path):
-            if only_empty:
-                remove_empty([path])
-            else:
-                _remove(path)
+        yield folder
     finally:
-        os.close(descriptor)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _remove(path: Path) -> None:
-    with suppress(OSError):
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
+def is_vacant(folder: Path, *names: str) -> bool:
+    """Return whether a folder holds nothing but these names and partial folders of killed processes. Raises `OSError`."""
+    with os.scandir(folder) as entries:
+        return all(entry.name in names or entry.name.startswith(_PARTIAL) for entry in entries)
+
+
+def remove_link(path: Path) -> None:
+    """Remove `path` if it is a link, so that what is written there does not reach what the link leads to. Raises `OSError`."""
+    if path.is_symlink():
+        path.unlink()
 
 
 def missing_parents(path: Path) -> list[Path]:
@@ -426,7 +308,7 @@ def remove_empty(folders: Iterable[Path]) -> None:
     """Remove folders, the innermost first, up to the first that holds something."""
     with suppress(OSError):
         for folder in folders:
-            if folder.exists():
+            if os.path.lexists(folder):
                 folder.rmdir()
 
 
@@ -434,9 +316,9 @@ def remove_empty(folders: Iterable[Path]) -> None:
 def written_whole(path: str | os.PathLike[str], *, new: bool = False) -> Iterator[Path]:
     """Yield a path to write to, which becomes `path` at the end; after a failure it is removed and `path` is unchanged.
 
-    Replaces an existing file; if `path` is a link, replaces the file that it leads to. Sweeps what killed processes left beside
-    it. `new`: raise `FileExistsError` if something exists at `path`, before the work or at its end. For `-`, the content is
-    written to standard output at the end. Raises `OSError`, also if `path` is not a regular file.
+    Replaces an existing file, and a link instead of the file that it leads to, since a folder from elsewhere may hold links to
+    anywhere. `new`: raise `FileExistsError` if something exists at `path`, before the work or at its end. For `-`, the content
+    is written to standard output at the end. Raises `OSError`, also if `path` is or leads to no regular file.
     """
     if is_standard(path):
         with tempfile.TemporaryDirectory(prefix="simnmt-") as temporary:
@@ -447,22 +329,19 @@ def written_whole(path: str | os.PathLike[str], *, new: bool = False) -> Iterato
     try:
         if new and os.path.lexists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), os.fspath(path))
-        target = Path(os.path.realpath(path))
+        target = Path(path)
         if target.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        if os.path.lexists(path) and Path(path).exists() and not target.is_file():
-            # Renamed over, a device would become a file of that name.
+        # Renamed over, a device would become a file of that name; /dev/stdout leads to a regular file if it is redirected.
+        if (target.exists() and not target.is_file()) or target.absolute().parent == Path("/dev"):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
-        if target.is_symlink():  # still a link after all were followed: a loop, which a rename would replace
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+        with suppress(FileNotFoundError):
+            target.lstat()  # a name longer than the file system takes is refused before the work, not at the end
     except ValueError:  # a NUL in the name
         raise OSError(errno.EINVAL, "no such name can exist", repr(os.fspath(path))) from None
-    with suppress(FileNotFoundError):
-        target.stat()  # a name longer than the file system takes is refused before the work, not at the end
-    sweep_left_overs(target.parent)
     # Beside the target, so that the rename stays within one file system. In a folder, so that the temporary files of the
-    # library that writes are swept with it.
-    with PartialFolder(target.parent) as folder:
+    # library that writes are removed with it.
+    with partial_folder(target.parent) as folder:
         partial = folder / "content"
         yield partial
         if new:

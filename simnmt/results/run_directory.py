@@ -8,8 +8,6 @@ import hashlib
 import io
 import json
 import os
-import re
-import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -50,63 +48,54 @@ class RunDirectoryError(InputError):
 def reserved(folder: Path, stem: str) -> Iterator[Path]:
     """Yield an empty folder in `folder`, named after `stem` and the time (UTC), with -2 and so on if that name is taken.
 
-    The folder is locked while the process lives, and removed if anything fails. Empty folders of killed processes are removed
-    first. Raises `RunDirectoryError` if none can be made.
+    It is removed if it is empty in the end. Raises `RunDirectoryError` if none can be made.
     """
     name = f"{stem}-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}"
-    _sweep_reserved(folder)
-    path, lock = _locked_new_folder(folder, name)
-    with lock:
-        yield path
-
-
-def _locked_new_folder(folder: Path, name: str) -> tuple[Path, files.FolderLock]:
-    """Make and lock a folder of that name, or with -2 and so on if another run uses or sweeps it."""
+    made = files.missing_parents(folder / name)
     try:
-        for number in range(1, _MOST_OF_A_SECOND + 1):
-            path = folder / (name if number == 1 else f"{name}-{number}")
-            with suppress(FileExistsError, BlockingIOError):
-                return path, files.FolderLock(path, new=True)
-        raise FileExistsError(errno.EEXIST, "no free name")
+        path = _new_folder(folder, name)
     except OSError as error:
+        files.remove_empty(made)
         raise _unwritable(folder, error) from None
-
-
-_RESERVED = re.compile(r".+-\d{8}-\d{6}(-\d+)?")
-_MOST_OF_A_SECOND = 1_000
-"""Most runs of one name that begin in one second; more attempts mean that no folder can be made there, as under a broken
-link."""
-
-
-def _sweep_reserved(folder: Path) -> None:
     try:
-        with os.scandir(folder) as entries:
-            names = [entry.name for entry in entries if _RESERVED.fullmatch(entry.name)]
-    except OSError:
-        return
-    for name in names:
-        files.remove_unlocked(folder / name, only_empty=True)
+        yield path
+    finally:
+        files.remove_empty([path, *made])
+
+
+_MOST_OF_A_SECOND = 1_000
+"""Most runs of one name that begin in one second."""
+
+
+def _new_folder(folder: Path, name: str) -> Path:
+    """Make a folder of that name, or with -2 and so on if the name is taken. Raises `OSError`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(1, _MOST_OF_A_SECOND + 1):
+        path = folder / (name if number == 1 else f"{name}-{number}")
+        with suppress(FileExistsError):
+            path.mkdir()
+            return path
+    raise FileExistsError(errno.EEXIST, "no free name")
 
 
 @contextmanager
 def whole(target: Path, *, replace: bool = False) -> Iterator[Path]:
     """Yield a folder to fill, and rename it to `target` at the end; if anything fails, nothing of it is left.
 
-    Left-overs of killed processes beside it are removed. `replace`: a run directory at `target` gives way at the end. Raises
-    `RunDirectoryError` if `target` is otherwise not empty, or cannot be written.
+    `replace`: a run directory at `target` gives way at the end. Raises `RunDirectoryError` if `target` is otherwise not empty,
+    or cannot be written.
     """
     check_free(target, replace=replace)
     place = _place(target)
     made = files.missing_parents(place)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        files.sweep_left_overs(place.parent)
-        with files.PartialFolder(place.parent) as partial:
+        with files.partial_folder(place.parent) as partial:
             yield partial
             if os.name == "nt" and place.is_dir():
                 place.rmdir()
             if replace and place.is_dir() and any(place.iterdir()):
-                _exchange(partial, place)
+                _replace(place, partial)
                 return
             partial.rename(place)  # over an empty folder, without a moment in which another run could take its name
     except OSError as error:
@@ -117,35 +106,19 @@ def whole(target: Path, *, replace: bool = False) -> Iterator[Path]:
         raise
 
 
-def _exchange(new: Path, place: Path) -> None:
-    """Give a folder the name of a run directory, which is removed. If the name cannot be given, the run directory keeps it."""
-    if files.exchange(new, place):  # the run directory has the temporary name now, and is removed with it
-        return
-    old = _set_aside(place)
-    with files.FolderLock(place):
+def _replace(place: Path, new: Path) -> None:
+    """Give a folder the name of a run directory, which is removed. If the name cannot be given, the run directory keeps it.
+
+    A process that is killed between the two renames leaves both under a temporary name.
+    """
+    with files.partial_folder(place.parent) as aside:
+        old = aside / place.name
+        place.rename(old)
         try:
-            place.rename(old)
             new.rename(place)
         except BaseException:
-            if not place.exists():
-                old.rename(place)
-            raise
-        shutil.rmtree(old, ignore_errors=True)
-
-
-def _set_aside(place: Path) -> Path:
-    """Return the name of a run directory while another takes its place, where two folders cannot be exchanged at once."""
-    return place.with_name(f".simnmt-replaced-{place.name}")
-
-
-def _recover(place: Path) -> None:
-    """Give a run directory its name again that a killed process set aside, or remove it if the other took its place."""
-    old = _set_aside(place)
-    if old.is_dir() and place.exists():
-        files.remove_unlocked(old)
-    elif old.is_dir():
-        with suppress(OSError), files.FolderLock(old):
             old.rename(place)
+            raise
 
 
 @contextmanager
@@ -157,8 +130,7 @@ def scratch(target: Path | None) -> Iterator[Path]:
     """
     beside = Path(tempfile.gettempdir()) if target is None else next(filter(Path.is_dir, _place(target).parents))
     try:
-        files.sweep_left_overs(beside)
-        with files.PartialFolder(beside) as folder:
+        with files.partial_folder(beside) as folder:
             yield folder
     except OSError as error:
         if error.errno not in _NO_ROOM:
@@ -178,7 +150,6 @@ def check_free(target: Path, *, replace: bool | None = None) -> None:
         raise RunDirectoryError("a run directory is a folder, no stream", remedy="give the name of a folder")
     place = _place(target)
     try:
-        _recover(place)
         if place.is_dir():
             if any(place.iterdir()):
                 _refuse_occupied(target, replace)
@@ -194,8 +165,7 @@ def check_free(target: Path, *, replace: bool | None = None) -> None:
         made = files.missing_parents(place)
         try:
             attempt.mkdir(parents=True)
-            with suppress(FileNotFoundError):  # another run sweeps left-overs
-                attempt.rmdir()
+            attempt.rmdir()
         finally:
             files.remove_empty(made)
     except OSError as error:

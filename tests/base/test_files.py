@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from simnmt.base import files
-from simnmt.base.files import FolderLock, check_model_folder, read_bounded, try_lock, written_whole
+from simnmt.base.files import check_model_folder, read_bounded, sole_writer, written_whole
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_file import write_profile
@@ -75,13 +72,14 @@ def test_a_new_file_replaces_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert names_in(tmp_path) == ["a", "b", "dangling"]
 
 
-def test_a_link_stays_a_link(tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to("real")
-    for text in ("first", "second"):
-        with written_whole(tmp_path / "link") as partial:
-            partial.write_text(text)
-        assert (tmp_path / "real").read_text() == text
-    assert (tmp_path / "link").is_symlink()
+@pytest.mark.parametrize("target", ["real", "nowhere", "link"])
+def test_a_link_is_replaced_and_never_followed(tmp_path: Path, target: str) -> None:
+    (tmp_path / "real").write_text("kept")
+    (tmp_path / "link").symlink_to(target)
+    with written_whole(tmp_path / "link") as partial:
+        partial.write_text("new")
+    assert (tmp_path / "link").read_text() == "new" and not (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text() == "kept"
     assert names_in(tmp_path) == ["link", "real"]
 
 
@@ -109,154 +107,30 @@ def test_a_profile_that_cannot_be_written_is_an_error_in_one_line(tmp_path: Path
     assert names_in(tmp_path) == []
 
 
-def killed_while(work: Callable[[], None]) -> None:
-    """Run `work` in a process of its own, which ends by SIGKILL when it calls `die`."""
-    child = os.fork()
-    if child == 0:
-        try:
-            work()
-        finally:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
-
-
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def test_what_a_killed_process_left_is_swept_by_the_next_writer(tmp_path: Path) -> None:
-    def write_half() -> None:
-        with written_whole(tmp_path / "a") as partial:
-            partial.write_text("half")
-            die()
-
-    def run_half() -> None:
-        with reserved(tmp_path / "reports", "small") as target, whole(target) as folder:
-            (folder / "page").write_text("half")
-            die()
-
-    (tmp_path / "reports").mkdir()
-    (tmp_path / "reports" / "notes").mkdir()
-    killed_while(write_half)
-    killed_while(run_half)
-    assert [path.name[:16] for path in tmp_path.iterdir() if path.name != "reports"] == [".simnmt-partial-"]
-    assert len(names_in(tmp_path / "reports")) == 3
-    with written_whole(tmp_path / "b") as partial:
-        partial.write_text("whole")
-    assert names_in(tmp_path) == ["b", "reports"]
-    with reserved(tmp_path / "reports", "other") as target, whole(target) as folder:
-        (folder / "page").write_text("whole")
-    assert names_in(tmp_path / "reports") == ["notes", target.name]
-
-
-def test_the_sweep_spares_what_a_living_process_writes(tmp_path: Path) -> None:
-    with written_whole(tmp_path / "a") as partial, reserved(tmp_path, "small") as run, whole(run) as folder:
-        partial.write_text("one")
-        (folder / "page").write_text("page")
-        child = os.fork()
-        if child == 0:
-            try:
-                with written_whole(tmp_path / "b") as other:
-                    other.write_text("two")
-                with reserved(tmp_path, "small"):
-                    raise KeyboardInterrupt
-            finally:
-                os._exit(0)
-        os.waitpid(child, 0)
-    assert names_in(tmp_path) == ["a", "b", run.name]
-    assert (run / "page").read_text() == "page"
-
-
 def test_a_folder_has_one_writer(tmp_path: Path) -> None:
-    with FolderLock(tmp_path / "deep" / "m"):
-        with pytest.raises(BlockingIOError):
-            FolderLock(tmp_path / "deep" / "m")
-        (tmp_path / "deep" / "m" / "file").touch()
-    with FolderLock(tmp_path / "deep" / "m"):
-        (tmp_path / "deep" / "m" / "file").unlink()
+    folder = tmp_path / "deep" / "m"
+    with sole_writer(folder, RunDirectoryError, "test"):
+        with pytest.raises(RunDirectoryError, match="another"), sole_writer(folder, RunDirectoryError, "test"):
+            raise AssertionError("the work has begun")
+        (folder / "file").touch()
+    with sole_writer(folder, RunDirectoryError, "test"):
+        (folder / "file").unlink()
     assert names_in(tmp_path / "deep") == ["m"]  # it was there before
-    with FolderLock(tmp_path / "new" / "m"):
+    with sole_writer(tmp_path / "new" / "m", RunDirectoryError, "test"):
         pass
     assert names_in(tmp_path) == ["deep"]
 
 
-def test_the_loser_of_two_first_writers_leaves_the_folder_of_the_winner(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Both have made the folder, as far as they know, before either of them locks it."""
-    folder, both_have_opened = tmp_path / "deep" / "m", threading.Barrier(2, timeout=10.0)
-
-    def lock_after_both_have_opened(descriptor: int) -> bool | None:
-        both_have_opened.wait()
-        return try_lock(descriptor)
-
-    def contend(_: int) -> FolderLock | None:
-        try:
-            return FolderLock(folder)
-        except BlockingIOError:
-            return None
-
-    monkeypatch.setattr(files, "try_lock", lock_after_both_have_opened)
-    with ThreadPoolExecutor(2) as pool:
-        [winner] = [lock for lock in pool.map(contend, range(2)) if lock is not None]
-    assert folder.is_dir()
-    with winner:
-        (folder / "file").touch()
-    assert names_in(folder) == ["file"]
-
-
-def test_a_folder_that_vanishes_between_making_and_locking_is_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As the holder before, which removes it and its parents while it is empty."""
-    opened: list[Path] = []
-
-    def open_once_removed(path: Path, flags: int) -> int:
-        opened.append(path)
-        if len(opened) == 1:
-            path.rmdir()
-            path.parent.rmdir()
-        return os_open(path, flags)
-
-    os_open = os.open
-    monkeypatch.setattr(os, "open", open_once_removed)
-    with FolderLock(tmp_path / "deep" / "m"):
-        assert len(opened) == 2 and (tmp_path / "deep" / "m").is_dir()
-    assert names_in(tmp_path) == []
-
-
 def test_a_folder_that_cannot_be_made_leaves_no_parents(tmp_path: Path) -> None:
     """A name is found too long when the folders above it are made already."""
-    with pytest.raises(OSError) as refusal:
-        FolderLock(tmp_path / "new" / "deep" / ("x" * 300))
-    assert refusal.value.errno == errno.ENAMETOOLONG
+    folder = tmp_path / "new" / "deep" / ("x" * 300)
+    with pytest.raises(RunDirectoryError) as refusal, sole_writer(folder, RunDirectoryError, "test"):
+        raise AssertionError("must not come this far")
+    assert refusal.value.path == str(folder)
     assert names_in(tmp_path) == []
     with pytest.raises(RunDirectoryError, match="nothing was left behind"), reserved(tmp_path / "reports", "x" * 300):
         raise AssertionError("must not come this far")
     assert names_in(tmp_path) == []
-
-
-def test_an_interrupt_before_the_lock_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = iter([KeyboardInterrupt()])
-
-    def interrupted_once(descriptor: int) -> bool | None:
-        for interrupt in calls:
-            raise interrupt
-        return try_lock(descriptor)
-
-    monkeypatch.setattr(files, "try_lock", interrupted_once)
-    with pytest.raises(KeyboardInterrupt):
-        FolderLock(tmp_path / "deep" / "m")
-    assert names_in(tmp_path) == []
-
-
-def test_a_name_that_another_run_holds_while_it_sweeps_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that begins in the same second looks for left-overs, and locks the folder that is just made for a moment."""
-    answers = iter([False])
-    monkeypatch.setattr(files, "try_lock", lambda descriptor: next(answers, True))
-    with reserved(tmp_path, "small") as target, whole(target) as folder:
-        (folder / "page").write_text("page")
-    assert target.name.endswith("-2") and names_in(target) == ["page"]
 
 
 def test_runs_that_begin_together_get_folders_of_their_own(tmp_path: Path) -> None:
@@ -312,7 +186,7 @@ def test_a_read_is_bounded(tmp_path: Path) -> None:
     writer.start()
     assert read_bounded(tmp_path / "pipe", len(content), pipes=True) == content
     writer.join()
-    for name in ("loop", "x" * 300, "a\0b"):
+    for name in ("x" * 300, "a\0b"):
         with pytest.raises(OSError), written_whole(tmp_path / name):
             raise AssertionError("the work has begun")
 

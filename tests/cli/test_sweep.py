@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 import simnmt as package
-from simnmt.base.files import FolderLock
+from simnmt.base.errors import InputError
+from simnmt.base.files import sole_writer
 from simnmt.cli import app
 from simnmt.experiment.sweep import tasks
 from simnmt.profile.profile_file import write_profile
@@ -150,11 +151,59 @@ def test_a_table_is_read_from_the_folder_of_a_sweep_alone(here: Path, name: str,
         package.load_sweep(name)
 
 
-def test_a_damaged_result_is_made_again(here: Path, simnmt: Command) -> None:
-    shutil.copytree("done", "damaged")
-    next(Path("damaged/tasks").glob("*/*.json")).write_text('{"format": 1, "runs"')
-    assert json.loads(simnmt("sweep", "damaged", "--json", "--jobs", "1").out)["tasks_run"] == 1
-    assert Path("damaged", TABLE).read_bytes() == Path("done", TABLE).read_bytes()
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text[:20],
+        lambda text: "[" * 100_000,
+        lambda text: text.replace('"total_latency_s":', '"total_latency_s":9'),
+    ],
+    ids=["cut short", "nested", "edited"],
+)
+def test_a_changed_result_is_computed_again(here: Path, simnmt: Command, tmp_path: Path, change: Callable[[str], str]) -> None:
+    folder = tmp_path / "changed"
+    shutil.copytree("done", folder)
+    result = next((folder / "tasks").glob("*/*.json"))
+    before = result.read_text()
+    result.write_text(change(before))
+    assert result.read_text() != before
+    outcome = simnmt("sweep", str(folder), "--json", "--jobs", "1")
+    assert json.loads(outcome.out)["tasks_run"] == 1
+    assert f"{folder}: 1 of the results" in outcome.err
+    assert (folder / TABLE).read_bytes() == Path("done", TABLE).read_bytes()
+
+
+def test_links_in_a_folder_from_elsewhere_are_replaced_and_what_they_lead_to_is_kept(
+    here: Path, simnmt: Command, tree: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    folder, elsewhere = tmp_path / "linked", tmp_path / "elsewhere"
+    shutil.copytree("done", folder)
+    elsewhere.mkdir()
+    shutil.move(folder / "tasks", elsewhere / "tasks")
+    (elsewhere / "tasks" / "00").mkdir()
+    (elsewhere / "tasks" / "00" / "notes.json").write_text("kept")
+    for name in (TABLE, "sweep.html", "failed.json"):
+        (elsewhere / name).write_text("kept")
+    for path in elsewhere.iterdir():
+        (folder / path.name).unlink(missing_ok=True)
+        (folder / path.name).symlink_to(path)
+    before = tree(elsewhere)
+    assert json.loads(simnmt("sweep", str(folder), "--json", "--jobs", "1").out)["tasks_run"] == 8
+    assert tree(elsewhere) == before
+    assert not [path for path in folder.rglob("*") if path.is_symlink()]
+    assert (folder / TABLE).read_bytes() == Path("done", TABLE).read_bytes()
+
+
+def test_a_linked_folder_of_results_is_replaced(here: Path, simnmt: Command, tmp_path: Path) -> None:
+    folder, elsewhere = tmp_path / "linked", tmp_path / "elsewhere"
+    shutil.copytree("done", folder)
+    of_digits = next((folder / "tasks").iterdir())
+    shutil.move(of_digits, elsewhere)
+    (elsewhere / "notes.json").write_text("kept")
+    of_digits.symlink_to(elsewhere)
+    assert json.loads(simnmt("sweep", str(folder), "--json", "--jobs", "1").out)["tasks_run"] > 0
+    assert (elsewhere / "notes.json").read_text() == "kept"
+    assert of_digits.is_dir() and not of_digits.is_symlink()
 
 
 def test_points_that_fail_are_recorded_and_the_others_are_in_the_table(
@@ -201,7 +250,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(
 
 
 def test_two_sweeps_in_one_folder_are_refused(here: Path, simnmt: Command) -> None:
-    with FolderLock(here / "done"):
+    with sole_writer(here / "done", InputError, "sweep"):
         assert_refused(simnmt("sweep", "done"), "done: another sweep is writing this folder")
 
 

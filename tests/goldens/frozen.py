@@ -1,7 +1,15 @@
-"""Frozen figures of three shipped scenarios, which a change of form must not change.
+"""Frozen figures of six shipped scenarios and of the six reproductions, which a change of form must not change.
 
-`python -m tests.goldens.frozen` writes them anew, for a change that is meant to change figures. They are taken through the
-command line, so that no name within the package matters.
+`python -m tests.goldens.frozen [NAME]...` writes them anew, for a change that is meant to change figures. They are taken
+through the command line, so that names within the package matter little. Relative tolerance: 1e-9.
+
+Of a scenario: the numbers of each policy (means, percentiles, shares, energy, with the intervals of its own means), fits, gaps,
+batches and pipelines, and sums of the columns of requests. Not frozen: recommendations, verdicts and comparisons of policies
+with their intervals of relative changes and regrets, and empty values. Both engines must give the same figures.
+
+Of a reproduction: the verdict, the basis and the numbers of each claim, and sums of the tables' columns. `sharp` measures this
+processor, so its claims are judged on the times that the paper prints. Small sizes leave claims about speed undecided;
+`NAME-full` holds the verdicts of the full size, which `make check-deep` compares.
 """
 
 from __future__ import annotations
@@ -10,9 +18,10 @@ import contextlib
 import io
 import json
 import math
+import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,30 +30,115 @@ import numpy as np
 import pandas as pd
 
 FOLDER = Path(__file__).parent
-SCENARIOS = ("quickstart", "batched-cloud", "sti-gateway")
-"""Shipped scenarios: servers that take one request after the other, that batch, and that stream their model."""
+SCENARIOS: dict[str, tuple[str, ...]] = {
+    "quickstart": (),
+    "table1": (),
+    "batched-cloud": (),
+    "sti-gateway": (),
+    "tiers": (),
+    "open-loop": (
+        "networks.cp2.joules_per_byte=0.00001",
+        "networks.cp2.price_per_gb=0.08",
+        "devices.gateway.power={idle_w: 3, busy_w: 9}",
+        "devices.cloud.power={idle_w: 60, busy_w: 180}",
+        "devices.cloud.price_per_hour=0.9",
+    ),
+}
+"""Shipped scenarios with the keys that are set: FIFO boxes, batches, streams, tiers behind balancers, queues with energy."""
+ENGINES = ("compiled", "simpy")
 REQUESTS, REPLICATIONS = 150, 2
 KEYS = ["workload", "network", "policy"]
 """Columns that name a cell of the request log."""
+SECTIONS = ("fits", "gaps", "batches", "plans", "streams")
+"""Parts of the summary that are frozen beside the rows of the policies."""
+
+REPRODUCTIONS: dict[str, tuple[str, ...]] = {
+    "cnmt": ("--jobs", "1", "--requests", "50"),
+    "topup": ("--jobs", "1", "--requests", "100", "--profile", "@cpu1-gru"),
+    "fused": ("--jobs", "1", "--requests", "100"),
+    "vocab": (),
+    "sti": (),
+}
+FULL_REPRODUCTIONS: dict[str, tuple[str, ...]] = {"cnmt-full": (), "topup-full": ("--profile", "@cpu1-gru")}
 
 Figures = dict[str, Any]
 
 
 @cache
-def scenario_figures(name: str) -> Figures:
-    """Return the summary's numbers by their place, and of each column of requests its sums or counts by cell."""
+def scenario_figures(name: str, engine: str) -> Figures:
+    """Return the numbers of each policy and of other parts of the summary, and sums of the columns of requests by cell."""
+    settings = [part for setting in SCENARIOS[name] for part in ("--set", setting)]
     with tempfile.TemporaryDirectory() as parent:
         out = Path(parent, "run")
-        _simnmt("run", f"@{name}", "--requests", str(REQUESTS), "--replications", str(REPLICATIONS), "--out", str(out))
+        sizes = ("--requests", str(REQUESTS), "--replications", str(REPLICATIONS), "--jobs", "1")
+        _simnmt("run", f"@{name}", *settings, *sizes, "--engine", engine, "--out", str(out))
         summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
-        return {"summary": dict(_numbers(summary)), "requests": column_figures(pd.read_parquet(out / "requests.parquet"))}
+        requests = pd.read_parquet(out / "requests.parquet")
+    policies = {"/".join(row[key] for key in KEYS): _policy_numbers(row) for row in summary["rows"]}
+    sections = {section: dict(_numbers(summary[section])) for section in SECTIONS if summary.get(section)}
+    return {"policies": policies, "sections": sections, "requests": column_figures(requests)}
+
+
+def _policy_numbers(row: Mapping[str, Any]) -> dict[str, float]:
+    return {
+        column: value
+        for column, value in row.items()
+        if isinstance(value, (int, float)) and not column.startswith(("regret_s_", "mean_latency_spread", "p95_latency_spread"))
+    }
 
 
 def column_figures(requests: pd.DataFrame) -> dict[str, dict[str, Any]]:
     """Return by cell and column: rows counted by value, or of floats their sum and their sum weighted by the row's number."""
     figures: dict[str, dict[str, Any]] = {}
     for cell, rows in requests.groupby(KEYS, sort=True, observed=True):
-        figures["/".join(map(str, cell))] = {str(name): _column(rows[name]) for name in rows.columns if name not in KEYS}
+        columns = {str(name): _column(rows[name]) for name in rows.columns if name not in KEYS}
+        figures["/".join(map(str, cell))] = {name: column for name, column in columns.items() if column}
+    return figures
+
+
+@cache
+def reproduction_figures(name: str) -> Figures:
+    """Return verdict, basis and numbers by claim, and sums of each table's columns; of a full reproduction only verdicts."""
+    if name == "sharp":
+        document = _sharp_document()
+    else:
+        from tests.papers.stand_ins import few_levels
+
+        with tempfile.TemporaryDirectory() as parent, contextlib.ExitStack() as stack:
+            options = FULL_REPRODUCTIONS[name] if name in FULL_REPRODUCTIONS else REPRODUCTIONS[name]
+            if name == "cnmt":
+                stack.enter_context(few_levels(0.3, 0.4, 0.5))
+            paper = name.removesuffix("-full")
+            document = json.loads(_simnmt("reproduce", paper, *options, "--json", "--out", str(Path(parent, "out"))))
+    verdicts = {claim["id"]: claim["verdict"] for claim in document["claims"]}
+    if name in FULL_REPRODUCTIONS:
+        return {"verdicts": verdicts}
+    return {
+        "verdicts": verdicts,
+        "bases": {claim["id"]: claim["basis"] for claim in document["claims"]},
+        "numbers": {claim["id"]: [float(number) for number in _NUMBER.findall(claim["ours"])] for claim in document["claims"]},
+        "tables": {table["id"]: _table_figures(table["rows"]) for table in document["tables"] if table["rows"]},
+    }
+
+
+_NUMBER = re.compile(r"(?<![\w.-])[+-]?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w.-])")
+
+
+def _sharp_document() -> dict[str, Any]:
+    from simnmt.papers.sharp.claims import all_claims
+    from simnmt.papers.sharp.reproduction import Reproduction
+    from tests.papers.sharp_stand_ins import as_published
+
+    speeds = as_published(table={"activations": 360.0})
+    return json.loads(json.dumps(Reproduction(speeds, False, all_claims(speeds)).report().document()))
+
+
+def _table_figures(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    figures: dict[str, Any] = {"rows": len(rows)}
+    for column in dict.fromkeys(column for row in rows for column in row):
+        values = [row.get(column) for row in rows]
+        if any(isinstance(value, float) for value in values):
+            figures[column] = _column(pd.Series([value if isinstance(value, (int, float)) else math.nan for value in values]))
     return figures
 
 
@@ -56,6 +150,9 @@ def differences(frozen: Any, now: Any, place: str = "") -> Iterator[str]:
                 yield f"{place}/{key}: only {'before' if key in frozen else 'now'}"
             else:
                 yield from differences(frozen[key], now[key], f"{place}/{key}")
+    elif isinstance(frozen, list) and isinstance(now, list) and len(frozen) == len(now):
+        for index, (one, other) in enumerate(zip(frozen, now, strict=True)):
+            yield from differences(one, other, f"{place}/{index}")
     elif isinstance(frozen, float) and isinstance(now, (int, float)):
         if not math.isclose(frozen, now, rel_tol=1e-9, abs_tol=1e-12):
             yield f"{place}: {frozen!r} before, {now!r} now"
@@ -66,12 +163,12 @@ def differences(frozen: Any, now: Any, place: str = "") -> Iterator[str]:
 def _column(values: pd.Series) -> Any:
     if values.dtype.kind == "f":
         numbers = values.to_numpy(np.float64)
-        held = np.where(np.isfinite(numbers), numbers, 0.0)
-        return {
-            "sum": float(held.sum()),
-            "weighted": float(held @ np.arange(1.0, len(held) + 1.0)),
-            "finite": int(np.isfinite(numbers).sum()),
-        }
+        finite = np.isfinite(numbers)
+        if not finite.any():
+            return {}
+        held = np.where(finite, numbers, 0.0)
+        weighted = float(held @ np.arange(1.0, len(held) + 1.0))
+        return {"sum": float(held.sum()), "weighted": weighted, "finite": int(finite.sum())}
     counts = values.astype(str).value_counts()
     if len(counts) > 50:
         codes = values.to_numpy()
@@ -86,7 +183,7 @@ def _numbers(document: Any, place: str = "") -> Iterator[tuple[str, Any]]:
     elif isinstance(document, list):
         for index, value in enumerate(document):
             yield from _numbers(value, f"{place}/{index}")
-    elif isinstance(document, (bool, int, float)) or place.endswith(("/verdict", "/policy", "/runner_up")):
+    elif isinstance(document, (bool, int, float)) and not place.endswith(("/low_percent", "/high_percent")):
         yield place, document
 
 
@@ -107,14 +204,14 @@ def _simnmt(*arguments: str) -> str:
 
 
 def path_of(name: str) -> Path:
-    """Return the file that holds the frozen figures of a scenario."""
+    """Return the file that holds the frozen figures of a scenario or of a reproduction."""
     return FOLDER / f"{name}.json"
 
 
 def main() -> None:
     """Freeze everything that is named, or all."""
-    for name in sys.argv[1:] or SCENARIOS:
-        figures = scenario_figures(name)
+    for name in sys.argv[1:] or [*SCENARIOS, *REPRODUCTIONS, "sharp", *FULL_REPRODUCTIONS]:
+        figures = scenario_figures(name, "compiled") if name in SCENARIOS else reproduction_figures(name)
         path_of(name).write_text(json.dumps(figures, separators=(",", ":"), sort_keys=True) + "\n", encoding="utf-8")
         print(f"{name}: {path_of(name).stat().st_size:,} bytes")
 

@@ -1,4 +1,4 @@
-"""Figures stay as they were while the house is rebuilt; and each frozen set also obeys what must hold of any."""
+"""Figures stay as they were while the code is rewritten; each frozen set also obeys what must hold of any."""
 
 from __future__ import annotations
 
@@ -7,21 +7,37 @@ from typing import Any
 
 import pytest
 
-from tests.goldens.frozen import SCENARIOS, differences, path_of, scenario_figures
+from tests.campaigns.harness import deep
+from tests.goldens.frozen import (
+    ENGINES,
+    FULL_REPRODUCTIONS,
+    REPRODUCTIONS,
+    SCENARIOS,
+    differences,
+    path_of,
+    reproduction_figures,
+    scenario_figures,
+)
 
 
 def read(name: str) -> Any:
     return json.loads(path_of(name).read_text(encoding="utf-8"))
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_shipped_scenario_gives_the_figures_that_it_gave(name: str) -> None:
-    assert list(differences(read(name), scenario_figures(name)))[:20] == []
+def test_a_shipped_scenario_gives_the_figures_that_it_gave(name: str, engine: str) -> None:
+    assert list(differences(read(name), scenario_figures(name, engine)))[:20] == []
+
+
+@pytest.mark.parametrize("name", [*REPRODUCTIONS, "sharp", *map(deep, FULL_REPRODUCTIONS)])
+def test_a_reproduction_gives_the_verdicts_and_numbers_that_it_gave(name: str) -> None:
+    assert list(differences(read(name), reproduction_figures(name)))[:20] == []
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_latency_is_the_sum_of_its_parts(name: str) -> None:
-    for cell, columns in scenario_figures(name)["requests"].items():
+    for cell, columns in read(name)["requests"].items():
         for kind in ("sum", "weighted"):
             parts = sum(columns[part][kind] for part in ("t_queue_s", "t_exe_s", "t_tx_s"))
             assert columns["latency_s"][kind] == pytest.approx(parts, rel=1e-9), cell

@@ -44,6 +44,15 @@ def test_back_to_back_nothing_waits_and_latencies_add_up_to_the_makespan(paper: 
         assert row["makespan_s"] == pytest.approx(row["total_latency_s"], rel=1e-9)
 
 
+def test_each_request_is_executed_whole_by_the_device_that_its_row_names(paper: simnmt.RunResult) -> None:
+    """CNMT-01: no part of an inference runs elsewhere, and only a request that leaves the gateway crosses the link."""
+    logs = paper.cells[0].logs
+    alone_s = np.stack([logs["edge"]["t_exe_s"], logs["cloud"]["t_exe_s"]])
+    for policy, log in logs.items():
+        np.testing.assert_array_equal(log["t_exe_s"], alone_s[log["target"], np.arange(len(log["target"]))], err_msg=policy)
+        np.testing.assert_array_equal(log["t_tx_s"] > 0, log["target"] == 1, err_msg=policy)
+
+
 def test_so_they_do_on_an_own_clock(make_scenario: MakeScenario) -> None:
     result = simnmt.run(make_scenario(networks={"cp1": {"rtt": "@cp1", "clock": "own"}}))
     assert len(result.summary_rows) == 5

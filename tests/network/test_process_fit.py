@@ -178,7 +178,7 @@ def test_a_verdict_needs_all_four() -> None:
 
 @pytest.mark.skipif(not REAL.is_dir(), reason=f"the RIPE Atlas series are not in {REAL}")
 def test_draws_from_a_fit_to_real_series_hold() -> None:
-    """Every fourth series, to be quick; `python -m benchmarks.rtt_process` judges all."""
+    """Every fourth series, to be quick."""
     held = []
     for path in sorted(REAL.glob("*.csv"))[::4]:
         with path.open() as file:

@@ -36,6 +36,13 @@ def test_the_three_models_have_the_sizes_of_the_paper() -> None:
     assert sum(weights.values()) == pytest.approx(77.9e6, rel=0.01)  # opus-mt-en-zh's
 
 
+def test_the_model_of_the_paper_on_top_up_batching_has_its_sizes() -> None:
+    """FNI-13: a GRU of 512 units with two vocabularies of 85,000 pieces."""
+    preset = NAMED["gru-512"]
+    assert isinstance(preset, RecurrentArchitecture)
+    assert (preset.kind, preset.hidden, preset.src_vocab, preset.tgt_vocab) == ("gru", 512, 85_000, 85_000)
+
+
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_a_model_names_its_special_tokens(name: str) -> None:
     """What writes text and what restricts the vocabulary ask the model itself for them."""

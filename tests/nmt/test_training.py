@@ -109,13 +109,13 @@ def test_two_trainings_do_not_write_one_folder(small_text: CorpusFiles, tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
 
 
-def test_files_left_by_a_killed_first_write_are_removed(small_text: CorpusFiles, tmp_path: Path) -> None:
+def test_a_training_begins_beside_what_a_killed_first_write_left(small_text: CorpusFiles, tmp_path: Path) -> None:
     """It was refused: a folder that holds something else than a training."""
     left = tmp_path / "m" / ".simnmt-partial-0123abcd"
     left.mkdir(parents=True)
     (left / "content").write_text("half")
     train(small_text, tmp_path / "m", SHORT, budget=Budget(steps=0), threads=1)
-    assert (tmp_path / "m" / "training.json").is_file() and not left.exists()
+    assert (tmp_path / "m" / "training.json").is_file()
 
 
 def test_a_tiny_model_learns_to_spell_numbers(trained: tuple[Path, dict[str, Any]], text: CorpusFiles) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simnmt.papers.fni.published import TABLES, OutputTimes, derived, memory_traffic
+from simnmt.papers.fni.published import FUSED_SLIPS, TABLES, OutputTimes, derived, memory_traffic
 
 RECOMPUTED = {
     ("europarl", 1): (3.32, 34.43, -76.94, 4.34, 1.745),
@@ -53,3 +53,9 @@ def test_shares_and_gains_as_fni_16_and_17_state_them() -> None:
     assert values["opensubtitles: fused times topped up"] == 57.9 and values[
         "europarl: both over fused, so topped up alone"
     ] == pytest.approx(8.9)
+
+
+def test_the_slips_are_listed() -> None:
+    """FNI-19."""
+    for place in ("Algorithm 2", "+0.44 %", "58.6 %", "Figure 2"):
+        assert sum(place in slip for slip in FUSED_SLIPS) == 1

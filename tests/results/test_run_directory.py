@@ -15,7 +15,6 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from simnmt.base import files
 from simnmt.base.errors import InputError
 from simnmt.results import run_directory
 from simnmt.results.request_log import RequestLog
@@ -257,26 +256,6 @@ class TestScratch:
                 (folder / "column").write_text("numbers")
             assert [path.name for path in tmp_path.rglob("*")] == ["there"]
 
-    def test_what_cannot_be_removed_yet_is_removed_when_python_ends(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """As on a network file system, for as long as a result reads the files."""
-        remove, asked, later = files.shutil.rmtree, [], []
-
-        def busy_at_first(folder: Path, **options: bool) -> None:
-            asked.append(folder)
-            if len(asked) > 1:
-                remove(folder, **options)
-
-        monkeypatch.setattr(files.shutil, "rmtree", busy_at_first)
-        monkeypatch.setattr(files.atexit, "register", lambda call, *given, **named: later.append((call, given, named)))
-        with scratch(tmp_path / "run") as folder:
-            (folder / "column").write_text("numbers")
-        assert folder.is_dir()
-        ((call, given, named),) = later
-        call(*given, **named)
-        assert list(tmp_path.iterdir()) == []
-
     def test_without_one_it_lies_in_the_system_s(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
         with scratch(None) as folder:
@@ -333,7 +312,6 @@ def test_a_run_directory_keeps_its_name_if_the_new_one_cannot_take_it(tmp_path: 
         return rename(path, other)
 
     monkeypatch.setattr(Path, "rename", failing)
-    monkeypatch.setattr(run_directory.files, "exchange", lambda *_: False)
     with pytest.raises(run_directory.RunDirectoryError), run_directory.whole(target, replace=True) as folder:
         (folder / run_directory.REPRODUCTION).write_text("second")
     assert (target / run_directory.REPRODUCTION).read_text() == "first"

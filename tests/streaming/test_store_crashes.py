@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("fcntl", reason="the system has no fcntl, which locks files")
 pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
-from simnmt.base.files import FolderLock
+from simnmt.base.files import locked_folder
 from simnmt.streaming.errors import StoreError
 from simnmt.streaming.store import writer
 from simnmt.streaming.store.writer import write_store
@@ -131,7 +131,7 @@ def test_everything_is_on_the_disk_before_the_store_has_its_name(tmp_path: Path,
 
 def test_starting_over_takes_nothing_from_a_run_that_is_writing(tmp_path: Path) -> None:
     partial = tmp_path / "store.partial"
-    with FolderLock(partial), closing(writer.Unfinished(partial, {"version": 1})) as running:
+    with locked_folder(partial), closing(writer.Unfinished(partial, {"version": 1})) as running:
         running.begin()
         with pytest.raises(StoreError, match="another run is writing this store"):
             write_store(WEIGHTS, tmp_path / "store", resume=False)

@@ -217,3 +217,17 @@ def test_an_empty_folder_may_become_the_store_and_resident_tensors_may_share_mem
     write_store(EncoderWeights(WEIGHTS.configuration, {"one": tied, "two": tied}, WEIGHTS.layer), tmp_path / "store")
     with ShardStore.open(tmp_path / "store") as store:
         assert all(torch.equal(store.resident()[name], tied) for name in ("one", "two"))
+
+
+@pytest.mark.parametrize("name", ["shards.bin", "journal.jsonl", ""])
+def test_an_unfinished_store_with_links_is_refused_and_nothing_is_written_through_them(interrupted: Path, name: str) -> None:
+    partial = interrupted.with_name(f"{interrupted.name}.partial")
+    linked, elsewhere = partial / name, interrupted.with_name("elsewhere")
+    shutil.move(linked, elsewhere)
+    linked.symlink_to(elsewhere)
+    before = elsewhere.read_bytes() if name else content(elsewhere)
+    for resume in (True, False):
+        with pytest.raises(StoreError) as refusal:
+            write_store(WEIGHTS, interrupted, resume=resume)
+        assert refusal.value.path == str(partial)
+    assert (elsewhere.read_bytes() if name else content(elsewhere)) == before

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence, Set
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +42,7 @@ def run_sweep(
     execute: Execute,
     progress: Progress | None = None,
     *,
-    begin: Callable[[], None] = lambda: None,
+    announce: Callable[[str], None] = lambda line: None,
     finish: Callable[[SweepTable], None] = lambda table: None,
     allow_code: bool = False,
 ) -> SweepResult:
@@ -54,7 +54,7 @@ def run_sweep(
         folder: the sweep's folder, new or of the same sweep.
         execute: runs the tasks (`run_locally`, or a cluster).
         progress: called after every chunk of tasks.
-        begin: called before the first task, once all is checked.
+        announce: called with a line on the folder before the first task, and on results that are computed again.
         finish: called with the table at the end, while the folder is still locked.
         allow_code: whether modules and files that the scenario names may run.
 
@@ -65,8 +65,11 @@ def run_sweep(
     inputs = {name: digest for of_point in tasks for name, (_, digest) in of_point.inputs.items()} | source.code_digests
     header = Header.of(sweep, source.scenario.name, source.base, inputs)
     with open_store(folder, header, source.text) as store:
-        begin()
-        ran, failures = _run_tasks(tasks, store, execute, progress)
+        announce(f"sweep folder: {folder} (if it stops: simnmt sweep {folder})")
+        finished, changed = store.finished()
+        if changed:
+            announce(f"{folder}: {changed} of the results were damaged or changed, and are computed again")
+        ran, failures = _run_tasks(tasks, finished, store, execute, progress)
         store.write_failures(failures)
         keys = [key.name for key in sweep.keys]
         rows, metrics = gather_rows(points, keys, digests, store)
@@ -89,10 +92,9 @@ def run_sweep(
 
 
 def _run_tasks(
-    tasks: Sequence[PointTasks], store: SweepStore, execute: Execute, progress: Progress | None
+    tasks: Sequence[PointTasks], finished: Set[str], store: SweepStore, execute: Execute, progress: Progress | None
 ) -> tuple[int, list[TaskResult]]:
     """Run what is not finished; return the number of tasks that ran, and those that failed."""
-    finished = store.finished()
     waiting = []
     for of_point in tasks:
         replications = [number for key, number in zip(of_point.keys, of_point.replications, strict=True) if key not in finished]

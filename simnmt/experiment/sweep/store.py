@@ -7,15 +7,15 @@
     sweep.parquet         the table, once all tasks have ended
     sweep.html            its page
 
-One process at a time writes the folder. A killed one leaves at most a file under a temporary name, which the next removes.
+One process at a time writes the folder. A killed one leaves at most a folder under a temporary name (`.simnmt-partial-...`).
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import os
-import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -120,40 +120,38 @@ class SweepStore:
     def __init__(self, folder: Path, header: Header) -> None:
         self.folder, self.header = folder, header
         self._tasks = folder / TASKS
-        for left_over in (*folder.glob(".simnmt-partial-*"), *self._tasks.glob("*/.simnmt-partial-*")):
-            if left_over.is_dir():
-                shutil.rmtree(left_over, ignore_errors=True)
-            else:
-                left_over.unlink(missing_ok=True)
+        files.remove_link(self._tasks)
+        for of_digits in self._tasks.glob("*"):
+            files.remove_link(of_digits)
 
     def _path(self, key: str) -> Path:
         return self._tasks / key[:2] / f"{key}.json"
 
-    def finished(self) -> set[str]:
-        """Return the keys of the finished tasks; files that cannot be read, as after a power failure, are removed."""
-        keys = set()
-        for path in self._tasks.glob("*/*.json"):
-            if self.read(path.stem) is None:
-                path.unlink(missing_ok=True)
-            else:
-                keys.add(path.stem)
-        return keys
+    def finished(self) -> tuple[set[str], int]:
+        """Return the keys of the finished tasks, and the number of files that were removed: damaged, or changed since."""
+        paths = list(self._tasks.glob("*/*.json"))
+        keys = {path.stem for path in paths if self.read(path.stem) is not None}
+        changed = [path for path in paths if path.stem not in keys]
+        for path in changed:
+            path.unlink(missing_ok=True)
+        return keys, len(changed)
 
     def write(self, result: TaskResult) -> None:
         """Write the result of a task that succeeded, whole or not at all."""
-        content = {"format": FORMAT, "open_loops": result.open_loops, "runs": result.runs}
+        content = {"open_loops": list(result.open_loops), "runs": list(result.runs)}
         path = self._path(result.key)
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".simnmt-partial-{result.key}")
-        partial.write_text(json.dumps(content, separators=(",", ":"), allow_nan=False), encoding="ascii")
-        partial.replace(path)
+        with files.written_whole(path) as partial:
+            partial.write_text(_compact({"format": FORMAT, "sha256": _digest(content), **content}), encoding="ascii")
 
     def read(self, key: str) -> tuple[list[str], list[Row]] | None:
-        """Return workloads with an open loop, and the runs of a finished task; None without them, or for a damaged file."""
+        """Return workloads with an open loop, and the runs of a finished task; None without them, or for a changed file."""
         try:
-            content = json.loads(self._path(key).read_bytes())
-            return (content["open_loops"], content["runs"]) if content["format"] == FORMAT else None
-        except (OSError, ValueError, KeyError, TypeError):
+            content = json.loads(files.read_bounded(self._path(key)))
+            format_, digest = content.pop("format"), content.pop("sha256")
+            unchanged = format_ == FORMAT and digest == _digest(content)
+            return (content["open_loops"], content["runs"]) if unchanged else None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
 
     def write_failures(self, failures: Iterable[TaskResult]) -> None:
@@ -167,6 +165,14 @@ class SweepStore:
                 partial.write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
         else:
             (self.folder / FAILED).unlink(missing_ok=True)
+
+
+def _compact(content: Any) -> str:
+    return json.dumps(content, separators=(",", ":"), allow_nan=False)
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(_compact(content).encode()).hexdigest()
 
 
 @contextmanager
@@ -188,10 +194,9 @@ def open_store(folder: Path, header: Header, scenario_text: bytes) -> Iterator[S
 
 def _is_vacant(folder: Path, scenario_text: bytes) -> bool:
     """Return whether a folder holds nothing but what this sweep left when it was killed at its begin."""
-    files.sweep_left_overs(folder)
     begun = folder / INPUT
-    if [path.name for path in folder.iterdir()] == [INPUT]:
-        return begun.is_file() and begun.read_bytes() == scenario_text
+    if begun.is_file() and begun.read_bytes() == scenario_text:
+        return files.is_vacant(folder, INPUT)
     return files.is_vacant(folder)
 
 

@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 from safetensors import SafetensorError
 
-from simnmt.base.files import FolderLock
+from simnmt.base.files import locked_folder
 from simnmt.nmt.checkpoint import write_tensors
 from simnmt.profile.streaming_cost import BITS
 from simnmt.streaming.encoder.encoder_configuration import EncoderWeights
@@ -58,7 +58,8 @@ class Unfinished:
         self.records: list[Record] = []
         self._header, self._end, self._files, self._begun = json.dumps(header).encode() + b"\n", 0, ExitStack(), False
         names = {path.name for path in folder.iterdir()}
-        if names and JOURNAL not in names:
+        linked = any(path.is_symlink() for path in (folder, *folder.iterdir()))
+        if linked or (names and JOURNAL not in names):
             raise StoreError("no unfinished store", path=folder, remedy="remove it, or choose another --out")
         if names and resume:
             self._take_over(header)
@@ -189,7 +190,7 @@ def write_store(
     with _as_store_errors(out):
         _check_free(out)
     header = {"version": VERSION, "fingerprint": weights.fingerprint, "bits": list(bits)}
-    with _as_store_errors(partial), FolderLock(partial), closing(Unfinished(partial, header, resume=resume)) as unfinished:
+    with _as_store_errors(partial), locked_folder(partial), closing(Unfinished(partial, header, resume=resume)) as unfinished:
         _check_room(weights, bits, partial, unfinished.size)
         done, layers = len(unfinished.fits), geometry.layers
         # Before the first write: the last layer may be the one that cannot be quantised.

@@ -1,4 +1,4 @@
-"""The benchmark's two models agree with each other and, back to back, with a recursion by hand."""
+"""The independent models of the benchmarks agree with each other and, back to back, with a recursion by hand."""
 
 from __future__ import annotations
 
