@@ -314,6 +314,8 @@ def _of_files(source: TextLines, target: TextLines) -> Iterator[tuple[str, str]]
 
 def _of_columns(lines: TextLines) -> Iterator[tuple[str, str]]:
     for text in lines:
+        if not text.strip(" "):  # News Commentary separates its documents so
+            continue
         columns = text.split("\t")
         if len(columns) != 2:
             if lines.line == 1 and text.startswith("{"):

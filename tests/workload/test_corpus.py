@@ -106,6 +106,13 @@ def test_the_table_holds_what_a_plain_loop_counts(tmp_path_factory: pytest.TempP
     assert (dropped.pairs_read, dropped.pairs_dropped, table.pairs) == (len(pairs), 0, len(pairs))
 
 
+def test_blank_lines_between_documents_are_no_pairs(tmp_path: Path) -> None:
+    """News Commentary separates its documents by a blank line."""
+    table, dropped = read(written(tmp_path, "nc.tsv", "Ja .\tYes .\n\nNein .\tNo .\n"), filter="none")
+    assert (table.pairs, dropped.pairs_read) == (2, 2)
+
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 298763648\n"
 BAD_FILES = [
     (
         "undecodable byte",
@@ -121,11 +128,14 @@ BAD_FILES = [
     (
         "UTF-16 without mark",
         "hallo\thello\n".encode("utf-16-le"),
-        r":1:2: NUL byte.*iconv -f UTF-16 -t UTF-8\)",
+        r":1:2: UTF-16.*iconv -f UTF-16 -t UTF-8\)",
     ),
     ("one column", b"a\tb\nonly\n", r":2: 1 column, not 2 \(put one tab between source and target"),
     ("three columns", b"a\tb\tc\n", r":1: 3 columns, not 2 \(put one tab .* cut -f1,2"),
-    ("blank last line", b"a\tb\n\n", r":2: 1 column, not 2 \("),
+    ("NUL byte", b"a\tb\na b\tc \0 d\n", r":2:7: "),
+    ("packed by xz", b"\xfd7zXZ\0\0\0\n", r": packed by "),
+    ("packed by zstd", b"\x28\xb5\x2f\xfd\0\0", r": packed by "),
+    ("pointer of Git LFS", POINTER, r": "),
     ("empty", b"", r": the corpus is empty \(give a file with one sentence a line\)"),
     (
         "all dropped",
