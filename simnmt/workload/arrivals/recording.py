@@ -27,10 +27,9 @@ from simnmt.workload.arrivals.trace_table import (
     row_clock,
 )
 from simnmt.workload.errors import ArrivalsError
-from simnmt.workload.request_logs import TOOL_NAMES, read_request_log, starts_like_request_log
 from simnmt.workload.text_lines import json_object
 
-Form = Literal["auto", "azure", "mooncake", "counts", "times", "aiperf", "guidellm", "litellm"]
+Form = Literal["auto", "azure", "mooncake", "counts", "times"]
 
 MAX_REQUESTS = 50_000_000
 """Most requests of a file, since each takes 16 bytes of memory."""
@@ -76,19 +75,13 @@ _KEYS_WITH_SECONDS = ("chat_id", "parent_chat_id")
 """Keys of the traces of Qwen at Bailian, whose timestamps are seconds."""
 
 
-def read_recording(
-    path: str | os.PathLike[str],
-    form: Form = "auto",
-    benchmark: int | None = None,
-    time_unit: TimeUnit | None = None,
-) -> Recording:
+def read_recording(path: str | os.PathLike[str], form: Form = "auto", time_unit: TimeUnit | None = None) -> Recording:
     """Read a trace; `auto` detects its form at its start.
 
     `azure`: CSV with the time and the input tokens of each request. `mooncake`: JSONL with `timestamp` and
     `input_length`. `counts`: CSV with the number of `requests` in the window that begins at each time; the width of a window is
     the least distance of two rows, all distances are multiples of it, and windows without a row had no requests. `times`: CSV
-    with the time of each request. `aiperf`, `guidellm` and `litellm`: logs of single requests, in any order; of several
-    benchmarks of GuideLLM, the one of the number `benchmark`.
+    with the time of each request.
 
     `time_unit`: unit of the times that are numbers. None: seconds in CSV; in JSONL, seconds if a timestamp has a fraction or
     the rows have the keys of Qwen's traces, else milliseconds as in Mooncake's.
@@ -96,10 +89,6 @@ def read_recording(
     Raises `ArrivalsError`, with line and column, for times that decrease and for a file of none of these forms, and for an
     implausible rate if no unit is stated, neither by `time_unit` nor by a column such as `t_s`.
     """
-    if form in TOOL_NAMES or (form == "auto" and starts_like_request_log(path)):
-        return _of_log(Path(path), form, benchmark)
-    if benchmark is not None:
-        raise ArrivalsError("benchmark is for a report of GuideLLM", path=path, remedy="leave it out")
     lines = TraceLines(path)
     rows = iter(lines)
     first = next(rows, b"")
@@ -168,24 +157,6 @@ def _of_requests(form: str, lines: TraceLines, notes: dict[str, str], times: arr
     duration_s = last_s + (step_s or last_s / (len(times) - 1))
     size_tokens = np.frombuffer(sizes) if len(sizes) else None
     return Recording(form, *_kind_and_source(lines, notes), time_s, size_tokens, step_s, duration_s)
-
-
-def _of_log(path: Path, form: str, benchmark: int | None) -> Recording:
-    log = read_request_log(path, benchmark)
-    if form not in ("auto", log.tool):
-        what = f"a log of {TOOL_NAMES[log.tool]}"
-        raise ArrivalsError(f"{what}, not of the form {form}", path=path, remedy=f"give form: {log.tool}, or leave it out")
-    if log.sampled_from is not None:
-        what = f"lists {len(log.begin_s):,} of {log.sampled_from:,} requests, whose arrivals are more than these"
-        raise ArrivalsError(what, path=path, remedy="run GuideLLM without --sample-requests")
-    last_s = float(log.begin_s[-1])
-    if last_s < 1e-6:
-        raise ArrivalsError("no two requests at different times", path=path, remedy="give two requests or more")
-    step_s = granularity_s(log.begin_s)
-    duration_s = last_s + (step_s or last_s / (len(log.begin_s) - 1))
-    size_tokens = None if np.isnan(log.src_tokens).all() else log.src_tokens
-    source = "; ".join([f"{TOOL_NAMES[log.tool]}, file {path.name}", *log.notes])
-    return Recording(log.tool, "measured", source, log.begin_s, size_tokens, step_s, duration_s)
 
 
 def _of_counts(lines: TraceLines, table: TraceTable) -> Recording:
@@ -314,10 +285,7 @@ class Recorded(ArrivalsConfiguration):
     file: str = Field(min_length=1)
     """Path, relative to the scenario file; plain or gzip."""
     form: Form = "auto"
-    """Content of the file: requests with their tokens (`azure`: CSV, `mooncake`: JSONL), `counts` per window, `times`, or the
-    log of `aiperf`, `guidellm` or `litellm`."""
-    benchmark: int | None = Field(default=None, ge=1, le=10_000)
-    """Number of the benchmark, from 1, of several in a report of GuideLLM."""
+    """Content of the file: requests with their tokens (`azure`: CSV, `mooncake`: JSONL), `counts` per window, or `times`."""
     time_unit: TimeUnit | None = None
     """Unit of times that are numbers. Left out: seconds in CSV; in JSONL, seconds if there are fractions or `chat_id`, else
     milliseconds."""
@@ -339,7 +307,7 @@ class Recorded(ArrivalsConfiguration):
 
     def process(self, base: Path) -> RecordedProcess:
         """Return the process after reading its trace. Raises `ArrivalsError`."""
-        recording = read_recording(base / self.file, self.form, self.benchmark, self.time_unit)
+        recording = read_recording(base / self.file, self.form, self.time_unit)
         if self.lengths == "rank" and recording.size_tokens is None:
             what = f"lengths: rank needs the tokens of each request, the trace ({recording.form}) has none"
             remedy = f"give a column {SIZE_COLUMNS[0]}, or lengths: independent"
