@@ -30,7 +30,7 @@ Filter = Annotated[
     str,
     option(
         "NAME",
-        "Which pairs are dropped: cnmt, none, ratio, paracrawl; ratio:max_ratio=2,max_len=200,tgt_per_src=1.",
+        "Which pairs are dropped: cnmt, none, ratio; ratio:max_ratio=2,max_len=200,tgt_per_src=1.",
         "--filter",
     ),
 ]

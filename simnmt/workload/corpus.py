@@ -218,34 +218,32 @@ def read_corpus(
     columns or two texts, an empty corpus, no pair left behind the filter, and an unknown unit or filter.
     """
     # Unknown names are refused before a long read.
-    rules = filter_named(filter)
+    filter_named(filter)
     (src_name, count_src), (tgt_name, count_tgt) = unit_and_counter(src_unit), unit_and_counter(tgt_unit, "tgt")
     files = named_test_set(os.fspath(source)) if target is None else None
     files = files or ([Path(source)] if target is None else [Path(source), Path(target)])
     if target is not None and keys is not None:
         raise CorpusError("keys are for one file of JSON Lines, not for two files", remedy="leave one of them out")
     texts = text_pairs(files, keys)
-    rejects: dict[str, int] = {}
-    kept_texts = rules.passed(texts, rejects) if rules.text_rules else texts
     words = [0, 0]
 
     def counted() -> Iterator[tuple[int, int]]:
         in_words = {src_name, tgt_name} <= _WORD_UNITS
-        for src, tgt in kept_texts:
+        for src, tgt in texts:
             if not in_words:
                 words[0] += count_mixed(src)
                 words[1] += count_mixed(tgt)
             yield count_src(src), count_tgt(tgt)
 
     pairs = Counter(counted())
-    if not pairs and not rejects:
+    if not pairs:
         raise CorpusError("the corpus is empty", path=source, remedy="give a file with one sentence a line")
 
     lengths = np.array(list(pairs), dtype=np.int64).reshape(-1, 2)
     count = np.array(list(pairs.values()), dtype=np.int64)
     tokens = count @ lengths
     per_word = TokensPerWord(*(tokens / max(words)).tolist()) if any(words) and tokens.all() else WORDS
-    kept, dropped = keep(filter, lengths[:, 0], lengths[:, 1], count, rejects, per_word)
+    kept, dropped = keep(filter, lengths[:, 0], lengths[:, 1], count, per_word)
     if not kept.any():
         remedy = "check that line i of both sides belongs together and that each side's unit fits its language"
         raise CorpusError(f"no pair is left, filter {dropped}", path=source, remedy=remedy)

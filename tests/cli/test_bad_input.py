@@ -308,7 +308,7 @@ def test_a_profile(folder: Path, refused: Callable[..., None], key: str, value: 
         ("corpus fit news.de office.csv", "news.de: 80 lines, but office.csv has 41 (give two files..."),
         ("corpus fit full news.en", "full: cannot be read: Is a directory (give a text file that you may read)"),
         ("corpus fit news.de news.en --unit words", "unknown unit 'words' (did you mean word?)"),
-        ("corpus fit news.de news.en --filter nun", "unknown filter 'nun' (known: cnmt, none, ratio, paracrawl)"),
+        ("corpus fit news.de news.en --filter nun", "unknown filter 'nun' (known: cnmt, none, ratio)"),
         (
             "corpus table news.de news.en --out nowhere/t.csv",
             "nowhere/t.csv: cannot be written: No such file or directory (name a file...",

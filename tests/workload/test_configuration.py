@@ -70,8 +70,6 @@ def test_a_table_can_be_filtered_further_by_its_lengths(folder: Path) -> None:
     assert filtered.filtered.startswith(
         f"{shipped_table.filtered}; then ratio max_ratio=2 max_len=80 tgt_per_src=1.65: 74556 pairs"
     )
-    with pytest.raises(CorpusError, match="filter paracrawl looks at the text, and a table holds lengths alone"):
-        lengths_of({"table": "@en-zh-docs", "filter": "paracrawl"}).load(folder)
 
 
 def test_a_unit_may_be_a_model_beside_the_scenario(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -245,7 +243,7 @@ def test_the_schema_offers_the_names_that_are_known() -> None:
     text = json.dumps(WorkloadConfiguration.model_json_schema())
     for fragment in (
         '"enum": ["word", "mixed", "char"]',
-        '"enum": ["cnmt", "none", "ratio", "paracrawl"]',
+        '"enum": ["cnmt", "none", "ratio"]',
         '"pattern": "^@."',
         '"poisson"',
     ):

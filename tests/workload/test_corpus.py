@@ -273,18 +273,6 @@ def test_the_languages_are_known_by_the_files_names(tmp_path: Path) -> None:
     assert languages("source.txt", "target.txt") == ("source-target", "")
 
 
-def test_rules_on_lines_and_on_lengths_are_counted_together(tmp_path: Path) -> None:
-    """Booked by the first rule, those on lines first."""
-    text = "das ist gut so\tthat is good so\n\tx\nja\tyes\nsiehe www.a.org im Netz\tsee www.a.org on the web\n"
-    table, dropped = read(written(tmp_path, "a.tsv", text), filter="paracrawl")
-    assert rows(table) == [(4, 4, 1)]
-    assert (dropped.pairs_read, dropped.pairs_kept) == (4, 1)
-    assert {rule: count for rule, count in dropped.rejects.items() if count} == {"empty": 1, "not_too_short": 1, "no_urls": 1}
-    assert table.filtered == str(dropped) and "no_urls 1" in table.filtered
-    with pytest.raises(CorpusError, match=r"no pair is left, filter paracrawl: 1 pairs read, 1 dropped \(empty 0, "):
-        read(written(tmp_path, "b.tsv", "a b\tc\n"), filter="paracrawl")
-
-
 def test_an_unknown_unit_or_filter_is_refused_before_reading(tmp_path: Path) -> None:
     missing = tmp_path / "never_opened.txt"
     with pytest.raises(CorpusError, match="unknown unit 'wrod'"):
@@ -293,7 +281,7 @@ def test_an_unknown_unit_or_filter_is_refused_before_reading(tmp_path: Path) -> 
         read(missing, missing, filter="all")
 
 
-@pytest.mark.parametrize(("name", "lines", "times_as_long"), [("cnmt", 50_000, 20), ("paracrawl", 10_000, 200)])
+@pytest.mark.parametrize(("name", "lines", "times_as_long"), [("cnmt", 50_000, 20)])
 def test_lines_take_a_few_times_as_long_as_parting_them_into_words(
     tmp_path: Path, name: str, lines: int, times_as_long: float
 ) -> None:
