@@ -21,8 +21,7 @@ Source = Annotated[
     Path,
     argument(
         "SRC",
-        "Source text, a sentence a line; or, alone, a file of two columns or of JSON Lines, a data set of Hugging Face, or "
-        "sacrebleu:NAME:PAIR.",
+        "Source text, a sentence a line; or, alone, a file of two columns or of JSON Lines.",
     ),
 ]
 Target = Annotated[Path | None, argument("[TGT]", "Target text; line i translates line i.")]

@@ -28,7 +28,6 @@ from simnmt.workload.filters import FILTERS, RatioFilter, dropped_warning, keep
 from simnmt.workload.length_table import LengthTable, read_table
 from simnmt.workload.length_units import TOKENISER_FILES, UNITS, Side, model_file, unit_of
 from simnmt.workload.lognormal_lengths import MIXES, SENTENCES, LognormalLengths
-from simnmt.workload.stored_corpora import data_set_files, stored_test_set
 from simnmt.workload.unit_configuration import FilePath, TokeniserUnit, Unit, refuse_unknown
 
 
@@ -277,39 +276,6 @@ class JsonLinesFile(_Text):
         return self.src_key, self.tgt_key
 
 
-class DataSet(_Text):
-    """Lengths from a data set of Hugging Face on this disk: an Arrow or Parquet file, or a folder of them."""
-
-    file_keys = ("dataset",)
-    dataset: FilePath
-    """Path of the file, or of one split that `datasets` has stored, relative to the scenario file."""
-    src_key: Annotated[str, Field(min_length=1)]
-    """Key of the source text, such as `de`."""
-    tgt_key: Annotated[str, Field(min_length=1)]
-    """Key of the target text, such as `en`."""
-
-    def _text_keys(self) -> tuple[str, str]:
-        return self.src_key, self.tgt_key
-
-    def named_inputs(self, base: Path) -> dict[str, Path]:
-        """Return the files of the data set and of the models."""
-        others = {name: path for name, path in super().named_inputs(base).items() if path != base / self.dataset}
-        return {str(path): path for path in data_set_files(base / self.dataset)} | others
-
-
-class SacrebleuTestSet(_Text):
-    """Lengths from a test set that sacrebleu has stored on this disk."""
-
-    file_keys = ()
-    sacrebleu: Annotated[str, Field(min_length=1)]
-    """Name of the test set, such as wmt19."""
-    pair: Annotated[str, Field(min_length=1)]
-    """Source and target language, such as de-en."""
-
-    def _files(self, base: Path) -> list[Path]:
-        return stored_test_set(self.sacrebleu, self.pair)
-
-
 class LognormalMix(Configuration):
     """A mix of the paper on top-up batching, or moments of your own."""
 
@@ -363,8 +329,6 @@ _form_of_mapping = form_by_key(
     target=TextFiles,
     tsv=TsvFile,
     jsonl=JsonLinesFile,
-    dataset=DataSet,
-    sacrebleu=SacrebleuTestSet,
     lognormal=SyntheticLengths,
 )
 
@@ -374,14 +338,11 @@ LengthsConfiguration = Annotated[
     | Annotated[TextFiles, Tag("TextFiles")]
     | Annotated[TsvFile, Tag("TsvFile")]
     | Annotated[JsonLinesFile, Tag("JsonLinesFile")]
-    | Annotated[DataSet, Tag("DataSet")]
-    | Annotated[SacrebleuTestSet, Tag("SacrebleuTestSet")]
     | Annotated[SyntheticLengths, Tag("SyntheticLengths")],
     Discriminator(
         lambda value: "ShippedTable" if isinstance(value, str) else _form_of_mapping(value),
         custom_error_type="no_lengths",
-        custom_error_message="expected the @name of a shipped table, or one of table, tsv, jsonl, source and target, "
-        "dataset, sacrebleu, lognormal",
+        custom_error_message="expected the @name of a shipped table, or one of table, tsv, jsonl, source and target, lognormal",
     ),
 ]
 """Source of the lengths; a bare `@name` is the table of that name. The tags are no keys of a scenario."""

@@ -27,8 +27,10 @@ from simnmt.workload.errors import CorpusError
 from simnmt.workload.filters import WORDS, Dropped, RatioFilter, TokensPerWord, dropped_share, filter_named, keep
 from simnmt.workload.length_table import LengthTable, read_table
 from simnmt.workload.length_units import Side, count_mixed, unit_and_counter
-from simnmt.workload.stored_corpora import WRAPPER, data_set_pairs, is_data_set, named_test_set
 from simnmt.workload.text_lines import Kept, TextLines, json_kind, json_object
+
+_WRAPPER = "translation"
+"""Key of a row's texts by language in the rows of Hugging Face."""
 
 
 def json_pairs(lines: TextLines, src_key: str, tgt_key: str) -> Iterator[tuple[str, str]]:
@@ -42,7 +44,7 @@ def json_pairs(lines: TextLines, src_key: str, tgt_key: str) -> Iterator[tuple[s
         if not line.strip():
             continue
         row = _row(lines, line)
-        inner = row.get(WRAPPER)
+        inner = row.get(_WRAPPER)
         if isinstance(inner, dict):
             row = inner
         try:
@@ -60,7 +62,7 @@ def json_pairs(lines: TextLines, src_key: str, tgt_key: str) -> Iterator[tuple[s
 
 def text_keys(row: Mapping[str, object]) -> list[str]:
     """Return the keys of the texts of a row, those inside `translation` if the row has it."""
-    inner = row.get(WRAPPER)
+    inner = row.get(_WRAPPER)
     return [key for key, value in (inner if isinstance(inner, dict) else row).items() if isinstance(value, str)]
 
 
@@ -204,12 +206,12 @@ def read_corpus(
     both in the corpus.
 
     Args:
-        source: a text file, UTF-8, plain or gzip; or `sacrebleu:NAME:PAIR`, a test set on this disk.
+        source: a text file, UTF-8, plain or gzip.
         target: the file whose line i is the translation of line i of `source`; None: `source` has two tab-separated columns
-            (quotation marks are not special) or, with `keys`, JSON Lines or a data set of Hugging Face.
+            (quotation marks are not special) or, with `keys`, JSON Lines.
         src_unit: a name of `length_units.UNITS`, `sentencepiece:PATH` or `tokenizers:PATH`.
         tgt_unit: the same for the target.
-        keys: keys of the two texts in JSON Lines or a data set.
+        keys: keys of the two texts in JSON Lines.
         filter: the name or the parameters of a filter.
         name: name of the table; None: the names of the files.
         origin: source of the table; None: the names of the files.
@@ -220,8 +222,7 @@ def read_corpus(
     # Unknown names are refused before a long read.
     filter_named(filter)
     (src_name, count_src), (tgt_name, count_tgt) = unit_and_counter(src_unit), unit_and_counter(tgt_unit, "tgt")
-    files = named_test_set(os.fspath(source)) if target is None else None
-    files = files or ([Path(source)] if target is None else [Path(source), Path(target)])
+    files = [Path(source)] if target is None else [Path(source), Path(target)]
     if target is not None and keys is not None:
         raise CorpusError("keys are for one file of JSON Lines, not for two files", remedy="leave one of them out")
     texts = text_pairs(files, keys)
@@ -289,15 +290,13 @@ def count_tokens(
 
 
 def text_pairs(files: list[Path], keys: tuple[str, str] | None, *, kept: Kept = "nothing") -> Iterator[tuple[str, str]]:
-    """Yield (source, target) of each pair in two text files, one TSV file, or JSON Lines or a data set under `keys`.
+    """Yield (source, target) of each pair in two text files, one TSV file, or JSON Lines under `keys`.
 
     `kept`: the lines that the caller keeps in memory. Raises `CorpusError` if the files cannot be read or do not pair.
     """
     if len(files) == 2:
         source, target = (TextLines(file, kept=kept) for file in files)
         return _of_files(source, target)
-    if keys is not None and is_data_set(files[0]):
-        return data_set_pairs(files[0], *keys)
     lines = TextLines(files[0], kept=kept)
     return json_pairs(lines, *keys) if keys else _of_columns(lines)
 

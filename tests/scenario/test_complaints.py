@@ -143,7 +143,7 @@ CASES = {
     "a validator's own words": (
         "workloads: {a: {lengths: 3}}",
         "s.yaml:1:26: workloads.a.lengths: expected the @name of a shipped table, or one of table, tsv, jsonl, "
-        "source and target, dataset, sacrebleu, lognormal",
+        "source and target, lognormal",
     ),
     "a validator's own words as ValueError": (
         "networks: {a: {rtt: 5}}",

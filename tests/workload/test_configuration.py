@@ -187,7 +187,7 @@ def test_resolved_paths_mean_the_same_from_elsewhere(folder: Path) -> None:
     [
         ("de-en-news", (), r"de-en-news is no @name of a shipped length table"),
         ("@", (), r"@ is no @name of a shipped length table"),
-        (7, (), r"expected the @name of a shipped table, or one of table, tsv, jsonl, source and target, dataset"),
+        (7, (), r"expected the @name of a shipped table, or one of table, tsv, jsonl, source and target, lognormal"),
         ({}, (), r"expected the @name of a shipped table"),
         ({"tabel": "t.csv"}, (), r"expected the @name of a shipped table"),
         ({"table": 3}, ("table",), r"valid string"),
