@@ -22,7 +22,7 @@ from pydantic_core import PydanticCustomError
 
 from simnmt.base.configuration import Configuration, EndOfSentence, FileForm, form_by_key
 from simnmt.workload.arrivals import Arrivals, BackToBack
-from simnmt.workload.corpus import count_tokens, order_warning, read_corpus
+from simnmt.workload.corpus import count_tokens, read_corpus
 from simnmt.workload.fertility import Fertility
 from simnmt.workload.filters import FILTERS, RatioFilter, dropped_warning, keep
 from simnmt.workload.length_table import LengthTable, read_table
@@ -74,7 +74,7 @@ class Lengths(Configuration):
     def warnings(self, table: LengthTable) -> tuple[str, ...]:
         """Return a line for each doubt about the table that `load` returned.
 
-        The doubts are a filter that dropped more than 5 % of the pairs, and languages that seem to be swapped.
+        The doubt is a filter that dropped more than 5 % of the pairs.
         """
         return ()
 
@@ -106,9 +106,6 @@ class Lengths(Configuration):
 class _FileLengths(Lengths):
     """Fields of all lengths from files."""
 
-    expect_ratio: Annotated[float, Field(gt=0.0, le=1000.0)] | None = None
-    """Mean target over mean source tokens that you expect (no slope: the line does not pass through 0); left out, that of the
-    shipped tables of the language pair. Lengths that look as if source and target were swapped cause a warning."""
     filter_replay: bool = True
     """Whether requests are drawn from the pairs that the filter keeps; false: the filter decides what the policies fit on, and
     requests are drawn from all pairs but those with an empty side."""
@@ -122,7 +119,8 @@ class _FileLengths(Lengths):
 
     def warnings(self, table: LengthTable) -> tuple[str, ...]:
         """Return a line for each doubt about the table that `load` returned."""
-        return tuple(filter(None, (dropped_warning(table.filtered), order_warning(table, self.expect_ratio))))
+        warning = dropped_warning(table.filtered)
+        return (warning,) if warning else ()
 
 
 @lru_cache(maxsize=8)

@@ -1,31 +1,19 @@
-"""Read parallel text into joint counts of its lengths: two text files, one file of two columns, or JSON Lines.
-
-`order_warning` checks by the lengths whether the languages of a corpus have the order of its names. It compares the ratio of
-mean lengths, target to source, with those of the shipped tables of the language pair. In the other direction the ratio is its
-reciprocal, and it hardly depends on the kind of text (French to English 0.90 to 0.93 on each of four corpora). The
-least-squares slope does not serve: it is too low in both directions, so that short everyday sentences have 0.74 from French to
-English and 0.93 from English to French. For languages such as German and English, with about equal lengths in words, the order
-cannot be detected.
-"""
+"""Read parallel text into joint counts of its lengths: two text files, one file of two columns, or JSON Lines."""
 
 from __future__ import annotations
 
-import math
 import os
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
 
-from simnmt.base import shipped_files
 from simnmt.base.suggestions import did_you_mean, format_list
 from simnmt.workload.errors import CorpusError
-from simnmt.workload.filters import WORDS, Dropped, RatioFilter, TokensPerWord, dropped_share, filter_named, keep
-from simnmt.workload.length_table import LengthTable, read_table
+from simnmt.workload.filters import WORDS, Dropped, RatioFilter, TokensPerWord, filter_named, keep
+from simnmt.workload.length_table import LengthTable
 from simnmt.workload.length_units import Side, count_mixed, unit_and_counter
 from simnmt.workload.text_lines import Kept, TextLines, json_kind, json_object
 
@@ -95,95 +83,6 @@ def _has_surrogate(text: str) -> bool:
     return any("\ud800" <= char <= "\udfff" for char in text)
 
 
-_CLOSE_TO_ONE = 0.05
-"""Least distance of a shipped table's ratio from 1 (in its logarithm); below it, both orders look the same."""
-_NEARER = 2.0
-"""Factor by which the ratio must be nearer to the other order for a warning."""
-_STANDARD_ERRORS = 3.0
-"""Standard errors by which the ratio must lie beyond 1, so that chance causes no warning."""
-_FEWEST_PAIRS = 30
-"""Least pairs for a check; of fewer, the standard error is unknown."""
-_FAR = math.log(1.5)
-"""Distance from both orders (in its logarithm) of a ratio due to wrong units or lines that do not pair up."""
-_MOST = 0.5
-"""Largest share of dropped pairs for a check; beyond it, the other pairs do not represent the corpus."""
-
-
-def languages_in(name: str) -> str:
-    """Return the language pair at the beginning of a table's name, such as `de-en`; empty if there is none."""
-    match = re.match(r"[a-z]{2}-[a-z]{2}(?![a-z0-9])", name)
-    return match[0] if match else ""
-
-
-def order_warning(table: LengthTable, expect_ratio: float | None = None) -> str | None:
-    """Return a warning if source and target seem to be swapped or not to belong together, else None.
-
-    `expect_ratio`: mean target over mean source tokens that the user expects; None: those of the shipped tables of the language
-    pair in the same units. There is no warning without such tables, if both orders have about the same ratio, for few pairs,
-    and if a filter dropped most pairs.
-    """
-    if table.pairs < _FEWEST_PAIRS or dropped_share(table.filtered) > _MOST:
-        return None
-    languages = table.languages or languages_in(table.name)
-    if expect_ratio is not None:
-        expected, expectation = {"": expect_ratio}, f"you expect {expect_ratio:g}"
-    else:
-        expected = _shipped(languages, table.src_unit, table.tgt_unit)
-        if not expected:
-            return _swapped_units(table, languages)
-        low, high = (f"{bound:.2f}" for bound in (min(expected.values()), max(expected.values())))
-        expectation = f"{low if low == high else f'{low} to {high}'} in {', '.join(expected)}"
-    ratio = table.mean_ratio
-    log_ratio, logs = math.log(ratio), np.log(list(expected.values()))
-    comparison = f"{ratio:.2f} target tokens per source token, where {expectation}"
-    usual = float(logs.mean())
-    tellable = bool(np.all(logs * np.sign(usual) >= _CLOSE_TO_ONE))
-    beyond = -log_ratio * math.copysign(1.0, usual)
-    nearer_to_other = _NEARER * abs(log_ratio + usual) < abs(log_ratio - usual)
-    if tellable and nearer_to_other and beyond > _STANDARD_ERRORS * _standard_error(table, ratio):
-        pair = f" {languages}" if languages else ""
-        return f"source and target{pair} seem to be swapped: {comparison} (swap them, or correct the names)"
-    if min(abs(log_ratio - logs).min(), abs(log_ratio + usual)) > _FAR + _STANDARD_ERRORS * _standard_error(table, ratio):
-        return f"odd lengths: {comparison} (do the units fit both languages, and do the lines pair up?)"
-    return None
-
-
-def _standard_error(table: LengthTable, ratio: float) -> float:
-    """Return the standard error of the logarithm of the ratio of means, by the delta method."""
-    residual = table.tgt_len - ratio * table.src_len
-    return math.sqrt(float(residual**2 @ table.count)) / (table.pairs * table.mean_tgt_len)
-
-
-def _swapped_units(table: LengthTable, languages: str) -> str | None:
-    # Without tables in these units, only the order of the units can be checked.
-    if table.src_unit == table.tgt_unit or not _shipped(languages, table.tgt_unit, table.src_unit):
-        return None
-    units = f"{table.src_unit} / {table.tgt_unit}"
-    return f"{languages} counted by {units}: units or languages seem to be swapped (swap one of them)"
-
-
-def _shipped(languages: str, src_unit: str, tgt_unit: str) -> dict[str, float]:
-    """Return the ratios of a language pair's shipped tables in these units by name, inverted for the opposite direction."""
-    if not re.fullmatch("[a-z]{2}-[a-z]{2}", languages):
-        return {}
-    src, tgt = languages.split("-")
-    ratios: dict[str, float] = {}
-    for name in shipped_files.names("traces/lengths"):
-        if languages_in(name) not in (f"{src}-{tgt}", f"{tgt}-{src}"):
-            continue
-        turned = languages_in(name) != languages
-        ratio, *units = _ratio_and_units(name)
-        if units == ([tgt_unit, src_unit] if turned else [src_unit, tgt_unit]):
-            ratios[f"@{name} turned round" if turned else f"@{name}"] = 1.0 / ratio if turned else ratio
-    return ratios
-
-
-@lru_cache
-def _ratio_and_units(name: str) -> tuple[float, str, str]:
-    table = read_table(shipped_files.find("traces/lengths", name))
-    return table.mean_ratio, table.src_unit, table.tgt_unit
-
-
 FilePath = str | os.PathLike[str]
 _WORD_UNITS = {"word", "mixed"}
 """Units in which the limits of filters are stated."""
@@ -249,7 +148,6 @@ def read_corpus(
         remedy = "check that line i of both sides belongs together and that each side's unit fits its language"
         raise CorpusError(f"no pair is left, filter {dropped}", path=source, remedy=remedy)
     name = name or "-".join(keys or [_bare(file) for file in files])
-    languages = _languages(files, keys)
     table = LengthTable.of_pairs(
         name,
         origin or " and ".join(file.name for file in files),
@@ -259,7 +157,6 @@ def read_corpus(
         lengths[kept, 1],
         count[kept],
         filtered=str(dropped),
-        languages=languages if languages != languages_in(name) else "",
         tokens_per_word=per_word,
     )
     return table, dropped
@@ -326,14 +223,3 @@ def _of_columns(lines: TextLines) -> Iterator[tuple[str, str]]:
 def _bare(file: Path) -> str:
     """Return the name of a file without its suffixes: de for de.txt.gz."""
     return file.name.removesuffix(".gz").rsplit(".", 1)[0] or file.name
-
-
-def _languages(files: list[Path], keys: tuple[str, str] | None) -> str:
-    """Return `de-en` if the keys or the file names contain the languages, else an empty text."""
-    if keys:
-        matches = [re.fullmatch("([a-z]{2})([_-].*)?", key) for key in keys]
-    else:
-        names = [file.name.lower().removesuffix(".gz").removesuffix(".txt") for file in files]
-        matches = [re.fullmatch(r"(?:.*[._-])?([a-z]{2})", name) for name in names]
-    codes = [match[1] for match in matches if match]
-    return "-".join(codes) if len(codes) == 2 else ""

@@ -102,25 +102,6 @@ def test_what_is_stated_beside_the_lengths_is_handed_on(folder: Path) -> None:
     assert stated.load(folder).mean_src_len == lengths_of("@de-en-news").load(folder).mean_src_len
 
 
-def test_lengths_that_look_swapped_are_warned_of(folder: Path) -> None:
-    (folder / "fr.txt").write_text("a b c d e f g h i j\n" * 40)
-    (folder / "en.txt").write_text("a b c d e f g h i\n" * 40)
-    right = {**TEXT, "source": "fr.txt"}
-    wrong = {**right, "source": "en.txt", "target": "fr.txt"}
-
-    def warning(value: dict[str, object]) -> str:
-        config = lengths_of(value)
-        return " ".join(config.warnings(config.load(folder)))
-
-    assert warning(right) == ""
-    assert warning(wrong) == ""  # names and contents agree: English to French
-    assert "seem to be swapped" in warning({**wrong, "expect_ratio": 0.9})
-    for link, file in (("x.fr", "en.txt"), ("x.en", "fr.txt")):
-        (folder / link).symlink_to(folder / file)
-    assert "fr-en seem to be swapped" in warning({**right, "source": "x.fr", "target": "x.en"})
-    assert lengths_of("@de-en-news").warnings(lengths_of("@de-en-news").load(folder)) == ()
-
-
 OUTLIERS = "a b c\td e f\n" * 30 + "a\t" + "b " * 9 + "\n" + "a " * 9 + "\tb\n" + "\tb\n"
 """Thirty pairs in proportion, two out of it, and one with an empty side."""
 
@@ -200,7 +181,6 @@ def test_resolved_paths_mean_the_same_from_elsewhere(folder: Path) -> None:
         ({**TSV, "src_unit": {"sentencepeice": "m"}}, ("src_unit", "sentencepiece"), r"Field required"),
         ({**TSV, "src_unit": 3}, ("src_unit",), r"valid string"),
         ({**TSV, "fertility": {"src": 0}}, ("fertility", "src"), r"greater than 0"),
-        ({**TSV, "expect_ratio": -1.0}, ("expect_ratio",), r"greater than 0"),
         ({k: v for k, v in JSONL.items() if k != "src_key"}, ("src_key",), r"Field required"),
         ({**JSONL, "tgt_key": ""}, ("tgt_key",), r"at least 1 character"),
         ({"tsv": "a.tsv", "src_unit": "word"}, ("tgt_unit",), r"Field required"),

@@ -260,19 +260,6 @@ def test_a_line_without_end_does_not_fill_the_memory(tmp_path: Path) -> None:
         tracemalloc.stop()
 
 
-def test_the_languages_are_known_by_the_files_names(tmp_path: Path) -> None:
-    def languages(src: str, tgt: str, **options: str) -> tuple[str, str]:
-        table, _ = read(written(tmp_path, src, "a b\n"), written(tmp_path, tgt, "c d\n"), **options)
-        return table.name, table.languages
-
-    assert languages("news.de", "news.en") == ("news-news", "de-en")
-    assert languages("train.fr.gz", "train-en.txt") == ("train-train-en", "fr-en")
-    # Where the name tells, nothing is added to the file.
-    assert languages("de.txt", "en.txt") == ("de-en", "")
-    assert languages("de.txt", "en.txt", name="mine") == ("mine", "de-en")
-    assert languages("source.txt", "target.txt") == ("source-target", "")
-
-
 def test_an_unknown_unit_or_filter_is_refused_before_reading(tmp_path: Path) -> None:
     missing = tmp_path / "never_opened.txt"
     with pytest.raises(CorpusError, match="unknown unit 'wrod'"):
