@@ -72,10 +72,6 @@ FILES = {
     "rates.csv": "t_s,rate_rps\n0,2\n60,4\n120,3\n",
     "azure.csv": "TIMESTAMP,ContextTokens,GeneratedTokens\n"
     "2023-11-16 18:00:00,10,12\n2023-11-16 18:00:01,14,9\n2023-11-16 18:00:03,7,8\n",
-    "litellm.jsonl": "".join(
-        f'{{"startTime": {begin_s}, "endTime": {begin_s + 1}, "prompt_tokens": {14 + begin_s}, "completion_tokens": 5}}\n'
-        for begin_s in range(50)
-    ),
 }
 """What the examples read, by its name."""
 

@@ -24,6 +24,8 @@ _LOG = logging.getLogger("simnmt.base")
 
 MOST_DOCUMENT_BYTES = 64 << 20
 """Limit of a JSON or YAML document; the largest that simnmt ships or writes has about 1 MB."""
+MOST_SECRET_BYTES = 1 << 20
+"""Limit of a token, a key or a chain of certificates."""
 MOST_TEXT_BYTES = 256 << 20
 """Limit of a table or a JSON list that is parsed as a whole, which takes up to 24 times as much memory (empty objects)."""
 MOST_HELD_BYTES = 1 << 30
@@ -37,6 +39,15 @@ MOST_MODEL_BYTES = 256 << 20
 MOST_TENSOR_BYTES = 64 << 30
 """Limit of a file of tensors."""
 
+_OTHER_CONTENTS = (
+    (b"version https://git-lfs.github.com/spec/", "a pointer of Git LFS, not the file itself", "fetch it with git lfs pull"),
+    (b"\xfd7zXZ\0", "packed by xz", "unpack it with unxz"),
+    (b"\x28\xb5\x2f\xfd", "packed by zstd", "unpack it with unzstd"),
+    (b"BZh91AY&SY", "packed by bzip2", "unpack it with bunzip2"),
+    (b"7z\xbc\xaf\x27\x1c", "packed by 7-Zip", "unpack it"),
+    (b"PK\x03\x04", "packed by zip", "unpack it"),
+)
+"""First bytes of files that stand for another file, with cause and remedy; gzip is read where texts are large."""
 _PARTIAL = ".simnmt-partial-"
 _PIECE_BYTES = 1 << 20
 _TEXT_NAMES = (
@@ -57,6 +68,8 @@ _TEXT_NAMES = (
     "*.spm",
 )
 """Configurations, indices, vocabularies and tokenizers that libraries read from a model's folder."""
+_MOST_POINTER_BYTES = 1024
+"""Limit of a pointer of Git LFS, by its specification."""
 _TENSOR_NAMES = ("*.safetensors", "*.bin")
 
 
@@ -124,6 +137,13 @@ def _write_to_standard_output(content: bytes) -> None:
         raise SimnmtError(f"standard output cannot be written: {error.strerror}") from None
 
 
+def refuse_other_content(head: bytes, path: str | os.PathLike[str], error: type[InputError] = InputError) -> None:
+    """Raise `error` if the first bytes of a file show a pointer of Git LFS or packed data in place of the file."""
+    for start, what, remedy in _OTHER_CONTENTS:
+        if head.startswith(start):
+            raise error(what, path=path, remedy=remedy)
+
+
 def check_regular(path: str | os.PathLike[str], most_bytes: int, *, pipes: bool = False) -> None:
     """Raise `OSError` unless `path` is a regular file of at most `most_bytes` bytes; `pipes`: a FIFO is accepted too.
 
@@ -140,8 +160,14 @@ def check_regular(path: str | os.PathLike[str], most_bytes: int, *, pipes: bool 
 def read_bounded(path: str | os.PathLike[str], most_bytes: int = MOST_DOCUMENT_BYTES, *, pipes: bool = False) -> bytes:
     """Return the content of a regular file of at most `most_bytes` bytes, or of standard input for `-`.
 
-    Raises `OSError` as `check_regular` and `standard_input` do.
+    Raises `OSError` as `check_regular` and `standard_input` do, and `InputError` as `refuse_other_content` does.
     """
+    content = _read_bounded(path, most_bytes, pipes=pipes)
+    refuse_other_content(content, path)
+    return content
+
+
+def _read_bounded(path: str | os.PathLike[str], most_bytes: int, *, pipes: bool) -> bytes:
     if is_standard(path):
         content = standard_input().read(most_bytes + 1)
         if len(content) > most_bytes:
@@ -169,11 +195,13 @@ def check_model_folder(folder: Path) -> None:
 
     Configurations, vocabularies and tokenizers may have `MOST_MODEL_BYTES`, tensors `MOST_TENSOR_BYTES`. Files that no library
     reads, such as a corpus beside the model, may have any size. Every file must be regular, since an index of tensors may name
-    any file of the folder.
+    any file of the folder. Raises `InputError` for a pointer of Git LFS in the place of a file.
     """
     for path in folder.iterdir():
         if path.exists() and not path.is_dir():
             check_regular(path, _most_bytes_in_model_folder(path.name.lower()))
+            if path.stat().st_size <= _MOST_POINTER_BYTES:
+                read_bounded(path, _MOST_POINTER_BYTES)
 
 
 def _most_bytes_in_model_folder(name: str) -> int:

@@ -21,8 +21,7 @@ Source = Annotated[
     Path,
     argument(
         "SRC",
-        "Source text, a sentence a line; or, alone, a file of two columns or of JSON Lines, a data set of Hugging Face, or "
-        "sacrebleu:NAME:PAIR.",
+        "Source text, a sentence a line; or, alone, a file of two columns or of JSON Lines.",
     ),
 ]
 Target = Annotated[Path | None, argument("[TGT]", "Target text; line i translates line i.")]
@@ -30,7 +29,7 @@ Filter = Annotated[
     str,
     option(
         "NAME",
-        "Which pairs are dropped: cnmt, none, ratio, paracrawl; ratio:max_ratio=2,max_len=200,tgt_per_src=1.",
+        "Which pairs are dropped: cnmt, none, ratio; ratio:max_ratio=2,max_len=200,tgt_per_src=1.",
         "--filter",
     ),
 ]
@@ -43,12 +42,6 @@ Unit = Annotated[
         "--unit",
     ),
 ]
-ExpectRatio = Annotated[
-    float | None,
-    option(
-        "R", "Mean target over mean source tokens; warns where it looks the other way.", "--expect-ratio", min=0.001, max=1000.0
-    ),
-]
 
 
 @app.command()
@@ -58,7 +51,6 @@ def fit(
     keys: Keys = None,
     filter_name: Filter = "cnmt",
     unit: Unit = "word",
-    expect_ratio: ExpectRatio = None,
     as_json: AsJson = False,
 ) -> None:
     """Fit target length over source length: the line that C-NMT predicts with, and how far pairs lie from it.
@@ -72,7 +64,7 @@ def fit(
 
     src_unit, tgt_unit = source_and_target(unit)
     table, dropped = read_corpus(src, tgt, keys=json_keys(keys), src_unit=src_unit, tgt_unit=tgt_unit, filter=filter_name)
-    _warn_of_pairs(table, expect_ratio)
+    _warn_of_pairs(table)
     line = fit_lengths(table)
     growth = fit_pair_error(table, line.regression)
     if as_json:
@@ -105,7 +97,6 @@ def table(
     unit: Unit = "word",
     name: Annotated[str | None, option("NAME", "Name of the table. [default: the files' names]")] = None,
     origin: Annotated[str | None, option("TEXT", "Where the text comes from and its licence.")] = None,
-    expect_ratio: ExpectRatio = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -122,20 +113,18 @@ def table(
     counts, dropped = read_corpus(
         src, tgt, keys=json_keys(keys), src_unit=src_unit, tgt_unit=tgt_unit, filter=filter_name, name=name, origin=origin
     )
-    _warn_of_pairs(counts, expect_ratio)
+    _warn_of_pairs(counts)
     written = f"{describe_output(out)}: {len(counts.count):,} distinct pairs of lengths\npairs: {dropped}"
     write_table(out, counts)
     facts = {"file": str(out), "distinct": len(counts.count)} | counts.facts() | dropped.as_json()
     print_result(as_json, lambda: facts, lambda: written)
 
 
-def _warn_of_pairs(counts: LengthTable, expect_ratio: float | None) -> None:
-    from simnmt.workload.corpus import order_warning
+def _warn_of_pairs(counts: LengthTable) -> None:
     from simnmt.workload.filters import dropped_warning
 
-    for warning in (dropped_warning(counts.filtered), order_warning(counts, expect_ratio)):
-        if warning:
-            warn(warning)
+    if warning := dropped_warning(counts.filtered):
+        warn(warning)
 
 
 def _format_means(means: list[LengthMean]) -> str:

@@ -9,10 +9,9 @@ from simnmt.cli.live_link import link
 from simnmt.cli.live_replay import replay
 from simnmt.cli.live_serve import gateway, server
 from simnmt.cli.live_stream import stream_server
-from simnmt.cli.live_watch import import_load_log, watch
+from simnmt.cli.live_watch import watch
 
 app = typer.Typer(help="A live testbed: real servers, gateways and links, and what their logs show.", no_args_is_help=True)
 for verb in (server, gateway, link, replay, watch):
     app.command(cls=Verb)(verb)
 app.command("stream-server", cls=Verb)(stream_server)
-app.command("import", cls=Verb)(import_load_log)

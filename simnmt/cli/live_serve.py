@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from simnmt.base.errors import InputError, shorten
+from simnmt.base.files import MOST_SECRET_BYTES, read_bounded
 from simnmt.base.packages import named_if_missing
 from simnmt.cli.calibrate import Backend
 from simnmt.cli.options import (
@@ -400,7 +401,7 @@ def read_token(path: Path | None, variable: str) -> str:
     if path is None:
         return os.environ.get(variable, "").strip()
     try:
-        token = path.read_text(encoding="utf-8").strip()
+        token = read_bounded(path, MOST_SECRET_BYTES, pipes=True).decode("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "no UTF-8 text"
         raise InputError(f"cannot read the token: {why}", path=path, remedy="name a text file") from None

@@ -1,4 +1,4 @@
-"""`simnmt live watch` and `simnmt live import`: what the logs of a gateway and of load tools show."""
+"""`simnmt live watch`: what the log of a gateway shows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from simnmt.cli.options import AsJson, Force, argument, check_output, flag, option, print_json, print_result, profile_path
+from simnmt.cli.options import AsJson, Force, argument, check_output, flag, option, print_json, profile_path
 from simnmt.cli.terminal import describe_output, note, say, warn
 
 
@@ -87,21 +87,6 @@ def watch(
             print(format_refit(name, result, of_whole_log=of_whole_log[name]))
     if fail_on_drift and report.alarms:
         raise typer.Exit(3)
-
-
-def import_load_log(
-    file: Annotated[Path, argument("FILE", "Log of hey, locust, AIPerf, GuideLLM or LiteLLM.")],
-    benchmark: Annotated[int | None, option("N", "Number of the benchmark, of several of GuideLLM.", min=1)] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Import the log of a load tool as a measurement: latencies, failures and throughput.
-
-    Example: simnmt live import hey.csv --json
-    """
-    from simnmt.service.load_logs import format_load_log, load_document, read_load_log
-
-    log = read_load_log(file, benchmark)
-    print_result(as_json, lambda: load_document(log), lambda: format_load_log(log))
 
 
 POLL_S = 0.5

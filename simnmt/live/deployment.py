@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from simnmt.base.configuration import end_tokens
 from simnmt.base.errors import InputError
+from simnmt.base.files import read_bounded
 from simnmt.base.random_streams import stream
 from simnmt.base.suggestions import did_you_mean
 from simnmt.batching import Batching
@@ -126,7 +127,7 @@ def recommended_policy(directory: Path, unit: Unit) -> str:
 
     Raises `DeploymentError` if it recommends none, or another one on each network.
     """
-    rows = json.loads((directory / SUMMARY).read_text(encoding="utf-8")).get("recommendations", [])
+    rows = json.loads(read_bounded(directory / SUMMARY)).get("recommendations", [])
     policies = {row["network"]: row["policy"] for row in rows if row["workload"] == unit.case.name}
     if not policies or None in policies.values():
         what = f"the run recommends no policy for workload {unit.case.name}"

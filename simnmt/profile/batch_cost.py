@@ -143,7 +143,7 @@ class TableSurface:
     def _trend(self, knots: Floats) -> Floats:
         """Fit the seconds per token by least squares over all lengths, at least 0; shape (*rows.shape, 1)."""
         aside = self.lengths - self.lengths.mean()
-        slope: Floats = (knots @ aside / (aside @ aside))[..., None]
+        slope: Floats = ((knots * aside).sum(axis=-1) / (aside * aside).sum())[..., None]
         return np.maximum(slope, 0.0)
 
     def _before(self, knots: Floats) -> Floats:

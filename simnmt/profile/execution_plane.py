@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, model_validator
 
+from simnmt.base import elementary
 from simnmt.base.configuration import Configuration
 from simnmt.profile.blocks import Seconds
 
@@ -78,7 +80,7 @@ class PlaneFit:
 
 
 def fit_plane(src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike) -> PlaneFit:
-    """Fit measured times over both lengths by ordinary least squares (CNMT-05).
+    """Fit measured times over both lengths by ordinary least squares (CNMT-05), with the same bits on every processor.
 
     All columns of shape (inferences,), in tokens and seconds. Raises `ValueError` for no inferences or unequal shapes.
     """
@@ -89,17 +91,29 @@ def fit_plane(src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike) -> Plan
     scale = np.sqrt((design**2).sum(axis=0))
     scale[scale == 0.0] = 1.0
     singular = np.linalg.svd(design / scale, compute_uv=False)
-    coefficients, _, rank, _ = np.linalg.lstsq(design, time, rcond=None)
-    residual = time - design @ coefficients
+    collinear = src.size < 3 or bool(singular[-1] <= singular[0] * src.size * np.finfo(np.float64).eps)
+    coefficients = np.linalg.lstsq(design, time, rcond=None)[0].tolist() if collinear else _coefficients(src, tgt, time)
+    residual = time - (coefficients[0] * src + coefficients[1] * tgt + coefficients[2])
     spread = float(((time - time.mean()) ** 2).sum())
     return PlaneFit(
-        plane=ExecutionPlane(*(float(c) for c in coefficients)),
+        plane=ExecutionPlane(*coefficients),
         inferences=int(src.size),
         r2=1.0 - float((residual**2).sum()) / spread if spread > 0.0 else None,
         mse_ms2=float((residual**2).mean()) * 1e6,
-        condition_number=float(singular[0] / singular[-1]) if singular.size == 3 and singular[-1] > 0 else float("inf"),
-        collinear=int(rank) < 3,
+        # Rounded, since the last bits of singular values depend on the processor.
+        condition_number=float("inf") if collinear else float(f"{singular[0] / singular[-1]:.9g}"),
+        collinear=collinear,
     )
+
+
+def _coefficients(src: NDArray[np.float64], tgt: NDArray[np.float64], time: NDArray[np.float64]) -> list[float]:
+    """Return the least-squares coefficients (src, tgt, constant) by elimination, from sums of a fixed order."""
+    src_aside, tgt_aside = src - src.mean(), tgt - tgt.mean()
+    src_square = (src_aside * src_aside).sum()
+    tgt_alone = tgt_aside - (src_aside * tgt_aside).sum() / src_square * src_aside
+    per_tgt = float((tgt_alone * time).sum() / (tgt_alone * tgt_alone).sum())
+    per_src = float((src_aside * (time - per_tgt * tgt_aside)).sum() / src_square)
+    return [per_src, per_tgt, float(time.mean() - per_src * src.mean() - per_tgt * tgt.mean())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +128,5 @@ class LognormalResidual:
 
     def factor(self, standard_normal: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return one positive factor per standard normal number; same shape."""
-        sigma2 = np.log1p(self.relative_sd**2)
-        factor: NDArray[np.float64] = np.exp(np.sqrt(sigma2) * standard_normal - 0.5 * sigma2)
-        return factor
+        sigma2 = math.log1p(self.relative_sd**2)
+        return elementary.exp(math.sqrt(sigma2) * standard_normal - 0.5 * sigma2)

@@ -17,6 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simnmt.base import elementary
+
 CONFIDENCE = 0.95
 SKEW_UNSEEN = 1.5
 """Skew of a distribution over that of a few draws: of exponential numbers 5 draws show 60 % on average, 10 draws 72 %."""
@@ -190,7 +192,7 @@ def _intervals(
     error = spread / sqrt(count)
     if not positive:
         return Intervals(mean, mean - below * error, mean + above * error)
-    return Intervals(mean, mean * np.exp(-below * error / scale), mean * np.exp(above * error / scale))
+    return Intervals(mean, mean * elementary.exp(-below * error / scale), mean * elementary.exp(above * error / scale))
 
 
 def _reach(deviations: NDArray[np.float64], student: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -206,12 +208,14 @@ def _reach(deviations: NDArray[np.float64], student: NDArray[np.float64]) -> tup
     if count < 3:
         return student, student
     spread = deviations.std(axis=-1)
-    third_moment = ((deviations - deviations.mean(axis=-1, keepdims=True)) ** 3).mean(axis=-1)
-    skewness = third_moment / np.where(spread > 0.0, spread, 1.0) ** 3 * sqrt(count * (count - 1)) / (count - 2)
+    aside = deviations - deviations.mean(axis=-1, keepdims=True)
+    third_moment = (aside * aside * aside).mean(axis=-1)
+    scale = np.where(spread > 0.0, spread, 1.0)
+    skewness = third_moment / (scale * scale * scale) * sqrt(count * (count - 1)) / (count - 2)
     skewness *= SKEW_UNSEEN
     shifted = student + np.abs(skewness) / (6.0 * sqrt(count))
     slope = np.maximum(np.abs(skewness) / (3.0 * sqrt(count)), 1e-9)
-    long_side: NDArray[np.float64] = np.maximum(student, (1.0 - np.cbrt(1.0 - 3.0 * slope * shifted)) / slope)
+    long_side: NDArray[np.float64] = np.maximum(student, (1.0 - elementary.cbrt(1.0 - 3.0 * slope * shifted)) / slope)
     return np.where(skewness > 0.0, student, long_side), np.where(skewness > 0.0, long_side, student)
 
 

@@ -26,6 +26,7 @@ from aiohttp.web_protocol import RequestHandler
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from simnmt.base.errors import InputError
+from simnmt.base.files import MOST_SECRET_BYTES, check_regular
 from simnmt.service.addresses import Address, listen_at
 from simnmt.service.messages import ServiceError
 
@@ -69,6 +70,8 @@ class Access:
             return None
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         try:
+            for path in filter(None, (self.tls_cert, self.tls_key)):
+                check_regular(path, MOST_SECRET_BYTES, pipes=True)  # the library would read a device without end
             context.load_cert_chain(self.tls_cert, self.tls_key)
         except (OSError, ssl.SSLError) as error:
             what = f"no certificate with its key: {error.strerror or error}"

@@ -22,15 +22,12 @@ from pydantic_core import PydanticCustomError
 
 from simnmt.base.configuration import Configuration, EndOfSentence, FileForm, form_by_key
 from simnmt.workload.arrivals import Arrivals, BackToBack
-from simnmt.workload.corpus import count_tokens, order_warning, read_corpus
-from simnmt.workload.errors import RequestLogError
+from simnmt.workload.corpus import count_tokens, read_corpus
 from simnmt.workload.fertility import Fertility
 from simnmt.workload.filters import FILTERS, RatioFilter, dropped_warning, keep
 from simnmt.workload.length_table import LengthTable, read_table
 from simnmt.workload.length_units import TOKENISER_FILES, UNITS, Side, model_file, unit_of
 from simnmt.workload.lognormal_lengths import MIXES, SENTENCES, LognormalLengths
-from simnmt.workload.request_logs import TOOL_NAMES, read_request_log
-from simnmt.workload.stored_corpora import data_set_files, stored_test_set
 from simnmt.workload.unit_configuration import FilePath, TokeniserUnit, Unit, refuse_unknown
 
 
@@ -77,7 +74,7 @@ class Lengths(Configuration):
     def warnings(self, table: LengthTable) -> tuple[str, ...]:
         """Return a line for each doubt about the table that `load` returned.
 
-        The doubts are a filter that dropped more than 5 % of the pairs, and languages that seem to be swapped.
+        The doubt is a filter that dropped more than 5 % of the pairs.
         """
         return ()
 
@@ -109,9 +106,6 @@ class Lengths(Configuration):
 class _FileLengths(Lengths):
     """Fields of all lengths from files."""
 
-    expect_ratio: Annotated[float, Field(gt=0.0, le=1000.0)] | None = None
-    """Mean target over mean source tokens that you expect (no slope: the line does not pass through 0); left out, that of the
-    shipped tables of the language pair. Lengths that look as if source and target were swapped cause a warning."""
     filter_replay: bool = True
     """Whether requests are drawn from the pairs that the filter keeps; false: the filter decides what the policies fit on, and
     requests are drawn from all pairs but those with an empty side."""
@@ -125,7 +119,8 @@ class _FileLengths(Lengths):
 
     def warnings(self, table: LengthTable) -> tuple[str, ...]:
         """Return a line for each doubt about the table that `load` returned."""
-        return tuple(filter(None, (dropped_warning(table.filtered), order_warning(table, self.expect_ratio))))
+        warning = dropped_warning(table.filtered)
+        return (warning,) if warning else ()
 
 
 @lru_cache(maxsize=8)
@@ -161,55 +156,6 @@ class TableFile(FileForm, _FileLengths):
             return table
         kept, dropped = keep(self.filter, table.src_len, table.tgt_len, table.count, per_word=table.tokens_per_word)
         return table.only(kept, str(dropped))
-
-
-class RequestLogFile(_FileLengths):
-    """Lengths from a log of AIPerf, GuideLLM or LiteLLM: tokens of the prompts and of what was generated."""
-
-    request_log: FilePath
-    """Path, relative to the scenario file; plain or gzip."""
-    unit: Annotated[str, Field(min_length=1)] = "token"
-    """Name of the tokens that the log counts; that of the device profiles if they count the same."""
-    prompt_tokens: Annotated[int, Field(ge=0, le=1_000_000)] = 0
-    """Tokens of every prompt beside the sentence, such as those of a template; they are subtracted."""
-    benchmark: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    """Number of the benchmark, from 1, of several in a report of GuideLLM."""
-    end_of_sentence: EndOfSentence = "none"
-    """Which lengths of the log count the end-of-sentence token."""
-    filter: FilterConfiguration = "none"
-    """Which pairs are dropped; only by rules that look at lengths alone."""
-
-    def load(self, base: Path) -> LengthTable:
-        """Read the lengths of the answered requests that state both."""
-        path = base / self.request_log
-        log = read_request_log(path, self.benchmark)
-        src_len, tgt_len = log.src_tokens - self.prompt_tokens, log.tgt_tokens
-        known = (log.status == 200) & (src_len >= 1) & (tgt_len >= 1)
-        requests, pairs = len(known), int(known.sum())
-        if not pairs:
-            what = f"no answered request of {requests:,} states prompt tokens above {self.prompt_tokens:,} and generated tokens"
-            raise RequestLogError(what, path=path, remedy="give a log with both, or a smaller prompt_tokens")
-        notes = [f"{TOOL_NAMES[log.tool]} log {path.name}", *log.notes]
-        notes += [f"requests without both lengths left out: {requests - pairs:,}"] * (pairs < requests)
-        table = LengthTable.of_pairs(
-            path.stem or "request log",
-            "; ".join(notes),
-            self.unit,
-            self.unit,
-            src_len[known],
-            tgt_len[known],
-            end_of_sentence=self.end_of_sentence,
-        )
-        kept, dropped = keep(self.filter, table.src_len, table.tgt_len, table.count, per_word=table.tokens_per_word)
-        return table.only(kept, str(dropped))
-
-    def named_inputs(self, base: Path) -> dict[str, Path]:
-        """Return the file of the log."""
-        return {str(base / self.request_log): base / self.request_log}
-
-    def resolved(self, base: Path) -> RequestLogFile:
-        """Return the configuration with an absolute path."""
-        return self.model_copy(update={"request_log": str((base / self.request_log).absolute())})
 
 
 class _Text(_FileLengths):
@@ -328,39 +274,6 @@ class JsonLinesFile(_Text):
         return self.src_key, self.tgt_key
 
 
-class DataSet(_Text):
-    """Lengths from a data set of Hugging Face on this disk: an Arrow or Parquet file, or a folder of them."""
-
-    file_keys = ("dataset",)
-    dataset: FilePath
-    """Path of the file, or of one split that `datasets` has stored, relative to the scenario file."""
-    src_key: Annotated[str, Field(min_length=1)]
-    """Key of the source text, such as `de`."""
-    tgt_key: Annotated[str, Field(min_length=1)]
-    """Key of the target text, such as `en`."""
-
-    def _text_keys(self) -> tuple[str, str]:
-        return self.src_key, self.tgt_key
-
-    def named_inputs(self, base: Path) -> dict[str, Path]:
-        """Return the files of the data set and of the models."""
-        others = {name: path for name, path in super().named_inputs(base).items() if path != base / self.dataset}
-        return {str(path): path for path in data_set_files(base / self.dataset)} | others
-
-
-class SacrebleuTestSet(_Text):
-    """Lengths from a test set that sacrebleu has stored on this disk."""
-
-    file_keys = ()
-    sacrebleu: Annotated[str, Field(min_length=1)]
-    """Name of the test set, such as wmt19."""
-    pair: Annotated[str, Field(min_length=1)]
-    """Source and target language, such as de-en."""
-
-    def _files(self, base: Path) -> list[Path]:
-        return stored_test_set(self.sacrebleu, self.pair)
-
-
 class LognormalMix(Configuration):
     """A mix of the paper on top-up batching, or moments of your own."""
 
@@ -414,9 +327,6 @@ _form_of_mapping = form_by_key(
     target=TextFiles,
     tsv=TsvFile,
     jsonl=JsonLinesFile,
-    request_log=RequestLogFile,
-    dataset=DataSet,
-    sacrebleu=SacrebleuTestSet,
     lognormal=SyntheticLengths,
 )
 
@@ -426,15 +336,11 @@ LengthsConfiguration = Annotated[
     | Annotated[TextFiles, Tag("TextFiles")]
     | Annotated[TsvFile, Tag("TsvFile")]
     | Annotated[JsonLinesFile, Tag("JsonLinesFile")]
-    | Annotated[RequestLogFile, Tag("RequestLogFile")]
-    | Annotated[DataSet, Tag("DataSet")]
-    | Annotated[SacrebleuTestSet, Tag("SacrebleuTestSet")]
     | Annotated[SyntheticLengths, Tag("SyntheticLengths")],
     Discriminator(
         lambda value: "ShippedTable" if isinstance(value, str) else _form_of_mapping(value),
         custom_error_type="no_lengths",
-        custom_error_message="expected the @name of a shipped table, or one of table, tsv, jsonl, source and target, "
-        "request_log, dataset, sacrebleu, lognormal",
+        custom_error_message="expected the @name of a shipped table, or one of table, tsv, jsonl, source and target, lognormal",
     ),
 ]
 """Source of the lengths; a bare `@name` is the table of that name. The tags are no keys of a scenario."""

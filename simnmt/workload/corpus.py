@@ -1,34 +1,24 @@
-"""Read parallel text into joint counts of its lengths: two text files, one file of two columns, or JSON Lines.
-
-`order_warning` checks by the lengths whether the languages of a corpus have the order of its names. It compares the ratio of
-mean lengths, target to source, with those of the shipped tables of the language pair. In the other direction the ratio is its
-reciprocal, and it hardly depends on the kind of text (French to English 0.90 to 0.93 on each of four corpora). The
-least-squares slope does not serve: it is too low in both directions, so that short everyday sentences have 0.74 from French to
-English and 0.93 from English to French. For languages such as German and English, with about equal lengths in words, the order
-cannot be detected.
-"""
+"""Read parallel text into joint counts of its lengths: two text files, one file of two columns, or JSON Lines."""
 
 from __future__ import annotations
 
-import math
 import os
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
 
-from simnmt.base import shipped_files
 from simnmt.base.suggestions import did_you_mean, format_list
 from simnmt.workload.errors import CorpusError
-from simnmt.workload.filters import WORDS, Dropped, RatioFilter, TokensPerWord, dropped_share, filter_named, keep
-from simnmt.workload.length_table import LengthTable, read_table
+from simnmt.workload.filters import WORDS, Dropped, RatioFilter, TokensPerWord, filter_named, keep
+from simnmt.workload.length_table import LengthTable
 from simnmt.workload.length_units import Side, count_mixed, unit_and_counter
-from simnmt.workload.stored_corpora import WRAPPER, data_set_pairs, is_data_set, named_test_set
 from simnmt.workload.text_lines import Kept, TextLines, json_kind, json_object
+
+_WRAPPER = "translation"
+"""Key of a row's texts by language in the rows of Hugging Face."""
 
 
 def json_pairs(lines: TextLines, src_key: str, tgt_key: str) -> Iterator[tuple[str, str]]:
@@ -42,7 +32,7 @@ def json_pairs(lines: TextLines, src_key: str, tgt_key: str) -> Iterator[tuple[s
         if not line.strip():
             continue
         row = _row(lines, line)
-        inner = row.get(WRAPPER)
+        inner = row.get(_WRAPPER)
         if isinstance(inner, dict):
             row = inner
         try:
@@ -60,7 +50,7 @@ def json_pairs(lines: TextLines, src_key: str, tgt_key: str) -> Iterator[tuple[s
 
 def text_keys(row: Mapping[str, object]) -> list[str]:
     """Return the keys of the texts of a row, those inside `translation` if the row has it."""
-    inner = row.get(WRAPPER)
+    inner = row.get(_WRAPPER)
     return [key for key, value in (inner if isinstance(inner, dict) else row).items() if isinstance(value, str)]
 
 
@@ -93,95 +83,6 @@ def _has_surrogate(text: str) -> bool:
     return any("\ud800" <= char <= "\udfff" for char in text)
 
 
-_CLOSE_TO_ONE = 0.05
-"""Least distance of a shipped table's ratio from 1 (in its logarithm); below it, both orders look the same."""
-_NEARER = 2.0
-"""Factor by which the ratio must be nearer to the other order for a warning."""
-_STANDARD_ERRORS = 3.0
-"""Standard errors by which the ratio must lie beyond 1, so that chance causes no warning."""
-_FEWEST_PAIRS = 30
-"""Least pairs for a check; of fewer, the standard error is unknown."""
-_FAR = math.log(1.5)
-"""Distance from both orders (in its logarithm) of a ratio due to wrong units or lines that do not pair up."""
-_MOST = 0.5
-"""Largest share of dropped pairs for a check; beyond it, the other pairs do not represent the corpus."""
-
-
-def languages_in(name: str) -> str:
-    """Return the language pair at the beginning of a table's name, such as `de-en`; empty if there is none."""
-    match = re.match(r"[a-z]{2}-[a-z]{2}(?![a-z0-9])", name)
-    return match[0] if match else ""
-
-
-def order_warning(table: LengthTable, expect_ratio: float | None = None) -> str | None:
-    """Return a warning if source and target seem to be swapped or not to belong together, else None.
-
-    `expect_ratio`: mean target over mean source tokens that the user expects; None: those of the shipped tables of the language
-    pair in the same units. There is no warning without such tables, if both orders have about the same ratio, for few pairs,
-    and if a filter dropped most pairs.
-    """
-    if table.pairs < _FEWEST_PAIRS or dropped_share(table.filtered) > _MOST:
-        return None
-    languages = table.languages or languages_in(table.name)
-    if expect_ratio is not None:
-        expected, expectation = {"": expect_ratio}, f"you expect {expect_ratio:g}"
-    else:
-        expected = _shipped(languages, table.src_unit, table.tgt_unit)
-        if not expected:
-            return _swapped_units(table, languages)
-        low, high = (f"{bound:.2f}" for bound in (min(expected.values()), max(expected.values())))
-        expectation = f"{low if low == high else f'{low} to {high}'} in {', '.join(expected)}"
-    ratio = table.mean_ratio
-    log_ratio, logs = math.log(ratio), np.log(list(expected.values()))
-    comparison = f"{ratio:.2f} target tokens per source token, where {expectation}"
-    usual = float(logs.mean())
-    tellable = bool(np.all(logs * np.sign(usual) >= _CLOSE_TO_ONE))
-    beyond = -log_ratio * math.copysign(1.0, usual)
-    nearer_to_other = _NEARER * abs(log_ratio + usual) < abs(log_ratio - usual)
-    if tellable and nearer_to_other and beyond > _STANDARD_ERRORS * _standard_error(table, ratio):
-        pair = f" {languages}" if languages else ""
-        return f"source and target{pair} seem to be swapped: {comparison} (swap them, or correct the names)"
-    if min(abs(log_ratio - logs).min(), abs(log_ratio + usual)) > _FAR + _STANDARD_ERRORS * _standard_error(table, ratio):
-        return f"odd lengths: {comparison} (do the units fit both languages, and do the lines pair up?)"
-    return None
-
-
-def _standard_error(table: LengthTable, ratio: float) -> float:
-    """Return the standard error of the logarithm of the ratio of means, by the delta method."""
-    residual = table.tgt_len - ratio * table.src_len
-    return math.sqrt(float(residual**2 @ table.count)) / (table.pairs * table.mean_tgt_len)
-
-
-def _swapped_units(table: LengthTable, languages: str) -> str | None:
-    # Without tables in these units, only the order of the units can be checked.
-    if table.src_unit == table.tgt_unit or not _shipped(languages, table.tgt_unit, table.src_unit):
-        return None
-    units = f"{table.src_unit} / {table.tgt_unit}"
-    return f"{languages} counted by {units}: units or languages seem to be swapped (swap one of them)"
-
-
-def _shipped(languages: str, src_unit: str, tgt_unit: str) -> dict[str, float]:
-    """Return the ratios of a language pair's shipped tables in these units by name, inverted for the opposite direction."""
-    if not re.fullmatch("[a-z]{2}-[a-z]{2}", languages):
-        return {}
-    src, tgt = languages.split("-")
-    ratios: dict[str, float] = {}
-    for name in shipped_files.names("traces/lengths"):
-        if languages_in(name) not in (f"{src}-{tgt}", f"{tgt}-{src}"):
-            continue
-        turned = languages_in(name) != languages
-        ratio, *units = _ratio_and_units(name)
-        if units == ([tgt_unit, src_unit] if turned else [src_unit, tgt_unit]):
-            ratios[f"@{name} turned round" if turned else f"@{name}"] = 1.0 / ratio if turned else ratio
-    return ratios
-
-
-@lru_cache
-def _ratio_and_units(name: str) -> tuple[float, str, str]:
-    table = read_table(shipped_files.find("traces/lengths", name))
-    return table.mean_ratio, table.src_unit, table.tgt_unit
-
-
 FilePath = str | os.PathLike[str]
 _WORD_UNITS = {"word", "mixed"}
 """Units in which the limits of filters are stated."""
@@ -204,12 +105,12 @@ def read_corpus(
     both in the corpus.
 
     Args:
-        source: a text file, UTF-8, plain or gzip; or `sacrebleu:NAME:PAIR`, a test set on this disk.
+        source: a text file, UTF-8, plain or gzip.
         target: the file whose line i is the translation of line i of `source`; None: `source` has two tab-separated columns
-            (quotation marks are not special) or, with `keys`, JSON Lines or a data set of Hugging Face.
+            (quotation marks are not special) or, with `keys`, JSON Lines.
         src_unit: a name of `length_units.UNITS`, `sentencepiece:PATH` or `tokenizers:PATH`.
         tgt_unit: the same for the target.
-        keys: keys of the two texts in JSON Lines or a data set.
+        keys: keys of the two texts in JSON Lines.
         filter: the name or the parameters of a filter.
         name: name of the table; None: the names of the files.
         origin: source of the table; None: the names of the files.
@@ -218,39 +119,35 @@ def read_corpus(
     columns or two texts, an empty corpus, no pair left behind the filter, and an unknown unit or filter.
     """
     # Unknown names are refused before a long read.
-    rules = filter_named(filter)
+    filter_named(filter)
     (src_name, count_src), (tgt_name, count_tgt) = unit_and_counter(src_unit), unit_and_counter(tgt_unit, "tgt")
-    files = named_test_set(os.fspath(source)) if target is None else None
-    files = files or ([Path(source)] if target is None else [Path(source), Path(target)])
+    files = [Path(source)] if target is None else [Path(source), Path(target)]
     if target is not None and keys is not None:
         raise CorpusError("keys are for one file of JSON Lines, not for two files", remedy="leave one of them out")
     texts = text_pairs(files, keys)
-    rejects: dict[str, int] = {}
-    kept_texts = rules.passed(texts, rejects) if rules.text_rules else texts
     words = [0, 0]
 
     def counted() -> Iterator[tuple[int, int]]:
         in_words = {src_name, tgt_name} <= _WORD_UNITS
-        for src, tgt in kept_texts:
+        for src, tgt in texts:
             if not in_words:
                 words[0] += count_mixed(src)
                 words[1] += count_mixed(tgt)
             yield count_src(src), count_tgt(tgt)
 
     pairs = Counter(counted())
-    if not pairs and not rejects:
+    if not pairs:
         raise CorpusError("the corpus is empty", path=source, remedy="give a file with one sentence a line")
 
     lengths = np.array(list(pairs), dtype=np.int64).reshape(-1, 2)
     count = np.array(list(pairs.values()), dtype=np.int64)
     tokens = count @ lengths
     per_word = TokensPerWord(*(tokens / max(words)).tolist()) if any(words) and tokens.all() else WORDS
-    kept, dropped = keep(filter, lengths[:, 0], lengths[:, 1], count, rejects, per_word)
+    kept, dropped = keep(filter, lengths[:, 0], lengths[:, 1], count, per_word)
     if not kept.any():
         remedy = "check that line i of both sides belongs together and that each side's unit fits its language"
         raise CorpusError(f"no pair is left, filter {dropped}", path=source, remedy=remedy)
     name = name or "-".join(keys or [_bare(file) for file in files])
-    languages = _languages(files, keys)
     table = LengthTable.of_pairs(
         name,
         origin or " and ".join(file.name for file in files),
@@ -260,7 +157,6 @@ def read_corpus(
         lengths[kept, 1],
         count[kept],
         filtered=str(dropped),
-        languages=languages if languages != languages_in(name) else "",
         tokens_per_word=per_word,
     )
     return table, dropped
@@ -291,15 +187,13 @@ def count_tokens(
 
 
 def text_pairs(files: list[Path], keys: tuple[str, str] | None, *, kept: Kept = "nothing") -> Iterator[tuple[str, str]]:
-    """Yield (source, target) of each pair in two text files, one TSV file, or JSON Lines or a data set under `keys`.
+    """Yield (source, target) of each pair in two text files, one TSV file, or JSON Lines under `keys`.
 
     `kept`: the lines that the caller keeps in memory. Raises `CorpusError` if the files cannot be read or do not pair.
     """
     if len(files) == 2:
         source, target = (TextLines(file, kept=kept) for file in files)
         return _of_files(source, target)
-    if keys is not None and is_data_set(files[0]):
-        return data_set_pairs(files[0], *keys)
     lines = TextLines(files[0], kept=kept)
     return json_pairs(lines, *keys) if keys else _of_columns(lines)
 
@@ -314,6 +208,8 @@ def _of_files(source: TextLines, target: TextLines) -> Iterator[tuple[str, str]]
 
 def _of_columns(lines: TextLines) -> Iterator[tuple[str, str]]:
     for text in lines:
+        if not text.strip(" "):  # News Commentary separates its documents so
+            continue
         columns = text.split("\t")
         if len(columns) != 2:
             if lines.line == 1 and text.startswith("{"):
@@ -327,14 +223,3 @@ def _of_columns(lines: TextLines) -> Iterator[tuple[str, str]]:
 def _bare(file: Path) -> str:
     """Return the name of a file without its suffixes: de for de.txt.gz."""
     return file.name.removesuffix(".gz").rsplit(".", 1)[0] or file.name
-
-
-def _languages(files: list[Path], keys: tuple[str, str] | None) -> str:
-    """Return `de-en` if the keys or the file names contain the languages, else an empty text."""
-    if keys:
-        matches = [re.fullmatch("([a-z]{2})([_-].*)?", key) for key in keys]
-    else:
-        names = [file.name.lower().removesuffix(".gz").removesuffix(".txt") for file in files]
-        matches = [re.fullmatch(r"(?:.*[._-])?([a-z]{2})", name) for name in names]
-    codes = [match[1] for match in matches if match]
-    return "-".join(codes) if len(codes) == 2 else ""

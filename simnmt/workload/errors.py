@@ -11,7 +11,3 @@ class CorpusError(InputError):
 
 class ArrivalsError(InputError):
     """A recorded trace or a rate series that cannot be used."""
-
-
-class RequestLogError(ArrivalsError, CorpusError):
-    """A log of requests that cannot be used, neither for arrivals nor for lengths."""

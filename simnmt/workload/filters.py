@@ -1,31 +1,30 @@
 """Filters of sentence pairs, applied before a fit or a replay, with the number of pairs that each rule drops (CNMT-08).
 
-The paper only cites its rules. A rule uses either the two lengths or the two lines. Rules on lengths run over the few thousand
-distinct pairs of a corpus, so they apply to a table too; rules on lines run over every line.
+The paper only cites its rules. A rule uses the two lengths and runs over the few thousand distinct pairs of a corpus, so it
+applies to a table too.
 
 Remaining shift of the regression's slope with 10 % of randomly matched pairs added, as a share of the shift without a filter
 (mean of three draws; up to 30,000 lines of each corpus):
 
-    corpus               cnmt  ratio  ratio:tgt_per_src  paracrawl
-    DE-EN news           0.44   0.15        0.15 (1.00)       0.15
-    FR-EN news           0.43   0.14        0.14 (0.92)       0.17
-    FR-EN documentation  0.24   0.05        0.07 (0.92)       0.10
-    EN-ZH documentation  0.40   0.28        0.05 (1.65)       0.16
-    EN-ZH FLORES, TICO   0.67   0.51        0.41 (1.65)       0.29
-    DE-EN Tatoeba        0.74   0.33        0.33 (1.00)       0.30
-    FR-EN Tatoeba        0.70   0.20        0.14 (0.92)       0.28
-    EN-ZH Tatoeba        0.59   0.08        0.09 (1.65)       0.09
+    corpus               cnmt  ratio  ratio:tgt_per_src
+    DE-EN news           0.44   0.15        0.15 (1.00)
+    FR-EN news           0.43   0.14        0.14 (0.92)
+    FR-EN documentation  0.24   0.05        0.07 (0.92)
+    EN-ZH documentation  0.40   0.28        0.05 (1.65)
+    EN-ZH FLORES, TICO   0.67   0.51        0.41 (1.65)
+    DE-EN Tatoeba        0.74   0.33        0.33 (1.00)
+    FR-EN Tatoeba        0.70   0.20        0.14 (0.92)
+    EN-ZH Tatoeba        0.59   0.08        0.09 (1.65)
 
 So the default halves the shift on long sentences, but not on short everyday ones, where few mismatches have odd lengths; the
-stricter filters do. They also drop more correct pairs: around a ratio of 1, `ratio` drops a fifth of FLORES, `paracrawl` a
-twelfth of the documentation.
+stricter filter does. It also drops more correct pairs: around a ratio of 1, a fifth of FLORES.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
@@ -35,9 +34,7 @@ from pydantic import Field, ValidationError
 
 from simnmt.base.configuration import Configuration, describe_validation_error
 from simnmt.base.suggestions import did_you_mean
-from simnmt.workload import paracrawl_rules
 from simnmt.workload.errors import CorpusError
-from simnmt.workload.paracrawl_rules import TextRule
 
 IntArray = NDArray[np.int64]
 LengthRule = Callable[[IntArray, IntArray], NDArray[np.bool_]]
@@ -105,24 +102,12 @@ def _cnmt(per_word: TokensPerWord) -> Filter:
 class Filter:
     """Rules by name in the order of their application; a pair counts for the first rule that drops it.
 
-    Rules on lines are applied before rules on lengths. Every filter drops pairs with an empty side, which make no request.
+    Every filter drops pairs with an empty side, which make no request.
     """
 
     name: str
     """Name with the parameters, if there are any."""
     length_rules: Mapping[str, LengthRule]
-    text_rules: Mapping[str, TextRule] = field(default_factory=lambda: MappingProxyType({}))
-
-    def passed(self, pairs: Iterable[tuple[str, str]], rejects: dict[str, int]) -> Iterator[tuple[str, str]]:
-        """Yield the pairs that no rule on lines drops; `rejects` counts the others by rule."""
-        rules = list(self.text_rules.items())
-        for src, tgt in pairs:
-            for rule, drops in rules:
-                if drops(src, tgt):
-                    rejects[rule] = rejects.get(rule, 0) + 1
-                    break
-            else:
-                yield src, tgt
 
 
 def _length_filter(name: str, longest: tuple[float, float], ratio: LengthRule) -> Filter:
@@ -165,7 +150,6 @@ FILTERS: dict[str, Callable[[TokensPerWord], Filter]] = {
     "cnmt": _cnmt,
     "none": lambda per_word: Filter("none", {"empty": empty}),
     "ratio": RatioFilter().filter,
-    "paracrawl": lambda per_word: Filter("paracrawl", {"empty": empty}, paracrawl_rules.RULES),
 }
 """Makers of filters by their names in files and on the command line."""
 
@@ -238,28 +222,22 @@ def keep(
     src_len: IntArray,
     tgt_len: IntArray,
     count: IntArray,
-    rejected_before: Mapping[str, int] | None = None,
     per_word: TokensPerWord = WORDS,
 ) -> tuple[NDArray[np.bool_], Dropped]:
-    """Apply a filter's rules on lengths to distinct pairs; return (mask of the kept pairs, number of dropped ones).
+    """Apply a filter's rules to distinct pairs; return (mask of the kept pairs, number of dropped ones).
 
     Args:
         name: the name or the parameters of the filter.
         src_len: source lengths, shape (pairs,).
         tgt_len: target lengths, shape (pairs,).
         count: occurrences of each pair, shape (pairs,).
-        rejected_before: number of pairs that the rules on lines have dropped; None if there are no lines.
         per_word: tokens per word of the counted units.
 
-    Raises `CorpusError` for an unknown filter, and for a filter with rules on lines if there are none.
+    Raises `CorpusError` for an unknown filter.
     """
     rules = filter_named(name, per_word)
-    if rules.text_rules and rejected_before is None:
-        lengths_only = [known for known, make in FILTERS.items() if not make(WORDS).text_rules]
-        what = f"filter {rules.name} looks at the text, and a table holds lengths alone"
-        raise CorpusError(what, remedy="filter the text, or take " + ", ".join(lengths_only))
-    rejects = dict.fromkeys([*rules.text_rules, *rules.length_rules], 0) | dict(rejected_before or {})
-    read = int(count.sum()) + sum(rejects.values())
+    rejects = dict.fromkeys(rules.length_rules, 0)
+    read = int(count.sum())
     kept = np.ones(len(count), dtype=np.bool_)
     for rule, drops in rules.length_rules.items():
         rejected = kept & drops(src_len, tgt_len)

@@ -87,7 +87,8 @@ def fit_lengths(table: LengthTable) -> LengthFit:
     src, tgt = table.src_len - mean_src, table.tgt_len - mean_tgt
     src_lengths, row = np.unique(table.src_len, return_inverse=True)
     varied = len(src_lengths) > 1
-    slope = float((weight * src) @ tgt / ((weight * src) @ src)) if varied else 0.0
+    # Sums of products, not matrix products: BLAS adds in an order that depends on the processor.
+    slope = float((weight * src * tgt).sum() / (weight * src * src).sum()) if varied else 0.0
     offset = mean_tgt - slope * mean_src
 
     mean_weight = np.bincount(row, weights=weight).astype(np.float64)

@@ -30,9 +30,9 @@ MAX_PAIRS = 10**9 - 1
 
 _TITLE = "# simnmt length table, version "
 _COLUMNS = "src_len,tgt_len,count"
-_KEYS = ("name", "source", "languages", "src_unit", "tgt_unit", "end_of_sentence", "filtered", "tokens_per_word")
+_KEYS = ("name", "source", "src_unit", "tgt_unit", "end_of_sentence", "filtered", "tokens_per_word")
 _REQUIRED = ("name", "source", "src_unit", "tgt_unit")
-_OMITTED_EMPTY = ("languages", "tokens_per_word")
+_OMITTED_EMPTY = ("tokens_per_word",)
 _REMEDY = "write it with `simnmt corpus table`"
 
 
@@ -65,8 +65,6 @@ class LengthTable:
     """Number of pairs, at least 1."""
     filtered: str = ""
     """The filters that were applied and the pairs that they dropped; empty if unknown."""
-    languages: str = ""
-    """Source and target language, such as `de-en`; empty if unknown, or if the name begins with them."""
     tokens_per_word: TokensPerWord = WORDS
     """Factors that convert limits of filters from words to tokens; `WORDS` if unknown."""
     end_of_sentence: EndOfSentence = "none"

@@ -17,7 +17,15 @@ from pathlib import Path
 from typing import BinaryIO, ClassVar, Generic, Literal, TypeVar, cast
 
 from simnmt.base.errors import InputError
-from simnmt.base.files import MOST_HELD_BYTES, MOST_HELD_LINES, MOST_STREAMED_BYTES, check_regular, is_standard, standard_input
+from simnmt.base.files import (
+    MOST_HELD_BYTES,
+    MOST_HELD_LINES,
+    MOST_STREAMED_BYTES,
+    check_regular,
+    is_standard,
+    refuse_other_content,
+    standard_input,
+)
 from simnmt.workload.errors import CorpusError
 
 MAX_LINE_BYTES = 1 << 20
@@ -40,9 +48,9 @@ class Lines(ABC, Generic[Error, Line]):
     Lines end at LF, with or without a CR before it. Gzip is detected by its first bytes, not by the file's name. A UTF-8 byte
     order mark at the start is dropped. A subclass states how a line is decoded.
 
-    Raises the room's `error` for a file that cannot be read, a device (which may never end), a line of more than
-    `MAX_LINE_BYTES`, UTF-16, and more than `MOST_STREAMED_BYTES` or, if lines are kept, more than `MOST_HELD_BYTES` or
-    `MOST_HELD_LINES`, also of a pipe and of unpacked gzip data.
+    Raises the room's `error` for a file that cannot be read, a device (which may never end), a pointer of Git LFS, data packed
+    otherwise than by gzip, a line of more than `MAX_LINE_BYTES`, UTF-16, NUL bytes, and more than `MOST_STREAMED_BYTES` or, if
+    lines are kept, more than `MOST_HELD_BYTES` or `MOST_HELD_LINES`, also of a pipe and of unpacked gzip data.
     """
 
     error: type[Error]
@@ -100,7 +108,9 @@ class Lines(ABC, Generic[Error, Line]):
         try:
             with self._opened() as file:
                 # Peeked at, since a pipe cannot be rewound.
-                packed = file.peek(2).startswith(_GZIP_MAGIC)
+                head = file.peek(64)
+                refuse_other_content(head, self.path, self.error)
+                packed = head.startswith(_GZIP_MAGIC)
                 readable = cast(BinaryIO, io.BufferedReader(gzip.GzipFile(fileobj=file)) if packed else file)
                 while raw := readable.readline(MAX_LINE_BYTES + 1):
                     self.line += 1
@@ -116,6 +126,8 @@ class Lines(ABC, Generic[Error, Line]):
                     if len(raw) > MAX_LINE_BYTES:
                         what = f"a line of more than {MAX_LINE_BYTES:,} bytes"
                         raise self.fault(what, remedy=f"give a text file with {self.content} a line")
+                    if b"\0" in raw:
+                        raise self._nul(raw)
                     yield raw.removesuffix(b"\n").removesuffix(b"\r")
         except FileNotFoundError:
             raise self.error("no such file", path=self.path, remedy="check the path") from None
@@ -134,6 +146,13 @@ class Lines(ABC, Generic[Error, Line]):
             remedy = "give a text file that you may read"
             raise self.error(f"cannot be read: {reason}", path=self.path, remedy=remedy) from None
 
+    def _nul(self, raw: bytes) -> Error:
+        """Return the error about a line with NUL bytes, which in UTF-16 are every second byte of most texts."""
+        is_utf16 = max(raw[::2].count(0), raw[1::2].count(0)) > max(len(raw) // 4, 1)
+        what = "UTF-16 text, not UTF-8" if is_utf16 else "NUL byte: binary data, not text"
+        remedy = RECODE_UTF16 if is_utf16 else f"give a text file with {self.content} a line"
+        return self.fault(what, column=raw.index(b"\0") + 1, remedy=remedy)
+
     def fault(self, what: str, *, remedy: str, column: int | None = None) -> Error:
         """Return an error at the current line."""
         return self.error(what, path=self.path, line=self.line or None, column=column, remedy=remedy)
@@ -146,7 +165,7 @@ class Lines(ABC, Generic[Error, Line]):
 class TextLines(Lines[CorpusError, str]):
     """A single pass over the lines of a UTF-8 text; a form feed or U+2028 inside a sentence ends no line.
 
-    Raises `CorpusError` also for bytes that are not UTF-8 (column = byte in the line) and NUL bytes.
+    Raises `CorpusError` also for bytes that are not UTF-8 (column = byte in the line).
     """
 
     error = CorpusError
@@ -158,9 +177,6 @@ class TextLines(Lines[CorpusError, str]):
         except UnicodeDecodeError as error:
             what = f"byte 0x{raw[error.start]:02x} is not UTF-8"
             raise self.fault(what, column=error.start + 1, remedy=RECODE) from None
-        if "\0" in text:
-            what = "NUL byte: binary or UTF-16 data, not UTF-8 text"
-            raise self.fault(what, column=raw.index(b"\0") + 1, remedy=RECODE_UTF16)
         return text
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from simnmt.base import files
+from simnmt.base.errors import InputError
 from simnmt.base.files import check_model_folder, read_bounded, sole_writer, written_whole
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.device_profile import DeviceProfile
@@ -209,4 +211,28 @@ def test_only_the_files_of_a_model_folder_that_libraries_read_are_bounded(tmp_pa
         (tmp_path / name).unlink()
     os.mkfifo(tmp_path / "shard")
     with pytest.raises(OSError, match="a pipe, not a file"):
+        check_model_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 9\n",
+        b"\xfd7zXZ\0\0",
+        b"\x28\xb5\x2f\xfd\0",
+        b"PK\x03\x04",
+    ],
+)
+def test_a_pointer_or_a_packed_file_is_refused_in_place_of_a_text(tmp_path: Path, head: bytes) -> None:
+    (tmp_path / "text").write_bytes(head)
+    with pytest.raises(InputError) as refused:
+        read_bounded(tmp_path / "text")
+    assert refused.value.path == str(tmp_path / "text") and refused.value.remedy
+
+
+def test_a_pointer_is_refused_in_a_model_folder(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    check_model_folder(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 9\n")
+    with pytest.raises(InputError):
         check_model_folder(tmp_path)

@@ -93,7 +93,7 @@ EXTREMES = [
 ]
 KEYS = {
     "seed", "fit.share", "fit.inferences", "devices.cloud.outside_range_share", "devices.cloud.count", "devices.cloud.workers",
-    "workloads.news.end_nodes", "workloads.news.lengths.expect_ratio", "networks.office.uplink_mbps",
+    "workloads.news.end_nodes", "networks.office.uplink_mbps",
     "networks.office.downlink_mbps", "networks.office.rtt.constant_ms", "networks.office.pace_s", "policies.cnmt.len_offset",
     "policies.cnmt.len_slope", "slo.p95_ms", "workloads.news.arrivals.poisson",
 }  # fmt: skip

@@ -210,7 +210,7 @@ def test_a_scenario(folder: Path, refused: Callable[..., None], old: str, new: s
         (
             "news.de",
             b"a\n" * 79 + b"\x00\n",
-            "{here}/news.de:80:1: NUL byte: binary or UTF-16 data, not... (save the file as UTF-8, e.g. with...",
+            "{here}/news.de:80:1: NUL byte: binary data, not text (give a text file with one sentence a line)",
         ),
         ("news.de", b"\n" * 80, "{lengths}{here}/news.de: no pair is left,... (check..."),
         (
@@ -308,7 +308,7 @@ def test_a_profile(folder: Path, refused: Callable[..., None], key: str, value: 
         ("corpus fit news.de office.csv", "news.de: 80 lines, but office.csv has 41 (give two files..."),
         ("corpus fit full news.en", "full: cannot be read: Is a directory (give a text file that you may read)"),
         ("corpus fit news.de news.en --unit words", "unknown unit 'words' (did you mean word?)"),
-        ("corpus fit news.de news.en --filter nun", "unknown filter 'nun' (known: cnmt, none, ratio, paracrawl)"),
+        ("corpus fit news.de news.en --filter nun", "unknown filter 'nun' (known: cnmt, none, ratio)"),
         (
             "corpus table news.de news.en --out nowhere/t.csv",
             "nowhere/t.csv: cannot be written: No such file or directory (name a file...",

@@ -135,7 +135,6 @@ def test_a_scenario_from_standard_input_runs_from_the_current_folder(
         ("gateway.json", "profile inspect {} --json"),
         ("gateway.json", "profile compare {} cloud.json --json"),
         ("news.both", "corpus fit {} --json"),
-        ("load.json", "live import {} --json"),
     ],
 )
 def test_a_verb_reads_its_file_from_standard_input(
@@ -143,7 +142,6 @@ def test_a_verb_reads_its_file_from_standard_input(
 ) -> None:
     columns = zip(Path("news.de").read_text().splitlines(), Path("news.en").read_text().splitlines(), strict=True)
     Path("news.both").write_text("".join(f"{src}\t{tgt}\n" for src, tgt in columns))
-    Path("load.json").write_text('{"startTime": 1, "endTime": 2, "prompt_tokens": 14, "completion_tokens": 5}\n' * 9)
     named = simnmt(*arguments.format(file).split())
     assert named.status == 0, named.err
     standard_input(monkeypatch, Path(file).read_text())

@@ -55,19 +55,6 @@ def test_a_bandwidth_that_changes_is_told_beside_the_round_trip(tmp_path: Path) 
     assert "downlink" not in notes
 
 
-def test_languages_in_the_wrong_order_are_warned_of(tmp_path: Path) -> None:
-    """French text is longer than its English; here the file called fr is the shorter."""
-    for name, words in (("c.fr", 10), ("c.en", 12)):
-        lines = [" ".join("w" * (1 + (n * n) % 7) for n in range(k * words // 10)) for k in range(5, 40) for _ in range(30)]
-        (tmp_path / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
-    files = {"source": str(tmp_path / "c.fr"), "target": str(tmp_path / "c.en"), "src_unit": "word", "tgt_unit": "word"}
-    result = simnmt.run(scenario(workloads={"fr-en": {"lengths": files}}))
-    assert len(result.warnings) == 1
-    assert "seem to be swapped" in result.warnings[0]
-    assert result.warnings[0] in said(result)
-    assert simnmt.run(scenario()).warnings == []
-
-
 def test_dropped_pairs_are_stated_warned_of_and_replayed_where_that_is_wanted(tmp_path: Path) -> None:
     (tmp_path / "odd.tsv").write_text("a b c\td e f\n" * 60 + ("a\t" + "b " * 9 + "\n") * 40)
     lengths = {"tsv": str(tmp_path / "odd.tsv"), "src_unit": "word", "tgt_unit": "word"}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -134,3 +137,26 @@ def test_leaving_a_policy_out_changes_no_other(make_scenario: MakeScenario, remo
     for policy in policies:
         for name, column in fewer.cells[0].logs[policy].items():
             np.testing.assert_array_equal(column, everything.cells[0].logs[policy][name])
+
+
+@pytest.mark.parametrize(
+    "other_processor",
+    [
+        {"OPENBLAS_CORETYPE": "Haswell"},
+        {"OPENBLAS_CORETYPE": "Prescott", "NPY_DISABLE_CPU_FEATURES": "X86_V3 X86_V4 AVX512_ICL AVX512_SPR"},
+    ],
+)
+def test_the_vector_instructions_of_the_processor_change_no_byte(tmp_path: Path, other_processor: dict[str, str]) -> None:
+    features = np._core._multiarray_umath.__cpu_features__  # type: ignore[attr-defined]
+    if not features.get("X86_V3"):
+        pytest.skip("the processor has no level to leave out")
+    if levels := other_processor.get("NPY_DISABLE_CPU_FEATURES"):
+        other_processor = {
+            **other_processor,
+            "NPY_DISABLE_CPU_FEATURES": " ".join(level for level in levels.split() if features.get(level)),
+        }
+    common = {name: value for name, value in os.environ.items() if not name.startswith(("OPENBLAS_", "NPY_"))}
+    for name, environment in (("here", {}), ("there", other_processor)):
+        code = "import sys, simnmt; simnmt.run('@sti-gateway', requests=300, replications=2, out=sys.argv[1])"
+        subprocess.run([sys.executable, "-c", code, tmp_path / name], env=common | environment, check=True)
+    assert digests(tmp_path / "here") == digests(tmp_path / "there")

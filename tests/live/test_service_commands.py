@@ -119,6 +119,25 @@ def test_what_cannot_be_served_is_refused_in_one_line(
     assert message in outcome.err
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "server --model gru --listen 127.0.0.1:0 --token-file /dev/zero",
+        "server --model gru --listen 127.0.0.1:0 --tls-cert /dev/zero --tls-key /dev/zero",
+        "replay @open-loop --gateway http://127.0.0.1:9 --token-file /dev/zero --out new",
+        "replay @open-loop --gateway https://127.0.0.1:9 --ca-file /dev/zero --out new",
+    ],
+)
+def test_a_device_without_end_is_refused_in_place_of_a_secret(tmp_path: Path, arguments: str) -> None:
+    code = (
+        "import resource; resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30)); from simnmt.cli.app import main; main()"
+    )
+    command = [sys.executable, "-c", code, "live", *arguments.split()]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "/dev/zero" in done.stderr and done.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize("after_s", [deep(0.8), 1.4, deep(2.2)])
 def test_an_interrupt_while_a_server_starts_ends_it_in_one_line(
     start: Callable[..., subprocess.Popen[str]],  # noqa: F811

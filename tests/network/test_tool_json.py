@@ -220,7 +220,6 @@ NO_RTT["round_trips"][1]["delay"] = {}
         ([{"summary": {"host": "a", "xmt": 3}}], ": no replies of fping (run it with -c, -C or -l and without -q)"),
         ([fping(0, -1.0)], ": result 1 has resp.rtt -1.0, which is no number from 0"),
         ([{"type": "FeatureCollection", "features": []}], ": result 1 is of no known tool, keys: type, features (give results"),
-        ([{"benchmarks": []}], ": result 1 is of no known tool, keys: benchmarks (simnmt live import reads logs of requests)"),
         ([{}], ": result 1 is of no known tool, keys: none"),
     ],
 )

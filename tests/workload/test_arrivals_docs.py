@@ -22,7 +22,7 @@ EXAMPLES = [keys["arrivals"] for block in BLOCKS for keys in block.get("workload
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example["kind"])
 def test_an_example_loads(tmp_path: Path, example: dict[str, Any]) -> None:
-    for name in ("azure.csv", "rates.csv", "litellm.jsonl"):
+    for name in ("azure.csv", "rates.csv"):
         shutil.copy(Path(__file__).parent / "arrivals" / name, tmp_path)
     process = TypeAdapter(Arrivals).validate_python(example).process(tmp_path)
     if process.discipline == "open":

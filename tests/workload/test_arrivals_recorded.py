@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import tracemalloc
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -87,6 +88,35 @@ def test_mooncake_lines_come_on_a_grid_that_strays(tmp_path: Path) -> None:
     assert (read.form, read.step_s, read.duration_s) == ("mooncake", 3.0, 15.0)
     assert read.time_s.tolist() == [0, 0, 3, 5.999, 5.999, 12]
     assert read.size_tokens.tolist() == [6758, 7322, 7236, 12, 12, 900]
+
+
+QWEN = """{"chat_id": 0, "parent_chat_id": -1, "timestamp": 0.5, "input_length": 500, "output_length": 130, "turn": 1}
+{"chat_id": 1, "parent_chat_id": -1, "timestamp": 2.0, "input_length": 90, "output_length": 30, "turn": 1}
+{"chat_id": 2, "parent_chat_id": -1, "timestamp": 4.5, "input_length": 1000, "output_length": 300, "turn": 1}
+"""
+
+
+@pytest.mark.parametrize("text", [QWEN, QWEN.replace("0.5", "0.0").replace("4.5", "4"), re.sub('"chat_id.*?-1, ', "", QWEN)])
+def test_fractions_or_the_keys_of_qwen_show_seconds(tmp_path: Path, text: str) -> None:
+    (tmp_path / "qwen.jsonl").write_text(text)
+    assert read_recording(tmp_path / "qwen.jsonl").time_s[-1] == 4.0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "".join(f'{{"timestamp": {k // 2}, "input_length": 9}}\n' for k in range(100)),  # in ms, 2,000 requests/s
+        "timestamp\n" + "".join(f"{2000 * k}\n" for k in range(100)),  # in s, one request in 33 minutes
+    ],
+)
+def test_an_implausible_rate_asks_for_the_unit(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "trace"
+    path.write_text(text)
+    with pytest.raises(ArrivalsError) as refused:
+        read_recording(path)
+    assert refused.value.path == str(path) and "time_unit" in (refused.value.remedy or "")
+    in_s, in_ms = read_recording(path, time_unit="s"), read_recording(path, time_unit="ms")
+    assert in_s.duration_s == pytest.approx(1000 * in_ms.duration_s)
 
 
 def test_counts_last_from_one_window_to_the_end_of_the_last(tmp_path: Path) -> None:
@@ -393,7 +423,7 @@ BAD = {
         r"trace:2: timestamp is earlier",
     ),
     "deep brackets": ("{" + '"a":[' * 100_000, r"trace:1: nested too deeply \(|trace:1:\d+: no JSON: "),
-    "bytes that are no text": (b"\xff\x00\x01\n\x00\n", r"trace:1:1: no column t_s \("),
+    "bytes that are no text": (b"\xff\x00\x01\n\x00\n", r"trace:1:2: "),
     "a line without end": (b"t_s\n0\n" + b"7" * (1 + (1 << 20)), r"trace:3: a line of more than 1,048,576 bytes \("),
     "cut off gzip": (gzip.compress(b"t_s\n" + b"3\n" * 100_000)[:60], r"trace:\d+: broken gzip data after this line: "),
     "gzip in name alone": (b"\x1f\x8bnot at all", r"trace: broken gzip data: "),

@@ -70,8 +70,6 @@ def test_a_table_can_be_filtered_further_by_its_lengths(folder: Path) -> None:
     assert filtered.filtered.startswith(
         f"{shipped_table.filtered}; then ratio max_ratio=2 max_len=80 tgt_per_src=1.65: 74556 pairs"
     )
-    with pytest.raises(CorpusError, match="filter paracrawl looks at the text, and a table holds lengths alone"):
-        lengths_of({"table": "@en-zh-docs", "filter": "paracrawl"}).load(folder)
 
 
 def test_a_unit_may_be_a_model_beside_the_scenario(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -102,25 +100,6 @@ def test_what_is_stated_beside_the_lengths_is_handed_on(folder: Path) -> None:
     assert stated.fertility == Fertility(src=1.3, tgt=1.5)
     # Only the device profiles say which unit is wanted, so nothing is scaled yet.
     assert stated.load(folder).mean_src_len == lengths_of("@de-en-news").load(folder).mean_src_len
-
-
-def test_lengths_that_look_swapped_are_warned_of(folder: Path) -> None:
-    (folder / "fr.txt").write_text("a b c d e f g h i j\n" * 40)
-    (folder / "en.txt").write_text("a b c d e f g h i\n" * 40)
-    right = {**TEXT, "source": "fr.txt"}
-    wrong = {**right, "source": "en.txt", "target": "fr.txt"}
-
-    def warning(value: dict[str, object]) -> str:
-        config = lengths_of(value)
-        return " ".join(config.warnings(config.load(folder)))
-
-    assert warning(right) == ""
-    assert warning(wrong) == ""  # names and contents agree: English to French
-    assert "seem to be swapped" in warning({**wrong, "expect_ratio": 0.9})
-    for link, file in (("x.fr", "en.txt"), ("x.en", "fr.txt")):
-        (folder / link).symlink_to(folder / file)
-    assert "fr-en seem to be swapped" in warning({**right, "source": "x.fr", "target": "x.en"})
-    assert lengths_of("@de-en-news").warnings(lengths_of("@de-en-news").load(folder)) == ()
 
 
 OUTLIERS = "a b c\td e f\n" * 30 + "a\t" + "b " * 9 + "\n" + "a " * 9 + "\tb\n" + "\tb\n"
@@ -189,7 +168,7 @@ def test_resolved_paths_mean_the_same_from_elsewhere(folder: Path) -> None:
     [
         ("de-en-news", (), r"de-en-news is no @name of a shipped length table"),
         ("@", (), r"@ is no @name of a shipped length table"),
-        (7, (), r"expected the @name of a shipped table, or one of table, tsv, jsonl, source and target, request_log, dataset"),
+        (7, (), r"expected the @name of a shipped table, or one of table, tsv, jsonl, source and target, lognormal"),
         ({}, (), r"expected the @name of a shipped table"),
         ({"tabel": "t.csv"}, (), r"expected the @name of a shipped table"),
         ({"table": 3}, ("table",), r"valid string"),
@@ -202,7 +181,6 @@ def test_resolved_paths_mean_the_same_from_elsewhere(folder: Path) -> None:
         ({**TSV, "src_unit": {"sentencepeice": "m"}}, ("src_unit", "sentencepiece"), r"Field required"),
         ({**TSV, "src_unit": 3}, ("src_unit",), r"valid string"),
         ({**TSV, "fertility": {"src": 0}}, ("fertility", "src"), r"greater than 0"),
-        ({**TSV, "expect_ratio": -1.0}, ("expect_ratio",), r"greater than 0"),
         ({k: v for k, v in JSONL.items() if k != "src_key"}, ("src_key",), r"Field required"),
         ({**JSONL, "tgt_key": ""}, ("tgt_key",), r"at least 1 character"),
         ({"tsv": "a.tsv", "src_unit": "word"}, ("tgt_unit",), r"Field required"),
@@ -245,7 +223,7 @@ def test_the_schema_offers_the_names_that_are_known() -> None:
     text = json.dumps(WorkloadConfiguration.model_json_schema())
     for fragment in (
         '"enum": ["word", "mixed", "char"]',
-        '"enum": ["cnmt", "none", "ratio", "paracrawl"]',
+        '"enum": ["cnmt", "none", "ratio"]',
         '"pattern": "^@."',
         '"poisson"',
     ):

@@ -55,7 +55,7 @@ def test_each_pair_is_booked_under_the_first_rule_that_drops_it() -> None:
     ("name", "message"),
     [
         ("cmnt", r"unknown filter 'cmnt' \(did you mean cnmt\?\)"),
-        ("xyzzy", r"unknown filter 'xyzzy' \(known: cnmt, none, ratio, paracrawl\)"),
+        ("xyzzy", r"unknown filter 'xyzzy' \(known: cnmt, none, ratio\)"),
         ("xyzzy:max_len=3", r"unknown filter 'xyzzy:max_len=3' \("),
         ("cnmt:max_len=3", r"filter 'cnmt' takes no parameters \(write cnmt\)"),
         ("ratio:max_lne=3", r"no parameter 'max_lne' \(did you mean max_len\?\)"),
@@ -108,19 +108,11 @@ def test_the_parameters_of_a_filter_are_stated_with_the_dropped_pairs() -> None:
     )
 
 
-def test_rules_on_lines_cannot_be_applied_to_lengths() -> None:
-    message = (
-        r"filter paracrawl looks at the text, and a table holds lengths alone \(filter the text, or take cnmt, none, ratio\)"
-    )
-    with pytest.raises(CorpusError, match=message):
-        kept_by("paracrawl", 1, 1)
-
-
 @pytest.mark.parametrize("name", FILTERS)
 def test_every_filter_drops_empty_sides(name: str) -> None:
     """A request without a token is none."""
     for pair in ((0, 3), (3, 0)):
-        kept, dropped = keep(name, *(np.array([n]) for n in (*pair, 5)), rejected_before={})
+        kept, dropped = keep(name, *(np.array([n]) for n in (*pair, 5)))
         assert not kept.any() and dropped.rejects["empty"] == 5
 
 

@@ -59,17 +59,6 @@ def test_a_corpus_of_json_lines_is_that_of_its_columns(tmp_path: Path) -> None:
     assert (one.name, one.source, dropped.pairs_read) == ("de-en", "rows.jsonl", 3)
 
 
-def test_keys_tell_the_languages(tmp_path: Path) -> None:
-    for keys, name, languages in (
-        (("fr", "en"), "mine", "fr-en"),
-        (("en_XX", "zh-CN"), None, "en-zh"),
-        (("source", "target"), None, ""),
-        (("en", "zh"), None, ""),  # the table's name tells
-    ):
-        path = written(tmp_path, json.dumps({keys[0]: "a", keys[1]: "b"}) + "\n")
-        assert read_corpus(path, keys=keys, src_unit="word", tgt_unit="word", name=name)[0].languages == languages
-
-
 BAD_ROWS = [
     (
         "a missing key",

@@ -323,15 +323,6 @@ def test_the_form_of_a_file(tmp_path: Path) -> None:
     assert (table.name, table.source, table.filtered) == ("de-en", "somewhere: with a colon, CC0", "")
 
 
-def test_the_languages_are_kept_where_they_are_known(tmp_path: Path) -> None:
-    table = LengthTable.of_pairs("t", "s", "word", "word", [1, 2], [1, 2], [5, 5], languages="de-en")
-    write_table(tmp_path / "t.csv", table)
-    again = read_table(tmp_path / "t.csv")
-    assert again.languages == "de-en" == again.split(0.5, 1)[0].languages == again.with_fertility(2, 2, "a", "a").languages
-    write_table(tmp_path / "t.csv", LengthTable.of_pairs("t", "s", "word", "word", [1], [1]))
-    assert "languages" not in (tmp_path / "t.csv").read_text() and read_table(tmp_path / "t.csv").languages == ""
-
-
 def test_a_source_of_several_lines_is_written_on_one(tmp_path: Path) -> None:
     write_table(tmp_path / "t.csv", LengthTable.of_pairs("t", "a\n1,1,1\nb", "word", "word", [1], [1]))
     assert read_table(tmp_path / "t.csv").source == "a 1,1,1 b"

@@ -46,8 +46,6 @@ Reader = Callable[[Path, str, ReadOptions], list[Readings]]
 JsonReader = Callable[[Path, Sequence[Placed], ReadOptions], list[Readings]]
 
 _JSON = re.compile(r"\s*(?:\{|\[(?!\d+(?:\.\d+)?\]\s*\S))")  # lines of ping -D begin with a bracket too
-_LOADS = frozenset(("benchmarks", "metadata", "startTime", "standard_logging_object"))
-"""Keys of the logs that `simnmt live import` reads."""
 
 JSON_FORMS: list[tuple[Callable[[Document], bool], JsonReader]] = [
     (is_iperf3, read_iperf3),
@@ -67,8 +65,6 @@ def _read_json(path: Path, text: str, how: ReadOptions) -> list[Readings]:
         if is_form(first):
             return read(path, placed, how)
     remedy = "give results of RIPE Atlas, or the JSON of iperf3 -J, irtt -o, mtr --json or fping -J"
-    if not _LOADS.isdisjoint(first):
-        remedy = "simnmt live import reads logs of requests"
     keys = format_list((shorten(key) for key in first), ",") or "none"
     raise fault(f"is of no known tool, keys: {keys}", remedy)
 

@@ -7,7 +7,7 @@ import json
 import math
 import os
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -27,10 +27,9 @@ from simnmt.workload.arrivals.trace_table import (
     row_clock,
 )
 from simnmt.workload.errors import ArrivalsError
-from simnmt.workload.request_logs import TOOL_NAMES, read_request_log, starts_like_request_log
 from simnmt.workload.text_lines import json_object
 
-Form = Literal["auto", "azure", "mooncake", "counts", "times", "aiperf", "guidellm", "litellm"]
+Form = Literal["auto", "azure", "mooncake", "counts", "times"]
 
 MAX_REQUESTS = 50_000_000
 """Most requests of a file, since each takes 16 bytes of memory."""
@@ -68,32 +67,53 @@ class Recording:
     """Length of a lap: it ends a step after the last time, or the mean gap if there is no grid."""
 
 
-def read_recording(path: str | os.PathLike[str], form: Form = "auto", benchmark: int | None = None) -> Recording:
+TimeUnit = Literal["s", "ms"]
+_PER_S: Mapping[TimeUnit, float] = {"s": 1.0, "ms": 1e3}
+_PLAUSIBLE_RPS: Mapping[TimeUnit, tuple[float, float]] = {"s": (1e-3, math.inf), "ms": (0.0, 1e3)}
+"""Mean rates of requests, least and greatest, at which a unit that is not stated is believed."""
+_KEYS_WITH_SECONDS = ("chat_id", "parent_chat_id")
+"""Keys of the traces of Qwen at Bailian, whose timestamps are seconds."""
+
+
+def read_recording(path: str | os.PathLike[str], form: Form = "auto", time_unit: TimeUnit | None = None) -> Recording:
     """Read a trace; `auto` detects its form at its start.
 
-    `azure`: CSV with the time and the input tokens of each request. `mooncake`: JSONL with `timestamp` (ms) and
+    `azure`: CSV with the time and the input tokens of each request. `mooncake`: JSONL with `timestamp` and
     `input_length`. `counts`: CSV with the number of `requests` in the window that begins at each time; the width of a window is
     the least distance of two rows, all distances are multiples of it, and windows without a row had no requests. `times`: CSV
-    with the time of each request. `aiperf`, `guidellm` and `litellm`: logs of single requests, in any order; of several
-    benchmarks of GuideLLM, the one of the number `benchmark`.
+    with the time of each request.
 
-    Raises `ArrivalsError`, with line and column, for times that decrease and for a file of none of these forms.
+    `time_unit`: unit of the times that are numbers. None: seconds in CSV; in JSONL, seconds if a timestamp has a fraction or
+    the rows have the keys of Qwen's traces, else milliseconds as in Mooncake's.
+
+    Raises `ArrivalsError`, with line and column, for times that decrease and for a file of none of these forms, and for an
+    implausible rate if no unit is stated, neither by `time_unit` nor by a column such as `t_s`.
     """
-    if form in TOOL_NAMES or (form == "auto" and starts_like_request_log(path)):
-        return _of_log(Path(path), form, benchmark)
-    if benchmark is not None:
-        raise ArrivalsError("benchmark is for a report of GuideLLM", path=path, remedy="leave it out")
     lines = TraceLines(path)
     rows = iter(lines)
     first = next(rows, b"")
     if form == "mooncake" or (form == "auto" and first.lstrip().startswith(b"{")):
-        return _of_requests("mooncake", lines, {}, *_json_columns(lines, itertools.chain([first], rows)))
-    table = TraceTable(lines, rows, first)
+        times, sizes, unit = _json_columns(lines, itertools.chain([first], rows), time_unit)
+        recording = _of_requests("mooncake", lines, {}, times, sizes)
+        return recording if time_unit else _with_plausible_unit(recording, unit, lines)
+    table = TraceTable(lines, rows, first, per_s=_PER_S[time_unit or "s"])
     if form == "auto":
         form = _detect_form(table)
     if form == "counts":
-        return _of_counts(lines, table)
-    return _of_requests(form, lines, table.notes, *_columns(table, with_sizes=form == "azure"))
+        recording = _of_counts(lines, table)
+    else:
+        recording = _of_requests(form, lines, table.notes, *_columns(table, with_sizes=form == "azure"))
+    without_unit = table.index(*TIME_COLUMNS) == table.index("timestamp") and not table.has_dates
+    return _with_plausible_unit(recording, "s", lines) if without_unit and not time_unit else recording
+
+
+def _with_plausible_unit(recording: Recording, unit: TimeUnit, lines: TraceLines) -> Recording:
+    rate_rps = len(recording.time_s) / recording.duration_s
+    low, high = _PLAUSIBLE_RPS[unit]
+    if low <= rate_rps <= high:
+        return recording
+    what = f"timestamp states no unit; in {unit} it gives {rate_rps:.3g} requests/s"
+    raise ArrivalsError(what, path=lines.path, remedy="state the unit, in a scenario time_unit: s or time_unit: ms")
 
 
 def granularity_s(time_s: Times) -> float:
@@ -137,24 +157,6 @@ def _of_requests(form: str, lines: TraceLines, notes: dict[str, str], times: arr
     duration_s = last_s + (step_s or last_s / (len(times) - 1))
     size_tokens = np.frombuffer(sizes) if len(sizes) else None
     return Recording(form, *_kind_and_source(lines, notes), time_s, size_tokens, step_s, duration_s)
-
-
-def _of_log(path: Path, form: str, benchmark: int | None) -> Recording:
-    log = read_request_log(path, benchmark)
-    if form not in ("auto", log.tool):
-        what = f"a log of {TOOL_NAMES[log.tool]}"
-        raise ArrivalsError(f"{what}, not of the form {form}", path=path, remedy=f"give form: {log.tool}, or leave it out")
-    if log.sampled_from is not None:
-        what = f"lists {len(log.begin_s):,} of {log.sampled_from:,} requests, whose arrivals are more than these"
-        raise ArrivalsError(what, path=path, remedy="run GuideLLM without --sample-requests")
-    last_s = float(log.begin_s[-1])
-    if last_s < 1e-6:
-        raise ArrivalsError("no two requests at different times", path=path, remedy="give two requests or more")
-    step_s = granularity_s(log.begin_s)
-    duration_s = last_s + (step_s or last_s / (len(log.begin_s) - 1))
-    size_tokens = None if np.isnan(log.src_tokens).all() else log.src_tokens
-    source = "; ".join([f"{TOOL_NAMES[log.tool]}, file {path.name}", *log.notes])
-    return Recording(log.tool, "measured", source, log.begin_s, size_tokens, step_s, duration_s)
 
 
 def _of_counts(lines: TraceLines, table: TraceTable) -> Recording:
@@ -230,24 +232,32 @@ def _ascending(table: TraceTable, time_at: int) -> Iterator[tuple[float, list[st
         yield time_s, cells
 
 
-def _json_columns(lines: TraceLines, rows: Iterator[bytes]) -> tuple[array[float], array[float]]:
+def _json_columns(
+    lines: TraceLines, rows: Iterator[bytes], unit: TimeUnit | None
+) -> tuple[array[float], array[float], TimeUnit]:
+    """Return the times of the requests in seconds, their sizes, and the unit in which the times are read."""
     times, sizes = array("d"), array("d")
     before = -math.inf
+    in_seconds = False
     for text in rows:
         if not text.strip():
             continue
         row = json_object(text, lines.fault, first=lines.line == 1, remedy=_JSON_REMEDY)
-        time_ms = _json_number(lines, row, "timestamp")
-        time_s = time_ms / 1e3
-        if time_s > MAX_TIME_S:
-            raise lines.fault(f"timestamp is {cell_text(repr(time_ms))}", remedy=other_unit(time_ms, "milliseconds"))
-        if time_s < before:
+        time = _json_number(lines, row, "timestamp")
+        in_seconds = in_seconds or not time.is_integer() or any(key in row for key in _KEYS_WITH_SECONDS)
+        if time / _PER_S[unit or "ms"] > MAX_TIME_S:
+            remedy = other_unit(time, "seconds" if unit == "s" else "milliseconds")
+            raise lines.fault(f"timestamp is {cell_text(repr(time))}", remedy=remedy)
+        if time < before:
             raise lines.fault("timestamp is earlier than in the row before", remedy="sort the rows by time")
-        before = time_s
-        times.append(time_s)
+        before = time
+        times.append(time)
         sizes.append(_json_number(lines, row, "input_length"))
         _check_number(lines, len(times))
-    return times, sizes
+    unit = unit or ("s" if in_seconds else "ms")
+    if unit == "ms" and times:
+        times = array("d", np.frombuffer(times) / _PER_S[unit])
+    return times, sizes, unit
 
 
 def _json_number(lines: TraceLines, row: dict[str, object], key: str) -> float:
@@ -275,10 +285,10 @@ class Recorded(ArrivalsConfiguration):
     file: str = Field(min_length=1)
     """Path, relative to the scenario file; plain or gzip."""
     form: Form = "auto"
-    """Content of the file: requests with their tokens (`azure`: CSV, `mooncake`: JSONL), `counts` per window, `times`, or the
-    log of `aiperf`, `guidellm` or `litellm`."""
-    benchmark: int | None = Field(default=None, ge=1, le=10_000)
-    """Number of the benchmark, from 1, of several in a report of GuideLLM."""
+    """Content of the file: requests with their tokens (`azure`: CSV, `mooncake`: JSONL), `counts` per window, or `times`."""
+    time_unit: TimeUnit | None = None
+    """Unit of times that are numbers. Left out: seconds in CSV; in JSONL, seconds if there are fractions or `chat_id`, else
+    milliseconds."""
     lengths: Literal["independent", "rank"] = "independent"
     """Lengths drawn from the corpus `independent` of the trace, or those at the `rank` of the request's input tokens."""
     speed: float | None = Field(default=None, ge=1e-6, le=1e6)
@@ -297,7 +307,7 @@ class Recorded(ArrivalsConfiguration):
 
     def process(self, base: Path) -> RecordedProcess:
         """Return the process after reading its trace. Raises `ArrivalsError`."""
-        recording = read_recording(base / self.file, self.form, self.benchmark)
+        recording = read_recording(base / self.file, self.form, self.time_unit)
         if self.lengths == "rank" and recording.size_tokens is None:
             what = f"lengths: rank needs the tokens of each request, the trace ({recording.form}) has none"
             remedy = f"give a column {SIZE_COLUMNS[0]}, or lengths: independent"

@@ -35,9 +35,13 @@ class TraceTable(CsvTable):
     file without such a row, a row of another width, and a kind that is none of `KINDS`.
     """
 
-    def __init__(self, lines: TraceLines, rows: Iterator[bytes], first: bytes) -> None:
-        """Read the header; `first`: the line that `rows` yielded last."""
+    has_dates = False
+    """Whether the times are date-times, not numbers; set by `row_clock`."""
+
+    def __init__(self, lines: TraceLines, rows: Iterator[bytes], first: bytes, per_s: float = 1.0) -> None:
+        """Read the header; `first`: the line that `rows` yielded last; `per_s`: ticks of numeric times in a second."""
         self.lines = lines
+        self.per_s = per_s
         self.notes: dict[str, str] = {}
         self._rows = rows
         self._begin(self._header(first))
@@ -91,7 +95,7 @@ class TraceTable(CsvTable):
 
     def seconds(self, index: int) -> float:
         """Return a cell of the current row as a time in seconds."""
-        time_s = self.number(index)
+        time_s = self.number(index) / self.per_s
         if time_s > MAX_TIME_S:
             raise self.wrong(f"{self.names[index]} is {cell_text(self.cells[index])}", index, other_unit(time_s, "seconds"))
         return time_s
@@ -126,6 +130,7 @@ _MOMENT = re.compile(
 def row_clock(table: TraceTable, time_at: int, first: list[str]) -> Clock:
     """Return the clock of the column `time_at`, chosen by the first row; it raises `ArrivalsError` for unreadable times."""
     if _MOMENT.match(first[time_at].strip(' "')):
+        table.has_dates = True
         return _calendar(table, time_at)
     return lambda cells: table.seconds(time_at)
 

@@ -48,7 +48,7 @@ class RateCurve:
     @property
     def mean_rps(self) -> float:
         """Mean rate over time."""
-        return float(self.rate_rps @ np.diff(self.edge_s)) / self.duration_s
+        return float((self.rate_rps * np.diff(self.edge_s)).sum()) / self.duration_s
 
     def scaled_to(self, mean_rps: float) -> RateCurve:
         """Return the curve scaled to another mean."""
