@@ -34,6 +34,8 @@ MOST_HELD_LINES = 10_000_000
 """Limit of the lines of such a text: a short line takes about 60 bytes, a pair of lines in training about 500."""
 MOST_STREAMED_BYTES = 64 << 30
 """Limit of an unpacked text of which no line is kept; the largest public corpora have about 35 GB a side."""
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""System errors of a disk without room for a file."""
 MOST_MODEL_BYTES = 256 << 20
 """Limit of a tokenizer's model or vocabulary; a million pieces take about 20 MB."""
 MOST_TENSOR_BYTES = 64 << 30

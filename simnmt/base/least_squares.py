@@ -21,7 +21,7 @@ def bounded_least_squares(design: Floats, target: Floats, nonnegative: Sequence[
     scale[scale == 0.0] = 1.0
     lower = np.zeros_like(scale) if nonnegative is None else np.where(nonnegative, 0.0, -np.inf)
     coefficients: Floats = lsq_linear(design / scale, target, (lower, np.inf), method="bvls", tol=1e-15).x / scale
-    return coefficients
+    return np.maximum(coefficients, lower)  # the library passes the bound by a rounding error at times
 
 
 def nonnegative_line(x: Floats, y: Floats, weight: Floats) -> tuple[float, float]:

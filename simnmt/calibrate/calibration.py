@@ -50,6 +50,7 @@ def calibrate(
     device_name: str | None = None,
     listener: Listener = Silent,
     load: LoadEngine = load_engine,
+    replaces_journal: bool = False,
 ) -> Calibrated:
     """Measure a model on this box and write its device profile to `out`.
 
@@ -64,6 +65,7 @@ def calibrate(
         device_name: name of the box; by default that of the processor.
         listener: receives messages and progress.
         load: loads the engine.
+        replaces_journal: begin anew where the journal holds measurements of other settings, instead of refusing it.
 
     Raises:
         CalibrationError, NmtError, ProfileError: with the measurements so far kept in the journal.
@@ -87,7 +89,8 @@ def calibrate(
             preconditions.same_engine(before, account, settings, path)
         elif there is not None:
             preconditions.nothing_lost(there, account, settings, path)
-        with kept_journal(Journal(journal_path(path), _header(settings, account, box, plans)), listener) as journal:
+        header = _header(settings, account, box, plans)
+        with kept_journal(Journal(journal_path(path), header, replaces=replaces_journal), listener) as journal:
             journal.session(profile_assembly.state(box))
             folder = Path(os.path.realpath(path)).parent
             loses_overrun = before is None and there is not None and there.beam_overrun is not None
@@ -180,6 +183,8 @@ def _loaded(settings: Settings, threads: int | None, load: LoadEngine) -> Iterat
 def kept_journal(journal: Journal, listener: Listener) -> Iterator[Journal]:
     """Keep the journal if an exception ends the calibration, with a message to the user."""
     try:
+        if journal.remark:
+            listener.say(journal.remark)
         if len(journal):
             listener.say(f"going on from {journal.path}: {len(journal):,} measurements are there")
         yield journal

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simnmt.base.errors import InputError
+from simnmt.base.files import NO_ROOM
 from simnmt.calibrate.box.system_files import IN_MEMORY, OWN_CACHE, Mount, mount_of
 from simnmt.streaming import page_cache
 
@@ -139,7 +140,7 @@ def _blamed(folder: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        full = error.errno in NO_ROOM
         remedy = "make room or name another folder" if full else None
         raise DiskError(error.strerror or str(error), path=folder, remedy=remedy) from None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -11,7 +11,7 @@ from simnmt.base.errors import InputError, shorten
 from simnmt.base.suggestions import did_you_mean
 from simnmt.calibrate.endpoint_settings import EndpointSettings
 from simnmt.calibrate.settings import CalibrationError
-from simnmt.service.chat_client import HEALTH, MODELS, STREAMED, ChatClient
+from simnmt.service.chat_client import HEALTH, MODELS, ChatClient
 from simnmt.service.client import TranslationClient
 from simnmt.service.messages import ServiceError, TranslateRequest, describe_foreign_body
 
@@ -33,6 +33,8 @@ class Reply:
     """When each token came; empty for an answer that came as a whole."""
     stated: tuple[int, int] | None = None
     """Source and target tokens, as the service counts them; None if it does not say."""
+    thinks: bool = False
+    """Whether the model thought before it translated."""
 
 
 class Endpoint(Protocol):
@@ -44,6 +46,10 @@ class Endpoint(Protocol):
     @property
     def client(self) -> AbstractAsyncContextManager[object]:
         """The client, which is entered around all calls."""
+
+    @property
+    def remarks(self) -> Sequence[str]:
+        """What the service did not take of the requests so far, one line each."""
 
     async def check(self) -> bool:
         """Return whether the service answers the echo. Raises `CalibrationError` if it does not translate what is asked."""
@@ -58,7 +64,7 @@ class Endpoint(Protocol):
 class LibreTranslateEndpoint:
     """A service with LibreTranslate's `/translate` and `/languages`, as simnmt's own server and gateway are."""
 
-    echo_name = "GET /languages"
+    echo_name, remarks = "GET /languages", ()
 
     def __init__(self, settings: EndpointSettings) -> None:
         self._settings = settings
@@ -99,11 +105,12 @@ class LibreTranslateEndpoint:
         return Reply(exchange.sent_s, exchange.received_s, exchange.answer.texts[0], stated=stated)
 
 
-def _chat_client(settings: EndpointSettings, model: str, options: Mapping[str, Any] = STREAMED) -> ChatClient:
+def _chat_client(settings: EndpointSettings, model: str, options: Mapping[str, Any] | None = None) -> ChatClient:
     return ChatClient(
         settings.url,
         model,
         options=options,
+        max_tokens=settings.max_tokens,
         token=settings.token,
         connections=CONNECTIONS,
         timeout_s=settings.timeout_s,
@@ -126,6 +133,7 @@ class ChatEndpoint:
         self._prompt_tokens = 0
         """Tokens of a prompt without a sentence, as the service counts them."""
         self.client = _chat_client(settings, settings.model)
+        self.remarks = self.client.remarks
 
     async def check(self) -> bool:
         """See `Endpoint`."""
@@ -154,7 +162,7 @@ class ChatEndpoint:
         stated = None
         if answer.prompt_tokens > self._prompt_tokens and answer.completion_tokens:
             stated = (answer.prompt_tokens - self._prompt_tokens, answer.completion_tokens)
-        return Reply(answer.sent_s, answer.received_s, answer.text, tuple(answer.token_s), stated)
+        return Reply(answer.sent_s, answer.received_s, answer.text, tuple(answer.token_s), stated, answer.thinks)
 
     def _prompt(self, text: str) -> str:
         return PROMPT.format(source=self._settings.source, target=self._settings.target, text=text)
@@ -180,6 +188,7 @@ class CTranslate2ServerEndpoint:
         self._settings = settings
         options = {} if settings.target == DEFAULT else {"target_lang": settings.target}
         self.client = _chat_client(settings, settings.model or DEFAULT, options)
+        self.remarks = self.client.remarks
 
     async def check(self) -> bool:
         """See `Endpoint`."""
@@ -203,7 +212,7 @@ class CTranslate2ServerEndpoint:
     async def ask(self, text: str) -> Reply:
         """See `Endpoint`."""
         answer = await self.client.complete(text)
-        return Reply(answer.sent_s, answer.received_s, answer.text)
+        return Reply(answer.sent_s, answer.received_s, answer.text, thinks=answer.thinks)
 
 
 APIS: dict[str, Callable[[EndpointSettings], Endpoint]] = {

@@ -47,6 +47,8 @@ VOCAB = 1 << 16
 """Words of an unknown vocabulary: two bytes a token, as in the C-NMT paper."""
 BUSY = "busy box"
 """Finding: whether the box of the load generator was busy before or after the sentences one after another."""
+LONG_RATIO, LONG_TOKENS = 3.0, 20
+"""A translation is implausibly long beyond so many times its source, and so many tokens more."""
 LATE_SHARE = 0.1
 """Share of a sentence's time that the generator may send late."""
 
@@ -58,6 +60,7 @@ def calibrate_endpoint(
     name: str | None = None,
     device_name: str | None = None,
     listener: Listener = Silent,
+    replaces_journal: bool = False,
 ) -> Calibrated:
     """Measure a running service through HTTP and write its device profile to `out`.
 
@@ -69,6 +72,7 @@ def calibrate_endpoint(
         name: name of the profile; by default that of the file.
         device_name: name of the device; by default the service's host and port.
         listener: receives messages and progress.
+        replaces_journal: begin anew where the journal holds measurements of other settings, instead of refusing it.
 
     Raises:
         CalibrationError, CorpusError, ProfileError: with the measurements so far kept in the journal.
@@ -77,7 +81,8 @@ def calibrate_endpoint(
     replaced = endpoint_profile_there(path, settings)
     sentences = choose_sentences(settings)
     endpoint, box = APIS[settings.api](settings), describe(libraries=False)
-    with kept_journal(Journal(journal_path(path), _header(settings, sentences, box)), listener) as journal:
+    header = _header(settings, sentences, box)
+    with kept_journal(Journal(journal_path(path), header, replaces=replaces_journal), listener) as journal:
         load = EndpointLoad(endpoint, sentences, settings, journal, listener)
         journal.session(profile_assembly.state(box))
         try:
@@ -252,6 +257,15 @@ def _doubts(settings: EndpointSettings, measured: _Measured, block: EndpointBloc
         doubts.append(
             "repeated sentences were answered far faster: the service remembers translations, so that only the first request "
             "of each sentence counts and no ladder was measured"
+        )
+    if any(request.thinks for request in alone.requests):
+        doubts.append(
+            "the model thinks before it translates: a part of the times, not of the lengths (turn thinking off at the service)"
+        )
+    if long := [request for request in alone.requests if request.tgt_len > LONG_RATIO * request.src_len + LONG_TOKENS]:
+        doubts.append(
+            f"{len(long)} of {len(alone.requests)} answers are implausibly long for a translation, such as {long[0].tgt_len} "
+            f"tokens of {long[0].src_len} (see what the service answers, and choose --unit)"
         )
     if collinear:
         doubts.append(

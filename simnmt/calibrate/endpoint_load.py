@@ -67,6 +67,8 @@ class EndpointLoad:
                 await self.endpoint.echo()
             # A text of its own: a service that remembers translations must not know a sentence that counts.
             await self.endpoint.ask(" ".join(self.sentences[:2]))
+        for remark in self.endpoint.remarks:
+            self.listener.say(f"endpoint: {remark}")
         rounds, within_s = self.settings.rounds, self.settings.within_s
         for number in range(MOST_AGAIN * rounds):
             if number >= LEAST_ROUNDS and self.spent_s * (number + 1) / number > within_s:
@@ -104,15 +106,14 @@ class EndpointLoad:
             (_, count_src), (_, count_tgt) = counters
             lengths = count_src(text), count_tgt(reply.text)
         elif reply.stated is None:
-            raise CalibrationError(
-                f"{self.settings.url} does not state its numbers of tokens", remedy="leave out --unit service"
-            )
+            what = "does not state its numbers of tokens" + ", without those of thinking" * reply.thinks
+            raise CalibrationError(f"{self.settings.url} {what}", remedy="leave out --unit service")
         else:
             lengths = reply.stated
         tokens = reply.token_s
         first_s = tokens[0] - reply.sent_s if tokens else None
         between_s = (tokens[-1] - tokens[0]) / (len(tokens) - 1) if len(tokens) > 1 else None
-        return AloneRequest(sentence, *lengths, reply.received_s - reply.sent_s, echo_s, first_s, between_s)
+        return AloneRequest(sentence, *lengths, reply.received_s - reply.sent_s, echo_s, first_s, between_s, reply.thinks)
 
     async def measure_ladder(self, alone_s: Floats) -> list[LoadLevel]:
         """Send the sentences at growing rates until the service answers no faster, or refuses, or the greatest level is done.

@@ -53,6 +53,8 @@ class EndpointSettings:
     """Greatest level of the ladder, sentences at once; 1: no ladder."""
     timeout_s: float = 60.0
     """Longest time of a request."""
+    max_tokens: int = 2_048
+    """Most tokens of an answer, for OpenAI's API."""
     token_env: str = TOKEN
     ca_file: Path | None = None
     """Certificates of authorities, PEM; None: those of the system."""
@@ -71,6 +73,8 @@ class EndpointSettings:
             raise CalibrationError("--endpoint holds a query", remedy="give the address alone, such as http://HOST:PORT")
         if not 1 <= self.max_concurrency <= MOST_CONCURRENCY:
             raise CalibrationError(f"--max-concurrency {self.max_concurrency} is not from 1 to {MOST_CONCURRENCY}")
+        if self.max_tokens < 1:
+            raise CalibrationError(f"--max-tokens {self.max_tokens} is less than 1")
         if not 0.01 <= self.timeout_s <= MOST_TIMEOUT_S:
             raise CalibrationError(f"--timeout {self.timeout_s:g} s is not from 10ms to {MOST_TIMEOUT_S:g} s")
         if self.token_env != TOKEN and not self.token:
@@ -107,7 +111,19 @@ class EndpointSettings:
     def as_json(self, sentences: Sequence[str]) -> dict[str, Any]:
         """Return what decides the numbers, for the journal; never the token."""
         content = "\n".join(sentences).encode()
-        names = ("url", "api", "model", "source", "target", "quick", "src_unit", "tgt_unit", "max_concurrency", "seed")
+        names = (
+            "url",
+            "api",
+            "model",
+            "source",
+            "target",
+            "quick",
+            "src_unit",
+            "tgt_unit",
+            "max_concurrency",
+            "max_tokens",
+            "seed",
+        )
         facts = {name: getattr(self, name) for name in names}
         return facts | {"timeout_s": self.timeout_s, "sentences": hashlib.sha256(content).hexdigest()[:16]}
 

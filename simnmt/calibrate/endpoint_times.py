@@ -33,6 +33,8 @@ class AloneRequest:
     """None: not streamed."""
     between_tokens_s: float | None = None
     """Mean time between two tokens; None: not streamed, or a single token."""
+    thinks: bool = False
+    """Whether the model thought before it translated: a part of the time, not of the length."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,16 +31,23 @@ def journal_path(out: str | os.PathLike[str]) -> Path:
     return Path(f"{os.fspath(out)}.journal.jsonl")
 
 
+class _OtherSettings(CalibrationError):
+    """A journal of other settings or of another box."""
+
+
 class Journal:
     """Samples and readings by place in the plan, and findings by name; new ones go to the file at once.
 
     A file with another header (settings, box) is refused: its numbers do not belong to this profile. A truncated last line is
     dropped, and so are works that did not fit into memory, which are tried again. Raises `CalibrationError` for a journal of
-    other settings, one in use, and one that cannot be written.
+    other settings unless `replaces`, one in use, and one that cannot be written.
     """
 
-    def __init__(self, path: str | os.PathLike[str], header: Mapping[str, object]) -> None:
+    def __init__(self, path: str | os.PathLike[str], header: Mapping[str, object], *, replaces: bool = False) -> None:
         self.path = Path(path)
+        self.remark = ""
+        """What was removed of a journal of other settings; empty: nothing."""
+        self._replaces = replaces
         self.samples: dict[tuple[str, int, int, int], Sample] = {}
         """By (bench, attempt, stretch, index)."""
         self.readings: dict[tuple[str, int, int], Reading] = {}
@@ -104,7 +111,12 @@ class Journal:
             raise CalibrationError(f"cannot be written: {error.strerror}", path=self.path, remedy=remedy) from None
         try:
             lock_journal(file.fileno(), self.path, CalibrationError, "calibration")
-            end = self._read(file, header)
+            try:
+                end = self._read(file, header)
+            except _OtherSettings as other:
+                if not self._replaces:
+                    raise
+                end, self.remark = 0, f"{self.path}: the measurements there are removed, since {other.what}"
             file.seek(end)
             file.truncate()
             if end == 0:
@@ -154,10 +166,10 @@ class Journal:
         for key in dict.fromkeys([*flat_ours, *flat_theirs]):
             if flat_theirs.get(key) != flat_ours.get(key):
                 theirs_text, ours_text = (json.dumps(flat.get(key)) for flat in (flat_theirs, flat_ours))
-                raise CalibrationError(
+                raise _OtherSettings(
                     f"the journal has {key} {theirs_text}, this calibration {ours_text}",
                     path=self.path,
-                    remedy="give what it was begun with, choose another --out, or remove the journal",
+                    remedy="give what it was begun with, choose another --out, or remove the journal, as --force does",
                 )
 
     def _append(self, kind: str, record: Any) -> None:

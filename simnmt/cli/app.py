@@ -28,7 +28,7 @@ from typer.core import TyperCommand
 
 from simnmt.base import VERSION
 from simnmt.base.errors import InputError, Interrupted, SimnmtError
-from simnmt.base.files import release_standard_output
+from simnmt.base.files import NO_ROOM, release_standard_output
 from simnmt.base.packages import named_if_missing
 from simnmt.cli.terminal import cleaned_streams, complaint_line, set_verbosity, warn
 
@@ -256,7 +256,7 @@ def _run() -> int:
             status = _parser(verb)(prog_name="simnmt", standalone_mode=False)
         sys.stdout.flush()
     except SimnmtError as error:
-        return _complain("\n".join(error.lines), error.exit_status)
+        return _complain("\n".join(error.lines), 1 if _is_of_full_disk(error) else error.exit_status)
     except Interrupted as stopped:
         return _interrupted(stopped.number)
     except MemoryError:
@@ -278,6 +278,17 @@ def _run() -> int:
             return _complain(_usage(error), 2)
         raise
     return status if isinstance(status, int) else 0
+
+
+_NO_ROOM_IN_RUST = "os error 28"
+"""What libraries in Rust (safetensors, tokenizers) write of a disk without room, in errors of their own."""
+
+
+def _is_of_full_disk(error: BaseException | None) -> bool:
+    """Return whether an error arose from a disk without room: the input is not to blame."""
+    while error is not None and getattr(error, "errno", None) not in NO_ROOM and _NO_ROOM_IN_RUST not in str(error):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _interrupted(number: int) -> int:

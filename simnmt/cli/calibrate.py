@@ -125,6 +125,7 @@ def calibrate(
     timeout: Annotated[
         float, option("TIME", "Longest time of a request. [default: 60s]", parser=parse_duration, show_default=False)
     ] = 60.0,
+    max_tokens: Annotated[int, option("N", "Most tokens of an answer, for openai.")] = 2_048,
     token_env: Annotated[str, option("NAME", "Environment variable that holds the service's token.")] = "SIMNMT_TOKEN",
     ca_file: Annotated[Path | None, option("FILE", "Authorities that vouch for the service's certificate, PEM.")] = None,
     gaps: Annotated[
@@ -201,7 +202,7 @@ def calibrate(
     check_output(page, replaces)
     with progress_bar() as bar:  # lines now and then where there is no terminal
         listener: Listener = bar if bar.is_drawn else _LogLines()
-        done = measure(settings, out, name=name, device_name=device_name, listener=listener)
+        done = measure(settings, out, name=name, device_name=device_name, listener=listener, replaces_journal=force)
     for warning in done.warnings:
         warn(warning)
     # Before the page: a fault of the page must not hide the figures of hours of measuring.
@@ -221,7 +222,7 @@ _OF_A_MODEL = (
     *("src_lang", "tgt_lang", "prefix"),
 )
 """Options that say how a model is measured on this box."""
-_OF_AN_ENDPOINT = ("api", "source", "target", "max_concurrency", "timeout", "token_env", "ca_file")
+_OF_AN_ENDPOINT = ("api", "source", "target", "max_concurrency", "timeout", "max_tokens", "token_env", "ca_file")
 """Options that say how a running service is measured."""
 
 
@@ -253,7 +254,14 @@ def _calibrate_endpoint(context: typer.Context, url: str, out: Path, page: Path)
     check_output(page, given["force"])
     with progress_bar() as bar:
         listener: Listener = bar if bar.is_drawn else _LogLines()
-        done = calibrate_endpoint(settings, out, name=given["name"], device_name=given["device_name"], listener=listener)
+        done = calibrate_endpoint(
+            settings,
+            out,
+            name=given["name"],
+            device_name=given["device_name"],
+            listener=listener,
+            replaces_journal=given["force"],
+        )
     for warning in done.warnings:
         warn(warning)
     print_result(

@@ -107,7 +107,9 @@ class Front:
         settings = self.settings
         body = await self.service.read_body(request)
         ingress_s = time.monotonic()
-        asked = messages.parse_request(body, request.content_type, request.headers, most_texts=settings.texts)
+        asked = messages.parse_request(
+            body, request.headers.get("Content-Type", ""), request.headers, request.query_string, most_texts=settings.texts
+        )
         self.service.check_token(request, asked.api_key)
         self._check(asked)
         if len(asked.texts) > settings.waiting:
@@ -169,7 +171,9 @@ class Front:
         headers[messages.LENGTHS] = ",".join(map(str, longest.lengths))
         if longest.decision:
             headers[messages.DECISION] = longest.decision
-        body = messages.answer_body([result.text for result in results], asked.is_list)
+        body = messages.answer_body(
+            [result.text for result in results], asked.is_list, self.settings.source if asked.source == "auto" else None
+        )
         return web.Response(body=body, content_type="application/json", headers=headers)
 
     async def _languages(self, request: web.BaseRequest) -> web.Response:

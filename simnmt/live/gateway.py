@@ -288,8 +288,6 @@ class LiveGateway:
         request = TranslateRequest((line.text,), False, front.source, front.target, "", forced, timeout_s, str(task.number))
         exchange = await server.client.translate(request, timeout_s)
         answer = exchange.answer
-        if len(answer.texts) != 1:
-            raise ServiceError(502, f"the server's answer holds {len(answer.texts)} texts for one")
         trip.device, times = server.device, answer.times
         queue_s, execution_s = (0.0, 0.0) if times is None else (times.queue_s, times.execution_s)
         self._hear(trip, exchange.transfer_s, queue_s, answer.report)

@@ -118,8 +118,6 @@ class ServiceEngine:
                 began(begin_s)
             request = TranslateRequest((line.text,), False, self._front.source, self._front.target, forced_lens=forced)
             answer = (await self._client.translate(request)).answer
-        if len(answer.texts) != 1:
-            raise ServiceError(502, f"the answer of {self._client.url} holds {len(answer.texts)} texts for one")
         tgt_len = answer.lengths[1] or self._count(answer.texts[0]) + 1
         return Execution(answer.texts[0], tgt_len, begin_s, time.monotonic(), 1, 0, 0), submitted_s
 

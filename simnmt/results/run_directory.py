@@ -36,7 +36,6 @@ REPRODUCTION = "reproduction.json"
 OUTPUTS = frozenset({RESOLVED, INPUT, SUMMARY, TABLE, REQUESTS, PAGE, BATCHES})
 """Names that a manifest may list; another name could lead anywhere."""
 
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _ELSEWHERE = "give another output folder"
 
 
@@ -133,7 +132,7 @@ def scratch(target: Path | None) -> Iterator[Path]:
         with files.partial_folder(beside) as folder:
             yield folder
     except OSError as error:
-        if error.errno not in _NO_ROOM:
+        if error.errno not in files.NO_ROOM:
             raise
         if target is not None:
             raise _unwritable(target, error) from error
@@ -207,7 +206,7 @@ def _place(target: Path) -> Path:
 def _unwritable(target: Path, error: OSError) -> RunDirectoryError:
     reason = os.strerror(error.errno) if error.errno else str(error)
     remedy = f"{_ELSEWHERE}; nothing was left behind"
-    if error.errno in _NO_ROOM:
+    if error.errno in files.NO_ROOM:
         remedy = f"free some space, {_ELSEWHERE}, or run fewer requests; nothing was left behind"
     return RunDirectoryError(f"cannot write the run: {reason}", path=target, remedy=remedy)
 

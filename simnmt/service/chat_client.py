@@ -1,7 +1,8 @@
 """A client of OpenAI's `/v1/chat/completions`, which measures each request: its first token, and the time between tokens.
 
 An answer is streamed as server-sent events. Each line `data: {...}` holds a part of the text; the last one before
-`data: [DONE]` holds the numbers of tokens, as the service counts them. Only what measuring needs is read.
+`data: [DONE]` holds the numbers of tokens, as the service counts them. Only what measuring needs is read. What a model thinks
+before it answers is no part of the text.
 """
 
 from __future__ import annotations
@@ -34,13 +35,8 @@ from simnmt.service.messages import ServiceError, describe_foreign_body
 COMPLETIONS, MODELS, HEALTH = "/v1/chat/completions", "/v1/models", "/health"
 MOST_TOKENS = 2_048
 """Most tokens of an answer: a model that never ends would be waited for until the timeout."""
-STREAMED: Mapping[str, Any] = {
-    "temperature": 0,
-    "max_tokens": MOST_TOKENS,
-    "stream": True,
-    "stream_options": {"include_usage": True},
-}
-"""Options of a request whose answer is streamed and does not depend on chance."""
+_DISPENSABLE = frozenset({"stream_options", "max_completion_tokens", "max_tokens", "temperature"})
+"""Options without which a service that refuses them can be asked."""
 
 
 @dataclass(slots=True)
@@ -56,6 +52,11 @@ class ChatExchange:
     prompt_tokens: int = 0
     """Tokens of the whole prompt, as the service counts them; 0 if it does not say."""
     completion_tokens: int = 0
+    """Tokens of the answer without those of thinking; 0 if the service does not say."""
+    thinks: bool = False
+    """Whether the model thought before it answered."""
+    _counts_thinking: bool = False
+    """Whether the service states how many tokens it thought."""
 
     def take(self, event: Mapping[str, Any], now_s: float) -> bool:
         """Add a streamed part, and return whether it is the last one. Raises `ServiceError` for an event without parts."""
@@ -63,24 +64,49 @@ class ChatExchange:
         ended = False
         try:
             for choice in event.get("choices") or ():
-                piece = (choice.get("delta") or {}).get("content")
+                piece = self.add(choice.get("delta") or {})
                 if piece:
-                    self.text += str(piece)
                     self.token_s.append(now_s)
                     self.received_s = now_s
                 ended = ended or choice.get("finish_reason") is not None
-        except (TypeError, AttributeError):
+        except (TypeError, KeyError, AttributeError):
             raise ServiceError(502, "the service's answer holds an event without a delta") from None
         return ended
+
+    def add(self, message: Mapping[str, Any]) -> bool:
+        """Add the text of a message or of a part of one, and return whether it held any text or thinking."""
+        content = message.get("content") or ""
+        parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
+        texts = [part["text"] for part in parts if part.get("type") == "text"]
+        self.text += "".join(texts)
+        thinks = any(message.get(key) for key in _THINKING_KEYS) or len(texts) < len(parts)
+        self.thinks = self.thinks or thinks
+        return thinks or any(texts)
 
     def count(self, usage: object) -> None:
         """Take the numbers of tokens that the service states."""
         if isinstance(usage, dict):
             self.prompt_tokens, self.completion_tokens = (_count(usage, f"{side}_tokens") for side in ("prompt", "completion"))
+            thinking = _count(usage.get("completion_tokens_details"), "reasoning_tokens")
+            self.completion_tokens = max(self.completion_tokens - thinking, 0)
+            self._counts_thinking = thinking > 0
+            self.thinks = self.thinks or thinking > 0
+
+    def finish(self) -> None:
+        """Take the thinking out of the whole text, and the count of tokens if it holds an unknown number of those."""
+        _, mark, after = self.text.rpartition("</think>")
+        answer, opened, _ = after.partition("<think>")
+        self.thinks = self.thinks or bool(mark or opened)
+        self.text = answer.lstrip() if mark else answer
+        if self.thinks and not self._counts_thinking:
+            self.completion_tokens = 0
 
 
-def _count(usage: Mapping[str, Any], name: str) -> int:
-    value = usage.get(name)
+_THINKING_KEYS = ("reasoning_content", "reasoning")
+
+
+def _count(usage: object, name: str) -> int:
+    value = usage.get(name) if isinstance(usage, dict) else None
     return value if isinstance(value, int) and 0 <= value < 10**9 else 0
 
 
@@ -92,7 +118,8 @@ class ChatClient:
         url: str,
         model: str,
         *,
-        options: Mapping[str, Any] = STREAMED,
+        options: Mapping[str, Any] | None = None,
+        max_tokens: int = MOST_TOKENS,
         token: str = "",
         connections: int = 64,
         timeout_s: float = 60.0,
@@ -100,12 +127,16 @@ class ChatClient:
     ) -> None:
         """Raises `InputError` for another address than `http://` or `https://`, and for an unusable `ca_file` or `token`.
 
-        `url`: with or without the `/v1` at its end. `options`: what a request holds beside model and prompt.
+        `url`: with or without the `/v1` at its end. `options`: what a request holds beside model and prompt; None: a streamed
+        answer of at most `max_tokens` that does not depend on chance.
         """
         self._tls = tls_context(url, ca_file)
         self.url = url.rstrip("/").removesuffix("/v1")
         self.model = model
-        self._options = options
+        streamed = {"temperature": 0, "max_tokens": max_tokens, "stream": True, "stream_options": {"include_usage": True}}
+        self._options = dict(streamed if options is None else options)
+        self.remarks: list[str] = []
+        """What the service does not take, one line each."""
         check_token(token)
         self._token = token
         self._connections, self._timeout_s = connections, timeout_s
@@ -120,9 +151,36 @@ class ChatClient:
             await self._session.close()
 
     async def complete(self, prompt: str) -> ChatExchange:
-        """Ask for the answer to a prompt. Raises `ServiceError` as `TranslationClient` does."""
+        """Ask for the answer to a prompt. Raises `ServiceError` as `TranslationClient` does.
+
+        If the service refuses an option, it is asked again without that option, and never sent it again.
+        """
+        while True:
+            options = dict(self._options)
+            try:
+                return await self._complete(prompt, options)
+            except ServiceError as error:
+                if error.status not in (400, 422) or not self._drop_refused(error.message, options):
+                    raise
+
+    def _drop_refused(self, message: str, sent: Mapping[str, Any]) -> bool:
+        """Drop or rename the option of a request that a service names in its refusal; return whether there is one."""
+        options, limit = self._options, "max_completion_tokens"
+        if limit in message and "max_tokens" in sent:
+            refused, change = "max_tokens", f"sent as {limit}"
+            options.setdefault(limit, sent["max_tokens"])
+        else:
+            if "maximum context length" in message:
+                message += " max_tokens"
+            refused = next((name for name in sent if name in _DISPENSABLE and name in message), "")
+            change = "left out"
+        if refused and options.pop(refused, None) is not None:
+            self.remarks.append(f"{self.url} refuses {refused}, which is {change}: {message}")
+        return bool(refused)
+
+    async def _complete(self, prompt: str, options: Mapping[str, Any]) -> ChatExchange:
         assert self._session is not None, "use the client within async with"
-        content = {"model": self.model, "messages": [{"role": "user", "content": prompt}], **self._options}
+        content = {"model": self.model, "messages": [{"role": "user", "content": prompt}], **options}
         exchange = ChatExchange(time.monotonic())
         try:
             async with self._session.post(
@@ -134,6 +192,7 @@ class ChatClient:
                     await self._read_stream(response, exchange)
                 else:
                     _read_whole(await bounded_body(response), exchange)
+            exchange.finish()
         except asyncio.TimeoutError:
             raise ServiceError(504, f"{self.url} did not answer in time") from None
         except (aiohttp.ClientError, OSError) as error:
@@ -141,17 +200,21 @@ class ChatClient:
         return exchange
 
     async def _read_stream(self, response: aiohttp.ClientResponse, exchange: ChatExchange) -> None:
-        ended = False
+        ended, kind = False, b""
         async for line in _lines(response):
-            if not line.startswith(b"data:"):
-                continue  # comments that keep the connection open, and blank lines between events
-            data = line.removeprefix(b"data:").strip()
+            field_name, _, value = line.partition(b":")
+            data = value.strip()
+            if field_name == b"event":
+                kind = data
+            if field_name != b"data" or not data:
+                kind = kind if line.strip() else b""
+                continue  # comments and empty data that keep the connection open, and blank lines between events
             if data == b"[DONE]":
                 ended = True  # and read on: a connection whose answer was not read to its end is closed
                 continue
             event = _event(data)
-            if "error" in event:
-                raise ServiceError(502, stated_error(event["error"], self._token))
+            if kind == b"error" or event.get("error") or event.get("error_code") or event.get("object") == "error":
+                raise ServiceError(502, stated_error(event, self._token) or "the service failed in the middle of an answer")
             ended = exchange.take(event, time.monotonic()) or ended
         if not ended:
             raise ServiceError(502, f"{self.url} closed the connection in the middle of an answer")
@@ -201,11 +264,8 @@ def _read_whole(body: bytes, exchange: ChatExchange) -> None:
     exchange.received_s = time.monotonic()
     try:
         answer = json.loads(body)
-        content = answer["choices"][0]["message"]["content"]
-    except (ValueError, KeyError, TypeError, IndexError, RecursionError):
-        what = describe_foreign_body(body) if body.lstrip()[:1] == b"<" else "holds no choices"
+        exchange.add(answer["choices"][0]["message"])
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
+        what = describe_foreign_body(body) if body.lstrip()[:1] == b"<" else "holds no text"
         raise ServiceError(502, f"the service's answer {what}") from None
-    if not isinstance(content, str):
-        raise ServiceError(502, "the service's answer holds no text")
-    exchange.text = content
     exchange.count(answer.get("usage"))

@@ -92,7 +92,11 @@ class TranslationClient:
                 received_s = time.monotonic()
                 if response.status != 200:
                     raise refusal(response, body, self._token)
-                return Exchange(parse_answer(body, response.headers), sent_s, received_s, response.headers)
+                answer = parse_answer(body, response.headers)
+                if len(answer.texts) != len(request.texts):
+                    what = f"answered {len(request.texts)} texts with {len(answer.texts)} translations"
+                    raise ServiceError(502, f"{self.url} {what}")
+                return Exchange(answer, sent_s, received_s, response.headers)
         except asyncio.TimeoutError:
             raise ServiceError(504, f"{self.url} did not answer in time") from None
         except (aiohttp.ClientError, OSError) as error:
@@ -235,14 +239,20 @@ def refusal(response: aiohttp.ClientResponse, body: bytes, token: str) -> Servic
     if 300 <= response.status < 400:
         address = response.headers.get("Location", "")
         return ServiceError(502, _without(token, f"it redirects to {address}: give that address"))
-    with suppress(ValueError, KeyError, TypeError, RecursionError):
-        message = stated_error(json.loads(body)["error"], token)
+    with suppress(ValueError, RecursionError):
+        message = stated_error(json.loads(body), token) or REFUSED
     return ServiceError(response.status, message, retry_after_s=_retry_after(response.headers))
 
 
-def stated_error(error: object, token: str) -> str:
-    """Return a service's own error, which is a text or an object with a message, without the token that it may repeat."""
-    return _without(token, str(error.get("message", error) if isinstance(error, dict) else error))
+_ERROR_KEYS = ("error", "message", "detail", "details", "text")
+"""Where services state an error: OpenAI and LibreTranslate, vLLM, FastAPI, TGI, FastChat."""
+
+
+def stated_error(answer: object, token: str) -> str:
+    """Return a service's own error in an answer, without the token that it may repeat; empty for an answer without one."""
+    while isinstance(answer, dict) and (key := next((key for key in _ERROR_KEYS if answer.get(key)), None)):
+        answer = answer[key]
+    return _without(token, answer if isinstance(answer, str) else json.dumps(answer) if answer else "")
 
 
 def _without(token: str, text: str) -> str:

@@ -1,7 +1,7 @@
 """The frame of an HTTP service: who may connect, limits, error answers, metrics, and a graceful end.
 
-A service gives its routes; the frame refuses bodies that are too large (413), connections beyond the limit, and requests
-without the token (403), turns errors into LibreTranslate's `{"error": ...}`, and at the end lets requests finish.
+A service gives its routes; the frame refuses bodies that are too large (413) or compressed (415), connections beyond the limit,
+and requests without the token (403), turns errors into LibreTranslate's `{"error": ...}`, and at the end lets requests finish.
 """
 
 from __future__ import annotations
@@ -138,6 +138,7 @@ class _BoundedServer(web.Server):
             lingering_time=LINGERING_S,
             access_log=None,
             logger=_quiet_logger(),
+            auto_decompress=False,  # the library would inflate on the event loop, ahead of the token's check
         )
         self._limits, self._metrics = limits, metrics
         self._idle_since_s: dict[RequestHandler, float] = {}
@@ -327,6 +328,8 @@ class HttpService:
             if handler is None:
                 methods = [method for method, path in self._routes if path == request.path]
                 raise ServiceError(405 if methods else 404, f"no {request.method} {request.path[:80]} here")
+            if request.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
+                raise ServiceError(415, "compressed bodies are not read; send the body as it is")
             return await handler(request)
         except ServiceError as error:
             return error_response(error)

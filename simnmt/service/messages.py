@@ -1,13 +1,14 @@
 """The messages of LibreTranslate's `/translate`, and the headers by which gateway and server exchange times and states.
 
-A request is JSON or a form with `q`, `source` and `target`; an answer is `{"translatedText": ...}`, or `{"error": ...}` with a
-status. Times travel in the standard header `Server-Timing`, milliseconds, and never as moments: the two boxes need no common
-clock (CNMT-11).
+A request is JSON, a form or a query with `q`, `source` and `target`; an answer is `{"translatedText": ...}`, or
+`{"error": ...}` with a status. Times travel in the standard header `Server-Timing`, milliseconds, and never as moments: the
+two boxes need no common clock (CNMT-11).
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -81,9 +82,20 @@ class TranslateRequest:
         return headers
 
 
-def parse_request(body: bytes, content_type: str, headers: Mapping[str, str], *, most_texts: int) -> TranslateRequest:
-    """Return the request of a body, JSON or a form. Raises `ServiceError` with status 400 for another body."""
-    content = _form(body) if content_type.startswith("application/x-www-form-urlencoded") else _json(body)
+def parse_request(
+    body: bytes, content_type: str, headers: Mapping[str, str], query: str = "", *, most_texts: int
+) -> TranslateRequest:
+    """Return the request of a body, JSON or a form. Raises `ServiceError` with status 400 for another body.
+
+    `query`: the query string of the address, whose fields count beside those of a form, and alone without a body.
+    """
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind == "multipart/form-data":
+        content = _content([*_query(query.encode(), most_texts), *_multipart(body, content_type)])
+    elif kind == "application/x-www-form-urlencoded" or (query and not body):
+        content = _content([*_query(query.encode(), most_texts), *_query(body, most_texts)])
+    else:
+        content = _json(body)
     q = content.get("q")
     texts = (q,) if isinstance(q, str) else tuple(q) if isinstance(q, list) else ()
     if not texts or not all(isinstance(text, str) for text in texts):
@@ -130,13 +142,38 @@ def _json(body: bytes) -> dict[str, Any]:
     return content
 
 
-def _form(body: bytes) -> dict[str, Any]:
+_OTHER_FIELDS = 50
+"""Most fields of a form beside its texts."""
+_FIELD = re.compile(rb'content-disposition:[^\r\n]*;\s*name="?([^";\r\n]*)', re.IGNORECASE)
+
+
+def _query(text: bytes, most_texts: int) -> list[tuple[str, str]]:
+    """Return the fields of a form or of a query string. Raises `ServiceError` for bytes that are none, or too many."""
     try:
-        pairs = parse_qsl(body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=100)
+        most = most_texts + _OTHER_FIELDS
+        return parse_qsl(text.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=most)
     except ValueError:
-        raise ServiceError(400, "the body is no form in UTF-8") from None
-    content: dict[str, Any] = dict(pairs)
-    texts = [value for name, value in pairs if name == "q"]
+        raise ServiceError(400, f"the body is no form in UTF-8, with at most {most_texts} texts") from None
+
+
+def _multipart(body: bytes, content_type: str) -> list[tuple[str, str]]:
+    """Return the fields of a form as `curl -F` and web pages send it. Raises `ServiceError` for a body that is none."""
+    try:
+        *_, boundary = re.split(r'boundary="?([^";]+)', content_type)[:2]
+        _, *parts, last = (b"\r\n" + body).split(b"\r\n--" + boundary.encode())
+        whole = [(_FIELD.search(head), value) for head, _, value in (part.partition(b"\r\n\r\n") for part in parts)]
+        fields = [(name[1].decode(), value.decode()) for name, value in whole if name is not None]
+        if len(fields) == len(parts) and last.startswith(b"--"):
+            return fields
+    except ValueError:  # too few parts, or bytes that are no UTF-8
+        pass
+    raise ServiceError(400, "the body is no form in UTF-8 that ends with its boundary")
+
+
+def _content(fields: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Return the values of a form by their names, with a list for several texts."""
+    content: dict[str, Any] = dict(fields)
+    texts = [value for name, value in fields if name == "q"]
     return content | ({"q": texts} if len(texts) > 1 else {})
 
 
@@ -216,9 +253,14 @@ class Answer:
     """Source and target tokens, and the largest batch; 0 without the header."""
 
 
-def answer_body(texts: Sequence[str], is_list: bool) -> bytes:
-    """Return the body of an answer."""
-    return json.dumps({"translatedText": list(texts) if is_list else texts[0]}, ensure_ascii=False).encode()
+def answer_body(texts: Sequence[str], is_list: bool, detected: str | None = None) -> bytes:
+    """Return the body of an answer; `detected`: the language, for a request that leaves it to the service."""
+    content: dict[str, Any] = {"translatedText": list(texts) if is_list else texts[0]}
+    if detected is not None:
+        # One language is served, so nothing is detected: no confidence.
+        language = {"language": detected, "confidence": 0}
+        content["detectedLanguage"] = [language] * len(texts) if is_list else language
+    return json.dumps(content, ensure_ascii=False).encode()
 
 
 def parse_answer(body: bytes, headers: Mapping[str, str]) -> Answer:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from simnmt.base import files
 from simnmt.base.errors import InputError
 from simnmt.base.files import check_model_folder, read_bounded, sole_writer, written_whole
 from simnmt.profile.blocks import ProfileError

@@ -81,7 +81,7 @@ class Noise:
 class SimulatedService:
     """Executes up to `workers` sentences side by side, as the stub does, in the time of the loop."""
 
-    echo_name = "GET /languages"
+    echo_name, remarks = "GET /languages", ()
 
     def __init__(self, noise: Noise, seed: int) -> None:
         self.client: Any = nullcontext()

@@ -37,6 +37,17 @@ class StubService:
     api_fault: str = ""
     """What it does instead of translating: `html`, `slow`, `break`, `missing`, `empty`, `fail after 20`, `redirect URL`."""
     translate: Callable[[str], str] = translation
+    answers: int = 1
+    """Translations that a request for one gets."""
+    prelude: str = ""
+    """Events of a stream ahead of its translation."""
+    interruption: str = ""
+    """Events of a stream in the place of all of its translation but the first token."""
+    refused_option: str = ""
+    """Option of a chat request that is refused, with `refusal`."""
+    refusal: str = ""
+    options: list[dict[str, Any]] = field(default_factory=list)
+    """The chat requests that were not refused."""
     languages: Any = field(default_factory=lambda: [{"code": "de", "targets": ["en"]}])
     health: str = "OK"
     """Body of `/health`; empty: there is no such path."""
@@ -105,7 +116,8 @@ class StubService:
             return web.json_response({"error": "too many requests"}, status=429)
         self.under_way += 1
         try:
-            return web.json_response({"translatedText": await self.execute(asked["q"])})
+            answer = await self.execute(asked["q"])
+            return web.json_response({"translatedText": answer if self.answers == 1 else [answer] * self.answers})
         finally:
             self.under_way -= 1
 
@@ -129,12 +141,20 @@ class StubService:
         asked = await request.json()
         if (fault := await self._fault(request)) is not None:
             return fault
+        if self.refused_option in asked:
+            return web.json_response({"object": "error", "message": self.refusal, "code": 400}, status=400)
+        self.options.append(asked)
         if not asked.get("stream"):
             return await self._whole_chat(asked)
         text = asked["messages"][0]["content"].split("\n\n")[1]
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         words = iter(translation(text).split())
+        await response.write(self.prelude.encode())
+        if self.interruption:
+            await _event(response, {"choices": [{"delta": {"content": f"{next(words)} "}, "finish_reason": None}]})
+            await response.write(f"{self.interruption}data: [DONE]\n\n".encode())
+            return response
 
         async def on_token() -> None:
             await _event(response, {"choices": [{"delta": {"content": f"{next(words)} "}, "finish_reason": None}]})

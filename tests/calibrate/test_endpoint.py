@@ -38,14 +38,33 @@ def calibrated(tmp_path: Path) -> Callable[..., Calibrated]:
     """Calibrates a stub with these settings, to the same file each time."""
     (tmp_path / "text.de").write_text("\n".join(LINES))
 
-    def one(service: StubService, api: str = "libretranslate", listener: Listener = Silent, **settings: Any) -> Calibrated:
+    def one(
+        service: StubService,
+        api: str = "libretranslate",
+        listener: Listener = Silent,
+        replaces_journal: bool = False,
+        **settings: Any,
+    ) -> Calibrated:
         model = "stub" if api == "openai" else None
         target = "eng_Latn" if api == "ctranslate2-server" else "en"
         given = {"quick": True, "max_concurrency": 1, "model": model, "target": target, **settings}
         whole = EndpointSettings(service.url, api, str(tmp_path / "text.de"), **given)
-        return calibrate_endpoint(whole, tmp_path / f"{api}.json", listener=listener)
+        return calibrate_endpoint(whole, tmp_path / f"{api}.json", listener=listener, replaces_journal=replaces_journal)
 
     return one
+
+
+class Remarks:
+    """The lines of a calibration."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.lines.append(text)
+
+    def measured(self, part: str, done_s: float, left_s: float) -> None:
+        pass
 
 
 ATTEMPTS = 5
@@ -118,7 +137,7 @@ def test_streamed_tokens_give_the_first_token_and_the_time_between(calibrated: A
 class NoisyService:
     """Answers at once, and states the times of a known plane with noise: by up to 3 % around it, or only above it."""
 
-    echo_name = "nothing"
+    echo_name, remarks = "nothing", ()
     noise: Callable[[], float]
 
     def __init__(self, settings: EndpointSettings) -> None:
@@ -232,6 +251,106 @@ def test_without_an_echo_the_round_trip_is_stated_as_included(calibrated: Any) -
     assert done.profile.endpoint.round_trip.how == "included"
     assert "network included" in done.profile.provenance.source
     assert any("contain the network's round trip" in warning for warning in done.warnings)
+
+
+def test_empty_data_ahead_of_a_stream_is_left_out(calibrated: Any) -> None:
+    with stub_service(pace=FAST, prelude="data: \n\ndata:\n\nevent: ping\ndata: {}\n\n") as service:
+        profile = calibrated(service, "openai").profile
+    assert profile.valid_range.tgt_len[1] == max(len(translation(line).split()) for line in LINES)
+
+
+@pytest.mark.parametrize(
+    ("interruption", "message"),
+    [
+        ('data: {"text": "out of memory", "error_code": 50002}\n\n', "out of memory"),  # FastChat
+        ('event: error\ndata: {"code": 500, "details": "engine died"}\n\n', "engine died"),  # TGI, LMDeploy
+        ('data: {"object": "error", "message": "out of memory", "code": 500}\n\n', "out of memory"),  # early vLLM
+        ('data: {"error": {"message": "engine died"}}\n\n', "engine died"),
+        ('data: {"error": {"code": 7}}\n\n', '{"code": 7}'),
+    ],
+)
+def test_an_error_within_a_stream_is_the_services_own_and_leaves_no_profile(
+    calibrated: Any, tmp_path: Path, interruption: str, message: str
+) -> None:
+    with stub_service(pace=FAST, interruption=interruption) as service, pytest.raises(CalibrationError) as refused:
+        calibrated(service, "openai")
+    assert message in refused.value.what
+    assert not (tmp_path / "openai.json").exists()
+
+
+def delta(**content: Any) -> str:
+    return f"data: {json.dumps({'choices': [{'delta': content, 'finish_reason': None}]})}\n\n"
+
+
+THOUGHTS = {
+    "mark": delta(content="<think>\n") + 60 * delta(content="hm ") + delta(content="</think>\n\n"),
+    "mark of the prompt": 60 * delta(content="hm ") + delta(content="</think>\n\n"),
+    "field": 60 * delta(reasoning_content="hm "),
+    "part": 20 * delta(content=[{"type": "thinking", "thinking": [{"type": "text", "text": "hm hm hm "}]}]),
+}
+
+
+@pytest.mark.parametrize("kind", THOUGHTS)
+def test_thinking_is_no_part_of_a_translation_and_is_warned_of(calibrated: Any, kind: str) -> None:
+    with stub_service(pace=FAST, prelude=THOUGHTS[kind]) as service:
+        done = calibrated(service, "openai")
+        with pytest.raises(CalibrationError, match="thinking"):
+            calibrated(service, "openai", src_unit="service", tgt_unit="service")  # which counts thinking as translation
+    lengths = [len(translation(line).split()) for line in LINES]
+    assert done.profile.valid_range.tgt_len == (min(lengths), max(lengths))
+    assert any("the model thinks" in warning for warning in done.warnings)
+
+
+def test_a_translation_far_longer_than_its_source_is_warned_of(calibrated: Any) -> None:
+    with stub_service(pace=FAST, translate=lambda text: "of course " * (11 + 3 * len(text.split()))) as service:
+        done = calibrated(service)
+    assert any("implausibly long" in warning for warning in done.warnings)
+
+
+@pytest.mark.parametrize(
+    ("option", "refusal", "sent"),
+    [
+        ("stream_options", "'stream_options': Extra inputs are not permitted", {"max_tokens"}),
+        ("max_tokens", "This model's maximum context length is 2048 tokens", {"stream_options"}),
+        ("max_tokens", "use 'max_completion_tokens' instead of 'max_tokens'", {"stream_options", "max_completion_tokens"}),
+    ],
+)
+def test_a_refused_option_is_left_out_of_all_later_requests(calibrated: Any, option: str, refusal: str, sent: set[str]) -> None:
+    remarks = Remarks()
+    with stub_service(pace=FAST, refused_option=option, refusal=refusal) as service:
+        calibrated(service, "openai", remarks, max_tokens=99)
+        options = service.options
+    kept = {"model", "messages", "temperature", "stream"} | sent
+    assert {frozenset(asked) for asked in options} == {frozenset(kept)}
+    assert {asked.get("max_tokens", asked.get("max_completion_tokens", 99)) for asked in options} == {99}
+    assert [refusal in remark for remark in remarks.lines if "refuses" in remark] == [True]
+
+
+def test_an_unknown_refusal_is_the_services_own(calibrated: Any) -> None:
+    with stub_service(refused_option="model", refusal="out of credit") as service, pytest.raises(CalibrationError) as refused:
+        calibrated(service, "openai")
+    assert "out of credit" in refused.value.what
+
+
+def test_two_translations_of_one_text_are_refused(calibrated: Any, tmp_path: Path) -> None:
+    with stub_service(pace=FAST, answers=2) as service, pytest.raises(CalibrationError) as refused:
+        calibrated(service)
+    assert service.url in refused.value.what
+    assert not list(tmp_path.glob("libretranslate*"))
+
+
+def test_measurements_of_other_settings_are_removed_only_where_that_is_asked_for(calibrated: Any, tmp_path: Path) -> None:
+    with stub_service(pace=FAST, api_fault="fail after 17") as service, pytest.raises(CalibrationError):
+        calibrated(service)
+    journal, remarks = journal_path(tmp_path / "libretranslate.json"), Remarks()
+    before = journal.read_bytes()
+    with stub_service(pace=FAST) as service:
+        with pytest.raises(CalibrationError) as refused:
+            calibrated(service)  # at another address
+        assert refused.value.path == str(journal) and journal.read_bytes() == before
+        calibrated(service, listener=remarks, replaces_journal=True)
+    assert str(journal) in remarks.lines[0]  # before anything is measured
+    assert not journal.exists()
 
 
 def test_a_service_that_remembers_translations_is_found_out(calibrated: Any) -> None:

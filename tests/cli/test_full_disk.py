@@ -39,7 +39,7 @@ def test_a_run_that_finds_no_room(folder: Path, with_room_for: Callable[..., Any
     """The first file, the requests, the page."""
     before = tree(folder)
     done = with_room_for(size, "run", "small.yaml", "--jobs", "1", "--out", "deep/run")
-    assert (done.status, done.out) == (2, "")
+    assert (done.status, done.out) == (1, "")
     remedy = "free some space, give another output folder, or run fewer requests; nothing was left behind"
     assert done.err == f"simnmt: deep/run: cannot write the run: {os.strerror(errno.EFBIG)} ({remedy})\n"
     assert tree(folder) == before
@@ -49,7 +49,7 @@ def test_a_template_that_finds_no_room(folder: Path, with_room_for: Callable[...
     """There is room for the scenario, none for the schema."""
     before = tree(folder)
     done = with_room_for(4_000, "init", "new.yaml")
-    assert (done.status, done.out) == (2, "")
+    assert (done.status, done.out) == (1, "")
     assert done.err == f"simnmt: new.yaml: cannot be written: {os.strerror(errno.EFBIG)} (name another)\n"
     assert tree(folder) == before
 
@@ -77,7 +77,7 @@ def test_a_length_table_that_finds_no_room(folder: Path, with_room_for: Callable
     (folder / "lengths.csv").write_text("precious")
     before = tree(folder)
     done = with_room_for(100, "corpus", "table", "news.de", "news.en", "--force")
-    assert (done.status, done.out) == (2, "")
+    assert (done.status, done.out) == (1, "")
     assert done.err.startswith("simnmt: lengths.csv: cannot be written: ")
     assert tree(folder) == before
 
@@ -96,7 +96,7 @@ def test_a_disk_that_fills_up_while_the_page_is_written(
     before = tree(folder)
     monkeypatch.setattr(Path, "write_text", full)
     done = simnmt("run", "small.yaml")
-    assert (done.status, done.out) == (2, "")
+    assert (done.status, done.out) == (1, "")
     assert done.err.endswith("fewer requests; nothing was left behind)\n")
     assert os.strerror(errno.ENOSPC) in done.err
     assert tree(folder) == before

@@ -78,7 +78,7 @@ def test_an_answer_that_comes_as_a_whole_has_no_times_of_tokens() -> None:
         ((STREAM, b"data: {broken\n\n"), "no JSON object"),
         ((STREAM, event({"choices": [1]})), "without a delta"),
         ((whole(b"<html></html>", "text/html"),), "web page"),
-        ((whole(b"{}"),), "holds no choices"),
+        ((whole(b"{}"),), "holds no text"),
         ((b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{",), "closed the connection in the middle of an answer"),
         (
             (b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nda",),

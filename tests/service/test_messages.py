@@ -62,6 +62,13 @@ def test_a_form_says_the_same_as_json(given_texts: list[str]) -> None:
     read = parse_request(form, "application/x-www-form-urlencoded", {}, most_texts=3)
     assert read.texts == tuple(given_texts)
     assert read.is_list == (len(given_texts) > 1)
+    assert parse_request(b"", "", {}, form.decode(), most_texts=3) == read  # in the address
+    fields = [*(("q", text) for text in given_texts), ("source", "de"), ("target", "en")]
+    parts = [f'--x-1\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{text}\r\n' for name, text in fields]
+    body = "".join([*parts, "--x-1--\r\n"]).encode()
+    assert parse_request(body, "multipart/form-data; boundary=x-1", {}, most_texts=3) == read
+    with pytest.raises(ServiceError):
+        parse_request(body[:-6], "multipart/form-data; boundary=x-1", {}, most_texts=3)
 
 
 json_values = st.recursive(
@@ -73,12 +80,15 @@ json_values = st.recursive(
 
 @given(
     st.binary() | json_values.map(lambda value: json.dumps(value).encode()),
-    st.sampled_from(["application/json", "application/x-www-form-urlencoded", ""]),
+    st.sampled_from(
+        ["application/json", "application/x-www-form-urlencoded", "multipart/form-data; boundary=1", "multipart/form-data", ""]
+    ),
     st.dictionaries(st.sampled_from([messages.FORCED_LENGTH, messages.DEADLINE, messages.REQUEST]), header_texts),
+    st.text(st.characters(codec="ascii")),
 )
-def test_no_bytes_raise_anything_but_a_refusal(body: bytes, content_type: str, headers: Mapping[str, str]) -> None:
+def test_no_bytes_raise_anything_but_a_refusal(body: bytes, content_type: str, headers: Mapping[str, str], query: str) -> None:
     try:
-        parse_request(body, content_type, headers, most_texts=3)
+        parse_request(body, content_type, headers, query, most_texts=3)
     except ServiceError as error:
         assert error.status == 400
         assert error.message.isprintable()

@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 from safetensors import SafetensorError
 
-from simnmt.base.files import locked_folder
+from simnmt.base.files import NO_ROOM, locked_folder
 from simnmt.nmt.checkpoint import write_tensors
 from simnmt.profile.streaming_cost import BITS
 from simnmt.streaming.encoder.encoder_configuration import EncoderWeights
@@ -266,7 +266,7 @@ def _as_store_errors(path: Path) -> Iterator[None]:
         raise StoreError("another run is writing this store", path=path, remedy=remedy) from None
     except (OSError, SafetensorError) as error:
         what, number = (error.strerror or str(error), error.errno) if isinstance(error, OSError) else (str(error), None)
-        if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        if number in NO_ROOM:
             remedy = "make room, and give the same command again"
         elif number in (errno.EACCES, errno.EPERM):
             remedy = "correct its permissions, or choose another --out"
