@@ -36,12 +36,12 @@ def test_every_bar_is_about_a_figure(model: str, capsys: pytest.CaptureFixture[s
 
 def test_a_profile_of_another_model_beam_or_engine_is_refused(model: str, tmp_path: Path) -> None:
     profile = json.loads(shipped_files.find("calibration", "@cpu1-gru").read_text())
-    profile["engine"]["backend"] = "onnxruntime"
-    (tmp_path / "onnx.json").write_text(json.dumps(profile))
+    profile["engine"]["backend"] = "ctranslate2"
+    (tmp_path / "ctranslate2.json").write_text(json.dumps(profile))
     for arguments, message in (
         (["--profile", "@cpu1-gru", "--model", model], "another model"),
         (["--profile", "@cpu1-gru", "--beam", "5"], "measured with beam 1"),
-        (["--profile", str(tmp_path / "onnx.json")], "not measured with torch"),
+        (["--profile", str(tmp_path / "ctranslate2.json")], "not measured with torch"),
         (["--profile", "@tx2-gru"], "has no costs of decode steps"),
     ):
         with pytest.raises(SystemExit, match=message):
