@@ -9,7 +9,7 @@ VENV := .venv
 CAMPAIGNS := tests/aarch64 tests/campaigns tests/live/test_server.py tests/kernels/test_sanitizers.py $(addprefix tests/world/,test_compiled_world.py test_sanitized_world.py test_engines_on_scenarios.py)
 BIN := $(VENV)/bin
 
-.PHONY: quickstart test docs check check-deep check-lowest check-python check-dist dist gallery notebooks clean
+.PHONY: quickstart test docs check check-deep check-lowest check-python check-dist dist gallery clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/simnmt run @quickstart
@@ -21,7 +21,7 @@ test: $(VENV)/.installed-test
 docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-# What .ci/run adds to the tests: lint, types, the documentation's examples, notebooks and site, and the GPU's kernels in Triton's
+# What .ci/run adds to the tests: lint, types, the documentation's examples and site, and the GPU's kernels in Triton's
 # interpreter. Beside that a small validation of a live testbed, which takes three minutes and wants a quiet box: SMOKE=skip leaves it out.
 check: $(VENV)/.installed-dev
 	SIMNMT_TRITON=required $(BIN)/python -m pytest tests/kernels/test_triton.py
@@ -29,7 +29,6 @@ check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python docs/run_examples.py
-	$(BIN)/python docs/execute_notebooks.py --check
 	$(MAKE) docs
 	SIMNMT_SITE=$(abspath site) $(BIN)/python -m pytest tests/site
 	$(if $(filter skip,$(SMOKE)),,$(BIN)/simnmt validate @live-smoke --smoke --engine cloud=gru:torch:float16_weights)
@@ -59,10 +58,6 @@ dist: $(VENV)/.installed
 # The pictures of docs/gallery/index.md anew, by the code that stands below each of them.
 gallery: $(VENV)/.installed-test
 	$(BIN)/python docs/make_gallery.py
-
-# The notebooks anew, with what they show stored in them.
-notebooks: $(VENV)/.installed-test
-	$(BIN)/python docs/execute_notebooks.py
 
 # The suite with the lowest versions that pyproject.toml declares, in an environment of its own. torch stays the tested one. Old
 # libraries call what new ones deprecate, so that warnings are no failures here.

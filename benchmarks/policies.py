@@ -98,7 +98,6 @@ def compared(policy: str, ours: Sequence[Row], baseline: str, theirs: Sequence[R
         **{f"{key}_percent": change([row[f"{key}_latency_s"] for row in ours], [row[f"{key}_latency_s"] for row in theirs])
            for key in ("mean", "p95", "p99")},
         "away_percent": [100.0 * float(np.mean([row["offloaded_share"] for row in rows])) for rows in (theirs, ours)],
-        "probes_per_request": float(np.mean([row.get("probes_per_request") or 0.0 for row in ours])),
     }  # fmt: skip
 
 
@@ -129,8 +128,7 @@ def run(scenario: dict[str, Any]) -> tuple[Runs, dict[tuple[str, str], dict[str,
             for network, links in plan.networks.items():
                 result = run_unit(Unit(plan.scenario, case, network, links, replication))
                 for key, numbers in result.numbers.items():
-                    sent = (numbers.get("probes_sent") or 0.0) / plan.scenario.requests
-                    runs.setdefault((key.workload, key.network, key.policy), []).append({**numbers, "probes_per_request": sent})
+                    runs.setdefault((key.workload, key.network, key.policy), []).append(numbers)
                 for removed, total_s in result.gap_totals_s.items():
                     totals.setdefault((case.name, network), {}).setdefault(removed, []).append(total_s)
     return runs, totals
@@ -203,11 +201,10 @@ def printed(found: dict[str, Any]) -> Iterator[str]:
                 case = row["case"]
                 yield f"\n{case}"
             there, ours = row["away_percent"]
-            probes = f"  {row['probes_per_request']:.3g} probes a request" if row["probes_per_request"] else ""
             pair = f"{row['policy']} / {row['baseline']}"
             yield (
                 f"  {row['at']:44}{pair:32}mean {_shown(row['mean_percent'])}  p95 {_shown(row['p95_percent'])}"
-                f"  away {there:.0f} -> {ours:.0f} %{probes}"
+                f"  away {there:.0f} -> {ours:.0f} %"
             )
         if found[question]["gaps"]:
             yield "\n  what a plain policy loses for want of knowledge, and the share that each single truth wins back"

@@ -193,44 +193,6 @@ def smoothing(folder: Path) -> Iterator[Case]:
     yield Case("back to back", {"gateway": GATEWAY, "cloud": SERVER}, networks, policies, pairs=pairs, gaps=True)
 
 
-def probing(folder: Path) -> Iterator[Case]:
-    """Probes after 1, 10 and 60 s of silence against the last measured transfer time, and what they cost."""
-    random = np.random.default_rng(3)
-    wander = 40.0 + np.abs(np.cumsum(random.normal(0.0, 8.0, 2_000))) % 80.0
-    peak = series(folder, "peak", [60.0] * 5 + [800.0] + [60.0] * 6, 600.0)
-    drift = series(folder, "drift", wander, 30.0)
-    jitter = series(folder, "jitter", 50.0 + random.exponential(30.0, 40_000), 1.0)
-    policies: Mapping = {"last": {"kind": "cnmt"}}
-    for interval_s in (1, 10, 60):
-        probes = {"kind": "probing", "interval_s": interval_s}
-        policies[f"probing {interval_s} s"] = {"kind": "cnmt", "transfer_estimate": probes}
-    policies["probing 1 s, weight 0.125"] = {
-        "kind": "cnmt",
-        "transfer_estimate": {"kind": "probing", "interval_s": 1, "weight": 0.125},
-    }
-    policies["smoothed"] = {"kind": "cnmt", "transfer_estimate": "smoothed"}
-    cases = [
-        ("ten minutes of 800 ms in two hours of 60 ms", peak, (1.0, 0.05), True),
-        ("40 to 120 ms, wandering", drift, (2.0, 0.2, 0.02), True),
-        ("jitter of 30 ms", jitter, (2.0,), True),
-        ("steady (@cp2)", "@cp2", (5.0,), True),
-        ("slow (@cp1)", "@cp1", (0.05,), False),
-    ]
-    if RECORDED.exists():
-        cases.append(("5G drive (recorded)", recorded(folder), (1.0,), True))
-    for name, rtt, rates_rps, gaps in cases:
-        yield Case(
-            name,
-            {"gateway": GATEWAY, "cloud": SERVER},
-            {"n": {"rtt": rtt}},
-            policies,
-            pairs=[(policy, "last") for policy in list(policies)[1:]],
-            arrivals=poisson,
-            rates_rps=rates_rps,
-            gaps=gaps,
-        )
-
-
 def overheads(folder: Path) -> Iterator[Case]:
     """Estimates that resist outliers, where the remote overhead has a tail (docs/reference/policies.md)."""
     estimates: Mapping = {
@@ -278,7 +240,6 @@ QUESTIONS: dict[str, Callable[[Path], Iterator[Case]]] = {
     "queues": queues,
     "lengths": lengths,
     "smoothing": smoothing,
-    "probing": probing,
     "overheads": overheads,
 }
 

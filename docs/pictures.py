@@ -1,6 +1,6 @@
 """Photograph figures and pages for the documentation, as small PNG files of few colours.
 
-Needs what the tests need: playwright, and a Chromium on the PATH. `make_gallery.py` and `execute_notebooks.py` use it.
+Needs what the tests need: playwright, and a Chromium on the PATH. `make_gallery.py` uses it.
 """
 
 from __future__ import annotations

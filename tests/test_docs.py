@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import re
 import shlex
 from pathlib import Path
@@ -16,7 +15,6 @@ from simnmt.cli.app import application
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(path for room in ("docs", "traces") for path in (ROOT / room).rglob("*.md"))])
-NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(\s*<?([^)\s>]+)[^)]*\)|<img src=\"([^\"]+)\"")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
@@ -41,18 +39,10 @@ def anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in HEADING.findall(FENCE.sub("", text))}
 
 
-def text_of(page: Path) -> str:
-    """Return the Markdown of a page or of a notebook."""
-    text = page.read_text(encoding="utf-8")
-    if page.suffix != ".ipynb":
-        return text
-    return "\n\n".join("".join(cell["source"]) for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown")
-
-
 def broken(page: Path) -> list[str]:
     """Return the links of a page that lead to no file of the checkout, or to no heading of it."""
     wrong = []
-    for link in links(text_of(page)):
+    for link in links(page.read_text(encoding="utf-8")):
         address = next((address for address in CHECKOUT if link.startswith(address)), None)
         if address is None and link.startswith(ELSEWHERE):
             continue
@@ -60,12 +50,12 @@ def broken(page: Path) -> list[str]:
         folder = page.parent if address is None else ROOT
         target = (folder / path).resolve() if path else page
         exists = target.exists() and target.is_relative_to(ROOT)
-        if not exists or (anchor and anchor not in anchors(text_of(target))):
+        if not exists or (anchor and anchor not in anchors(target.read_text(encoding="utf-8"))):
             wrong.append(link)
     return wrong
 
 
-@pytest.mark.parametrize("page", [*PAGES, *NOTEBOOKS], ids=lambda path: path.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_relative_links_lead_to_files_that_exist(page: Path) -> None:
     assert broken(page) == []
 
@@ -86,18 +76,6 @@ def test_links_that_lead_nowhere_are_found(tmp_path: Path, monkeypatch: pytest.M
         "```text\n[code](none)\n```\n[a](none.md) ![b](none.png 'title') [c](#nothing) [d](../outside.md)\n"
     )
     assert broken(page) == ["none.md", "none.png", "#nothing", "../outside.md"]
-
-
-def test_links_of_a_notebook_that_lead_nowhere_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(globals(), "ROOT", tmp_path.resolve())
-    (tmp_path / "page.md").write_text("# A heading\n")
-    notebook = tmp_path / "notebook.ipynb"
-    cells = [
-        {"cell_type": "markdown", "source": ["[good](page.md#a-heading)\n", "[a](page.md#another) [b](none.md)"]},
-        {"cell_type": "code", "source": ["print('[code](none.md)')"]},
-    ]
-    notebook.write_text(json.dumps({"cells": cells}))
-    assert broken(notebook) == ["page.md#another", "none.md"]
 
 
 def test_absolute_links_to_the_checkout_that_lead_nowhere_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +107,6 @@ def test_the_address_of_the_project_is_that_of_its_metadata() -> None:
 
 def test_there_is_something_to_check() -> None:
     assert {"README.md", "invariants.md", "scenario.md"} <= {page.name for page in PAGES}
-    assert len(NOTEBOOKS) == 6
     assert "reference/scenario.md" in links((ROOT / "docs" / "index.md").read_text(encoding="utf-8"))
 
 
@@ -207,18 +184,15 @@ def test_pictures_of_the_tutorial_are_small_and_all_made_by_one_command(monkeypa
 
 
 def title(page: Path) -> str:
-    text = page.read_text(encoding="utf-8")
-    if page.suffix == ".ipynb":
-        text = "".join(json.loads(text)["cells"][0]["source"])
-    heading = HEADING.search(text)
+    heading = HEADING.search(page.read_text(encoding="utf-8"))
     assert heading is not None, page
     return heading[1]
 
 
-@pytest.mark.parametrize("folder", ["tutorial", "how-to", "background", "background/papers", "gallery", "notebooks"])
+@pytest.mark.parametrize("folder", ["tutorial", "how-to", "background", "background/papers", "gallery"])
 def test_the_home_page_lists_every_page_by_its_title(folder: str) -> None:
     listed = (ROOT / "docs" / "index.md").read_text(encoding="utf-8").splitlines()
-    pages = [page for page in sorted((ROOT / "docs" / folder).iterdir()) if page.suffix in (".md", ".ipynb")]
+    pages = [page for page in sorted((ROOT / "docs" / folder).iterdir()) if page.suffix == ".md"]
     assert pages
     assert [line for page in pages if (line := f"- [{title(page)}]({folder}/{page.name})") not in listed] == []
 

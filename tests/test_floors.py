@@ -46,7 +46,6 @@ HEAVY_ROOMS = {
     "ciw": set(),
     "torch": {"kernels", "nmt", "streaming", "calibrate", "live", "papers"},
     "sklearn": {"nmt"},
-    "faiss": {"nmt"},
     "aiohttp": {"service", "live"},
     "prometheus_client": {"service", "live"},
     "joblib": {"experiment"},

@@ -1,7 +1,7 @@
 """What changes in the text of a page, so that the same text serves a checkout, GitHub and the site.
 
 A link from a page to a file outside of the site (`../../CHANGELOG.md`, a script, a scenario) becomes the address of that
-file at GitHub. One to a notebook becomes one to its page. An address on the site itself, which a page uses for pages that the
+file at GitHub. An address on the site itself, which a page uses for pages that the
 build makes, becomes a relative link: it works from disk, and the build refuses it if it leads nowhere. The mark `not-run` of
 code blocks, which is for docs/run_examples.py, is left out.
 """
@@ -59,8 +59,6 @@ def _target(target: str, page: str, site: set[str]) -> str:
         return target
     path = posixpath.normpath(posixpath.join("docs", folder, address))
     below = path.removeprefix("docs/")
-    if path.endswith(".ipynb") and path.startswith("docs/"):
-        return address.removesuffix(".ipynb") + ".md" + hash_ + anchor
     if below in site or not (ROOT / path).exists():
         return target  # what is missing is for the strict build to report
     return f"{PROJECT}/{'tree' if (ROOT / path).is_dir() else 'blob'}/main/{path}{hash_}{anchor}"

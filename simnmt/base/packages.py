@@ -15,7 +15,7 @@ EXTRAS = {
     **dict.fromkeys(("torch", "transformers", "sentencepiece", "sacrebleu", "sklearn", "threadpoolctl"), "models"),
     **dict.fromkeys(("safetensors", "huggingface_hub"), "models"),
     **dict.fromkeys(("aiohttp", "prometheus_client"), "live"),
-    **{name: name for name in ("tokenizers", "ctranslate2", "onnxruntime", "faiss")},
+    **{name: name for name in ("tokenizers", "ctranslate2")},
     "pynvml": "nvidia",
     "distributed": "cluster",
 }

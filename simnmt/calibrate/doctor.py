@@ -30,7 +30,7 @@ class Finding:
 
     verdict: Literal["can", "cannot", "warning"]
     topic: str
-    """threads, simd, memory, torch, ctranslate2, onnxruntime, gpu, energy, clock, load, box, disk."""
+    """threads, simd, memory, torch, ctranslate2, gpu, energy, clock, load, box, disk."""
     what: str
     remedy: str | None = None
     """Action of the user, as an imperative."""
@@ -188,15 +188,6 @@ def ctranslate2_finding(box: BoxDescription) -> Iterator[Finding]:
         yield _types("ctranslate2", f"CTranslate2 {box.versions.get('ctranslate2', '')}", device)
 
 
-def onnxruntime_finding(box: BoxDescription) -> Iterator[Finding]:
-    """Yield the compute types of the ONNX Runtime engine; nothing if it is not installed, for few need it."""
-    if isinstance(loaded("numpy"), str):
-        return  # the library prints a traceback without it
-    library = loaded("onnxruntime")
-    if not isinstance(library, str):
-        yield _types("onnxruntime", f"ONNX Runtime {library.__version__}", "cpu")
-
-
 def _types(backend: str, title: str, device: str) -> Finding:
     try:
         with warnings.catch_warnings():
@@ -301,7 +292,7 @@ def examine(root: str | os.PathLike[str] = "/", folder: str | os.PathLike[str] =
         *shared(box),
     ]
     if tree.is_this_box:
-        findings += [*torch_finding(box), *ctranslate2_finding(box), *onnxruntime_finding(box)]
+        findings += [*torch_finding(box), *ctranslate2_finding(box)]
         findings += gpu_finding(box)
     devices = ["cpu", *(f"cuda:{gpu.index}" for gpu in box.gpus if "torch" in gpu.seen_by)]
     findings += [finding for device in devices for finding in energy(device, root)]

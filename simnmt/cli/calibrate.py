@@ -39,7 +39,7 @@ LOG_INTERVAL_S = 15.0
 
 Backend = Enum(
     "Backend",
-    {"torch": "torch", "ctranslate2": "ctranslate2", "onnxruntime": "onnxruntime", "marian": "marian", "sharp": "sharp"},
+    {"torch": "torch", "ctranslate2": "ctranslate2", "sharp": "sharp"},
     type=str,
 )
 """The engine that computes."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="A part of the vocabulary instead of all of it: clusters of contexts, or lists of candidate words.")
 
-CLUSTER_OPTIONS = ("clusters", "top", "pool", "method", "beam", "batch", "seed")
+CLUSTER_OPTIONS = ("clusters", "top", "pool", "beam", "batch", "seed")
 LIST_OPTIONS = ("targets", "candidates", "align", "always")
 
 
@@ -160,9 +160,6 @@ def build(
     always: Annotated[int | None, option("N", "Most frequent target words that every list holds. [default: 0]")] = None,
     beam: Annotated[int | None, option("B", "Beam that contexts are collected with. [default: 1]", min=1)] = None,
     batch: Annotated[int | None, option("N", "Most sentences decoded together. [default: 128]", min=1)] = None,
-    method: Annotated[
-        str | None, option("sklearn|faiss", "Library that clusters. [default: faiss where it is installed]")
-    ] = None,
     iterations: Annotated[int | None, option("N", "Iterations of k-means or ibm1. [default: 20; ibm1 5]")] = None,
     seed: Annotated[int | None, option("S", "Same seed, same clusters. [default: 1]", min=0, max=2**31 - 1)] = None,
     device: Device = "cpu",

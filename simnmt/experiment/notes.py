@@ -255,7 +255,7 @@ def stopped_sending(scenario: Scenario, cells: Sequence[Cell]) -> Iterator[str]:
         stopped = {}
         for name, log in cell.logs.items():
             policy = scenario.policies[name]
-            if policy.knows_truth or policy.single_device or policy.estimation.transfer_estimate.probes:
+            if policy.knows_truth or policy.single_device:
                 continue
             target = log["target"]
             away = np.flatnonzero(target[: len(target) // 2])
@@ -265,8 +265,7 @@ def stopped_sending(scenario: Scenario, cells: Sequence[Cell]) -> Iterator[str]:
             yield (
                 f"{cell.workload} on {cell.network}: in the second half of replication 0, no request was sent to another "
                 f"device by {format_list(stopped.values())}; in brackets the last one sent, of {scenario.requests:,}. Only a "
-                "request that is sent measures the transfer time, so later decisions rest on an estimate of that age; probes "
-                "(transfer_estimate) renew it."
+                "request that is sent measures the transfer time, so later decisions rest on an estimate of that age."
             )
 
 

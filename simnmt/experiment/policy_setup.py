@@ -15,7 +15,6 @@ from simnmt.base import random_streams
 from simnmt.experiment.cases import Unit
 from simnmt.experiment.draws import ACTIVE_SHARE_STREAM, Drawn, Learnt, more_s_per_tgt_token
 from simnmt.experiment.targets import Decoding
-from simnmt.network.overhead import Overhead
 from simnmt.policies import CNmt, Decide, Fixed, LeastTotal, Policy, TransferEstimate
 from simnmt.policies.cnmt import PredictLength
 from simnmt.policies.custom import CheckedPolicy, is_shown_view
@@ -58,13 +57,10 @@ def simulated_estimate(unit: Unit, drawn: Drawn, estimation: Estimation) -> Esti
     """Return the estimates of a policy whose network is simulated."""
 
     def estimate(decider: int, target: int) -> TransferEstimate:
-        rtt_s = partial(drawn.routes.rtt_s, decider, target)
-        overheads = _overheads_beyond(unit, target)
-        initial_s = rtt_s(0.0) + sum(overhead.mean_s for overhead in overheads.values())
+        initial_s = drawn.routes.rtt_s(decider, target, 0.0) + _mean_overheads_s(unit, target)
         if estimation.initial_transfer_ms is not None:
             initial_s = estimation.initial_transfer_ms / 1e3
-        probe_s = _probe_with_overheads(unit, decider, overheads, rtt_s) if overheads else rtt_s
-        return estimation.transfer_estimate.estimate(initial_s, probe_s)
+        return estimation.transfer_estimate.estimate(initial_s)
 
     return estimate
 
@@ -90,7 +86,6 @@ def set_up_policy(
     policy = None if settings.knows_truth else settings.policy(learnt.knowledge(list(unit.scenario.devices)))
     beliefs = Beliefs(
         estimate,
-        probes=estimation.transfer_estimate.probes,
         views=_views(unit, learnt, estimation) if case.queues and estimation.hears_batches else (),
         plan_views=tuple(
             None if streamed is None else partial(PlanView, streamed.lifecycle.next_state, len(streamed.states))
@@ -165,29 +160,10 @@ def _set_up_custom(
     )
 
 
-def _overheads_beyond(unit: Unit, target: int) -> dict[str, Overhead]:
-    """Return, by device, the overheads that a request for a target pays beyond its decider."""
-    devices = list(unit.scenario.devices.items())[1 : target + 1]
-    return {device: part.overhead for device, part in devices if part.overhead is not None}
-
-
-def _probe_with_overheads(
-    unit: Unit, decider: int, overheads: dict[str, Overhead], rtt_s: Callable[[float], float]
-) -> Callable[[float], float]:
-    """Return the seconds of a probe sent at a moment, overheads included.
-
-    A probe is answered by the process that answers requests. Without overheads it would measure less than a request does, and
-    the estimate would fall with every probe. The k-th probe of a decider has the same overhead under every policy.
-    """
-    draws = [
-        partial(overhead.draw_s, random_streams.stream(*unit.stream(f"probe overhead {device}"), decider), 1)
-        for device, overhead in overheads.items()
-    ]
-
-    def probe_s(at_s: float) -> float:
-        return rtt_s(at_s) + sum(float(draw_s()[0]) for draw_s in draws)
-
-    return probe_s
+def _mean_overheads_s(unit: Unit, target: int) -> float:
+    """Return the mean seconds of the overheads that a request for a target pays beyond its decider."""
+    devices = list(unit.scenario.devices.values())[1 : target + 1]
+    return sum(device.overhead.mean_s for device in devices if device.overhead is not None)
 
 
 def _servers(scenario: Scenario, workload: str, device: str) -> int:

@@ -146,7 +146,7 @@ class Routes:
         return MovingRoute(self.access, self.hops, self.token_bytes, src_len, tgt_len, moments_s, halves_s)
 
     def rtt_s(self, node: int, target: int, at_s: float) -> float:
-        """Return the seconds of a probe from an end node's decider to a target, sent at a moment of the run."""
+        """Return the round-trip seconds from an end node's decider to a target, at a moment of the run."""
         return sum(hop.rtt_s(at_s, node) for hop in self.hops[:target])
 
 

@@ -355,7 +355,7 @@ def _measured(unit: Unit, drawn: Drawn, run: _Simulated, cut: int) -> Numbers:
         numbers["mean_overhead_s"] = overhead_s
     if trail.energy is not None:
         numbers |= trail.energy.numbers()
-    return numbers | {"probes_sent": float(trail.probes), "rtt_pace_s": drawn.pace_s, "warm_up_requests": float(cut)}
+    return numbers | {"rtt_pace_s": drawn.pace_s, "warm_up_requests": float(cut)}
 
 
 def _per_counted(unit: Unit, cut: int) -> float:

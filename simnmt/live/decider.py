@@ -18,7 +18,7 @@ from simnmt.base.errors import InputError
 from simnmt.experiment.cases import Case, RunPlan, Unit
 from simnmt.experiment.draws import learn
 from simnmt.experiment.policy_setup import PolicySetup, set_up_policy
-from simnmt.policies.decision import PolicySettings, Probing
+from simnmt.policies.decision import PolicySettings
 from simnmt.policies.estimates import TransferEstimate
 from simnmt.results.live_log import DeciderRecord, DecisionRecord, HeardRecord, LostRecord
 from simnmt.results.requests import Requests
@@ -83,15 +83,10 @@ class LiveDecider:
         """
         settings = deployable_policy(unit, policy)
         estimation = settings.estimation
-        transfer = estimation.transfer_estimate
-        self.probe_every_s = transfer.interval_s if isinstance(transfer, Probing) else None
-        """Time without a measurement after which the gateway sends a probe; None: it sends none."""
 
         def estimate(decider: int, target: int) -> TransferEstimate:
             first_s = initial_s[target] if estimation.initial_transfer_ms is None else estimation.initial_transfer_ms / 1e3
-            if isinstance(transfer, Probing):  # the gateway itself sends the probes
-                return TransferEstimate(first_s, transfer.weight)
-            return transfer.estimate(first_s, _no_network)
+            return estimation.transfer_estimate.estimate(first_s)
 
         case: Case = unit.case
         self._uncounted = 1 - end_tokens(case.profiles[0].length_unit.end_of_sentence)[0]
@@ -153,13 +148,9 @@ class LiveDecider:
         if target in decider.plans:
             decider.plans[target].lost(request)
 
-    def probed(self, target: int, rtt_s: float, now_s: float) -> None:
-        """Learn from a probe."""
+    def shook_hands(self, target: int, rtt_s: float, now_s: float) -> None:
+        """Learn from the first round trip to a target that answers again."""
         self._decider.learn(target, rtt_s, now_s)
-
-    def silent_s(self, target: int, now_s: float) -> float:
-        """Return the seconds since the last measurement of a target's transfer time."""
-        return now_s - self._decider.estimates[target].measured_at_s
 
     def _prepare(self, src_len: int) -> tuple[Prepared, float | None]:
         """Prepare the policy for a source length; what it holds depends on nothing else."""
@@ -175,10 +166,6 @@ class LiveDecider:
         if len(self._prepared) < 10_000:
             self._prepared[src_len] = result
         return result
-
-
-def _no_network(at_s: float) -> float:
-    raise AssertionError("a live estimate looks no network up")
 
 
 def replayed_targets(unit: Unit, policy: str, initial_s: Mapping[int, float], events: Iterable[DeciderRecord]) -> list[int]:
@@ -206,5 +193,5 @@ def replayed_targets(unit: Unit, policy: str, initial_s: Mapping[int, float], ev
         elif isinstance(event, LostRecord):
             decider.lost(decisions.pop(event.request), event.request)
         else:
-            decider.probed(event.target, event.rtt_s, event.at_s)
+            decider.shook_hands(event.target, event.rtt_s, event.at_s)
     return targets

@@ -27,10 +27,10 @@ from simnmt.policies.custom import PolicyError
 from simnmt.results.live_log import (
     BeginRecord,
     DecisionRecord,
+    HandshakeRecord,
     HeardRecord,
     LostRecord,
     Outcome,
-    ProbeRecord,
     ReferenceRecord,
     RequestRecord,
 )
@@ -173,13 +173,10 @@ class LiveGateway:
                 settings.policy, tuple(self.devices), settings.unit.scenario.name, hashes, begin_s=self.begin_s, initial_s=first
             )
         )
-        if self.decider.probe_every_s is not None:
-            for server in self._servers:
-                self._keep(self._probe(server, self.decider.probe_every_s))
         await self.front.service.start()
 
     async def close(self) -> None:
-        """End the probes, the connections, and the engine unless it outlives the gateway; write what is left of the log."""
+        """End the connections, and the engine unless it outlives the gateway; write what is left of the log."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -325,29 +322,12 @@ class LiveGateway:
             except (ServiceError, InputError) as error:
                 server.why = str(error)
                 continue
-            self._learn_probe(server, rtt_s)
+            now_s = self._now_s()
+            self.decider.shook_hands(server.target, rtt_s, now_s)
+            self._log.write(HandshakeRecord(server.target, now_s, rtt_s))
             server.reachable, server.why = True, ""
             self._on_error(f"{server.device}: answers again")
             return
-
-    async def _probe(self, server: _Server, every_s: float) -> None:
-        """Measure a round trip whenever nothing was measured for some time."""
-        while True:
-            left_s = every_s - self.decider.silent_s(server.target, self._now_s())
-            if left_s > 0.0:
-                await asyncio.sleep(left_s)
-                continue
-            try:
-                _, rtt_s = await server.client.health()
-            except ServiceError:
-                await asyncio.sleep(every_s)
-                continue
-            self._learn_probe(server, rtt_s)
-
-    def _learn_probe(self, server: _Server, rtt_s: float) -> None:
-        now_s = self._now_s()
-        self.decider.probed(server.target, rtt_s, now_s)
-        self._log.write(ProbeRecord(server.target, now_s, rtt_s))
 
     def _keep(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)

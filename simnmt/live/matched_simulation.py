@@ -237,11 +237,10 @@ def _sending(sent: Sequence[int], decide_for: DecideFor | None) -> DecideFor:
 def _setup(unit: Unit, policy: str, initial_s: float) -> PolicySetup:
     settings = unit.scenario.policies[policy]
     estimation = settings.estimation
-    link = unit.links.link
 
     def estimate(decider: int, target: int) -> TransferEstimate:
         first_s = initial_s if estimation.initial_transfer_ms is None else estimation.initial_transfer_ms / 1e3
-        return estimation.transfer_estimate.estimate(first_s, link.rtt_one_s)
+        return estimation.transfer_estimate.estimate(first_s)
 
     return set_up_policy(unit, learn(unit), None, settings, estimate=estimate)
 

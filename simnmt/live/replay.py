@@ -274,7 +274,6 @@ def _result(unit: Unit, served: _Served, log: LoadLog, truth: Truth, trail: Trai
     numbers = shares_of_all(numbers, criteria, answered_share) | {
         "answered_share": answered_share,
         "fallback_share": float((outcome[:] == FALLBACK).mean()),
-        "probes_sent": None,
         "rtt_pace_s": None,
     }
     first = unit.replication == 0

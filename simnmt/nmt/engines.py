@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from simnmt.nmt.pretrained_tokenizer import Languages
     from simnmt.profile.decoder_settings import DecoderSettings
 
-BACKENDS = ("torch", "ctranslate2", "onnxruntime", "marian", "sharp")
+BACKENDS = ("torch", "ctranslate2", "sharp")
 
 
 def supported_types(backend: str, device: str) -> list[str]:
-    """Return the compute types that torch, CTranslate2 or ONNX Runtime supports on a device ("cpu", "cuda:0"), default first.
+    """Return the compute types that torch or CTranslate2 supports on a device ("cpu", "cuda:0"), default first.
 
     Raises `NmtError` if there is no such device, `ImportError` if a library is missing or does not load.
     """
@@ -25,10 +25,6 @@ def supported_types(backend: str, device: str) -> list[str]:
         from simnmt.nmt import torch_engine
 
         return torch_engine.supported_types(device)
-    if backend == "onnxruntime":
-        from simnmt.nmt import onnx_engine
-
-        return onnx_engine.supported_types(device)
     from simnmt.nmt import ctranslate2_engine
 
     return ctranslate2_engine.supported_types(device)
@@ -94,17 +90,9 @@ def load_engine(
             from simnmt.nmt.sharp_engine import SharpEngine
 
             return SharpEngine.load(request)
-        if backend == "marian":
-            from simnmt.nmt.marian_decoder_engine import MarianDecoderEngine
-
-            return MarianDecoderEngine.load(request)
-        if backend == "onnxruntime":
-            from simnmt.nmt.onnx_engine import OnnxEngine
-
-            return OnnxEngine.load(request)
         from simnmt.nmt.ctranslate2_engine import CTranslate2Engine
 
         return CTranslate2Engine.load(request)
     except ModuleNotFoundError as error:
-        extra = error.name if error.name in ("ctranslate2", "onnxruntime") else "models"
+        extra = error.name if error.name == "ctranslate2" else "models"
         raise NmtError(f"{error.name} is not installed", remedy=f"pip install 'simnmt[{extra}]'") from None

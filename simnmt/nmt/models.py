@@ -40,10 +40,8 @@ def load_hf(folder: str | os.PathLike[str]) -> PretrainedModel:
     """
     architecture, class_name = read_pretrained_architecture(folder)
     if not any((Path(folder) / name).exists() for name in _WEIGHT_FILES):
-        what, remedy = f"no usable weights: neither {_WEIGHT_FILES[0]} nor {_WEIGHT_FILES[2]}", FOLDER_REMEDY
-        if any(Path(folder).glob("*.onnx")):
-            what, remedy = "only holds weights for ONNX Runtime", "give --backend onnxruntime"
-        raise NmtError(what, path=folder, remedy=remedy)
+        what = f"no usable weights: neither {_WEIGHT_FILES[0]} nor {_WEIGHT_FILES[2]}"
+        raise NmtError(what, path=folder, remedy=FOLDER_REMEDY)
     import transformers  # a second of CPU time that models without it are spared
 
     try:

@@ -12,7 +12,7 @@ from pydantic import Field
 from simnmt.policies.baselines import CloudPolicy, EdgePolicy, FixedPolicy, Oracle, OraclePolicy
 from simnmt.policies.cnmt import CNmt, CNmtPolicy, NaivePolicy, Threshold, constant_length, threshold
 from simnmt.policies.decision import CLOUD, GATEWAY, Choice, Decide, Fixed, LeastTotal, Policy, least_total
-from simnmt.policies.estimates import ProbedEstimate, QuantileEstimate, TransferEstimate
+from simnmt.policies.estimates import QuantileEstimate, TransferEstimate
 from simnmt.policies.views import BacklogView, BatchView, PlanView
 
 PolicyConfiguration = Annotated[
@@ -40,7 +40,6 @@ __all__ = [
     "PlanView",
     "Policy",
     "PolicyConfiguration",
-    "ProbedEstimate",
     "QuantileEstimate",
     "Threshold",
     "TransferEstimate",

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field
 
 from simnmt.base.configuration import Configuration
-from simnmt.policies.estimates import ProbedEstimate, QuantileEstimate, TransferEstimate
+from simnmt.policies.estimates import QuantileEstimate, TransferEstimate
 from simnmt.policies.spending import Resource
 from simnmt.profile.execution_plane import ExecutionPlane
 from simnmt.profile.power import RequestCost
@@ -67,11 +67,9 @@ class LastMeasured(Configuration):
     """The transfer time of the last offloaded request that was answered."""
 
     kind: Literal["last"]
-    probes: ClassVar[bool] = False
-    """Whether the estimate sends probes."""
 
-    def estimate(self, initial_s: float, rtt_s: Callable[[float], float]) -> TransferEstimate:
-        """Return a new estimate of one target's transfer time; `rtt_s`: the true round-trip time at a moment, for probes."""
+    def estimate(self, initial_s: float) -> TransferEstimate:
+        """Return a new estimate of one target's transfer time."""
         return TransferEstimate(initial_s)
 
 
@@ -81,9 +79,8 @@ class Smoothed(Configuration):
     kind: Literal["smoothed"]
     weight: Annotated[float, Field(gt=0.0, le=1.0)] = 0.125
     """Weight of each new measurement; with 1 only the last one counts. TCP smooths its round-trip time with 1/8 (RFC 6298)."""
-    probes: ClassVar[bool] = False
 
-    def estimate(self, initial_s: float, rtt_s: Callable[[float], float]) -> TransferEstimate:
+    def estimate(self, initial_s: float) -> TransferEstimate:
         """Return a new estimate."""
         return TransferEstimate(initial_s, self.weight)
 
@@ -96,29 +93,10 @@ class Quantile(Configuration):
     """Share of the measurements that are not above the estimate; 0.5 is their median."""
     window: Annotated[int, Field(ge=1, le=10_000)] = 32
     """Number of the last measurements that count; with 1 only the last one does."""
-    probes: ClassVar[bool] = False
 
-    def estimate(self, initial_s: float, rtt_s: Callable[[float], float]) -> TransferEstimate:
+    def estimate(self, initial_s: float) -> TransferEstimate:
         """Return a new estimate."""
         return QuantileEstimate(initial_s, self.quantile, self.window)
-
-
-class Probing(Configuration):
-    """A probe, a round trip without payload, after each interval without a measurement.
-
-    It pays the overheads of the devices that answer it, as a request does.
-    """
-
-    kind: Literal["probing"]
-    interval_s: Annotated[float, Field(ge=0.01, le=1e6)] = 1.0
-    """Time without a measurement after which a probe is sent."""
-    weight: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
-    """Weight of each new measurement, of a probe or a request; with 1 only the last one counts."""
-    probes: ClassVar[bool] = True
-
-    def estimate(self, initial_s: float, rtt_s: Callable[[float], float]) -> TransferEstimate:
-        """Return a new estimate."""
-        return ProbedEstimate(initial_s, self.interval_s, rtt_s, self.weight)
 
 
 def _kind_alone(value: Any) -> Any:
@@ -126,15 +104,15 @@ def _kind_alone(value: Any) -> Any:
 
 
 def _or_kind_alone(schema: dict[str, Any]) -> None:
-    schema["oneOf"].append({"enum": ["last", "smoothed", "quantile", "probing"], "type": "string"})
+    schema["oneOf"].append({"enum": ["last", "smoothed", "quantile"], "type": "string"})
 
 
 TransferEstimateSettings = Annotated[
-    LastMeasured | Smoothed | Quantile | Probing,
+    LastMeasured | Smoothed | Quantile,
     Field(discriminator="kind", json_schema_extra=_or_kind_alone),
     BeforeValidator(_kind_alone),
 ]
-"""`last`, `smoothed`, `quantile` or `probing`, or a mapping with one of these as its `kind`."""
+"""`last`, `smoothed` or `quantile`, or a mapping with one of these as its `kind`."""
 
 
 class Estimation(Configuration):
@@ -144,7 +122,7 @@ class Estimation(Configuration):
     """The estimate before the first request was offloaded; left out: the RTT when the run begins, as if measured once, plus the
     mean overheads of the devices beyond the decider."""
     transfer_estimate: TransferEstimateSettings = LastMeasured(kind="last")
-    """How measurements of the transfer time become an estimate: `last` (the paper's), `smoothed`, `quantile` or `probing`."""
+    """How measurements of the transfer time become an estimate: `last` (the paper's), `smoothed` or `quantile`."""
     sees_backlog: bool = False
     """Add the wait that the policy can see: its own device's queue, and at other devices the requests that it sent there."""
     plan_state: Literal["ignored", "known"] = "ignored"

@@ -1,4 +1,4 @@
-"""Estimates of the transfer time of a target, learnt from answers and probes (CNMT-11).
+"""Estimates of the transfer time of a target, learnt from answers (CNMT-11).
 
 They are pure: the simulated world and the live gateway hold the same objects.
 """
@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Callable
-from math import inf
 
 
 class TransferEstimate:
@@ -18,18 +16,13 @@ class TransferEstimate:
     by that share of the way towards itself, so that k measurements leave (1 - weight)**k of the initial value.
     """
 
-    __slots__ = ("measured_at_s", "next_s", "value_s", "weight")
-
-    probes_sent: int = 0
-    """Only `ProbedEstimate` sends probes."""
+    __slots__ = ("measured_at_s", "value_s", "weight")
 
     def __init__(self, initial_s: float, weight: float = 1.0) -> None:
         self.value_s = initial_s
         """Estimated transfer time, both ways together."""
         self.measured_at_s = 0.0
         """When the last measurement came; 0 for the initial value."""
-        self.next_s = inf
-        """Before this moment the estimate changes by `learn` alone."""
         self.weight = weight
         """Weight of each new measurement."""
 
@@ -40,9 +33,6 @@ class TransferEstimate:
         else:
             self.value_s += self.weight * (transfer_s - self.value_s)
         self.measured_at_s = at_s
-
-    def refresh(self, now_s: float) -> None:
-        """Do nothing: this estimate sends no probes."""
 
 
 class QuantileEstimate(TransferEstimate):
@@ -76,47 +66,3 @@ class QuantileEstimate(TransferEstimate):
         high_s = sorted_s[min(below + 1, len(sorted_s) - 1)]
         self.value_s = low_s + (place - below) * (high_s - low_s)
         self.measured_at_s = at_s
-
-
-class ProbedEstimate(TransferEstimate):
-    """An estimate that sends a probe after `interval_s` without a measurement.
-
-    A probe is a round trip without payload, with the overheads of the devices that answer it. Every answer, of a request or of
-    a probe, restarts the timer; while a probe is under way no other is sent. No event is needed: the probes since the last
-    decision are computed at the next one, each at its own moment.
-    """
-
-    __slots__ = ("_answered_at_s", "_probe_s", "interval_s", "probes_sent", "rtt_s")
-
-    def __init__(self, initial_s: float, interval_s: float, rtt_s: Callable[[float], float], weight: float = 1.0) -> None:
-        """`rtt_s`: the true round-trip time of a probe sent at a moment, both in seconds."""
-        super().__init__(initial_s, weight)
-        self.probes_sent = 0
-        self.next_s = interval_s
-        self.interval_s = interval_s
-        self.rtt_s = rtt_s
-        self._answered_at_s = inf
-        """When the probe under way will be answered; inf without one."""
-        self._probe_s = 0.0
-        """The round trip of the probe under way."""
-
-    def learn(self, transfer_s: float, at_s: float) -> None:
-        """Take in a measurement, after all probes answered before that moment."""
-        if self.next_s <= at_s:
-            self.refresh(at_s)
-        super().learn(transfer_s, at_s)
-        if self._answered_at_s == inf:
-            self.next_s = at_s + self.interval_s
-
-    def refresh(self, now_s: float) -> None:
-        """Process the probes until now; the cost is one look-up of the network per probe."""
-        while self.next_s <= now_s:
-            if self._answered_at_s == inf:
-                self._probe_s = self.rtt_s(self.next_s)
-                self.next_s += self._probe_s
-                self._answered_at_s = self.next_s
-                self.probes_sent += 1
-            else:
-                self._answered_at_s = inf
-                super().learn(self._probe_s, self.next_s)
-                self.next_s += self.interval_s

@@ -71,7 +71,7 @@ def _describe_role(configured: dict[str, Any], devices: Sequence[str]) -> str:
         f"minimises {configured['minimises']}" if configured.get("minimises", "mean") != "mean" else "",
         "within a budget" if configured.get("budget") else "",
         "spread of lengths" if configured.get("lengths") == "distribution" and configured.get("minimises") != "p95" else "",
-        {"smoothed": "smoothed transfer", "quantile": "quantile of transfers", "probing": "probes"}.get(estimate_kind, ""),
+        {"smoothed": "smoothed transfer", "quantile": "quantile of transfers"}.get(estimate_kind, ""),
     ]
     return ", ".join(filter(None, words))
 

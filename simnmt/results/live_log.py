@@ -1,9 +1,9 @@
 """Log of a live gateway: one JSON object a line, written while it serves; the reader tolerates a half-written last line.
 
 The events are `begin` (what serves), `request` (one for each request that ended), `reference` (a fixed execution that shows
-the speed of the box), and all that a gateway's decider did and learnt, in that order: `decision`, `heard`, `lost` and `probe`,
-which `read_decider_events` reads. `LiveLogReader` reads a log that may still grow, `read_live_log` all of it. Both ignore
-unknown keys and count unknown events, so that a log of a later version can be read.
+the speed of the box), and all that a gateway's decider did and learnt, in that order: `decision`, `heard`, `lost` and
+`handshake`, which `read_decider_events` reads. `LiveLogReader` reads a log that may still grow, `read_live_log` all of
+it. Both ignore unknown keys and count unknown events, so that a log of a later version can be read.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ class LostRecord(NamedTuple):
     at_s: float
 
 
-class ProbeRecord(NamedTuple):
-    """A measured round trip to a target."""
+class HandshakeRecord(NamedTuple):
+    """The first round trip to a target that answers again."""
 
     target: int
     at_s: float
@@ -131,13 +131,13 @@ class ReferenceRecord(NamedTuple):
     """From `at_s` on, with what the engine executed before and did not measure; 0 if unknown."""
 
 
-DeciderRecord = DecisionRecord | HeardRecord | LostRecord | ProbeRecord
+DeciderRecord = DecisionRecord | HeardRecord | LostRecord | HandshakeRecord
 Record = BeginRecord | RequestRecord | ReferenceRecord | DeciderRecord
 _DECIDER: dict[str, type[DeciderRecord]] = {
     "decision": DecisionRecord,
     "heard": HeardRecord,
     "lost": LostRecord,
-    "probe": ProbeRecord,
+    "handshake": HandshakeRecord,
 }
 _EVENTS: dict[type, str] = {BeginRecord: "begin", RequestRecord: "request", ReferenceRecord: "reference"}
 _EVENTS |= {kind: event for event, kind in _DECIDER.items()}

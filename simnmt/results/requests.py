@@ -171,8 +171,6 @@ class Trail:
     """When the estimate was measured; 0 for the initial one. Kept, like `decided_s`, until the age is computed."""
     decided_s: AnyColumn | None = None
     """When its decider had it."""
-    probes: int = 0
-    """Probes sent by all deciders."""
     node: AnyColumn | None = None
     """End node of each request, in a closed loop, where the answers decide who asks next."""
     truth: Requests[AnyColumn] | None = None
@@ -217,7 +215,6 @@ class Trail:
     def recorded(
         cls,
         columns: Mapping[str, array[Any] | Array | Column],
-        probes: int,
         accounts: tuple[BatchAccount | BoxesUntil | None, ...],
     ) -> Trail:
         """Return the trail of a run from its columns; `accounts`: of each target's servers."""
@@ -233,7 +230,6 @@ class Trail:
         return cls(
             **whole,
             decided_s=whole["arrival_s"],
-            probes=probes,
             batches=batches if any(batches) else (),
             streamed=streamed if any(streamed) else (),
         )

@@ -257,8 +257,6 @@ def _policies(scenario: Scenario) -> Iterator[_Fault]:
     if scenario.gap_analysis and scenario.analysed_policy is None:
         what = "there is no policy of kind cnmt to be analysed"
         yield _Fault(("gap_analysis",), what, "add one, such as cnmt: {}", key=False)
-    pairs = ((network, workload) for network in scenario.networks for workload in scenario.workloads)
-    timeless = [network for network, workload in pairs if scenario.clock_of(workload, network) != "time"]
     for name, policy in scenario.policies.items():
         if isinstance(policy, FixedPolicy) and policy.device not in scenario.devices:
             what, remedy = f"no device is called {policy.device}", did_you_mean(policy.device, scenario.devices)
@@ -267,10 +265,6 @@ def _policies(scenario: Scenario) -> Iterator[_Fault]:
             what = "compares money, but the scenario has no price"
             remedy = f"give devices.{list(scenario.devices)[-1]}.price_per_hour, or a network's price_per_gb"
             yield _Fault(("policies", name, *policy.compared["cost"]), what, remedy, key=False)
-        if policy.estimation.transfer_estimate.probes and timeless:
-            what = f"a probe needs a time axis, but requests on networks.{timeless[0]} meet the trace one by one"
-            remedy = f"set networks.{timeless[0]}.clock: own (back to back) or arrival"
-            yield _Fault(("policies", name, "transfer_estimate"), what, remedy, key=False)
 
 
 def input_files(scenario: Scenario, base: Path) -> dict[str, Path]:

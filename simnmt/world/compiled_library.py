@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.compile import PORTABLE, WORLD_LIBRARY
-from simnmt.policies.estimates import ProbedEstimate, QuantileEstimate, TransferEstimate
+from simnmt.policies.estimates import QuantileEstimate, TransferEstimate
 from simnmt.world.server import Balancer, ByNode, FewestTokens, InTurn, LeastLoadedOfDrawn
 
 BACK_TO_BACK, OPEN_LOOP, CLOSED_LOOP = range(3)
@@ -22,9 +22,8 @@ ALWAYS, LEAST_TOTAL = range(2)
 DONE, NO_MEMORY, PAUSED = range(3)
 FIFO_POOL, LEAST_WORK_POOL, BATCH_POOL, STREAMING_POOL = range(4)
 BALANCERS: dict[type[Balancer], int] = {ByNode: 0, InTurn: 1, LeastLoadedOfDrawn: 2, FewestTokens: 3}
-ESTIMATES: dict[type[TransferEstimate], int] = {TransferEstimate: 0, QuantileEstimate: 1, ProbedEstimate: 2}
+ESTIMATES: dict[type[TransferEstimate], int] = {TransferEstimate: 0, QuantileEstimate: 1}
 NUMBER, REAL, POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
-ProbeTime = ctypes.CFUNCTYPE(REAL, NUMBER, NUMBER, REAL)
 
 
 class LengthCost(ctypes.Structure):
@@ -135,7 +134,7 @@ class EstimateSettings(ctypes.Structure):
     """How a decider estimates the transfer time of a target."""
 
     _fields_ = [
-        *((name, REAL) for name in ("initial_s", "weight", "quantile", "interval_s")),
+        *((name, REAL) for name in ("initial_s", "weight", "quantile")),
         *((name, NUMBER) for name in ("window", "kind")),
     ]
 
@@ -208,10 +207,9 @@ class WorldSettings(ctypes.Structure):
 
     _fields_ = [
         *((name, NUMBER) for name in ("targets", "deciders", "workers", "discipline", "judged_limit")),
-        *((name, NUMBER) for name in ("probes", "true_transfer", "true_backlog")),
+        *((name, NUMBER) for name in ("true_transfer", "true_backlog")),
         *((name, POINTER) for name in ("pools", "estimates", "parallel", "batch_views", "plan_views")),
         *(("is_local", NUMBER), ("routes", POINTER), ("clients", POINTER), ("paths", POINTER)),
-        ("rtt_s", ProbeTime),
         *((name, NUMBER) for name in ("allocations", "events_a_look", "pause_after_ms")),
         *((name, POINTER) for name in TRAIL),
     ]
@@ -251,7 +249,6 @@ def library() -> ctypes.CDLL | None:
         "new": (POINTER, POINTER),
         "block": (NUMBER, POINTER, POINTER),
         "end": (NUMBER, POINTER),
-        "probes": (NUMBER, POINTER),
         "free": (None, POINTER),
         "account": (None, POINTER, NUMBER, NUMBER, POINTER),
         "stream": (None, POINTER, NUMBER, NUMBER, POINTER),

@@ -13,7 +13,7 @@ import numpy as np
 
 from simnmt.base.errors import InputError
 from simnmt.batching import Batching
-from simnmt.policies.estimates import ProbedEstimate, QuantileEstimate, TransferEstimate
+from simnmt.policies.estimates import QuantileEstimate, TransferEstimate
 from simnmt.policies.views import BacklogView, BatchView
 from simnmt.profile.batch_cost import DecodingCost, LengthForm
 from simnmt.profile.waking import WakingCost
@@ -110,8 +110,6 @@ def estimate_settings(estimate: TransferEstimate) -> c.EstimateSettings:
     settings = c.EstimateSettings(estimate.value_s, estimate.weight, kind=kind)
     if isinstance(estimate, QuantileEstimate):
         settings.quantile, settings.window = estimate.quantile, estimate.window
-    elif isinstance(estimate, ProbedEstimate):
-        settings.interval_s = estimate.interval_s
     return settings
 
 

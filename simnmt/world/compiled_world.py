@@ -10,9 +10,8 @@ import ctypes
 import logging
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.columns import AnyColumn, ColumnFile, are_kept_in_files
-from simnmt.base.signals import signals_held
 from simnmt.network.link import Hop, MovingRoute
 from simnmt.network.message_paths import Capacity, ConstantCapacity, MessagePaths, SeriesCapacity
 from simnmt.network.series import Series
 from simnmt.policies.decision import Choice, Fixed, LeastTotal
-from simnmt.policies.estimates import ProbedEstimate, TransferEstimate
 from simnmt.policies.views import BatchView, PlanView
 from simnmt.results.device_accounts import BatchAccount, BoxesUntil
 from simnmt.results.requests import Block, Engine, Requests, Trail
@@ -184,7 +181,6 @@ class _Run:
             raise UncompiledError(f"{self._targets} targets")
         self._kept: list[Any] = []
         """What the C points to."""
-        self._failure: BaseException | None = None
         self._judged_share = judged_share
         self._of_clients = dict[str, NDArray[Any]]()
         """Columns that only a closed loop has."""
@@ -212,8 +208,8 @@ class _Run:
         settings.targets, settings.deciders, settings.workers = self._targets, deciders, workers
         settings.discipline = c.OPEN_LOOP if is_open else c.BACK_TO_BACK
         settings.judged_limit = round(judged_share * 2**32) if is_open or streams else 0
-        settings.probes, settings.true_transfer = beliefs.probes, beliefs.true_transfer
-        settings.true_backlog, settings.allocations = beliefs.true_backlog, allocations
+        settings.true_transfer, settings.true_backlog = beliefs.true_transfer, beliefs.true_backlog
+        settings.allocations = allocations
         settings.is_local = pools[0] is not None
         self._pool_settings = [c.PoolSettings() if pool is None else self._pool(pool) for pool in pools]
         settings.pools = array_of(c.PoolSettings, self._pool_settings, self._kept)
@@ -227,8 +223,6 @@ class _Run:
             settings.plan_views = array_of(
                 c.POINTER, [self._plan_view(target, plan) for target, plan in enumerate(plans)], self._kept
             )
-        settings.rtt_s = self._probe_time(estimates)
-        self._probes = any(isinstance(estimate, ProbedEstimate) for estimate in estimates)
         for name, column in self._columns.items():
             setattr(settings, name, column.ctypes.data)
 
@@ -318,10 +312,7 @@ class _Run:
         """Call a function of the C to its end, and raise what went wrong."""
         status = c.PAUSED
         while status == c.PAUSED:  # Python handles signals between two calls.
-            with signals_held() if self._probes else nullcontext():
-                status = function(*arguments)
-            if self._failure is not None:
-                raise self._failure
+            status = function(*arguments)
         if status:
             raise MemoryError
 
@@ -387,7 +378,7 @@ class _Run:
             accounts[target] = streamed.account()
         read_as = {"deadline_missed": np.bool_}
         columns = {name: file.column(read_as.get(name)) for name, file in self._files.items()} or self._columns
-        trail = Trail.recorded(columns, int(cdll.simnmt_world_probes(world)), tuple(accounts))
+        trail = Trail.recorded(columns, tuple(accounts))
         of_clients = self._of_clients
         decided_s = of_clients.get("decided_s", trail.decided_s)
         return replace(trail, node=of_clients.get("node"), decided_s=decided_s, engine="compiled")
@@ -456,20 +447,3 @@ class _Run:
         made.slower_s, made.end_s = (c.address(np.array(table), self._kept) for table in (view.slower_s, view.end_s))
         self._kept.append(made)
         return ctypes.addressof(made)
-
-    def _probe_time(self, estimates: Sequence[TransferEstimate]) -> Any:
-        """Return the function by which the C asks for the round trip of a probe; an error of it ends the run at the block."""
-        beyond = self._targets - 1
-
-        def rtt_s(decider: int, target: int, at_s: float) -> float:
-            estimate = estimates[decider * beyond + target - 1]
-            assert isinstance(estimate, ProbedEstimate)
-            try:
-                return estimate.rtt_s(at_s)
-            except BaseException as error:
-                self._failure = error
-                return inf
-
-        made = c.ProbeTime(rtt_s)
-        self._kept.append(made)
-        return made

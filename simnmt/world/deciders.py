@@ -128,8 +128,6 @@ class Beliefs:
 
     estimate: Callable[[int, int], TransferEstimate]
     """Returns a new estimate of the transfer time of (decider, target)."""
-    probes: bool = False
-    """True if the estimates send probes."""
     views: tuple[Callable[[], View] | None, ...] = ()
     """Per target, a factory of views of the requests under way, if the decider counts its requests and uses reports. Empty:
     nowhere."""
@@ -147,7 +145,7 @@ class Beliefs:
     def only_heard(self) -> bool:
         """True if the delays change only when an answer arrives, as in the paper."""
         views = any(self.views) or any(self.plan_views) or self.shows_view
-        return not (self.probes or views or self.true_transfer or self.true_backlog)
+        return not (views or self.true_transfer or self.true_backlog)
 
 
 DecisionInput = Sequence[float] | DecisionView
@@ -289,18 +287,6 @@ class Decider:
             view.lost(sent_as)
         if plan is not None:
             plan.lost(request)
-
-    def probe(self, now_s: float) -> None:
-        """Learn from the probes answered by now."""
-        for target, estimate in enumerate(self.estimates):
-            if estimate.next_s <= now_s:
-                estimate.refresh(now_s)
-                self.delay_s[target] = estimate.value_s
-
-    @property
-    def probes_sent(self) -> int:
-        """Probes sent so far, to all targets."""
-        return sum(estimate.probes_sent for estimate in self.estimates)
 
 
 def _beyond_s(plan: StateView, prepared: Prepared, target: int, in_block: int, entry_s: float) -> float:

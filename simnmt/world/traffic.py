@@ -100,9 +100,8 @@ class Traffic:
 
     def finished(self) -> Trail:
         """Return the trail of the run."""
-        probes = sum(decider.probes_sent for decider in self.deciders)
         accounts = {target: server.account() for target, server in self._servers.items()}
-        return Trail.recorded(self.trail, probes, tuple(map(accounts.get, range(self.layout.targets))))
+        return Trail.recorded(self.trail, tuple(map(accounts.get, range(self.layout.targets))))
 
     def handler(self) -> Handle:
         """Return the function that handles every request, in the order of the decisions."""
@@ -173,8 +172,6 @@ class Traffic:
     def delays(self, decider: Decider, request: int, in_block: int, row: Row, now_s: float) -> DecisionInput:
         """Return the delay of each target beside execution, as far as the policy may know it, or the view with it."""
         beliefs = self._beliefs
-        if beliefs.probes:
-            decider.probe(now_s)
         delay_s = self._transfers_s(row, request, now_s) if beliefs.true_transfer else list(decider.delay_s)
         if beliefs.true_backlog:
             for target, wait_s in enumerate(self._waits_s(decider, request, row, now_s)):

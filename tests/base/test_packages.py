@@ -13,7 +13,6 @@ from simnmt.base.packages import EXTRAS, LEFT_OUT, MissingPackage, named_if_miss
 PROJECT = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
 DISTRIBUTIONS = {
     "sklearn": "scikit-learn",
-    "faiss": "faiss-cpu",
     "pynvml": "nvidia-ml-py",
     "prometheus_client": "prometheus-client",
 }

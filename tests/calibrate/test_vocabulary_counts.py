@@ -86,7 +86,7 @@ def clusters(translator: Translator, contexts: DirectionContexts) -> ClusterSet:
 
 
 def eight_clusters(translator: Translator, contexts: DirectionContexts) -> ClusterSet:
-    (eight,) = cluster_sets(translator.model, contexts.label, contexts.training, 8, [1], Clusterer(1, 10_000, "sklearn"))
+    (eight,) = cluster_sets(translator.model, contexts.label, contexts.training, 8, [1], Clusterer(1, 10_000))
     return eight
 
 
@@ -215,7 +215,7 @@ def test_counts_along_dense_paths_equal_those_of_clustered_decoding_of_single_se
     made: Path, translator: Translator, contexts: DirectionContexts, clusters: ClusterSet
 ) -> None:
     """A sentence is decoded alike up to its first miss, so those without one are the identical ones (FVP-08)."""
-    (counted,) = cells(translator.model, contexts, contexts.training, 8, [1], Clusterer(1, 10_000, "sklearn"))
+    (counted,) = cells(translator.model, contexts, contexts.training, 8, [1], Clusterer(1, 10_000))
     decoded = decode(translator, development(made, translator, 10), clusters)
     assert 0.0 < counted.identical < 1.0
     assert decoded.identical == pytest.approx(counted.identical)
@@ -351,7 +351,7 @@ def test_with_all_columns_active_nothing_is_missed_and_sentences_are_the_same(ma
     training = by_sentence(
         collect(translator.model, translator.encode(direction(made).train.read_text().splitlines()[:20]), 34)
     )
-    (everything,) = cluster_sets(translator.model, "a", training, 1, [34], Clusterer(1, 10_000, "sklearn"))
+    (everything,) = cluster_sets(translator.model, "a", training, 1, [34], Clusterer(1, 10_000))
     lines = direction(made).heldout.read_text().splitlines()[:12]
     decoded = decode(translator, Sentences.of(translator, Sample(lines, lines)), everything, beam=2, batch=5)
     assert (decoded.identical, decoded.token_agreement, decoded.miss_rate) == (1.0, 1.0, 0.0)
@@ -362,7 +362,7 @@ def test_with_all_columns_active_nothing_is_missed_and_sentences_are_the_same(ma
 def test_more_text_and_more_likely_tokens_miss_less(translator: Translator, contexts: DirectionContexts) -> None:
     """By construction: the sets of K hold those of K - 1. FVP-08, FVP-11."""
     training = contexts.training
-    swept = list(cells(translator.model, contexts, training, 6, [1, 2, 3], Clusterer(1, 10_000, "sklearn")))
+    swept = list(cells(translator.model, contexts, training, 6, [1, 2, 3], Clusterer(1, 10_000)))
     assert [cell.miss_rate for cell in swept] == sorted((cell.miss_rate for cell in swept), reverse=True)
     shares = [cell.share.mean for cell in swept]
     assert shares[0] < shares[1] < shares[2]
@@ -375,7 +375,7 @@ def test_k_means_may_see_some_contexts_and_active_sets_are_made_of_all(
     translator: Translator, contexts: DirectionContexts
 ) -> None:
     """Each context lies in the cluster that is nearest, and its likeliest token is active there."""
-    training, clusterer = contexts.training, Clusterer(1, 25, "sklearn")
+    training, clusterer = contexts.training, Clusterer(1, 25)
     (four,) = cluster_sets(translator.model, "a", training, 4, [1], clusterer)
     assert clusterer.seen(training) == 25 < len(training) == four.contexts
     nearest = Centroids.of(four.centroids.points).nearest(training.hidden)
@@ -419,7 +419,7 @@ def test_kept_clusters_are_those_of_their_contexts_and_are_not_made_again(
     contexts: DirectionContexts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     training = contexts.training
-    clusterer = Clusterer(1, 30, "sklearn", tmp_path)
+    clusterer = Clusterer(1, 30, tmp_path)
     first = clusterer.clusters(training, 4)
     fewer = clusterer.clusters(first_sentences(training, 3), 4)
     assert len(fewer.labels) < len(first.labels) == len(training)

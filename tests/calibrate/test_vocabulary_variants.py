@@ -72,7 +72,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sets = []
     for label, some in (("one", lines[:40]), ("two", lines[20:])):
         contexts = collect(translator.model, translator.encode(some), 1)
-        sets.append(ClusterSet.of(label, contexts, cluster(contexts, 6, seed=1, method="sklearn"), translator.model))
+        sets.append(ClusterSet.of(label, contexts, cluster(contexts, 6, seed=1), translator.model))
     ClusterBundle.of(translator.model, sets[:1], name="m").save(made / "one.clusters")
     ClusterBundle.of(translator.model, sets, name="m").save(made / "two.clusters")
     return made

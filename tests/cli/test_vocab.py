@@ -48,7 +48,7 @@ def here(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def build(here: Path, simnmt: Callable[..., Any]) -> Callable[..., Any]:
     def run(*more: str) -> Any:
-        options = ["--clusters", "6", "--sentences", "40", "--threads", "1", "--method", "sklearn"]
+        options = ["--clusters", "6", "--sentences", "40", "--threads", "1"]
         return simnmt("vocab", "build", "--model", "m", *options, *more)
 
     return run
@@ -146,7 +146,6 @@ def test_a_bundle_of_another_model_or_no_bundle_at_all_is_one_line(
         (["--text", "one.txt", "--top", "36"], "the 36 likeliest tokens of a vocabulary of 36"),
         (["--text", "one.txt", "--top", "0"], "the 0 likeliest tokens of a vocabulary of 36"),
         (["--text", "one.txt", "--iterations", "0"], "by 0 iterations"),
-        (["--text", "one.txt", "--method", "kmeans"], "no clustering by kmeans"),
         (["--text", "missing.txt"], "missing.txt"),
         (["--text", "one.txt", "--text", "there/one.txt"], "a second text one"),
         (["--text", "=one.txt"], "no label"),

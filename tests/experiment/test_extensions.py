@@ -251,12 +251,6 @@ def test_arrivals_of_ones_own_and_an_array_of_moments_are_the_same(make_scenario
     assert rows[0] == rows[1]
 
 
-def test_a_policy_may_probe_beside_arrivals_of_ones_own(make_scenario: MakeScenario) -> None:
-    scenario = make_scenario(policies={"cnmt": {"transfer_estimate": {"kind": "probing", "interval_s": 0.5}}}, requests=100)
-    scenario["workloads"]["de-en"]["arrivals"] = Ticks()
-    assert simnmt.run(scenario).summary_rows[0]["probes_sent"] > 0.0
-
-
 def test_a_run_directory_names_its_objects_and_is_not_repeated(make_scenario: MakeScenario, tmp_path: Path) -> None:
     result = simnmt.run(make_scenario(policies={"cnmt": {}, "mine": LongAway()}, requests=200), out=tmp_path / "run")
     assert result.directory is not None

@@ -30,7 +30,6 @@ POLICIES: dict[str, dict[str, Any]] = {
     "naive": {},
     "cnmt": {},
     "smoothed": {"kind": "cnmt", "transfer_estimate": "smoothed"},
-    "probing": {"kind": "cnmt", "transfer_estimate": {"kind": "probing", "interval_s": 0.2}},
     "mean": {"kind": "cnmt", "lengths": "distribution"},
     "p95": {"kind": "cnmt", "lengths": "distribution", "minimises": "p95"},
     "queue-aware": {"kind": "cnmt", "sees_backlog": True},
@@ -59,7 +58,7 @@ KEPT: dict[str, dict[str, Run]] = {}
 def runs(discipline: str, make_tiers: MakeScenario, monkeypatch: pytest.MonkeyPatch) -> dict[str, Run]:
     """Three tiers under all policies, as the product runs them; once for each discipline."""
     if discipline not in KEPT:
-        spread = "own" if discipline == "back to back" else None  # a probe needs a moment
+        spread = "own" if discipline == "back to back" else None
         scenario = make_tiers(arrivals=DISCIPLINES[discipline], requests=1_000, policies=POLICIES)
         scenario["networks"]["cp1"] |= {"clock": spread} if spread else {}
         for device, busy_w in zip(scenario["devices"].values(), (20.0, 60.0, 120.0), strict=True):
@@ -118,7 +117,7 @@ def test_truth_turned_to_nan_changes_no_decision(runs: dict[str, Run], policy: s
 
 
 def test_what_is_replayed_are_real_choices(runs: dict[str, Run]) -> None:
-    for policy in ("cnmt", "smoothed", "probing", "mean", "queue-aware"):
+    for policy in ("cnmt", "smoothed", "mean", "queue-aware"):
         shares = np.bincount(runs[policy].trail.target, minlength=3) / len(runs[policy].trail.target)
         assert (shares > 0.02).all(), policy
     # Back to back nothing waits, so that a policy that sees queues is the one that does not.
@@ -207,7 +206,7 @@ def long_ones(run: Run) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("policy", thinned(BLIND, ("probing", "queue-aware p95")))
+@pytest.mark.parametrize("policy", thinned(BLIND, ("queue-aware p95",)))
 def test_nobody_hears_how_long_an_execution_takes_before_it_has_ended(runs: dict[str, Run], policy: str) -> None:
     """Not even of its own device's: a translation's length is known when it is done."""
     assert changed_before_they_were_known(runs[policy]) == 0

@@ -154,25 +154,6 @@ def test_a_request_passes_and_pays_the_devices_on_its_way(make_tiers: MakeScenar
     assert logs["cloud"]["rtt_estimate_s"][0] == pytest.approx(0.1 + 0.006)
 
 
-def test_a_probe_pays_the_remote_overheads_as_a_request_does(make_scenario: MakeScenario) -> None:
-    probing = {
-        "kind": "cnmt",
-        "transfer_estimate": {"kind": "probing", "interval_s": 0.01},
-        "len_slope": 0.0,
-        "len_offset": 0.0,
-    }
-    scenario = of_discipline(make_scenario, "open loop", policies={"probing": probing})
-    scenario["networks"] = {"n": {"rtt": {"constant_ms": 800}}}
-    log = simnmt.run(with_overheads(scenario, gateway=1, cloud=5)).cells[0].logs["probing"]
-    assert not log["target"].any(), "the empty translation that it expects is never worth the way"
-    np.testing.assert_allclose(log["rtt_estimate_s"], 0.805, rtol=0, atol=1e-12)
-    drawn = simnmt.run(with_overheads(scenario, cloud=CLOUD_MS)).cells[0].logs["probing"]
-    measured_s = np.unique(drawn["rtt_estimate_s"][drawn["rtt_estimate_age_s"] < drawn["arrival_s"]]) - 0.8
-    assert len(measured_s) > 50
-    assert measured_s.min() > 0.0
-    assert 1e3 * measured_s.mean() == pytest.approx(CLOUD_MS["mean_ms"], rel=6 * 1.5 / len(measured_s) ** 0.5)
-
-
 def test_the_pace_of_the_clock_is_that_of_requests_with_their_overhead(make_scenario: MakeScenario) -> None:
     scenario = of_discipline(make_scenario, "back to back, pace", policies={"edge": {}})
     (bare,), (row,) = simnmt.run(scenario).summary_rows, simnmt.run(with_overheads(scenario, gateway=GATEWAY_MS)).summary_rows

@@ -64,7 +64,7 @@ def test_so_they_do_in_tiers_with_balancers_own_links_clients_and_a_gap_analysis
             "oracle": {},
             "cnmt": {},
             "queue": {"kind": "cnmt", "sees_backlog": True, "transfer_estimate": "smoothed"},
-            "probing": {"kind": "cnmt", "transfer_estimate": "probing", "lengths": "distribution", "minimises": "p95"},
+            "quantile": {"kind": "cnmt", "transfer_estimate": "quantile", "lengths": "distribution", "minimises": "p95"},
         },
     )
     simnmt.run(scenario, out=tmp_path / "one", jobs=1)

@@ -13,7 +13,7 @@ from simnmt.base.errors import InputError
 from simnmt.experiment.cases import RunPlan, Unit
 from simnmt.experiment.inputs import read_inputs
 from simnmt.live.decider import UNREACHABLE_S, LiveDecider, live_unit, replayed_targets
-from simnmt.results.live_log import DeciderRecord, DecisionRecord, HeardRecord, LostRecord, ProbeRecord
+from simnmt.results.live_log import DeciderRecord, DecisionRecord, HandshakeRecord, HeardRecord, LostRecord
 from simnmt.scenario.source import open_source
 from tests.live.live_services import unit_of
 
@@ -21,7 +21,6 @@ POLICIES = {
     "plain": "{kind: cnmt}",
     "smoothed": "{kind: cnmt, transfer_estimate: smoothed}",
     "backlog": "{kind: cnmt, sees_backlog: true}",
-    "probing": "{kind: cnmt, transfer_estimate: {kind: probing, interval_s: 0.5}}",
 }
 
 
@@ -50,8 +49,8 @@ def play(unit: Unit, policy: str, steps: list[tuple[int, float, float, int]]) ->
         targets.append(decision.target)
         under_way.append((request, decision))
         if fate == 2:
-            decider.probed(1, transfer_s, now_s)
-            events.append(ProbeRecord(1, now_s, transfer_s))
+            decider.shook_hands(1, transfer_s, now_s)
+            events.append(HandshakeRecord(1, now_s, transfer_s))
         while under_way and fate:
             number, earlier = under_way.pop(0)
             now_s += 1e-3

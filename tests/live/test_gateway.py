@@ -68,9 +68,8 @@ def logged(path: Path, gateway: LiveGateway, unit: Any, policy: str) -> Any:
     [
         ("cnmt", []),
         ("cnmt", ["policies.cnmt.sees_backlog=true"]),
-        ("cnmt", ["policies.cnmt.transfer_estimate={kind: probing, interval_s: 0.02}"]),
     ],
-    ids=["plain", "backlog", "probes"],
+    ids=["plain", "backlog"],
 )
 def test_decisions_replay_to_the_same_targets(
     services: Services, faulty: LocalEngine, make_scenario: Scenario, tmp_path: Path, policy: str, overrides: list[str]

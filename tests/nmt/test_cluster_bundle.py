@@ -44,7 +44,7 @@ from tests.nmt.tiny import ARCHITECTURES, GRU, lively, sources  # noqa: E402
 def a_set(label: str, seed: int, clusters: int = 5, top: int = 3) -> ClusterSet:
     model, (alone, _, _) = lively("gru"), sources(GRU, [3, 5, 7, 4, 6, 8, 5, 6], seed=seed)
     contexts = collect(model, alone, top)
-    return ClusterSet.of(label, contexts, cluster(contexts, clusters, seed=1, method="sklearn"), model)
+    return ClusterSet.of(label, contexts, cluster(contexts, clusters, seed=1), model)
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def test_every_set_has_end_and_unknown_and_each_context_has_its_tokens_active(bu
 def test_fewer_tokens_of_each_context_make_smaller_sets() -> None:
     model, (alone, _, _) = lively("gru"), sources(GRU, [3, 5, 7, 4, 6, 8, 5, 6])
     contexts = collect(model, alone, 5)
-    clustering = cluster(contexts, 4, seed=1, method="sklearn")
+    clustering = cluster(contexts, 4, seed=1)
     sizes = [ClusterSet.of("x", contexts, clustering, model, top=top).sets.sizes() for top in (1, 3, 5)]
     assert (sizes[0] <= sizes[1]).all() and (sizes[1] <= sizes[2]).all() and sizes[0].sum() < sizes[2].sum()
     with pytest.raises(NmtError, match="6 likeliest tokens of contexts with 5 recorded"):
@@ -107,7 +107,7 @@ def test_sets_that_share_their_clusters_count_them_once_in_memory_and_are_saved_
     """The same clusters with another K: in memory their centroids are there once, on disk each set is whole."""
     model, (alone, _, _) = lively("gru"), sources(GRU, [3, 5, 7, 4, 6, 8, 5, 6])
     contexts = collect(model, alone, 5)
-    clustering = cluster(contexts, 4, seed=1, method="sklearn")
+    clustering = cluster(contexts, 4, seed=1)
     both = ClusterBundle.of(model, [ClusterSet.of(f"K={top}", contexts, clustering, model, top=top) for top in (1, 5)])
     assert both.account().centroids == 4 * 16 * 4
     both.save(tmp_path / "b")

@@ -161,7 +161,7 @@ def test_lengths_beyond_the_positions_are_refused(tmp_path: Path, backend: str) 
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ({"backend": "onnx"}, "no backend onnx (one of torch, ctranslate2, onnxruntime, marian, sharp)"),
+        ({"backend": "onnx"}, "no backend onnx (one of torch, ctranslate2, sharp)"),
         ({"device": "tpu"}, "no device tpu (cpu or cuda:0)"),
         ({"threads": 0}, "threads: 0 where 1 is the least"),
         ({"device": "cuda", "threads": 2}, "threads are of the CPU"),

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from simnmt.nmt.hub import is_hub_id, model_path
-from simnmt.nmt.onnx_engine import weight_patterns
 from tests.command_line import ROOT
 from tests.nmt.loopback_hub import Hub
 from tests.nmt.pretrained_folders import t5_folder
@@ -23,8 +22,7 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = t5_folder(tmp_path_factory.mktemp("hub") / "t5")
     (folder / "pytorch_model.bin").write_bytes(b"not needed beside safetensors")
     (folder / "onnx").mkdir()
-    for name in ("encoder_model.onnx", "decoder_model_merged.onnx", "encoder_model_quantized.onnx"):
-        (folder / "onnx" / name).write_bytes(b"of ONNX Runtime")
+    (folder / "onnx" / "encoder_model.onnx").write_bytes(b"of ONNX Runtime")
     (folder / "modeling_mine.py").write_text("raise SystemExit('the code was run')")
     return folder
 
@@ -77,9 +75,6 @@ def test_an_id_is_downloaded_once_and_then_found_in_the_cache_without_a_network(
 
 
 def test_only_the_weights_that_an_engine_reads_are_downloaded(hub: Hub, tmp_path: Path) -> None:
-    out, _ = resolve(tmp_path / "cache", hub.url, "me/tiny-t5", weights=str(weight_patterns("int8")))
-    weights = [file.relative_to(out).as_posix() for file in Path(out).rglob("*") if file.suffix in (".onnx", ".safetensors")]
-    assert weights == ["onnx/encoder_model_quantized.onnx"]
     out, _ = resolve(tmp_path / "cache", hub.url, "me/tiny-t5", weights="()")
     assert not (Path(out) / "model.safetensors").exists()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import itertools
 
@@ -19,10 +18,7 @@ from hypothesis import strategies as st  # noqa: E402
 from simnmt.nmt.errors import NmtError  # noqa: E402
 from simnmt.nmt.vocabulary import contexts as contexts_module  # noqa: E402
 from simnmt.nmt.vocabulary.cluster_bundle import active_sets  # noqa: E402
-from simnmt.nmt.vocabulary.contexts import Clustering, check_method, cluster  # noqa: E402
-
-METHODS = ["sklearn", *(["faiss"] if importlib.util.find_spec("faiss") else [])]
-each_method = pytest.mark.parametrize("method", METHODS)
+from simnmt.nmt.vocabulary.contexts import Clustering, cluster  # noqa: E402
 
 
 def cloud(count: int, width: int = 6, seed: int = 0) -> torch.Tensor:
@@ -37,10 +33,9 @@ def squared_distances(points: torch.Tensor, clustering: Clustering) -> torch.Ten
     return (points.double()[:, None] - clustering.centroids.double()[None]).square().sum(2)
 
 
-@each_method
-def test_every_context_belongs_to_its_nearest_centroid_and_no_cluster_is_empty(method: str) -> None:
+def test_every_context_belongs_to_its_nearest_centroid_and_no_cluster_is_empty() -> None:
     points = cloud(700)
-    clustering = cluster(points, 20, seed=3, method=method)
+    clustering = cluster(points, 20, seed=3)
     distances = squared_distances(points, clustering)
     distance_to_centroid = distances.gather(1, clustering.labels[:, None])[:, 0]
     assert torch.allclose(distance_to_centroid, distances.min(1).values, rtol=1e-5, atol=1e-6)
@@ -48,39 +43,26 @@ def test_every_context_belongs_to_its_nearest_centroid_and_no_cluster_is_empty(m
     assert clustering.inertia == pytest.approx(float(distance_to_centroid.sum()), rel=1e-6)
 
 
-@each_method
-def test_inertia_never_rises_from_iteration_to_iteration(method: str) -> None:
+def test_inertia_never_rises_from_iteration_to_iteration() -> None:
     """Lloyd's algorithm from the same beginning, stopped ever later."""
     points = cloud(600)
-    inertias = [cluster(points, 12, seed=5, iterations=count, method=method).inertia for count in range(1, 13)]
+    inertias = [cluster(points, 12, seed=5, iterations=count).inertia for count in range(1, 13)]
     assert all(later <= before * (1 + 1e-6) for before, later in itertools.pairwise(inertias))
     assert inertias[-1] < inertias[0]
 
 
-@each_method
-def test_the_same_seed_gives_the_same_clusters_and_another_does_not(method: str) -> None:
+def test_the_same_seed_gives_the_same_clusters_and_another_does_not() -> None:
     points = cloud(500)
-    one, again, other = (cluster(points, 15, seed=seed, method=method) for seed in (1, 1, 2))
+    one, again, other = (cluster(points, 15, seed=seed) for seed in (1, 1, 2))
     assert torch.equal(one.centroids, again.centroids) and torch.equal(one.labels, again.labels)
     assert not torch.equal(one.centroids, other.centroids)
 
 
-@pytest.mark.skipif("faiss" not in METHODS, reason="faiss is not installed")
-def test_faiss_is_given_every_context_and_not_its_usual_sample() -> None:
-    """Of 600 contexts and 2 clusters it would by itself take 512: the means would be others."""
-    points = torch.cat((torch.zeros(300, 2), torch.full((300, 2), 100.0)))
-    points += torch.randn(600, 2, generator=torch.Generator().manual_seed(0))
-    clustering = cluster(points, 2, seed=1, method="faiss")
-    means = torch.stack([points[clustering.labels == index].mean(0) for index in range(2)])
-    assert torch.allclose(clustering.centroids, means, atol=1e-4)
-
-
-@each_method
-def test_as_many_clusters_as_different_contexts_give_each_its_own_cluster(method: str) -> None:
+def test_as_many_clusters_as_different_contexts_give_each_its_own_cluster() -> None:
     """However often each stands there: random beginnings then fall on the same one, and clusters are empty."""
     different = cloud(40)
     often = torch.arange(40).repeat_interleave(torch.arange(1, 41))
-    clustering = cluster(different[often], 40, seed=2, method=method)
+    clustering = cluster(different[often], 40, seed=2)
     assert clustering.members.min() > 0
     assert len({*zip(often.tolist(), clustering.labels.tolist(), strict=True)}) == 40
 
@@ -104,20 +86,7 @@ def test_contexts_that_the_kernel_cannot_distinguish_are_refused_after_a_few_rou
     points[:, 0] += torch.arange(8) * 2.0**-11
     assert len({*points[:, 0].tolist()}) == 8
     with pytest.raises(NmtError, match=r"of 6 clusters stay empty: .*fewer clusters"):
-        cluster(points, 6, seed=1, method="sklearn")
-
-
-@pytest.mark.skipif("faiss" not in METHODS, reason="faiss is not installed")
-def test_faiss_finds_the_same_clusters_on_any_number_of_threads() -> None:
-    points, before, clusterings = cloud(6_000, width=48), torch.get_num_threads(), []
-    try:
-        for threads in (1, 2, 3):
-            torch.set_num_threads(threads)
-            clusterings.append(cluster(points, 90, seed=4, method="faiss"))
-    finally:
-        torch.set_num_threads(before)
-    assert all(torch.equal(clustering.centroids, clusterings[0].centroids) for clustering in clusterings[1:])
-    assert all(torch.equal(clustering.labels, clusterings[0].labels) for clustering in clusterings[1:])
+        cluster(points, 6, seed=1)
 
 
 @pytest.mark.parametrize(
@@ -132,16 +101,7 @@ def test_faiss_finds_the_same_clusters_on_any_number_of_threads() -> None:
 )
 def test_contexts_that_cannot_be_clustered_are_refused(points: torch.Tensor, clusters: int, message: str) -> None:
     with pytest.raises(NmtError, match=message):
-        cluster(points, clusters, seed=1, method="sklearn")
-
-
-def test_an_unknown_or_missing_method_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(NmtError, match="no clustering by kmeans"):
-        check_method("kmeans")
-    monkeypatch.setattr(contexts_module.importlib.util, "find_spec", lambda name: None)
-    assert check_method(None) == "sklearn"
-    with pytest.raises(NmtError, match="needs the package faiss"):
-        check_method("faiss")
+        cluster(points, clusters, seed=1)
 
 
 def test_worked_example_of_fvp_04() -> None:
@@ -187,7 +147,7 @@ def test_the_largest_set_of_pooled_clusters_is_no_smaller_than_that_of_a_directi
         top.append((at * 12 + 4 * language + torch.randint(8, (400,), generator=draw))[:, None].to(torch.int32))
 
     def largest_share(points: torch.Tensor, tokens: torch.Tensor) -> float:
-        labels = cluster(points, clusters, seed=1, method="sklearn").labels
+        labels = cluster(points, clusters, seed=1).labels
         return int(active_sets(labels, tokens, clusters, [0], vocab=100).sizes().max()) / 100
 
     apart = [largest_share(points, tokens) for points, tokens in zip(hidden, top, strict=True)]

@@ -54,7 +54,7 @@ def trained_clusters(top: int, clusters: int = 12) -> ClusterSet:
     """Of the tiny GRU's own contexts, of other sentences than are decoded."""
     model, (alone, _, _) = lively("gru"), sources(GRU, [3, 5, 7, 4, 6, 8, 5, 6] * 3, seed=2)
     contexts = collect(model, alone, top)
-    return ClusterSet.of("one", contexts, cluster(contexts, clusters, seed=1, method="sklearn"), model)
+    return ClusterSet.of("one", contexts, cluster(contexts, clusters, seed=1), model)
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ from tests.packaging.installation import DIST, Installation, wheel
 ROOT = Path(__file__).parents[2]
 REQUIREMENTS = ROOT / "requirements" / "gateway.txt"
 MOST_BYTES = 150_000_000
-MODELS = {"torch", "transformers", "tokenizers", "sentencepiece", "sacrebleu", "sklearn", "ctranslate2", "onnxruntime", "httpx"}
+MODELS = {"torch", "transformers", "tokenizers", "sentencepiece", "sacrebleu", "sklearn", "ctranslate2", "httpx"}
 BLOCKED = f"""
 import sys
 

@@ -8,9 +8,9 @@ import jsonschema
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from simnmt.policies import KINDS, PolicyConfiguration, ProbedEstimate, TransferEstimate
+from simnmt.policies import KINDS, PolicyConfiguration, TransferEstimate
 from simnmt.policies.cnmt import CNmtPolicy, NaivePolicy
-from simnmt.policies.decision import Probing, Quantile
+from simnmt.policies.decision import Quantile
 
 POLICY: TypeAdapter[Any] = TypeAdapter(PolicyConfiguration)
 
@@ -21,13 +21,13 @@ def test_left_out_everything_is_as_in_the_paper() -> None:
         assert policy.transfer_estimate.kind == "last"
         assert not policy.sees_backlog
     assert (policy.kind, POLICY.validate_python({"kind": "cnmt"}).minimises) == ("naive", "mean")
-    estimate = policy.transfer_estimate.estimate(0.25, lambda at_s: 9.0)
+    estimate = policy.transfer_estimate.estimate(0.25)
     estimate.learn(0.125, 3.0)
     assert type(estimate) is TransferEstimate
     assert estimate.value_s == 0.125
 
 
-@pytest.mark.parametrize("kind", ["last", "smoothed", "quantile", "probing"])
+@pytest.mark.parametrize("kind", ["last", "smoothed", "quantile"])
 def test_a_kind_alone_stands_for_its_mapping(kind: str) -> None:
     short, long = ({"kind": "cnmt", "transfer_estimate": form} for form in (kind, {"kind": kind}))
     assert POLICY.validate_python(short) == POLICY.validate_python(long)
@@ -35,18 +35,13 @@ def test_a_kind_alone_stands_for_its_mapping(kind: str) -> None:
 
 def test_the_estimate_is_built_as_it_was_configured() -> None:
     smoothed = NaivePolicy.model_validate({"kind": "naive", "transfer_estimate": {"kind": "smoothed", "weight": 0.5}})
-    estimate = smoothed.transfer_estimate.estimate(1.0, lambda at_s: 9.0)
+    estimate = smoothed.transfer_estimate.estimate(1.0)
     estimate.learn(2.0, 1.0)
     assert estimate.value_s == 1.5
-    quantile = Quantile(kind="quantile", quantile=0.0, window=2).estimate(1.0, lambda at_s: 9.0)
+    quantile = Quantile(kind="quantile", quantile=0.0, window=2).estimate(1.0)
     for transfer_s in (3.0, 5.0, 4.0):
         quantile.learn(transfer_s, 1.0)
     assert quantile.value_s == 4.0
-    probing = Probing(kind="probing", interval_s=10.0, weight=0.5)
-    probed = probing.estimate(1.0, lambda at_s: 2.0)
-    assert isinstance(probed, ProbedEstimate)
-    probed.refresh(12.0)
-    assert (probed.value_s, probed.probes_sent) == (1.5, 1)
 
 
 @pytest.mark.parametrize(
@@ -54,10 +49,10 @@ def test_the_estimate_is_built_as_it_was_configured() -> None:
     [
         ({"kind": "cnmt", "minimises": "p95"}, "lengths: distribution"),
         ({"kind": "cnmt", "lengths": "distribution", "len_slope": 1.0}, "len_slope"),
-        ({"kind": "cnmt", "transfer_estimate": "newest"}, "last.*smoothed.*probing"),
+        ({"kind": "cnmt", "transfer_estimate": "newest"}, "last.*smoothed.*quantile"),
         ({"kind": "cnmt", "transfer_estimate": {"kind": "smoothed", "weight": 0.0}}, "greater than 0"),
         ({"kind": "cnmt", "transfer_estimate": {"kind": "smoothed", "weight": 1.5}}, "less than or equal to 1"),
-        ({"kind": "cnmt", "transfer_estimate": {"kind": "probing", "interval_s": 0.0}}, "greater than or equal to 0.01"),
+        ({"kind": "cnmt", "transfer_estimate": "probing"}, "last.*smoothed.*quantile"),
         ({"kind": "cnmt", "transfer_estimate": {"kind": "last", "weight": 0.5}}, "not permitted"),
         ({"kind": "cnmt", "transfer_estimate": {"kind": "quantile", "quantile": 25}}, "less than or equal to 1"),
         ({"kind": "cnmt", "transfer_estimate": {"kind": "quantile", "window": 0}}, "greater than or equal to 1"),
@@ -75,14 +70,11 @@ def test_what_contradicts_itself_is_refused(content: dict[str, Any], complaint: 
 @pytest.mark.parametrize(
     ("content", "allowed"),
     [
-        ({"kind": "cnmt", "transfer_estimate": "probing"}, True),
-        ({"kind": "cnmt", "transfer_estimate": {"kind": "probing", "interval_s": 2}}, True),
         ({"kind": "cnmt", "transfer_estimate": "quantile"}, True),
         ({"kind": "cnmt", "transfer_estimate": {"kind": "quantile", "quantile": 0.1, "window": 8}}, True),
         ({"kind": "cnmt", "lengths": "distribution", "minimises": "p95", "sees_backlog": True}, True),
         ({"kind": "fixed", "device": "gateway"}, True),
         ({"kind": "cnmt", "transfer_estimate": "newest"}, False),
-        ({"kind": "cnmt", "transfer_estimate": {"kind": "probing", "weight": 2}}, False),
         ({"kind": "cnmt", "transfer_estimate": {}}, False),
     ],
 )

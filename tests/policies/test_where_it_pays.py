@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import simnmt
 from benchmarks import policies
 from benchmarks.policy_cases import QUEUES, RECORDED, Case, capped_table, constant, poisson, recorded, series, slowed
 
@@ -148,28 +147,6 @@ def test_a_low_quantile_pays_where_the_remote_overhead_has_a_tail_and_costs_wher
     constant_ones = changes(Case("constant", even, networks, rules, queries, pairs))
     assert constant_ones["still", "quantile"]["mean_percent"] == (0.0, 0.0, 0.0)
     assert constant_ones["shifts", "quantile"]["mean_percent"][1] > 0.3
-
-
-def test_a_probe_frees_a_policy_that_a_peak_has_locked_at_home() -> None:
-    result = simnmt.run("@locked-local", requests=2_000, replications=2)
-    rows = {row["policy"]: row for row in result.summary_rows}
-    for name in ("cnmt", "smoothed"):
-        assert rows[name]["offloaded_share"] == 0.0
-    for name in ("probing-60s", "probing-1s"):
-        assert rows[name]["offloaded_share"] == pytest.approx(rows["oracle"]["offloaded_share"], abs=0.03)
-        assert rows[name]["total_latency_s"] < 0.8 * rows["cnmt"]["total_latency_s"]
-    assert rows["probing-60s"]["probes_sent"] <= 2 < 0.2 * rows["probing-1s"]["probes_sent"]
-
-
-def test_probes_change_nothing_where_answers_come_more_often() -> None:
-    overrides = ["workloads.de-en.arrivals.rate_rps=5", "networks.cp2.rtt=@cp2"]
-    overrides += [f"policies.{name}.initial_transfer_ms=59" for name in ("cnmt", "probing-60s")]
-    rows = {
-        row["policy"]: row
-        for row in simnmt.run("@locked-local", requests=2_000, replications=2, overrides=overrides).summary_rows
-    }
-    assert rows["probing-60s"]["total_latency_s"] == rows["cnmt"]["total_latency_s"]
-    assert rows["probing-60s"]["probes_sent"] == 0
 
 
 @pytest.mark.skipif(not RECORDED.exists(), reason="the recorded 5G drive is not in ../shared/data")

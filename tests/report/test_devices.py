@@ -39,11 +39,11 @@ def test_a_policy_is_what_the_scenario_says_of_it_whatever_its_name(result: Any)
         "edge": {"kind": "cloud"},
         "cloud": {"kind": "fixed", "device": "region"},
         "oracle": {"kind": "edge"},
-        "naive": {"kind": "cnmt", "sees_backlog": True, "transfer_estimate": {"kind": "probing"}, "lengths": "line"},
+        "naive": {"kind": "cnmt", "sees_backlog": True, "transfer_estimate": "smoothed", "lengths": "line"},
         "cnmt": {"kind": "cnmt", "lengths": "distribution", "minimises": "p95", "transfer_estimate": {"kind": "last"}},
     }
     assert roles(replace(result, scenario={"policies": policies})) == {
-        "edge": "cloud only", "cloud": "region only", "oracle": "gateway only", "naive": "sees queues, probes",
+        "edge": "cloud only", "cloud": "region only", "oracle": "gateway only", "naive": "sees queues, smoothed transfer",
         "cnmt": "minimises p95",
     }  # fmt: skip
     assert roles(result) == {"edge": "gateway only", "cloud": "cloud only", "oracle": "knows the truth"}

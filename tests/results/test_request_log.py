@@ -39,7 +39,6 @@ def trail_of(seed: int, truth: Truth | None = None, requests: int = REQUESTS) ->
         estimate_s=random.random(requests),
         estimate_age_s=random.random(requests),
         tgt_len_by_src_len=np.arange(41.0),
-        probes=7,
         truth=truth,
     )
 
@@ -94,7 +93,6 @@ def test_in_files_it_is_the_same_and_needs_no_names(case: tuple[Truth, Trail], t
     assert isinstance(stored[1].queue_s, columns.Column)
     shutil.rmtree(tmp_path)
     assert same(RequestLog(*stored), RequestLog(*case))
-    assert stored[1].probes == 7
     np.testing.assert_array_equal(stored[0].best_target, truth.best_target)
 
 

@@ -29,7 +29,7 @@ devices:
 policies:
   cnmt: {}
   near: {kind: fixed, device: region}
-  asks: {kind: cnmt, transfer_estimate: probing}
+  asks: {kind: cnmt, transfer_estimate: smoothed}
 """
 HOPS = GOOD[GOOD.index("    hops") : GOOD.index("devices:")]
 END_NODES = GOOD.replace("  gateway: {profile", "  end_node: {profile").replace(", count: 20", "").replace(
@@ -100,16 +100,6 @@ CASES = {
         ("count: 20}", "count: 20, balancer: round_robin}"),
         "s.yaml:12:48: devices.gateway.balancer: end nodes are attached to the first device, "
         "so round_robin has nothing to choose (remove it)",
-    ),
-    "probing where a network has a pace by default": (
-        (", arrivals: {kind: poisson, rate_rps: 3}", ""),
-        "s.yaml:18:41: policies.asks.transfer_estimate: a probe needs a time axis, but requests on networks.n "
-        "meet the trace one by one (set networks.n.clock: own (back to back) or arrival)",
-    ),
-    "probing where a network is spread by choice": (
-        ('    rtt: "@cp1"\n', '    rtt: "@cp1"\n    clock: spread\n'),
-        "s.yaml:19:41: policies.asks.transfer_estimate: a probe needs a time axis, but requests on networks.n "
-        "meet the trace one by one (set networks.n.clock: own (back to back) or arrival)",
     ),
     "a pace where requests arrive by themselves": (
         ('    rtt: "@cp1"\n', '    rtt: "@cp1"\n    clock: pace\n'),
@@ -202,7 +192,7 @@ def test_fewer_clients_than_attached_boxes_leave_some_idle(tmp_path: Path) -> No
 
 
 def test_a_gap_analysis_needs_a_policy_to_analyse(tmp_path: Path) -> None:
-    text = GOOD.replace("  cnmt: {}\n", "  edge: {}\n").replace("  asks: {kind: cnmt, transfer_estimate: probing}\n", "")
+    text = GOOD.replace("  cnmt: {}\n", "  edge: {}\n").replace("  asks: {kind: cnmt, transfer_estimate: smoothed}\n", "")
     assert complaint(tmp_path, text + "gap_analysis: true\n").startswith(
         "s.yaml:18:15: gap_analysis: there is no policy of kind"
     )
@@ -248,7 +238,7 @@ def test_only_links_behind_the_decision_are_shared(tmp_path: Path, case: str) ->
     (text, old, new), expected = SHARED[case]
     assert old in text
     assert (
-        complaint(tmp_path, text.replace(old, new, 1).replace("  asks: {kind: cnmt, transfer_estimate: probing}\n", ""))
+        complaint(tmp_path, text.replace(old, new, 1).replace("  asks: {kind: cnmt, transfer_estimate: smoothed}\n", ""))
         == expected
     )
 
@@ -299,7 +289,7 @@ def test_faults_that_the_world_does_not_know_are_refused(tmp_path: Path, case: s
     (old, new), expected = FAULTS[case]
     assert old in GOOD
     assert (
-        complaint(tmp_path, GOOD.replace(old, new, 1).replace("  asks: {kind: cnmt, transfer_estimate: probing}\n", ""))
+        complaint(tmp_path, GOOD.replace(old, new, 1).replace("  asks: {kind: cnmt, transfer_estimate: smoothed}\n", ""))
         == expected
     )
 

@@ -32,10 +32,5 @@ def navigation() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def notebooks() -> ModuleType:
-    return module_of("simnmt_docs_notebooks", ROOT / "docs" / "hooks" / "notebooks.py")
-
-
-@pytest.fixture(scope="session")
 def reference() -> ModuleType:
     return module_of("simnmt_docs_reference", ROOT / "docs" / "hooks" / "reference.py")

@@ -63,14 +63,3 @@ def test_the_search_finds_top_up_from_disk(open_page: OpenPage) -> None:
         opened.page.wait_for_load_state("load")
         assert opened.page.url.startswith("file:") and "top-up" in opened.page.inner_text("body").lower()
         assert opened.problems == []
-
-
-def test_every_figure_of_the_notebooks_is_drawn(open_page: OpenPage) -> None:
-    pages = [page for page in PAGES if 'class="plotly-figure"' in page.read_text(encoding="utf-8")]
-    assert len(pages) == len([*(Path(__file__).parents[2] / "docs" / "notebooks").glob("*.ipynb")])
-    for page in pages:
-        with open_page(page) as opened:
-            opened.page.wait_for_load_state("load")
-            assert opened.page.locator(".plotly-figure").count() > 0
-            assert opened.page.locator(".plotly-figure:not(:has(.main-svg))").count() == 0
-            assert opened.problems == []

@@ -1,9 +1,8 @@
-"""What the hooks of the site make of pages, folders, notebooks and code, without a build."""
+"""What the hooks of the site make of pages, folders and code, without a build."""
 
 from __future__ import annotations
 
 import html
-import json
 import re
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -15,7 +14,7 @@ import simnmt
 from simnmt.cli.app import application
 from simnmt.scenario.configuration import Scenario
 
-SITE = {"index.md", "reference/scenario.md", "reference/verbs.md", "notebooks/first_run.md", "page.png"}
+SITE = {"index.md", "reference/scenario.md", "reference/verbs.md", "page.png"}
 
 
 @pytest.mark.parametrize(
@@ -24,7 +23,6 @@ SITE = {"index.md", "reference/scenario.md", "reference/verbs.md", "notebooks/fi
         ("../../CHANGELOG.md", "https://github.com/simnmt/simnmt/blob/main/CHANGELOG.md"),
         ("../../scenarios", "https://github.com/simnmt/simnmt/tree/main/scenarios"),
         ("../run_examples.py#L3", "https://github.com/simnmt/simnmt/blob/main/docs/run_examples.py#L3"),
-        ("../notebooks/first_run.ipynb", "../notebooks/first_run.md"),
         ("https://simnmt.github.io/simnmt/reference/verbs.html#simnmt-run", "verbs.md#simnmt-run"),
         ("https://simnmt.github.io/simnmt/", "../index.md"),
         ("scenario.md#service-level", "scenario.md#service-level"),
@@ -65,44 +63,6 @@ def test_a_folder_stands_for_its_pages_that_are_not_named(navigation: ModuleType
         {"Home": "index.md"},
         {"How-to": ["how-to/last.md", "how-to/index.md", "how-to/a.md", "how-to/b.md", {"More": ["how-to/more/c.md"]}]},
     ]
-
-
-def cell(source: str, *outputs: dict[str, Any]) -> dict[str, Any]:
-    return {"cell_type": "code", "source": [source], "outputs": list(outputs)}
-
-
-def shown(**data: Any) -> dict[str, Any]:
-    return {"output_type": "display_data", "data": {kind.replace("__", "/"): content for kind, content in data.items()}}
-
-
-def test_a_notebook_becomes_a_page_with_its_stored_outputs(notebooks: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notebooks, "_figures", {})
-    figure = {notebooks.PLOTLY: {"data": [{"y": [1], "name": "</script>"}], "layout": {}}, "text/html": "<b>by plotly</b>"}
-    page = notebooks.page_of(
-        {
-            "cells": [
-                {"cell_type": "markdown", "source": ["# Title\n", "\n", "[a](../reference/scenario.md)"]},
-                cell("1 + 1", shown(text__plain=["<2>"])),
-                cell("table", shown(text__html=["<table></table>"], text__plain=["table"])),
-                cell("figure", {"output_type": "display_data", "data": figure}),
-                cell("print()", {"output_type": "stream", "text": ["printed\n"]}),
-            ]
-        },
-        "first",
-    )
-    assert page.startswith("# Title\n\n[a](../reference/scenario.md)\n\n```python\n1 + 1\n```\n")
-    assert "&lt;2&gt;" in page and "<table></table>" in page and "printed" in page and "by plotly" not in page
-    ((place, drawn),) = notebooks._figures.items()
-    assert place in page
-    assert "</script>" not in drawn.removesuffix("</script></div>"), "the data cannot end its own script"
-    stored = re.search(r'<script type="application/json">(.*)</script></div>$', drawn)
-    assert stored is not None and json.loads(stored[1]) == figure[notebooks.PLOTLY]
-
-
-def test_a_notebook_that_is_stored_with_an_error_is_refused(notebooks: ModuleType) -> None:
-    failed = cell("1 / 0", {"output_type": "error", "ename": "ZeroDivisionError", "evalue": "", "traceback": []})
-    with pytest.raises(ValueError, match=r"docs/notebooks/first\.ipynb: a cell is stored with ZeroDivisionError"):
-        notebooks.page_of({"cells": [failed]}, "first")
 
 
 @pytest.fixture(scope="module")

@@ -11,17 +11,12 @@ Keys = dict[str, Any]
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 
 TRANSFER_ESTIMATES = st.one_of(
-    st.sampled_from(["last", "smoothed", "quantile", "probing"]),
+    st.sampled_from(["last", "smoothed", "quantile"]),
     st.builds(lambda weight: {"kind": "smoothed", "weight": weight}, st.sampled_from([0.1, 0.5, 1.0])),
     st.builds(
         lambda quantile, window: {"kind": "quantile", "quantile": quantile, "window": window},
         st.sampled_from([0.0, 0.3, 1.0]),
         st.sampled_from([1, 5, 100]),
-    ),
-    st.builds(
-        lambda interval_s, weight: {"kind": "probing", "interval_s": interval_s, "weight": weight},
-        st.sampled_from([0.05, 0.5, 30.0]),
-        st.sampled_from([0.3, 1.0]),
     ),
 )
 ESTIMATION = {

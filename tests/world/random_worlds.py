@@ -20,7 +20,6 @@ from simnmt.policies import (
     Fixed,
     LeastTotal,
     PlanView,
-    ProbedEstimate,
     QuantileEstimate,
     TransferEstimate,
 )
@@ -71,34 +70,22 @@ class Estimation:
     weight: float
     quantile: float
     window: int
-    interval_s: float
-    probe_s: float
-    """Round trip of every probe on a grid of eighths; off it, the longest."""
-    grid: bool
 
     def estimate(self, initial_s: float) -> TransferEstimate:
         """Return an estimate without a measurement."""
         if self.kind == "quantile":
             return QuantileEstimate(initial_s, self.quantile, self.window)
-        if self.kind == "probing":
-            return ProbedEstimate(initial_s, self.interval_s, self._rtt_s, self.weight)
         return TransferEstimate(initial_s, self.weight if self.kind == "smoothed" else 1.0)
 
-    def _rtt_s(self, at_s: float) -> float:
-        return self.probe_s if self.grid else self.probe_s * (1.0 + at_s % 1.0) / 2.0
 
-
-def estimations(grid: bool) -> st.SearchStrategy[Estimation]:
-    """Estimates of every kind, with windows that fill and that do not, and probes that take longer than their interval."""
+def estimations() -> st.SearchStrategy[Estimation]:
+    """Estimates of every kind, with windows that fill and that do not."""
     return st.builds(
         Estimation,
-        kind=st.sampled_from(["last", "smoothed", "quantile", "probing"]),
+        kind=st.sampled_from(["last", "smoothed", "quantile"]),
         weight=st.sampled_from([0.125, 0.5, 1.0]),
         quantile=st.sampled_from([0.0, 0.25, 0.5, 0.9, 1.0]),
         window=st.sampled_from([1, 4, 32]),
-        interval_s=st.sampled_from([0.25, 0.5, 2.0]),
-        probe_s=st.sampled_from([0.0, 0.25, 1.0]),
-        grid=st.just(grid),
     )
 
 
@@ -240,7 +227,7 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
         "wakes": st.builds(WakingServerSpec, wakings(), st.just(workers)),
     }
     specs = [draw(st.one_of(st.none(), *(of_kind[kind] for kind in kinds_of_boxes))) for _ in range(targets)]
-    estimation = draw(estimations(grid))
+    estimation = draw(estimations())
     policy = draw(st.sampled_from(["fixed", "least", "least", "oracle"]))
     # A gap analysis lets C-NMT know the truth of one quantity at a time.
     knows_transfer = policy == "oracle" or (policy == "least" and draw(st.sampled_from([False, False, True])))
@@ -251,10 +238,9 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
     sees = any(viewed)
     judged_share = draw(st.sampled_from([0.0, 0.5, 1.0])) if queues else float(streams and draw(st.booleans()))
     drawn = draw(st.integers(1, 2))
-    # Probes are sent from the beginning on, every one at its moment.
     # Where links and planes hardly differ, the least view decides.
     spread = draw(st.sampled_from([1.0, 0.125, 0.0]))
-    begins_s = draw(st.sampled_from([0.0, 0.0, 100.0 if estimation.kind == "probing" else 1e6]))
+    begins_s = draw(st.sampled_from([0.0, 0.0, 1e6]))
 
     def arrivals() -> Any:
         """Sorted moments; late in a long run sums of seconds are rounded more, and with an infinite load all come at once."""
@@ -310,7 +296,6 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
     def arguments() -> tuple[tuple[Any, ...], dict[str, Any]]:
         beliefs = Beliefs(
             lambda decider, target: estimation.estimate(float(initial_s[decider * targets + target])),
-            probes=estimation.kind == "probing",
             views=tuple(
                 (batch_view(spec, of_pool) if isinstance(spec, BatchServerSpec) else partial(BacklogView, of_pool * workers))
                 if is_viewed

@@ -132,8 +132,6 @@ class SlowWorld:
         self._agenda: list[tuple[float, int, int]] = []
         self._entry_s, self._start_s = [0.0] * n, [0.0] * n
         self._sent_as, self._back_s, self._client = [0] * n, [0.0] * n, [0] * n
-        self._probes = [0] * deciders
-        """Sent until each decider's last decision."""
         self._client_asking: dict[int, int] = {}
         """Client, by the number of its thinking; the first thinking of each has its own."""
         self._issued = 0
@@ -151,17 +149,12 @@ class SlowWorld:
         while self._agenda:
             now_s, kind, request = heappop(self._agenda)
             happens[kind](request, now_s)
-        self.probes = sum(self._probes)
 
     def _decider(self, request: int) -> int:
         return self.node[request] % len(self._devices)
 
     def _arrives(self, request: int, now_s: float) -> None:
         own = self._decider(request)
-        for estimate in self._estimates[own]:
-            if estimate.next_s <= now_s:
-                estimate.refresh(now_s)
-        self._probes[own] = sum(estimate.probes_sent for estimate in self._estimates[own])
         self.decided_s[request] = now_s
         self.handed[request] = tuple(self._delays_s(request, own, now_s))
         last = self._estimates[own][-1]

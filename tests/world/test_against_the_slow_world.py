@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simnmt.policies import BacklogView, Decide, TransferEstimate, least_total
-from simnmt.policies.estimates import ProbedEstimate
 from simnmt.results import requests as requests_module
 from simnmt.results.requests import Requests, Trail
 from simnmt.world.deciders import Answers, Beliefs
@@ -29,7 +28,7 @@ BALANCERS: dict[str, Callable[[int, int], Server]] = {
     "round_robin": lambda servers, workers: FifoPool(servers, workers, InTurn()),
     "least_work": LeastWork,
 }
-KNOWING = ["measured", "smoothed", "probed", "sees backlog", "told transfers", "told backlogs", "told all"]
+KNOWING = ["measured", "smoothed", "sees backlog", "told transfers", "told backlogs", "told all"]
 
 
 @dataclass(frozen=True)
@@ -109,13 +108,10 @@ class World:
 
         def estimate(decider: int, target: int) -> TransferEstimate:
             initial_s = float(self.initial_s[decider, target])
-            if knowing == "probed":
-                return ProbedEstimate(initial_s, 0.75, lambda at_s: int(at_s * 8 + decider + target) % 11 / 8)
             return TransferEstimate(initial_s, 0.5 if knowing == "smoothed" else 1.0)
 
         return Beliefs(
             estimate,
-            probes=knowing == "probed",
             views=tuple(partial(BacklogView, parallel) for parallel in self.parallel) if knowing == "sees backlog" else (),
             true_transfer=knowing in ("told transfers", "told all"),
             true_backlog=knowing in ("told backlogs", "told all"),
@@ -193,7 +189,6 @@ def assert_agreement(world: World) -> Trail:
     assert handed == slow.handed
     for name in COLUMNS:
         assert getattr(trail, name).tolist() == getattr(slow, name), name
-    assert trail.probes == slow.probes
     assert (world.requests.node if trail.node is None else trail.node).tolist() == slow.node  # type: ignore[union-attr]
     return trail
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,7 @@ from simnmt.batching import Batching
 from simnmt.network.link import Hop, Link, MovingRoute
 from simnmt.network.message_paths import MessagePaths
 from simnmt.network.series import constant_rtt
-from simnmt.policies import Fixed, LeastTotal, ProbedEstimate, QuantileEstimate, TransferEstimate
+from simnmt.policies import Fixed, LeastTotal, QuantileEstimate, TransferEstimate
 from simnmt.profile.batch_cost import DecodingCost
 from simnmt.results.requests import Trail
 from simnmt.world import batch_pool, compiled_decoding, compiled_world, simulation
@@ -114,15 +113,6 @@ def test_what_the_compiled_world_does_not_cover_is_named_and_runs_in_simpy() -> 
         run(engine="compiled")
 
 
-def test_an_error_of_the_network_ends_the_run() -> None:
-    def broken(at_s: float) -> float:
-        raise OSError("no such moment")
-
-    beliefs = Beliefs(lambda decider, target: ProbedEstimate(0.1, 0.01, broken), probes=True)
-    with pytest.raises(OSError, match="no such moment"):
-        compiled_world.simulate_compiled(asked(50), lambda block: LeastTotal(block.execution_s), beliefs, [FifoPool()])
-
-
 NAN = float("nan")
 
 
@@ -194,26 +184,6 @@ def test_without_a_compiled_world_the_message_says_how_to_compile_it(monkeypatch
     with pytest.raises(InputError, match=r"^the compiled world is not compiled"):
         compiled_decoding.decode_all(BATCHINGS["one"], COST, [3], [4], engine="compiled")
     assert compiled_world.simulate(*world).engine == "simpy"
-
-
-def test_a_signal_whose_handler_returns_lets_a_run_with_probes_go_on() -> None:
-    """Signals are held while the C may call Python; the run is neither ended nor taken for one without memory."""
-    seen = list[int]()
-    before = signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
-
-    def probe_s(at_s: float) -> float:
-        if not seen and at_s > 3.0:
-            signal.raise_signal(signal.SIGTERM)
-        return 0.1
-
-    try:
-        beliefs = Beliefs(lambda decider, target: ProbedEstimate(0.1, 0.5, probe_s), probes=True)
-        world = asked(3_000), lambda block: LeastTotal(block.execution_s), beliefs, [FifoPool()]
-        trail = compiled_world.simulate_compiled(*world, pause_after_ms=0)
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    assert seen and set(seen) == {signal.SIGTERM}
-    assert trail.probes > 10 and (trail.target == 1).any()
 
 
 def test_a_policy_in_python_leaves_no_files_of_the_compiled_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

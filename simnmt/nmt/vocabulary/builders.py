@@ -14,7 +14,7 @@ from simnmt.nmt.vocabulary.alignment import EM_ITERATIONS, alignable, attention_
 from simnmt.nmt.vocabulary.bundle_file import control_tokens
 from simnmt.nmt.vocabulary.candidate_lists import CANDIDATES, CandidateLists, candidate_lists, most_frequent
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, ClusterSet
-from simnmt.nmt.vocabulary.contexts import BATCH, ITERATIONS, Contexts, Progress, check_method, cluster, collect, join_contexts
+from simnmt.nmt.vocabulary.contexts import BATCH, ITERATIONS, Contexts, Progress, cluster, collect, join_contexts
 
 
 def build_clusters(
@@ -28,7 +28,6 @@ def build_clusters(
     batch: int = BATCH,
     seed: int = 1,
     iterations: int = ITERATIONS,
-    method: str | None = None,
     name: str = "",
     progress: Progress | None = None,
 ) -> ClusterBundle:
@@ -36,7 +35,6 @@ def build_clusters(
 
     `name`: of the model, for messages. Raises the `NmtError` and `OutOfMemory` of `collect` and `cluster`.
     """
-    method = check_method(method)
     if clusters < 1 or iterations < 1:  # decoding may take long
         raise NmtError(f"{clusters:,} clusters by {iterations:,} iterations", remedy="give 1 or more of each")
     report = progress or (lambda stage, share: None)
@@ -50,9 +48,7 @@ def build_clusters(
 
     def clustered(label: str, contexts: Contexts) -> ClusterSet:
         report(f"clustering {label}", None)
-        return ClusterSet.of(
-            label, contexts, cluster(contexts, clusters, seed=seed, iterations=iterations, method=method), model
-        )
+        return ClusterSet.of(label, contexts, cluster(contexts, clusters, seed=seed, iterations=iterations), model)
 
     if pool is None:
         sets = [clustered(label, collected(label)) for label in texts]

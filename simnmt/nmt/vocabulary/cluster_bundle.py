@@ -70,7 +70,7 @@ class ClusterSet:
     inertia: float
     iterations: int
     method: str
-    """sklearn or faiss."""
+    """Library that clustered the contexts."""
     seed: int
 
     @classmethod

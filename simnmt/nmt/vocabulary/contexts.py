@@ -1,17 +1,16 @@
 """Contexts of a model and their clusters (FVP-02, FVP-03).
 
 Contexts are outputs of the decoder's body with their likeliest tokens, recorded while a model translates unlabelled text;
-k-means of scikit-learn or faiss groups them.
+k-means of scikit-learn groups them.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -175,7 +174,8 @@ ITERATIONS = 20
 """Iterations of k-means, as in the paper (FVP-03)."""
 ROUNDS = 20
 """Most rounds in which all empty clusters are started again; two or three are usual."""
-Method = Literal["sklearn", "faiss"]
+METHOD = "sklearn"
+"""Library that clusters, as a file of clusters names it."""
 _PIECE, _ROWS = 1 << 24, 1 << 14
 """Most scores of points with centroids in memory, and most points of which differences are in memory."""
 
@@ -200,16 +200,12 @@ class Clustering:
         return torch.bincount(self.labels, minlength=len(self.centroids))
 
 
-def cluster(
-    contexts: Contexts | Tensor, clusters: int, *, seed: int, iterations: int = ITERATIONS, method: str | None = None
-) -> Clustering:
+def cluster(contexts: Contexts | Tensor, clusters: int, *, seed: int, iterations: int = ITERATIONS) -> Clustering:
     """Cluster contexts by k-means in Euclidean distance, from `clusters` contexts drawn at random with `seed` (FVP-03).
 
-    `method`: sklearn, on one thread, since with more threads its sums depend on their timing; or faiss, which is given all
-    contexts, not its usual sample. None: faiss if it is installed, else sklearn. An empty cluster starts again at the context
-    farthest from the centroid of the largest cluster. The same seed and method give the same clusters. Raises `NmtError` for
-    fewer different contexts than clusters, for contexts that are not numbers, for clusters that stay empty, and for a method
-    that is not installed.
+    scikit-learn runs on one thread, since with more threads its sums depend on their timing. An empty cluster starts again at
+    the context farthest from the centroid of the largest cluster. The same seed gives the same clusters. Raises `NmtError` for
+    fewer different contexts than clusters, for contexts that are not numbers, and for clusters that stay empty.
     """
     points = contexts if isinstance(contexts, Tensor) else contexts.hidden
     if clusters < 1 or iterations < 1:
@@ -219,22 +215,10 @@ def cluster(
     if (different := _count_distinct(points, clusters)) < clusters:
         what = f"{different:,} different contexts for {clusters:,} clusters"
         raise NmtError(what, remedy="give more text, or ask for fewer clusters")
-    chosen = check_method(method)
-    fitted = (_by_sklearn if chosen == "sklearn" else _by_faiss)(points, clusters, seed, iterations)
+    fitted = _by_sklearn(points, clusters, seed, iterations)
     centroids, labels = _without_empty(points, fitted)
     inertia = float(_distances(points, centroids, labels).double().sum())
-    return Clustering(centroids, labels, inertia, iterations, chosen, seed)
-
-
-def check_method(name: str | None) -> Method:
-    """Return the clustering method, for None the default. Raises `NmtError` for one that is unknown or not installed."""
-    if name is None:
-        return "faiss" if importlib.util.find_spec("faiss") else "sklearn"
-    if name not in ("sklearn", "faiss"):
-        raise NmtError(f"no clustering by {name}", remedy="take sklearn or faiss")
-    if name == "faiss" and not importlib.util.find_spec("faiss"):
-        raise NmtError("this needs the package faiss", remedy="pip install 'simnmt[faiss]', or take sklearn")
-    return cast("Method", name)
+    return Clustering(centroids, labels, inertia, iterations, METHOD, seed)
 
 
 def assign(points: Tensor, centroids: Centroids) -> Tensor:
@@ -253,30 +237,6 @@ def _by_sklearn(points: Tensor, clusters: int, seed: int, iterations: int) -> Te
         warnings.simplefilter("ignore", need("sklearn.exceptions").ConvergenceWarning)
         centers: Any = kmeans.fit(points.numpy()).cluster_centers_
     return torch.from_numpy(centers)
-
-
-def _by_faiss(points: Tensor, clusters: int, seed: int, iterations: int) -> Tensor:
-    with warnings.catch_warnings():
-        # Python 3.12 and later warn of the generator of faiss's wrapper.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        faiss = need("faiss")
-    kmeans = faiss.Kmeans(
-        points.shape[1],
-        clusters,
-        niter=iterations,
-        seed=seed,
-        # The default is a sample of 256 contexts a cluster.
-        max_points_per_centroid=-(-len(points) // clusters),
-        # The default warns of fewer than 39.
-        min_points_per_centroid=1,
-    )
-    before = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(torch.get_num_threads())
-    try:
-        kmeans.train(points.contiguous().numpy())
-    finally:
-        faiss.omp_set_num_threads(before)
-    return torch.from_numpy(kmeans.centroids.copy())
 
 
 def _count_distinct(points: Tensor, enough: int) -> int:

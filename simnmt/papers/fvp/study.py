@@ -71,8 +71,6 @@ class StudySettings(Configuration):
     chosen: dict[str, tuple[Positive, Positive]] = Field(default_factory=dict)
     """r and K by direction; those of other directions are chosen by trials."""
     seed: int = 1
-    method: str | None = None
-    """k-means of sklearn or faiss; None: the usual one here."""
     quick: bool = False
     """Marks every part as measured on too little text to judge claims by."""
 

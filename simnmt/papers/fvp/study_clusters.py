@@ -26,7 +26,7 @@ from simnmt.nmt.checkpoint import read_tensors, write_tensors
 from simnmt.nmt.step_model import StepModel
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, ClusterSet
-from simnmt.nmt.vocabulary.contexts import Clustering, Contexts, assign, check_method, cluster, collect
+from simnmt.nmt.vocabulary.contexts import METHOD, Clustering, Contexts, assign, cluster, collect
 from simnmt.papers.fvp.study import Cell, ClusterSizes, Knowledge, Memory, Spread, TriedCell
 
 BATCH = 128
@@ -220,7 +220,6 @@ class Clusterer:
     seed: int
     most: int
     """Most contexts that k-means sees: a random sample of larger texts; all others then join their nearest centroid."""
-    method: str | None = None
     """See `cluster`."""
     folder: Path | None = None
     """Where clusters are kept; None: nowhere."""
@@ -250,14 +249,14 @@ class Clusterer:
 
     def _cluster(self, contexts: Contexts, clusters: int) -> Clustering:
         if len(contexts) <= self.most:
-            return cluster(contexts, clusters, seed=self.seed, method=self.method)
+            return cluster(contexts, clusters, seed=self.seed)
         drawn = stream(self.seed, 0, "clustered contexts").choice(len(contexts), self.most, replace=False)
         sample = contexts.hidden[torch.from_numpy(drawn).sort().values]
-        clustering = cluster(sample, clusters, seed=self.seed, method=self.method)
+        clustering = cluster(sample, clusters, seed=self.seed)
         return replace(clustering, labels=assign(contexts.hidden, Centroids.of(clustering.centroids)))
 
     def _key(self, contexts: Contexts, clusters: int) -> str:
-        identity = f"{clusters} {self.seed} {self.seen(contexts)} {check_method(self.method)} {list(contexts.hidden.shape)}"
+        identity = f"{clusters} {self.seed} {self.seen(contexts)} {METHOD} {list(contexts.hidden.shape)}"
         pieces = (contexts.hidden[first : first + _HASHED_ROWS] for first in range(0, len(contexts), _HASHED_ROWS))
         return _digest([identity.encode(), *(piece.numpy().tobytes() for piece in pieces)])
 

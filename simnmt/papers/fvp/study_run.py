@@ -27,7 +27,7 @@ from simnmt.nmt.vocabulary.builders import Align, build_candidates
 from simnmt.nmt.vocabulary.bundle_file import model_bytes
 from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterSet
-from simnmt.nmt.vocabulary.contexts import Contexts, check_method, join_contexts
+from simnmt.nmt.vocabulary.contexts import METHOD, Contexts, join_contexts
 from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary, SubsetAccount
 from simnmt.papers.fvp import study as study_file
 from simnmt.papers.fvp import study_clusters, study_decoding, study_texts
@@ -40,7 +40,7 @@ from simnmt.profile.projection_cost import ProjectionCost
 
 Say = Callable[[str], None]
 """Reports progress."""
-_LIBRARIES = ("torch", "numpy", "scikit-learn", "faiss-cpu", "sacrebleu", "sentencepiece")
+_LIBRARIES = ("torch", "numpy", "scikit-learn", "sacrebleu", "sentencepiece")
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ class StudyBench:
     @property
     def _clusterer(self) -> Clusterer:
         settings = self.settings
-        return Clusterer(settings.seed, settings.clustered_contexts, settings.method, self.kept.folder)
+        return Clusterer(settings.seed, settings.clustered_contexts, self.kept.folder)
 
     def labels(self, part: Part) -> list[str]:
         """Return the directions for which a part can be measured. Raises `CalibrationError` if there is none."""
@@ -383,7 +383,7 @@ def run_study(
                 _LIBRARIES,
                 part=part,
                 labels=tuple(part_labels),
-                method=None if part == "candidates" else check_method(settings.method),
+                method=None if part == "candidates" else METHOD,
                 settings=settings,
                 notes=tuple(bench.notes(part, entries)),
             )

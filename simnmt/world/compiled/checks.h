@@ -74,10 +74,9 @@ static void check_settings(const WorldSettings *settings) {
     for (int64_t target = 0; target < targets; target++) assert(settings->parallel[target] >= 0);
     for (int64_t number = 0; number < settings->deciders * (targets - 1); number++) {
         const EstimateSettings *estimate = settings->estimates + number;
-        assert(estimate->kind >= LATEST && estimate->kind <= PROBING && estimate->initial_s >= 0.0);
+        assert(estimate->kind >= LATEST && estimate->kind <= QUANTILE && estimate->initial_s >= 0.0);
         assert(estimate->weight > 0.0 && estimate->weight <= 1.0);
         assert(estimate->kind != QUANTILE || (estimate->window >= 1 && estimate->quantile >= 0.0 && estimate->quantile <= 1.0));
-        assert(estimate->kind != PROBING || estimate->interval_s > 0.0);
     }
     if (settings->routes != NULL) {
         if (settings->routes->access != NULL) check_hop(settings->routes->access);

@@ -102,12 +102,4 @@ static int64_t announce(World *world, Decider *self, const Block *block, int64_t
     return sent_as;
 }
 
-static void probe(const World *world, Decider *self, double now_s) {
-    for (int64_t target = 1; target < world->settings.targets; target++)
-        if (self->estimates[target].next_s <= now_s) {
-            estimate_refresh(self->estimates + target, now_s);
-            self->delay_s[target] = self->estimates[target].value_s;
-        }
-}
-
 #endif

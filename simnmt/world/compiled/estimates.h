@@ -1,4 +1,4 @@
-/* Estimates of the transfer time of a target, learnt from answers and probes. See policies/estimates.py. */
+/* Estimates of the transfer time of a target, learnt from answers. See policies/estimates.py. */
 #ifndef SIMNMT_WORLD_ESTIMATES_H
 #define SIMNMT_WORLD_ESTIMATES_H
 
@@ -6,38 +6,28 @@
 
 #include "memory.h"
 
-enum { LATEST, QUANTILE, PROBING };
-
-typedef double (*ProbeTime)(int64_t decider, int64_t target, double at_s);
+enum { LATEST, QUANTILE };
 
 /* What Python hands over. */
 typedef struct {
-    double initial_s, weight, quantile, interval_s;
+    double initial_s, weight, quantile;
     int64_t window, kind;
 } EstimateSettings;
 
 typedef struct {
-    double value_s, measured_at_s, next_s;
-    double weight, quantile, interval_s;
-    double answered_at_s, probe_s; /* of the probe under way */
-    double *latest_s, *sorted_s;   /* a ring of `window` measurements, and the same sorted */
-    int64_t window, measured, oldest, probes_sent, decider, target;
+    double value_s, measured_at_s;
+    double weight, quantile;
+    double *latest_s, *sorted_s; /* a ring of `window` measurements, and the same sorted */
+    int64_t window, measured, oldest;
     int kind;
-    ProbeTime rtt_s;
 } TransferEstimate;
 
-static void estimate_begin(Memory *memory, TransferEstimate *self, const EstimateSettings *settings, ProbeTime rtt_s, int64_t decider, int64_t target) {
+static void estimate_begin(Memory *memory, TransferEstimate *self, const EstimateSettings *settings) {
     self->value_s = settings->initial_s;
     self->measured_at_s = 0.0;
     self->weight = settings->weight;
     self->quantile = settings->quantile;
-    self->interval_s = settings->interval_s;
-    self->answered_at_s = INFINITY;
     self->kind = (int)settings->kind;
-    self->next_s = self->kind == PROBING ? settings->interval_s : INFINITY;
-    self->rtt_s = rtt_s;
-    self->decider = decider;
-    self->target = target;
     if (self->kind == QUANTILE) {
         self->window = settings->window;
         self->latest_s = zeroed(memory, self->window, sizeof(double));
@@ -91,30 +81,12 @@ static void quantile_learn(TransferEstimate *self, double transfer_s, double at_
     self->measured_at_s = at_s;
 }
 
-/* Process the probes until now. */
-static void estimate_refresh(TransferEstimate *self, double now_s) {
-    while (self->next_s <= now_s) {
-        if (self->answered_at_s == INFINITY) {
-            self->probe_s = self->rtt_s(self->decider, self->target, self->next_s);
-            self->next_s += self->probe_s;
-            self->answered_at_s = self->next_s;
-            self->probes_sent += 1;
-        } else {
-            self->answered_at_s = INFINITY;
-            weighted_learn(self, self->probe_s, self->next_s);
-            self->next_s += self->interval_s;
-        }
-    }
-}
-
 static void estimate_learn(TransferEstimate *self, double transfer_s, double at_s) {
     if (self->kind == QUANTILE) {
         quantile_learn(self, transfer_s, at_s);
         return;
     }
-    if (self->next_s <= at_s) estimate_refresh(self, at_s);
     weighted_learn(self, transfer_s, at_s);
-    if (self->kind == PROBING && self->answered_at_s == INFINITY) self->next_s = at_s + self->interval_s;
 }
 
 #endif

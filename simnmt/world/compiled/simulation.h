@@ -13,10 +13,9 @@ static void begin_decider(World *world, Decider *self, int64_t number) {
     fifo_begin(&self->device, settings->workers);
     self->estimates = zeroed(memory, settings->targets, sizeof(TransferEstimate));
     self->delay_s = zeroed(memory, settings->targets, sizeof(double));
-    self->estimates[0].next_s = INFINITY;
     for (int64_t target = 1; target < settings->targets; target++) {
         const EstimateSettings *of_target = settings->estimates + number * (settings->targets - 1) + target - 1;
-        estimate_begin(memory, self->estimates + target, of_target, settings->rtt_s, number, target);
+        estimate_begin(memory, self->estimates + target, of_target);
         self->delay_s[target] = self->estimates[target].value_s;
     }
     for (int64_t target = 0; target < settings->targets; target++) has_views |= settings->parallel[target] > 0;

@@ -245,10 +245,9 @@ static const double *delays(World *world, Decider *decider, const Block *block, 
     const WorldSettings *settings = &world->settings;
     int64_t targets = settings->targets;
     double *delay_s = world->delay_s;
-    if (!settings->probes && !settings->true_transfer && !settings->true_backlog && decider->views == NULL && decider->batch_views == NULL &&
+    if (!settings->true_transfer && !settings->true_backlog && decider->views == NULL && decider->batch_views == NULL &&
         decider->plans == NULL)
         return decider->delay_s;
-    if (settings->probes) probe(world, decider, now_s);
     if (settings->true_transfer)
         for (int64_t target = 0; target < targets; target++) delay_s[target] = transfer_of(world, block, target, in_block, now_s);
     else

@@ -115,12 +115,4 @@ SIMNMT_EXPORT void simnmt_world_stream(const World *world, int64_t target, int64
     *copy = world->pools[target].streams[box];
 }
 
-/* Return the probes sent by all deciders. */
-SIMNMT_EXPORT int64_t simnmt_world_probes(const World *world) {
-    int64_t sent = 0;
-    for (int64_t number = 0; number < world->settings.deciders; number++)
-        for (int64_t target = 0; target < world->settings.targets; target++) sent += world->deciders[number].estimates[target].probes_sent;
-    return sent;
-}
-
 SIMNMT_EXPORT void simnmt_world_free(World *world) { world_free(world); }

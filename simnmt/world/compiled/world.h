@@ -83,7 +83,7 @@ typedef struct {
 
 typedef struct {
     int64_t targets, deciders, workers, discipline, judged_limit;
-    int64_t probes, true_transfer, true_backlog;
+    int64_t true_transfer, true_backlog;
     const PoolSettings *pools;          /* by target */
     const EstimateSettings *estimates;  /* by decider and target 1 and following */
     const int64_t *parallel;            /* by target, of its view of the backlog; 0: no such view */
@@ -93,7 +93,6 @@ typedef struct {
     const Routes *routes;               /* NULL: the columns hold the times of links */
     const Clients *clients;             /* of a closed loop */
     const Paths *paths;                 /* NULL: no message meets another */
-    ProbeTime rtt_s;
     int64_t allocations;                /* see `Memory` */
     int64_t events_a_look, pause_after_ms; /* see `is_pause_due` */
     /* The trail, by request. */
