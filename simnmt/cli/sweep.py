@@ -110,7 +110,7 @@ def document_of(result: SweepResult) -> dict[str, object]:
 def format_sweep(result: SweepResult) -> str:
     """Return the text of a sweep that has ended: how often each policy is best, and where the table is."""
     from simnmt.base.suggestions import format_list
-    from simnmt.results.sweep_table import BEST, BOUND, PAGE, TABLE, TIED, UNSTABLE, WORSE
+    from simnmt.results.sweep_table import BEST, BOUND, EQUAL, PAGE, TABLE, TIED, UNSTABLE, WORSE
 
     table = result.table
     counts: dict[str, dict[str, int]] = {}
@@ -120,8 +120,11 @@ def format_sweep(result: SweepResult) -> str:
             continue
         of_policy = counts.setdefault(row["policy"], {})
         of_policy[row["verdict"]] = of_policy.get(row["verdict"], 0) + 1
-    header = ["policy", "best", "not distinguishable from it", "worse", "unstable"]
-    rows = [[policy, *(str(of.get(verdict, 0)) for verdict in (BEST, TIED, WORSE, UNSTABLE))] for policy, of in counts.items()]
+    header = ["policy", "best", "as good", "not distinguishable from it", "worse", "unstable"]
+    rows = [
+        [policy, *(str(of.get(verdict, 0)) for verdict in (BEST, EQUAL, TIED, WORSE, UNSTABLE))]
+        for policy, of in counts.items()
+    ]
     lines = [f"{result.points} point{'s' * (result.points != 1)} of {', '.join(table.keys)}"]
     if rows:
         lines.append(f"\nBy {table.objective}, policies are at so many points:\n{format_table(header, rows, 1)}\n")

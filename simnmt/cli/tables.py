@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +11,7 @@ from simnmt.base.text_tables import format_table
 from simnmt.results.metrics import SPENDINGS
 from simnmt.results.number_text import digits, format_interval, format_number
 from simnmt.results.prediction import prediction_sentences
+from simnmt.results.recommendation import by_objective
 from simnmt.results.recommendation_text import gap_sentences, is_gap
 from simnmt.results.result import RunResult, format_sources
 from simnmt.results.stability import worst_overload
@@ -54,7 +54,7 @@ MOST_IN_SENTENCES = 4
 def _recommendations(result: RunResult) -> list[str]:
     """Return the lines on the policy to deploy, by workload and network."""
     if len(result.recommendations) <= MOST_IN_SENTENCES:
-        parts = ("sentence", "over_fixed", "service_level", "caution", "gap", "reason", "triviality", "variants")
+        parts = ("sentence", "service_level", "caution", "gap", "reason", "triviality", "variants")
         texts = [[verdict[part] for part in parts if verdict.get(part)] for verdict in result.verdicts]
         return [line for number, of_cell in enumerate(texts) for line in ([""] * bool(number) + of_cell)]
     what = objective_name(result.recommendations[0]["objective"])
@@ -168,7 +168,7 @@ def _policies(result: RunResult) -> list[str]:
     changes = {(row["workload"], row["network"], row["policy"], row["baseline"]): row for row in result.comparisons}
     best = {(record["workload"], record["network"], record["policy"]) for record in result.recommendations}
     rows = []
-    for row in _by_objective(result):
+    for row in by_objective(result.summary_rows, result.recommendations):
         key = (row["workload"], row["network"], row["policy"])
         policy = f"{row['policy']} <" if key in best and not row.get("unstable") else row["policy"]
         cells = [
@@ -195,20 +195,6 @@ def _policies(result: RunResult) -> list[str]:
     if any(row.get("unstable") for row in result.summary_rows):
         lines += ["* with an unstable policy: a number of this run, which depends on how long it lasts"]
     return lines if lines[-1] else lines[:-1]
-
-
-def _by_objective(result: RunResult) -> list[Row]:
-    """Return the rows of every workload and network by the objective, unstable policies last."""
-    places = {(row["workload"], row["network"]): None for row in result.summary_rows}
-    order = {place: number for number, place in enumerate(places)}
-    objectives = {(record["workload"], record["network"]): record["objective"] for record in result.recommendations}
-
-    def key(row: Row) -> tuple[int, bool, float]:
-        place = (row["workload"], row["network"])
-        value_s = row[objective_column(objectives.get(place, "mean"))]
-        return order[place], bool(row.get("unstable")), math.inf if value_s is None else value_s
-
-    return sorted(result.summary_rows, key=key)
 
 
 def _predictions(result: RunResult) -> list[str]:

@@ -244,6 +244,7 @@ def roles_of(scenario: Scenario) -> Roles:
         fixed=[name for name, policy in policies.items() if policy.single_device],
         oracle=next((name for name, policy in policies.items() if policy.knows_truth), None),
         variants=variants(scenario),
+        settings={name: policy.settings_given for name, policy in policies.items()},
     )
 
 

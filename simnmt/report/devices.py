@@ -16,6 +16,7 @@ from simnmt.report import thinning
 from simnmt.report.charts import SYMBOLS, Axis, Chart, Control, Mark, Panel, panel
 from simnmt.report.figures import CellView
 from simnmt.report.pipelines import DrawnPipeline, pipeline_svg
+from simnmt.report.tables import ORACLE_ROLE
 from simnmt.report.typography import DASH, is_number, number, significant
 from simnmt.results import Cell, RecordedCell, RunResult
 from simnmt.results.device_accounts import SMALL_BATCH, BatchAccount, PlannedDevice, PlannedState
@@ -62,7 +63,7 @@ def _describe_role(configured: dict[str, Any], devices: Sequence[str]) -> str:
     if kind in ("edge", "cloud", "fixed"):
         return f"{devices[0] if kind == 'edge' else devices[-1] if kind == 'cloud' else configured['device']} only"
     if kind == "oracle":
-        return "knows the truth"
+        return ORACLE_ROLE
     estimate = configured.get("transfer_estimate") or {}
     estimate_kind = estimate if isinstance(estimate, str) else estimate.get("kind", "")
     words = [

@@ -30,6 +30,7 @@ from simnmt.report.plane_figures import execution, lengths, misrouted, plane, sh
 from simnmt.report.tables import cell_of, gap_lines, overview, policy_table, recommendation_badges, verdict_cards
 from simnmt.report.typography import DASH, is_number, number, significant
 from simnmt.results import Cell, FinishedRun, RecordedCell, RunResult
+from simnmt.results.recommendation import by_objective
 from simnmt.results.recommendation_text import gap_sentences
 from simnmt.results.request_log import UNKNOWN_MISROUTES
 from simnmt.results.result import MOST_DRAWN, doubtful_profiles
@@ -76,7 +77,11 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
         verdicts=verdict_cards(result, colours),
         overview=overview(result, colours),
         table=policy_table(
-            result.summary_rows, result.comparisons, colours, roles(result), recommendation_badges(result.recommendations)
+            by_objective(result.summary_rows, result.recommendations),
+            result.comparisons,
+            colours,
+            roles(result),
+            recommendation_badges(result.recommendations),
         ),
         cells=cells,
         judged_by=_judged_by(result, batching, streaming),

@@ -10,9 +10,11 @@ from typing import Any
 
 from simnmt.base.suggestions import format_list
 from simnmt.report.charts import DASHES, SYMBOLS, Axis, Chart, Control, Mark, Panel, panel, plain, short
-from simnmt.results.number_text import digits
+from simnmt.report.typography import typeset
+from simnmt.results.number_text import digits, percent
+from simnmt.results.simplicity import is_tie
 from simnmt.results.summary import Row
-from simnmt.results.sweep_table import BEST, BOUND, POINT, TIED, UNSTABLE, SweepTable, SweptMetric
+from simnmt.results.sweep_table import BEST, BOUND, EQUAL, POINT, TIED, UNSTABLE, SweepTable, SweptMetric
 
 MOST_SLICES = 24
 """Most choices of values of the keys that a figure does not show; of more, an even selection."""
@@ -261,41 +263,61 @@ def best_panels(view: SweepView) -> list[Panel]:
     return [_best(view, number, of_figure) for number, of_figure in enumerate(shown)]
 
 
+GAIN = "over_fixed_percent"
+"""Column with the change of the objective against the best policy that sends every request to one device."""
+
+
 def _best(view: SweepView, number: int, keys: tuple[str, ...]) -> Panel:
     scales = [_Scale.of(view, key) for key in keys]
     slices = view.slices(keys)
+    flat = len(keys) == 1
 
     def draw(place: str, at: str) -> Chart:
-        rows = view.in_slice(view.rows_at(place), keys, slices[int(at)])
         by_point: dict[int, list[Row]] = {}
-        for row in rows:
+        for row in view.in_slice(view.rows_at(place), keys, slices[int(at)]):
             by_point.setdefault(row[POINT], []).append(row)
-        kinds: dict[tuple[str, bool], list[tuple[list[float], str]]] = {}
-        for of_point in by_point.values():
-            best, tied, text = _winner(of_point)
-            position = [scale.at(of_point[0]) for scale in scales] + [0.0] * (len(scales) < 2)
-            kinds.setdefault((best, tied), []).append((position, text))
-        marks = [
-            _best_mark(view, best, tied, cells)
-            for (best, tied), cells in sorted(kinds.items(), key=lambda item: (item[0][1], view.colours.get(item[0][0], 99)))
-        ]
-        up = scales[1].axis if len(scales) > 1 else Axis(hidden=True)
-        uncertain = sum(len(cells) for (_, tied), cells in kinds.items() if tied)
+        kinds: dict[tuple[str, bool], list[Row]] = {}
+        texts: dict[int, str] = {}
+        for point, rows in by_point.items():
+            best, tied, texts[point] = _winner(rows)
+            winner = next((row for row in rows if row["policy"] == best), rows[0])
+            kinds.setdefault((best, tied), []).append(winner)
+        ordered_kinds = sorted(kinds.items(), key=lambda item: (item[0][1], view.colours.get(item[0][0], 99)))
+        gains = [row[GAIN] for (best, _), rows in ordered_kinds for row in rows if best and row.get(GAIN) is not None]
+        limits = (min([*gains, 0.0]), 0.0)
+        marks = []
+        if not flat and limits[0] < 0.0 and view.table.sample is None:
+            marks.append(_gain_map(scales, [row for (best, _), rows in ordered_kinds for row in rows if best], limits))
+        marks += [_best_mark(view, kind, rows, scales, texts) for kind, rows in ordered_kinds]
+        uncertain = sum(len(rows) for (_, tied), rows in kinds.items() if tied)
         reading = f"Open squares: the best policy is not distinguishable from another ({uncertain} of {len(by_point)} points)."
-        return Chart(
-            marks, scales[0].axis, up, reading if uncertain else "Every best policy is distinguishable from the others."
-        )
+        reading = reading if uncertain else "Every best policy is distinguishable from the others."
+        if gains:
+            shade = "" if flat else "The stronger the shade, the greater the gain over the best fixed policy: "
+            reading += f" {shade}{'From' if flat else 'from'} {percent_text(max(gains))} to {percent_text(min(gains))}."
+        up = Axis("change against the best fixed policy, %", zero_line=True) if flat else scales[1].axis
+        return Chart(marks, scales[0].axis, up, reading)
 
     named = " and ".join(short_key(key) for key in keys)
     return panel(
         f"best-{number}",
-        f"Best policy over {named}",
-        f"Map of the best policy over {' and '.join(keys)}",
+        f"Best policy over {named}, and its gain",
+        f"Map of the best policy over {' and '.join(keys)}, with its gain over the best fixed policy",
         draw,
         [view.place_control(), _slice_control(view, keys)],
-        caption=f"By {view.table.objective} and the service level, paired by replication.",
+        caption=f"By {view.table.objective} and the service level, paired by replication; equally good policies count as the "
+        "simplest of them.",
         across=True,
     )
+
+
+def percent_text(change: float) -> str:
+    """Return a change in percent with its sign, `none` for one below a thousandth.
+
+    >>> percent_text(0.05), percent_text(12.3)
+    ('none', '+12 %')
+    """
+    return "none" if is_tie(1.0 + change / 100.0, 1.0) else typeset(percent(change / 100.0, signed=True))
 
 
 def describe_no_best(rows: Sequence[Row]) -> str:
@@ -306,26 +328,49 @@ def describe_no_best(rows: Sequence[Row]) -> str:
 
 def _winner(rows: Sequence[Row]) -> tuple[str, bool, str]:
     """Return the best policy of a point (empty without a stable one), whether another is not distinguishable, and a text."""
-    best = next((row["policy"] for row in rows if row["verdict"] == BEST), "")
-    tied = [row["policy"] for row in rows if row["verdict"] == TIED]
-    if not best:
+    winner = next((row for row in rows if row["verdict"] == BEST), None)
+    if winner is None:
         return "", False, describe_no_best(rows)
-    beside = f"{best} not distinguishable from {format_list(tied)}" if tied else f"{best} is best"
-    return best, bool(tied), plain(beside)
+    best = winner["policy"]
+    tied, equal = ([row["policy"] for row in rows if row["verdict"] == verdict] for verdict in (TIED, EQUAL))
+    text = f"{best} not distinguishable from {format_list(tied)}" if tied else f"{best} is best"
+    if equal:
+        text += f", {format_list(equal)} as good"
+    if winner.get(GAIN) is not None:
+        text += f", {percent_text(winner[GAIN])} against the best fixed policy"
+    return best, bool(tied), plain(text)
 
 
-def _best_mark(view: SweepView, best: str, tied: bool, cells: Sequence[tuple[Sequence[float], str]]) -> Mark:
-    name = f"{short(best)}, not distinguishable" if tied else short(best) if best else "none is stable"
+def _gain_map(scales: Sequence[_Scale], winners: Sequence[Row], limits: tuple[float, float]) -> Mark:
+    """Return a heat map of the best policies' gains over two keys."""
+    across, up = scales
+    cells = {(across.at(row), up.at(row)): row.get(GAIN) for row in winners}
+    x, y = (list(scale.places.values()) for scale in scales)
+    values = [[cells.get((column, line)) for column in x] for line in y]
+    return Mark("heat map", x, y, values=values, scale=((0.0, "accent"), (1.0, "wash")), limits=limits, opacity=0.6, hover="")
+
+
+def _best_mark(
+    view: SweepView, kind: tuple[str, bool], winners: Sequence[Row], scales: Sequence[_Scale], texts: Mapping[int, str]
+) -> Mark:
+    """Return the points at which a policy is best: over one key at its gain, else at the values of both keys."""
+    best, tied = kind
+    flat = len(scales) == 1
+    low, high = (
+        [row.get(f"{GAIN}_{end}") if best and row.get(GAIN) is not None else None for row in winners] for end in ("low", "high")
+    )
     return Mark(
         "points",
-        [position[0] for position, _ in cells],
-        [position[1] for position, _ in cells],
-        name,
+        [scales[0].at(row) for row in winners],
+        [((row.get(GAIN) if best else None) or 0.0) if flat else scales[1].at(row) for row in winners],
+        f"{short(best)}, not distinguishable" if tied else short(best) if best else "none is stable",
         f"policy-{view.colours[best]}" if best else "ink",
         symbol=("square-open" if tied else "square") if best else "x-thin-open",
         size=12.0,
-        text=[text for _, text in cells],
-        hover="%{text} (%{x}, %{y})",
+        low=low if flat else None,
+        high=high if flat else None,
+        text=[texts[row[POINT]] for row in winners],
+        hover="%{text} (%{x})" if flat else "%{text} (%{x}, %{y})",
     )
 
 

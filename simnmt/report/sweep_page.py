@@ -8,6 +8,7 @@ from simnmt.report.charts import pack
 from simnmt.report.page import colours_of
 from simnmt.report.page_template import render_template, write_page
 from simnmt.report.sweep_figures import (
+    GAIN,
     SweepView,
     best_panels,
     describe_no_best,
@@ -20,7 +21,7 @@ from simnmt.report.sweep_figures import (
 from simnmt.report.typography import number, typeset, typeset_interval
 from simnmt.results.number_text import digits
 from simnmt.results.summary import Row
-from simnmt.results.sweep_table import BEST, POINT, TIED, SweepTable
+from simnmt.results.sweep_table import BEST, EQUAL, POINT, TIED, SweepTable
 
 MOST_ROWS = 500
 """Most points in the page's table; the Parquet table has all."""
@@ -79,7 +80,9 @@ def _best_lines(view: SweepView) -> list[Row]:
     lines = []
     for (point, workload, network), rows in by_cell.items():
         best = next((row for row in rows if row["verdict"] == BEST), None)
-        value, interval = ("", "")
+        value, interval, gain, gain_interval = "", "", "", ""
+        if best is not None and best.get(GAIN) is not None:
+            gain, gain_interval = typeset_interval(best[GAIN], best[f"{GAIN}_low"], best[f"{GAIN}_high"])
         if best is not None and best.get(column) is not None:
             value, interval = typeset_interval(best[column], best[f"{column}_low"], best[f"{column}_high"], signs="minus")
             value = value or typeset(digits(best[column]))
@@ -90,7 +93,10 @@ def _best_lines(view: SweepView) -> list[Row]:
                 "place": f"{workload} on {network}",
                 "best": describe_no_best(rows) if best is None else best["policy"],
                 "colour": None if best is None else f"policy-{view.colours[best['policy']]}",
+                "equal": ", ".join(row["policy"] for row in rows if row["verdict"] == EQUAL),
                 "tied": ", ".join(row["policy"] for row in rows if row["verdict"] == TIED),
+                "gain": gain,
+                "gain_interval": gain_interval,
                 "value": value,
                 "interval": interval,
             }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from markupsafe import Markup, escape
 
@@ -16,6 +16,8 @@ from simnmt.results.recommendation_text import is_gap
 from simnmt.results.stability import LOAD_SUFFIX, device_names, row_overloads, worst_overload
 from simnmt.results.summary import Row, format_objective, objective_name
 
+ORACLE_ROLE = "knows the truth"
+"""Description of a policy that is a bound."""
 BASELINES = ("edge", "cloud", "oracle")
 """Order of the changes; other baselines follow in order of appearance."""
 
@@ -51,7 +53,7 @@ class Column:
     head: str
     """The lower line of the header."""
     plain: bool = False
-    """True to omit the interval: that of the mean equals that of the total, divided by the requests."""
+    """True to omit the interval: that of the total equals that of the mean, times the requests."""
 
 
 SECONDS, PERCENT, ONE = Scale("s"), Scale("%", 100.0), Scale("")
@@ -63,8 +65,8 @@ LOAD = Measure("load", ONE, ONE)
 MISROUTED = "misrouted_share"
 """Key of a column that is left out if it is unknown."""
 COLUMNS = (
-    Column("total_latency_s", TOTAL, "sum"),
-    Column("mean_latency_s", LATENCY, "mean", plain=True),
+    Column("total_latency_s", TOTAL, "sum", plain=True),
+    Column("mean_latency_s", LATENCY, "mean"),
     Column("p50_latency_s", LATENCY, "p50"),
     Column("p95_latency_s", LATENCY, "p95"),
     Column("p99_latency_s", LATENCY, "p99"),
@@ -105,6 +107,8 @@ class Figure:
     """Further note on the number."""
     prediction: str = ""
     """Prediction interval; empty without drawn profiles."""
+    bound: bool = False
+    """True for a change against the oracle, a bound that is not bad to miss."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +125,7 @@ class Line:
     changes: list[Figure]
     """One per baseline."""
     badge: str = ""
-    """Result of the recommendation: recommended, identical, not distinguishable, or empty."""
+    """Result of the recommendation: recommended, as good, not distinguishable, or empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +206,10 @@ def policy_table(
                     _figure(row, column, scales[cell][column.measure], decimals[cell][column.measure], units[column.measure])
                     for column in columns
                 ],
-                changes=[_change(change.get((*cell, policy, baseline)), baseline) for baseline in baselines],
+                changes=[
+                    replace(_change(change.get((*cell, policy, baseline)), baseline), bound=roles.get(baseline) == ORACLE_ROLE)
+                    for baseline in baselines
+                ],
                 badge=badges.get((*cell, policy), ""),
             )
             lines.setdefault(cell, []).append(line)
@@ -238,12 +245,11 @@ def _shares_in_time(rows: Sequence[Row]) -> list[Column]:
 
 
 def _goodput(rows: Sequence[Row]) -> list[Column]:
-    """Return the column of the goodput, headed by the time within which an answer counts."""
-    if not any(is_number(row.get(GOODPUT)) for row in rows):
-        return []
+    """Return the column of the goodput, headed by the time within which an answer counts; none if every answer does."""
     limits_s = {row.get("good_within_s") for row in rows}
-    limit_s = next(iter(limits_s))
-    head = "in time" if len(limits_s) > 1 else "any answer" if limit_s is None else f"within {1e3 * limit_s:g} ms"
+    if limits_s == {None} or not any(is_number(row.get(GOODPUT)) for row in rows):
+        return []
+    head = "in time" if len(limits_s) > 1 else f"within {1e3 * limits_s.pop():g} ms"
     return [Column(GOODPUT, RATE, head)]
 
 
@@ -392,7 +398,7 @@ class Recommended:
     margin: str
     interval: str
     unclear: list[str]
-    identical: list[str]
+    as_good: list[str]
     remark: str
 
 
@@ -433,8 +439,8 @@ def _recommended(index: int, record: Row, colours: Mapping[str, int]) -> Recomme
         "" if value is None else format_objective(record["objective"], value, low, high),
         change and f"{change}\u202f% against {record['runner_up']}",
         interval,
-        [name for name in record["indistinguishable"] if name not in record["identical"]],
-        record["identical"],
+        [name for name in record["indistinguishable"] if name not in record["as_good"]],
+        record["as_good"],
         "unstable" if record["unstable"] else "misses the service level" if record["slo_met"] is False else "",
     )
 
@@ -448,7 +454,8 @@ def recommendation_badges(recommendations: Sequence[Row]) -> dict[tuple[str, str
             continue
         badges[(*place, policy)] = "recommended"
         badges |= {(*place, name): f"not distinguishable from {policy}" for name in record["indistinguishable"]}
-        badges |= {(*place, name): f"identical to {policy}" for name in record["identical"]}
+        badges |= {(*place, name): "loses requests" for name in record["lost_shares"] if name != policy}
+        badges |= {(*place, name): f"as good as {policy}" for name in record["as_good"]}
         if record["slo"]:
             badges |= {(*place, name): "misses the service level" for name in record["slo_missed_by"] if name != policy}
     return badges

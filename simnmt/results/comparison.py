@@ -31,7 +31,7 @@ from simnmt.results.run_directory import (
     replications_document,
 )
 from simnmt.results.statistics import Estimate, change_columns, change_percent, student_quantile
-from simnmt.results.summary import Row
+from simnmt.results.summary import Row, judge_change
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -227,7 +227,7 @@ def _rows(baseline: tuple[str, FinishedRun, Row], compared: tuple[str, FinishedR
             "paired": paired,
             "unpaired_because": reasons[place[0]],
             "unstable_in": [label for label, rows in ((first_name, of_first), (name, of_run)) if rows[place].get("unstable")],
-            "verdict": _verdict(change, bool(paired and ours == theirs)),
+            "verdict": judge_change(change, bool(paired and ours == theirs)),
         }
 
 
@@ -240,16 +240,6 @@ def _texts_reasons(first: FinishedRun, run: FinishedRun) -> Iterator[str]:
             if before and after
             else "one of them sent a text in place of the workload's lengths, so that their sentences differ"
         )
-
-
-def _verdict(change: Estimate, same: bool) -> str:
-    if same:
-        return "same"
-    if change.low is None:
-        return "one replication"
-    if not change.excludes_zero:
-        return "not distinguishable"
-    return "faster" if change.mean < 0.0 else "slower"
 
 
 def _unpaired_percent(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> Estimate:

@@ -7,17 +7,22 @@ from math import floor, inf, log10
 from typing import Any, Literal
 
 
-def duration(seconds: float, low_s: float | None = None, high_s: float | None = None) -> str:
+def duration(seconds: float, low_s: float | None = None, high_s: float | None = None, *, interval: bool = False) -> str:
     """Return a duration in a convenient unit, with as many digits as its interval allows, or three without one.
+
+    `interval`: True to show the interval too.
 
     >>> duration(0.0682), duration(8.0), duration(9000.0), duration(0.0682, 0.051, 0.089)
     ('68.2 ms', '8 s', '2.5 h', '68 ms')
+    >>> duration(0.0682, 0.051, 0.089, interval=True)
+    '68 ms [51, 89]'
     """
     shown_s = _rounded(seconds)
     units = (("ms", 1e-3, 1.0), ("s", 1.0, 120.0), ("min", 60.0, 7200.0), ("h", 3600.0, inf))
     unit, length_s = next((unit, length_s) for unit, length_s, below_s in units if shown_s < below_s)
-    ends = (None if end is None else end / length_s for end in (low_s, high_s))
-    return f"{format_estimate(seconds / length_s, *ends)} {unit}"
+    low, high = (None if end is None else end / length_s for end in (low_s, high_s))
+    ends = format_interval(seconds / length_s, low, high, signs="minus")[1] if interval else ""
+    return f"{format_estimate(seconds / length_s, low, high)} {unit} {ends}".rstrip()
 
 
 def digits(value: float) -> str:

@@ -6,13 +6,14 @@ can reach and never a recommendation.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
 from simnmt.base.errors import InputError
 from simnmt.base.suggestions import format_list
 from simnmt.results.service_level import Assessment, Requirement
+from simnmt.results.simplicity import is_tie, simplest
 from simnmt.results.statistics import Estimate, change_percent, interval_columns, over_replications
 from simnmt.results.summary import Numbers, Objective, Row, RunKey, known, objective_column
 
@@ -34,6 +35,8 @@ class Roles:
     oracle: str | None = None
     variants: Mapping[str, str] = field(default_factory=dict)
     """Policies that extend the paper's, and the plain policy that each is compared with."""
+    settings: Mapping[str, int] = field(default_factory=dict)
+    """Number of settings that the scenario gives each policy: the fewer, the simpler it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +51,9 @@ class Goal:
 def recommend(rows: Sequence[Row], runs: Mapping[RunKey, Numbers], roles: Roles, goal: Goal) -> Row:
     """Return the recommendation for one workload and network, as a record for `summary.json`.
 
-    Unstable policies are recommended only if every deployable policy is unstable; policies that miss the service level only if
-    every stable policy misses it. Of policies that decide alike in every replication the fixed one is recommended, because it
-    is the simplest to run, else the one listed first.
+    Policies are left out in this order, unless that would leave none: unstable ones, those that lose more requests than
+    another, and those that miss the service level. Of the policies that are as good as the best of the others (they differ by
+    less than `simplicity.TIE`) the simplest is recommended.
 
     Args:
         rows: the rows of the workload and network in the summary, judged for stability (`stability.with_stability`).
@@ -59,39 +62,44 @@ def recommend(rows: Sequence[Row], runs: Mapping[RunKey, Numbers], roles: Roles,
         goal: the objective and the service level.
 
     Returns:
-        `policy`, `runner_up` and the paired relative change of the objective from the runner-up to the policy (`margin`,
-        negative if the policy is better, with the ends of its 95 % interval, None with one replication); `indistinguishable`:
-        the policies whose paired interval contains no change, the `identical` ones included; the rest is described in
-        docs/reference/results.md.
+        `policy`; `as_good`: policies that are as good; `runner_up`: the best of the others, and the paired relative change of
+        the objective from it to the policy (`margin`, negative if the policy is better, with the ends of its 95 % interval,
+        None with one replication); `indistinguishable`: the policies whose paired interval contains no change, and those that
+        are as good; the rest is described in docs/reference/results.md.
     """
     by_policy = {row["policy"]: row for row in rows}
     cell = _Cell(by_policy, runs, rows[0]["workload"], rows[0]["network"], goal, roles)
+    lost = {name: by_policy[name].get("lost_share") or 0.0 for name in roles.deployable}
     stable = [name for name in roles.deployable if not by_policy[name].get("unstable")]
+    fewest = min((lost[name] for name in stable), default=0.0)
+    answering = [name for name in stable if is_tie(lost[name], fewest)]
     missed = [name for name in stable if cell.worst_ratio(name) > 1.0]
-    eligible = [name for name in stable if name not in missed] or stable
-    policy = None
-    if eligible and eligible == missed:
-        policy = min(eligible, key=lambda name: (cell.worst_ratio(name), name not in roles.fixed))
-    elif eligible:
-        policy = min(eligible, key=lambda name: (cell.mean_s(name), name not in roles.fixed))
+    eligible = [name for name in answering if name not in missed] or answering
+    score: Callable[[str], float] = cell.worst_ratio if set(eligible) <= set(missed) else cell.mean_s
+    policy, as_good = None, []
+    if eligible:
+        best = min(map(score, eligible))
+        tied = [name for name in eligible if is_tie(score(name), best)]
+        policy, *as_good = simplest(tied, roles.settings, roles.fixed)
     elif roles.deployable:
         policy = min(roles.deployable, key=lambda name: (by_policy[name]["backlog_growth"], cell.mean_s(name)))
-    others = [name for name in eligible if name != policy]
-    identical = [name for name in others if policy is not None and cell.same(name, policy)]
-    rivals = [name for name in others if name not in identical]
+    rivals = [name for name in eligible if name != policy and name not in as_good]
     runner_up = min(rivals, key=cell.mean_s, default=None)
-    changes = {name: cell.change(policy, name) for name in rivals if policy is not None}
-    unclear = [name for name, change in changes.items() if change.low is not None and not change.excludes_zero]
+    changes = {name: cell.change(policy, name) for name in answering if policy is not None and name != policy}
+    unclear = [name for name in rivals if changes[name].low is not None and not changes[name].excludes_zero]
     unstable = None if policy is None else by_policy[policy].get("unstable")
+    shown = dict.fromkeys([*(name for name in roles.fixed if name in changes), *([] if runner_up is None else [runner_up])])
     return {
         "workload": cell.workload,
         "network": cell.network,
         "objective": goal.objective,
         "policy": policy,
+        "as_good": as_good,
         "runner_up": runner_up,
         **interval_columns("margin", changes.get(runner_up or ""), 100.0),
-        "indistinguishable": [name for name in others if name in identical or name in unclear],
-        "identical": identical,
+        "against": [{"baseline": name, **interval_columns("change", changes[name], 100.0)} for name in shown],
+        "indistinguishable": [name for name in eligible if name in as_good or name in unclear],
+        "lost_shares": {name: share for name, share in lost.items() if share > 0.0},
         **cell.objective(None if unstable else policy),
         "unstable": unstable,
         "slo": [str(requirement) for requirement in goal.requirements],
@@ -129,13 +137,6 @@ class _Cell:
         estimate = None if policy is None else over_replications(self.objective_values(policy), positive=True)
         return interval_columns("objective_value", estimate)
 
-    def same(self, policy: str, other: str) -> bool:
-        """Return whether two policies decide alike: their totals and the objective agree to the bit in every replication."""
-        return all(
-            self.values(policy, key) == self.values(other, key)
-            for key in ("total_latency_s", objective_column(self.goal.objective))
-        )
-
     def change(self, policy: str, baseline: str) -> Estimate:
         """Return the paired change of the objective from the baseline to the policy, percent."""
         return change_percent(self.objective_values(policy), self.objective_values(baseline))
@@ -164,7 +165,7 @@ class _Cell:
 
         Args:
             policy: the recommended one; None if nothing stable is deployable.
-            eligible: the deployable policies that are stable and meet the service level, or all stable ones if none meets it.
+            eligible: the deployable policies of which it is recommended.
         """
         roles, unstable = self.roles, {name for name, row in self.by_policy.items() if row.get("unstable")}
         worst, best_fixed, oracle, gap_left = None, None, None, None
@@ -210,6 +211,19 @@ def _matters_little(gain: Estimate) -> bool:
     if gain.low is None:
         return False
     return -gain.low < 100.0 * (WORTHLESS_GAIN if gain.excludes_zero and gain.mean < 0.0 else TRIVIAL_SPREAD)
+
+
+def by_objective(rows: Sequence[Row], recommendations: Sequence[Row]) -> list[Row]:
+    """Return the rows of each workload and network by the objective; those that lose requests last, and then unstable ones."""
+    places = {(row["workload"], row["network"]): number for number, row in reversed([*enumerate(rows)])}
+    columns = {(row["workload"], row["network"]): objective_column(row["objective"]) for row in recommendations}
+
+    def rank(row: Row) -> tuple[int, bool, float, float]:
+        place = (row["workload"], row["network"])
+        value = row.get(columns.get(place, "mean_latency_s"))
+        return places[place], bool(row.get("unstable")), row.get("lost_share") or 0.0, inf if value is None else value
+
+    return sorted(rows, key=rank)
 
 
 def best_row(recommendations: Sequence[Row], rows: Sequence[Row], workload: str | None, network: str | None) -> Row:

@@ -14,6 +14,7 @@ from simnmt.results.number_text import duration, format_interval, percent, perce
 from simnmt.results.precision import describe_short_tail
 from simnmt.results.recommendation import Roles
 from simnmt.results.service_level import Assessment, Requirement
+from simnmt.results.simplicity import is_tie
 from simnmt.results.stability import describe_overload, format_unstable_policy
 from simnmt.results.summary import Row, format_objective, objective_name
 
@@ -38,7 +39,7 @@ class Reason:
 def describe_recommendation(
     recommendation: Row, rows: Sequence[Row], comparisons: Sequence[Row], roles: Roles, reason: Reason
 ) -> Row:
-    """Return the sentences on one workload and network.
+    """Return the sentences on one workload and network, the same for the terminal and the page.
 
     Args:
         recommendation: the record of `recommendation.recommend`.
@@ -47,11 +48,11 @@ def describe_recommendation(
         reason: the facts behind the recommendation.
 
     Returns:
-        `sentence`: what to deploy, and by how much it wins. `over_fixed`: its change of the total time against each policy that
-        sends every request to one device. `service_level`: how it meets each requirement. `caution`: that the
-        intervals are not reliable, if requests are too few. `gap`: the distance to the oracle. `reason`: the decisions of the
-        policy, `short_reason`: the same in a clause. `triviality`: the worth of the choice, if that is small. `variants`: how
-        policies beyond the paper's compare with the plain one. All but the first may be empty.
+        `sentence`: which policies lose requests, what to deploy, and its change against each fixed policy and the runner-up.
+        `service_level`: how it meets each requirement. `caution`: that the intervals are not reliable, if requests are too few.
+        `gap`: the distance to the oracle. `reason`: the decisions of the policy, `short_reason`: the same in a clause.
+        `triviality`: the worth of the choice, if that is small. `variants`: how policies beyond the paper's compare with the
+        plain one. All but the first may be empty.
     """
     by_policy = {row["policy"]: row for row in rows}
     policy = recommendation["policy"]
@@ -60,64 +61,51 @@ def describe_recommendation(
     variants = _variants(comparisons, roles.variants)
     if policy is None:
         what = "no policy to recommend; the oracle is a bound on what routing can reach, not a policy that can be deployed"
-        empty = dict.fromkeys(("over_fixed", "service_level", "caution", "gap", "reason", "short_reason", "triviality"), "")
+        empty = dict.fromkeys(("service_level", "caution", "gap", "reason", "short_reason", "triviality"), "")
         return record | {"sentence": f"{place}: {what}.", **empty, "variants": variants}
     stable = recommendation["unstable"] is None
     head = _headline(recommendation, roles, by_policy) if stable else _none_stable(by_policy, policy, roles)
+    oracle = by_policy.get(roles.oracle or "")
     return record | {
-        "sentence": f"{place}: {head}{_losses(by_policy, policy, roles)}{_service_level(recommendation)}",
-        "over_fixed": _gains(policy, comparisons, roles) if stable else "",
+        "sentence": f"{place}: {_losses(recommendation)}{head}{_service_level(recommendation)}",
         "service_level": _assessments(recommendation),
         "caution": _caution(recommendation, by_policy[policy]),
         "gap": _gap(recommendation),
-        "reason": _offloading_reason(by_policy[policy], by_policy.get(roles.oracle or ""), reason),
-        "short_reason": _short_offloading_reason(by_policy[policy], by_policy.get(roles.oracle or ""), reason),
+        "reason": _offloading_reason(by_policy[policy], oracle, reason),
+        "short_reason": _short_offloading_reason(by_policy[policy], oracle, reason),
         "triviality": _triviality(recommendation),
         "variants": variants,
     }
 
 
+def _losses(record: Row) -> str:
+    """Describe which deployable policies lose requests; empty if none does."""
+    shares = [f"{name} ({percent(share)})" for name, share in record["lost_shares"].items()]
+    return f"requests are lost by {format_list(shares)}; " if shares else ""
+
+
 def _headline(record: Row, roles: Roles, by_policy: Mapping[str, Row]) -> str:
-    """Return the sentence on what to deploy and by how much it wins."""
-    policy, runner_up, what = record["policy"], record["runner_up"], objective_name(record["objective"])
-    value = _objective(record)
-    unstable = [by_policy[name] for name in roles.deployable if by_policy[name].get("unstable")]
-    alone = f" Every other deployable policy is unstable: {format_list([format_unstable_policy(row) for row in unstable])}."
-    also = f" Unstable: {format_list([format_unstable_policy(row) for row in unstable])}." if unstable else ""
-    identical = record["identical"]
-    if identical:
-        are = "decides" if len(identical) == 1 else "decide"
-        also = f" {format_list(identical)} {are} exactly as {policy} does for every request.{also}"
-    if runner_up is None:
-        if len(roles.deployable) == 1:
-            return f"{policy} is the only deployable policy; its {what} is {value}."
-        if unstable and len(unstable) == len(roles.deployable) - 1:
-            return f"deploy {policy}, with a {what} of {value}.{alone}"
-        return f"deploy {policy}, with a {what} of {value}.{also}"
-    margin = record["margin"]
-    unclear = [name for name in record["indistinguishable"] if name not in identical]
-    if runner_up in unclear:
-        more = [name for name in unclear if name != runner_up]
-        others = f", nor {'are' if len(more) > 1 else 'is'} {format_list(more)}" if more else ""
-        return (
-            f"deploy {policy}, with a {what} of {value}; {runner_up} is not distinguishable from it "
-            f"({_change(record, 'margin')} against {runner_up}){others}.{also}"
-        )
-    direction = "less" if margin < 0.0 else "more"
-    size = f"{_size(record, 'margin')} {direction} than"
-    also = f" Not distinguishable from {policy}: {format_list(unclear)}.{also}" if unclear else also
-    return f"deploy {policy}, with a {what} of {value}: {size} the runner-up {runner_up}.{also}"
-
-
-def _losses(by_policy: Mapping[str, Row], policy: str, roles: Roles) -> str:
-    """Describe the share of the requests that a policy loses, and which loses least; empty if it loses none."""
-    shares = {name: by_policy[name].get("lost_share") or 0.0 for name in roles.deployable}
-    if not shares[policy]:
-        return ""
-    least, lost = min(shares, key=lambda name: (shares[name], name != policy)), percent(shares[policy])
-    fewest = percent(shares[least]) if shares[least] else "none"
-    rest = "" if fewest == lost else f", and {least} {fewest}"
-    return f" It loses {lost} of the requests{rest}; latencies are those of the answered ones."
+    """Return the sentence on what to deploy, with its gain over each fixed policy and the runner-up."""
+    policy, what = record["policy"], objective_name(record["objective"])
+    answered = " of its answered requests" if policy in record["lost_shares"] else ""
+    unclear = [name for name in record["indistinguishable"] if name not in record["as_good"]]
+    against = [
+        f"{_change(pair, 'change')} against {pair['baseline']}"
+        + " (not distinguishable)" * (pair["baseline"] in unclear)
+        + " (no difference)" * (pair["baseline"] in record["as_good"])
+        for pair in record["against"]
+    ]
+    named = [pair["baseline"] for pair in record["against"]]
+    unstable = [format_unstable_policy(by_policy[name]) for name in roles.deployable if by_policy[name].get("unstable")]
+    lists = {
+        "As good": [name for name in record["as_good"] if name not in named],
+        "Not distinguishable": [name for name in unclear if name not in named],
+        "Unstable": unstable,
+    }
+    changes = f": {', '.join(against)}" if against else ""
+    alone = " (the only deployable policy)" if len(roles.deployable) == 1 else ""
+    rest = "".join(f" {head}: {format_list(names)}." for head, names in lists.items() if names)
+    return f"deploy {policy}{alone}, with a {what}{answered} of {_objective(record, interval=True)}{changes}.{rest}"
 
 
 def _caution(record: Row, row: Row) -> str:
@@ -158,21 +146,21 @@ def _assessments(record: Row) -> str:
 
 def _gap(record: Row) -> str:
     """Describe the distance to the oracle."""
-    above, oracle, policy = record["above_oracle"], record["oracle"], record["policy"]
-    if above is None or oracle is None:
+    above, policy, fixed = record["above_oracle"], record["policy"], record["best_fixed"]
+    if above is None:
         return ""
-    what, size = objective_name(record["objective"]), _size(record, "above_oracle")
-    if above <= 0.0:
-        reached = "reaches" if above == 0.0 else f"is {size} below"
-        greedy = "" if above == 0.0 else ", which minimises the latency of one request at a time and so is no bound here"
-        return f"{policy} {reached} the {what} of the oracle{greedy}."
-    left = ""
-    if record["gap_left"] is not None:
-        fixed = record["best_fixed"]
-        nothing = policy == fixed
-        left = f"; {percent(record['gap_left'])} of the gap between the best fixed policy ({fixed}) and the oracle is left"
-        left = ", all of which routing per request could gain at most" if nothing else left
-    return f"{policy} is {size} above the {what} of the oracle{left}."
+    what = objective_name(record["objective"])
+    if is_tie(1.0 + above, 1.0):
+        return f"{policy} reaches the {what} of the oracle."
+    first = f"Against the oracle the {what} of {policy} differs by {_change(record, 'above_oracle')}"
+    if above < 0.0:
+        return f"{first}: the oracle minimises the latency of one request at a time and so is no bound here."
+    if record["gap_left"] is None:
+        return f"{first}."
+    if policy == fixed:
+        return f"{first}, all of which routing per request could gain at most."
+    gap = f"the gap between the best fixed policy ({fixed}) and the oracle"
+    return f"{first}; {percent(record['gap_left'])} of {gap} is left."
 
 
 def _offloading_reason(row: Row, oracle: Row | None, reason: Reason) -> str:
@@ -224,15 +212,14 @@ def _format_offloaded_share(share: float) -> str:
 
 def _triviality(record: Row) -> str:
     """Describe that the choice is worth little or a fixed policy suffices; empty if neither holds."""
+    what, fixed, policy = objective_name(record["objective"]), record["best_fixed"], record["policy"]
     if record["trivial"] and record["runner_up"] is None:
-        return "There is nothing to choose: all deployable policies decide alike."
-    what = objective_name(record["objective"])
+        return "There is nothing to choose: all deployable policies are equally good."
     if record["trivial"]:
+        worst = f"{record['worst']}, the worst deployable policy"
         return (
-            f"The choice is nearly trivial: {record['worst']}, the worst deployable policy, has a {what} "
-            f"only {_size(record, 'spread') if record['spread'] > 0.0 else percent(0.0)} above the best."
+            f"The choice is nearly trivial: the {what} of {worst}, differs from the best by only {_change(record, 'spread')}."
         )
-    fixed, policy = record["best_fixed"], record["policy"]
     if not record["fixed_suffices"]:
         return ""
     if fixed == policy:
@@ -240,37 +227,12 @@ def _triviality(record: Row) -> str:
     return f"A fixed policy suffices: {policy} changes the {what} of {fixed} by only {_change(record, 'over_fixed')}."
 
 
-def _gains(policy: str, comparisons: Sequence[Row], roles: Roles) -> str:
-    """Describe the change of the total time from each stable fixed policy to a policy; empty without one."""
-    pairs = {row["baseline"]: row for row in comparisons if row["policy"] == policy and not row.get("unstable")}
-    gains = [f"against {fixed}: {_paired_change(pairs[fixed])}" for fixed in roles.fixed if fixed in pairs]
-    return f"Total time of {policy} {'; '.join(gains)}." if gains else ""
-
-
-def _paired_change(pair: Row) -> str:
-    """Return the change of a comparison with its interval."""
-    if pair["verdict"] == "same":
-        return "same"
-    return percent_interval(pair["change_percent"], pair["low_percent"], pair["high_percent"])
-
-
 def _change(record: Row, name: str) -> str:
     """Return a relative change in percent with its sign and interval, digits as the interval allows."""
-    return _with_interval(record, name, signed=True)
-
-
-def _size(record: Row, name: str) -> str:
-    """Return a relative change without its sign; with signs if the interval contains both."""
-    low, high = record[f"{name}_low"], record[f"{name}_high"]
-    unclear = low is not None and high is not None and (low < 0.0 < high or (record[name] < 0.0) != (high <= 0.0))
-    return _with_interval(record, name, signed=unclear)
-
-
-def _with_interval(record: Row, name: str, *, signed: bool) -> str:
-    value, low, high = record[name], record[f"{name}_low"], record[f"{name}_high"]
-    if low is None or high is None:
-        return f"{percent(value if signed else abs(value), signed=signed)} (one replication: no interval)"
-    return percent_interval(100 * value, 100 * low, 100 * high, signs="both" if signed else "none")
+    ends = (None if record[f"{name}{end}"] is None else 100.0 * record[f"{name}{end}"] for end in ("", "_low", "_high"))
+    value, low, high = ends
+    assert value is not None
+    return percent(value / 100.0, signed=True) if low is None else percent_interval(value, low, high)
 
 
 def _variants(comparisons: Sequence[Row], variants: Mapping[str, str]) -> str:
@@ -284,22 +246,12 @@ def _variants(comparisons: Sequence[Row], variants: Mapping[str, str]) -> str:
 
 
 def _variant_effect(pair: Row) -> str:
-    change, low, high, plain = pair["change_percent"], pair["low_percent"], pair["high_percent"], pair["baseline"]
-    in_run = f"{change:+.2f} % in this run"
-    unstable = {
-        "policy": f"is unstable, while {plain} is stable ({in_run})",
-        "baseline": f"is stable, while {plain} is unstable ({in_run})",
-        "both": f"is unstable as well ({in_run})",
-    }
+    change, low, high = pair["change_percent"], pair["low_percent"], pair["high_percent"]
     if pair.get("unstable"):
-        return unstable[pair["unstable"]]
-    if pair["verdict"] == "same":
-        return "is identical in every replication"
-    size = percent_interval(change, low, high) + " [one replication]" * (low is None)
-    outcome = "is faster" if change < 0.0 else "is slower" if change > 0.0 else "is exactly as fast"
-    if pair["verdict"] == "not distinguishable":
-        outcome = "is not distinguishable"
-    return f"{outcome} ({size})"
+        unstable = {"policy": pair["policy"], "baseline": pair["baseline"], "both": "both"}[pair["unstable"]]
+        return f"{change:+.2f} % in this run (unstable: {unstable})"
+    remark = {"same": " (no difference)", "not distinguishable": " (not distinguishable)"}.get(pair["verdict"], "")
+    return f"{percent_interval(change, low, high)}{remark}"
 
 
 TRUTH_NAMES = {
@@ -392,6 +344,8 @@ def describe_best(record: Row | None) -> str:
     return f"{record['policy']}, {objective_name(record['objective'])} {_objective(record)}"
 
 
-def _objective(record: Row) -> str:
-    """Return the value of the recommended policy's objective."""
-    return format_objective(record["objective"], *(record[f"objective_value{end}"] for end in ("", "_low", "_high")))
+def _objective(record: Row, *, interval: bool = False) -> str:
+    """Return the value of the recommended policy's objective, with its interval if that is asked for."""
+    value, low, high = (record[f"objective_value{end}"] for end in ("", "_low", "_high"))
+    text = format_objective(record["objective"], value, low, high, interval=interval)
+    return f"{text} (one replication: no interval)" if interval and low is None else text

@@ -17,6 +17,7 @@ from simnmt.results.device_accounts import BatchAccount, StreamAccount, batch_co
 from simnmt.results.metrics import NO_CRITERIA, STANDARD_METRICS, Criteria, Metric, columns_of, objective_metric
 from simnmt.results.number_text import digits, duration
 from simnmt.results.request_log import Log, parts, read_once
+from simnmt.results.simplicity import is_tie
 from simnmt.results.statistics import (
     Estimate,
     change_columns,
@@ -282,14 +283,18 @@ def objective_name(objective: Objective) -> str:
     return objective_metric(objective).label or f"{objective} latency"
 
 
-def format_objective(objective: Objective, value: float, low: float | None = None, high: float | None = None) -> str:
+def format_objective(
+    objective: Objective, value: float, low: float | None = None, high: float | None = None, *, interval: bool = False
+) -> str:
     """Return a value of an objective with its unit, with as many digits as its interval allows.
+
+    `interval`: True to show the interval of a latency too.
 
     >>> format_objective("p95", 0.0682), format_objective("energy_j", 12.345), format_objective("cost_per_request", 0.00002)
     ('68.2 ms', '12.3 J', '0.00002')
     """
     known = objective_metric(objective)
-    return f"{digits(value)} {known.unit}".rstrip() if known.label else duration(value, low, high)
+    return f"{digits(value)} {known.unit}".rstrip() if known.label else duration(value, low, high, interval=interval)
 
 
 PARTS = {"queue": "t_queue_s", "execution": "t_exe_s", "transfer": "t_tx_s"}
@@ -426,7 +431,7 @@ def comparisons(runs: Mapping[RunKey, Numbers], baselines: Iterable[str]) -> lis
             theirs = totals_s[workload, network, baseline]
             change = change_percent(ours, theirs)
             place = {"workload": workload, "network": network, "policy": policy, "baseline": baseline}
-            table.append({**place, **change_columns(change), "verdict": _verdict(change, ours == theirs)})
+            table.append({**place, **change_columns(change), "verdict": judge_change(change, ours == theirs)})
     return table
 
 
@@ -451,13 +456,16 @@ def replicated(
     }
 
 
-def _verdict(change: Estimate, same: bool) -> str:
-    if change.low is None:
-        return "one replication"
+def judge_change(change: Estimate, same: bool) -> str:
+    """Return the verdict on a change in percent; `same`: True if all replications are equal."""
     if same:
         return "same"
+    if change.low is None:
+        return "one replication"
     if not change.excludes_zero:
         return "not distinguishable"
+    if is_tie(1.0 + change.mean / 100.0, 1.0):
+        return "same"
     return "faster" if change.mean < 0.0 else "slower"
 
 

@@ -33,8 +33,9 @@ WHOLE = frozenset({POINT, "replications", "requests", "unstable_replications"})
 """Columns of whole numbers."""
 TEXTS = frozenset({"workload", "network", "policy", "unstable", "unstable_device", "verdict", "rival"})
 """Columns of texts, whatever they hold in one sweep."""
-BEST, TIED, WORSE, UNSTABLE, BOUND = "best", "not distinguishable from the best", "worse", "unstable", "bound"
-"""Verdicts on a policy at its point: `bound` for the oracle, which knows the truth."""
+BEST, EQUAL, TIED, WORSE = "best", "as good as the best", "not distinguishable from the best", "worse"
+UNSTABLE, BOUND = "unstable", "bound"
+"""Verdicts on a policy at its point, with those above: `bound` for the oracle, which knows the truth."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ def printed(rows: list[dict[str, Any]], **parts: Any) -> str:
 def recommendation(**changed: Any) -> dict[str, Any]:
     return {
         "workload": "w", "network": "n", "objective": "p95", "policy": "cnmt", "runner_up": "edge", "margin": -0.08,
-        "margin_low": -0.1, "margin_high": -0.06, "indistinguishable": ["naive"], "identical": [], "objective_value": 0.1234,
+        "margin_low": -0.1, "margin_high": -0.06, "indistinguishable": ["naive"], "as_good": [], "objective_value": 0.1234,
         "objective_value_low": 0.1198, "objective_value_high": 0.1267, "above_oracle": 0.02, "above_oracle_low": 0.01,
         "above_oracle_high": 0.035, "unstable": None, "slo_met": None,
     } | changed  # fmt: skip
@@ -166,13 +166,6 @@ def test_many_cells_have_their_reasons_below_the_table_and_shared_ones_once() ->
     alike = [verdict | {"short_reason": "cloud is far"} for verdict in verdicts]
     text = printed([row("edge"), row("cnmt")], recommendations=many, verdicts=alike)
     assert "\nThe reason everywhere: cloud is far.\n" in text
-
-
-def test_the_gains_follow_the_sentence_in_one_line() -> None:
-    gains = "Total time of cnmt against edge: -9.0 % [-10.0, -8.0]."
-    verdict = {"workload": "w", "network": "n", "sentence": "w on n: so it is.", "over_fixed": gains}
-    lines = printed([row("edge"), row("cnmt")], verdicts=[verdict]).splitlines()
-    assert lines[lines.index("w on n: so it is.") + 1] == gains
 
 
 def test_the_confidence_of_prediction_intervals_is_printed() -> None:

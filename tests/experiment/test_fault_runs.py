@@ -163,8 +163,8 @@ def test_lost_requests_stand_in_the_table_on_the_page_and_in_the_verdict(directo
     lost_percent = 100.0 * alone.rows.iloc[0]["lost_share"]
     table = format_result(alone)
     assert "lost %" in table
-    assert "cloud is the only deployable policy" in table
-    assert f"It loses {lost_percent:.0f} % of the requests; latencies are those of the answered ones." in table
+    assert f": requests are lost by cloud ({lost_percent:.0f} %); deploy cloud (the only deployable policy)" in table
+    assert "latency of its answered requests" in table
     assert "Figures over single requests show those that every policy answered." in page
 
 

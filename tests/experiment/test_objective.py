@@ -73,5 +73,5 @@ def test_a_scenario_of_one_device_runs(make_scenario: MakeScenario, arrivals: di
     assert rows["edge"]["mean_transfer_s"] == pytest.approx(0.040 if name == "gateway" else 0.0, abs=2e-3)
     (found,) = result.recommendations
     assert (found["policy"], found["runner_up"], found["margin"]) == ("edge", None, None)
-    assert found["identical"] == ["cloud", "naive", "cnmt"]
+    assert found["as_good"] == ["cloud", "naive", "cnmt"]
     assert f"{name} is the only device" in result.verdicts[0]["reason"]

@@ -144,7 +144,7 @@ def test_a_plane_of_the_warm_model_loses_on_cold_requests(folder: Path) -> None:
     assert total["oracle"] <= total["knowing"] < total["cnmt"]
     comparison = next(c for c in found.comparisons if (c["policy"], c["baseline"]) == ("knowing", "cnmt"))
     assert comparison["verdict"] == "faster"
-    assert "Total time against cnmt: knowing is faster" in found.verdicts[0]["variants"]
+    assert "Total time against cnmt: knowing -" in found.verdicts[0]["variants"]
 
 
 def test_a_greedy_rule_that_knows_the_state_may_never_warm_the_box(folder: Path) -> None:

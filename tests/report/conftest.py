@@ -231,14 +231,14 @@ def make_parts(log: Any, quantile: dict[str, float]) -> dict[str, float]:
 
 
 def make_recommendation(cell: Any, rows: list[dict[str, Any]], replications: int) -> dict[str, Any]:
-    """cnmt before naive, from which it is not distinguishable; cloud decides as naive does."""
+    """cnmt before naive, from which it is not distinguishable; cloud is as good."""
     mean_s = {row["policy"]: row["mean_latency_s"] for row in rows if row["network"] == cell.network}
     margin = mean_s["cnmt"] / mean_s["naive"] - 1
     return {
         "workload": cell.workload, "network": cell.network, "objective": "mean", "policy": "cnmt", "runner_up": "naive",
         "margin": margin, "margin_low": margin - 0.01 if replications > 1 else None,
         "margin_high": margin + 0.01 if replications > 1 else None, "indistinguishable": ["naive", "cloud"],
-        "identical": ["cloud"], "objective_value": mean_s["cnmt"],
+        "as_good": ["cloud"], "lost_shares": {}, "objective_value": mean_s["cnmt"],
         "objective_value_low": 0.996 * mean_s["cnmt"] if replications > 1 else None,
         "objective_value_high": 1.004 * mean_s["cnmt"] if replications > 1 else None,
         "unstable": None, "slo": [], "slo_met": None, "slo_missed_by": [], "slo_uncertain": [],

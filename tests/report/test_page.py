@@ -58,7 +58,7 @@ def test_the_page_opens_with_the_recommended_policy_and_marks_it_in_the_table(pa
     winners = re.findall(r'<tr data-policy="([^"]+)" class="winner">', page)
     assert winners == ["cnmt", "cnmt"], "one in each of the two cells"
     badges = re.findall(r"data-badge>([^<]+)<", page)
-    assert badges == ["identical to cnmt", "not distinguishable from cnmt", "recommended"] * 2
+    assert badges == ["recommended", "not distinguishable from cnmt", "as good as cnmt"] * 2
 
 
 def test_misroutes_that_are_unknown_or_none_are_a_sentence_and_no_empty_figure(make_result: Any) -> None:
@@ -78,7 +78,7 @@ def test_few_cells_need_no_overview_and_many_get_one_first(page: str, make_resul
     assert many.index('class="overview"') < many.index("data-verdict") < many.index('<table class="policies')
     assert many.count('data-overview="cnmt"') == 6
     assert len(re.findall(r'href="#cell-(\d)"', many)) == 6
-    assert "not distinguishable: naive<" in many and "identical: cloud<" in many
+    assert "not distinguishable: naive<" in many and "as good: cloud<" in many
     assert '<details class="words">' in many, "the sentences are folded"
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from simnmt.report.page import colours_of
-from simnmt.report.sweep_figures import SweepView, best_panels, heat_panels, pareto_front, pareto_panel, response_panels
+from simnmt.report.sweep_figures import GAIN, SweepView, best_panels, heat_panels, pareto_front, pareto_panel, response_panels
 from simnmt.report.sweep_page import render_sweep, write_sweep_page
-from simnmt.results.sweep_table import BEST, BOUND, TIED, UNSTABLE, WORSE, SweepTable, SweptMetric
+from simnmt.results.sweep_table import BEST, BOUND, EQUAL, TIED, UNSTABLE, WORSE, SweepTable, SweptMetric
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 RATE, KIND = "workloads.news.arrivals.rate_rps", "devices.cloud.profile"
@@ -75,6 +75,22 @@ def test_the_map_of_the_best_policy_shows_ties_and_overload_as_such() -> None:
     ]
     assert list(marks["cnmt, not distinguishable"].text or ()) == ["cnmt not distinguishable from edge"] * 2
     assert "(2 of 6 points)" in panel.chart.reading
+
+
+def test_the_map_draws_the_gain_over_the_best_fixed_policy_and_merges_equally_good_policies() -> None:
+    table = [
+        row | {f"{GAIN}{end}": -30.0 + width for end, width in (("", 0.0), ("_low", -2.0), ("_high", 2.0))} for row in rows()
+    ]
+    equal = [row | {"verdict": EQUAL if row["verdict"] == TIED else row["verdict"]} for row in table]
+    (panel,) = best_panels(view_of(table_of(rows=equal)))
+    gains, *marks = panel.chart.marks
+    assert [mark.name for mark in marks] == ["cnmt", "none is stable"], "equally good policies are one region"
+    assert [list(line) for line in gains.values or ()] == [[-30.0, -30.0, None]] * 2
+    of_one = [row for row in equal if row[KIND] == "small"]
+    (over_one,) = best_panels(view_of(table_of(keys=(RATE,), rows=of_one)))
+    best = over_one.chart.marks[0]
+    assert (list(best.y), list(best.low or ()), list(best.high or ())) == ([-30.0] * 2, [-32.0] * 2, [-28.0] * 2)
+    assert "against the best fixed policy" in render_sweep(table_of(rows=equal))
 
 
 def test_the_map_over_a_single_key_has_one_row() -> None:

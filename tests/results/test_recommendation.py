@@ -20,11 +20,12 @@ def recommended(
     roles: Roles = ROLES,
     goal: Goal | None = None,
     loads: dict[str, float] | None = None,
+    lost: dict[str, float] | None = None,
     **means_s: list[float] | dict[str, list[float]],
 ) -> dict[str, Any]:
     """The recommendation for made-up latencies per policy and replication: the mean, or a mapping with p95 as well.
 
-    `loads`: of the gateway, by policy; 20 requests arrive per second.
+    `loads`: of the gateway, by policy; 20 requests arrive per second. `lost`: shares of the requests, by policy.
     """
     runs: dict[RunKey, dict[str, float | None]] = {}
     for policy, values in means_s.items():
@@ -33,6 +34,7 @@ def recommended(
             runs[RunKey("w", "n", policy, number)] = {
                 "total_latency_s": 1_000 * mean_s, "mean_latency_s": mean_s, "p95_latency_s": by_key["p95"][number],
                 "p99_latency_s": 2 * mean_s, "offered_rps": 20.0, "gateway_share": 0.5,
+                "lost_share": (lost or {}).get(policy, 0.0),
                 "gateway_load": (loads or {}).get(policy, 0.3), "gateway_busiest_load": (loads or {}).get(policy, 0.3),
             }  # fmt: skip
     roles = replace(roles, oracle=roles.oracle if "oracle" in means_s else None)
@@ -70,11 +72,25 @@ def test_pairing_decides_where_replications_differ_more_than_policies() -> None:
     assert found["policy"] == "cnmt" and found["indistinguishable"] == []
 
 
-def test_identical_policies_are_called_identical_and_the_fixed_one_is_recommended() -> None:
-    same = [1.0, 1.01, 0.99]
-    found = recommended(edge=[1.3] * 3, cnmt=same, cloud=same)
-    assert (found["policy"], found["runner_up"]) == ("cloud", "edge")
-    assert found["identical"] == ["cnmt"] and found["indistinguishable"] == ["cnmt"]
+def test_a_tie_goes_to_the_simpler_policy() -> None:
+    """Fixed before routing, then fewer settings, then the scenario's order; better by less than 0.1 % is no reason."""
+    same, hardly_better = [1.0, 1.01, 0.99], [0.9995, 1.0095, 0.9895]
+    found = recommended(edge=[1.3] * 3, cnmt=hardly_better, cloud=same)
+    assert (found["policy"], found["as_good"], found["runner_up"]) == ("cloud", ["cnmt"], "edge")
+    assert found["indistinguishable"] == ["cnmt"]
+    roles = Roles(["aware", "cnmt", "other"], settings={"aware": 2, "cnmt": 0, "other": 0})
+    routing = recommended(roles, aware=hardly_better, cnmt=same, other=same)
+    assert (routing["policy"], routing["as_good"]) == ("cnmt", ["other", "aware"])
+
+
+def test_a_policy_that_loses_requests_is_recommended_only_if_all_do_and_then_the_one_that_loses_least() -> None:
+    means_s = {"edge": [1.3, 1.3], "cloud": [1.0, 1.0], "cnmt": [0.8, 0.8]}
+    found = recommended(lost={"cnmt": 0.01, "cloud": 0.02}, **means_s)
+    assert (found["policy"], found["runner_up"], found["lost_shares"]) == ("edge", None, {"cloud": 0.02, "cnmt": 0.01})
+    goal = Goal("mean", [Requirement.parse("p95_ms<=1100")])
+    assert recommended(goal=goal, lost={"cnmt": 0.01, "cloud": 0.02}, **means_s)["policy"] == "edge"
+    assert recommended(lost={"edge": 0.01, "cloud": 0.03, "cnmt": 0.02}, **means_s)["policy"] == "edge"
+    assert recommended(lost={"cnmt": 0.01}, loads={"edge": 1.4, "cloud": 1.2}, **means_s)["policy"] == "cnmt", "the only stable"
 
 
 def test_the_objective_decides() -> None:

@@ -16,9 +16,9 @@ from simnmt.experiment.units import devices
 from simnmt.results.metrics import objective_metric
 from simnmt.results.recommendation import Goal, Roles, recommend
 from simnmt.results.stability import with_stability
-from simnmt.results.statistics import change_percent, interval_columns, mean_intervals
+from simnmt.results.statistics import Estimate, change_percent, interval_columns, mean_intervals
 from simnmt.results.summary import Numbers, Row, RunKey, by_cell, rows, with_regret
-from simnmt.results.sweep_table import BEST, BOUND, POINT, TIED, UNSTABLE, WORSE, SweptMetric, metric_of_column
+from simnmt.results.sweep_table import BEST, BOUND, EQUAL, POINT, TIED, UNSTABLE, WORSE, SweptMetric, metric_of_column
 from simnmt.scenario.configuration import Scenario
 
 _PLACE = ("workload", "network", "policy", "replications", "requests")
@@ -88,14 +88,21 @@ def _judge(place: Row, scenario: Scenario, numbers: Mapping[RunKey, Numbers], op
 
 
 def _verdicts(of_cell: Sequence[Row], numbers: Mapping[RunKey, Numbers], roles: Roles, goal: Goal) -> Iterator[Row]:
-    """Yield, for each policy, its verdict and its paired change of the objective against the best policy, percent."""
+    """Yield, for each policy, its verdict and its paired changes of the objective, percent.
+
+    They are against the best policy, and against the best policy that sends every request to one device.
+    """
     recommended = recommend(of_cell, numbers, roles, goal)
-    best, tied = recommended["policy"], recommended["indistinguishable"]
+    best, fixed = recommended["policy"], recommended["best_fixed"]
     column = objective_metric(goal.objective).column
 
     def values(row: Row, policy: str) -> list[float]:
         runs = (numbers[RunKey(row["workload"], row["network"], policy, number)] for number in range(row["replications"]))
         return [value for run in runs if (value := run.get(column)) is not None]
+
+    def change(row: Row, baseline: str | None) -> Estimate | None:
+        ours, theirs = values(row, row["policy"]), [] if baseline is None else values(row, baseline)
+        return change_percent(ours, theirs) if len(ours) == len(theirs) == row["replications"] else None
 
     for row in of_cell:
         policy = row["policy"]
@@ -106,14 +113,17 @@ def _verdicts(of_cell: Sequence[Row], numbers: Mapping[RunKey, Numbers], roles: 
             verdict = UNSTABLE
         elif policy == best:
             verdict = BEST
-        elif policy in tied:
+        elif policy in recommended["as_good"]:
+            verdict = EQUAL
+        elif policy in recommended["indistinguishable"]:
             verdict = TIED
-        change = None
-        if best not in (None, policy):
-            ours, theirs = values(row, policy), values(row, best)
-            change = change_percent(ours, theirs) if len(ours) == len(theirs) == row["replications"] else None
+        changes = {
+            "above_best_percent": None if best == policy else change(row, best),
+            "over_fixed_percent": change(row, fixed),
+        }
+        columns = {name: value for key, of in changes.items() for name, value in interval_columns(key, of).items()}
         met = None if not goal.requirements else float(not row["unstable"] and policy not in recommended["slo_missed_by"])
-        yield {"verdict": verdict, "slo_met": met, **interval_columns("above_best_percent", change)}
+        yield {"verdict": verdict, "slo_met": met, **columns}
 
 
 def _with_metrics(judged: Sequence[_Judged]) -> Iterator[Row]:
