@@ -73,9 +73,6 @@ PingInterval = Annotated[
     ),
 ]
 
-Host = Annotated[str | None, option("NAME", "Read this host alone, of several that fping asked.", "--host")]
-
-
 _MOST_OF_SOURCE = 48
 """Characters of a trace's source that a list shows."""
 
@@ -93,7 +90,6 @@ def _read_traces(context: typer.Context, file: Path) -> list[Trace]:
         columns=parse_columns(given["column"] or ()),
         idle_below_bps=given["idle_below"],
         interval_s=given["interval"],
-        host=given["host"],
     )
     return read_trace(file, how)
 
@@ -149,9 +145,7 @@ def list_(
 @app.command("import")
 def import_(
     context: typer.Context,
-    file: Annotated[
-        Path, argument("FILE", "RIPE Atlas results, output of ping or fping, JSON of iperf3, irtt or mtr, or a CSV log.")
-    ],
+    file: Annotated[Path, argument("FILE", "RIPE Atlas results, output of ping, JSON of iperf3 or irtt, or a CSV log.")],
     out: Annotated[Path, option("FILE", "CSV file to write; of several series each gets a word before .csv.")],
     reply: Reply = ReplyName.min,
     probe: Probe = None,
@@ -159,7 +153,6 @@ def import_(
     column: Columns = None,
     idle_below: IdleBelow = 0.0,
     interval: PingInterval = 1.0,
-    host: Host = None,
     kind: Annotated[str | None, option("KIND", "Where a CSV log does not name its kind: measured, synthetic.")] = None,
     force: Force = False,
     as_json: AsJson = False,
@@ -199,7 +192,6 @@ def inspect(
     column: Columns = None,
     idle_below: IdleBelow = 0.0,
     interval: PingInterval = 1.0,
-    host: Host = None,
     as_json: AsJson = False,
     page: Page = None,
     force: Force = False,

@@ -22,7 +22,7 @@ from simnmt.base.errors import InputError, short_repr, shorten
 from simnmt.network.errors import TraceError
 from simnmt.network.series import BPS_PER, SECONDS_PER, BandwidthSeries, Kind, RttSeries, Series, like_seconds_read_as_ms
 from simnmt.network.text_files import read_text, write_texts
-from simnmt.network.traces.ping_text import is_fping_text, is_ping_text
+from simnmt.network.traces.ping_text import is_ping_text
 
 VERSION = 1
 """Version of the format in which series are written."""
@@ -89,9 +89,8 @@ class Rows(CsvTable):
 
     @property
     def is_ping(self) -> bool:
-        """Whether the file looks like output of ping or fping."""
-        begin = "\n".join(self._lines[:20])
-        return is_ping_text(begin) or is_fping_text(begin)
+        """Whether the file looks like output of ping."""
+        return is_ping_text("\n".join(self._lines[:20]))
 
     def index(self, column: str) -> int:
         """Return the position of a column. Raises `TraceError` if no column, or more than one, has that name."""

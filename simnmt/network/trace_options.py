@@ -62,8 +62,6 @@ class ReadOptions:
     """A throughput below this is a pause of the traffic, not the bandwidth: lost."""
     interval_s: float = 1.0
     """Time between requests of `ping` output that holds no times."""
-    host: str | None = None
-    """The host to read, of several that `fping` asked."""
 
     def __post_init__(self) -> None:
         if self.reply not in get_args(Reply):

@@ -87,9 +87,6 @@ IRTT = json.dumps(
         ]
     }
 ).encode()
-MTR = b'{"report": {"mtr": {"dst": "b"}, "hubs": [{"host": "b", "Loss%": 0.0, "Snt": 9, "Avg": 5.5, "Best": 5.1}]}}\n' * 3
-FPING = b"192.0.2.1 : [0], 64 bytes, 12.5 ms (12.5 avg, 0% loss)\n192.0.2.1 : [1], timed out (12.5 avg, 50% loss)\n"
-FPING_JSON = b'{"resp": {"host": "b", "seq": 0, "rtt": 5.5}}\n{"timeout": {"host": "b", "seq": 1}}\n'
 GERMAN = "Ping wird ausgeführt für b [192.0.2.1]:\nAntwort von 192.0.2.1: Bytes=32 Zeit=12ms TTL=57\n".encode("cp850")
 LITELLM = b'{"startTime": 1700000000.5, "endTime": 1700000001.0, "prompt_tokens": 9, "completion_tokens": 7}\n' * 2 + (
     b'{"startTime": "2023-11-14T22:13:25Z", "endTime": 1700000006, "status": "failure", "prompt_tokens": 4}\n'
@@ -112,9 +109,6 @@ GUIDELLM = json.dumps(
 INPUTS: Inputs = {
     "iperf3": (IPERF3, read_trace),
     "irtt": (IRTT, read_trace),
-    "mtr": (MTR, read_trace),
-    "fping": (FPING, read_trace),
-    "fping JSON": (FPING_JSON, read_trace),
     "German ping": (GERMAN, read_trace),
     "LiteLLM log": (LITELLM, read_recording),
     "GuideLLM report": (GUIDELLM, read_recording),

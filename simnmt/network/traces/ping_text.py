@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.errors import shorten
-from simnmt.base.suggestions import format_list
 from simnmt.network.errors import TraceError
-from simnmt.network.trace_options import ReadOptions, parse_date_s
+from simnmt.network.trace_options import ReadOptions
 from simnmt.network.traces.readings import Readings
 
 _STAMP = re.compile(r"^\[(\d+(?:\.\d+)?)\]\s*")
@@ -204,95 +202,3 @@ def _interpolate(stamps_s: dict[int, float], sequences: NDArray[np.int64], inter
     time_s: NDArray[np.float64] = np.interp(sequences, numbers, known_s)
     time_s += np.maximum(sequences - numbers[-1], 0) * step_s
     return time_s
-
-
-_NUMBER = r"\d{1,12}(?:\.\d{1,12})?(?:e[+-]?\d\d?)?"
-_FPING = re.compile(
-    rf"^(?:\[(?P<stamp>[^\]]+)\] )?(?P<host>\S+)\s+: "
-    rf"(?:(?P<again>duplicate) for )?\[(?P<number>\d{{1,12}})\], (?:(?P<lost>timed out)|(?:\d+ bytes, )?(?P<rtt>{_NUMBER}) ms)"
-)
-_FPING_SUMMARY = re.compile(rf"^(\S+)\s+:((?:\s+(?:-|{_NUMBER}))+)\s*$")
-_FPING_CUT = re.compile(r"^(?:\[[^\]]+\] )?\S+\s+: \[")
-
-
-def is_fping_text(text: str) -> bool:
-    """Return whether the first lines look like output of `fping -c`, `-C` or `-l`."""
-    lines = [line.rstrip() for line in text[:4000].split("\n")[:20]]
-    return any(_FPING.match(line) or _FPING_SUMMARY.match(line) for line in lines)
-
-
-def read_fping_text(path: Path, text: str, how: ReadOptions) -> list[Readings]:
-    """Return the RTTs of the one host that `fping` asked: of the replies it printed, else of the summary of `fping -C`."""
-    hosts, summaries = FpingHosts(), FpingHosts()
-    lines = text.split("\n")
-    for at, line in enumerate(lines, 1):
-        if match := _FPING.match(line):
-            if match["again"]:
-                hosts.replies_of(match["host"]).duplicates += 1
-                continue
-            rtt_ms = None if match["lost"] else float(match["rtt"])
-            what = hosts.add(match["host"], int(match["number"]), rtt_ms, fping_stamp_s(match["stamp"]))
-        elif match := _FPING_SUMMARY.match(line.rstrip()):
-            values = [None if value == "-" else float(value) for value in match[2].split()]
-            what = summaries.add_all(match[1], values)
-        elif _FPING_CUT.match(line):
-            if at < len(lines):
-                what = "no reply and no timeout of fping"
-            else:
-                hosts.cut += 1
-                continue
-        else:
-            continue
-        if what is not None:
-            raise TraceError(what, path=path, line=at, remedy="give what fping printed, unchanged")
-    return [(hosts if hosts.replies else summaries).chosen(path, how).readings(path, how, "fping")]
-
-
-def fping_stamp_s(stamp: object) -> float:
-    """Return the Unix time of a time that `fping -D` printed, in any of its formats but that of ctime; NaN for another."""
-    if not isinstance(stamp, str):
-        return math.nan
-    try:
-        return float(stamp)
-    except ValueError:
-        return parse_date_s(stamp)
-
-
-@dataclass(slots=True)
-class FpingHosts:
-    """Replies of each host that `fping` asked."""
-
-    replies: dict[str, Replies] = field(default_factory=dict)
-    cut: int = 0
-    """Entries at the end that are left out, since the file ends within them."""
-
-    def replies_of(self, host: str) -> Replies:
-        """Return the replies of a host, none yet if it is new."""
-        return self.replies.setdefault(host, Replies(goal=host))
-
-    def add(self, host: str, number: int, rtt_ms: float | None, stamp_s: float = math.nan) -> str | None:
-        """Add a request; a number that was answered before begins a new run. Returns what is wrong, None if nothing is."""
-        replies = self.replies_of(host)
-        replies.new_run = number + replies.offset in replies.rtts_ms
-        return replies.add(number, rtt_ms, stamp_s)
-
-    def add_all(self, host: str, rtts_ms: list[float | None]) -> str | None:
-        """Add the requests of a summary, in their order."""
-        replies = self.replies_of(host)
-        return next((what for rtt_ms in rtts_ms if (what := replies.add(None, rtt_ms))), None)
-
-    def chosen(self, path: Path, how: ReadOptions) -> Replies:
-        """Return the replies of the one host, or of `how.host`. Raises `TraceError` for several hosts."""
-        wanted: Mapping[str, Replies] = self.replies
-        names = format_list((f"{shorten(host)} ({len(replies.rtts_ms):,})" for host, replies in wanted.items()), ",")
-        if how.host is not None:
-            wanted = {host: replies for host, replies in wanted.items() if host == how.host}
-            if not wanted:
-                raise TraceError(f"no host {shorten(how.host)} among {names}", path=path, remedy="choose another by --host")
-        if len(wanted) > 1:
-            raise TraceError(f"replies of {len(wanted)} hosts: {names}", path=path, remedy="choose one by --host")
-        if not wanted:
-            raise TraceError("no replies of fping", path=path, remedy="run it with -c, -C or -l and without -q")
-        (replies,) = wanted.values()
-        replies.cut += self.cut
-        return replies
