@@ -114,6 +114,24 @@ def test_both_directions_of_iperf3_become_two_series(file: Path) -> None:
     assert not any("counted by the sender" in remark for remark in down.remarks)
 
 
+@pytest.mark.parametrize("with_sender", [True, False])
+def test_both_directions_of_an_older_iperf3_are_under_one_key(file: Path, with_sender: bool) -> None:
+    intervals = [{"sum": part(at, 2e7), "second": part(at, 9e7, sender=False)} for at in range(2)]
+    if not with_sender:
+        for interval in intervals:
+            del interval["sum"]["sender"], interval["second"]["sender"]
+    file.write_text(json.dumps(iperf3(*intervals)).replace('"second"', '"sum"'))
+    up, down = read_trace(file)
+    assert (up.quantity, up.value.tolist()) == ("uplink", [2e7, 2e7])
+    assert (down.quantity, down.value.tolist()) == ("downlink", [9e7, 9e7])
+
+
+def test_a_run_of_iperf3_that_was_written_twice_counts_once(file: Path) -> None:
+    (trace,) = read(file, *[iperf3({"sum": part(0, 1e7)}, {"sum": part(1, 2e7)})] * 2)
+    assert trace.value.tolist() == [1e7, 2e7]
+    assert any("copies" in remark for remark in trace.remarks)
+
+
 def test_a_stream_of_iperf3_equals_its_report_and_may_end_within_an_event(file: Path) -> None:
     report = iperf3({"sum": part(0, 1e7)}, {"sum": part(1, 2e7)}, protocol="UDP")
     (whole,) = read(file, report)
@@ -150,7 +168,8 @@ NO_RTT["round_trips"][1]["delay"] = {}
         ([NAN], ": result 1 has intervals[0].sum.bits_per_second nan, which is no number from 0"),
         ([WITHOUT], ": result 1 has no intervals[1].sum (the file is damaged"),
         ([FAILED], ": result 1 has no interval of iperf3: unable to connect to server: Connection refused"),
-        ([iperf3({"sum": part(0, 1e7)})] * 2, ": 2 runs of iperf3 (give each run a file of its own)"),
+        ([iperf3({"sum": part(0, 1e7)}), iperf3({"sum": part(0, 2e7)})], ": 2 different runs of iperf3 (give each run a file"),
+        ([iperf3()], ": result 1 has no interval of iperf3 (run iperf3 -J with -i 1"),
         ([{"event": "start", "data": {}}] * 2, ":2: the result begins a second run of iperf3"),
         ([NO_RTT], ": result 1 has no round_trips[1].delay.rtt"),
         ([irtt()], ": result 1 has no round_trips of irtt"),

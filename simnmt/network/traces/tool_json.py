@@ -39,7 +39,7 @@ def parse_json(path: Path, text: str) -> list[Placed]:
     def fault(name: str, line: int | None, what: str, remedy: str = "remove it, or correct it") -> TraceError:
         return TraceError(f"{name} {what}", path=path, line=line, remedy=remedy)
 
-    documents, wrong = read_json_values(text)
+    documents, wrong = read_json_values(text, _with_both_sums if '"sum"' in text else None)
     if wrong is not None and wrong.in_last_line and documents and is_log_entry(documents[0][1]):
         documents.append((wrong.line, {CUT: True}))
     elif wrong is not None:
@@ -58,6 +58,12 @@ def parse_json(path: Path, text: str) -> list[Placed]:
         if not isinstance(result, Mapping):
             raise fault_at("is no JSON object")
     return placed
+
+
+def _with_both_sums(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object; older versions of iperf3 write `sum` twice for `--bidir`."""
+    sums = [value for key, value in pairs if key == "sum"]
+    return dict(pairs) if len(sums) != 2 else dict(pairs) | {"sum": sums[0], "sum_bidir_reverse": sums[1]}
 
 
 CUT = "\0cut"
@@ -131,7 +137,7 @@ def read_iperf3(path: Path, placed: Sequence[Placed], how: ReadOptions) -> list[
                     number_at(fault, run, "intervals", index, "sum", "bits_per_second")
                 continue
             place: tuple[str | int, ...] = ("intervals", index, key)
-            sender = part.get("sender", reverse != client)
+            sender = part.get("sender", (reverse != client) is (key == "sum"))
             quantity: Quantity = "uplink" if bool(sender) is client else "downlink"
             rate = number_at(fault, run, *place, "bits_per_second")
             begin_s = number_at(fault, run, *place, "start")
@@ -144,12 +150,13 @@ def read_iperf3(path: Path, placed: Sequence[Placed], how: ReadOptions) -> list[
                 sent.add(quantity)
     why = shorten(run.get("error"))
     if not rates:
-        remedy = "give a run that sent something" if why else "give the whole JSON of iperf3 -J"
+        remedy = "give a run that sent something" if why else "run iperf3 -J with -i 1: -i 0 writes the mean of the run alone"
         raise fault(f"has no interval of iperf3{f': {why}' * bool(why)}", remedy)
     protocol = shorten(test.get("protocol")) or "TCP"
     host = shorten(_mapping(start, "connecting_to" if client else "accepted_connection").get("host")) or "an unnamed host"
     source = f"iperf3, {protocol}, {'to' if client else 'from'} {host}"
     repairs = [f"intervals omitted by iperf3 -O: {omitted:,}"] * (omitted > 0) + _cut_repairs(cut)
+    repairs += [f"copies of the run left out: {len(placed) - 1:,}"] * ("event" not in placed[0][1] and len(placed) > 1)
     ended = [f"iperf3 ended with an error: {why}"] * bool(why)
     return [
         Readings(
@@ -170,8 +177,9 @@ def _iperf3_run(path: Path, placed: Sequence[Placed]) -> tuple[Callable[..., Tra
     """Return (function that makes an error, the run as `iperf3 -J` writes it, number of entries cut off)."""
     fault, first = placed[0]
     if "event" not in first:
-        if len(placed) > 1:
-            raise TraceError(f"{len(placed)} runs of iperf3", path=path, remedy="give each run a file of its own")
+        if others := sum(document != first for _, document in placed):
+            what = f"{1 + others} different runs of iperf3"
+            raise TraceError(what, path=path, remedy="give each run a file of its own: --logfile appends to one that exists")
         return fault, first, 0
     run: dict[str, Any] = {"intervals": []}
     cut = 0
