@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from simnmt.base.errors import InputError
 
 COMMANDS: Mapping[str, str] = {
+    "trace fetch": "download the results from atlas.ripe.net and read them with simnmt trace import",
     "trace import --host": "give a log of ping to one host",
     "trace inspect --host": "give a log of ping to one host",
 }

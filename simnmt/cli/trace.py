@@ -1,4 +1,4 @@
-"""`simnmt trace`: list, import, inspect, synthesise, fetch and record series of RTT and bandwidth."""
+"""`simnmt trace`: list, import, inspect, synthesise and record series of RTT and bandwidth."""
 
 from __future__ import annotations
 
@@ -299,49 +299,6 @@ def _format_judgement(judgement: list[Judgement]) -> str:
     within = f"quantiles within {QUANTILE_TOLERANCE:.0%} and lag-1 autocorrelation within {LAG_1_TOLERANCE:g}"
     meaning = f"alike: {within}, all at once, lost samples held at the value before"
     return f"\n{format_table(['', 'p50 ms', 'p95 ms', 'p99 ms', 'lag-1', 'alike'], rows, 1)}\n{meaning}; of draws the medians"
-
-
-@app.command()
-def fetch(
-    measurement: Annotated[int, option("ID", "Measurement of RIPE Atlas, a ping or a traceroute.")],
-    probe: Annotated[int, option("ID", "Whose results.")],
-    start: Annotated[str, option("DATE", "2026-01-01, 2026-01-01T12:30 (UTC), or Unix seconds.")],
-    stop: Annotated[str, option("DATE", "Likewise.")],
-    out: Annotated[Path, option("FILE", "CSV file to write.")],
-    cache: Annotated[Path | None, option("DIR", "Keep the answer here. [default: the user's folder for caches]")] = None,
-    api_key_file: Annotated[Path | None, option("FILE", "For a measurement that is not public.")] = None,
-    base_url: Annotated[str | None, option("URL", "Address of another site with this API.")] = None,
-    reply: Reply = ReplyName.min,
-    force: Force = False,
-    as_json: AsJson = False,
-) -> None:
-    """Fetch round-trip times from RIPE Atlas, as a series that a scenario reads.
-
-    Example: simnmt trace fetch --measurement 1001 --probe 10 --start 2026-01-01 --stop 2026-01-02 --out atlas.csv
-    """
-    from simnmt.network.ripe_atlas_api import BASE_URL, Cache, Query, default_folder, read_key
-    from simnmt.network.ripe_atlas_api import fetch as fetch_results
-    from simnmt.network.trace_options import ReadOptions, parse_moment_s
-    from simnmt.network.traces.summary import summarise
-    from simnmt.network.traces.trace_file import write_traces
-
-    query = Query(measurement, probe, parse_moment_s(start, "--start"), parse_moment_s(stop, "--stop"), base_url or BASE_URL)
-    check_output(out, force, api_key_file)
-    key = None if api_key_file is None else read_key(api_key_file)
-    kept_in = Cache(cache or default_folder())
-    fetched = fetch_results(query, kept_in, key=key, how=ReadOptions(reply=reply.value))
-    output = describe_output(out)
-    write_traces([fetched.trace], out, made="simnmt trace fetch", notes=fetched.notes)
-    summary = summarise(fetched.trace)
-    place, digest = kept_in.files(query.url)[0], fetched.kept.sha256
-    notes = [*fetched.remarks, *fetched.trace.remarks]
-    if as_json:
-        origin = {"answer": str(place), "from_cache": fetched.from_cache, "sha256": digest, "notes": notes}
-        print_json({"file": str(out)} | summary.as_json() | origin)
-        return
-    _print_written(output, summary)
-    print(f"  {'from' if fetched.from_cache else 'kept in'} {place}, sha256 {digest[:16]}...")
-    _print_notes(notes)
 
 
 @app.command()
