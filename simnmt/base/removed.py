@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from simnmt.base.errors import InputError
 
 COMMANDS: Mapping[str, str] = {
+    "trace record": "record with ping -D or irtt, and iperf3 -J, and read the files with simnmt trace import",
+    "trace respond": "run irtt server or iperf3 -s at the far end",
     "trace fetch": "download the results from atlas.ripe.net and read them with simnmt trace import",
     "trace import --host": "give a log of ping to one host",
     "trace inspect --host": "give a log of ping to one host",

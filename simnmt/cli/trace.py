@@ -1,9 +1,8 @@
-"""`simnmt trace`: list, import, inspect, synthesise and record series of RTT and bandwidth."""
+"""`simnmt trace`: list, import, inspect and synthesise series of RTT and bandwidth."""
 
 from __future__ import annotations
 
 import os
-import sys
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,18 +20,14 @@ from simnmt.cli.options import (
     argument,
     check_output,
     chosen,
-    flag,
     option,
     parse_bit_rate,
-    parse_bytes,
     parse_seconds,
     print_json,
 )
-from simnmt.cli.progress import progress_bar
 from simnmt.cli.terminal import describe_output, note
 
 if TYPE_CHECKING:
-    from simnmt.network.recording.recorder import Recorder
     from simnmt.network.rtt_comparison import Judgement
     from simnmt.network.traces.readings import Trace
     from simnmt.network.traces.summary import TraceSummary
@@ -42,8 +37,6 @@ app = typer.Typer(help="Series of round-trip times and bandwidths.", no_args_is_
 
 ReplyName = Enum("ReplyName", {"min": "min", "mean": "mean", "first": "first"}, type=str)
 """The value of a round of several replies."""
-MethodName = Enum("MethodName", {"tcp": "tcp", "icmp": "icmp"}, type=str)
-"""The method of measuring round trips."""
 
 Reply = Annotated[ReplyName, option(None, "Value of a round of several replies.", "--reply")]
 Probe = Annotated[int | None, option("ID", "Read this RIPE Atlas probe alone.", "--probe")]
@@ -299,80 +292,3 @@ def _format_judgement(judgement: list[Judgement]) -> str:
     within = f"quantiles within {QUANTILE_TOLERANCE:.0%} and lag-1 autocorrelation within {LAG_1_TOLERANCE:g}"
     meaning = f"alike: {within}, all at once, lost samples held at the value before"
     return f"\n{format_table(['', 'p50 ms', 'p95 ms', 'p99 ms', 'lag-1', 'alike'], rows, 1)}\n{meaning}; of draws the medians"
-
-
-@app.command()
-def respond(
-    bind: Annotated[str, option("ADDRESS", "Where to listen; beyond this machine anyone who gets there can.")] = "127.0.0.1",
-    port: Annotated[int, option("P", "0 for any that is free.")] = 0,
-    once: Annotated[bool, flag("--once", "End with the first recording, or 15 min after it fell silent.")] = False,
-) -> None:
-    """Answer `trace record` from elsewhere, until Ctrl-C.
-
-    Example: simnmt trace respond --port 7000
-    """
-    from simnmt.network.recording.responder import Responder
-
-    responder = Responder(bind, port)
-    try:
-        print("listening on {} port {}".format(*responder.address), flush=True)
-        responder.serve(once=once)
-    finally:
-        responder.close()
-
-
-@app.command()
-def record(
-    host: Annotated[str, option("HOST", "The other end.")],
-    duration: Annotated[float, option("TIME", "How long: 600s, 10m, 2h.", parser=parse_seconds)],
-    out: Annotated[Path, option("FILE", "CSV file to write; bandwidths go to FILE-bandwidth.csv.")],
-    port: Annotated[int | None, option("P", "Port on which `trace respond` listens.")] = None,
-    interval: Annotated[float, option("TIME", "Between probes. [default: 1s]", parser=parse_seconds, show_default=False)] = 1.0,
-    timeout: Annotated[
-        float, option("TIME", "Later echoes are lost. [default: 2s]", parser=parse_seconds, show_default=False)
-    ] = 2.0,
-    bandwidth_every: Annotated[
-        float,
-        option("TIME", "Between transfers; 0 for none. [default: 60s]", parser=parse_seconds, show_default=False),
-    ] = 60.0,
-    transfer: Annotated[
-        int,
-        option("SIZE", "Size of a transfer, one each way. [default: 256kB]", parser=parse_bytes, show_default=False),
-    ] = 256_000,
-    method: Annotated[
-        MethodName, option(None, "icmp needs the system's leave, and a responder for bandwidth alone.")
-    ] = MethodName.tcp,
-    force: Force = False,
-    as_json: AsJson = False,
-) -> None:
-    """Record round-trip times and bandwidths to a responder, as series that a scenario reads.
-
-    Example: simnmt trace record --host cloud.example --port 7000 --duration 10m --out office.csv
-    """
-    from simnmt.network.recording.recorder import Recorder, RecordingPlan
-
-    if is_standard(out):
-        raise typer.BadParameter("samples are kept beside the file while they come: name one", param_hint="--out")
-    seconds = {"duration_s": duration, "interval_s": interval, "timeout_s": timeout, "bandwidth_every_s": bandwidth_every}
-    plan = RecordingPlan(host, port, **seconds, transfer_bytes=transfer, method=method.value)
-    recorder = Recorder(plan, out, replace=force)
-    try:
-        with progress_bar() as bar:
-            recorder.run(lambda passed_s, samples: bar.recorded(passed_s, duration, samples))
-    finally:
-        _print_recording(recorder, as_json)
-
-
-def _print_recording(recorder: Recorder, as_json: bool) -> None:
-    from simnmt.network.recording.samples import describe_bandwidths, describe_rtts
-
-    samples = recorder.samples
-    if as_json:
-        probes = {"probes": len(samples.rtt_ms), "lost": samples.lost, "transfers": len(samples.transfer_s)}
-        print_json({"files": [str(path) for path in recorder.written], "notes": recorder.oddities} | probes)
-    else:
-        for path in recorder.written:
-            print(f"wrote {path}: {(describe_bandwidths if path == recorder.targets[1] else describe_rtts)(samples)}")
-        _print_notes(recorder.oddities if recorder.written else ())
-    for path in recorder.left:
-        print(f"the samples so far are kept in {path}", file=sys.stderr)

@@ -132,7 +132,7 @@ WRITTEN = {
     "init path", "run out", "calibrate out", "calibrate page", "profile inspect page", "compare page", "corpus table out",
     "reproduce cnmt out", "reproduce topup out", "reproduce fused out", "reproduce sharp out", "reproduce vocab out",
     "reproduce sti out", "trace import out", "trace inspect page", "trace synth out", "trace synth params_out",
-    "trace record out", "nmt train out", "nmt translate out", "sti train out",
+    "nmt train out", "nmt translate out", "sti train out",
     "sti shard out", "sti profile out", "sti profile folder", "sti plan page", "vocab bench out", "vocab build out",
     "doctor disk", "sweep out", "plan out", "plan page",
 }  # fmt: skip

@@ -11,7 +11,6 @@ import pytest
 import typer
 
 from simnmt.cli.options import parse_bytes, parse_duration, parse_integers, parse_rate, parse_seconds, parse_share
-from simnmt.network.recording.recorder import RecordingPlan
 
 READERS = (parse_seconds, parse_bytes, parse_rate, parse_duration, parse_share, parse_integers)
 
@@ -48,13 +47,6 @@ def test_an_unknown_form_is_refused_with_the_forms_that_are_known(text: str) -> 
             with pytest.raises(typer.BadParameter, match=r"write|give") as refused:
                 read(text)
             assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("duration_s", "interval_s", "probes"), [(10, 1, 10), (0.5, 1, 1), (1, 0.1, 10), (10.5, 1, 11), (3, 0.03, 100)]
-)
-def test_probes_go_out_while_the_time_runs(duration_s: float, interval_s: float, probes: int) -> None:
-    assert RecordingPlan("h", 1, duration_s, interval_s).probes == probes
 
 
 @pytest.mark.parametrize("verb", ["run", "trace import", "corpus fit", "profile compare", "sti shard"])

@@ -42,7 +42,6 @@ def standard_input(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
         ("trace import office.csv --out gateway.json", "simnmt.network.traces.trace_file.write_traces"),
         ("trace inspect office.csv --page gateway.json", "simnmt.report.trace_page.write_trace_page"),
         ("profile inspect cloud.json --page gateway.json", "simnmt.profile.profile_file.read_profile"),
-        ("trace record --host 127.0.0.1 --port 7 --duration 1s --out office.csv", "simnmt.network.recording.recorder._opened"),
     ],
 )
 def test_an_occupied_output_is_refused_before_the_work(
@@ -185,7 +184,7 @@ def test_standard_streams_that_cannot_be_are_refused(
     assert twice.status == 2 and "standard input can be read only once" in twice.err
     two = simnmt("trace", "synth", "--like", "office.csv", "--out", "-", "--params-out", "-")
     assert (two.status, two.err) == (2, "simnmt: two outputs to standard output (name a file for one of them)\n")
-    for arguments in ("run small.yaml --out -", "calibrate --model gru --out -", "trace record --host a --duration 1s --out -"):
+    for arguments in ("run small.yaml --out -", "calibrate --model gru --out -"):
         assert simnmt(*arguments.split()).status == 2
     assert not Path("-").exists()
 
