@@ -9,6 +9,7 @@ from simnmt.base.errors import InputError
 COMMANDS: Mapping[str, str] = {
     "trace record": "record with ping -D or irtt, and iperf3 -J, and read the files with simnmt trace import",
     "trace respond": "run irtt server or iperf3 -s at the far end",
+    "trace synth": "draw a longer trace with simnmt trace resample",
     "trace fetch": "download the results from atlas.ripe.net and read them with simnmt trace import",
     "trace import --host": "give a log of ping to one host",
     "trace inspect --host": "give a log of ping to one host",

@@ -1,15 +1,13 @@
-"""`simnmt trace`: list, import, inspect and synthesise series of RTT and bandwidth."""
+"""`simnmt trace`: list, import, inspect and resample series of RTT and bandwidth."""
 
 from __future__ import annotations
 
-import os
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simnmt.base.errors import InputError
 from simnmt.base.files import is_standard
 from simnmt.base.text_tables import format_pairs, format_table, shorten_on_terminal
 from simnmt.cli.options import (
@@ -22,13 +20,13 @@ from simnmt.cli.options import (
     chosen,
     option,
     parse_bit_rate,
+    parse_duration,
     parse_seconds,
     print_json,
 )
 from simnmt.cli.terminal import describe_output, note
 
 if TYPE_CHECKING:
-    from simnmt.network.rtt_comparison import Judgement
     from simnmt.network.traces.readings import Trace
     from simnmt.network.traces.summary import TraceSummary
 
@@ -215,80 +213,33 @@ def inspect(
         print(f"page: {page}")
 
 
-_JUDGED_SEEDS = range(1, 21)
-_DECIMALS_MS = 6
-
-
 @app.command()
-def synth(
-    like: Annotated[Path | None, option("FILE", "Fit a process to this measured RTT, in any form that import reads.")] = None,
-    params: Annotated[Path | None, option("FILE", "Take a process that was fitted before.")] = None,
-    hours: Annotated[float | None, option("H", "Length to draw. [default: that of the fit]")] = None,
-    out: Annotated[Path | None, option("FILE", "CSV file to write what was drawn.")] = None,
-    params_out: Annotated[Path | None, option("FILE", "JSON file to keep the process.")] = None,
-    unseen: Annotated[Path | None, option("FILE", "Judge it by this series, not by halves.", "--judge")] = None,
-    seed: Seed = 1,
-    column: Annotated[
-        list[str] | None, option("ROLE=NAME[:UNIT]", "As for import, of the files read. May be repeated.")
+def resample(
+    file: Annotated[Path, argument("FILE", "As for import.")],
+    hours: Annotated[float, option("H", "Length to draw.")],
+    out: Annotated[Path, option("FILE", "CSV file to write; of several series each gets a word before .csv.")],
+    block: Annotated[
+        float | None, option("TIME", "Mean length of a block. [default: a twentieth of the trace]", parser=parse_duration)
     ] = None,
+    seed: Seed = 1,
+    column: Columns = None,
     force: Force = False,
-    as_json: AsJson = False,
 ) -> None:
-    """Draw a synthetic RTT series like a measured one, and report how alike the two are.
+    """Draw a longer trace of random blocks of a measured one.
 
-    Example: simnmt trace synth --like office.csv --hours 24 --out day.csv
+    Example: simnmt trace resample office.csv --hours 24 --out day.csv
     """
-    from simnmt.network import rtt_process
-    from simnmt.network.rtt_comparison import judge
-    from simnmt.network.series_csv import series_text
-    from simnmt.network.text_files import write_texts
     from simnmt.network.trace_options import ReadOptions, parse_columns
-    from simnmt.network.traces.trace_file import read_rtt
+    from simnmt.network.traces import resampling
+    from simnmt.network.traces.summary import summarise
+    from simnmt.network.traces.trace_file import output_paths, read_trace, write_traces
 
-    if (like is None) == (params is None):
-        raise InputError("give either a series with --like or a process with --params")
-    for written in (out, params_out):
-        check_output(written, force, like, params, unseen)
-    if out and params_out and not is_standard(out) and os.path.realpath(out) == os.path.realpath(params_out):
-        raise InputError("--out and --params-out name the same file", remedy="write to two")
-    how = ReadOptions(columns=parse_columns(column or ()))
-    seen = read_rtt(like, how) if like else None
-    process = rtt_process.fit_process(seen) if seen else rtt_process.read_process(params or "")
-    duration_s = process.lap_s if hours is None else hours * 3600
-    rtt_process.check_duration(process, duration_s)
-    judgement = judge(process, _JUDGED_SEEDS, seen, read_rtt(unseen, how) if unseen else None)
-    messages, texts = [], {}
-    if params_out:
-        messages.append(f"{describe_output(params_out)}: the parameters of the process")
-        texts[params_out] = rtt_process.process_text(process)
-    if out:
-        series = rtt_process.draw_series(process, duration_s, seed, out.stem)
-        messages.append(
-            f"{describe_output(out)}: {len(series.rtt_s):,} samples, {series.duration_s / 3600:g} h, seed {seed}, none lost"
-        )
-        texts[out] = series_text(series, decimals=_DECIMALS_MS)
-    write_texts(texts)
-    if as_json:
-        document = {"process": process.model_dump(exclude_none=True), "judgement": [verdict.as_json() for verdict in judgement]}
-        print_json(document)
-        return
-    print("\n".join([rtt_process.describe_process(process), *messages]))
-    if judgement:
-        print(_format_judgement(judgement))
-
-
-def _format_judgement(judgement: list[Judgement]) -> str:
-    from simnmt.network.rtt_comparison import LAG_1_TOLERANCE, QUANTILE_TOLERANCE
-
-    rows = [
-        [
-            verdict.label,
-            *(f"{1e3 * value:.2f}" for value in verdict.figures.quantiles_s),
-            f"{verdict.figures.lag_1:.3f}",
-            f"{verdict.held} of {verdict.draws}" if verdict.draws else "",
-        ]
-        for verdict in judgement
-    ]
-    within = f"quantiles within {QUANTILE_TOLERANCE:.0%} and lag-1 autocorrelation within {LAG_1_TOLERANCE:g}"
-    meaning = f"alike: {within}, all at once, lost samples held at the value before"
-    return f"\n{format_table(['', 'p50 ms', 'p95 ms', 'p99 ms', 'lag-1', 'alike'], rows, 1)}\n{meaning}; of draws the medians"
+    traces = read_trace(file, ReadOptions(columns=parse_columns(column or ())))
+    paths = output_paths(traces, out)
+    for path in paths:
+        check_output(path, force, file)
+    outputs = [describe_output(path) for path in paths]
+    drawn = [resampling.resample(trace, hours * 3600, seed, block) for trace in traces]
+    write_traces(drawn, out, made="simnmt trace resample")
+    for output, trace in zip(outputs, drawn, strict=True):
+        _print_written(output, summarise(trace))

@@ -163,7 +163,13 @@ def test_iperf3_becomes_a_link_that_a_scenario_runs_on(folder: Path, simnmt: Cal
 
 @pytest.mark.parametrize(
     "command",
-    ["trace import x.txt --out x.csv --host a", "trace inspect x.txt --host=a", "trace fetch", "-q trace record -o a"],
+    [
+        "trace import x.txt --out x.csv --host a",
+        "trace inspect x.txt --host=a",
+        "trace fetch",
+        "trace synth",
+        "-q trace record -o a",
+    ],
 )
 def test_what_was_removed_is_refused_in_one_line(folder: Path, simnmt: Callable[..., Any], command: str) -> None:
     done = simnmt(*command.split())
