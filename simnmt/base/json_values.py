@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-_DECODER = json.JSONDecoder()
 _BLANKS = re.compile(r"\s*")
 
 
@@ -23,13 +23,18 @@ class JsonFault:
     """True if the value that is cut or wrong begins in the last line, where a tool may have been stopped."""
 
 
-def read_json_values(text: str) -> tuple[list[tuple[int, Any]], JsonFault | None]:
+def read_json_values(
+    text: str, object_of: Callable[[list[tuple[str, Any]]], Any] | None = None
+) -> tuple[list[tuple[int, Any]], JsonFault | None]:
     """Return the values of a text, each with the line at which it begins, up to the first fault; None without a fault.
+
+    `object_of` makes an object from its keys and values, of which a key may come twice; without it the last one counts.
 
     Example:
         >>> read_json_values('{"a": 1}\\n[2]')
         ([(1, {'a': 1}), (2, [2])], None)
     """
+    decoder = json.JSONDecoder(object_pairs_hook=object_of)
     values: list[tuple[int, Any]] = []
     at, start, line = 0, 0, 1
     try:
@@ -38,7 +43,7 @@ def read_json_values(text: str) -> tuple[list[tuple[int, Any]], JsonFault | None
             if start == len(text):
                 break
             line += text.count("\n", at, start)
-            value, end = _DECODER.raw_decode(text, start)
+            value, end = decoder.raw_decode(text, start)
             values.append((line, value))
             line += text.count("\n", start, end)
             at = end

@@ -13,8 +13,6 @@ from simnmt.cli.terminal import cleaned_streams, is_quiet, progress_console, wit
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from simnmt.network.recording.samples import RecordingSamples
-
 
 class Bar:
     """A title, a bar and a status; its methods are the callbacks that the library's long functions take.
@@ -50,12 +48,6 @@ class Bar:
     def measured(self, part: str, done_s: float, left_s: float) -> None:
         """Show the seconds measured as a share of the seconds that the measurement will take."""
         self._show(part, done_s, done_s + left_s, f"{left_s / 60:.0f} min left" if left_s > 90.0 else f"{left_s:.0f} s left")
-
-    def recorded(self, passed_s: float, duration_s: float, samples: RecordingSamples) -> None:
-        """Show the seconds of a recording that have passed, and its samples so far."""
-        from simnmt.network.recording.samples import describe_progress
-
-        self._show("recording", min(passed_s, duration_s), duration_s, describe_progress(samples))
 
     def _show(self, title: str, done: float | None, total: float | None, status: str = "") -> None:
         if self._progress is not None and self._task is not None:

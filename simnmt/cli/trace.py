@@ -1,16 +1,13 @@
-"""`simnmt trace`: list, import, inspect, synthesise, fetch and record series of RTT and bandwidth."""
+"""`simnmt trace`: list, import, inspect and resample series of RTT and bandwidth."""
 
 from __future__ import annotations
 
-import os
-import sys
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simnmt.base.errors import InputError
 from simnmt.base.files import is_standard
 from simnmt.base.text_tables import format_pairs, format_table, shorten_on_terminal
 from simnmt.cli.options import (
@@ -21,19 +18,15 @@ from simnmt.cli.options import (
     argument,
     check_output,
     chosen,
-    flag,
     option,
     parse_bit_rate,
-    parse_bytes,
+    parse_duration,
     parse_seconds,
     print_json,
 )
-from simnmt.cli.progress import progress_bar
 from simnmt.cli.terminal import describe_output, note
 
 if TYPE_CHECKING:
-    from simnmt.network.recording.recorder import Recorder
-    from simnmt.network.rtt_comparison import Judgement
     from simnmt.network.traces.readings import Trace
     from simnmt.network.traces.summary import TraceSummary
 
@@ -42,8 +35,6 @@ app = typer.Typer(help="Series of round-trip times and bandwidths.", no_args_is_
 
 ReplyName = Enum("ReplyName", {"min": "min", "mean": "mean", "first": "first"}, type=str)
 """The value of a round of several replies."""
-MethodName = Enum("MethodName", {"tcp": "tcp", "icmp": "icmp"}, type=str)
-"""The method of measuring round trips."""
 
 Reply = Annotated[ReplyName, option(None, "Value of a round of several replies.", "--reply")]
 Probe = Annotated[int | None, option("ID", "Read this RIPE Atlas probe alone.", "--probe")]
@@ -73,9 +64,6 @@ PingInterval = Annotated[
     ),
 ]
 
-Host = Annotated[str | None, option("NAME", "Read this host alone, of several that fping asked.", "--host")]
-
-
 _MOST_OF_SOURCE = 48
 """Characters of a trace's source that a list shows."""
 
@@ -93,7 +81,6 @@ def _read_traces(context: typer.Context, file: Path) -> list[Trace]:
         columns=parse_columns(given["column"] or ()),
         idle_below_bps=given["idle_below"],
         interval_s=given["interval"],
-        host=given["host"],
     )
     return read_trace(file, how)
 
@@ -149,9 +136,7 @@ def list_(
 @app.command("import")
 def import_(
     context: typer.Context,
-    file: Annotated[
-        Path, argument("FILE", "RIPE Atlas results, output of ping or fping, JSON of iperf3, irtt or mtr, or a CSV log.")
-    ],
+    file: Annotated[Path, argument("FILE", "RIPE Atlas results, output of ping, JSON of iperf3 or irtt, or a CSV log.")],
     out: Annotated[Path, option("FILE", "CSV file to write; of several series each gets a word before .csv.")],
     reply: Reply = ReplyName.min,
     probe: Probe = None,
@@ -159,7 +144,6 @@ def import_(
     column: Columns = None,
     idle_below: IdleBelow = 0.0,
     interval: PingInterval = 1.0,
-    host: Host = None,
     kind: Annotated[str | None, option("KIND", "Where a CSV log does not name its kind: measured, synthetic.")] = None,
     force: Force = False,
     as_json: AsJson = False,
@@ -199,7 +183,6 @@ def inspect(
     column: Columns = None,
     idle_below: IdleBelow = 0.0,
     interval: PingInterval = 1.0,
-    host: Host = None,
     as_json: AsJson = False,
     page: Page = None,
     force: Force = False,
@@ -230,200 +213,33 @@ def inspect(
         print(f"page: {page}")
 
 
-_JUDGED_SEEDS = range(1, 21)
-_DECIMALS_MS = 6
-
-
 @app.command()
-def synth(
-    like: Annotated[Path | None, option("FILE", "Fit a process to this measured RTT, in any form that import reads.")] = None,
-    params: Annotated[Path | None, option("FILE", "Take a process that was fitted before.")] = None,
-    hours: Annotated[float | None, option("H", "Length to draw. [default: that of the fit]")] = None,
-    out: Annotated[Path | None, option("FILE", "CSV file to write what was drawn.")] = None,
-    params_out: Annotated[Path | None, option("FILE", "JSON file to keep the process.")] = None,
-    unseen: Annotated[Path | None, option("FILE", "Judge it by this series, not by halves.", "--judge")] = None,
-    seed: Seed = 1,
-    column: Annotated[
-        list[str] | None, option("ROLE=NAME[:UNIT]", "As for import, of the files read. May be repeated.")
+def resample(
+    file: Annotated[Path, argument("FILE", "As for import.")],
+    hours: Annotated[float, option("H", "Length to draw.")],
+    out: Annotated[Path, option("FILE", "CSV file to write; of several series each gets a word before .csv.")],
+    block: Annotated[
+        float | None, option("TIME", "Mean length of a block. [default: a twentieth of the trace]", parser=parse_duration)
     ] = None,
+    seed: Seed = 1,
+    column: Columns = None,
     force: Force = False,
-    as_json: AsJson = False,
 ) -> None:
-    """Draw a synthetic RTT series like a measured one, and report how alike the two are.
+    """Draw a longer trace of random blocks of a measured one.
 
-    Example: simnmt trace synth --like office.csv --hours 24 --out day.csv
+    Example: simnmt trace resample office.csv --hours 24 --out day.csv
     """
-    from simnmt.network import rtt_process
-    from simnmt.network.rtt_comparison import judge
-    from simnmt.network.series_csv import series_text
-    from simnmt.network.text_files import write_texts
     from simnmt.network.trace_options import ReadOptions, parse_columns
-    from simnmt.network.traces.trace_file import read_rtt
-
-    if (like is None) == (params is None):
-        raise InputError("give either a series with --like or a process with --params")
-    for written in (out, params_out):
-        check_output(written, force, like, params, unseen)
-    if out and params_out and not is_standard(out) and os.path.realpath(out) == os.path.realpath(params_out):
-        raise InputError("--out and --params-out name the same file", remedy="write to two")
-    how = ReadOptions(columns=parse_columns(column or ()))
-    seen = read_rtt(like, how) if like else None
-    process = rtt_process.fit_process(seen) if seen else rtt_process.read_process(params or "")
-    duration_s = process.lap_s if hours is None else hours * 3600
-    rtt_process.check_duration(process, duration_s)
-    judgement = judge(process, _JUDGED_SEEDS, seen, read_rtt(unseen, how) if unseen else None)
-    messages, texts = [], {}
-    if params_out:
-        messages.append(f"{describe_output(params_out)}: the parameters of the process")
-        texts[params_out] = rtt_process.process_text(process)
-    if out:
-        series = rtt_process.draw_series(process, duration_s, seed, out.stem)
-        messages.append(
-            f"{describe_output(out)}: {len(series.rtt_s):,} samples, {series.duration_s / 3600:g} h, seed {seed}, none lost"
-        )
-        texts[out] = series_text(series, decimals=_DECIMALS_MS)
-    write_texts(texts)
-    if as_json:
-        document = {"process": process.model_dump(exclude_none=True), "judgement": [verdict.as_json() for verdict in judgement]}
-        print_json(document)
-        return
-    print("\n".join([rtt_process.describe_process(process), *messages]))
-    if judgement:
-        print(_format_judgement(judgement))
-
-
-def _format_judgement(judgement: list[Judgement]) -> str:
-    from simnmt.network.rtt_comparison import LAG_1_TOLERANCE, QUANTILE_TOLERANCE
-
-    rows = [
-        [
-            verdict.label,
-            *(f"{1e3 * value:.2f}" for value in verdict.figures.quantiles_s),
-            f"{verdict.figures.lag_1:.3f}",
-            f"{verdict.held} of {verdict.draws}" if verdict.draws else "",
-        ]
-        for verdict in judgement
-    ]
-    within = f"quantiles within {QUANTILE_TOLERANCE:.0%} and lag-1 autocorrelation within {LAG_1_TOLERANCE:g}"
-    meaning = f"alike: {within}, all at once, lost samples held at the value before"
-    return f"\n{format_table(['', 'p50 ms', 'p95 ms', 'p99 ms', 'lag-1', 'alike'], rows, 1)}\n{meaning}; of draws the medians"
-
-
-@app.command()
-def fetch(
-    measurement: Annotated[int, option("ID", "Measurement of RIPE Atlas, a ping or a traceroute.")],
-    probe: Annotated[int, option("ID", "Whose results.")],
-    start: Annotated[str, option("DATE", "2026-01-01, 2026-01-01T12:30 (UTC), or Unix seconds.")],
-    stop: Annotated[str, option("DATE", "Likewise.")],
-    out: Annotated[Path, option("FILE", "CSV file to write.")],
-    cache: Annotated[Path | None, option("DIR", "Keep the answer here. [default: the user's folder for caches]")] = None,
-    api_key_file: Annotated[Path | None, option("FILE", "For a measurement that is not public.")] = None,
-    base_url: Annotated[str | None, option("URL", "Address of another site with this API.")] = None,
-    reply: Reply = ReplyName.min,
-    force: Force = False,
-    as_json: AsJson = False,
-) -> None:
-    """Fetch round-trip times from RIPE Atlas, as a series that a scenario reads.
-
-    Example: simnmt trace fetch --measurement 1001 --probe 10 --start 2026-01-01 --stop 2026-01-02 --out atlas.csv
-    """
-    from simnmt.network.ripe_atlas_api import BASE_URL, Cache, Query, default_folder, read_key
-    from simnmt.network.ripe_atlas_api import fetch as fetch_results
-    from simnmt.network.trace_options import ReadOptions, parse_moment_s
+    from simnmt.network.traces import resampling
     from simnmt.network.traces.summary import summarise
-    from simnmt.network.traces.trace_file import write_traces
+    from simnmt.network.traces.trace_file import output_paths, read_trace, write_traces
 
-    query = Query(measurement, probe, parse_moment_s(start, "--start"), parse_moment_s(stop, "--stop"), base_url or BASE_URL)
-    check_output(out, force, api_key_file)
-    key = None if api_key_file is None else read_key(api_key_file)
-    kept_in = Cache(cache or default_folder())
-    fetched = fetch_results(query, kept_in, key=key, how=ReadOptions(reply=reply.value))
-    output = describe_output(out)
-    write_traces([fetched.trace], out, made="simnmt trace fetch", notes=fetched.notes)
-    summary = summarise(fetched.trace)
-    place, digest = kept_in.files(query.url)[0], fetched.kept.sha256
-    notes = [*fetched.remarks, *fetched.trace.remarks]
-    if as_json:
-        origin = {"answer": str(place), "from_cache": fetched.from_cache, "sha256": digest, "notes": notes}
-        print_json({"file": str(out)} | summary.as_json() | origin)
-        return
-    _print_written(output, summary)
-    print(f"  {'from' if fetched.from_cache else 'kept in'} {place}, sha256 {digest[:16]}...")
-    _print_notes(notes)
-
-
-@app.command()
-def respond(
-    bind: Annotated[str, option("ADDRESS", "Where to listen; beyond this machine anyone who gets there can.")] = "127.0.0.1",
-    port: Annotated[int, option("P", "0 for any that is free.")] = 0,
-    once: Annotated[bool, flag("--once", "End with the first recording, or 15 min after it fell silent.")] = False,
-) -> None:
-    """Answer `trace record` from elsewhere, until Ctrl-C.
-
-    Example: simnmt trace respond --port 7000
-    """
-    from simnmt.network.recording.responder import Responder
-
-    responder = Responder(bind, port)
-    try:
-        print("listening on {} port {}".format(*responder.address), flush=True)
-        responder.serve(once=once)
-    finally:
-        responder.close()
-
-
-@app.command()
-def record(
-    host: Annotated[str, option("HOST", "The other end.")],
-    duration: Annotated[float, option("TIME", "How long: 600s, 10m, 2h.", parser=parse_seconds)],
-    out: Annotated[Path, option("FILE", "CSV file to write; bandwidths go to FILE-bandwidth.csv.")],
-    port: Annotated[int | None, option("P", "Port on which `trace respond` listens.")] = None,
-    interval: Annotated[float, option("TIME", "Between probes. [default: 1s]", parser=parse_seconds, show_default=False)] = 1.0,
-    timeout: Annotated[
-        float, option("TIME", "Later echoes are lost. [default: 2s]", parser=parse_seconds, show_default=False)
-    ] = 2.0,
-    bandwidth_every: Annotated[
-        float,
-        option("TIME", "Between transfers; 0 for none. [default: 60s]", parser=parse_seconds, show_default=False),
-    ] = 60.0,
-    transfer: Annotated[
-        int,
-        option("SIZE", "Size of a transfer, one each way. [default: 256kB]", parser=parse_bytes, show_default=False),
-    ] = 256_000,
-    method: Annotated[
-        MethodName, option(None, "icmp needs the system's leave, and a responder for bandwidth alone.")
-    ] = MethodName.tcp,
-    force: Force = False,
-    as_json: AsJson = False,
-) -> None:
-    """Record round-trip times and bandwidths to a responder, as series that a scenario reads.
-
-    Example: simnmt trace record --host cloud.example --port 7000 --duration 10m --out office.csv
-    """
-    from simnmt.network.recording.recorder import Recorder, RecordingPlan
-
-    if is_standard(out):
-        raise typer.BadParameter("samples are kept beside the file while they come: name one", param_hint="--out")
-    seconds = {"duration_s": duration, "interval_s": interval, "timeout_s": timeout, "bandwidth_every_s": bandwidth_every}
-    plan = RecordingPlan(host, port, **seconds, transfer_bytes=transfer, method=method.value)
-    recorder = Recorder(plan, out, replace=force)
-    try:
-        with progress_bar() as bar:
-            recorder.run(lambda passed_s, samples: bar.recorded(passed_s, duration, samples))
-    finally:
-        _print_recording(recorder, as_json)
-
-
-def _print_recording(recorder: Recorder, as_json: bool) -> None:
-    from simnmt.network.recording.samples import describe_bandwidths, describe_rtts
-
-    samples = recorder.samples
-    if as_json:
-        probes = {"probes": len(samples.rtt_ms), "lost": samples.lost, "transfers": len(samples.transfer_s)}
-        print_json({"files": [str(path) for path in recorder.written], "notes": recorder.oddities} | probes)
-    else:
-        for path in recorder.written:
-            print(f"wrote {path}: {(describe_bandwidths if path == recorder.targets[1] else describe_rtts)(samples)}")
-        _print_notes(recorder.oddities if recorder.written else ())
-    for path in recorder.left:
-        print(f"the samples so far are kept in {path}", file=sys.stderr)
+    traces = read_trace(file, ReadOptions(columns=parse_columns(column or ())))
+    paths = output_paths(traces, out)
+    for path in paths:
+        check_output(path, force, file)
+    outputs = [describe_output(path) for path in paths]
+    drawn = [resampling.resample(trace, hours * 3600, seed, block) for trace in traces]
+    write_traces(drawn, out, made="simnmt trace resample")
+    for output, trace in zip(outputs, drawn, strict=True):
+        _print_written(output, summarise(trace))

@@ -1,8 +1,8 @@
-"""Networks between tiers: links with RTT and bandwidth series, their import, recording and synthesis.
+"""Networks between tiers: links with RTT and bandwidth series, and their import.
 
 To read it, start with `series.py` (RTT and bandwidth over time), `link.py` (transfer time of a request) and
-`configuration.py` (the network in a scenario file). `traces/` imports measurements of other tools, `recording/` measures a
-network, `rtt_process.py` fits and draws synthetic RTTs. It imports only `base`.
+`configuration.py` (the network in a scenario file). `traces/` imports measurements of other tools.
+It imports only `base`.
 """
 
 from __future__ import annotations

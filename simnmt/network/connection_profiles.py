@@ -9,8 +9,8 @@ its process:
     python -m simnmt.network.connection_profiles --cp1-mean-ms 80 --cp2-mean-ms 58.9 --out traces/rtt
 
 The processes are those of simnmt 0.1.0: levels as a semi-Markov chain, AR(1) residuals, lone spikes with a Pareto tail. The
-device profiles of Table I's replication were inferred from its draws to the last digit, so it is kept for these two files
-only; `simnmt.network.rtt_process` is better.
+device profiles of Table I's replication were inferred from its draws to the last digit, so they are kept for these two files
+only.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal, TypeVar, cast, get_args
 
@@ -22,7 +22,7 @@ from simnmt.base.errors import InputError, short_repr, shorten
 from simnmt.network.errors import TraceError
 from simnmt.network.series import BPS_PER, SECONDS_PER, BandwidthSeries, Kind, RttSeries, Series, like_seconds_read_as_ms
 from simnmt.network.text_files import read_text, write_texts
-from simnmt.network.traces.ping_text import is_fping_text, is_ping_text
+from simnmt.network.traces.ping_text import is_ping_text
 
 VERSION = 1
 """Version of the format in which series are written."""
@@ -89,9 +89,8 @@ class Rows(CsvTable):
 
     @property
     def is_ping(self) -> bool:
-        """Whether the file looks like output of ping or fping."""
-        begin = "\n".join(self._lines[:20])
-        return is_ping_text(begin) or is_fping_text(begin)
+        """Whether the file looks like output of ping."""
+        return is_ping_text("\n".join(self._lines[:20]))
 
     def index(self, column: str) -> int:
         """Return the position of a column. Raises `TraceError` if no column, or more than one, has that name."""
@@ -269,13 +268,9 @@ def series_text(
     header_notes = {"kind": series.kind, "source": series.source, "lost": str(series.lost), **(notes or {})}
     rows = zip(series.time_s.tolist(), values.tolist(), marked.tolist(), strict=True)
     lines = [f"{time_s!r},\n" if was_lost else f"{time_s!r},{number!r}\n" for time_s, number, was_lost in rows]
-    return "".join([series_header(series.quantity, header_notes, ("time_s", series.csv_column)), *lines])
-
-
-def series_header(quantity: str, notes: Mapping[str, str], columns: Sequence[str]) -> str:
-    """Return the first lines of a series file: its version, `# key: value` lines and the names of its columns."""
-    lines = [f"# {key}: {shorten(text, _LONGEST_NOTE)}" for key, text in notes.items()]
-    return "\n".join([f"# simnmt {quantity.lower()} series, version {VERSION}", *lines, ",".join(columns)]) + "\n"
+    head = [f"# {key}: {shorten(text, _LONGEST_NOTE)}\n" for key, text in header_notes.items()]
+    mark = f"# simnmt {series.quantity.lower()} series, version {VERSION}\n"
+    return "".join([mark, *head, f"time_s,{series.csv_column}\n", *lines])
 
 
 def write_series(

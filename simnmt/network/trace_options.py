@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Literal, cast, get_args
 
-from simnmt.base.errors import shorten
 from simnmt.network.errors import TraceError
 from simnmt.network.series import BPS_PER, SECONDS_PER
 
@@ -62,8 +61,6 @@ class ReadOptions:
     """A throughput below this is a pause of the traffic, not the bandwidth: lost."""
     interval_s: float = 1.0
     """Time between requests of `ping` output that holds no times."""
-    host: str | None = None
-    """The host to read, of several that `fping` asked."""
 
     def __post_init__(self) -> None:
         if self.reply not in get_args(Reply):
@@ -127,21 +124,3 @@ def parse_date_s(cell: str) -> float:
 def epoch_unit(time: float) -> str:
     """Return the unit in which a number is a Unix time of recent decades; s for small numbers."""
     return next(unit for largest, unit in _LARGEST_OF_UNIT if abs(time) < largest)
-
-
-_DAY = re.compile(r"\d{4}[-./]\d\d?[-./]\d\d?")
-_UNIX_S = re.compile(r"\d{9,10}", re.ASCII)
-
-
-def parse_moment_s(text: str, option: str) -> int:
-    """Return the Unix time of `2026-01-01`, `2026-01-01T12:30`, a date with a zone, or Unix seconds; UTC without a zone.
-
-    Raises `TraceError` that names `option`.
-    """
-    if _UNIX_S.fullmatch(text.strip()):
-        return int(text)
-    whole = f"{text.strip()} 00:00" if _DAY.fullmatch(text.strip()) else text
-    time_s = parse_date_s(whole)
-    if math.isnan(time_s) or time_s < 0.0:
-        raise TraceError(f"{option} {shorten(text)}: is no date", remedy="write it as 2026-01-01 or 2026-01-01T12:30, in UTC")
-    return int(time_s)

@@ -13,7 +13,6 @@ import pytest
 
 from simnmt.base.errors import InputError
 from simnmt.calibrate.projection_bench import read_bench
-from simnmt.network.rtt_process import draw_series, process_text, read_process
 from simnmt.nmt.architecture import read_architecture
 from simnmt.papers.fvp.study import Study as VocabularyStudy
 from simnmt.papers.kit.study import read_study, study_text
@@ -27,7 +26,6 @@ from simnmt.report.charts import pack
 from simnmt.report.profile_page import profile_panels
 from simnmt.results.run_directory import read_manifest
 from tests.campaigns.harness import Place, assert_short_lines, mutate, mutate_bytes, places, run_cases
-from tests.network.test_process import known
 from tests.papers import sti_stand_ins, vocab_stand_ins
 from tests.papers.test_sti_reproduction import pipeline
 from tests.papers.vocab_bench_stand_ins import bench
@@ -66,9 +64,6 @@ ARTEFACTS: dict[str, tuple[Callable[[], str], Callable[[Path], Any], Use | None,
     ),
     "projection bench": (lambda: bench().model_dump_json(), read_bench, None, 200),
     "pipeline": (lambda: json.dumps(pipeline()), read_pipeline, None, 100),
-    "round-trip process": (
-        lambda: process_text(known()), read_process, lambda process, path: draw_series(process, 600.0, seed=1), 200
-    ),
     "architecture": (lambda: json.dumps(ARCHITECTURE), read_architecture, None, 200),
 }  # fmt: skip
 """By kind: the text of a whole one, its reader, what it is used for, and the number of cases."""
@@ -99,7 +94,7 @@ def test_a_changed_artefact_is_used_or_refused_in_one_line(tmp_path: Path, kind:
     run_cases(f"artefact {kind}", cases, lambda generator: check(content, every, read, use, tmp_path, generator))
 
 
-@pytest.mark.parametrize("kind", ["profile", "sti study", "vocabulary study", "projection bench", "round-trip process"])
+@pytest.mark.parametrize("kind", ["profile", "sti study", "vocabulary study", "projection bench"])
 def test_a_truth_value_is_no_version_of_an_artefact(tmp_path: Path, kind: str) -> None:
     text, read, _, _ = ARTEFACTS[kind]
     content = json.loads(text())

@@ -42,8 +42,7 @@ READERS = {
     "source text": "run small.yaml --set workloads.news.lengths.source={}",
     "bandwidths": "run small.yaml --set networks.office.uplink_mbps={}",
     "trace to import": "trace import {} --out new.csv",
-    "trace to synthesise": "trace synth --like {} --out new.csv",
-    "trace to judge by": "trace synth --like longer.csv --judge {} --out new.csv",
+    "trace to resample": "trace resample {} --hours 1 --out new.csv",
     "recorded arrivals": """run small.yaml --set 'workloads.news.arrivals={{"kind":"recorded","speed":1,"file":"{}"}}'""",
     "arrival rates": """run small.yaml --set 'workloads.news.arrivals={{"kind":"varying","series":{{"csv":"{}"}}}}'""",
     "profile": "profile inspect {}",
@@ -57,9 +56,7 @@ READERS = {
     "sentencepiece model to count": "corpus table news.de news.en --out new.csv --unit sentencepiece:{}",
     "sentencepiece model of a scenario": """run small.yaml --set 'workloads.news.lengths.src_unit={{"sentencepiece":"{}"}}'""",
     "trace": "trace inspect {}",
-    "process": "trace synth --params {} --out new.csv",
     "streaming profile": "sti plan --profile {} --deadline 100ms --preload 1MB",
-    "key": "trace fetch --out new.csv --measurement 1 --probe 1 --start 2020-01-01 --stop 2020-01-02 --api-key-file {}",
     "importance": "reproduce sti --study {} --out new",
     "pipeline": "reproduce sti --pipeline {} --out new",
     "vocabulary study": "reproduce vocab --study {} --out new",
@@ -121,8 +118,8 @@ READERS_OF_MODELS = {
 }
 WITH_PIPES = {
     "scenario", "measured scenario", "corpus", "targets of a corpus", "corpus to count", "targets to count", "source text",
-    "round trips", "length table", "bandwidths", "trace", "trace to import", "trace to synthesise", "trace to judge by",
-    "process", "key", "recorded arrivals", "arrival rates", "calibrated lengths", "sources to train on", "targets to train on",
+    "round trips", "length table", "bandwidths", "trace", "trace to import", "trace to resample",
+    "recorded arrivals", "arrival rates", "calibrated lengths", "sources to train on", "targets to train on",
     "text to translate", "dictionary", "text to build from", "targets to build from", "task", "task to look at", "task to run",
     "task to profile", "task to study", "task to rank by", "swept scenario", "planned scenario",
 }  # fmt: skip
@@ -131,8 +128,8 @@ WITH_PIPES = {
 WRITTEN = {
     "init path", "run out", "calibrate out", "calibrate page", "profile inspect page", "compare page", "corpus table out",
     "reproduce cnmt out", "reproduce topup out", "reproduce fused out", "reproduce sharp out", "reproduce vocab out",
-    "reproduce sti out", "trace import out", "trace inspect page", "trace synth out", "trace synth params_out",
-    "trace fetch out", "trace fetch cache", "trace record out", "nmt train out", "nmt translate out", "sti train out",
+    "reproduce sti out", "trace import out", "trace inspect page", "trace resample out",
+    "nmt train out", "nmt translate out", "sti train out",
     "sti shard out", "sti profile out", "sti profile folder", "sti plan page", "vocab bench out", "vocab build out",
     "doctor disk", "sweep out", "plan out", "plan page",
 }  # fmt: skip

@@ -87,16 +87,10 @@ IRTT = json.dumps(
         ]
     }
 ).encode()
-MTR = b'{"report": {"mtr": {"dst": "b"}, "hubs": [{"host": "b", "Loss%": 0.0, "Snt": 9, "Avg": 5.5, "Best": 5.1}]}}\n' * 3
-FPING = b"192.0.2.1 : [0], 64 bytes, 12.5 ms (12.5 avg, 0% loss)\n192.0.2.1 : [1], timed out (12.5 avg, 50% loss)\n"
-FPING_JSON = b'{"resp": {"host": "b", "seq": 0, "rtt": 5.5}}\n{"timeout": {"host": "b", "seq": 1}}\n'
 GERMAN = "Ping wird ausgeführt für b [192.0.2.1]:\nAntwort von 192.0.2.1: Bytes=32 Zeit=12ms TTL=57\n".encode("cp850")
 INPUTS: Inputs = {
     "iperf3": (IPERF3, read_trace),
     "irtt": (IRTT, read_trace),
-    "mtr": (MTR, read_trace),
-    "fping": (FPING, read_trace),
-    "fping JSON": (FPING_JSON, read_trace),
     "German ping": (GERMAN, read_trace),
     "round trips": (RTT, read_rtt_csv),
     "bandwidths": (b"time_s,mbps\n0,20\n1,\n2,0\n3,15.5\n4,1e3\n", read_bandwidth_csv),

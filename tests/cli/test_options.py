@@ -11,9 +11,6 @@ import pytest
 import typer
 
 from simnmt.cli.options import parse_bytes, parse_duration, parse_integers, parse_rate, parse_seconds, parse_share
-from simnmt.network.errors import TraceError
-from simnmt.network.recording.recorder import RecordingPlan
-from simnmt.network.trace_options import parse_moment_s
 
 READERS = (parse_seconds, parse_bytes, parse_rate, parse_duration, parse_share, parse_integers)
 
@@ -50,33 +47,6 @@ def test_an_unknown_form_is_refused_with_the_forms_that_are_known(text: str) -> 
             with pytest.raises(typer.BadParameter, match=r"write|give") as refused:
                 read(text)
             assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "unix_s"),
-    [
-        ("2018-05-03", 1_525_305_600),
-        ("2018-05-03T15:00", 1_525_359_600),
-        ("2018-05-03 15:00:30", 1_525_359_630),
-        ("2018-05-03T15:00+02:00", 1_525_352_400),
-        ("1525359600", 1_525_359_600),
-    ],
-)
-def test_moments(text: str, unix_s: int) -> None:
-    assert parse_moment_s(text, "--start") == unix_s
-
-
-@pytest.mark.parametrize("text", ["", "yesterday", "2018-13-03", "03/05/2018", "12"])
-def test_what_is_no_date_is_refused(text: str) -> None:
-    with pytest.raises(TraceError, match=r"^--start .*is no date"):
-        parse_moment_s(text, "--start")
-
-
-@pytest.mark.parametrize(
-    ("duration_s", "interval_s", "probes"), [(10, 1, 10), (0.5, 1, 1), (1, 0.1, 10), (10.5, 1, 11), (3, 0.03, 100)]
-)
-def test_probes_go_out_while_the_time_runs(duration_s: float, interval_s: float, probes: int) -> None:
-    assert RecordingPlan("h", 1, duration_s, interval_s).probes == probes
 
 
 @pytest.mark.parametrize("verb", ["run", "trace import", "corpus fit", "profile compare", "sti shard"])

@@ -38,11 +38,10 @@ def standard_input(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
             "simnmt.calibrate.endpoint_calibration.calibrate_endpoint",
         ),
         ("corpus table news.de news.en --out office.csv", "simnmt.workload.corpus.read_corpus"),
-        ("trace synth --like office.csv --out gateway.json", "simnmt.network.rtt_process.fit_process"),
+        ("trace resample office.csv --hours 1 --out gateway.json", "simnmt.network.traces.resampling.resample"),
         ("trace import office.csv --out gateway.json", "simnmt.network.traces.trace_file.write_traces"),
         ("trace inspect office.csv --page gateway.json", "simnmt.report.trace_page.write_trace_page"),
         ("profile inspect cloud.json --page gateway.json", "simnmt.profile.profile_file.read_profile"),
-        ("trace record --host 127.0.0.1 --port 7 --duration 1s --out office.csv", "simnmt.network.recording.recorder._opened"),
     ],
 )
 def test_an_occupied_output_is_refused_before_the_work(
@@ -155,7 +154,7 @@ def test_a_verb_reads_its_file_from_standard_input(
     [
         ("init {}", "new.yaml"),
         ("trace import office.csv --out {}", "series.csv"),
-        ("trace synth --like day.csv --params-out {}", "process.json"),
+        ("trace resample day.csv --hours 1 --out {}", "hour.csv"),
         ("corpus table news.de news.en --out {}", "lengths.csv"),
         ("profile inspect gateway.json --page {}", "page.html"),
         ("trace inspect office.csv --page {}", "page.html"),
@@ -181,9 +180,7 @@ def test_standard_streams_that_cannot_be_are_refused(
     standard_input(monkeypatch, "w w w\n" * 9)
     twice = simnmt("corpus", "fit", "-", "-")
     assert twice.status == 2 and "standard input can be read only once" in twice.err
-    two = simnmt("trace", "synth", "--like", "office.csv", "--out", "-", "--params-out", "-")
-    assert (two.status, two.err) == (2, "simnmt: two outputs to standard output (name a file for one of them)\n")
-    for arguments in ("run small.yaml --out -", "calibrate --model gru --out -", "trace record --host a --duration 1s --out -"):
+    for arguments in ("run small.yaml --out -", "calibrate --model gru --out -"):
         assert simnmt(*arguments.split()).status == 2
     assert not Path("-").exists()
 

@@ -153,16 +153,24 @@ def test_several_series_need_a_name_to_go_by(folder: Path, simnmt: Callable[...,
     assert "names no file" in done.err
 
 
-def test_iperf3_and_a_host_of_fping_become_a_link_that_a_scenario_runs_on(folder: Path, simnmt: Callable[..., Any]) -> None:
+def test_iperf3_becomes_a_link_that_a_scenario_runs_on(folder: Path, simnmt: Callable[..., Any]) -> None:
     intervals = [{"sum": {"start": at, "bits_per_second": 4e7 + at, "omitted": False, "sender": False}} for at in range(5)]
     report = {"start": {"timestamp": {"timesecs": 1_700_000_000}, "test_start": {"reverse": 1}}, "intervals": intervals}
     (folder / "iperf3.json").write_text(json.dumps(report))
     assert simnmt("trace", "import", "iperf3.json", "--out", "down.csv").out.startswith("wrote down.csv: downlink, measured; 5")
-    lines = [f"{host} : [{at}], 64 bytes, {rtt_ms} ms\n" for at in range(5) for host, rtt_ms in (("a", 40), ("b", 90))]
-    (folder / "fping.txt").write_text("".join(lines))
-    several = simnmt("trace", "import", "fping.txt", "--out", "rtt.csv")
-    assert (several.status, "choose one by --host" in several.err) == (2, True)
-    assert simnmt("trace", "import", "fping.txt", "--host", "b", "--out", "rtt.csv").status == 0
-    assert "mean                     90 ms over time" in simnmt("trace", "inspect", "fping.txt", "--host", "b").out
-    office = "networks.office={rtt: rtt.csv, downlink_mbps: down.csv, uplink_mbps: 20}"
-    assert simnmt("run", "small.yaml", "--set", office, "--out", "run").status == 0
+    assert simnmt("run", "small.yaml", "--set", "networks.office.downlink_mbps=down.csv", "--out", "run").status == 0
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "trace import x.txt --out x.csv --host a",
+        "trace inspect x.txt --host=a",
+        "trace fetch",
+        "trace synth",
+        "-q trace record -o a",
+    ],
+)
+def test_what_was_removed_is_refused_in_one_line(folder: Path, simnmt: Callable[..., Any], command: str) -> None:
+    done = simnmt(*command.split())
+    assert (done.status, done.out, done.err.count("\n")) == (2, "", 1)

@@ -1,4 +1,4 @@
-"""JSON of iperf3, irtt, mtr and fping, in the forms of their sources."""
+"""JSON of iperf3 and irtt, in the forms of their sources."""
 
 from __future__ import annotations
 
@@ -62,22 +62,6 @@ def irtt(*rtts_ms: float | None, texts: bool = True) -> dict[str, Any]:
     return {"version": {"irtt": "0.9.1"}, "config": config, "stats": {}, "round_trips": trips}
 
 
-def mtr(best: float, mean: float, *, lost: float = 0.0, texts: bool = False, host: str = "192.0.2.9") -> dict[str, Any]:
-    hubs = [
-        {"count": 1, "host": "_gateway", "Loss%": 0.0, "Snt": 10, "Last": 0.3, "Avg": 0.4, "Best": 0.2, "Wrst": 0.9},
-        {"count": 2, "host": host, "Loss%": lost, "Snt": 10, "Last": best, "Avg": mean, "Best": best, "Wrst": 99.0},
-    ]
-    if texts:
-        hubs = [{key: str(value) for key, value in hub.items()} for hub in hubs]
-    return {"report": {"mtr": {"src": "box", "dst": "goal.example", "tests": "10"}, "hubs": hubs}}
-
-
-def fping(number: int, rtt_ms: float | None, host: str = "192.0.2.9", stamp: str | None = None) -> dict[str, Any]:
-    entry: dict[str, Any] = {} if stamp is None else {"timestamp": stamp}
-    entry |= {"host": host, "seq": number}
-    return {"timeout": entry} if rtt_ms is None else {"resp": entry | {"size": 64, "rtt": rtt_ms}}
-
-
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     return tmp_path / "tool.json"
@@ -130,6 +114,24 @@ def test_both_directions_of_iperf3_become_two_series(file: Path) -> None:
     assert not any("counted by the sender" in remark for remark in down.remarks)
 
 
+@pytest.mark.parametrize("with_sender", [True, False])
+def test_both_directions_of_an_older_iperf3_are_under_one_key(file: Path, with_sender: bool) -> None:
+    intervals = [{"sum": part(at, 2e7), "second": part(at, 9e7, sender=False)} for at in range(2)]
+    if not with_sender:
+        for interval in intervals:
+            del interval["sum"]["sender"], interval["second"]["sender"]
+    file.write_text(json.dumps(iperf3(*intervals)).replace('"second"', '"sum"'))
+    up, down = read_trace(file)
+    assert (up.quantity, up.value.tolist()) == ("uplink", [2e7, 2e7])
+    assert (down.quantity, down.value.tolist()) == ("downlink", [9e7, 9e7])
+
+
+def test_a_run_of_iperf3_that_was_written_twice_counts_once(file: Path) -> None:
+    (trace,) = read(file, *[iperf3({"sum": part(0, 1e7)}, {"sum": part(1, 2e7)})] * 2)
+    assert trace.value.tolist() == [1e7, 2e7]
+    assert any("copies" in remark for remark in trace.remarks)
+
+
 def test_a_stream_of_iperf3_equals_its_report_and_may_end_within_an_event(file: Path) -> None:
     report = iperf3({"sum": part(0, 1e7)}, {"sum": part(1, 2e7)}, protocol="UDP")
     (whole,) = read(file, report)
@@ -153,49 +155,6 @@ def test_irtt_gives_each_packet_at_the_time_it_was_sent(file: Path, texts: bool)
     assert (trace.source, trace.began_s) == ("irtt to irtt.example", pytest.approx(BEGAN))
 
 
-def test_mtr_gives_a_value_a_report_after_the_time_of_its_pings(file: Path) -> None:
-    reports = [mtr(20.0, 25.0), mtr(0.0, 0.0, lost=100.0, host="???"), mtr(22.0, 28.0, lost=10.0, texts=True)]
-    (trace,) = read(file, *reports, indent=4)
-    assert (trace.value * 1e3).tolist() == pytest.approx([20, 20, 22])
-    assert trace.lost.tolist() == [False, True, False]
-    assert trace.time_s.tolist() == [0, 10, 20]
-    assert trace.source == "mtr to goal.example; the best of each report's replies"
-    assert any("11 of 30" in remark for remark in trace.remarks)
-    (mean,) = read(file, *reports, reply="mean", interval_s=2.0)
-    assert (mean.value * 1e3).tolist() == pytest.approx([25, 25, 28])
-    assert mean.time_s.tolist() == [0, 20, 40]
-
-
-def test_fping_gives_a_value_a_request_with_timeouts_lost(file: Path) -> None:
-    entries = [fping(0, 5.5), fping(1, None), fping(3, 6.5), {"summary": {"host": "192.0.2.9", "xmt": 4, "rcv": 2}}]
-    (trace,) = read(file, *entries)
-    assert (trace.value * 1e3).tolist() == pytest.approx([5.5, 5.5, 5.5, 6.5])
-    assert trace.lost.tolist() == [False, True, True, False]
-    assert trace.source == "fping to 192.0.2.9"
-    file.write_text(file.read_text() + '{"resp": {"host": "192.0.')
-    (cut,) = read_trace(file)
-    assert cut.value.tolist() == trace.value.tolist()
-    assert "entries skipped, since the file ends within them: 1" in cut.remarks
-
-
-def test_fping_prints_times_and_a_summary_of_values(file: Path) -> None:
-    (stamped,) = read(file, fping(0, 5.0, stamp=f"{BEGAN}.25000"), fping(1, 6.0, stamp=f"{BEGAN}.75000"))
-    assert (stamped.began_s, stamped.time_s.tolist()) == (BEGAN + 0.25, [0, 0.5])
-    (summary,) = read(file, {"vSum": {"host": "192.0.2.9", "values": [5.0, None, 7.0]}})
-    assert (summary.value * 1e3).tolist() == pytest.approx([5, 5, 7])
-    assert summary.lost.tolist() == [False, True, False]
-
-
-def test_of_several_hosts_of_fping_one_has_to_be_chosen(file: Path) -> None:
-    entries = [fping(0, 5.0), fping(0, 50.0, "b.example"), fping(1, 6.0), fping(1, 60.0, "b.example")]
-    with pytest.raises(TraceError, match=r"replies of 2 hosts: 192\.0\.2\.9 \(2\), b\.example \(2\) \(choose one by --host\)"):
-        read(file, *entries)
-    (trace,) = read(file, *entries, host="b.example")
-    assert (trace.value * 1e3).tolist() == pytest.approx([50, 60])
-    with pytest.raises(TraceError, match=r"no host c among 192\.0\.2\.9 \(2\), b\.example \(2\)"):
-        read(file, *entries, host="c")
-
-
 NAN = iperf3({"sum": part(0, float("nan"))})
 WITHOUT = iperf3({"sum": part(0, 1e7)}, {"streams": []})
 FAILED = iperf3() | {"error": "unable to connect to server: Connection refused"}
@@ -209,16 +168,13 @@ NO_RTT["round_trips"][1]["delay"] = {}
         ([NAN], ": result 1 has intervals[0].sum.bits_per_second nan, which is no number from 0"),
         ([WITHOUT], ": result 1 has no intervals[1].sum (the file is damaged"),
         ([FAILED], ": result 1 has no interval of iperf3: unable to connect to server: Connection refused"),
-        ([iperf3({"sum": part(0, 1e7)})] * 2, ": 2 runs of iperf3 (give each run a file of its own)"),
+        ([iperf3({"sum": part(0, 1e7)}), iperf3({"sum": part(0, 2e7)})], ": 2 different runs of iperf3 (give each run a file"),
+        ([iperf3()], ": result 1 has no interval of iperf3 (run iperf3 -J with -i 1"),
         ([{"event": "start", "data": {}}] * 2, ":2: the result begins a second run of iperf3"),
         ([NO_RTT], ": result 1 has no round_trips[1].delay.rtt"),
         ([irtt()], ": result 1 has no round_trips of irtt"),
         ([irtt(None, None)], ": RTT: no sample of 2 arrived"),
         ([irtt(1.0)] * 2, ": 2 runs of irtt"),
-        ([{"report": {"mtr": {}, "hubs": []}}], ": result 1 has no hops of mtr"),
-        ([mtr(1.0, 2.0), mtr(1.0, 2.0) | {"report": {"hubs": [{}]}}], ":2: the result has no report.hubs[0].Snt"),
-        ([{"summary": {"host": "a", "xmt": 3}}], ": no replies of fping (run it with -c, -C or -l and without -q)"),
-        ([fping(0, -1.0)], ": result 1 has resp.rtt -1.0, which is no number from 0"),
         ([{"type": "FeatureCollection", "features": []}], ": result 1 is of no known tool, keys: type, features (give results"),
         ([{}], ": result 1 is of no known tool, keys: none"),
     ],
@@ -230,14 +186,7 @@ def test_what_no_tool_wrote_is_refused_in_one_line_with_its_path(file: Path, doc
     assert "\n" not in str(caught.value) and caught.value.remedy
 
 
-def test_mtr_has_no_single_replies(file: Path) -> None:
-    with pytest.raises(TraceError, match=r"mtr prints no single replies \(take --reply min or mean\)"):
-        read(file, mtr(1.0, 2.0), reply="first")
-
-
-@pytest.mark.parametrize(
-    "report", [iperf3({"sum": part(0, 1e7)}), irtt(5.0, 6.0), mtr(3.0, 4.0)], ids=["iperf3", "irtt", "mtr"]
-)
+@pytest.mark.parametrize("report", [iperf3({"sum": part(0, 1e7)}), irtt(5.0, 6.0)], ids=["iperf3", "irtt"])
 @pytest.mark.parametrize("share", [0.2, 0.6, 0.95])
 def test_a_cut_report_is_refused_with_line_and_column(file: Path, report: dict[str, Any], share: float) -> None:
     text = json.dumps(report, indent=2)
@@ -252,21 +201,20 @@ rtts = st.lists(st.none() | st.floats(0.01, 5e3), min_size=1, max_size=30).filte
 
 @settings(max_examples=40)
 @given(rtts)
-def test_round_trips_of_irtt_and_fping_survive_writing_and_reading(
+def test_round_trips_of_irtt_survive_writing_and_reading(
     tmp_path_factory: pytest.TempPathFactory, rtts_ms: list[float | None]
 ) -> None:
     file = tmp_path_factory.getbasetemp() / "trips.json"
     out = file.with_suffix(".csv")
     lost = [rtt_ms is None for rtt_ms in rtts_ms]
-    for documents in ([irtt(*rtts_ms)], [fping(number, rtt_ms) for number, rtt_ms in enumerate(rtts_ms)]):
-        (trace,) = read(file, *documents)
-        assert trace.lost.tolist() == lost
-        kept = [rtt_ms for rtt_ms in rtts_ms if rtt_ms is not None]
-        assert trace.value[~trace.lost] * 1e3 == pytest.approx(kept, abs=1e-6)
-        write_traces([trace], out)
-        (again,) = read_trace(out)
-        assert again.lost.tolist() == lost
-        np.testing.assert_allclose(again.value, trace.value, atol=1e-9)
+    (trace,) = read(file, irtt(*rtts_ms))
+    assert trace.lost.tolist() == lost
+    kept = [rtt_ms for rtt_ms in rtts_ms if rtt_ms is not None]
+    assert trace.value[~trace.lost] * 1e3 == pytest.approx(kept, abs=1e-6)
+    write_traces([trace], out)
+    (again,) = read_trace(out)
+    assert again.lost.tolist() == lost
+    np.testing.assert_allclose(again.value, trace.value, atol=1e-9)
 
 
 json_values = st.recursive(
@@ -285,9 +233,6 @@ def places(document: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | 
 REPORTS = {
     "iperf3": iperf3({"sum": part(0, 1e7), "sum_bidir_reverse": part(0, 1e7)}),
     "irtt": irtt(5.0, None),
-    "mtr": mtr(3.0, 4.0),
-    "fping": fping(0, 3.0),
-    "fping summary": {"vSum": {"host": "a", "values": [1.0, None]}},
 }
 
 
@@ -308,10 +253,3 @@ def test_any_change_of_a_report_is_read_or_refused_in_one_line(
         assert "\n" not in str(error) and len(str(error)) < 600
     else:
         assert all((trace.value > 0).all() for trace in traces)
-
-
-def test_a_number_of_a_request_that_fping_cannot_write_is_refused_in_a_short_line(file: Path) -> None:
-    entry = fping(0, 1.0)
-    entry["resp"]["seq"] = 1e300
-    with pytest.raises(TraceError, match=r"has resp.seq 1e\+300, which is no number of a request"):
-        read(file, entry)

@@ -99,7 +99,7 @@ def read_measured_csv(path: Path, text: str, how: ReadOptions) -> list[Readings]
     granted: list[str] = []
     if how.column("time").name is None and not find(rows.names, TIME) and not rows.has_numbers:
         what = "no log of ping and no other measurement: below the first line is no number"
-        remedy = "give output of ping or fping, results of RIPE Atlas, JSON of iperf3, irtt or mtr, or a CSV log"
+        remedy = "give output of ping, results of RIPE Atlas, JSON of iperf3 or irtt, or a CSV log"
         raise TraceError(what, path=path, remedy=remedy)
     time_column = how.column("time").name or _only(rows, "a time", find(rows.names, TIME), "time")
     time_of = _time_reader(rows, rows.index(time_column), how, granted)

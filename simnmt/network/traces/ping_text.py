@@ -1,7 +1,7 @@
-"""Readers of what `ping` and `fping` print: `ping` of Linux, macOS and Windows in five languages, `fping` of one host.
+"""Reader of what `ping` prints on Linux, BSD, macOS, busybox and Windows, in any language.
 
-The words of Windows were taken from its English, German, French, Spanish and Chinese editions. Letters with accents are matched
-as any one to three characters, since a log that was saved in another code page has lost them.
+A Unix `ping` numbers its requests, a Windows `ping` prints one line for each. Replies are recognised by their numbers
+(`icmp_seq=3 ttl=57 time=12.5 ms`, `=12ms TTL=57`) and not by words, so that neither the language nor the code page matters.
 """
 
 from __future__ import annotations
@@ -18,281 +18,257 @@ from numpy.typing import NDArray
 from simnmt.base.errors import shorten
 from simnmt.base.suggestions import format_list
 from simnmt.network.errors import TraceError
-from simnmt.network.trace_options import ReadOptions, parse_date_s
+from simnmt.network.trace_options import ReadOptions
 from simnmt.network.traces.readings import Readings
 
-_STAMP = re.compile(r"^\[(\d+(?:\.\d+)?)\]\s*")
-_RTT = re.compile(r"(?:\b(?:time|Zeit|temps|tiempo)|时间)\s*([=<])\s*(\d+(?:[.,]\d+)?)\s*(?:ms?\b|毫秒)", re.IGNORECASE)
-"""A Spanish Windows prints `tiempo<1m`, a French one `temps=1 ms`."""
-_SEQUENCE = re.compile(r"\b(?:icmp_)?seq[= ](\d+)\b", re.IGNORECASE)
-_UNIX_REPLY = re.compile(r"\bbytes (?:from|von|desde)\b|\boctets de\b|字节，来自", re.IGNORECASE)
-_WINDOWS_ANSWER = re.compile(r"^(?:Reply from|Antwort von|R.{1,3}ponse de|Respuesta desde|来自)\s+[\w.:%-]+", re.IGNORECASE)
-"""The start of a line about a reply, or about a router's answer that the destination was not reached."""
-_SIZE = re.compile(r"(?:bytes|octets|字节)=", re.IGNORECASE)
-_LOST = re.compile(
-    r"^Request timed out|^Request timeout for|no answer yet|\bunreachable\b|\bGeneral failure|\bTTL expired in transit"
-    r"|^Zeit.{1,3}berschreitung der Anforderung|nicht erreichbar|\bAllgemeiner Fehler"
-    r"|^D.{1,3}lai d.{1,3}attente de la demande|^Impossible de joindre|D.{1,3}faillance g.{1,3}n.{1,3}rale|\bTTL expir"
-    r"|^Tiempo de espera agotado|\bdestino inaccesible|\bError general"
-    r"|^请求超时|无法访问目标|一般故障|TTL 传输中过期",
-    re.IGNORECASE,
+_STAMP = re.compile(r"\[(\d{1,12}(?:\.\d{1,9})?)\]\s*")
+_UNIX_HEAD = re.compile(r"PING6?(?:\(.*--> (\S+)|\s+([^\s(]+)[\s(].*\s\d+(?:\(\d+\))? \S)")
+"""`PING host (address) 56(84) bytes of data.`, `PING host (address): 56 data bytes`, `PING6(56=40+8+8 bytes) from --> to`."""
+_WINDOWS_HEAD = re.compile(
+    r"\S.*?(?:(\S+) \[)?((?:\d+\.){3}\d+|[\da-fA-F]*:[\da-fA-F]*:[\da-fA-F:.%]*)(?![\da-fA-F:.%])\D+\d+\D*:$"
 )
-_GOALS = tuple(
-    re.compile(pattern, re.IGNORECASE)
-    for pattern in (
-        r"^Ping wird ausgef.{1,3}hrt f.{1,3}r (\S+)",
-        r"^Envoi d.{1,3}une requ.{1,3}te .Ping.\s+(?:sur )?(\S+)",
-        r"^Haciendo ping a (\S+)",
-        r"^正在 Ping (\S+)",
-        r"^(?:PING|Pinging) (?!: )(\S+)",
-    )
+"""`Pinging host [address] with 32 bytes of data:`; the line about the statistics has no number after the address."""
+_NUMBERED = re.compile(r"seq[= ](\d{1,9})\b")
+_UNIX_REPLY = re.compile(
+    r"seq=\d+(?: ident=\d+)? (?:ttl|hlim)=\d+(?: [^\s=]+=(-?\d{1,9}(?:[.,]\d{1,9})?)\s*(?:ms\b|[^\x00-\x7f]))?"
 )
+"""A ping that sends less than 16 bytes prints no time."""
+_WINDOWS_REPLY = re.compile(r"([=<])(\d{1,9})\D{0,14}TTL=\d")
+_WINDOWS_IPV6_REPLY = re.compile(r":\s?[^\s=<]+\s?([=<])(\d{1,9})\D{0,14}$")
+_UNIX_SUMMARY = re.compile(r"(\d{1,9}) [^\d,]+, (\d{1,9}) [^\d,]+,.*%")
+_WINDOWS_SUMMARY = re.compile(r"[ \t]+[^\s:=][^:=]*:[^:=]+= ?(\d{1,9})[^\d=]+= ?(\d{1,9})[^\d=]+= ?(\d{1,9})")
 _WRAP = 1 << 16
-_MOST_LOST = 1_000_000
-"""Lost requests in a row; more show a misread number."""
-_MOST_DIGITS = 12
-"""Digits of a number before the point; no ping prints more."""
-_CODE_PAGES = ("cp850", "cp936")
-"""Encodings in which a western and a Chinese Windows write what is not Unicode; the first in which a ping is recognised."""
+"""Numbers of requests restart after 65,535."""
+_MOST_LATE = 1000
+"""Largest number of requests by which a reply is behind the latest request."""
+_MOST_REQUESTS = 10_000_000
+"""115 days of a request per second; more show a misread number."""
 
 
 def is_ping_text(text: str) -> bool:
     """Return whether the first lines look like output of `ping`."""
-    lines = [_STAMP.sub("", line.strip()) for line in text[:4000].split("\n")[:20]]
-    return any(_goal(line) or _UNIX_REPLY.search(line) or _is_windows_reply(line) for line in lines)
+    return any(_goal(line.strip()) or _is_reply(line) for line in text[:4000].split("\n"))
 
 
 def decode_code_page(raw: bytes) -> str | None:
-    """Return the text of a Windows ping that is not Unicode, decoded from its code page; None if it is no ping."""
-    texts = (raw.decode(code_page, errors="replace") for code_page in _CODE_PAGES)
-    return next((text for text in texts if is_ping_text(text)), None)
+    """Return the text of a Windows ping in any code page, with arbitrary letters for all but ASCII; None if it is no ping."""
+    text = raw.decode("latin-1")
+    return text if is_ping_text(text) else None
 
 
 def _goal(line: str) -> str | None:
-    return next((match[1] for pattern in _GOALS if (match := pattern.match(line))), None)
+    """Return the host if the line is the first of a run."""
+    head = _WINDOWS_HEAD.match(line) if line.endswith(":") else _UNIX_HEAD.match(line)
+    return head and (head[1] or head[2])
 
 
-def _is_windows_reply(line: str) -> bool:
-    return _WINDOWS_ANSWER.match(line) is not None and _RTT.search(line) is not None
+def _is_reply(line: str) -> bool:
+    reply = _UNIX_REPLY.search(line)
+    return (reply is not None and reply[1] is not None) or _WINDOWS_REPLY.search(line) is not None
 
 
 @dataclass(slots=True)
-class Replies:
-    """Replies of one or several runs of a ping to one host, by the number of the request."""
+class _Run:
+    """Requests of one run of ping, by number."""
 
-    rtts_ms: dict[int, float] = field(default_factory=dict)
-    stamps_s: dict[int, float] = field(default_factory=dict)
     goal: str | None = None
-    last: int = -1
-    """Greatest number of a request, answered or lost, -1 before the first."""
-    offset: int = 0
-    """Offset of the printed numbers, which restart after 65,535 and with each run."""
-    new_run: bool = False
+    """None if the first line of the run is not in the file."""
+    rtt_ms: dict[int, float] = field(default_factory=dict)
+    """Replies; NaN for a reply without a time."""
+    sent_s: dict[int, float] = field(default_factory=dict)
+    """Times of sending of the replies that ping stamped."""
+    first: int | None = None
+    last: int = 0
+    sent: int | None = None
+    """Number of requests by the summary; None without a summary."""
+    received: int | None = None
+    """Number of replies by the summary; None on Windows, which counts the answers of routers too."""
+
+    def number(self, printed: int) -> int | None:
+        """Return the number of a request, which goes on where the printed one restarts; None if a new run has begun."""
+        if self.first is None:
+            return printed
+        late = (self.last - printed) % _WRAP
+        if late <= _MOST_LATE:
+            return self.last - late
+        ahead = _WRAP - late
+        restarted = printed % _WRAP < self.last % _WRAP and ahead > _WRAP // 2
+        return None if restarted else self.last + ahead
+
+    @property
+    def numbers(self) -> range:
+        """Numbers of all requests, those that were lost before the first line and after the last line included."""
+        first = 1 if self.first is None else self.first
+        if self.goal is not None:
+            first = min(first, 1)  # BSD, macOS and busybox begin with 0
+        return range(first, max(self.last + 1, first + (self.sent or 0)))
+
+
+@dataclass(slots=True)
+class _Log:
+    """Runs of ping to one host, with counts of what is left out."""
+
+    runs: list[_Run] = field(default_factory=list)
+    listing: bool = False
+    """True within the lines of a Windows run, of which each is a request."""
     duplicates: int = 0
     below: int = 0
     """Number of replies printed as less than a millisecond."""
-    cut: int = 0
-    """Entries at the end that are left out, since the file ends within them."""
+    unread: int = 0
+    """Lines between the replies of a Windows run whose first line is missing."""
+    cut: bool = False
+    """True if the file ends within an entry."""
 
-    def add(self, printed: int | None, rtt_ms: float | None, stamp_s: float = math.nan) -> str | None:
-        """Add a request by its printed number, None for the next one; `rtt_ms` is None if it was lost.
+    @property
+    def run(self) -> _Run:
+        """The current run."""
+        if not self.runs:
+            self.runs.append(_Run())
+        return self.runs[-1]
 
-        Returns what is wrong with the number, None if nothing is.
-        """
-        sequence = self._number(printed)
-        if sequence > self.last + _MOST_LOST:
-            return f"request {sequence if printed is None else printed} follows request {self.last}"
-        self.last = max(self.last, sequence)
-        if rtt_ms is not None:
-            self.rtts_ms[sequence] = rtt_ms
-            if math.isfinite(stamp_s):
-                self.stamps_s[sequence] = stamp_s
-        return None
+    def read(self, line: str) -> None:
+        """Read a line."""
+        line = line.rstrip()
+        stamp = _STAMP.match(line)
+        line = line[stamp.end() :] if stamp else line
+        if goal := _goal(line):
+            self.runs.append(_Run(goal))
+            self.listing = line.endswith(":")
+        elif summary := _UNIX_SUMMARY.match(line):
+            self.run.sent, self.run.received = int(summary[1]), int(summary[2])
+        elif summary := _WINDOWS_SUMMARY.match(line):
+            self.listing, self.run.sent = False, int(summary[1])
+        elif numbered := _NUMBERED.search(line):
+            self._read_numbered(line, int(numbered[1]), stamp)
+        elif reply := _WINDOWS_REPLY.search(line) or (self.listing and _WINDOWS_IPV6_REPLY.search(line)) or None:
+            self.below += reply[1] == "<"
+            self._add(self.run.last + 1, float(reply[2]), stamp)
+        elif self.listing:
+            self._read_unanswered(line)
+        elif self.runs and self.run.goal is None:
+            self.unread += bool(line)
 
-    def _number(self, printed: int | None) -> int:
-        """Return the unique number of a request for the number that was printed; None: the next number."""
-        if printed is None:
-            return self.last + 1
-        if self.new_run:  # a second run in the same file continues where the first ended
-            self.offset, self.new_run = self.last + 1 - printed, False
-        number = printed + self.offset
-        if number < self.last - _WRAP // 2:
-            self.offset += _WRAP
-            return number + _WRAP
-        # Sent before the printed number restarted, answered after.
-        late = self.offset >= _WRAP and number > self.last + _WRAP // 2
-        return number - _WRAP if late else number
+    def _read_numbered(self, line: str, printed: int, stamp: re.Match[str] | None) -> None:
+        if "DUP!" in line:
+            self.duplicates += 1
+            return
+        reply = _UNIX_REPLY.search(line)
+        rtt_ms = None if reply is None else float((reply[1] or "nan").replace(",", "."))
+        number = self.run.number(printed)
+        if number is None or (rtt_ms is not None and number in self.run.rtt_ms):
+            self.runs.append(_Run())
+            number = printed
+        self._add(number, rtt_ms, stamp)
 
-    def readings(self, path: Path, how: ReadOptions, tool: str = "ping") -> Readings:
-        """Return one value per request, lost if it has no reply.
-
-        The times are those that the tool printed; without them, one request per `how.interval_s` is assumed. Raises
-        `TraceError` if there is no reply.
-        """
-        if not self.rtts_ms:
-            remedy = "give a run in which at least one request was answered"
-            raise TraceError(f"{tool} had no reply", path=path, remedy=remedy)
-        granted, repairs = [], []
-        if self.below:
-            granted.append(f"replies in less than 1 ms, taken for 1 ms: {self.below:,}")
-        if self.duplicates:
-            repairs.append(f"duplicate replies left out: {self.duplicates:,}")
-        if self.cut:
-            repairs.append(f"entries skipped, since the file ends within them: {self.cut:,}")
-        sequences = np.arange(min(self.rtts_ms), self.last + 1)
-        if len(self.stamps_s) == len(self.rtts_ms):
-            time_s = _interpolate(self.stamps_s, sequences, how.interval_s)
+    def _read_unanswered(self, line: str) -> None:
+        """Count a line of a Windows run that is no reply as a lost request; a blank, indented or heading line ends the run."""
+        if line and line[0] not in " \t" and not line.endswith(":"):
+            self._add(self.run.last + 1, None, None)
         else:
-            time_s = (sequences - sequences[0]) * how.interval_s
-            every = f"a request each {how.interval_s:g} s taken for granted"
-            granted.append(f"no times in the file, which {tool} -D prints: {every}")
-        value = np.array([self.rtts_ms.get(number, np.nan) for number in sequences.tolist()]) / 1e3
-        if zeros := int((value == 0.0).sum()):
-            repairs.append(f"replies within 0 ms left out: {zeros:,}")
-            value[value == 0.0] = np.nan
-        source = f"{tool} to {shorten(self.goal)}" if self.goal else f"{tool}, file {shorten(path.name)}"
-        return Readings("rtt", time_s, value, "measured", source, tuple(repairs), tuple(granted))
+            self.listing = not line and self.run.first is None
+
+    def _add(self, number: int, rtt_ms: float | None, stamp: re.Match[str] | None) -> None:
+        run = self.run
+        run.last = number if run.first is None else max(run.last, number)
+        run.first = number if run.first is None else min(run.first, number)
+        if rtt_ms is not None:
+            run.rtt_ms[number] = rtt_ms
+            if stamp is not None:
+                run.sent_s[number] = float(stamp[1]) - (0.0 if math.isnan(rtt_ms) else rtt_ms / 1e3)
 
 
 def read_ping_text(path: Path, text: str, how: ReadOptions) -> list[Readings]:
-    """Return the RTTs of a run of `ping`: one value per request, lost if its number is missing. Raises `TraceError`."""
-    replies = Replies()
-    lines = text.split("\n")
-    for at, text_line in enumerate(lines, 1):
-        stamp = _STAMP.match(text_line.strip())
-        line = _STAMP.sub("", text_line.strip())
-        if goal := _goal(line):
-            replies.goal, replies.new_run = replies.goal or goal, replies.last >= 0
-            continue
-        answer = _WINDOWS_ANSWER.match(line)
-        replied = answer or _UNIX_REPLY.search(line)
-        rtt = _RTT.search(line) if replied else None
-        if rtt is None:
-            if replied and (not answer or _SIZE.search(line)):
-                if at < len(lines):
-                    raise TraceError("a reply without a time", path=path, line=at, remedy="complete the line or remove it")
-                replies.cut += 1
-                continue
-            if not answer and not _LOST.search(line):
-                continue
-        if "DUP!" in line:
-            replies.duplicates += 1
-            continue
-        printed = _SEQUENCE.search(line)
-        what = next((long for number in (printed, stamp, rtt and rtt[2]) if number and (long := _too_long(number))), None)
-        if what is None:
-            rtt_ms = None if rtt is None else float(rtt[2].replace(",", "."))
-            what = replies.add(int(printed[1]) if printed else None, rtt_ms, float(stamp[1]) if stamp else math.nan)
-        if what is not None:
-            raise TraceError(what, path=path, line=at, remedy="give what ping printed, unchanged")
-        replies.below += rtt is not None and rtt[1] == "<"
-    return [replies.readings(path, how)]
+    """Return the RTTs of one or several runs of ping to one host: one value per request, lost if it was not answered.
+
+    The time of a request is when it was sent: the stamp of `ping -D`, which is that of the reply, less the RTT. Without stamps,
+    a request each `how.interval_s` is assumed, run after run. Raises `TraceError` for runs to several hosts, and for a log that
+    shows no reply although ping received some.
+    """
+    log = _Log()
+    *lines, unfinished = text.split("\n")
+    for line in lines:
+        log.read(line)
+    if _is_reply(unfinished) or _UNIX_SUMMARY.match(unfinished):
+        log.read(unfinished)
+    else:
+        log.cut = bool(unfinished.strip()) and (log.listing or "bytes" in unfinished or "seq" in unfinished)
+    runs = [run for run in log.runs if run.first is not None or run.sent]
+    goal = _only_goal(runs, path)
+    requests = sum(len(run.numbers) for run in runs)
+    if requests > _MOST_REQUESTS:
+        what = f"the numbers are those of {requests:,} requests"
+        raise TraceError(what, path=path, remedy="give what ping printed, unchanged")
+    received = sum(run.received or 0 for run in runs)
+    if received and not any(run.rtt_ms for run in runs):
+        what = f"ping received {received:,} replies, but the file shows none of them"
+        raise TraceError(what, path=path, remedy="run ping without -q and without -f")
+    rtt_ms = np.array([run.rtt_ms.get(number, math.nan) for run in runs for number in run.numbers])
+    granted = _doubts(log, runs)
+    if any(run.sent_s for run in runs) and all(len(run.sent_s) == len(run.rtt_ms) for run in runs):
+        time_s = _sending_times(runs, how.interval_s)
+    else:
+        time_s = np.arange(requests, dtype=np.float64) * how.interval_s
+        every = f"a request each {how.interval_s:g} s taken for granted"
+        granted.append(f"no times in the file, which ping -D of Linux prints: {every}")
+    rtt_s = np.where(rtt_ms > 0.0, rtt_ms, math.nan) / 1e3
+    source = f"ping to {goal}" if goal else f"ping, file {shorten(path.name)}"
+    return [Readings("rtt", time_s, rtt_s, "measured", source, tuple(_repairs(log, runs)), tuple(granted))]
 
 
-def _too_long(number: re.Match[str] | str) -> str | None:
-    digits = number if isinstance(number, str) else number[1]
-    if len(re.split("[.,]", digits)[0]) <= _MOST_DIGITS:
-        return None
-    return f"{shorten(digits, 40)} is no number that ping prints"
+def _only_goal(runs: list[_Run], path: Path) -> str | None:
+    goals = dict.fromkeys(shorten(run.goal) for run in runs if run.goal is not None)
+    if len(goals) > 1:
+        what = f"ping to {len(goals)} hosts: {format_list(goals, ',')}"
+        raise TraceError(what, path=path, remedy="give the runs to each host a file of their own")
+    return next(iter(goals), None)
 
 
-def _interpolate(stamps_s: dict[int, float], sequences: NDArray[np.int64], interval_s: float) -> NDArray[np.float64]:
-    """Return the times of all requests; lost ones lie evenly between their neighbours."""
-    numbers = np.array(sorted(stamps_s))
-    known_s = np.array([stamps_s[number] for number in numbers.tolist()])
-    step_s = float(np.median(np.diff(known_s) / np.diff(numbers))) if len(numbers) > 1 else interval_s
-    time_s: NDArray[np.float64] = np.interp(sequences, numbers, known_s)
-    time_s += np.maximum(sequences - numbers[-1], 0) * step_s
-    return time_s
+def _repairs(log: _Log, runs: list[_Run]) -> list[str]:
+    """Return the counts of what was read, and of what was left out."""
+    rtts_ms = [rtt_ms for run in runs for rtt_ms in run.rtt_ms.values()]
+    unanswered = sum(len(run.numbers) for run in runs) - len(rtts_ms)
+    counts = {
+        "replies without a time, as of ping -s below 16, so lost": sum(map(math.isnan, rtts_ms)),
+        "replies within 0 ms or less, so lost": sum(rtt_ms <= 0.0 for rtt_ms in rtts_ms),
+        "entries skipped, since the file ends within them": int(log.cut),
+    }
+    traced = (
+        f"replies read: {len(rtts_ms):,}, requests without a reply: {unanswered:,}, duplicates left out: {log.duplicates:,}"
+    )
+    return [traced, *(f"{name}: {count:,}" for name, count in counts.items() if count)]
 
 
-_NUMBER = r"\d{1,12}(?:\.\d{1,12})?(?:e[+-]?\d\d?)?"
-_FPING = re.compile(
-    rf"^(?:\[(?P<stamp>[^\]]+)\] )?(?P<host>\S+)\s+: "
-    rf"(?:(?P<again>duplicate) for )?\[(?P<number>\d{{1,12}})\], (?:(?P<lost>timed out)|(?:\d+ bytes, )?(?P<rtt>{_NUMBER}) ms)"
-)
-_FPING_SUMMARY = re.compile(rf"^(\S+)\s+:((?:\s+(?:-|{_NUMBER}))+)\s*$")
-_FPING_CUT = re.compile(r"^(?:\[[^\]]+\] )?\S+\s+: \[")
+def _doubts(log: _Log, runs: list[_Run]) -> list[str]:
+    """Return what was assumed, and where the summaries of ping contradict the lines above them."""
+    counted = [run for run in runs if run.received is not None]
+    read, received = sum(len(run.rtt_ms) for run in counted), sum(run.received or 0 for run in counted)
+    counts = {
+        "replies in less than 1 ms, taken for 1 ms": log.below,
+        "lines skipped, as the first line of the run is missing": log.unread,
+        "requests in the file that the summary of ping does not count": sum(
+            len(run.numbers) - run.sent for run in runs if run.sent is not None
+        ),
+        f"replies by the summary of ping, of which {read:,} are in the file": received if read != received else 0,
+    }
+    return [f"{name}: {count:,}" for name, count in counts.items() if count]
 
 
-def is_fping_text(text: str) -> bool:
-    """Return whether the first lines look like output of `fping -c`, `-C` or `-l`."""
-    lines = [line.rstrip() for line in text[:4000].split("\n")[:20]]
-    return any(_FPING.match(line) or _FPING_SUMMARY.match(line) for line in lines)
+def _sending_times(runs: list[_Run], interval_s: float) -> NDArray[np.float64]:
+    """Return when each request was sent; lost ones lie evenly between their neighbours, of the same run if it has a stamp."""
+    known: dict[int, float] = {}
+    begin = 0
+    for run in runs:
+        if run.sent_s:
+            numbers = np.arange(run.numbers.start, run.numbers.stop)
+            known |= dict(enumerate(_spread(run.sent_s, numbers, interval_s).tolist(), begin))
+        begin += len(run.numbers)
+    return _spread(known, np.arange(begin), interval_s)
 
 
-def read_fping_text(path: Path, text: str, how: ReadOptions) -> list[Readings]:
-    """Return the RTTs of the one host that `fping` asked: of the replies it printed, else of the summary of `fping -C`."""
-    hosts, summaries = FpingHosts(), FpingHosts()
-    lines = text.split("\n")
-    for at, line in enumerate(lines, 1):
-        if match := _FPING.match(line):
-            if match["again"]:
-                hosts.replies_of(match["host"]).duplicates += 1
-                continue
-            rtt_ms = None if match["lost"] else float(match["rtt"])
-            what = hosts.add(match["host"], int(match["number"]), rtt_ms, fping_stamp_s(match["stamp"]))
-        elif match := _FPING_SUMMARY.match(line.rstrip()):
-            values = [None if value == "-" else float(value) for value in match[2].split()]
-            what = summaries.add_all(match[1], values)
-        elif _FPING_CUT.match(line):
-            if at < len(lines):
-                what = "no reply and no timeout of fping"
-            else:
-                hosts.cut += 1
-                continue
-        else:
-            continue
-        if what is not None:
-            raise TraceError(what, path=path, line=at, remedy="give what fping printed, unchanged")
-    return [(hosts if hosts.replies else summaries).chosen(path, how).readings(path, how, "fping")]
-
-
-def fping_stamp_s(stamp: object) -> float:
-    """Return the Unix time of a time that `fping -D` printed, in any of its formats but that of ctime; NaN for another."""
-    if not isinstance(stamp, str):
-        return math.nan
-    try:
-        return float(stamp)
-    except ValueError:
-        return parse_date_s(stamp)
-
-
-@dataclass(slots=True)
-class FpingHosts:
-    """Replies of each host that `fping` asked."""
-
-    replies: dict[str, Replies] = field(default_factory=dict)
-    cut: int = 0
-    """Entries at the end that are left out, since the file ends within them."""
-
-    def replies_of(self, host: str) -> Replies:
-        """Return the replies of a host, none yet if it is new."""
-        return self.replies.setdefault(host, Replies(goal=host))
-
-    def add(self, host: str, number: int, rtt_ms: float | None, stamp_s: float = math.nan) -> str | None:
-        """Add a request; a number that was answered before begins a new run. Returns what is wrong, None if nothing is."""
-        replies = self.replies_of(host)
-        replies.new_run = number + replies.offset in replies.rtts_ms
-        return replies.add(number, rtt_ms, stamp_s)
-
-    def add_all(self, host: str, rtts_ms: list[float | None]) -> str | None:
-        """Add the requests of a summary, in their order."""
-        replies = self.replies_of(host)
-        return next((what for rtt_ms in rtts_ms if (what := replies.add(None, rtt_ms))), None)
-
-    def chosen(self, path: Path, how: ReadOptions) -> Replies:
-        """Return the replies of the one host, or of `how.host`. Raises `TraceError` for several hosts."""
-        wanted: Mapping[str, Replies] = self.replies
-        names = format_list((f"{shorten(host)} ({len(replies.rtts_ms):,})" for host, replies in wanted.items()), ",")
-        if how.host is not None:
-            wanted = {host: replies for host, replies in wanted.items() if host == how.host}
-            if not wanted:
-                raise TraceError(f"no host {shorten(how.host)} among {names}", path=path, remedy="choose another by --host")
-        if len(wanted) > 1:
-            raise TraceError(f"replies of {len(wanted)} hosts: {names}", path=path, remedy="choose one by --host")
-        if not wanted:
-            raise TraceError("no replies of fping", path=path, remedy="run it with -c, -C or -l and without -q")
-        (replies,) = wanted.values()
-        replies.cut += self.cut
-        return replies
+def _spread(known_s: Mapping[int, float], numbers: NDArray[np.int64], interval_s: float) -> NDArray[np.float64]:
+    """Return the times of requests, of which some are known, in even steps between and beyond these."""
+    known = np.array(sorted(known_s))
+    at_s = np.array([known_s[number] for number in known.tolist()])
+    step_s = float(np.median(np.diff(at_s) / np.diff(known))) if len(known) > 1 else interval_s
+    beyond = np.minimum(numbers - known[0], 0) + np.maximum(numbers - known[-1], 0)
+    return np.asarray(np.interp(numbers, known, at_s) + beyond * step_s)

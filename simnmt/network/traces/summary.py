@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.network.rtt_components import segment
 from simnmt.network.series import Kind
+from simnmt.network.traces.levels import segment
 from simnmt.network.traces.readings import NOUN, Quantity, Trace
 
 SHARES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999)

@@ -1,11 +1,9 @@
-"""Readers of the JSON of measuring tools: iperf3, irtt, mtr and fping. RIPE Atlas has a module of its own.
+"""Readers of the JSON of measuring tools: iperf3 and irtt. RIPE Atlas has a module of its own.
 
 | tool | file | its description |
 |---|---|---|
 | iperf3 | `iperf3 -J`, also `--json-stream` | iperf_api.c of esnet/iperf |
 | irtt | `irtt client -o FILE`, unpacked | man irtt-client(1) |
-| mtr | `mtr --json`, one report or several | ui/report.c of traviscross/mtr |
-| fping | `fping -J` with `-c`, `-C` or `-l` | fping-json.md of schweikert/fping |
 """
 
 from __future__ import annotations
@@ -22,7 +20,6 @@ from simnmt.base.errors import short_repr, shorten
 from simnmt.base.json_values import read_json_values
 from simnmt.network.errors import TraceError
 from simnmt.network.trace_options import ReadOptions
-from simnmt.network.traces.ping_text import FpingHosts, fping_stamp_s
 from simnmt.network.traces.readings import Quantity, Readings
 
 Document = Mapping[str, Any]
@@ -42,7 +39,7 @@ def parse_json(path: Path, text: str) -> list[Placed]:
     def fault(name: str, line: int | None, what: str, remedy: str = "remove it, or correct it") -> TraceError:
         return TraceError(f"{name} {what}", path=path, line=line, remedy=remedy)
 
-    documents, wrong = read_json_values(text)
+    documents, wrong = read_json_values(text, _with_both_sums if '"sum"' in text else None)
     if wrong is not None and wrong.in_last_line and documents and is_log_entry(documents[0][1]):
         documents.append((wrong.line, {CUT: True}))
     elif wrong is not None:
@@ -63,13 +60,19 @@ def parse_json(path: Path, text: str) -> list[Placed]:
     return placed
 
 
+def _with_both_sums(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object; older versions of iperf3 write `sum` twice for `--bidir`."""
+    sums = [value for key, value in pairs if key == "sum"]
+    return dict(pairs) if len(sums) != 2 else dict(pairs) | {"sum": sums[0], "sum_bidir_reverse": sums[1]}
+
+
 CUT = "\0cut"
 """Key of the object that stands for an entry within which the file ends."""
 
 
 def is_log_entry(document: object) -> bool:
     """Return whether an object is an entry that a tool writes while it measures, so that the last may be half written."""
-    return isinstance(document, Mapping) and (is_fping(document) or "event" in document)
+    return isinstance(document, Mapping) and "event" in document
 
 
 def number_at(fault: Callable[..., TraceError], document: Any, *keys: str | int, least: float = 0.0) -> float:
@@ -134,7 +137,7 @@ def read_iperf3(path: Path, placed: Sequence[Placed], how: ReadOptions) -> list[
                     number_at(fault, run, "intervals", index, "sum", "bits_per_second")
                 continue
             place: tuple[str | int, ...] = ("intervals", index, key)
-            sender = part.get("sender", reverse != client)
+            sender = part.get("sender", (reverse != client) is (key == "sum"))
             quantity: Quantity = "uplink" if bool(sender) is client else "downlink"
             rate = number_at(fault, run, *place, "bits_per_second")
             begin_s = number_at(fault, run, *place, "start")
@@ -147,12 +150,13 @@ def read_iperf3(path: Path, placed: Sequence[Placed], how: ReadOptions) -> list[
                 sent.add(quantity)
     why = shorten(run.get("error"))
     if not rates:
-        remedy = "give a run that sent something" if why else "give the whole JSON of iperf3 -J"
+        remedy = "give a run that sent something" if why else "run iperf3 -J with -i 1: -i 0 writes the mean of the run alone"
         raise fault(f"has no interval of iperf3{f': {why}' * bool(why)}", remedy)
     protocol = shorten(test.get("protocol")) or "TCP"
     host = shorten(_mapping(start, "connecting_to" if client else "accepted_connection").get("host")) or "an unnamed host"
     source = f"iperf3, {protocol}, {'to' if client else 'from'} {host}"
     repairs = [f"intervals omitted by iperf3 -O: {omitted:,}"] * (omitted > 0) + _cut_repairs(cut)
+    repairs += [f"copies of the run left out: {len(placed) - 1:,}"] * ("event" not in placed[0][1] and len(placed) > 1)
     ended = [f"iperf3 ended with an error: {why}"] * bool(why)
     return [
         Readings(
@@ -173,8 +177,9 @@ def _iperf3_run(path: Path, placed: Sequence[Placed]) -> tuple[Callable[..., Tra
     """Return (function that makes an error, the run as `iperf3 -J` writes it, number of entries cut off)."""
     fault, first = placed[0]
     if "event" not in first:
-        if len(placed) > 1:
-            raise TraceError(f"{len(placed)} runs of iperf3", path=path, remedy="give each run a file of its own")
+        if others := sum(document != first for _, document in placed):
+            what = f"{1 + others} different runs of iperf3"
+            raise TraceError(what, path=path, remedy="give each run a file of its own: --logfile appends to one that exists")
         return fault, first, 0
     run: dict[str, Any] = {"intervals": []}
     cut = 0
@@ -241,84 +246,3 @@ def read_irtt(path: Path, placed: Sequence[Placed], how: ReadOptions) -> list[Re
     values = [rtt_s if rtt_s > 0.0 else math.nan for rtt_s in rtts_s]
     source = f"irtt to {host or 'an unnamed host'}"
     return [Readings("rtt", np.array(times_ns) * 1e-9, np.array(values), "measured", source, unit="ns")]
-
-
-def is_mtr(document: Document) -> bool:
-    """Return whether an object is a report of `mtr --json`."""
-    return "hubs" in _mapping(document, "report")
-
-
-def read_mtr(path: Path, placed: Sequence[Placed], how: ReadOptions) -> list[Readings]:
-    """Return one RTT per report of mtr: the best or the mean of the last hop, lost if that never answered.
-
-    mtr prints neither times nor single replies: reports follow each other after `how.interval_s` times their number of pings.
-    """
-    if how.reply == "first":
-        raise TraceError("mtr prints no single replies", path=path, remedy="take --reply min or mean")
-    times, rtts_ms = [], []
-    pings, lost, time_s = 0, 0, 0.0
-    destinations = set[str]()
-    for fault, document in placed:
-        report = _mapping(document, "report")
-        hubs = report.get("hubs")
-        if not isinstance(hubs, list) or not hubs:
-            raise fault("has no hops of mtr", "give the whole JSON of mtr --json")
-        last: tuple[str | int, ...] = ("report", "hubs", len(hubs) - 1)
-        sent = number_at(fault, document, *last, "Snt", least=1.0)
-        share = number_at(fault, document, *last, "Loss%") / 100.0
-        rtt_ms = number_at(fault, document, *last, "Best" if how.reply == "min" else "Avg")
-        destinations.add(shorten(_mapping(report, "mtr").get("dst")) or "an unnamed destination")
-        times.append(time_s)
-        rtts_ms.append(rtt_ms if rtt_ms > 0.0 and share < 1.0 and hubs[-1].get("host") != "???" else math.nan)
-        time_s += sent * how.interval_s
-        pings, lost = pings + int(sent), lost + round(sent * share)
-    if len(destinations) > 1:
-        names = ", ".join(sorted(destinations))
-        raise TraceError(f"reports of {len(destinations)} destinations: {names}", path=path, remedy="keep those of one")
-    granted = [f"no times in the file: a ping each {how.interval_s:g} s taken for granted, and no pause between reports"]
-    granted += [f"pings lost within the reports, which name no time: {lost:,} of {pings:,}"] * (lost > 0)
-    value = "the best" if how.reply == "min" else "the mean"
-    source = f"mtr to {destinations.pop()}; {value} of each report's replies"
-    return [Readings("rtt", np.array(times), np.array(rtts_ms) / 1e3, "measured", source, granted=tuple(granted))]
-
-
-_MOST_REQUESTS = 2**31
-"""Largest number of a request, a C integer in fping."""
-_FPING_KINDS = ("resp", "timeout", "summary", "vSum", "intSum", "stats")
-
-
-def is_fping(document: Document) -> bool:
-    """Return whether an object is a line of `fping -J`."""
-    return len(document) == 1 and next(iter(document)) in _FPING_KINDS
-
-
-def read_fping_json(path: Path, placed: Sequence[Placed], how: ReadOptions) -> list[Readings]:
-    """Return the RTTs of the one host that `fping -J` asked: of its replies, else of the summary of `fping -J -C`."""
-    hosts, summaries = FpingHosts(), FpingHosts()
-    for fault, document in placed:
-        kind, entry = next(iter(document.items()))
-        what = None
-        if kind == CUT:
-            hosts.cut += 1
-        elif kind in ("resp", "timeout"):
-            number = number_at(fault, document, kind, "seq")
-            if number > _MOST_REQUESTS:
-                raise fault(f"has {kind}.seq {number:g}, which is no number of a request", "give what fping printed, unchanged")
-            rtt_ms = number_at(fault, document, kind, "rtt") if kind == "resp" else None
-            what = hosts.add(_host(fault, entry), int(number), rtt_ms, fping_stamp_s(entry.get("timestamp")))
-        elif kind == "vSum" and isinstance(entry, Mapping) and isinstance(values := entry.get("values"), list):
-            rtts_ms = [
-                None if value is None else number_at(fault, document, kind, "values", index)
-                for index, value in enumerate(values)
-            ]
-            what = summaries.add_all(_host(fault, entry), rtts_ms)
-        if what is not None:
-            raise fault(f"is wrong: {what}", "give what fping printed, unchanged")
-    return [(hosts if hosts.replies else summaries).chosen(path, how).readings(path, how, "fping")]
-
-
-def _host(fault: Callable[..., TraceError], entry: Document) -> str:
-    host = entry.get("host")
-    if not isinstance(host, str) or not host:
-        raise fault("names no host", "give what fping printed, unchanged")
-    return host

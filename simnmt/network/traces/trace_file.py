@@ -19,27 +19,17 @@ from simnmt.network.series_csv import series_text
 from simnmt.network.text_files import read_text, write_texts
 from simnmt.network.trace_options import ReadOptions
 from simnmt.network.traces.measured_csv import read_measured_csv
-from simnmt.network.traces.ping_text import (
-    decode_code_page,
-    is_fping_text,
-    is_ping_text,
-    read_fping_text,
-    read_ping_text,
-)
+from simnmt.network.traces.ping_text import decode_code_page, is_ping_text, read_ping_text
 from simnmt.network.traces.readings import Readings, Trace, align_starts, mended
 from simnmt.network.traces.ripe_atlas import is_ripe_atlas, read_ripe_atlas
 from simnmt.network.traces.tool_json import (
     Document,
     Placed,
-    is_fping,
     is_iperf3,
     is_irtt,
-    is_mtr,
     parse_json,
-    read_fping_json,
     read_iperf3,
     read_irtt,
-    read_mtr,
 )
 
 Reader = Callable[[Path, str, ReadOptions], list[Readings]]
@@ -50,8 +40,6 @@ _JSON = re.compile(r"\s*(?:\{|\[(?!\d+(?:\.\d+)?\]\s*\S))")  # lines of ping -D 
 JSON_FORMS: list[tuple[Callable[[Document], bool], JsonReader]] = [
     (is_iperf3, read_iperf3),
     (is_irtt, read_irtt),
-    (is_mtr, read_mtr),
-    (is_fping, read_fping_json),
     (is_ripe_atlas, read_ripe_atlas),
 ]
 """(test of the first JSON object, reader) of each form."""
@@ -64,13 +52,12 @@ def _read_json(path: Path, text: str, how: ReadOptions) -> list[Readings]:
     for is_form, read in JSON_FORMS:
         if is_form(first):
             return read(path, placed, how)
-    remedy = "give results of RIPE Atlas, or the JSON of iperf3 -J, irtt -o, mtr --json or fping -J"
+    remedy = "give results of RIPE Atlas, or the JSON of iperf3 -J or irtt -o"
     keys = format_list((shorten(key) for key in first), ",") or "none"
     raise fault(f"is of no known tool, keys: {keys}", remedy)
 
 
 FORMS: list[tuple[Callable[[str], bool], Reader]] = [
-    (is_fping_text, read_fping_text),
     (lambda text: _JSON.match(text) is not None, _read_json),
     (is_ping_text, read_ping_text),
     (lambda text: True, read_measured_csv),
