@@ -181,6 +181,11 @@ class PolicySettings(Configuration):
     """True if it sends every request to one device."""
 
     @property
+    def settings_given(self) -> int:
+        """Number of settings that the scenario gives it beside its kind: the fewer, the simpler it is."""
+        return len(self.model_fields_set - {"kind"})
+
+    @property
     def compared(self) -> dict[Resource, tuple[str, ...]]:
         """What it compares beside time, with the key that asks for it."""
         return {}
