@@ -17,7 +17,7 @@ from statistics import mean
 
 from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.plan.analytic import saturation_of, saturation_rps, start_rps
-from simnmt.experiment.plan.basis import Basis, Run, basis_of
+from simnmt.experiment.plan.basis import Basis, Run, basis_of, check_faults, finite
 from simnmt.experiment.plan.trial import STABLE, Level, Site, Verdict, site_badge
 from simnmt.experiment.processes import run_tasks
 from simnmt.results.stability import judged_load
@@ -110,7 +110,8 @@ class Capacity:
     """The rate at which the busiest device would have a load of 1, as the policy divides the requests at low load."""
     binding: Binding
     values: dict[str, float]
-    """The metric of each requirement at the capacity, in its unit, means over the replications."""
+    """The metric of each requirement at the capacity, in its unit, means over the replications; infinite if too many requests
+    are lost."""
     loads: dict[str, float]
     """Load of each device at the capacity."""
     lost_share: float
@@ -126,7 +127,12 @@ class Capacity:
 
     def document(self) -> Row:
         """Return the capacity as JSON."""
-        return asdict(self) | {"binding": str(self.binding), "resource": self.binding.resource, "roots": list(self.roots)}
+        return asdict(self) | {
+            "binding": str(self.binding),
+            "resource": self.binding.resource,
+            "roots": list(self.roots),
+            "values": {name: finite(value) for name, value in self.values.items()},
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,10 +292,12 @@ def find_capacity(
         jobs: processes.
         progress: called with the number of finished replications and of all.
     """
-    few = min(max(PILOT_REQUESTS, level.least_requests(site.plan.scenario)), requests)
     boxes_rps = sum(
         saturation_rps(site.case, target, device) for target, device in zip(site.case.targets, site.devices, strict=True)
     )
+    # All boxes together serve no higher rate, so that the runs at every rate hold as many faults as this one.
+    for_faults = check_faults([site.at_rate(boxes_rps)], level, requests)
+    few = min(max(PILOT_REQUESTS, level.least_requests(site.plan.scenario), for_faults), requests)
     pilot = site.at_rate(PILOT_LOAD * boxes_rps).simulate(0, few)
     saturation = saturation_of(site, pilot)
     most_rps = min(saturation.values())

@@ -10,7 +10,7 @@ from statistics import mean
 
 from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.fault_setup import NoAnswers
-from simnmt.experiment.plan.basis import Basis, Run, basis_of
+from simnmt.experiment.plan.basis import Basis, Run, basis_of, check_faults, finite
 from simnmt.experiment.plan.candidates import Deployment, Open, Space
 from simnmt.experiment.plan.capacity import Binding, Trial, binding, mean_loads
 from simnmt.experiment.plan.objectives import Objective, spending
@@ -54,7 +54,8 @@ class Described:
     objective: float
     """Mean over the replications, in the SI unit."""
     values: dict[str, float]
-    """The value of each requirement, in its unit: that of the worst site, mean over the replications."""
+    """The value of each requirement, in its unit: that of the worst site, mean over the replications; infinite if too many
+    requests are lost."""
     headroom: dict[str, float]
     """By requirement, the distance of the value from the limit, relative to it; negative if it is missed."""
     excess: float
@@ -79,8 +80,8 @@ class Described:
             "policy": self.policy,
             "servers": self.servers,
             "objective": self.objective,
-            "values": self.values,
-            "headroom": self.headroom,
+            "values": {name: finite(value) for name, value in self.values.items()},
+            "headroom": {name: finite(value) for name, value in self.headroom.items()},
             "worst": self.worst,
             "lost_share": self.lost_share,
             "p_slo": self.p_slo,
@@ -209,13 +210,15 @@ def find_deployment(
     """
     scenario = space.first.scenario
     sampled = space.size > MOST_EXHAUSTIVE
+    deployments = [] if sampled else space.deployments()
+    sites = [site for deployment in deployments for site in deployment.sites]
     search = Search(
-        [] if sampled else space.deployments(),
+        deployments,
         level,
         objective,
         replications=scenario.replications,
         requests=scenario.requests,
-        least=level.least_requests(scenario),
+        least=max(level.least_requests(scenario), check_faults(sites, level, scenario.requests)),
         progress=progress,
     )
     for candidate in search.candidates:
@@ -377,7 +380,11 @@ def _basis(search: Search, space: Space, shown: Candidate | None) -> Basis:
     if shown is None or not shown.outcomes:
         return basis_of(space.first, search.level, search.top.replications)
     sites = shown.deployment.sites
-    runs = [Run(site, site.rate_rps, numbers) for site, numbers in zip(sites, shown.outcomes[0].numbers, strict=True)]
+    runs = [
+        Run(site, site.rate_rps, numbers)
+        for outcome in shown.outcomes
+        for site, numbers in zip(sites, outcome.numbers, strict=True)
+    ]
     return basis_of(sites[0].plan, search.level, search.top.replications, runs)
 
 

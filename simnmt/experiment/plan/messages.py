@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from math import exp, floor
+from math import exp, floor, isfinite
 
 from simnmt.base.suggestions import format_list
 from simnmt.experiment.plan.candidates import format_choice
@@ -32,7 +32,7 @@ def _describe_capacity(capacities: Capacities) -> str:
     best = capacities.best
     place = f"{best.workload} on {best.network}"
     if not best.is_met:
-        values = "; ".join(f"{name}: {digits(value)}" for name, value in best.values.items())
+        values = "; ".join(f"{name}: {_value(value)}" for name, value in best.values.items())
         why = f"{best.policy} misses it for {place} even where hardly any request waits ({values}{_losses(best.lost_share)})"
         return f"No rate keeps {capacities.level}: {why}."
     rate, interval = format_interval(best.rate_rps, best.low, best.high, signs="minus")
@@ -55,6 +55,10 @@ def _describe_interval(capacities: Capacities) -> str:
     counted = f"({sure.runs_met} of {sure.runs} runs with profiles drawn within that error)"
     kept = f"{digits(sure.rate_rps)} requests/s are kept with a probability of {certainty} {counted}"
     return f"{text}. {included}, {kept}."
+
+
+def _value(value: float) -> str:
+    return digits(value) if isfinite(value) else "infinite"
 
 
 def _losses(lost_share: float) -> str:
@@ -165,7 +169,7 @@ def describe_values(described: Described) -> str:
     for name, value in described.values.items():
         headroom = described.headroom[name]
         distance = f"{percent(headroom)} of the limit left" if headroom >= 0.0 else f"{percent(-headroom)} beyond the limit"
-        parts.append(f"{name}: {digits(value)} ({distance})")
+        parts.append(f"{name}: {digits(value)} ({distance})" if isfinite(value) else f"{name}: infinite")
     if described.excess > 0.0 and described.worst not in described.values:
         parts.append("more work than its devices can do")
     if described.lost_share > 0.0:

@@ -137,8 +137,7 @@ class Level:
         # A load is no distance from a limit as a latency is, so it is named only where it is near 1.
         verdicts = [Verdict(overload, STABLE)] if overload >= BUSY or not self.limits else []
         verdicts += [
-            Verdict(_excess(requirement, self._judged_value(requirement, numbers)), str(requirement))
-            for requirement in self.limits
+            Verdict(_excess(requirement, self.value(requirement, numbers)), str(requirement)) for requirement in self.limits
         ]
         return max(verdicts, key=lambda verdict: verdict.excess)
 
@@ -150,21 +149,18 @@ class Level:
 
     @staticmethod
     def value(requirement: Requirement, numbers: Numbers) -> float:
-        """Return the value of a requirement's metric, in its unit. Raises `InputError` if the run lacks it."""
-        value = numbers.get(requirement.metric.column)
-        if value is None:
-            what = f"{requirement}: a run of this scenario has no {requirement.metric.name}"
-            raise InputError(what, remedy="give more requests, or another metric")
-        return requirement.metric.per_si_unit * value
+        """Return the value by which a run is judged, in the metric's unit. Raises `InputError` if the run lacks it.
 
-    def _judged_value(self, requirement: Requirement, numbers: Numbers) -> float:
-        """Return the value by which a run is judged: infinite if too many requests are lost (`Metric.of_answered`)."""
-        lost_share = numbers.get("lost_share") or 0.0
-        if lost_share == 0.0:
-            return self.value(requirement, numbers)
-        further = requirement.metric.of_answered(lost_share)
-        value = None if further is None else numbers.get(further.column)
-        return inf if further is None or value is None else further.per_si_unit * value
+        A lost request is infinitely late, so the value is infinite if too many are lost (`Metric.of_answered`).
+        """
+        judged = requirement.metric.of_answered(numbers.get("lost_share") or 0.0)
+        if judged is None:
+            return inf
+        value = numbers.get(judged.column)
+        if value is None:
+            what = f"{requirement}: a run of this scenario has no {judged.name}"
+            raise InputError(what, remedy="give more requests, or another metric")
+        return judged.per_si_unit * value
 
     def __str__(self) -> str:
         return " and ".join(map(str, self.requirements)) or STABLE

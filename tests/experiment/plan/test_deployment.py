@@ -6,7 +6,7 @@ import json
 import re
 import sys
 from dataclasses import replace
-from math import log
+from math import inf, log
 from typing import Any
 
 import pytest
@@ -15,6 +15,8 @@ import simnmt
 from simnmt.experiment.plan import candidates, deployment, sampling
 from simnmt.experiment.plan.messages import describe_certainty, describe_plan, format_probability
 from simnmt.experiment.plan.search import Certainty, is_close, is_hopeless, probability_met
+from simnmt.experiment.plan.trial import MOST_EXCESS, Level
+from simnmt.results.service_level import Requirement
 from simnmt.scenario.errors import ScenarioError
 from tests.plans import queue_of
 
@@ -127,13 +129,13 @@ GATEWAY = queue_of(1, "constant")["devices"]["gateway"]
 FAILING: dict[str, Any] = {
     "version": 1,
     "name": "failing",
-    "requests": 100,
+    "requests": 800,
     "replications": 2,
     "workloads": {"w": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 20.0}}},
     "networks": {"n": {"rtt": {"constant_ms": 20.0}}},
     "devices": {
         "gateway": GATEWAY,
-        "cloud": {**GATEWAY, "failures": {"mttf_s": 2.0, "mttr_s": 2.0}},
+        "cloud": {**GATEWAY, "failures": {"mttf_s": 1.0, "mttr_s": 1.0}},
     },
     "fit": {"inferences": 0},
     "policies": {"cloud": {}},
@@ -144,9 +146,57 @@ FAILING: dict[str, Any] = {
 def test_a_deployment_that_loses_requests_misses_a_latency_and_says_what_it_loses() -> None:
     plan = simnmt.plan(FAILING, "p95_ms<=60000", rate=20.0, vary=["devices.cloud.count=1:2"])
     assert plan.choice is None and plan.nearest_miss.lost_share > 0.05
+    assert plan.nearest_miss.values == {"p95_ms<=60000": inf}
+    assert plan.document()["nearest_miss"]["values"] == {"p95_ms<=60000": None}
+    json.dumps(plan.document(), allow_nan=False)
     assert "% of the requests lost, which count as infinitely late" in " ".join(describe_plan(plan))
     answered = simnmt.plan(FAILING, "answered_within_60000ms>=0.2", rate=20.0, vary=["devices.cloud.count=1:2"])
     assert answered.choice is not None
+
+
+@pytest.mark.parametrize("rate", [20.0, None])
+@pytest.mark.parametrize("place", ["device", "link", "losses"])
+def test_a_plan_whose_runs_hold_too_few_failures_is_refused_with_the_requests_that_would(place: str, rate: Any) -> None:
+    """A box that is down ten minutes an hour is up in most runs of 40 s."""
+    down = {"mttf_s": 3_000.0, "mttr_s": 600.0}
+    seldom = {**FAILING, "devices": {"gateway": GATEWAY, "cloud": {**GATEWAY, "failures": down if place == "device" else None}}}
+    if place == "link":
+        seldom["networks"] = {
+            "n": {"rtt": {"constant_ms": 20.0}, "outages": {"mean_between_s": 3_000.0, "mean_duration_s": 600.0}}
+        }
+    if place == "losses":
+        seldom["networks"] = {"n": {"rtt": {"constant_ms": 20.0}, "loss": {"mean_good_s": 3_000.0, "mean_bad_s": 600.0}}}
+    vary = ["devices.cloud.count=1:2"] if rate else []
+    with pytest.raises(simnmt.InputError) as caught:
+        simnmt.plan(seldom, "p95_ms<=60000", rate=rate, vary=vary)
+    assert "requests or more" in caught.value.remedy and (rate is None or "1,500,000" in caught.value.remedy)
+
+
+def test_failures_that_are_too_rare_for_a_level_need_fall_into_no_run() -> None:
+    rare = {"gateway": GATEWAY, "cloud": {**GATEWAY, "failures": {"mttf_s": 1e6, "mttr_s": 1.0}}}
+    plan = simnmt.plan({**FAILING, "devices": rare}, "p95_ms<=60000", rate=20.0, vary=["devices.cloud.count=1"], requests=100)
+    assert plan.is_sure
+    assert [warning for warning in plan.basis.warnings if "no failure of cloud" in warning]
+    with pytest.raises(simnmt.InputError):
+        simnmt.plan({**FAILING, "devices": rare}, "mean_ms<=60000", rate=20.0, vary=["devices.cloud.count=1"])
+
+
+def test_an_outage_beyond_the_runs_of_a_plan_is_named() -> None:
+    later = {"n": {"rtt": {"constant_ms": 20.0}, "outages": {"intervals_s": [[1e6, 2e6]]}}}
+    up = {**FAILING, "networks": later, "devices": {"gateway": GATEWAY, "cloud": GATEWAY}}
+    plan = simnmt.plan(up, "p95_ms<=60000", rate=20.0, vary=["devices.cloud.count=1"], requests=100)
+    assert [warning for warning in plan.basis.warnings if "no outage of the link to cloud" in warning]
+
+
+def test_any_lost_request_makes_a_mean_infinite() -> None:
+    numbers = {"mean_latency_s": 0.1, "p95_latency_s": 0.2, "p99_latency_s": 0.3, "lost_share": 0.001}
+    mean_ms, p95_ms = Requirement.parse("mean_ms<=300"), Requirement.parse("p95_ms<=300")
+    assert (Level.value(mean_ms, numbers), Level.value(p95_ms, numbers)) == (inf, 300.0)
+    assert Level.value(p95_ms, numbers | {"lost_share": 0.051}) == inf
+
+
+def test_a_run_that_is_lost_counts_once_against_the_probability() -> None:
+    assert probability_met([-0.5] * 39 + [MOST_EXCESS]) == pytest.approx(40 / 42)
 
 
 def test_a_candidate_that_loses_every_request_is_out_and_the_others_are_judged() -> None:
