@@ -86,7 +86,7 @@ def test_a_plan_is_printed_with_all_that_it_rests_on_and_its_scenario_runs(folde
     done = simnmt("plan", *PLAN, "--out", "choice.yaml", "--page", "page.html")
     assert done.status == 0
     assert_warnings(done.err)
-    assert "devices.cloud.count=3 is the least of 3 deployments for 500 requests/s with p95_ms<=300: 3 servers." in done.out
+    assert "The least of 3 deployments for 500 requests/s with p95_ms<=300: 3 cloud servers." in done.out
     for part in (
         "A run of it keeps the level with a probability of 98 % (40 of 40 runs keep it), over ",
         "Headroom: ",

@@ -18,8 +18,10 @@ from statistics import mean
 from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.plan.analytic import saturation_of, saturation_rps, start_rps
 from simnmt.experiment.plan.basis import Basis, Run, basis_of, check_faults, finite
+from simnmt.experiment.plan.candidates import by_simplicity
 from simnmt.experiment.plan.trial import STABLE, Level, Site, Verdict, site_badge
 from simnmt.experiment.processes import run_tasks
+from simnmt.results.simplicity import is_tie
 from simnmt.results.stability import judged_load
 from simnmt.results.statistics import Estimate, over_replications
 from simnmt.results.summary import PARTS, Numbers, Row, known
@@ -166,6 +168,8 @@ class Capacities:
     """Of each row, whether its place at the capacity lies inside what was validated live; empty without a capacity."""
     basis: Basis
     """Kinds of the inputs, and warnings."""
+    by_simplicity: tuple[str, ...]
+    """The policies, the simplest one first."""
     sure: SureRate | None = None
     """What the best row's deployment keeps with the error of its calibration; None if that error is unknown."""
 
@@ -176,12 +180,27 @@ class Capacities:
 
     @property
     def best(self) -> Capacity:
-        """The capacity of the policy that takes most: that of its place, a workload on a network, where it takes least."""
+        """The capacity of the policy that takes most: that of its place, a workload on a network, where it takes least.
+
+        Of policies that are tied, the simplest one's.
+        """
+        return self._tied[0]
+
+    @property
+    def as_good(self) -> list[str]:
+        """The policies that take as many requests as the best one, and are not simpler."""
+        return [row.policy for row in self._tied[1:]] if self.is_met else []
+
+    @property
+    def _tied(self) -> list[Capacity]:
+        """The capacities that are tied for the highest, that of the simplest policy first."""
         by_policy: dict[str, list[Capacity]] = {}
         for row in self.rows:
             by_policy.setdefault(row.policy, []).append(row)
-        least = (min(rows, key=lambda row: row.rate_rps) for rows in by_policy.values())
-        return max(least, key=lambda row: row.rate_rps)
+        least = [min(rows, key=lambda row: row.rate_rps) for rows in by_policy.values()]
+        most_rps = max(row.rate_rps for row in least)
+        tied = [row for row in least if is_tie(row.rate_rps, most_rps)]
+        return sorted(tied, key=lambda row: self.by_simplicity.index(row.policy))
 
     @property
     def is_met(self) -> bool:
@@ -207,6 +226,7 @@ class Capacities:
                 "binding": str(best.binding),
                 "resource": best.binding.resource,
                 "policy": best.policy,
+                "as_good": self.as_good,
                 "workload": best.workload,
                 "network": best.network,
                 "badge": self.badge,
@@ -259,7 +279,8 @@ def find_capacities(
             runs.append(Run(site, row.rate_rps, numbers))
     badges = tuple(site_badge(site, row.rate_rps).sentence if row.is_met else "" for site, row in zip(sites, rows, strict=True))
     fewest = min(len(row.roots) for row in rows)
-    return Capacities(scenario.name, str(level), tuple(rows), badges, basis_of(plan, level, fewest, runs))
+    basis = basis_of(plan, level, fewest, runs)
+    return Capacities(scenario.name, str(level), tuple(rows), badges, basis, tuple(by_simplicity(scenario)))
 
 
 def deployable_sites(plan: RunPlan) -> Iterator[Site]:

@@ -19,6 +19,7 @@ from simnmt.experiment.plan.search import Candidate, Certainty, Search, is_close
 from simnmt.experiment.plan.sensitivity import Change, changes, replications_of_change
 from simnmt.experiment.plan.trial import MOST_EXCESS, Level, site_badge
 from simnmt.profile.blocks import ProfileError
+from simnmt.results.simplicity import is_tie
 from simnmt.results.statistics import Estimate, change_percent, over_replications
 from simnmt.results.summary import Row, known
 from simnmt.scenario.configuration import Scenario
@@ -50,7 +51,8 @@ class Described:
 
     choice: Row
     policy: str
-    servers: int
+    boxes: dict[str, int]
+    """Boxes of the varied devices that the policy may use."""
     objective: float
     """Mean over the replications, in the SI unit."""
     values: dict[str, float]
@@ -69,6 +71,11 @@ class Described:
     """Money and joules that are known (`objectives.SPENT`)."""
 
     @property
+    def servers(self) -> int:
+        """Number of these boxes."""
+        return sum(self.boxes.values())
+
+    @property
     def p_slo(self) -> float | None:
         """Probability that a run keeps the level; None if that was not judged."""
         return None if self.certainty is None else self.certainty.p_slo
@@ -79,6 +86,7 @@ class Described:
             "choice": self.choice,
             "policy": self.policy,
             "servers": self.servers,
+            "boxes": self.boxes,
             "objective": self.objective,
             "values": {name: finite(value) for name, value in self.values.items()},
             "headroom": {name: finite(value) for name, value in self.headroom.items()},
@@ -103,7 +111,10 @@ class DeploymentPlan:
     candidates: int
     choice: Described | None
     """None if no candidate keeps the level."""
+    as_good: list[Described]
+    """Deployments that differ from the choice by less than `simplicity.TIE`, and whose policies are not simpler."""
     runner_up: Described | None
+    """The next best of the others."""
     difference: Difference | None
     certainty: float
     """Probability from which the plan counts as sure."""
@@ -150,6 +161,7 @@ class DeploymentPlan:
             "minimise": self.objective.name,
             "choice": None if choice is None else choice.choice,
             "chosen": None if choice is None else choice.document(),
+            "as_good": [described.choice for described in self.as_good],
             "runner_up": None if self.runner_up is None else self.runner_up.document(),
             "difference": None
             if difference is None
@@ -237,24 +249,37 @@ class Chosen:
 
     choice: Candidate | None
     """The least candidate that keeps the level with the certainty asked for, else the surest; None if all miss the level."""
+    as_good: list[Candidate]
+    """Those that are tied with the choice, as sure, and not simpler."""
     runner_up: Candidate | None
+    """The next one of the others."""
 
 
 def choose(search: Search, open_plan: Open, certainty: float, draws: int) -> Chosen:
-    """Return the choice among the candidates of a search, and the next one."""
+    """Return the choice among the candidates of a search, those that are as good, and the next one.
+
+    Of the candidates that are tied the choice has the simplest policy.
+    """
     choice: Candidate | None = None
     runner_up: Candidate | None = None
+    tied: dict[str, Candidate] = {}
+    """Candidates by their text: those that differ in devices that their policy does not use are the same."""
     unsure: list[Candidate] = []
     for candidate in search.at_top():
         if choice is not None:
+            if _are_tied(search, candidate, choice):
+                if candidate.deployment.describe() not in tied and is_sure(search, candidate, open_plan, certainty, draws):
+                    tied[candidate.deployment.describe()] = candidate
+                continue
             runner_up = candidate
             is_less = candidate.estimate(search.objective) < choice.estimate(search.objective)
             # A short run made it look worse. It is the plan, if it is as sure.
             if is_less and is_sure(search, candidate, open_plan, certainty, draws):
-                choice, runner_up = candidate, choice
+                choice, runner_up, tied = candidate, choice, {candidate.deployment.describe(): candidate}
             break
         if is_sure(search, candidate, open_plan, certainty, draws):
             choice = candidate
+            tied[candidate.deployment.describe()] = candidate
         else:
             unsure.append(candidate)
             if len(unsure) >= MOST_UNSURE:
@@ -268,7 +293,14 @@ def choose(search: Search, open_plan: Open, certainty: float, draws: int) -> Cho
         unsure.remove(choice)
     if runner_up is None:
         runner_up = next(iter(unsure), None)
-    return Chosen(choice, runner_up)
+    if tied:
+        choice = min(tied.values(), key=lambda candidate: (candidate.deployment.policy_rank, candidate.number))
+    return Chosen(choice, [candidate for candidate in tied.values() if candidate is not choice], runner_up)
+
+
+def _are_tied(search: Search, ours: Candidate, theirs: Candidate) -> bool:
+    pairs = zip(ours.estimate(search.objective), theirs.estimate(search.objective), strict=True)
+    return all(is_tie(our, their) for our, their in pairs)
 
 
 def is_sure(
@@ -344,6 +376,7 @@ def _plan(
         objective=search.objective,
         candidates=space.size,
         choice=described,
+        as_good=[describe(search, candidate) for candidate in chosen.as_good],
         runner_up=None if runner_up is None else describe(search, runner_up),
         difference=difference,
         certainty=certainty,
@@ -427,7 +460,7 @@ def describe(search: Search, candidate: Candidate) -> Described:
     return Described(
         choice=candidate.deployment.choice,
         policy=candidate.deployment.policy,
-        servers=candidate.deployment.servers,
+        boxes=candidate.deployment.boxes,
         objective=mean(outcome.objective for outcome in candidate.outcomes),
         values=values,
         headroom=headroom,

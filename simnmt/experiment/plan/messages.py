@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from math import exp, floor, isfinite
 
 from simnmt.base.suggestions import format_list
-from simnmt.experiment.plan.candidates import format_choice
+from simnmt.experiment.plan.candidates import describe_choice, format_choice
 from simnmt.experiment.plan.capacity import INTERVAL_OVER, Capacities
 from simnmt.experiment.plan.deployment import DeploymentPlan, Described
 from simnmt.experiment.plan.search import Certainty
 from simnmt.experiment.plan.sensitivity import Change
 from simnmt.results.number_text import digits, format_interval, percent, percent_interval
+from simnmt.results.simplicity import TIE, is_tie
 from simnmt.scenario.configuration import END_NODE
 from simnmt.scenario.document import Override
 from simnmt.scenario.errors import format_location
@@ -22,6 +23,8 @@ def describe_capacities(capacities: Capacities) -> Iterator[str]:
     """Yield the sentences on the capacities of a scenario."""
     yield _describe_capacity(capacities)
     best = capacities.best
+    if capacities.as_good:
+        yield f"As good, by less than {percent(TIE)}, but not simpler: {format_list(capacities.as_good, 'and')}."
     if best.is_met:
         yield _describe_interval(capacities)
         yield f"{best.workload} on {best.network}: {capacities.badge}."
@@ -68,7 +71,7 @@ def _losses(lost_share: float) -> str:
 
 def describe_deployment(described: Described) -> str:
     """Return the choice of a candidate on one line."""
-    return ", ".join(f"{key}={format_choice(value)}" for key, value in described.choice.items())
+    return describe_choice(described.choice, described.boxes)
 
 
 def format_objective(plan: DeploymentPlan, described: Described) -> str:
@@ -89,10 +92,11 @@ def describe_plan(plan: DeploymentPlan) -> Iterator[str]:
         else:
             yield "No deployment can serve that rate: all devices together are saturated below it."
         return
-    yield (
-        f"{describe_deployment(plan.choice)} is the least of {plan.candidates:,} deployments for {question}: "
-        f"{format_objective(plan, plan.choice)}."
-    )
+    objective = "" if plan.objective.is_exact else f" ({format_objective(plan, plan.choice)})"
+    yield f"The least of {plan.candidates:,} deployments for {question}: {describe_deployment(plan.choice)}{objective}."
+    if plan.as_good:
+        others = format_list((describe_deployment(described) for described in plan.as_good), "and", most=5)
+        yield f"As good, by less than {percent(TIE)}, but not simpler: {others}."
     yield describe_certainty(plan)
     yield from describe_close_calls(plan)
     yield f"Headroom: {describe_values(plan.choice)}. Nearest to its limit: {plan.binding}."
@@ -196,14 +200,19 @@ def describe_runner_up(plan: DeploymentPlan, runner_up: Described) -> str:
     assert plan.difference is not None and plan.choice is not None
     change = plan.difference.latency_percent
     latency = f"{percent(abs(change.mean) / 100.0)} {'lower' if change.mean < 0.0 else 'higher'}"
-    if not change.excludes_zero:
+    if abs(change.mean) < 100.0 * TIE:
+        latency = "the same"
+    elif not change.excludes_zero:
         latency = f"not distinguishable ({percent_interval(change.mean, change.low, change.high)})"
     text = f"The runner-up is {describe_deployment(runner_up)}: {format_objective(plan, runner_up)}"
     if plan.objective.name != "servers":
         scale, difference = plan.objective.per_si_unit, plan.difference.objective
         ends = (None if end is None else scale * end for end in (difference.low, difference.high))
         value, interval = format_interval(scale * difference.mean, *ends)
-        text += ", " + " ".join(filter(None, [value, plan.objective.unit, interval]))
+        if is_tie(runner_up.objective, plan.choice.objective):
+            text += ", the same"
+        else:
+            text += ", " + " ".join(filter(None, [value, plan.objective.unit, interval]))
         if not difference.excludes_zero:
             text += ", not distinguishable from the choice"
     return f"{text}; its mean latency is {latency}."

@@ -188,6 +188,52 @@ def test_an_outage_beyond_the_runs_of_a_plan_is_named() -> None:
     assert [warning for warning in plan.basis.warnings if "no outage of the link to cloud" in warning]
 
 
+def offices(gateway_s: float) -> dict[str, Any]:
+    """Three gateways that are there, before a cloud that is to be bought: 1 ms there, or `gateway_s` at the gateway."""
+    queue = queue_of(1, "constant", requests=400)
+    queue["workloads"]["w"]["end_nodes"] = 3
+    return queue | {
+        "replications": 2,
+        "networks": {"n": {"rtt": {"constant_ms": 5.0}}},
+        "devices": {
+            "gateway": {"profile": lambda src_len, tgt_len: 0.0 * tgt_len + gateway_s, "count": 3},
+            "cloud": {"profile": lambda src_len, tgt_len: 0.0 * tgt_len + 1e-3},
+        },
+        "policies": {"aware": {"kind": "cnmt", "sees_backlog": True}, "cnmt": {}, "cloud": {}, "edge": {}},
+    }
+
+
+def test_boxes_that_are_given_count_in_no_plan() -> None:
+    plan = simnmt.plan(offices(0.004), "mean_ms<=100", rate=20.0, vary=["devices.cloud.count=1:2"])
+    assert (plan.choice.policy, plan.choice.servers, plan.choice.boxes) == ("edge", 0, {})
+    servers = {
+        described.policy: described.servers for described, _ in plan.judged if described.choice["devices.cloud.count"] == 1
+    }
+    assert servers == {"edge": 0} | {policy: 1 for policy in servers if policy != "edge"}
+
+
+def test_of_policies_that_are_tied_the_simplest_is_chosen_and_the_others_are_named() -> None:
+    """No policy but `edge` sends anything to gateways that take 10 s."""
+    plan = simnmt.plan(offices(10.0), "mean_ms<=100", rate=20.0, vary=["devices.cloud.count=1:2"])
+    assert (plan.choice.policy, plan.choice.boxes) == ("cloud", {"cloud": 1})
+    assert plan.document()["as_good"] == [
+        {"devices.cloud.count": 1, "policy": "aware"},
+        {"devices.cloud.count": 1, "policy": "cnmt"},
+    ]
+    sentences = list(describe_plan(plan))
+    assert "1 cloud server, policy cloud" in sentences[0] and "1 cloud server, policy cnmt" in sentences[1]
+    assert not [sentence for sentence in sentences if "devices.cloud.count" in sentence]
+    assert plan.runner_up.servers == 2
+
+
+def test_of_policies_that_take_the_same_rate_the_simplest_is_the_best() -> None:
+    scenario = offices(10.0)
+    del scenario["policies"]["edge"]
+    capacities = simnmt.plan(scenario, "mean_ms<=100", precision=0.5)
+    assert (capacities.best.policy, capacities.as_good) == ("cloud", ["cnmt", "aware"])
+    assert capacities.document()["capacity"]["as_good"] == ["cnmt", "aware"]
+
+
 def test_any_lost_request_makes_a_mean_infinite() -> None:
     numbers = {"mean_latency_s": 0.1, "p95_latency_s": 0.2, "p99_latency_s": 0.3, "lost_share": 0.001}
     mean_ms, p95_ms = Requirement.parse("mean_ms<=300"), Requirement.parse("p95_ms<=300")
