@@ -89,10 +89,11 @@ ALWAYS_UP = DownTimes(())
 def drawn_spans(seed: int, replication: int, name: str, mean_up_s: float, mean_down_s: float) -> Iterator[Span]:
     """Yield the intervals of a process that is up and down for exponential times in turn, in equilibrium at 0; for ever.
 
-    At 0 it is down with the probability that it is at any later moment. `name`: of the random stream, so that the same key gives
-    the same intervals, however far they are read.
+    At 0 it is down as probably as at any later moment. `name`: of the random stream, so that the same key gives the same
+    intervals, however far they are read.
     """
-    at_s, is_down = 0.0, random_streams.uniform(seed, replication, f"{name} at 0", 1)[0] < mean_down_s / (mean_up_s + mean_down_s)
+    at_s, down_share = 0.0, mean_down_s / (mean_up_s + mean_down_s)
+    is_down = random_streams.uniform(seed, replication, f"{name} at 0", 1)[0] < down_share
     for block in count():
         generator = random_streams.stream(seed, replication, name, block)
         ups_s = generator.standard_exponential(_DRAWN) * mean_up_s

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from math import ceil, exp
+from math import ceil
 from pathlib import Path
 from statistics import mean
 
@@ -16,7 +16,6 @@ from simnmt.experiment.plan.capacity import Binding, Trial, binding, mean_loads
 from simnmt.experiment.plan.objectives import Objective, spending
 from simnmt.experiment.plan.sampling import MOST_EXHAUSTIVE, add_sampled
 from simnmt.experiment.plan.search import Candidate, Certainty, Search, is_close, is_hopeless, probability_met
-from simnmt.experiment.plan.sensitivity import Change, changes, replications_of_change
 from simnmt.experiment.plan.trial import MOST_EXCESS, Level, site_badge
 from simnmt.profile.blocks import ProfileError
 from simnmt.results.simplicity import is_tie
@@ -121,9 +120,6 @@ class DeploymentPlan:
     close: list[Described]
     """Deployments so near the certainty that another seed may choose otherwise."""
     binding: Binding | None
-    changes: list[Change]
-    changes_runs: int
-    """Runs by whose mean each change is judged."""
     badges: list[Row]
     """Whether each place of the choice lies inside what was validated live."""
     nearest_miss: Described | None
@@ -171,8 +167,6 @@ class DeploymentPlan:
             "sure": self.is_sure,
             "close": [described.choice for described in self.close],
             "binding": None if self.binding is None else str(self.binding),
-            "would_change": [change_document(change) for change in self.changes],
-            "would_change_runs": self.changes_runs,
             "badges": self.badges,
             "nearest_miss": None if self.nearest_miss is None else self.nearest_miss.document(),
             "candidates": self.candidates,
@@ -181,18 +175,6 @@ class DeploymentPlan:
             "requests_simulated": self.requests_simulated,
             **self.basis.document(),
         }
-
-
-def change_document(change: Change) -> Row:
-    """Return a changed quantity as JSON."""
-    return {
-        "quantity": change.quantity,
-        "percent": change.percent,
-        "value_over_limit": exp(change.excess),
-        "worst": change.worst,
-        "flips": change.flips,
-        "best": None if change.best is None else change.best.deployment.choice,
-    }
 
 
 def find_deployment(
@@ -364,10 +346,6 @@ def _plan(
     scenario = space.first.scenario
     described = None if choice is None else describe(search, choice)
     difference = None if choice is None or runner_up is None else _difference(search, choice, runner_up)
-    changed: list[Change] = []
-    if choice is not None:
-        rivals = [candidate for candidate in (runner_up, _cheaper_miss(search, choice)) if candidate is not None]
-        changed = changes(search, choice, rivals)
     miss = search.nearest_miss()
     return DeploymentPlan(
         name=scenario.name,
@@ -386,8 +364,6 @@ def _plan(
             if candidate.certainty is not None and candidate.certainty.is_close
         ],
         binding=None if choice is None else _binding(search, choice),
-        changes=changed,
-        changes_runs=replications_of_change(search),
         badges=[] if choice is None else _badges(choice, rate_rps),
         nearest_miss=None if choice is not None or miss is None else describe(search, miss),
         judged=[(describe(search, candidate), candidate.rejected) for candidate in search.candidates if candidate.outcomes],
@@ -431,17 +407,6 @@ def _scenario_at_rate(choice: Candidate, rate_rps: float) -> Scenario:
         arrivals = workload.arrivals.with_rate(rate_rps, present_rps) or workload.arrivals
         workloads[name] = workload.model_copy(update={"arrivals": arrivals})
     return scenario.model_copy(update={"workloads": workloads})
-
-
-def _cheaper_miss(search: Search, choice: Candidate) -> Candidate | None:
-    """Return the candidate with a lesser objective that misses the level by the least."""
-    objective = choice.estimate(search.objective)[0]
-    cheaper = [
-        candidate
-        for candidate in search.candidates
-        if candidate.outcomes and candidate.rejected and candidate.estimate(search.objective)[0] < objective
-    ]
-    return min(cheaper, key=lambda candidate: (candidate.excess, candidate.number), default=None)
 
 
 def describe(search: Search, candidate: Candidate) -> Described:

@@ -11,7 +11,6 @@ from simnmt.experiment.plan.candidates import describe_choice, format_choice
 from simnmt.experiment.plan.capacity import INTERVAL_OVER, Capacities
 from simnmt.experiment.plan.deployment import DeploymentPlan, Described
 from simnmt.experiment.plan.search import Certainty
-from simnmt.experiment.plan.sensitivity import Change
 from simnmt.results.number_text import digits, format_interval, percent, percent_interval
 from simnmt.results.simplicity import TIE, is_tie
 from simnmt.scenario.configuration import END_NODE
@@ -216,29 +215,6 @@ def describe_runner_up(plan: DeploymentPlan, runner_up: Described) -> str:
         if not difference.excludes_zero:
             text += ", not distinguishable from the choice"
     return f"{text}; its mean latency is {latency}."
-
-
-def describe_change(change: Change) -> str:
-    """Describe what a changed quantity does to the answer."""
-    if not change.flips:
-        return "the same deployment"
-    missed = f"{change.worst} is missed by {percent(exp(change.excess) - 1.0)}" if change.excess > 0.0 else ""
-    if change.best is None:
-        return f"{missed}; none of the compared deployments keeps the level"
-    return "; ".join(filter(None, [missed, change.best.deployment.describe()]))
-
-
-CHANGES_TITLE = "What would change it"
-CHANGES_HEAD = ("quantity", "change", "worst value / limit", "least deployment on average")
-
-
-def describe_changes(plan: DeploymentPlan) -> str:
-    """Describe how the changed quantities are judged."""
-    runs = "one run" if plan.changes_runs == 1 else f"the mean of {plan.changes_runs} runs"
-    return (
-        f"By {runs} without the error of the calibration: a deployment that is named here keeps the level on average, "
-        f"not with {format_certainty(plan.certainty)}. For that, plan with the changed quantity."
-    )
 
 
 PLACEHOLDERS = {

@@ -11,7 +11,6 @@ from simnmt.experiment.cases import Case, RunPlan, Unit
 from simnmt.experiment.targets import Target
 from simnmt.experiment.units import devices, run_unit
 from simnmt.experiment.validated import deployment
-from simnmt.network.link import Link
 from simnmt.results.envelope import Badge, badge, validated_cells
 from simnmt.results.service_level import Requirement
 from simnmt.results.stability import excess_load
@@ -59,21 +58,6 @@ class Site:
         """Return the site with another mean rate of the workload, and the same random numbers."""
         case = replace(self.case, arrivals=self.case.arrivals.at_rate(rate_rps))
         return replace(self, plan=replace(self.plan, cases={**self.plan.cases, self.workload: case}))
-
-    def with_rtt(self, factor: float) -> Site:
-        """Return the site with the round-trip times of its network multiplied."""
-        network = self.plan.networks[self.network]
-
-        def scaled(link: Link) -> Link:
-            return replace(link, rtt=link.rtt.scaled_to_mean(factor * link.rtt.mean_s))
-
-        hops = {device: tuple(map(scaled, links)) for device, links in network.hops.items()}
-        changed = replace(network, link=scaled(network.link), hops=hops)
-        return replace(self, plan=replace(self.plan, networks={**self.plan.networks, self.network: changed}))
-
-    def with_service(self, factor: float) -> Site:
-        """Return the site with boxes that take so many times as long as the policy knows."""
-        return replace(self, boxes=tuple(target.times(factor) for target in self.case.targets))
 
     def simulate(self, replication: int, requests: int) -> Numbers:
         """Return the numbers of one run of so many requests; a warm-up of a number of requests is the same share of them."""

@@ -52,13 +52,6 @@ def test_a_plan_has_its_choice_runner_up_difference_and_probability_in_json(plan
     assert document["requests_simulated"] > 40 * 1_000
 
 
-def test_slower_boxes_use_up_the_headroom_of_a_plan(plan: Any) -> None:
-    excess = {(change.quantity, change.percent): change.excess for change in plan.changes}
-    assert excess["service time", -10.0] < plan.choice.excess < excess["service time", 10.0]
-    assert excess["rate", -10.0] < excess["rate", 10.0]
-    assert excess["RTT", -10.0] == pytest.approx(excess["RTT", 10.0], abs=0.02), "of a link that no request takes"
-
-
 @pytest.fixture
 def shared() -> dict[str, Any]:
     """Boxes of one worker that share a queue."""
@@ -104,8 +97,6 @@ def test_the_least_cost_and_energy_are_those_of_few_boxes_and_are_stated(priced:
     assert 1e6 * plan.choice.objective == pytest.approx(15.0, rel=0.05)
     spent = plan.document()["chosen"]["spending"]
     assert spent["energy_j"] == pytest.approx(spent["static_j"] + spent["dynamic_j"] + spent["transfer_j"])
-    prices = [change for change in plan.changes if change.quantity == "price of cloud"]
-    assert [change.percent for change in prices] == [-10.0, 10.0] and not any(change.flips for change in prices)
 
 
 def test_a_plan_without_prices_has_no_least_cost() -> None:
