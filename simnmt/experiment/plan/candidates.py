@@ -42,7 +42,8 @@ FIXED_KEYS = {
     "workloads.*.deadline_ms": _NO_PART,
 }
 """Keys that no plan varies, and the reason: they describe the run or the question, not the deployment."""
-MOST_CANDIDATES = 100_000
+MOST_CANDIDATES = 2_000
+"""Most combinations of the varied keys: all of them are checked and judged."""
 MOST_BOXES = 10_000
 MOST_DEFAULT_CANDIDATES = 200
 """Most candidates if no key is varied, all of which are judged: of more numbers of boxes, every second, third, ..."""
@@ -165,11 +166,6 @@ class Space:
         """Number of candidates."""
         return len(self.policies) * prod(len(key.values) for key in self.keys)
 
-    @property
-    def axes(self) -> list[tuple[str, int]]:
-        """Each key with the number of its values, and the policy with the number of policies."""
-        return [*((key.name, len(key.values)) for key in self.keys), (POLICY, len(self.policies))]
-
     def deployments(self) -> list[Deployment]:
         """Return all candidates."""
         made = []
@@ -177,11 +173,6 @@ class Space:
             plan = self._open(overrides)
             made += [self._deployment(plan, overrides, policy) for policy in self.policies]
         return made
-
-    def deployment_at(self, places: Sequence[int]) -> Deployment:
-        """Return the candidate with the value of each key at these places, and the policy at the last one."""
-        overrides = [key.override(key.values[place]) for key, place in zip(self.keys, places, strict=False)]
-        return self._deployment(self._open(overrides), overrides, self.policies[places[-1]])
 
     def _deployment(self, plan: RunPlan, overrides: Sequence[Override], policy: str) -> Deployment:
         values = {key.name: override.node.plain() for key, override in zip(self.keys, overrides, strict=True)}

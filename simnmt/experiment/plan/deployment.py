@@ -14,7 +14,6 @@ from simnmt.experiment.plan.basis import Basis, Run, basis_of, check_faults, fin
 from simnmt.experiment.plan.candidates import Deployment, Open, Space
 from simnmt.experiment.plan.capacity import Binding, Trial, binding, mean_loads
 from simnmt.experiment.plan.objectives import Objective, spending
-from simnmt.experiment.plan.sampling import MOST_EXHAUSTIVE, add_sampled
 from simnmt.experiment.plan.search import Candidate, Certainty, Search, is_close, is_hopeless, probability_met
 from simnmt.experiment.plan.trial import MOST_EXCESS, Level, site_badge
 from simnmt.profile.blocks import ProfileError
@@ -203,8 +202,7 @@ def find_deployment(
         warnings: about the space.
     """
     scenario = space.first.scenario
-    sampled = space.size > MOST_EXHAUSTIVE
-    deployments = [] if sampled else space.deployments()
+    deployments = space.deployments()
     sites = [site for deployment in deployments for site in deployment.sites]
     search = Search(
         deployments,
@@ -217,8 +215,6 @@ def find_deployment(
     )
     for candidate in search.candidates:
         search.reject_impossible(candidate)
-    if sampled:
-        add_sampled(search, space)
     draws = max(DRAWS, ceil(2.0 * certainty / (1.0 - certainty))) if draws is None else draws
     chosen = choose(search, open_plan, certainty, draws)
     plan = _plan(search, space, rate_rps, certainty, chosen)

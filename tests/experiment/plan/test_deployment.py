@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from dataclasses import replace
 from math import inf, log
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 
 import simnmt
-from simnmt.experiment.plan import candidates, deployment, sampling
+from simnmt.experiment.plan import candidates
 from simnmt.experiment.plan.messages import describe_certainty, describe_plan, format_probability
 from simnmt.experiment.plan.search import Certainty, is_close, is_hopeless, probability_met
 from simnmt.experiment.plan.trial import MOST_EXCESS, Level
@@ -102,18 +101,6 @@ def test_the_least_cost_and_energy_are_those_of_few_boxes_and_are_stated(priced:
 def test_a_plan_without_prices_has_no_least_cost() -> None:
     with pytest.raises(simnmt.InputError, match="the scenario gives no prices"):
         least(minimise="cost")
-
-
-def test_a_large_space_is_searched_by_proposals(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling, "TRIALS", 12)
-    monkeypatch.setattr(deployment, "MOST_EXHAUSTIVE", 30)
-    given: dict[str, Any] = {"vary": [f"{WORKERS}=1:40"], "minimise": "latency", "requests": 200}
-    plan = least(**given)
-    assert plan.candidates == 40 and len(plan.judged) <= 12
-    monkeypatch.undo()
-    whole = least(**given)
-    assert whole.candidates == 40 and len(whole.judged) > 12
-    assert plan.choice.objective <= 1.01 * whole.choice.objective
 
 
 GATEWAY = queue_of(1, "constant")["devices"]["gateway"]
@@ -313,7 +300,7 @@ def test_probability_counts_misses_and_spread() -> None:
         ("metrics=[p97_ms],[p98_ms]", "metrics cannot be varied"),
         ("workloads.w.deadline_ms=100,200", "workloads.w.deadline_ms cannot be varied"),
         ("workloads.w.arrivals.rate_rps=1,2", "cannot be varied: the rate is that of the plan"),
-        ("devices.gateway.workers=1:20000000", "devices.gateway.workers: 1 to 20000000 holds more than 100,000 values"),
+        ("devices.gateway.workers=1:20000000", "devices.gateway.workers: 1 to 20000000 holds more than 2,000 values"),
         ("devices.gateway.outside_range_share=0.1:0.2", "a span of numbers without their number (write FROM:TO:N)"),
         ("workloads.w.arrivals={kind: back_to_back},{kind: poisson, rate_rps: 1}", "the rate is that of the plan"),
     ],
@@ -324,12 +311,8 @@ def test_a_key_that_no_deployment_has_is_refused_with_its_text(text: str, what: 
     assert what in str(refused.value)
 
 
-def test_without_varied_keys_a_great_rate_is_planned_in_steps_without_proposals(
-    shared: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_varied_keys_a_great_rate_is_planned_in_steps(shared: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """One to six boxes are too many to try each number, if no more than three candidates are."""
-    monkeypatch.setitem(sys.modules, "optuna", None)
-    monkeypatch.setattr(deployment, "MOST_EXHAUSTIVE", 3)
     monkeypatch.setattr(candidates, "MOST_DEFAULT_CANDIDATES", 3)
     plan = simnmt.plan(shared, "mean_ms<=18", rate=200.0, requests=500, replications=1)
     assert plan.candidates == 3 and plan.choice.choice == {"devices.cloud.count": 4}
