@@ -19,7 +19,7 @@ from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.plan.analytic import saturation_of, saturation_rps, start_rps
 from simnmt.experiment.plan.basis import Basis, Run, basis_of, check_faults, finite
 from simnmt.experiment.plan.candidates import by_simplicity
-from simnmt.experiment.plan.trial import STABLE, Level, Site, Verdict, site_badge
+from simnmt.experiment.plan.trial import STABLE, Level, Site, Verdict
 from simnmt.experiment.processes import run_tasks
 from simnmt.results.simplicity import is_tie
 from simnmt.results.stability import judged_load
@@ -164,19 +164,12 @@ class Capacities:
     """Of the scenario."""
     level: str
     rows: tuple[Capacity, ...]
-    badges: tuple[str, ...]
-    """Of each row, whether its place at the capacity lies inside what was validated live; empty without a capacity."""
     basis: Basis
     """Kinds of the inputs, and warnings."""
     by_simplicity: tuple[str, ...]
     """The policies, the simplest one first."""
     sure: SureRate | None = None
     """What the best row's deployment keeps with the error of its calibration; None if that error is unknown."""
-
-    @property
-    def badge(self) -> str:
-        """The badge of the best row."""
-        return self.badges[self.rows.index(self.best)]
 
     @property
     def best(self) -> Capacity:
@@ -229,7 +222,6 @@ class Capacities:
                 "as_good": self.as_good,
                 "workload": best.workload,
                 "network": best.network,
-                "badge": self.badge,
                 "interval_over": INTERVAL_OVER,
                 "sure": None if self.sure is None else self.sure.document(),
             },
@@ -277,10 +269,9 @@ def find_capacities(
         rows.append(row)
         if row.is_met:
             runs.append(Run(site, row.rate_rps, numbers))
-    badges = tuple(site_badge(site, row.rate_rps).sentence if row.is_met else "" for site, row in zip(sites, rows, strict=True))
     fewest = min(len(row.roots) for row in rows)
     basis = basis_of(plan, level, fewest, runs)
-    return Capacities(scenario.name, str(level), tuple(rows), badges, basis, tuple(by_simplicity(scenario)))
+    return Capacities(scenario.name, str(level), tuple(rows), basis, tuple(by_simplicity(scenario)))
 
 
 def deployable_sites(plan: RunPlan) -> Iterator[Site]:

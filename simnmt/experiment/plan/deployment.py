@@ -15,7 +15,7 @@ from simnmt.experiment.plan.candidates import Deployment, Open, Space
 from simnmt.experiment.plan.capacity import Binding, Trial, binding, mean_loads
 from simnmt.experiment.plan.objectives import Objective, spending
 from simnmt.experiment.plan.search import Candidate, Certainty, Search, is_close, is_hopeless, probability_met
-from simnmt.experiment.plan.trial import MOST_EXCESS, Level, site_badge
+from simnmt.experiment.plan.trial import MOST_EXCESS, Level
 from simnmt.profile.blocks import ProfileError
 from simnmt.results.simplicity import is_tie
 from simnmt.results.statistics import Estimate, change_percent, over_replications
@@ -119,8 +119,6 @@ class DeploymentPlan:
     close: list[Described]
     """Deployments so near the certainty that another seed may choose otherwise."""
     binding: Binding | None
-    badges: list[Row]
-    """Whether each place of the choice lies inside what was validated live."""
     nearest_miss: Described | None
     judged: list[tuple[Described, str]]
     """Every candidate that was simulated, with the reason why it is out, empty if it is not."""
@@ -166,7 +164,6 @@ class DeploymentPlan:
             "sure": self.is_sure,
             "close": [described.choice for described in self.close],
             "binding": None if self.binding is None else str(self.binding),
-            "badges": self.badges,
             "nearest_miss": None if self.nearest_miss is None else self.nearest_miss.document(),
             "candidates": self.candidates,
             "requests": self.requests,
@@ -360,7 +357,6 @@ def _plan(
             if candidate.certainty is not None and candidate.certainty.is_close
         ],
         binding=None if choice is None else _binding(search, choice),
-        badges=[] if choice is None else _badges(choice, rate_rps),
         nearest_miss=None if choice is not None or miss is None else describe(search, miss),
         judged=[(describe(search, candidate), candidate.rejected) for candidate in search.candidates if candidate.outcomes],
         overrides=() if choice is None else choice.deployment.overrides,
@@ -459,10 +455,3 @@ def _binding(search: Search, choice: Candidate) -> Binding:
         for verdict, outcome in zip(verdicts[at], choice.outcomes, strict=True)
     ]
     return binding(sites[at], trials, mean_loads(sites[at], trials, requests))
-
-
-def _badges(choice: Candidate, rate_rps: float) -> list[Row]:
-    return [
-        {"workload": site.workload, "network": site.network} | site_badge(site, rate_rps).document()
-        for site in choice.deployment.sites
-    ]

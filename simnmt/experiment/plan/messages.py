@@ -26,7 +26,6 @@ def describe_capacities(capacities: Capacities) -> Iterator[str]:
         yield f"As good, by less than {percent(TIE)}, but not simpler: {format_list(capacities.as_good, 'and')}."
     if best.is_met:
         yield _describe_interval(capacities)
-        yield f"{best.workload} on {best.network}: {capacities.badge}."
 
 
 def _describe_capacity(capacities: Capacities) -> str:
@@ -103,8 +102,6 @@ def describe_plan(plan: DeploymentPlan) -> Iterator[str]:
         yield describe_spending(plan.choice)
     if plan.runner_up is not None and plan.difference is not None:
         yield describe_runner_up(plan, plan.runner_up)
-    for row in plan.badges:
-        yield f"{row['workload']} on {row['network']}: {row['sentence']}."
 
 
 def describe_certainty(plan: DeploymentPlan) -> str:

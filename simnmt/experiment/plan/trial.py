@@ -10,8 +10,6 @@ from simnmt.base.errors import InputError
 from simnmt.experiment.cases import Case, RunPlan, Unit
 from simnmt.experiment.targets import Target
 from simnmt.experiment.units import devices, run_unit
-from simnmt.experiment.validated import deployment
-from simnmt.results.envelope import Badge, badge, validated_cells
 from simnmt.results.service_level import Requirement
 from simnmt.results.stability import excess_load
 from simnmt.results.summary import Device, Numbers, RunKey
@@ -77,12 +75,6 @@ class Site:
         if self.boxes is not None:
             unit = replace(unit, case=replace(self.case, targets=self.boxes), calibrated=self.case)
         return run_unit(unit).numbers[RunKey(self.workload, self.network, self.policy, replication)]
-
-
-def site_badge(site: Site, rate_rps: float) -> Badge:
-    """Return whether a site at a rate lies inside what was validated live."""
-    network = site.plan.networks[site.network]
-    return badge(deployment(site.plan.scenario, site.case, network, site.policy, rate_rps), validated_cells())
 
 
 def check_rate(plan: RunPlan, workload: str, document: Document) -> None:
