@@ -87,15 +87,19 @@ ALWAYS_UP = DownTimes(())
 
 
 def drawn_spans(seed: int, replication: int, name: str, mean_up_s: float, mean_down_s: float) -> Iterator[Span]:
-    """Yield the intervals of a process that is up and down for exponential times in turn, and up at 0; for ever.
+    """Yield the intervals of a process that is up and down for exponential times in turn, in equilibrium at 0; for ever.
 
-    `name`: of the random stream, so that the same key gives the same intervals, however far they are read.
+    At 0 it is down as probably as at any later moment. `name`: of the random stream, so that the same key gives the same
+    intervals, however far they are read.
     """
-    at_s = 0.0
+    at_s, down_share = 0.0, mean_down_s / (mean_up_s + mean_down_s)
+    is_down = random_streams.uniform(seed, replication, f"{name} at 0", 1)[0] < down_share
     for block in count():
         generator = random_streams.stream(seed, replication, name, block)
         ups_s = generator.standard_exponential(_DRAWN) * mean_up_s
         downs_s = generator.standard_exponential(_DRAWN) * mean_down_s
+        if is_down:  # what is left of an exponential time is exponential with the same mean
+            ups_s[0], is_down = 0.0, False
         for up_s, down_s in zip(ups_s.tolist(), downs_s.tolist(), strict=True):
             begin_s = at_s + up_s
             at_s = begin_s + down_s

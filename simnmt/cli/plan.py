@@ -159,28 +159,12 @@ def _capacity_line(row: Capacity) -> list[str]:
 
 def format_plan(plan: DeploymentPlan, scenario: str, out: Path | None) -> str:
     """Return the text of a deployment plan. `scenario`: as the user named it; `out`: the file that holds the choice."""
-    from math import exp
-
-    from simnmt.experiment.plan.messages import (
-        CHANGES_HEAD,
-        CHANGES_TITLE,
-        PLACEHOLDERS,
-        deploy_commands,
-        describe_change,
-        describe_changes,
-        describe_plan,
-    )
-    from simnmt.results.number_text import percent
+    from simnmt.experiment.plan.messages import PLACEHOLDERS, deploy_commands, describe_plan
 
     lines = [f"{plan.name}: deployment for {plan.rate_rps:g} requests/s with {plan.level}"]
     lines += [plan.basis.sources, "", *describe_plan(plan)]
     if plan.choice is None:
         return "\n".join(lines)
-    rows = [
-        [change.quantity, f"{change.percent:+g} %", percent(exp(change.excess)), describe_change(change)]
-        for change in plan.changes
-    ]
-    lines += ["", f"{CHANGES_TITLE}:", format_table(CHANGES_HEAD, rows, 1), describe_changes(plan)]
     written = None if out is None or is_standard(out) else str(out)
     name = UNSAVED if is_standard(scenario) else scenario
     commands = deploy_commands(plan, name, written)

@@ -27,7 +27,6 @@ def format_result(result: RunResult) -> str:
     lines += [_sources(result)] * bool(result.cells) + [""]
     lines += [sweep["sentence"] for sweep in result.load_sweeps] + [""] * bool(result.load_sweeps)
     lines += _recommendations(result)
-    lines += _badges(result)
     lines += ["", *_policies(result)]
     lines += warm_up_notes(result.summary_rows, by_rule=result.scenario.get("warm_up") == "mser5")
     lines += _predictions(result)
@@ -89,17 +88,6 @@ def _recommendations(result: RunResult) -> list[str]:
     lines += ["! misses the service level"] * any(record["slo_met"] is False for record in result.recommendations)
     lines += dict.fromkeys(verdict["caution"] for verdict in result.verdicts if verdict["caution"])
     return lines + _reasons(result.verdicts)
-
-
-def _badges(result: RunResult) -> list[str]:
-    """Return whether each workload and network was validated live, one line for all with the same badge."""
-    by_sentence: dict[str, list[str]] = {}
-    for row in result.badges:
-        by_sentence.setdefault(row["sentence"], []).append(f"{row['workload']} on {row['network']}")
-    if len(by_sentence) == 1:
-        return ["", *(f"{sentence[0].upper()}{sentence[1:]}." for sentence in by_sentence)]
-    named = (f"{format_list(cells, most=MOST_IN_SENTENCES)}: {sentence}." for sentence, cells in by_sentence.items())
-    return ["", *named] if by_sentence else []
 
 
 def _reasons(verdicts: Sequence[Row]) -> list[str]:

@@ -18,7 +18,7 @@ from simnmt.experiment.targets import Target
 from simnmt.network.link import Link
 from simnmt.network.link_faults import Channel
 from simnmt.results.metrics import Criteria
-from simnmt.results.number_text import digits
+from simnmt.results.number_text import digits, duration
 from simnmt.results.request_log import FALLBACK, HEDGED, LOST, were_answered
 from simnmt.results.requests import Trail
 from simnmt.results.summary import Numbers, Row, known, shares_of_all
@@ -41,7 +41,7 @@ def faults(unit: Unit, drawn: Drawn) -> Faults | None:
         if part.failures is not None and part.failures.requests == "retried"
     }
     return Faults(
-        channels=_channels(unit, drawn),
+        channels={number: channel for number, _, channel in _channels(unit, drawn)},
         uniforms=random_streams.KeyedUniforms(*unit.stream(f"{unit.network}/losses")),
         timeout_s=None if late is None or late.timeout_ms is None else late.timeout_ms / 1e3,
         hedge_after_s=None if late is None or late.hedge_after_ms is None else late.hedge_after_ms / 1e3,
@@ -51,17 +51,15 @@ def faults(unit: Unit, drawn: Drawn) -> Faults | None:
     )
 
 
-def _channels(unit: Unit, drawn: Drawn) -> dict[int, Channel]:
-    """Return the links with faults by their number among all links of the paths; named by network, device and link."""
-    channels: dict[int, Channel] = {}
+def _channels(unit: Unit, drawn: Drawn) -> Iterator[tuple[int, str, Channel]]:
+    """Yield the links with faults: the number among all links of the paths, the device to which it leads, and the link."""
     number = 0
     for device, hop in zip(list(unit.scenario.devices)[1:], drawn.routes.hops, strict=True):
         for which, link in enumerate(hop.links):
             if link.faults is not None:
                 key = unit.scenario.seed, unit.replication, f"{unit.network}/{device} link {which}"
-                channels[number] = link.faults.channel(*key, link.rtt, hop.begin_s[which % len(hop.begin_s)])
+                yield number, device, link.faults.channel(*key, link.rtt, hop.begin_s[which % len(hop.begin_s)])
             number += 1
-    return channels
 
 
 def down_times(unit: Unit, device: str) -> list[DownTimes]:
@@ -92,9 +90,11 @@ def failing_server(unit: Unit, target: Target, balancer: Balancer, ordinary: Ser
 
 AVAILABILITY = "_availability"
 """Suffix of the column with the share of the run for which the boxes of a device were up."""
+LINK_AVAILABILITY = "_link_up_share"
+"""Suffix of the column with the share of the run for which the links to a device had no outage."""
 
 
-def fault_numbers(unit: Unit, trail: Trail, counted: slice, makespan_s: float) -> Numbers:
+def fault_numbers(unit: Unit, drawn: Drawn, trail: Trail, counted: slice, makespan_s: float) -> Numbers:
     """Return the numbers of a run that only faults have; empty without faults. `counted`: the requests after the warm-up."""
     if trail.faults is None or trail.outcome is None:
         return {}
@@ -108,9 +108,43 @@ def fault_numbers(unit: Unit, trail: Trail, counted: slice, makespan_s: float) -
     }
     for device, part in unit.scenario.devices.items():
         if part.failures is not None:
-            boxes = down_times(unit, device)
-            numbers[device + AVAILABILITY] = 1.0 - sum(box.down_s(makespan_s) for box in boxes) / len(boxes) / makespan_s
-    return numbers
+            numbers[device + AVAILABILITY] = _up_share(down_times(unit, device), makespan_s)
+    outages: dict[str, list[DownTimes]] = {}
+    for _, device, channel in _channels(unit, drawn):
+        outages.setdefault(device, []).append(channel.outages)
+    return numbers | {device + LINK_AVAILABILITY: _up_share(links, makespan_s) for device, links in outages.items()}
+
+
+def _up_share(parts: Sequence[DownTimes], until_s: float) -> float:
+    return 1.0 - sum(part.down_s(until_s) for part in parts) / len(parts) / until_s
+
+
+def faults_outside(plan: RunPlan, rows: Sequence[Row]) -> Iterator[str]:
+    """Yield the failures and the outages of a scenario of which none falls into a run. `rows`: those of its runs."""
+    for name, device, links in _links(plan):
+        of_network = [row for row in rows if row["network"] == name]
+        has_outages = any(link.faults is not None and link.faults.outages is not None for link in links)
+        if has_outages and _are_up(of_network, device + LINK_AVAILABILITY):
+            yield f"{name}: no outage of the link to {device} falls into {_runs(of_network)}"
+    for device, part in plan.scenario.devices.items():
+        if part.failures is not None and _are_up(rows, device + AVAILABILITY):
+            yield f"no failure of {device} falls into {_runs(rows)}"
+
+
+def _links(plan: RunPlan) -> Iterator[tuple[str, str, Sequence[Link]]]:
+    """Yield the network and the device of each hop with its links."""
+    for name, network in plan.networks.items():
+        for device, links in {**network.hops, list(plan.scenario.devices)[-1]: (network.link,)}.items():
+            yield name, device, links
+
+
+def _are_up(rows: Sequence[Row], column: str) -> bool:
+    shares = [row[column] for row in rows if column in row]
+    return bool(shares) and min(shares) >= 1.0
+
+
+def _runs(rows: Sequence[Row]) -> str:
+    return f"the {duration(max(row['makespan_s'] for row in rows))} of the runs"
 
 
 class NoAnswers(InputError):
@@ -155,17 +189,16 @@ def describe_faults(plan: RunPlan, rows: Sequence[Row]) -> Iterator[str]:
     scenario = plan.scenario
     if not scenario.has_faults:
         return
-    for name, network in plan.networks.items():
-        hops: dict[str, Sequence[Link]] = {**network.hops, list(scenario.devices)[-1]: (network.link,)}
-        for device, links in hops.items():
-            for link in dict.fromkeys(links):
-                if link.faults is not None:
-                    yield f"{name}, link to {device}: {_describe_link_faults(link)}."
+    for name, device, links in _links(plan):
+        for link in dict.fromkeys(links):
+            if link.faults is not None:
+                yield f"{name}, link to {device}: {_describe_link_faults(link)}."
     for device, part in scenario.devices.items():
         if part.failures is not None:
             shares = [row[device + AVAILABILITY] for row in rows]
             up = digits(100 * sum(shares) / len(shares))
             yield f"{device}: {part.failures.describe()}. In these runs its boxes were up for {up} % of the time."
+    yield from (f"{message}." for message in faults_outside(plan, rows))
     if scenario.late_answers is not None:
         yield f"Late answers: {scenario.late_answers.describe()}."
     yield "The compiled engine does not cover faults: the SimPy engine ran these requests."

@@ -20,7 +20,6 @@ from simnmt.experiment.notes import fits, notes, stopped_sending, warnings
 from simnmt.experiment.processes import run_in_processes, worthwhile_processes
 from simnmt.experiment.targets import Target
 from simnmt.experiment.units import UnitResult, devices, expected_s, known_misroutes, run_unit
-from simnmt.experiment.validated import badges
 from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.results.precision import describe_precision, next_replications
 from simnmt.results.prediction import describe_exact, describe_predictions, with_predictions
@@ -209,7 +208,6 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunR
         gaps=_gaps(scenario, by_place),
         replicated=replicated(numbers, scenario.measured_metrics),
         load_sweeps=list(load_sweeps(plan, table, compared)),
-        badges=list(badges(plan, table, recommendations)),
         scenario=scenario.document(),
         engines=_engines(results),
     )

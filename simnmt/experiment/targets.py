@@ -108,19 +108,6 @@ class Target:
         alone_s = self.decoding.cost.solo_s(src_len, np.rint(tgt_len) if tgt_len.dtype.kind == "f" else tgt_len)
         return alone_s * self.profile.residual.factor(noise) if self.decoding.varies else alone_s
 
-    def times(self, factor: float) -> Target:
-        """Return the target with the time of every execution multiplied by a factor; a streamed model keeps its times."""
-        if self.streaming is not None:
-            return self
-        profile, decoding = self.profile.times(factor), self.decoding
-        if decoding is not None:
-            cost = profile.decoding_cost
-            if decoding.free_refills:
-                cost = replace(cost, refill_s_fixed=0.0, refill_s_per_sentence=0.0)
-            decoding = replace(decoding, cost=cost)
-        function = None if self.cost is None else replace(self.cost, factor=factor * self.cost.factor)
-        return replace(self, profile=profile, decoding=decoding, cost=function)
-
     @property
     def waking_up(self) -> Target:
         """The target whose boxes wake up after gaps, as far as its profile knows what that takes."""

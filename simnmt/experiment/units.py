@@ -347,7 +347,7 @@ def _measured(unit: Unit, drawn: Drawn, run: _Simulated, cut: int) -> Numbers:
     )
     # As if all requests were like those that count, so that totals of replications with different cuts are of as many.
     numbers["total_latency_s"] = known(numbers["total_latency_s"]) * _per_counted(unit, cut)
-    numbers = with_faults(numbers, fault_numbers(unit, trail, counted, known(numbers["makespan_s"])), criteria)
+    numbers = with_faults(numbers, fault_numbers(unit, drawn, trail, counted, known(numbers["makespan_s"])), criteria)
     if not run.estimates:
         # A shipped policy that predicts nothing uses no estimate of the transfer time, so no estimate has an age.
         numbers["mean_estimate_age_s"] = None

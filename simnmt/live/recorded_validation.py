@@ -16,8 +16,7 @@ from simnmt.base.errors import InputError
 from simnmt.live.cell_comparison import Cell, Rules, live_figures, reason_void, simulated_figures
 from simnmt.live.protocol import Bench, Protocol
 from simnmt.live.recorded_runs import RUNS, load_runs
-from simnmt.live.validation import structural_run
-from simnmt.results.envelope import VALIDATION
+from simnmt.live.validation import VALIDATION, structural_run
 from simnmt.results.run_directory import INPUT
 
 

@@ -30,7 +30,6 @@ from simnmt.base.suggestions import did_you_mean
 from simnmt.calibrate import processor_use
 from simnmt.experiment.cases import Unit
 from simnmt.experiment.targets import Target
-from simnmt.experiment.validated import deployment
 from simnmt.live.bars import BarResult, judge_bars
 from simnmt.live.cell_comparison import Cell, CellResult, GroupVerdict, Rules, compare_cell, group_verdicts
 from simnmt.live.cell_run import LiveRun, LiveTestbed
@@ -41,11 +40,10 @@ from simnmt.live.protocol import ALONE, Bench, Progress, Protocol, server_batchi
 from simnmt.live.recorded_runs import RUNS, save_runs
 from simnmt.live.service_measurement import calibrated_profile, measure_in_service, parse_engine, single_device_policies
 from simnmt.live.text import read_texts
-from simnmt.results.envelope import VALIDATION, Deployment
 from simnmt.results.run_directory import INPUT
 from simnmt.scenario.configuration import Scenario
 
-PROTOCOL = "protocol.json"
+PROTOCOL, VALIDATION = "protocol.json", "validation.json"
 FACTOR_STEPS, LARGEST_STEP = 8, 1.5
 """Steps of the search for the factors of sentences in batches, and the most that a step changes one."""
 
@@ -57,8 +55,6 @@ class Validation:
     protocol: Mapping[str, Any]
     cells: list[CellResult]
     groups: list[GroupVerdict]
-    deployments: list[Deployment]
-    """What is validated, by cell."""
     environment: Mapping[str, Any]
 
     @property
@@ -71,10 +67,7 @@ class Validation:
         return {
             "protocol": self.protocol,
             "environment": self.environment,
-            "cells": [
-                cell.document() | {"deployment": asdict(deployment)}
-                for cell, deployment in zip(self.cells, self.deployments, strict=True)
-            ],
+            "cells": [cell.document() for cell in self.cells],
             "groups": [group.document() for group in self.groups],
             "ranking_inversions": sum(len(group.inverted) for group in self.groups),
             "decisions_identical": all(cell.decisions_identical for cell in self.cells),
@@ -156,9 +149,8 @@ def validate(
         ]
         results.append(compare_cell(cell, runs[cell], simulated, protocol.rules))
     single = [name for name, settings in source.scenario.policies.items() if settings.single_device]
-    deployments = [_deployment(prepared[cell][0], cell) for cell in cells]
     environment = _environment() | {"busy": _is_busy(runs, protocol.rules)}
-    validation = Validation(written, results, group_verdicts(results, single), deployments, environment)
+    validation = Validation(written, results, group_verdicts(results, single), environment)
     _write(out / VALIDATION, validation.document())
     return validation
 
@@ -224,11 +216,6 @@ def _planned_cells(bench: Bench, scenario: Scenario, engines: Sequence[str]) -> 
 
 def _batches(protocol: Protocol) -> bool:
     return any(batching != ALONE for batching in protocol.batchings)
-
-
-def _deployment(unit: Unit, cell: Cell) -> Deployment:
-    rate_rps = getattr(unit.scenario.workloads[unit.case.name].arrivals, "rate_rps", None)
-    return deployment(unit.scenario, unit.case, unit.links, cell.policy, rate_rps)
 
 
 def _is_busy(runs: Mapping[Cell, Sequence[LiveRun]], rules: Rules) -> bool:

@@ -37,8 +37,6 @@ class CostFunction:
     """A user's cost function, with its seconds checked."""
 
     extension: Extension
-    factor: float = 1.0
-    """By which all of its seconds are multiplied."""
 
     @property
     def label(self) -> str:
@@ -57,7 +55,7 @@ class CostFunction:
             at = int(np.argmin(np.isfinite(seconds) & (seconds >= 0.0)))
             what = f"cost function {self.label} returned {seconds[at]} s for {src_len[at]} and {tgt_len[at]} tokens"
             raise self.extension.fault(what, "return finite seconds from 0 on")
-        return self.factor * seconds
+        return seconds
 
 
 class CustomDevice(Extended):

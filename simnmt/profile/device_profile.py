@@ -254,25 +254,6 @@ class DeviceProfile(Configuration):
         }
         return self.model_copy(update={"execution": execution, "reconciliation": None, "in_service": None} | changed)
 
-    def times(self, factor: float) -> DeviceProfile:
-        """Return the profile with the seconds of executions, steps, encoders and overheads multiplied by one factor.
-
-        Decoder variants, streamed models and the block `in_service` keep theirs: take `serving` first.
-        """
-        plane = self.execution.plane
-        scaled = PlaneCoefficients.model_construct(
-            s_per_src_token=factor * plane.s_per_src_token,
-            s_per_tgt_token=factor * plane.s_per_tgt_token,
-            s_fixed=factor * plane.s_fixed,
-        )
-        changed: dict[str, object] = {
-            "execution": self.execution.model_copy(update={"plane": scaled}),
-            "step": None if self.step is None else self.step.times(factor),
-            "encoder": None if self.encoder is None else self.encoder.times(factor),
-            "overheads": None if self.overheads is None else self.overheads.times(factor),
-        }
-        return self.model_copy(update=changed)
-
     @property
     def in_bench(self) -> DeviceProfile:
         """The profile without the block `in_service`."""

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from math import exp
 
 from simnmt.experiment.plan.basis import Basis
 from simnmt.experiment.plan.capacity import Capacities
 from simnmt.experiment.plan.deployment import DeploymentPlan
 from simnmt.experiment.plan.messages import (
-    CHANGES_HEAD,
-    CHANGES_TITLE,
     describe_capacities,
-    describe_change,
-    describe_changes,
     describe_deployment,
     describe_plan,
     describe_values,
@@ -22,9 +17,9 @@ from simnmt.experiment.plan.messages import (
 )
 from simnmt.report.charts import Control, Panel, pack, panel
 from simnmt.report.page_template import render_template, write_page
-from simnmt.report.plan_charts import candidates_chart, capacity_chart, changes_chart, rate_chart
+from simnmt.report.plan_charts import candidates_chart, capacity_chart, rate_chart
 from simnmt.report.typography import typeset, typeset_interval
-from simnmt.results.number_text import digits, percent
+from simnmt.results.number_text import digits
 
 Line = Sequence[str]
 
@@ -46,8 +41,6 @@ def render_plan(plan: Capacities | DeploymentPlan) -> str:
             plan.basis,
         )
     tables = [("Candidates", ("deployment", plan.objective.what, "requirements", "out because"), _candidate_lines(plan))]
-    if plan.changes:
-        tables.insert(0, (CHANGES_TITLE, CHANGES_HEAD, _change_lines(plan)))
     title = f"{plan.name}: deployment for {digits(plan.rate_rps)} requests/s with {plan.level}"
     return _render(title, list(describe_plan(plan)), plan_panels(plan), tables, plan.requests_simulated, plan.basis)
 
@@ -99,7 +92,7 @@ def capacity_panels(capacities: Capacities) -> list[Panel]:
 
 def plan_panels(plan: DeploymentPlan) -> list[Panel]:
     """Return the figures of a deployment plan."""
-    panels = [
+    return [
         panel(
             "candidates",
             "Candidates",
@@ -108,17 +101,6 @@ def plan_panels(plan: DeploymentPlan) -> list[Panel]:
             caption="Candidates that are out were stopped after shorter runs.",
         )
     ]
-    if plan.changes:
-        panels.append(
-            panel(
-                "changes",
-                "What would change it",
-                "Worst value of the choice over its limit with the rate, round-trip and service times 10 % lower and higher",
-                lambda: changes_chart(plan),
-                caption=f"Above 1 the choice misses the level. {describe_changes(plan)}",
-            )
-        )
-    return panels
 
 
 def _capacity_lines(capacities: Capacities) -> list[Line]:
@@ -133,11 +115,4 @@ def _candidate_lines(plan: DeploymentPlan) -> list[Line]:
     return [
         (describe_deployment(described), format_objective(plan, described), describe_values(described), rejected)
         for described, rejected in plan.judged
-    ]
-
-
-def _change_lines(plan: DeploymentPlan) -> list[Line]:
-    return [
-        (change.quantity, f"{change.percent:+g} %", percent(exp(change.excess)), describe_change(change))
-        for change in plan.changes
     ]

@@ -1,4 +1,4 @@
-"""The charts of a plan: value over limit against the rate, candidates by objective and value, and what would change a plan."""
+"""The charts of a plan: value over limit against the rate, and candidates by objective and value."""
 
 from __future__ import annotations
 
@@ -84,9 +84,3 @@ def candidates_chart(plan: DeploymentPlan) -> Chart:
     message = "" if drawn else "no candidate was simulated"
     x_axis, y_axis = Axis(f"{plan.objective.what}{unit}"), Axis("worst value over its limit", from_zero=True)
     return Chart(marks, x_axis, y_axis, message=message)
-
-
-def changes_chart(plan: DeploymentPlan) -> Chart:
-    """Draw the worst value of the choice over its limit under each changed quantity."""
-    labels = [f"{change.quantity} {change.percent:+g} %" for change in plan.changes]
-    return bar_chart(labels, "worst value over its limit", [bar_series("", [exp(change.excess) for change in plan.changes])])

@@ -375,14 +375,12 @@ MOST_CARDS = 2
 def verdict_cards(result: RunResult, colours: Mapping[str, int]) -> list[Row]:
     """Return one card per workload and network: its sentences, and the colour of the recommended policy (None without one)."""
     policies = {cell_of(record): record["policy"] for record in result.recommendations}
-    badges = {cell_of(badge): badge for badge in result.badges}
     cards = []
     for verdict in result.verdicts:
         policy = policies.get(cell_of(verdict))
         before, deploy, after = verdict["sentence"].partition(f"deploy {policy}")
         sentence = escape(before) + (Markup("deploy <strong>{}</strong>").format(policy) if deploy else "") + escape(after)
         cards.append({**verdict, "sentence": sentence, "policy": policy, "colour": colours.get(policy or "")})
-        cards[-1]["validated"] = badges.get(cell_of(verdict))
     return cards
 
 

@@ -208,8 +208,6 @@ class FinishedRun(ABC):
     """The best deployable policy of each workload and network (see `simnmt.results.recommendation`)."""
     gaps: list[Row] = field(default_factory=list, kw_only=True)
     """The gap analysis: one row per workload, network and removed source of loss (CNMT-19); empty if none was asked for."""
-    badges: list[Row] = field(default_factory=list, kw_only=True)
-    """Whether each workload and network lies inside what was validated live (see `simnmt.results.envelope`)."""
     load_sweeps: list[Row] = field(default_factory=list, kw_only=True)
     """For workloads that differ in their rate alone: the load from which on one policy is faster than another."""
     notes: list[str] = field(default_factory=list, kw_only=True)
@@ -341,7 +339,7 @@ class RunResult(FinishedRun):
 
     def document(self) -> dict[str, Any]:
         """Return the content of summary.json."""
-        keys = ("comparisons", "recommendations", "verdicts", "fits", "gaps", "load_sweeps", "badges")
+        keys = ("comparisons", "recommendations", "verdicts", "fits", "gaps", "load_sweeps")
         places = [({"workload": cell.workload, "network": cell.network}, cell) for cell in self.cells]
         batches = [
             {**place, "policy": policy, "device": device, **account.as_json()}

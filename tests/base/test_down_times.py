@@ -38,6 +38,14 @@ def test_a_drawn_process_is_down_for_its_share_of_the_time() -> None:
     assert np.mean(shares) == pytest.approx(0.25, abs=0.01)
 
 
+def test_a_drawn_process_is_down_at_its_begin_as_often_as_later() -> None:
+    processes = [DownTimes(drawn_spans(1, number, "x", 30.0, 10.0)) for number in range(2_000)]
+    for at_s in (0.0, 5.0, 100.0):
+        assert np.mean([process.is_down(at_s) for process in processes]) == pytest.approx(0.25, abs=0.03)
+    left_s = [process.up_from(0.0) for process in processes if process.is_down(0.0)]
+    assert np.mean(left_s) == pytest.approx(10.0, rel=0.15)
+
+
 def test_a_drawn_process_is_the_same_however_it_is_read_and_different_in_each_replication() -> None:
     late, early = (DownTimes(drawn_spans(1, 0, "x", 3.0, 1.0)) for _ in range(2))
     asked = [early.is_down(float(at_s)) for at_s in range(0, 5_000, 7)]

@@ -45,7 +45,6 @@ def test_capacity_is_printed_with_its_interval_and_what_is_at_its_limit(folder: 
     assert done.out.startswith("capacity: highest rate with p95_ms<=300\ndevice profiles: cloud measured but doubtful")
     assert "\n\ncloud takes " in done.out
     assert "for de-en on office. At its limit: " in done.out
-    assert "\nde-en on office: never validated live (" in done.out
     assert "The interval is that of the mean over replications, with the profiles as calibrated." in done.out
     assert "requests/s are kept with a probability of 95 % (" in done.out
     page = Path("page.html").read_text(encoding="utf-8")
@@ -86,16 +85,13 @@ def test_a_plan_is_printed_with_all_that_it_rests_on_and_its_scenario_runs(folde
     done = simnmt("plan", *PLAN, "--out", "choice.yaml", "--page", "page.html")
     assert done.status == 0
     assert_warnings(done.err)
-    assert "devices.cloud.count=3 is the least of 3 deployments for 500 requests/s with p95_ms<=300: 3 servers." in done.out
+    assert "The least of 3 deployments for 500 requests/s with p95_ms<=300: 3 cloud servers." in done.out
     for part in (
         "A run of it keeps the level with a probability of 98 % (40 of 40 runs keep it), over ",
         "Headroom: ",
         "The runner-up is ",
-        "never validated live",
     ):
         assert part in done.out
-    assert "What would change it:" in done.out and "worst value / limit" in done.out
-    assert "By the mean of 2 runs without the error of the calibration: a deployment that is named here keeps" in done.out
     assert "its mean latency is " in done.out
     assert (
         "  simnmt live server choice.yaml --device cloud   # on each of 3 boxes, behind a load balancer at "
@@ -110,7 +106,7 @@ def test_a_plan_is_printed_with_all_that_it_rests_on_and_its_scenario_runs(folde
 def test_a_plan_on_inferred_profiles_asks_for_the_model_that_they_do_not_name(folder: Path, simnmt: Command) -> None:
     """Its commands once could not be started."""
     few = ("--requests", "60", "--replications", "1")
-    done = simnmt("plan", "@open-loop", "--rate", "5", "--slo", "mean_ms<=9000", *few)
+    done = simnmt("plan", "@open-loop", "--rate", "5", "--slo", "mean_ms<=9000", "--set", "policies={cnmt: {}}", *few)
     assert done.status == 0
     assert "  simnmt live server @open-loop --device cloud --model MODEL --set devices.cloud.count=1\n" in done.out
     assert " --model MODEL --server cloud=http://CLOUD:5001 --set devices.cloud.count=1\n" in done.out
@@ -142,7 +138,7 @@ def test_json_of_a_plan_has_choice_runner_up_difference_and_probability(folder: 
 def test_a_level_that_nothing_keeps_exits_with_3_and_the_nearest_miss(folder: Path, simnmt: Command) -> None:
     done = simnmt("plan", "@capacity", "--slo", "p95_ms<=20", *SMALL, "--rate", "300", "--vary", "devices.cloud.count=2,4")
     assert done.status == 3
-    assert "No deployment of 2 keeps 300 requests/s with p95_ms<=20.\nThe nearest miss is devices.cloud.count=" in done.out
+    assert "No deployment of 2 keeps 300 requests/s with p95_ms<=20.\nThe nearest miss is " in done.out
     done = simnmt("plan", "@capacity", "--slo", "p95_ms<=20", *SMALL)
     assert done.status == 3 and "No rate keeps p95_ms<=20: " in done.out
 

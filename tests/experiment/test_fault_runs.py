@@ -141,6 +141,37 @@ def test_a_page_and_a_stored_run_draw_the_requests_that_all_policies_answered(re
     assert loaded.figure("latency") is not None
 
 
+@pytest.mark.parametrize(
+    ("network", "failures"),
+    [
+        ({"outages": {"intervals_s": [[3_000.0, 3_060.0]]}}, None),
+        ({"outages": {"mean_between_s": 1e8, "mean_duration_s": 1.0}}, None),
+        ({"rtt": "lossy.csv", "outages": "trace"}, None),
+        ({}, {"intervals_s": [[3_000.0, 3_060.0]]}),
+    ],
+)
+def test_a_run_says_which_faults_fall_into_none_of_its_replications(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, network: Any, failures: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    samples = [f"{at_s},{'' if at_s == 5_000 else 20}\n" for at_s in range(0, 10_000, 10)]
+    Path("lossy.csv").write_text("".join(["time_s,rtt_ms\n", *samples]))
+    few = scenario(requests=60, policies={"cloud": {}})
+    few["networks"]["n"] = {"rtt": {"constant_ms": 20}} | network
+    del few["devices"]["cloud"]["failures"]
+    if failures is not None:
+        few["devices"]["cloud"]["failures"] = failures
+    result = simnmt.run(few)
+    column = "cloud_link_up_share" if failures is None else "cloud_availability"
+    assert result.rows[column].tolist() == [1.0]
+    assert [note for note in result.notes if "falls into" in note]
+
+
+def test_a_run_does_not_say_of_faults_in_it_that_there_are_none(result: Any) -> None:
+    assert 0.0 < result.rows["cloud_link_up_share"].min() < 1.0
+    assert not [note for note in result.notes if "falls into" in note]
+
+
 def test_a_run_without_any_answer_is_refused_in_one_line() -> None:
     dead = scenario(policies={"cloud": {}})
     dead["devices"]["cloud"]["failures"] = {"intervals_s": [[0.0, 1e9]]}

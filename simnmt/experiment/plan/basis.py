@@ -1,15 +1,21 @@
-"""What the answer of a plan rests on: the kinds of its inputs, doubts about them, and runs that are too short or too few."""
+"""What the answer of a plan rests on: the kinds of its inputs, doubts about them, and runs that are too short or too few.
+
+Runs that are too short warn; runs that are too short for the faults that they are to show are refused.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, floor, log10, sqrt
+from math import ceil, floor, isfinite, log10, sqrt
 
+from simnmt.base.errors import InputError
 from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.criteria import fewest_counted
+from simnmt.experiment.fault_setup import faults_outside
 from simnmt.experiment.notes import describe_sources, warnings
 from simnmt.experiment.plan.trial import Level, Site
+from simnmt.network.link_faults import DrawnOutages
 from simnmt.results.number_text import digits, duration
 from simnmt.results.service_level import Requirement
 from simnmt.results.summary import Numbers, Row
@@ -23,6 +29,10 @@ LIMITS_IN_A_RUN = 20
 """Length of a run in limits of a latency below which a plan warns: a run begins with empty queues, and at a load of 0.9 the
 queue of M/M/1 takes 13 times its 95th percentile to lose the memory of that (for a mean service time s, the relaxation time is
 s / (1 - sqrt(0.9))^2 = 380 s, and the percentile 30 s). Source: J. W. Cohen, The Single Server Queue (1982)."""
+FAULTS_IN_A_RUN = 20
+"""Faults of a kind that a run must hold to be judged: the time that 20 of them take varies by sqrt(2 / 20), 32 %."""
+RARE = 0.1
+"""Faults need fall into no run if they are under way for less than this part of the share of requests that may be late."""
 FEW_REPLICATIONS = 3
 """Replications below which a plan warns: with two, a t-interval is 13 standard errors wide to either side."""
 
@@ -38,6 +48,11 @@ class Basis:
     def document(self) -> Row:
         """Return the basis as JSON."""
         return {"sources": self.sources, "warnings": list(self.warnings)}
+
+
+def finite(value: float) -> float | None:
+    """Return a number for JSON, which has no infinite ones."""
+    return value if isfinite(value) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +77,7 @@ def basis_of(plan: RunPlan, level: Level, replications: int, runs: Sequence[Run]
     places = [{"workload": run.site.workload, "network": run.site.network, "policy": run.site.policy} for run in runs]
     rows = [place | run.numbers for place, run in zip(places, runs, strict=True)]
     doubts = [*_few_requests(plan, level), *_short_runs(plan, level, runs), *_few_replications(replications)]
-    return Basis(describe_sources(plan), (*doubts, *_free_refills(plan), *warnings(plan, rows)))
+    return Basis(describe_sources(plan), (*doubts, *_free_refills(plan), *faults_outside(plan, rows), *warnings(plan, rows)))
 
 
 def _with_used_devices(plan: RunPlan, runs: Sequence[Run]) -> RunPlan:
@@ -149,3 +164,52 @@ def _few_replications(replications: int) -> Iterator[str]:
         few = "one replication" if replications == 1 else f"{replications} replications"
         shows = "shows" if replications == 1 else "show"
         yield f"{few} {shows} little of how runs differ by chance (give {FEW_REPLICATIONS} or more)"
+
+
+def check_faults(sites: Iterable[Site], level: Level, requests: int) -> int:
+    """Return how many requests a run needs to hold enough of the random faults that the policies of sites meet.
+
+    Sites are judged at their rates. Raises `InputError` if that is more than the runs have.
+    """
+    needed, fault = 0, ""
+    for site in sites:
+        for name, between_s, share in _random_faults(site):
+            spared = min((_share_beyond(requirement) or 0.0 for requirement in level.limits), default=0.0)
+            of_faults = ceil(FAULTS_IN_A_RUN * between_s * site.rate_rps)
+            if share >= RARE * spared and of_faults > needed:
+                run_s = duration(requests / site.rate_rps)
+                needed = of_faults
+                fault = (
+                    f"{name} begin every {duration(between_s)} in the mean, and a run of {requests:,} requests lasts {run_s}"
+                )
+    if needed > requests:
+        raise InputError(f"{fault}: too short to judge {level}", remedy=f"give {_rounded_up(needed):,} requests or more")
+    return needed
+
+
+def _random_faults(site: Site) -> Iterator[tuple[str, float, float]]:
+    """Yield the random faults of the devices on which the policy executes requests, and of the links to them.
+
+    Each with the mean seconds from the begin of one to the begin of the next, and the share of the time that one is under way.
+    """
+    scenario, network = site.plan.scenario, site.plan.networks[site.network]
+    devices = list(scenario.devices)
+    used = scenario.policies[site.policy].devices_of(devices)
+    for device in used:
+        failures, boxes = scenario.devices[device].failures, scenario.count_of(device, site.workload)
+        if failures is not None and failures.mttf_s is not None and failures.mttr_s is not None:
+            yield _faults_of(f"failures of {device}", boxes, failures.mttf_s, failures.mttr_s)
+    last = max(map(devices.index, used), default=0)
+    for device in devices[1 : last + 1]:
+        links = (network.link,) if device == devices[-1] else network.hops[device]
+        for link in dict.fromkeys(links):
+            faults, count = link.faults, links.count(link)
+            if faults is not None and isinstance(outages := faults.outages, DrawnOutages):
+                yield _faults_of(f"outages of the link to {device}", count, outages.mean_between_s, outages.mean_duration_s)
+            if faults is not None and (loss := faults.loss) is not None:
+                yield _faults_of(f"bursts of losses on the link to {device}", count, loss.mean_good_s, loss.mean_bad_s)
+
+
+def _faults_of(name: str, parts: int, mean_up_s: float, mean_down_s: float) -> tuple[str, float, float]:
+    between_s = (mean_up_s + mean_down_s) / parts
+    return name, between_s, mean_down_s / between_s

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import ceil, prod
@@ -14,7 +14,8 @@ from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.plan.analytic import saturation_rps
 from simnmt.experiment.plan.trial import Site
 from simnmt.experiment.units import devices
-from simnmt.scenario.configuration import END_NODE
+from simnmt.results.simplicity import simplest
+from simnmt.scenario.configuration import END_NODE, Scenario
 from simnmt.scenario.document import Override
 from simnmt.scenario.varied_keys import Span, VariedKey, check_disjoint
 from simnmt.scenario.yaml_text import Node
@@ -41,7 +42,8 @@ FIXED_KEYS = {
     "workloads.*.deadline_ms": _NO_PART,
 }
 """Keys that no plan varies, and the reason: they describe the run or the question, not the deployment."""
-MOST_CANDIDATES = 100_000
+MOST_CANDIDATES = 2_000
+"""Most combinations of the varied keys: all of them are checked and judged."""
 MOST_BOXES = 10_000
 MOST_DEFAULT_CANDIDATES = 200
 """Most candidates if no key is varied, all of which are judged: of more numbers of boxes, every second, third, ..."""
@@ -70,15 +72,50 @@ class Deployment:
     """Values of the keys that are counts."""
     others: str
     """The other values and the policy, as text: deployments that differ in their counts alone have the same."""
+    boxes: dict[str, int]
+    """Boxes of the devices that are varied and that the policy may use: those of other devices are there in any case."""
+
+    @property
+    def policy_rank(self) -> int:
+        """Place of the policy among those of the scenario, the simplest one first."""
+        return by_simplicity(self.sites[0].plan.scenario).index(self.policy)
 
     @property
     def servers(self) -> int:
-        """Boxes of all devices but end nodes that the policy may use."""
-        return max(map(_servers, self.sites))
+        """Number of these boxes."""
+        return sum(self.boxes.values())
 
     def describe(self) -> str:
-        """Return the choice on one line."""
-        return ", ".join(f"{key}={format_choice(value)}" for key, value in self.choice.items())
+        """Return the choice on one line, such as `2 cloud servers, policy cnmt`."""
+        return describe_choice(self.choice, self.boxes)
+
+
+def by_simplicity(scenario: Scenario) -> list[str]:
+    """Return the policies of a scenario, the simplest one first."""
+    policies = scenario.policies
+    settings = {name: policy.settings_given for name, policy in policies.items()}
+    return simplest(list(policies), settings, [name for name, policy in policies.items() if policy.single_device])
+
+
+def describe_choice(choice: Mapping[str, Any], boxes: Mapping[str, int]) -> str:
+    """Return the choice of a deployment on one line: boxes by device, the other varied keys, and the policy.
+
+    >>> describe_choice({"devices.cloud.count": 2, "devices.cloud.batching.size": 8, "policy": "cnmt"}, {"cloud": 2})
+    '2 cloud servers, devices.cloud.batching.size=8, policy cnmt'
+    >>> describe_choice({"devices.cloud.count": 2, "policy": "edge"}, {})
+    'no cloud server, policy edge'
+    """
+    parts = []
+    for key, value in choice.items():
+        device = key.removeprefix("devices.").removesuffix(".count")
+        if key == POLICY:
+            parts.append(f"policy {value}")
+        elif key == f"devices.{device}.count":
+            count = boxes.get(device, 0)
+            parts.append(f"{count or 'no'} {device} server{'s' * (count > 1)}")
+        else:
+            parts.append(f"{key}={format_choice(value)}")
+    return ", ".join(parts)
 
 
 def format_choice(value: Any) -> str:
@@ -92,12 +129,6 @@ def format_choice(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(map(format_choice, value)) + "]"
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def _servers(site: Site) -> int:
-    boxes = {device.name: device.servers for device in site.devices if device.name != END_NODE}
-    used = site.plan.scenario.policies[site.policy].devices_of([device.name for device in site.devices])
-    return sum(boxes.get(name, 0) for name in used)
 
 
 class Space:
@@ -135,11 +166,6 @@ class Space:
         """Number of candidates."""
         return len(self.policies) * prod(len(key.values) for key in self.keys)
 
-    @property
-    def axes(self) -> list[tuple[str, int]]:
-        """Each key with the number of its values, and the policy with the number of policies."""
-        return [*((key.name, len(key.values)) for key in self.keys), (POLICY, len(self.policies))]
-
     def deployments(self) -> list[Deployment]:
         """Return all candidates."""
         made = []
@@ -148,24 +174,23 @@ class Space:
             made += [self._deployment(plan, overrides, policy) for policy in self.policies]
         return made
 
-    def deployment_at(self, places: Sequence[int]) -> Deployment:
-        """Return the candidate with the value of each key at these places, and the policy at the last one."""
-        overrides = [key.override(key.values[place]) for key, place in zip(self.keys, places, strict=False)]
-        return self._deployment(self._open(overrides), overrides, self.policies[places[-1]])
-
     def _deployment(self, plan: RunPlan, overrides: Sequence[Override], policy: str) -> Deployment:
         values = {key.name: override.node.plain() for key, override in zip(self.keys, overrides, strict=True)}
         others = {key.name: values[key.name] for key in self.keys if not is_count(key)}
+        sites = tuple(
+            Site(plan, workload, network, policy).at_rate(self._rate_rps)
+            for workload, network in product(plan.cases, plan.networks)
+        )
+        varied = {key.location[1] for key in self.keys if key.location[0] == "devices"} - {END_NODE}
+        used = varied.intersection(plan.scenario.policies[policy].devices_of(list(plan.scenario.devices)))
         return Deployment(
             values | ({POLICY: policy} if len(self.policies) > 1 else {}),
             tuple(overrides),
             policy,
-            tuple(
-                Site(plan, workload, network, policy).at_rate(self._rate_rps)
-                for workload, network in product(plan.cases, plan.networks)
-            ),
+            sites,
             tuple(values[key.name] for key in self.keys if is_count(key)),
             json.dumps([others, policy], sort_keys=True),
+            {device.name: device.servers for device in sites[0].devices if device.name in used},
         )
 
 

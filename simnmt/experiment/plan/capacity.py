@@ -17,9 +17,11 @@ from statistics import mean
 
 from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.plan.analytic import saturation_of, saturation_rps, start_rps
-from simnmt.experiment.plan.basis import Basis, Run, basis_of
-from simnmt.experiment.plan.trial import STABLE, Level, Site, Verdict, site_badge
+from simnmt.experiment.plan.basis import Basis, Run, basis_of, check_faults, finite
+from simnmt.experiment.plan.candidates import by_simplicity
+from simnmt.experiment.plan.trial import STABLE, Level, Site, Verdict
 from simnmt.experiment.processes import run_tasks
+from simnmt.results.simplicity import is_tie
 from simnmt.results.stability import judged_load
 from simnmt.results.statistics import Estimate, over_replications
 from simnmt.results.summary import PARTS, Numbers, Row, known
@@ -110,7 +112,8 @@ class Capacity:
     """The rate at which the busiest device would have a load of 1, as the policy divides the requests at low load."""
     binding: Binding
     values: dict[str, float]
-    """The metric of each requirement at the capacity, in its unit, means over the replications."""
+    """The metric of each requirement at the capacity, in its unit, means over the replications; infinite if too many requests
+    are lost."""
     loads: dict[str, float]
     """Load of each device at the capacity."""
     lost_share: float
@@ -126,7 +129,12 @@ class Capacity:
 
     def document(self) -> Row:
         """Return the capacity as JSON."""
-        return asdict(self) | {"binding": str(self.binding), "resource": self.binding.resource, "roots": list(self.roots)}
+        return asdict(self) | {
+            "binding": str(self.binding),
+            "resource": self.binding.resource,
+            "roots": list(self.roots),
+            "values": {name: finite(value) for name, value in self.values.items()},
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,26 +164,36 @@ class Capacities:
     """Of the scenario."""
     level: str
     rows: tuple[Capacity, ...]
-    badges: tuple[str, ...]
-    """Of each row, whether its place at the capacity lies inside what was validated live; empty without a capacity."""
     basis: Basis
     """Kinds of the inputs, and warnings."""
+    by_simplicity: tuple[str, ...]
+    """The policies, the simplest one first."""
     sure: SureRate | None = None
     """What the best row's deployment keeps with the error of its calibration; None if that error is unknown."""
 
     @property
-    def badge(self) -> str:
-        """The badge of the best row."""
-        return self.badges[self.rows.index(self.best)]
+    def best(self) -> Capacity:
+        """The capacity of the policy that takes most: that of its place, a workload on a network, where it takes least.
+
+        Of policies that are tied, the simplest one's.
+        """
+        return self._tied[0]
 
     @property
-    def best(self) -> Capacity:
-        """The capacity of the policy that takes most: that of its place, a workload on a network, where it takes least."""
+    def as_good(self) -> list[str]:
+        """The policies that take as many requests as the best one, and are not simpler."""
+        return [row.policy for row in self._tied[1:]] if self.is_met else []
+
+    @property
+    def _tied(self) -> list[Capacity]:
+        """The capacities that are tied for the highest, that of the simplest policy first."""
         by_policy: dict[str, list[Capacity]] = {}
         for row in self.rows:
             by_policy.setdefault(row.policy, []).append(row)
-        least = (min(rows, key=lambda row: row.rate_rps) for rows in by_policy.values())
-        return max(least, key=lambda row: row.rate_rps)
+        least = [min(rows, key=lambda row: row.rate_rps) for rows in by_policy.values()]
+        most_rps = max(row.rate_rps for row in least)
+        tied = [row for row in least if is_tie(row.rate_rps, most_rps)]
+        return sorted(tied, key=lambda row: self.by_simplicity.index(row.policy))
 
     @property
     def is_met(self) -> bool:
@@ -201,9 +219,9 @@ class Capacities:
                 "binding": str(best.binding),
                 "resource": best.binding.resource,
                 "policy": best.policy,
+                "as_good": self.as_good,
                 "workload": best.workload,
                 "network": best.network,
-                "badge": self.badge,
                 "interval_over": INTERVAL_OVER,
                 "sure": None if self.sure is None else self.sure.document(),
             },
@@ -251,9 +269,9 @@ def find_capacities(
         rows.append(row)
         if row.is_met:
             runs.append(Run(site, row.rate_rps, numbers))
-    badges = tuple(site_badge(site, row.rate_rps).sentence if row.is_met else "" for site, row in zip(sites, rows, strict=True))
     fewest = min(len(row.roots) for row in rows)
-    return Capacities(scenario.name, str(level), tuple(rows), badges, basis_of(plan, level, fewest, runs))
+    basis = basis_of(plan, level, fewest, runs)
+    return Capacities(scenario.name, str(level), tuple(rows), basis, tuple(by_simplicity(scenario)))
 
 
 def deployable_sites(plan: RunPlan) -> Iterator[Site]:
@@ -286,10 +304,12 @@ def find_capacity(
         jobs: processes.
         progress: called with the number of finished replications and of all.
     """
-    few = min(max(PILOT_REQUESTS, level.least_requests(site.plan.scenario)), requests)
     boxes_rps = sum(
         saturation_rps(site.case, target, device) for target, device in zip(site.case.targets, site.devices, strict=True)
     )
+    # All boxes together serve no higher rate, so that the runs at every rate hold as many faults as this one.
+    for_faults = check_faults([site.at_rate(boxes_rps)], level, requests)
+    few = min(max(PILOT_REQUESTS, level.least_requests(site.plan.scenario), for_faults), requests)
     pilot = site.at_rate(PILOT_LOAD * boxes_rps).simulate(0, few)
     saturation = saturation_of(site, pilot)
     most_rps = min(saturation.values())

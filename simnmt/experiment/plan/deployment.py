@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from math import ceil, exp
+from math import ceil
 from pathlib import Path
 from statistics import mean
 
 from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.fault_setup import NoAnswers
-from simnmt.experiment.plan.basis import Basis, Run, basis_of
+from simnmt.experiment.plan.basis import Basis, Run, basis_of, check_faults, finite
 from simnmt.experiment.plan.candidates import Deployment, Open, Space
 from simnmt.experiment.plan.capacity import Binding, Trial, binding, mean_loads
 from simnmt.experiment.plan.objectives import Objective, spending
-from simnmt.experiment.plan.sampling import MOST_EXHAUSTIVE, add_sampled
 from simnmt.experiment.plan.search import Candidate, Certainty, Search, is_close, is_hopeless, probability_met
-from simnmt.experiment.plan.sensitivity import Change, changes, replications_of_change
-from simnmt.experiment.plan.trial import MOST_EXCESS, Level, site_badge
+from simnmt.experiment.plan.trial import MOST_EXCESS, Level
 from simnmt.profile.blocks import ProfileError
+from simnmt.results.simplicity import is_tie
 from simnmt.results.statistics import Estimate, change_percent, over_replications
 from simnmt.results.summary import Row, known
 from simnmt.scenario.configuration import Scenario
@@ -50,11 +49,13 @@ class Described:
 
     choice: Row
     policy: str
-    servers: int
+    boxes: dict[str, int]
+    """Boxes of the varied devices that the policy may use."""
     objective: float
     """Mean over the replications, in the SI unit."""
     values: dict[str, float]
-    """The value of each requirement, in its unit: that of the worst site, mean over the replications."""
+    """The value of each requirement, in its unit: that of the worst site, mean over the replications; infinite if too many
+    requests are lost."""
     headroom: dict[str, float]
     """By requirement, the distance of the value from the limit, relative to it; negative if it is missed."""
     excess: float
@@ -68,6 +69,11 @@ class Described:
     """Money and joules that are known (`objectives.SPENT`)."""
 
     @property
+    def servers(self) -> int:
+        """Number of these boxes."""
+        return sum(self.boxes.values())
+
+    @property
     def p_slo(self) -> float | None:
         """Probability that a run keeps the level; None if that was not judged."""
         return None if self.certainty is None else self.certainty.p_slo
@@ -78,9 +84,10 @@ class Described:
             "choice": self.choice,
             "policy": self.policy,
             "servers": self.servers,
+            "boxes": self.boxes,
             "objective": self.objective,
-            "values": self.values,
-            "headroom": self.headroom,
+            "values": {name: finite(value) for name, value in self.values.items()},
+            "headroom": {name: finite(value) for name, value in self.headroom.items()},
             "worst": self.worst,
             "lost_share": self.lost_share,
             "p_slo": self.p_slo,
@@ -102,18 +109,16 @@ class DeploymentPlan:
     candidates: int
     choice: Described | None
     """None if no candidate keeps the level."""
+    as_good: list[Described]
+    """Deployments that differ from the choice by less than `simplicity.TIE`, and whose policies are not simpler."""
     runner_up: Described | None
+    """The next best of the others."""
     difference: Difference | None
     certainty: float
     """Probability from which the plan counts as sure."""
     close: list[Described]
     """Deployments so near the certainty that another seed may choose otherwise."""
     binding: Binding | None
-    changes: list[Change]
-    changes_runs: int
-    """Runs by whose mean each change is judged."""
-    badges: list[Row]
-    """Whether each place of the choice lies inside what was validated live."""
     nearest_miss: Described | None
     judged: list[tuple[Described, str]]
     """Every candidate that was simulated, with the reason why it is out, empty if it is not."""
@@ -149,6 +154,7 @@ class DeploymentPlan:
             "minimise": self.objective.name,
             "choice": None if choice is None else choice.choice,
             "chosen": None if choice is None else choice.document(),
+            "as_good": [described.choice for described in self.as_good],
             "runner_up": None if self.runner_up is None else self.runner_up.document(),
             "difference": None
             if difference is None
@@ -158,9 +164,6 @@ class DeploymentPlan:
             "sure": self.is_sure,
             "close": [described.choice for described in self.close],
             "binding": None if self.binding is None else str(self.binding),
-            "would_change": [change_document(change) for change in self.changes],
-            "would_change_runs": self.changes_runs,
-            "badges": self.badges,
             "nearest_miss": None if self.nearest_miss is None else self.nearest_miss.document(),
             "candidates": self.candidates,
             "requests": self.requests,
@@ -168,18 +171,6 @@ class DeploymentPlan:
             "requests_simulated": self.requests_simulated,
             **self.basis.document(),
         }
-
-
-def change_document(change: Change) -> Row:
-    """Return a changed quantity as JSON."""
-    return {
-        "quantity": change.quantity,
-        "percent": change.percent,
-        "value_over_limit": exp(change.excess),
-        "worst": change.worst,
-        "flips": change.flips,
-        "best": None if change.best is None else change.best.deployment.choice,
-    }
 
 
 def find_deployment(
@@ -208,20 +199,19 @@ def find_deployment(
         warnings: about the space.
     """
     scenario = space.first.scenario
-    sampled = space.size > MOST_EXHAUSTIVE
+    deployments = space.deployments()
+    sites = [site for deployment in deployments for site in deployment.sites]
     search = Search(
-        [] if sampled else space.deployments(),
+        deployments,
         level,
         objective,
         replications=scenario.replications,
         requests=scenario.requests,
-        least=level.least_requests(scenario),
+        least=max(level.least_requests(scenario), check_faults(sites, level, scenario.requests)),
         progress=progress,
     )
     for candidate in search.candidates:
         search.reject_impossible(candidate)
-    if sampled:
-        add_sampled(search, space)
     draws = max(DRAWS, ceil(2.0 * certainty / (1.0 - certainty))) if draws is None else draws
     chosen = choose(search, open_plan, certainty, draws)
     plan = _plan(search, space, rate_rps, certainty, chosen)
@@ -234,24 +224,37 @@ class Chosen:
 
     choice: Candidate | None
     """The least candidate that keeps the level with the certainty asked for, else the surest; None if all miss the level."""
+    as_good: list[Candidate]
+    """Those that are tied with the choice, as sure, and not simpler."""
     runner_up: Candidate | None
+    """The next one of the others."""
 
 
 def choose(search: Search, open_plan: Open, certainty: float, draws: int) -> Chosen:
-    """Return the choice among the candidates of a search, and the next one."""
+    """Return the choice among the candidates of a search, those that are as good, and the next one.
+
+    Of the candidates that are tied the choice has the simplest policy.
+    """
     choice: Candidate | None = None
     runner_up: Candidate | None = None
+    tied: dict[str, Candidate] = {}
+    """Candidates by their text: those that differ in devices that their policy does not use are the same."""
     unsure: list[Candidate] = []
     for candidate in search.at_top():
         if choice is not None:
+            if _are_tied(search, candidate, choice):
+                if candidate.deployment.describe() not in tied and is_sure(search, candidate, open_plan, certainty, draws):
+                    tied[candidate.deployment.describe()] = candidate
+                continue
             runner_up = candidate
             is_less = candidate.estimate(search.objective) < choice.estimate(search.objective)
             # A short run made it look worse. It is the plan, if it is as sure.
             if is_less and is_sure(search, candidate, open_plan, certainty, draws):
-                choice, runner_up = candidate, choice
+                choice, runner_up, tied = candidate, choice, {candidate.deployment.describe(): candidate}
             break
         if is_sure(search, candidate, open_plan, certainty, draws):
             choice = candidate
+            tied[candidate.deployment.describe()] = candidate
         else:
             unsure.append(candidate)
             if len(unsure) >= MOST_UNSURE:
@@ -265,7 +268,14 @@ def choose(search: Search, open_plan: Open, certainty: float, draws: int) -> Cho
         unsure.remove(choice)
     if runner_up is None:
         runner_up = next(iter(unsure), None)
-    return Chosen(choice, runner_up)
+    if tied:
+        choice = min(tied.values(), key=lambda candidate: (candidate.deployment.policy_rank, candidate.number))
+    return Chosen(choice, [candidate for candidate in tied.values() if candidate is not choice], runner_up)
+
+
+def _are_tied(search: Search, ours: Candidate, theirs: Candidate) -> bool:
+    pairs = zip(ours.estimate(search.objective), theirs.estimate(search.objective), strict=True)
+    return all(is_tie(our, their) for our, their in pairs)
 
 
 def is_sure(
@@ -329,10 +339,6 @@ def _plan(
     scenario = space.first.scenario
     described = None if choice is None else describe(search, choice)
     difference = None if choice is None or runner_up is None else _difference(search, choice, runner_up)
-    changed: list[Change] = []
-    if choice is not None:
-        rivals = [candidate for candidate in (runner_up, _cheaper_miss(search, choice)) if candidate is not None]
-        changed = changes(search, choice, rivals)
     miss = search.nearest_miss()
     return DeploymentPlan(
         name=scenario.name,
@@ -341,6 +347,7 @@ def _plan(
         objective=search.objective,
         candidates=space.size,
         choice=described,
+        as_good=[describe(search, candidate) for candidate in chosen.as_good],
         runner_up=None if runner_up is None else describe(search, runner_up),
         difference=difference,
         certainty=certainty,
@@ -350,9 +357,6 @@ def _plan(
             if candidate.certainty is not None and candidate.certainty.is_close
         ],
         binding=None if choice is None else _binding(search, choice),
-        changes=changed,
-        changes_runs=replications_of_change(search),
-        badges=[] if choice is None else _badges(choice, rate_rps),
         nearest_miss=None if choice is not None or miss is None else describe(search, miss),
         judged=[(describe(search, candidate), candidate.rejected) for candidate in search.candidates if candidate.outcomes],
         overrides=() if choice is None else choice.deployment.overrides,
@@ -377,7 +381,11 @@ def _basis(search: Search, space: Space, shown: Candidate | None) -> Basis:
     if shown is None or not shown.outcomes:
         return basis_of(space.first, search.level, search.top.replications)
     sites = shown.deployment.sites
-    runs = [Run(site, site.rate_rps, numbers) for site, numbers in zip(sites, shown.outcomes[0].numbers, strict=True)]
+    runs = [
+        Run(site, site.rate_rps, numbers)
+        for outcome in shown.outcomes
+        for site, numbers in zip(sites, outcome.numbers, strict=True)
+    ]
     return basis_of(sites[0].plan, search.level, search.top.replications, runs)
 
 
@@ -391,17 +399,6 @@ def _scenario_at_rate(choice: Candidate, rate_rps: float) -> Scenario:
         arrivals = workload.arrivals.with_rate(rate_rps, present_rps) or workload.arrivals
         workloads[name] = workload.model_copy(update={"arrivals": arrivals})
     return scenario.model_copy(update={"workloads": workloads})
-
-
-def _cheaper_miss(search: Search, choice: Candidate) -> Candidate | None:
-    """Return the candidate with a lesser objective that misses the level by the least."""
-    objective = choice.estimate(search.objective)[0]
-    cheaper = [
-        candidate
-        for candidate in search.candidates
-        if candidate.outcomes and candidate.rejected and candidate.estimate(search.objective)[0] < objective
-    ]
-    return min(cheaper, key=lambda candidate: (candidate.excess, candidate.number), default=None)
 
 
 def describe(search: Search, candidate: Candidate) -> Described:
@@ -420,7 +417,7 @@ def describe(search: Search, candidate: Candidate) -> Described:
     return Described(
         choice=candidate.deployment.choice,
         policy=candidate.deployment.policy,
-        servers=candidate.deployment.servers,
+        boxes=candidate.deployment.boxes,
         objective=mean(outcome.objective for outcome in candidate.outcomes),
         values=values,
         headroom=headroom,
@@ -458,10 +455,3 @@ def _binding(search: Search, choice: Candidate) -> Binding:
         for verdict, outcome in zip(verdicts[at], choice.outcomes, strict=True)
     ]
     return binding(sites[at], trials, mean_loads(sites[at], trials, requests))
-
-
-def _badges(choice: Candidate, rate_rps: float) -> list[Row]:
-    return [
-        {"workload": site.workload, "network": site.network} | site_badge(site, rate_rps).document()
-        for site in choice.deployment.sites
-    ]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from math import exp, floor
+from math import exp, floor, isfinite
 
 from simnmt.base.suggestions import format_list
-from simnmt.experiment.plan.candidates import format_choice
+from simnmt.experiment.plan.candidates import describe_choice, format_choice
 from simnmt.experiment.plan.capacity import INTERVAL_OVER, Capacities
 from simnmt.experiment.plan.deployment import DeploymentPlan, Described
 from simnmt.experiment.plan.search import Certainty
-from simnmt.experiment.plan.sensitivity import Change
 from simnmt.results.number_text import digits, format_interval, percent, percent_interval
+from simnmt.results.simplicity import TIE, is_tie
 from simnmt.scenario.configuration import END_NODE
 from simnmt.scenario.document import Override
 from simnmt.scenario.errors import format_location
@@ -22,9 +22,10 @@ def describe_capacities(capacities: Capacities) -> Iterator[str]:
     """Yield the sentences on the capacities of a scenario."""
     yield _describe_capacity(capacities)
     best = capacities.best
+    if capacities.as_good:
+        yield f"As good, by less than {percent(TIE)}, but not simpler: {format_list(capacities.as_good, 'and')}."
     if best.is_met:
         yield _describe_interval(capacities)
-        yield f"{best.workload} on {best.network}: {capacities.badge}."
 
 
 def _describe_capacity(capacities: Capacities) -> str:
@@ -32,7 +33,7 @@ def _describe_capacity(capacities: Capacities) -> str:
     best = capacities.best
     place = f"{best.workload} on {best.network}"
     if not best.is_met:
-        values = "; ".join(f"{name}: {digits(value)}" for name, value in best.values.items())
+        values = "; ".join(f"{name}: {_value(value)}" for name, value in best.values.items())
         why = f"{best.policy} misses it for {place} even where hardly any request waits ({values}{_losses(best.lost_share)})"
         return f"No rate keeps {capacities.level}: {why}."
     rate, interval = format_interval(best.rate_rps, best.low, best.high, signs="minus")
@@ -57,6 +58,10 @@ def _describe_interval(capacities: Capacities) -> str:
     return f"{text}. {included}, {kept}."
 
 
+def _value(value: float) -> str:
+    return digits(value) if isfinite(value) else "infinite"
+
+
 def _losses(lost_share: float) -> str:
     """Return the part of a sentence on lost requests; empty if none is lost."""
     return f", {100.0 * lost_share:.2g} % of the requests lost, which count as infinitely late" if lost_share > 0.0 else ""
@@ -64,7 +69,7 @@ def _losses(lost_share: float) -> str:
 
 def describe_deployment(described: Described) -> str:
     """Return the choice of a candidate on one line."""
-    return ", ".join(f"{key}={format_choice(value)}" for key, value in described.choice.items())
+    return describe_choice(described.choice, described.boxes)
 
 
 def format_objective(plan: DeploymentPlan, described: Described) -> str:
@@ -85,10 +90,11 @@ def describe_plan(plan: DeploymentPlan) -> Iterator[str]:
         else:
             yield "No deployment can serve that rate: all devices together are saturated below it."
         return
-    yield (
-        f"{describe_deployment(plan.choice)} is the least of {plan.candidates:,} deployments for {question}: "
-        f"{format_objective(plan, plan.choice)}."
-    )
+    objective = "" if plan.objective.is_exact else f" ({format_objective(plan, plan.choice)})"
+    yield f"The least of {plan.candidates:,} deployments for {question}: {describe_deployment(plan.choice)}{objective}."
+    if plan.as_good:
+        others = format_list((describe_deployment(described) for described in plan.as_good), "and", most=5)
+        yield f"As good, by less than {percent(TIE)}, but not simpler: {others}."
     yield describe_certainty(plan)
     yield from describe_close_calls(plan)
     yield f"Headroom: {describe_values(plan.choice)}. Nearest to its limit: {plan.binding}."
@@ -96,8 +102,6 @@ def describe_plan(plan: DeploymentPlan) -> Iterator[str]:
         yield describe_spending(plan.choice)
     if plan.runner_up is not None and plan.difference is not None:
         yield describe_runner_up(plan, plan.runner_up)
-    for row in plan.badges:
-        yield f"{row['workload']} on {row['network']}: {row['sentence']}."
 
 
 def describe_certainty(plan: DeploymentPlan) -> str:
@@ -165,7 +169,7 @@ def describe_values(described: Described) -> str:
     for name, value in described.values.items():
         headroom = described.headroom[name]
         distance = f"{percent(headroom)} of the limit left" if headroom >= 0.0 else f"{percent(-headroom)} beyond the limit"
-        parts.append(f"{name}: {digits(value)} ({distance})")
+        parts.append(f"{name}: {digits(value)} ({distance})" if isfinite(value) else f"{name}: infinite")
     if described.excess > 0.0 and described.worst not in described.values:
         parts.append("more work than its devices can do")
     if described.lost_share > 0.0:
@@ -192,40 +196,22 @@ def describe_runner_up(plan: DeploymentPlan, runner_up: Described) -> str:
     assert plan.difference is not None and plan.choice is not None
     change = plan.difference.latency_percent
     latency = f"{percent(abs(change.mean) / 100.0)} {'lower' if change.mean < 0.0 else 'higher'}"
-    if not change.excludes_zero:
+    if abs(change.mean) < 100.0 * TIE:
+        latency = "the same"
+    elif not change.excludes_zero:
         latency = f"not distinguishable ({percent_interval(change.mean, change.low, change.high)})"
     text = f"The runner-up is {describe_deployment(runner_up)}: {format_objective(plan, runner_up)}"
     if plan.objective.name != "servers":
         scale, difference = plan.objective.per_si_unit, plan.difference.objective
         ends = (None if end is None else scale * end for end in (difference.low, difference.high))
         value, interval = format_interval(scale * difference.mean, *ends)
-        text += ", " + " ".join(filter(None, [value, plan.objective.unit, interval]))
+        if is_tie(runner_up.objective, plan.choice.objective):
+            text += ", the same"
+        else:
+            text += ", " + " ".join(filter(None, [value, plan.objective.unit, interval]))
         if not difference.excludes_zero:
             text += ", not distinguishable from the choice"
     return f"{text}; its mean latency is {latency}."
-
-
-def describe_change(change: Change) -> str:
-    """Describe what a changed quantity does to the answer."""
-    if not change.flips:
-        return "the same deployment"
-    missed = f"{change.worst} is missed by {percent(exp(change.excess) - 1.0)}" if change.excess > 0.0 else ""
-    if change.best is None:
-        return f"{missed}; none of the compared deployments keeps the level"
-    return "; ".join(filter(None, [missed, change.best.deployment.describe()]))
-
-
-CHANGES_TITLE = "What would change it"
-CHANGES_HEAD = ("quantity", "change", "worst value / limit", "least deployment on average")
-
-
-def describe_changes(plan: DeploymentPlan) -> str:
-    """Describe how the changed quantities are judged."""
-    runs = "one run" if plan.changes_runs == 1 else f"the mean of {plan.changes_runs} runs"
-    return (
-        f"By {runs} without the error of the calibration: a deployment that is named here keeps the level on average, "
-        f"not with {format_certainty(plan.certainty)}. For that, plan with the changed quantity."
-    )
 
 
 PLACEHOLDERS = {

@@ -18,7 +18,7 @@ from simnmt.experiment.fault_setup import NoAnswers
 from simnmt.experiment.plan.analytic import saturation_rps
 from simnmt.experiment.plan.candidates import Deployment
 from simnmt.experiment.plan.objectives import Objective
-from simnmt.experiment.plan.trial import Level, Verdict
+from simnmt.experiment.plan.trial import MOST_EXCESS, Level, Verdict
 from simnmt.results.summary import Numbers, known
 
 IMPOSSIBLE = 1.1
@@ -248,8 +248,13 @@ def probability_by_count(excesses: Sequence[float]) -> float:
 
 
 def _probability_by_distance(excesses: Sequence[float]) -> float:
-    """Return the probability that the next value of a normal distribution is at most 0; 1 if the values have no spread."""
+    """Return the probability that the next value of a normal distribution is at most 0; 1 if the values have no spread.
+
+    Also 1 if a value is infinite: it has no distance from the limit, and the count of the runs decides.
+    """
     count = len(excesses)
+    if max(excesses, default=0.0) >= MOST_EXCESS:
+        return 1.0
     spread = stdev(excesses) * sqrt(1.0 + 1.0 / count) if count >= 3 else 0.0
     if spread == 0.0:
         return 1.0

@@ -36,7 +36,7 @@ def find_sure_rate(plan: RunPlan, capacities: Capacities, level: Level, open_pla
     for step in range(1, STEPS + 1):
         rate_rps = float(f"{best.rate_rps * STEP**step:.3g}")  # as a user would type it
         search = Search([], level, objective("servers", scenario), replications=scenario.replications, requests=best.requests)
-        candidate = search.add(Deployment({}, (), best.policy, (site.at_rate(rate_rps),), (), ""))
+        candidate = search.add(Deployment({}, (), best.policy, (site.at_rate(rate_rps),), (), "", {}))
         sure = is_sure(search, candidate, lambda _: drawn, CERTAINTY, DRAWS, most_draws=1)
         simulated += search.requests_simulated
         if sure and candidate.certainty is not None:

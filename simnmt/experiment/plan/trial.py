@@ -10,9 +10,6 @@ from simnmt.base.errors import InputError
 from simnmt.experiment.cases import Case, RunPlan, Unit
 from simnmt.experiment.targets import Target
 from simnmt.experiment.units import devices, run_unit
-from simnmt.experiment.validated import deployment
-from simnmt.network.link import Link
-from simnmt.results.envelope import Badge, badge, validated_cells
 from simnmt.results.service_level import Requirement
 from simnmt.results.stability import excess_load
 from simnmt.results.summary import Device, Numbers, RunKey
@@ -60,21 +57,6 @@ class Site:
         case = replace(self.case, arrivals=self.case.arrivals.at_rate(rate_rps))
         return replace(self, plan=replace(self.plan, cases={**self.plan.cases, self.workload: case}))
 
-    def with_rtt(self, factor: float) -> Site:
-        """Return the site with the round-trip times of its network multiplied."""
-        network = self.plan.networks[self.network]
-
-        def scaled(link: Link) -> Link:
-            return replace(link, rtt=link.rtt.scaled_to_mean(factor * link.rtt.mean_s))
-
-        hops = {device: tuple(map(scaled, links)) for device, links in network.hops.items()}
-        changed = replace(network, link=scaled(network.link), hops=hops)
-        return replace(self, plan=replace(self.plan, networks={**self.plan.networks, self.network: changed}))
-
-    def with_service(self, factor: float) -> Site:
-        """Return the site with boxes that take so many times as long as the policy knows."""
-        return replace(self, boxes=tuple(target.times(factor) for target in self.case.targets))
-
     def simulate(self, replication: int, requests: int) -> Numbers:
         """Return the numbers of one run of so many requests; a warm-up of a number of requests is the same share of them."""
         scenario = self.plan.scenario
@@ -93,12 +75,6 @@ class Site:
         if self.boxes is not None:
             unit = replace(unit, case=replace(self.case, targets=self.boxes), calibrated=self.case)
         return run_unit(unit).numbers[RunKey(self.workload, self.network, self.policy, replication)]
-
-
-def site_badge(site: Site, rate_rps: float) -> Badge:
-    """Return whether a site at a rate lies inside what was validated live."""
-    network = site.plan.networks[site.network]
-    return badge(deployment(site.plan.scenario, site.case, network, site.policy, rate_rps), validated_cells())
 
 
 def check_rate(plan: RunPlan, workload: str, document: Document) -> None:
@@ -137,8 +113,7 @@ class Level:
         # A load is no distance from a limit as a latency is, so it is named only where it is near 1.
         verdicts = [Verdict(overload, STABLE)] if overload >= BUSY or not self.limits else []
         verdicts += [
-            Verdict(_excess(requirement, self._judged_value(requirement, numbers)), str(requirement))
-            for requirement in self.limits
+            Verdict(_excess(requirement, self.value(requirement, numbers)), str(requirement)) for requirement in self.limits
         ]
         return max(verdicts, key=lambda verdict: verdict.excess)
 
@@ -150,21 +125,18 @@ class Level:
 
     @staticmethod
     def value(requirement: Requirement, numbers: Numbers) -> float:
-        """Return the value of a requirement's metric, in its unit. Raises `InputError` if the run lacks it."""
-        value = numbers.get(requirement.metric.column)
-        if value is None:
-            what = f"{requirement}: a run of this scenario has no {requirement.metric.name}"
-            raise InputError(what, remedy="give more requests, or another metric")
-        return requirement.metric.per_si_unit * value
+        """Return the value by which a run is judged, in the metric's unit. Raises `InputError` if the run lacks it.
 
-    def _judged_value(self, requirement: Requirement, numbers: Numbers) -> float:
-        """Return the value by which a run is judged: infinite if too many requests are lost (`Metric.of_answered`)."""
-        lost_share = numbers.get("lost_share") or 0.0
-        if lost_share == 0.0:
-            return self.value(requirement, numbers)
-        further = requirement.metric.of_answered(lost_share)
-        value = None if further is None else numbers.get(further.column)
-        return inf if further is None or value is None else further.per_si_unit * value
+        A lost request is infinitely late, so the value is infinite if too many are lost (`Metric.of_answered`).
+        """
+        judged = requirement.metric.of_answered(numbers.get("lost_share") or 0.0)
+        if judged is None:
+            return inf
+        value = numbers.get(judged.column)
+        if value is None:
+            what = f"{requirement}: a run of this scenario has no {judged.name}"
+            raise InputError(what, remedy="give more requests, or another metric")
+        return judged.per_si_unit * value
 
     def __str__(self) -> str:
         return " and ".join(map(str, self.requirements)) or STABLE
