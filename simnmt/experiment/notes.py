@@ -168,12 +168,12 @@ def describe_sources(plan: RunPlan) -> str:
 
 
 def _describe_doubts(plan: RunPlan) -> list[str]:
-    """Return every doubt about a profile once, with all devices that use it."""
+    """Return the effect of every doubt about a profile once, with all devices that use it."""
     users: dict[tuple[str, str], dict[str, None]] = {}
     for target in itertools.chain.from_iterable(case.targets for case in plan.cases.values()):
-        for doubt in target.doubts:
-            users.setdefault((target.profile.name, doubt.message), {})[target.device] = None
-    return [f"profile {name} ({', '.join(by)}): {message}" for (name, message), by in users.items()]
+        for effect in target.doubts:
+            users.setdefault((target.profile.name, effect), {})[target.device] = None
+    return [f"profile {name} ({', '.join(by)}): {effect}" for (name, effect), by in users.items()]
 
 
 def notes(plan: RunPlan, learnt: dict[str, Learnt], rows: Sequence[Row]) -> list[str]:

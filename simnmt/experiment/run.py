@@ -292,7 +292,7 @@ def cell_of(unit: Unit, result: UnitResult) -> Cell:
         planes=tuple((plane.s_per_src_token, plane.s_per_tgt_token, plane.s_fixed) for plane in result.learnt.planes),
         profile_kinds=tuple(target.kind for target in case.targets),
         profile_names=tuple(map(_profile_name, case.targets)),
-        profile_warnings=tuple(tuple(doubt.message for doubt in target.doubts) for target in case.targets),
+        profile_warnings=tuple(target.doubts for target in case.targets),
         logs={name: RequestLog(truth, trail) for name, trail in trails.items()},
         transfers=tuple(_transfer(column) for column in truth.transfer_s if not result.live),
         misroutes={name: misroutes(truth, trail, most) for name, trail in trails.items() if known},

@@ -110,7 +110,7 @@ class Cell(RecordedCell):
     energies: Mapping[str, RunEnergy] = field(default_factory=dict)
     """Policy -> its joules and money; empty if they are not accounted for."""
     profile_warnings: tuple[tuple[str, ...], ...] = ()
-    """Doubts about each target's profile; empty if they were not determined."""
+    """Effects on the numbers of what is doubtful about each target's profile; empty if they were not determined."""
 
     def drawn(self) -> Cell:
         """Return the cell for figures: with the requests alone that every policy answered, and of many an even sample."""

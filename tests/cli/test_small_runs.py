@@ -74,13 +74,13 @@ def test_the_table_says_how_the_numbers_are_known(folder: Path, simnmt: Callable
 def test_a_doubtful_profile_is_warned_of_on_the_console_in_the_summary_and_on_the_page(
     folder: Path, simnmt: Callable[..., Any]
 ) -> None:
-    """A run must not call measured what was measured on a busy box."""
+    """The busy box has no known effect on the numbers, so that only the error of the plane is printed."""
     profile = json.loads(Path("gateway.json").read_text())
-    state = {"busy": True, "others_cpus": 1.5}
-    profile |= {"schema_version": 1, "execution": profile["execution"] | {"kind": "measured"}, "conditions": state}
+    execution = profile["execution"] | {"kind": "measured", "fit": {"heldout_error": 0.2}}
+    profile |= {"schema_version": 1, "execution": execution, "conditions": {"busy": True, "others_cpus": 1.5}}
     Path("gateway.json").write_text(json.dumps(profile))
     done = simnmt("run", "small.yaml", "--out", "made", "--replications", "1")
-    doubt = "the box was busy: other programs used 1.5 CPUs before or after measuring execution (repeat on a quiet box)"
+    doubt = "times of single requests of other lengths err by 20 % on average"
     assert done.err == f"simnmt: warning: profile {profile['name']} (gateway): {doubt}\n"
     assert "device profiles: gateway measured but doubtful, cloud synthetic (see the warnings)" in done.out
     summary = json.loads(Path("made/summary.json").read_text())
@@ -92,13 +92,13 @@ def test_a_doubtful_profile_is_warned_of_on_the_console_in_the_summary_and_on_th
 
 def test_a_doubtful_profile_of_two_devices_and_workloads_is_listed_once(folder: Path, simnmt: Callable[..., Any]) -> None:
     profile = json.loads(Path("gateway.json").read_text())
-    profile |= {"schema_version": 1, "execution": profile["execution"] | {"kind": "measured"}, "conditions": {"busy": True}}
+    profile |= {"schema_version": 1, "execution": profile["execution"] | {"kind": "measured", "fit": {"heldout_error": 0.2}}}
     Path("gateway.json").write_text(json.dumps(profile))
     again = "workloads.again={lengths: {source: news.de, target: news.en, src_unit: word, tgt_unit: word}}"
     shared = ("--set", "devices.cloud.profile=gateway.json", "--set", again)
     done = simnmt("run", "small.yaml", "--out", "made", "--replications", "1", *shared)
     for lines in (done.err.splitlines(), json.loads(Path("made/summary.json").read_text())["notes"]):
-        (doubt,) = (line for line in lines if "the box was busy" in line)
+        (doubt,) = (line for line in lines if "err by 20 %" in line)
         assert f"profile {profile['name']} (gateway, cloud): " in doubt
 
 
