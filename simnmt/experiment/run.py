@@ -16,7 +16,7 @@ from simnmt.base.columns import AnyColumn, mean_of
 from simnmt.experiment.cases import RunPlan, ShareDone, Unit
 from simnmt.experiment.comparisons import baselines, gap_rows, load_sweeps, variants
 from simnmt.experiment.draws import Learnt
-from simnmt.experiment.notes import fits, notes, stopped_sending, warnings
+from simnmt.experiment.notes import describe_scope, fits, notes, stopped_sending, warnings
 from simnmt.experiment.processes import run_in_processes, worthwhile_processes
 from simnmt.experiment.targets import Target
 from simnmt.experiment.units import UnitResult, devices, expected_s, known_misroutes, run_unit
@@ -206,6 +206,7 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunR
         cells=cells,
         notes=[*notes(plan, learnt, table), *stopped_sending(scenario, cells), *cautions],
         warnings=warnings(plan, table),
+        scope=list(describe_scope(plan)),
         gaps=_gaps(scenario, by_place),
         replicated=replicated(numbers, scenario.measured_metrics),
         load_sweeps=list(load_sweeps(plan, table, compared)),

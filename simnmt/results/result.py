@@ -309,6 +309,8 @@ class RunResult(FinishedRun):
     cells: list[Cell]
     warnings: list[str] = field(default_factory=list)
     """Suspicious input, such as languages in the wrong order or a doubtful profile; also among the notes."""
+    scope: list[str] = field(default_factory=list)
+    """Notes on what the run covers, which the console prints too; also among the notes."""
     tables: list[Any] = field(default_factory=list)
     """Published tables to show beside ours."""
     precision: str = ""

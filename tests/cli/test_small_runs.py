@@ -145,3 +145,27 @@ def test_a_library_that_cannot_be_used_is_one_line_of_warning(capsys: pytest.Cap
 def test_an_unknown_engine_is_refused_in_python_too(folder: Path) -> None:
     with pytest.raises(InputError, match=r"engine: unknown engine 'Simpy' \(did you mean simpy\?\)"):
         simnmt_package.run("small.yaml", engine="Simpy")  # type: ignore[arg-type]
+
+
+def test_workloads_with_rates_are_named_separate_runs_once_on_the_console_and_on_the_page(
+    folder: Path, simnmt: Callable[..., Any]
+) -> None:
+    lengths = "lengths: {source: news.de, target: news.en, src_unit: word, tgt_unit: word}"
+    rates = [f"workloads.{name}={{{lengths}, arrivals: {{kind: poisson, rate_rps: 1}}}}" for name in ("news", "again")]
+    for count in (1, 2):
+        overrides = [part for rate in rates[:count] for part in ("--set", rate)]
+        done = simnmt("run", "small.yaml", "--out", f"made{count}", "--requests", "50", "--replications", "1", *overrides)
+        page = Path(f"made{count}/report.html").read_text()
+        assert [text.count("are separate runs") for text in (done.out, page)] == [count - 1] * 2
+
+
+def test_the_intervals_of_a_recording_are_said_to_leave_out_other_traffic(folder: Path, simnmt: Callable[..., Any]) -> None:
+    Path("asked.csv").write_text("time_s\n0.0\n0.9\n2.2\n4.1\n")
+    recorded = ("--set", "workloads.news.arrivals={kind: recorded, file: asked.csv}")
+    for replications in (1, 2):
+        out = f"made{replications}"
+        done = simnmt("run", "small.yaml", "--out", out, "--requests", "50", "--replications", str(replications), *recorded)
+        notes = json.loads(Path(f"{out}/summary.json").read_text())["notes"]
+        stated = [note for note in notes if "not the traffic of another time" in note]
+        assert len(stated) == replications - 1
+        assert all(note in done.out for note in stated)
