@@ -240,19 +240,6 @@ def _streamed(measured: _Measured) -> StreamedTokens | None:
 
 def _doubts(settings: EndpointSettings, measured: _Measured, block: EndpointBlock, collinear: bool | None) -> tuple[str, ...]:
     doubts, alone = [], measured.alone
-    if block.round_trip.how == "included":
-        why = ""
-        if block.round_trip.seconds is not None:
-            echo_s = block.round_trip.seconds.median_s
-            why = f", because the echo, {1e3 * echo_s:.3g} ms, takes longer than the shortest sentence"
-        doubts.append(
-            f"times contain the network's round trip, which a scenario's link adds again (give it an RTT near 0){why}"
-        )
-    elif alone.round_trip_s > block.mean_s:
-        doubts.append(
-            f"the round trip taken off, {1e3 * alone.round_trip_s:.3g} ms, is longer than a mean execution, "
-            f"{1e3 * block.mean_s:.3g} ms: the fixed part and the knee are uncertain (measure from beside the service)"
-        )
     if alone.remembers:
         doubts.append(
             "repeated sentences were answered far faster: the service remembers translations, so that only the first request "

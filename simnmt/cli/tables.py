@@ -24,7 +24,7 @@ def format_result(result: RunResult) -> str:
     one = result.summary_rows[0]
     repeats = "one replication" if one["replications"] == 1 else f"means of {one['replications']} replications"
     lines = [f"{result.name}: {one['requests']:,} requests each, {repeats}"]
-    lines += [_sources(result)] * bool(result.cells) + [""]
+    lines += [_sources(result)] * bool(result.cells) + result.scope + [""]
     lines += [sweep["sentence"] for sweep in result.load_sweeps] + [""] * bool(result.load_sweeps)
     lines += _recommendations(result)
     lines += ["", *_policies(result)]

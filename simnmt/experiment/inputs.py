@@ -285,11 +285,12 @@ class _CaseReader:
         profile, choice = self.charged_profile(device, measured, conversion, table)
         # The doubts are those of the profile as measured: after a move to another decoder it has no variants.
         beam = None if choice is None else choice.settings.beam
-        doubts = tuple(profile_doubts(measured, _used_cost_models(part, measured), beam=beam))
+        doubts = profile_doubts(measured, _used_cost_models(part, measured), beam=beam)
+        effects = tuple(dict.fromkeys(doubt.effect for doubt in doubts if doubt.effect))
         decoding, streaming = self.decoding(device, profile), self.streaming(device, profile, table)
         service, level = measured.in_service, measured.service_level
         cost = self.cost(device)
-        return Target(device, profile, doubts, choice, decoding, streaming, conversion, service, level, cost=cost)
+        return Target(device, profile, effects, choice, decoding, streaming, conversion, service, level, cost=cost)
 
     def relevant(self, device: str, measured: DeviceProfile) -> DeviceProfile:
         """Return the profile with the block `in_service` only if the device is charged by it."""

@@ -34,7 +34,9 @@ from simnmt.results.result import Cell, format_sources, shown_kind
 from simnmt.results.summary import Row, by_cell
 from simnmt.results.warm_up import warm_up_notes
 from simnmt.scenario.configuration import Scenario
+from simnmt.scenario.source import describe_separate_runs
 from simnmt.workload.arrivals import BackToBack
+from simnmt.workload.arrivals.recording import RecordedProcess
 from simnmt.workload.configuration import SyntheticLengths
 
 
@@ -168,12 +170,12 @@ def describe_sources(plan: RunPlan) -> str:
 
 
 def _describe_doubts(plan: RunPlan) -> list[str]:
-    """Return every doubt about a profile once, with all devices that use it."""
+    """Return the effect of every doubt about a profile once, with all devices that use it."""
     users: dict[tuple[str, str], dict[str, None]] = {}
     for target in itertools.chain.from_iterable(case.targets for case in plan.cases.values()):
-        for doubt in target.doubts:
-            users.setdefault((target.profile.name, doubt.message), {})[target.device] = None
-    return [f"profile {name} ({', '.join(by)}): {message}" for (name, message), by in users.items()]
+        for effect in target.doubts:
+            users.setdefault((target.profile.name, effect), {})[target.device] = None
+    return [f"profile {name} ({', '.join(by)}): {effect}" for (name, effect), by in users.items()]
 
 
 def notes(plan: RunPlan, learnt: dict[str, Learnt], rows: Sequence[Row]) -> list[str]:
@@ -185,6 +187,7 @@ def notes(plan: RunPlan, learnt: dict[str, Learnt], rows: Sequence[Row]) -> list
         rows: the rows of the summary.
     """
     lines = [plan.scenario.description] if plan.scenario.description else []
+    lines += describe_scope(plan)
     for case in plan.cases.values():
         lines += _describe_lengths(plan, case, learnt[case.name])
         lines.append(f"{case.name}: {case.arrivals.account}.")
@@ -211,6 +214,19 @@ def notes(plan: RunPlan, learnt: dict[str, Learnt], rows: Sequence[Row]) -> list
     if plan.scenario.replications == 1:
         lines.append("One replication: no intervals, so a difference may be chance.")
     return lines
+
+
+def describe_scope(plan: RunPlan) -> Iterator[str]:
+    """Yield what a run of several workloads, and the intervals over replications of a recording, do not cover."""
+    if separate := describe_separate_runs(plan.scenario):
+        yield f"{separate[0].upper()}{separate[1:]}."
+    recorded = [case.name for case in plan.cases.values() if isinstance(case.arrivals, RecordedProcess)]
+    if recorded and plan.scenario.replications > 1:
+        yield (
+            f"{format_list(recorded, 'and')}: all replications replay the same recording of arrivals, each from another moment "
+            "on it. Intervals cover what differs between replications (these moments, lengths that are drawn, execution times, "
+            "and where a series of round trips begins), and not the traffic of another time."
+        )
 
 
 def _describe_lengths(plan: RunPlan, case: Case, learnt: Learnt) -> Iterator[str]:

@@ -16,7 +16,7 @@ from simnmt.base.columns import AnyColumn, mean_of
 from simnmt.experiment.cases import RunPlan, ShareDone, Unit
 from simnmt.experiment.comparisons import baselines, gap_rows, load_sweeps, variants
 from simnmt.experiment.draws import Learnt
-from simnmt.experiment.notes import fits, notes, stopped_sending, warnings
+from simnmt.experiment.notes import describe_scope, fits, notes, stopped_sending, warnings
 from simnmt.experiment.processes import run_in_processes, worthwhile_processes
 from simnmt.experiment.targets import Target
 from simnmt.experiment.units import UnitResult, devices, expected_s, known_misroutes, run_unit
@@ -205,6 +205,7 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunR
         cells=cells,
         notes=[*notes(plan, learnt, table), *stopped_sending(scenario, cells), *cautions],
         warnings=warnings(plan, table),
+        scope=list(describe_scope(plan)),
         gaps=_gaps(scenario, by_place),
         replicated=replicated(numbers, scenario.measured_metrics),
         load_sweeps=list(load_sweeps(plan, table, compared)),
@@ -291,7 +292,7 @@ def cell_of(unit: Unit, result: UnitResult) -> Cell:
         planes=tuple((plane.s_per_src_token, plane.s_per_tgt_token, plane.s_fixed) for plane in result.learnt.planes),
         profile_kinds=tuple(target.kind for target in case.targets),
         profile_names=tuple(map(_profile_name, case.targets)),
-        profile_warnings=tuple(tuple(doubt.message for doubt in target.doubts) for target in case.targets),
+        profile_warnings=tuple(target.doubts for target in case.targets),
         logs={name: RequestLog(truth, trail) for name, trail in trails.items()},
         transfers=tuple(_transfer(column) for column in truth.transfer_s if not result.live),
         misroutes={name: misroutes(truth, trail, most) for name, trail in trails.items() if known},

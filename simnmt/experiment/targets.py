@@ -11,7 +11,6 @@ from simnmt.experiment.streaming_setup import StreamedDevice
 from simnmt.profile.batch_cost import DecodingCost
 from simnmt.profile.custom import CostFunction
 from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.doubts import Doubt
 from simnmt.profile.power import BoxPower
 from simnmt.profile.profile_variant import DecoderChoice
 from simnmt.profile.service_block import ServiceBlock
@@ -56,8 +55,8 @@ class Target:
     device: str
     """Name of the device in the scenario."""
     profile: DeviceProfile
-    doubts: tuple[Doubt, ...] = ()
-    """Reasons to doubt the cost models of its profile that this workload uses."""
+    doubts: tuple[str, ...] = ()
+    """Effects on the numbers of this workload of what is doubtful about its profile (`Doubt.effect`)."""
     decoder: DecoderChoice | None = None
     """Decoder variant that replaces the profile's; None if the scenario names none."""
     decoding: Decoding | None = None

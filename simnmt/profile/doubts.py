@@ -1,8 +1,8 @@
 """Doubts about a device profile: every verb and page takes its warnings from here.
 
 `profile_doubts` examines a whole profile: the state of the box while each cost model was measured, the errors of the fits,
-and the accuracy of a streamed model on its task. `calibrate`, `profile inspect`, `run`, `sti profile`, `sti plan`, `sti run`
-and the pages only print its result.
+and the accuracy of a streamed model on its task. `calibrate`, `profile inspect`, `sti profile`, `sti plan` and `sti run` print
+all of its result. A simulated run prints only the doubts with a known effect on its numbers (`Doubt.effect`).
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ import numpy as np
 from simnmt.base import shipped_files
 from simnmt.base.configuration import end_tokens
 from simnmt.base.suggestions import format_list
-from simnmt.profile.blocks import Conditions, ExecutionFit, MeasuringConditions
+from simnmt.profile.blocks import Conditions, MeasuringConditions
 from simnmt.profile.decoder_block import canonical, composition_error
 from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.endpoint_block import EndpointBlock
 from simnmt.profile.streaming_block import StiBlock
 
 CONDITIONS, RECONCILIATION = "conditions", "reconciliation"
@@ -53,6 +54,15 @@ LEAST_NEIGHBOUR = 0.5
 """Least processor time of a neighbour over the time of measuring: with less, it was mostly held up."""
 SHORT_BOUND = 1.10
 """Largest mean ratio of short targets to the plane in service, up or down: beyond it, the plane needs a bend."""
+HELDOUT_EFFECTS = {
+    "execution": "times of single requests of other lengths",
+    "in_service": "times in service of single requests of other lengths",
+    "step": "times of decoding steps at other batch sizes",
+    "gap": "gaps between two steps at other batch sizes",
+    "encoder": "times of encoding at other batch sizes",
+    "energy": "joules of requests of other lengths",
+}
+"""What the held-out error of a cost model is an error of, for lengths and batch sizes that were not fitted."""
 CHANCE_Z = 1.645
 """One-sided 95 %: an accuracy within this many standard errors of the commonest class's share shows nothing learnt."""
 
@@ -67,10 +77,13 @@ class Doubt:
     """Names of `COST_MODELS` whose figures are doubtful."""
     message: str
     """One sentence without a full stop."""
+    effect: str = ""
+    """Its effect on the numbers of a run that uses these cost models, one sentence without a full stop; empty if it has none
+    or none is known, so that a run does not print the doubt."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the doubt with plain types."""
-        return {"source": self.source, "cost_models": list(self.cost_models), "message": self.message}
+        return {"source": self.source, "cost_models": list(self.cost_models), "message": self.message, "effect": self.effect}
 
 
 def profile_doubts(profile: DeviceProfile, cost_models: Sequence[str] = COST_MODELS, *, beam: int | None = None) -> list[Doubt]:
@@ -87,7 +100,7 @@ def profile_doubts(profile: DeviceProfile, cost_models: Sequence[str] = COST_MOD
     doubts = [*_of_conditions(profile), *_of_execution(profile), *_of_heldout_errors(profile)]
     doubts += [*_of_reconciliation(profile), *_of_decoder(profile), *_of_beam(profile, beam), *_of_clipping(profile)]
     doubts += _of_service(profile)
-    doubts += [] if profile.endpoint is None else [Doubt("endpoint", ("execution",), what) for what in profile.endpoint.doubts]
+    doubts += [] if profile.endpoint is None else _of_endpoint(profile.endpoint)
     if profile.sti is not None:
         doubts += sti_doubts(profile.sti)
     return [doubt for doubt in doubts if set(doubt.cost_models) & set(cost_models)]
@@ -113,19 +126,19 @@ def sti_doubts(block: StiBlock) -> list[Doubt]:
     """Return the doubts about a streamed model: its table against whole runs, the line through its reads, its accuracy."""
     doubts, error, r2 = [], block.compute.heldout_error, block.io.r2
     if error is not None and error > ERROR_BOUND:
-        doubts.append(_of_model("sti", f"sti: a held-out error of {100 * error:.0f} % on whole submodels (measure again)"))
+        message = f"sti: a held-out error of {100 * error:.0f} % on whole submodels (measure again)"
+        doubts.append(_of_model("sti", message, f"computing times of submodels err by {100 * error:.0f} % on average"))
     if block.kind == "measured" and (r2 is None or r2 < STI_R2_BOUND):
         value = "none" if r2 is None else f"{r2:.2f}"
-        doubts.append(
-            _of_model(
-                "sti", f"sti: R2 of reads by bits {value}, below {STI_R2_BOUND}: fixed part and bandwidth cannot be told apart"
-            )
-        )
+        message = f"sti: R2 of reads by bits {value}, below {STI_R2_BOUND}: fixed part and bandwidth cannot be told apart"
+        effect = f"read times of shards do not follow their line (R2 {value}), so that plans may miss their deadlines"
+        doubts.append(_of_model("sti", message, effect))
     ranks = block.importance
     if ranks is not None and ranks.full_accuracy is not None and ranks.majority is not None:
         message = chance_level_message(ranks.full_accuracy, ranks.majority, ranks.examples, ranks.task)
         if message is not None:
-            doubts.append(_of_model("sti", f"sti: {message}, and the order of the shards may be chance"))
+            effect = "accuracies of plans may be chance: the model is no better than the commonest class of its task"
+            doubts.append(_of_model("sti", f"sti: {message}, and the order of the shards may be chance", effect))
     return doubts
 
 
@@ -171,31 +184,8 @@ def busy_message(others_cpus: float | None, activity: str) -> str:
     return f"the box was busy: {used} before or after {activity} (repeat on a quiet box)"
 
 
-def execution_messages(fit: ExecutionFit) -> list[str]:
-    """Return the warnings of `execution.fit`: medians fitted, a mean far above them or the least, or disturbed executions."""
-    level, disturbed = fit.level, fit.disturbed_share
-    messages = []
-    if fit.quantile:
-        messages.append(
-            "executions of the same lengths take very different times: the plane is fitted to their medians, since the least "
-            "times do not predict each other (measure again on a box that shares no cache)"
-        )
-    usual = "medians" if fit.quantile else "undisturbed time"
-    if level is not None and level > LEVEL_BOUND:
-        messages.append(
-            f"the mean of the executions lies {100 * (level - 1):.0f} % above their {usual}: "
-            "the box was busy, or its times are unsteady (measure again on a quiet box)"
-        )
-    if disturbed is not None and disturbed > DISTURBED_BOUND:
-        messages.append(
-            f"{100 * disturbed:.0f} % of the executions were disturbed and count neither for the plane's level nor for its "
-            "spread (measure again on a quiet box)"
-        )
-    return messages
-
-
-def _of_model(name: str, message: str) -> Doubt:
-    return Doubt(name, (name,), message)
+def _of_model(name: str, message: str, effect: str = "") -> Doubt:
+    return Doubt(name, (name,), message, effect)
 
 
 def _of_conditions(profile: DeviceProfile) -> Iterator[Doubt]:
@@ -241,10 +231,44 @@ def _is_measured(profile: DeviceProfile, name: str) -> bool:
     return block is not None and getattr(block, "kind", "measured") == "measured"
 
 
-def _of_execution(profile: DeviceProfile) -> list[Doubt]:
+def _of_execution(profile: DeviceProfile) -> Iterator[Doubt]:
+    """Doubt medians that were fitted, a mean far above them or the least, and disturbed executions."""
+    fit = profile.execution.fit
     if profile.execution.kind != "measured":
-        return []
-    return [_of_model("execution", message) for message in execution_messages(profile.execution.fit)]
+        return
+    if fit.quantile:
+        yield _of_model(
+            "execution",
+            "executions of the same lengths take very different times: the plane is fitted to their medians, since the least "
+            "times do not predict each other (measure again on a box that shares no cache)",
+        )
+    if fit.level is not None and fit.level > LEVEL_BOUND:
+        usual = "medians" if fit.quantile else "undisturbed time"
+        yield _of_model(
+            "execution",
+            f"the mean of the executions lies {100 * (fit.level - 1):.0f} % above their {usual}: "
+            "the box was busy, or its times are unsteady (measure again on a quiet box)",
+            f"executions on a quiet box may take up to {100 * (1 - 1 / fit.level):.0f} % less time than this run charges",
+        )
+    if fit.disturbed_share is not None and fit.disturbed_share > DISTURBED_BOUND:
+        longer = _disturbance(profile)
+        effect = f"executions disturbed as in the calibration take {100 * longer:.0f} % more time than this run charges"
+        yield _of_model(
+            "execution",
+            f"{100 * fit.disturbed_share:.0f} % of the executions were disturbed and count neither for the plane's level nor "
+            "for its spread (measure again on a quiet box)",
+            effect if longer > ERROR_BOUND else "",
+        )
+
+
+def _disturbance(profile: DeviceProfile) -> float:
+    """Return the relative difference of the mean time of all repeats, disturbed ones included, from the plane; 0 if unknown."""
+    samples = [sample for sample in profile.execution.samples if sample.batch == 1]
+    src_len = np.array([sample.src_len if sample.src_len_mean is None else sample.src_len_mean for sample in samples])
+    tgt_len, repeats = np.array([sample.tgt_len for sample in samples]), np.array([sample.repeats for sample in samples])
+    plane_s = float(repeats @ profile.plane.seconds(src_len, tgt_len)) if samples else 0.0
+    mean_s = np.array([sample.mean_s for sample in samples])
+    return float(repeats @ mean_s) / plane_s - 1.0 if plane_s > 0.0 else 0.0
 
 
 def _of_heldout_errors(profile: DeviceProfile) -> Iterator[Doubt]:
@@ -254,14 +278,15 @@ def _of_heldout_errors(profile: DeviceProfile) -> Iterator[Doubt]:
     if on_means:
         errors["execution"] = of_means
     for name, error in errors.items():
-        if error is not None and error > ERROR_BOUND:
-            share = (
-                f"{100 * error:.3g} %{' on mean times' * (on_means and name == 'execution')}, above {100 * ERROR_BOUND:.0f} %"
-            )
-            if name == "gap":
-                yield _of_model("step", f"gap between steps: a held-out error of {share} (measure again)")
-            else:
-                yield _of_model(name, f"{name}: a held-out error of {share} (measure again)")
+        if error is None or error <= ERROR_BOUND:
+            continue
+        cost_model, label = ("step", "gap between steps") if name == "gap" else (name, name)
+        times = " on mean times" if on_means and name == "execution" else ""
+        message = f"{label}: a held-out error of {100 * error:.3g} %{times}, above {100 * ERROR_BOUND:.0f} % (measure again)"
+        effect = f"{HELDOUT_EFFECTS[name]} err by {100 * error:.3g} % on average" if name in HELDOUT_EFFECTS else ""
+        if name == "execution" and profile.reconciliation is not None:
+            effect = ""  # a run charges the reconciled plane, whose error is `reconciliation.plane_error`
+        yield _of_model(cost_model, message, effect)
 
 
 def _of_reconciliation(profile: DeviceProfile) -> Iterator[Doubt]:
@@ -273,6 +298,7 @@ def _of_reconciliation(profile: DeviceProfile) -> Iterator[Doubt]:
             ("step", "encoder"),
             f"a sentence alone takes {100 * apart:+.1f} % by steps against the plane, beyond {100 * MOST_APART:.0f} %: "
             "batching changes its cost before anything is batched (measure execution and step together)",
+            f"a sentence alone takes {100 * apart:+.1f} % time on a box that batches, compared with a box that does not",
         )
     if block is not None and not 1.0 / PACE_BOUND <= block.pace <= PACE_BOUND:
         message = (
@@ -284,7 +310,10 @@ def _of_reconciliation(profile: DeviceProfile) -> Iterator[Doubt]:
             f"whole executions lie {100 * block.error:.3g} % off the reconciled costs and {100 * block.plane_error:.3g} % off "
             f"the plane derived from them, above {100 * ERROR_BOUND:.0f} %"
         )
-        yield Doubt(RECONCILIATION, ("execution", "step", "encoder"), f"{message} (measure execution and step together)")
+        effect = f"times of whole requests err by {100 * max(block.error, block.plane_error):.3g} % on average"
+        yield Doubt(
+            RECONCILIATION, ("execution", "step", "encoder"), f"{message} (measure execution and step together)", effect
+        )
 
 
 def _of_decoder(profile: DeviceProfile) -> Iterator[Doubt]:
@@ -295,11 +324,13 @@ def _of_decoder(profile: DeviceProfile) -> Iterator[Doubt]:
             "decoder",
             f"steps of the decoder's base took {', '.join(off)} times as long as step and gap: variants were not measured "
             "under the conditions of the rest (measure step and decoder again, on a quiet box)",
+            f"the speed-up of the chosen decoder may differ: its base took {', '.join(off)} times as long as step and gap",
         )
     error = None if profile.decoder is None else composition_error(profile.decoder)
     if error is not None and error.mean > ERROR_BOUND:
         share = f"{100 * error.mean:.3g} %, above {100 * ERROR_BOUND:.0f} %"
-        yield _of_model("decoder", f"decoder: variants composed of single options err by {share} (choose measured ones)")
+        message = f"decoder: variants composed of single options err by {share} (choose measured ones)"
+        yield _of_model("decoder", message, f"step times of a composed decoder err by {100 * error.mean:.3g} % on average")
 
 
 def _of_service(profile: DeviceProfile) -> Iterator[Doubt]:
@@ -310,10 +341,28 @@ def _of_service(profile: DeviceProfile) -> Iterator[Doubt]:
     used, short = block.conditions.neighbour_cpus, block.short_over_plane
     if used is not None and used < LEAST_NEIGHBOUR:
         message = f"in service: the neighbour got {used:.2g} of a processor while executions were measured"
-        yield _of_model("in_service", f"{message} (measure again on a quiet box)")
+        effect = f"executions take longer beside a neighbour that is busy: here it got {used:.2g} of a processor"
+        yield _of_model("in_service", f"{message} (measure again on a quiet box)", effect)
     if short is not None and not 1.0 / SHORT_BOUND <= short <= SHORT_BOUND:
         message = f"in service: short targets take {short:.3g} times the plane"
-        yield _of_model("in_service", f"{message} (measure again on a quiet box)")
+        effect = f"executions of short targets take {short:.3g} times as long as this run charges"
+        yield _of_model("in_service", f"{message} (measure again on a quiet box)", effect)
+
+
+def _of_endpoint(block: EndpointBlock) -> Iterator[Doubt]:
+    """Doubt the times of a running service that contain the round trip, beside the doubts that its calibration recorded."""
+    if block.round_trip.how == "included":
+        why = ""
+        if block.round_trip.seconds is not None:
+            echo_s = block.round_trip.seconds.median_s
+            why = f", because the echo, {1e3 * echo_s:.3g} ms, takes longer than the shortest sentence"
+        what = "times contain the network's round trip, which a scenario's link adds again"
+        yield Doubt("endpoint", ("execution",), f"{what} (give it an RTT near 0){why}", f"{what} (give it an RTT near 0)")
+    elif block.round_trip.taken_off_s > block.mean_s:
+        what = f"the round trip taken off, {1e3 * block.round_trip.taken_off_s:.3g} ms, is longer than a mean execution, "
+        what += f"{1e3 * block.mean_s:.3g} ms: the fixed part and the knee are uncertain"
+        yield Doubt("endpoint", ("execution",), f"{what} (measure from beside the service)", what)
+    yield from (Doubt("endpoint", ("execution",), message) for message in block.doubts)
 
 
 def _of_beam(profile: DeviceProfile, chosen: int | None) -> Iterator[Doubt]:
@@ -321,11 +370,9 @@ def _of_beam(profile: DeviceProfile, chosen: int | None) -> Iterator[Doubt]:
     calibrated = 1 if profile.engine is None else profile.engine.beam
     beam = calibrated if chosen is None else chosen
     if beam > 1 and (profile.beam_overrun is None or beam != calibrated):
-        message = (
-            f"a beam of {beam} takes steps beyond its best output, which are not charged since they were not counted "
-            f"(calibrate a trained model with --beam {beam} --text FILE)"
-        )
-        yield Doubt("execution", ("execution", "step"), message)
+        uncharged = f"a beam of {beam} takes steps beyond its best output, which are not charged since they were not counted"
+        message = f"{uncharged} (calibrate a trained model with --beam {beam} --text FILE)"
+        yield Doubt("execution", ("execution", "step"), message, f"executions take longer than this run charges: {uncharged}")
 
 
 def _of_clipping(profile: DeviceProfile) -> Iterator[Doubt]:
@@ -339,7 +386,7 @@ def _of_clipping(profile: DeviceProfile) -> Iterator[Doubt]:
     )
     message = clipped_weights_message(engine.clipped_weights, engine.product_weights)
     if rounds and message is not None:
-        yield Doubt("decoder", cost_models, message)
+        yield Doubt("decoder", cost_models, message, message)
 
 
 def alone_vs_plane(profile: DeviceProfile) -> float | None:

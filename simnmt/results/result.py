@@ -110,7 +110,7 @@ class Cell(RecordedCell):
     energies: Mapping[str, RunEnergy] = field(default_factory=dict)
     """Policy -> its joules and money; empty if they are not accounted for."""
     profile_warnings: tuple[tuple[str, ...], ...] = ()
-    """Doubts about each target's profile; empty if they were not determined."""
+    """Effects on the numbers of what is doubtful about each target's profile; empty if they were not determined."""
 
     def drawn(self) -> Cell:
         """Return the cell for figures: with the requests alone that every policy answered, and of many an even sample."""
@@ -307,6 +307,8 @@ class RunResult(FinishedRun):
     cells: list[Cell]
     warnings: list[str] = field(default_factory=list)
     """Suspicious input, such as languages in the wrong order or a doubtful profile; also among the notes."""
+    scope: list[str] = field(default_factory=list)
+    """Notes on what the run covers, which the console prints too; also among the notes."""
     tables: list[Any] = field(default_factory=list)
     """Published tables to show beside ours."""
     precision: str = ""

@@ -57,10 +57,26 @@ class _Fault(NamedTuple):
 
 
 def check_topology(scenario: Scenario, document: Document) -> None:
-    """Check that devices, links, clocks and policies fit together; raise `ScenarioError` at the key to be changed."""
+    """Check that devices, links, clocks and policies fit together; raise `ScenarioError` at the key to be changed.
+
+    Several workloads with moments of arrival are valid; the log states that they share nothing (`describe_separate_runs`).
+    """
     checks = (_devices, _counts, _profiles, _execution, _hops, _message_links, _failures, _clocks, _policies)
     for fault in chain.from_iterable(check(scenario) for check in checks):
         raise document.error(fault.location, fault.what, remedy=fault.remedy, key=fault.key)
+    if separate := describe_separate_runs(scenario):
+        _LOG.info("%s: %s", scenario.name, separate)
+
+
+def describe_separate_runs(scenario: Scenario) -> str:
+    """Describe that several workloads share no device and no link; empty if at most one has requests that may meet."""
+    meeting = [part for part in scenario.workloads.values() if not isinstance(part.arrivals, BackToBack)]
+    if len(meeting) < 2:
+        return ""
+    return (
+        f"the {len(scenario.workloads)} workloads are separate runs: each has all devices and links to itself, and their rates "
+        "do not add up to one load"
+    )
 
 
 def _devices(scenario: Scenario) -> Iterator[_Fault]:

@@ -150,7 +150,7 @@ def test_another_beam_than_the_one_whose_steps_were_counted_is_called_doubtful(s
         assert any("a beam of" in message for message in result.cells[0].profile_warnings[1]) is bool(warned[beam])
     assert warned[1] == warned[5] == []
     (message,) = warned[4]
-    assert "(cloud): a beam of 4 takes steps beyond its best output, which are not charged" in message
+    assert "a beam of 4 takes steps beyond its best output, which are not charged" in message
 
 
 def test_the_fused_decoder_of_a_beam_is_asked_for_by_its_beam(scenario: Callable[..., Path]) -> None:

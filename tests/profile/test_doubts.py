@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from simnmt.base.shipped_files import find
-from simnmt.profile.blocks import ExecutionFit
+from simnmt.profile.blocks import CellSample
 from simnmt.profile.decoder_settings import DecoderSettings
-from simnmt.profile.doubts import chance_level_message, execution_messages, profile_doubts
+from simnmt.profile.doubts import Doubt, chance_level_message, profile_doubts
 from simnmt.profile.profile_file import checked_profile, read_profile
 from simnmt.profile.profile_summary import as_json, facts, title
 from simnmt.profile.reconciliation import reconcile
@@ -151,10 +151,45 @@ def test_gaps_between_steps_that_err_by_more_than_a_tenth_are_doubtful(error: fl
 
 
 def test_a_mean_far_above_the_least_times_is_doubtful() -> None:
-    assert execution_messages(ExecutionFit(level=1.09, disturbed_share=0.1)) == execution_messages(ExecutionFit()) == []
-    [busy] = execution_messages(ExecutionFit(level=1.33, disturbed_share=0.0))
-    assert busy.startswith("the mean of the executions lies 33 % above their undisturbed time")
-    assert "30 % of the executions were disturbed" in execution_messages(ExecutionFit(level=1.02, disturbed_share=0.3))[0]
+    def of_fit(**fit: float) -> list[Doubt]:
+        execution = good_profile()["execution"]
+        return profile_doubts(checked_profile(good_profile() | {"execution": execution | {"fit": execution["fit"] | fit}}))
+
+    assert of_fit(level=1.09, disturbed_share=0.1) == []
+    [busy] = of_fit(level=1.33, disturbed_share=0.0)
+    assert busy.message.startswith("the mean of the executions lies 33 % above their undisturbed time")
+    assert "25 % less time" in busy.effect
+    [disturbed] = of_fit(level=1.02, disturbed_share=0.3)
+    assert "30 % of the executions were disturbed" in disturbed.message
+    assert not disturbed.effect, "the mean of all repeats is that of the plane"
+
+
+def test_disturbed_executions_have_an_effect_if_all_repeats_take_longer_on_average_than_the_plane() -> None:
+    profile = checked_profile(good_profile())
+    for factor in (1.05, 1.25):
+        samples = [
+            CellSample.of([factor * float(profile.plane.seconds(src_len, tgt_len))] * 3, src_len=src_len, tgt_len=tgt_len)
+            for src_len, tgt_len in ((5, 5), (20, 30))
+        ]
+        fit = profile.execution.fit.model_copy(update={"disturbed_share": 0.3})
+        execution = profile.execution.model_copy(update={"fit": fit, "samples": tuple(samples)})
+        [doubt] = profile_doubts(profile.model_copy(update={"execution": execution}))
+        assert ("take 25 % more time" in doubt.effect) is (factor > 1.2)
+
+
+def test_only_doubts_with_a_known_effect_on_the_numbers_of_a_run_state_one() -> None:
+    stated = profile_doubts(checked_profile(good_profile() | {"conditions": QUIET | {"busy": True}} | erring("step", 0.3)))
+    assert [(doubt.source, bool(doubt.effect)) for doubt in stated] == [("conditions", False), ("step", True)]
+
+
+def test_the_error_of_a_plane_that_no_run_charges_has_no_effect() -> None:
+    """A reconciled profile charges the plane that is derived from its steps, and not the one whose held-out error this is."""
+    made = reconcile(checked_profile(whole_profile() | {"conditions": QUIET}), kind="measured")
+    fit = made.execution.fit.model_copy(update={"heldout_error": 0.2})
+    made = made.model_copy(update={"execution": made.execution.model_copy(update={"fit": fit})})
+    for profile, has_effect in ((made, False), (made.model_copy(update={"reconciliation": None}), True)):
+        [doubt] = [doubt for doubt in profile_doubts(profile) if doubt.source == "execution"]
+        assert bool(doubt.effect) is has_effect
 
 
 def test_a_model_no_better_than_its_commonest_class_makes_the_importance_doubtful() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from simnmt.scenario.errors import ScenarioError
-from simnmt.scenario.source import open_source
+from simnmt.scenario.source import describe_separate_runs, open_source
 
 GOOD = """\
 version: 1
@@ -301,3 +301,19 @@ def test_a_hedge_needs_another_box(tmp_path: Path) -> None:
         "hedge_to: gateway, or devices.cloud.count to 2 or more)"
     )
     assert "late_answers: gateway is the only device" in complaint(tmp_path, text.replace("  cloud", "  #"))
+
+
+def test_workloads_with_rates_are_named_separate_runs_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "simnmt.scenario")
+    first = "{lengths: '@de-en-news', end_nodes: 20, arrivals: {kind: %s}}"
+    for workloads, separate in (
+        ({"w": "poisson, rate_rps: 3"}, False),
+        ({"w": "back_to_back", "v": "back_to_back"}, False),
+        ({"w": "poisson, rate_rps: 3", "v": "poisson, rate_rps: 4"}, True),
+    ):
+        caplog.clear()
+        overrides = [f"workloads.{name}={first % arrivals}" for name, arrivals in workloads.items()]
+        (tmp_path / "s.yaml").write_text(GOOD.replace("asks: {kind: cnmt, transfer_estimate: probing}", ""), encoding="utf-8")
+        source = open_source(tmp_path / "s.yaml", overrides)
+        assert any(describe_separate_runs(source.scenario) in line for line in caplog.messages) or not separate
+        assert bool(describe_separate_runs(source.scenario)) is separate

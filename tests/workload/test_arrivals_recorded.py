@@ -331,8 +331,7 @@ def test_the_account_of_exact_times(trace: Any) -> None:
     content = "# kind: measured\n# source: the town hall, CC BY 4.0\nt_s,in_tokens\n0,3\n1,4\n2,1\n5,6\n"
     assert trace(content, lengths="rank").account == (
         "arrivals of a recorded trace (measured), the town hall, CC BY 4.0: 4 requests in 7 s, 0.6 requests/s; coefficient of "
-        "variation of the gaps 0.566; lengths by the rank of the input tokens; after its end it begins anew, and each further "
-        "replication starts elsewhere on it"
+        "variation of the gaps 0.566; lengths by the rank of the input tokens; after its end it begins anew"
     )
 
 

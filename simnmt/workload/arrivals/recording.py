@@ -458,7 +458,7 @@ def _describe_recording(recording: Recording, speed: float, step_s: float, lengt
     if step_s:
         clauses.append(f"requests of one time spread evenly over {step_s:g} s")
     ranked = "lengths by the rank of the input tokens" if lengths == "rank" else "lengths drawn independently"
-    return "; ".join([*clauses, ranked, "after its end it begins anew, and each further replication starts elsewhere on it"])
+    return "; ".join([*clauses, ranked, "after its end it begins anew"])
 
 
 def _burstiness(recording: Recording) -> str:
