@@ -7,6 +7,8 @@ TORCH ?= torch==2.13.0
 VENV := .venv
 # What `make check-deep` runs whole, at a scale of 10.
 CAMPAIGNS := tests/aarch64 tests/campaigns tests/live/test_server.py tests/kernels/test_sanitizers.py $(addprefix tests/world/,test_compiled_world.py test_sanitized_world.py test_engines_on_scenarios.py)
+# The rooms whose results depend on the vector instructions of the processor: `make check` runs them as with AVX2 alone too.
+ROUNDED := $(addprefix tests/,goldens kernels nmt streaming)
 BIN := $(VENV)/bin
 
 .PHONY: quickstart test docs check check-deep check-lowest check-python check-dist dist gallery clean
@@ -21,10 +23,12 @@ test: $(VENV)/.installed-test
 docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-# What .ci/run adds to the tests: lint, types, the documentation's examples and site, and the GPU's kernels in Triton's
-# interpreter. Beside that a small validation of a live testbed, which takes three minutes and wants a quiet box: SMOKE=skip leaves it out.
+# What .ci/run adds to the tests: lint, types, the documentation's examples and site, the GPU's kernels in Triton's interpreter, and
+# the numeric tests as on a processor without AVX-512. Beside that a small validation of a live testbed, which takes three minutes and
+# wants a quiet box: SMOKE=skip leaves it out.
 check: $(VENV)/.installed-dev
 	SIMNMT_TRITON=required $(BIN)/python -m pytest tests/kernels/test_triton.py
+	sh .ci/as-avx2 $(BIN)/python $(BIN)/python -m pytest -n auto --dist worksteal $(ROUNDED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

@@ -7,6 +7,7 @@ import atexit
 import gc
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, nullcontext
 from importlib import import_module
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from simnmt.base.errors import shorten
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_file import write_profile
 from tests import without_torch
@@ -71,6 +73,15 @@ def pytest_sessionfinish() -> None:
     """Leave nothing to the five collections with which pytest ends."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print in one line how many tests were skipped for which reason, the most frequent first."""
+    reports = terminalreporter.getreports("skipped")
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in reports if isinstance(report.longrepr, tuple))
+    if reasons:
+        counts = "; ".join(f"{count} {shorten(reason, 60)}" for reason, count in reasons.most_common())
+        terminalreporter.write_line(f"skipped: {counts}")
 
 
 __all__ = ["chromium", "open_page"]

@@ -13,7 +13,7 @@ from torch import Tensor
 from simnmt.kernels import projection_timing as timing
 from simnmt.kernels.arrays import huge_pages
 from simnmt.kernels.columns import SubMatrix, gathered_products
-from simnmt.kernels.measurement import Case, Comparison, Memory, Run, Work, last_cache_bytes, one_after_another
+from simnmt.kernels.measurement import Case, Comparison, Memory, Run, Work, last_cache_bytes, one_after_another, target_at
 from simnmt.kernels.native_library import NONE, at_once, level_name
 from simnmt.kernels.output_layer import fused_argmax, fused_best
 from simnmt.kernels.output_reference import Best
@@ -36,14 +36,12 @@ BEYOND_CACHE_ROWS = 512
 ROWS_AT_ONCE = 8
 """Rows that are checked in float64 together."""
 BANDWIDTH_TARGET = 0.6
-PORTABLE_TARGET = 2.5
-BEST_TARGET = 5.0
-ARGMAX_TARGET = 7.0
 
 
 def best_cases(threads: int, vocab: int = VOCAB) -> Iterator[Case]:
     """Yield all batches at beams 1 and 5, at the level in use and the portable level; halves; more data than a cache holds."""
-    for level, target in _levels(BEST_TARGET):
+    for level in _levels():
+        target = target_at(level, avx512=5.0, avx2=4.0, portable=2.5)
         for rows, count in SIZES:
             yield _best_case(rows, count, threads, vocab, level=level, target=target)
     for dtype in (torch.float16, torch.bfloat16):
@@ -54,7 +52,8 @@ def best_cases(threads: int, vocab: int = VOCAB) -> Iterator[Case]:
 
 def argmax_cases(threads: int, vocab: int = VOCAB) -> Iterator[Case]:
     """Yield all batches at beam 1, at the level in use and at the portable level."""
-    for level, target in _levels(ARGMAX_TARGET):
+    for level in _levels():
+        target = target_at(level, avx512=7.0, avx2=7.0, portable=2.5)
         for batch in BATCHES:
             yield _argmax_case(batch, threads, vocab, level, target)
 
@@ -64,12 +63,10 @@ def output_work(rows: int, vocab: int, itemsize: int) -> Work:
     return Work(rows * vocab * itemsize + 4 * vocab)
 
 
-def _levels(target: float) -> Iterator[tuple[str, float]]:
-    """Yield the level in use with this target, then the portable level with its own target, if that is another level."""
+def _levels() -> tuple[str, ...]:
+    """Return the level in use, and the portable level if that is another one."""
     level = level_name()
-    yield level, target
-    if level not in (NONE, "portable"):
-        yield "portable", PORTABLE_TARGET
+    return (level,) if level in (NONE, "portable") else (level, "portable")
 
 
 def _memory(work: Work) -> Memory:
@@ -98,7 +95,8 @@ def _best_case(
     error = best_error(fused(), products, bias)
     against = partial(Comparison, "fused", work=work, error=error, error_bound=LOG_PROB_BOUND)
     runs: dict[str, Run] = {"fused": fused, COPY: _copy_of(work.bytes_moved)}
-    comparisons, before = [against(COPY, target=BANDWIDTH_TARGET if copy_alone else None)], dict[str, Run]()
+    bandwidth_target = target_at(level_name(), avx512=BANDWIDTH_TARGET, avx2=BANDWIDTH_TARGET) if copy_alone else None
+    comparisons, before = [against(COPY, target=bandwidth_target)], dict[str, Run]()
     if not copy_alone:
         overwritten = products.clone()
         runs[IN_PLACE] = in_place(overwritten, bias, count)
@@ -107,7 +105,7 @@ def _best_case(
     return Case(_text(rows, count, vocab, dtype), _memory(work), runs, tuple(comparisons), before, level or level_name())
 
 
-def _argmax_case(rows: int, threads: int, vocab: int, level: str, target: float) -> Case:
+def _argmax_case(rows: int, threads: int, vocab: int, level: str, target: float | None) -> Case:
     products, bias = _random_products(rows, vocab, torch.float32)
     overwritten, columns = products.clone(), torch.empty(rows, dtype=torch.int64)
     argmax = partial(fused_argmax, products, bias, threads=threads, level=level)
@@ -219,7 +217,7 @@ def _gathered_case(layer: timing.Layer, rows: int) -> Case:
             name = f"{100 * share:.0f} % active, {what}"
             runs[name] = timing.active_steps(layer, steps, method, kept, logits)[kind]
             against = partial(Comparison, name, work=work, what=name, error=error, error_bound=bound)
-            step_target = target if what == ROW_WISE and rows == 1 else None
+            step_target = target_at(level_name(), avx512=target, avx2=target) if what == ROW_WISE and rows == 1 else None
             comparisons.append(against(DENSE, baseline_runs=tuple(dense), target=step_target))
             if what == ROW_WISE:
                 comparisons.append(against(OWN_KERNEL))
@@ -305,8 +303,6 @@ SHARD_WEIGHTS = 589_824
 """A twelfth of a layer (STI-01)."""
 SHARDS = 12
 TORCH, FEWEST_BITS, WEIGHTS_COPY = "torch", "the same at 2 bits", "copy of as many weights"
-TARGET, EVEN_TARGET = 2.0, 0.8
-"""Ratio to torch; and ratio of 6 bits to 2 bits, a quarter longer at most."""
 
 
 def unpack_cases(threads: int, weights: int = SHARD_WEIGHTS) -> Iterator[Case]:
@@ -332,9 +328,9 @@ def _unpack_case(text: str, memory: Memory, weights: int, count: int, threads: i
         runs |= theirs
         work = Work(count * (4 * weights + weights * bits // ALIGNED))
         against = partial(Comparison, ours, work=work, what=ours, error=_unpack_error(shards[0]))
-        comparisons.append(against(TORCH, baseline_runs=tuple(theirs), target=TARGET))
+        comparisons.append(against(TORCH, baseline_runs=tuple(theirs), target=target_at(level_name(), avx512=2.0, avx2=2.0)))
         if bits != PACKED_BITS[0]:
-            target = EVEN_TARGET if bits == PACKED_BITS[-1] else None
+            target = target_at(level_name(), avx512=0.8, avx2=0.5) if bits == PACKED_BITS[-1] else None
             comparisons.append(against(FEWEST_BITS, baseline_runs=(f"{PACKED_BITS[0]} bits",), target=target))
         comparisons.append(against(WEIGHTS_COPY))
     return Case(text, memory, runs, tuple(comparisons))

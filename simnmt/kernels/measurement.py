@@ -246,6 +246,11 @@ class Work:
     """Steps of a decoder, each with this work: a step finds in the cache the data of the step before."""
 
 
+def target_at(level: str, *, avx512: float, avx2: float, portable: float | None = None) -> float | None:
+    """Return the target at a level of the kernels; None at a level for which none was measured."""
+    return {"avx512": avx512, "avx2": avx2, "portable": portable}.get(level)
+
+
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """One of our runs compared with a baseline of the same case."""

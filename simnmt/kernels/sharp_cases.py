@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from simnmt.kernels.activations import ERROR_BOUNDS, Activation, Function, activate
 from simnmt.kernels.arrays import huge_pages
-from simnmt.kernels.measurement import Case, Comparison, Number, Run, Work, interleaved, last_cache_bytes
+from simnmt.kernels.measurement import Case, Comparison, Number, Run, Work, interleaved, last_cache_bytes, target_at
 from simnmt.kernels.native_library import NONE, level_name
 from simnmt.kernels.packed_products import PackedFloat32, PackedInt16
 from simnmt.kernels.sharp.decoder import SharpDecoder
@@ -96,7 +96,6 @@ def _transposed_copy(weight: Float32, turned: bool) -> Float32:
 
 
 PRODUCT_SIZE = 1024
-PRODUCT_TARGET = 2.5
 LIBRARY, LINEAR = "best float32 library call", "torch linear"
 
 
@@ -107,7 +106,7 @@ def int16_cases(threads: int, size: int = PRODUCT_SIZE) -> Iterator[Case]:
         packed: PackedInt16 = variants.copies[INT16][0]
         for rows in range(1, 9):
             x = random_matrix(rows, size)
-            target = PRODUCT_TARGET if cold and rows > 1 else None
+            target = target_at(level_name(), avx512=2.5, avx2=2.0) if cold and rows > 1 else None
             yield _product_case(INT16, variants, x, cold, float(packed.error_bound(x).max()), target, {PACKED: (PACKED,)})
 
 
@@ -288,9 +287,10 @@ def _ladder_case(ladder: Ladder) -> Case:
         )
 
     polynomial, before = NAMES["activations"], NAMES["attention"]
-    comparisons = [against(upper, BEFORE, lower, RUNG_TARGET) for lower, upper in pairwise(NAMES.values())]
-    comparisons += [against(TABLE, BEFORE, before, RUNG_TARGET), against(TABLE, polynomial, polynomial, None)]
-    comparisons += [against(LAST, BASELINE, BASELINE, TOTAL_TARGET, "the whole ladder")]
+    rung, total = (target_at(level_name(), avx512=target, avx2=target) for target in (RUNG_TARGET, TOTAL_TARGET))
+    comparisons = [against(upper, BEFORE, lower, rung) for lower, upper in pairwise(NAMES.values())]
+    comparisons += [against(TABLE, BEFORE, before, rung), against(TABLE, polynomial, polynomial, None)]
+    comparisons += [against(LAST, BASELINE, BASELINE, total, "the whole ladder")]
     lengths = f"{ladder.src_len} to {ladder.tgt_len} words"
     text = f"GRU {ladder.width}, beam {ladder.beam}, {lengths}, {ladder.candidates} candidates"
     return Case(text, "hot", runs, tuple(comparisons))

@@ -31,10 +31,7 @@ class _Family:
 
 def read_pretrained_architecture(folder: str | os.PathLike[str]) -> tuple[PretrainedArchitecture, str]:
     """Return the architecture of a Hugging Face folder and the class of `transformers` of its model. Raises `NmtError`."""
-    try:
-        check_model_folder(Path(folder))
-    except OSError as error:
-        raise NmtError(f"cannot be read: {error.strerror}", path=error.filename or folder, remedy=FOLDER_REMEDY) from None
+    check_folder(folder)
     refuse_code(folder, "config.json")
     from transformers import AutoConfig
 
@@ -58,16 +55,35 @@ def read_pretrained_architecture(folder: str | os.PathLike[str]) -> tuple[Pretra
     return architecture, family.class_name
 
 
-def refuse_code(folder: str | os.PathLike[str], name: str) -> None:
-    """Raise `NmtError` if a JSON file of a folder names Python code to be run, which is never done.
+def check_folder(folder: str | os.PathLike[str]) -> None:
+    """Raise an `InputError` for a folder with a file that no library may read, and for one that CTranslate2 has converted."""
+    try:
+        check_model_folder(Path(folder))
+    except OSError as error:
+        raise NmtError(f"cannot be read: {error.strerror}", path=error.filename or folder, remedy=FOLDER_REMEDY) from None
+    if any(Path(folder).glob("*_vocabulary.*")) and model_type(folder) is None:
+        what, remedy = "a model converted for CTranslate2", "give the folder or id of Hugging Face that it was converted from"
+        raise NmtError(what, path=folder, remedy=remedy)
 
-    A file that is missing or no JSON is left to its reader.
-    """
+
+def model_type(folder: str | os.PathLike[str]) -> str | None:
+    """Return the `model_type` of a folder's config.json; None without one."""
+    kind = _json_object(folder, "config.json").get("model_type")
+    return kind if isinstance(kind, str) else None
+
+
+def _json_object(folder: str | os.PathLike[str], name: str) -> dict[str, Any]:
+    """Return the object in a JSON file of a folder; an empty one for any other file, which its own reader refuses."""
     try:
         content = json.loads(read_bounded(Path(folder) / name, MOST_MODEL_BYTES))
     except (OSError, ValueError, RecursionError):
-        return
-    if isinstance(content, dict) and content.get("auto_map"):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def refuse_code(folder: str | os.PathLike[str], name: str) -> None:
+    """Raise `NmtError` if a JSON file of a folder names Python code to be run, which is never done."""
+    if _json_object(folder, name).get("auto_map"):
         what = f"{name} names Python code to be run (auto_map), which is never done"
         raise NmtError(what, path=folder, remedy="give a model that transformers itself implements")
 

@@ -39,6 +39,7 @@ from simnmt.kernels.measurement import (
     library_threads,
     measure_roofline,
     nearer_cache_bytes,
+    target_at,
 )
 from simnmt.kernels.native_library import NONE, level_name
 from simnmt.kernels.output_layer import fused_best
@@ -290,8 +291,15 @@ def test_the_rungs_of_the_ladder_differ_in_one_technique_each() -> None:
 def test_every_rung_is_compared_with_the_rung_before_and_reports_its_distinct_states() -> None:
     (case,) = ladder_cases(1, LADDER)
     steps = {comparison.ours: comparison.target for comparison in case.comparisons if comparison.baseline == "the rung before"}
-    assert steps == dict.fromkeys([name for name in LADDER.rungs() if name != BASELINE], RUNG_TARGET)
+    assert steps == dict.fromkeys(
+        [name for name in LADDER.rungs() if name != BASELINE], target_at(level_name(), avx512=RUNG_TARGET, avx2=RUNG_TARGET)
+    )
     assert all("% of states distinct" in comparison.remark for comparison in case.comparisons)
+
+
+def test_a_level_that_nobody_measured_has_no_target() -> None:
+    targets = [target_at(level, avx512=5.0, avx2=4.0) for level in ("avx512", "avx2", "portable", NONE)]
+    assert targets == [5.0, 4.0, None, None]
 
 
 def test_an_identity_that_changes_the_translation_is_an_error() -> None:

@@ -15,6 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from simnmt.base.errors import InputError
 from simnmt.batching import immediate, mini, top_up
 from simnmt.calibrate.batch_corrections import check_overrun, measure_overrun
 from simnmt.calibrate.settings import CalibrationError, Settings
@@ -239,6 +240,15 @@ def without(*names: str) -> Callable[[Path], None]:
     return remove
 
 
+def as_converted(folder: Path) -> None:
+    """Leave what a converter of CTranslate2 writes: no tokeniser, and a config.json without a type of model."""
+    for path in folder.iterdir():
+        path.unlink()
+    (folder / "config.json").write_text('{"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}')
+    (folder / "shared_vocabulary.json").write_text('["</s>", "<unk>"]')
+    (folder / "model.bin").write_bytes(bytes(2000))
+
+
 DAMAGES: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "no tokeniser": ("t5", without("tokenizer.json", "tokenizer_config.json"), "holds no tokeniser"),
     "no weights": ("nllb", without("model.safetensors"), "no usable weights: neither model.safetensors nor pytorch_model.bin"),
@@ -247,7 +257,11 @@ DAMAGES: dict[str, tuple[str, Callable[[Path], object], str]] = {
         lambda folder: edit(folder / "config.json", model_type="bert"),
         "holds a model of type bert where one of marian, m2m_100, mbart, t5, mt5 is read",
     ),
-    "half a tokeniser": ("opus", without("target.spm"), "no usable tokeniser"),
+    "half a tokeniser": ("opus", without("target.spm"), "target.spm"),
+    "neither of two sentencepiece models": ("opus", without("source.spm", "target.spm"), "source.spm and target.spm"),
+    "no vocabulary": ("opus", without("vocab.json"), "vocab.json"),
+    "no sentencepiece model": ("m2m100", without("sentencepiece.bpe.model"), "sentencepiece.bpe.model"),
+    "a converted folder": ("opus", as_converted, "CTranslate2"),
     "a broken tokeniser": ("nllb", lambda folder: (folder / "tokenizer.json").write_text("{"), "no usable tokeniser"),
     "the tokeniser of another model": (
         "t5",
@@ -295,6 +309,17 @@ def test_a_damaged_folder_is_refused_in_one_line_and_no_code_is_run(
     assert str(folder) in str(caught.value)
     assert "\n" not in str(caught.value)
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "source.spm", "vocab.json", "config.json"])
+def test_a_pointer_of_git_lfs_is_named_with_its_file(folders: Path, tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "opus"
+    shutil.copytree(folders / "opus", folder)
+    (folder / name).write_text(f"version https://git-lfs.github.com/spec/v1\noid sha256:{'4d' * 32}\nsize 298763648\n")
+    with pytest.raises(InputError) as caught:
+        Translator.load(folder)
+    assert caught.value.path == str(folder / name)
+    assert "git lfs pull" in str(caught.value.remedy)
 
 
 @pytest.mark.parametrize(

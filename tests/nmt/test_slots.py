@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.linear_layers import has_half_weights
 from simnmt.nmt.models import TranslationModel, build_model
+from tests.campaigns.harness import thinned
 from tests.nmt.tiny import ARCHITECTURES, MARIAN, lively, sources
 
 
@@ -92,7 +93,7 @@ def test_a_sentence_has_the_logits_it_has_alone_whoever_joins_and_leaves(
         assert both.difference < 1e-4
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", thinned(ARCHITECTURES, ("gru", "marian")))
 def test_long_refilling_of_all_slots_keeps_every_sentences_logits(name: str) -> None:
     """A hundred steps, at most 15 for each: columns of keys and values are given back again and again."""
     model = lively(name)
