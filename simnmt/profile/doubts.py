@@ -135,10 +135,10 @@ def sti_doubts(block: StiBlock) -> list[Doubt]:
         doubts.append(_of_model("sti", message, effect))
     ranks = block.importance
     if ranks is not None and ranks.full_accuracy is not None and ranks.majority is not None:
-        message = chance_level_message(ranks.full_accuracy, ranks.majority, ranks.examples, ranks.task)
-        if message is not None:
+        chance = chance_level_message(ranks.full_accuracy, ranks.majority, ranks.examples, ranks.task)
+        if chance is not None:
             effect = "accuracies of plans may be chance: the model is no better than the commonest class of its task"
-            doubts.append(_of_model("sti", f"sti: {message}, and the order of the shards may be chance", effect))
+            doubts.append(_of_model("sti", f"sti: {chance}, and the order of the shards may be chance", effect))
     return doubts
 
 
