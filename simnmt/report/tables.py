@@ -14,7 +14,7 @@ from simnmt.results import RunResult
 from simnmt.results.number_text import format_number
 from simnmt.results.recommendation_text import is_gap
 from simnmt.results.stability import LOAD_SUFFIX, device_names, row_overloads, worst_overload
-from simnmt.results.summary import Row, format_objective, objective_name
+from simnmt.results.summary import Row, format_objective, known, objective_name
 
 ORACLE_ROLE = "knows the truth"
 """Description of a policy that is a bound."""
@@ -249,7 +249,7 @@ def _goodput(rows: Sequence[Row]) -> list[Column]:
     limits_s = {row.get("good_within_s") for row in rows}
     if limits_s == {None} or not any(is_number(row.get(GOODPUT)) for row in rows):
         return []
-    head = "in time" if len(limits_s) > 1 else f"within {1e3 * limits_s.pop():g} ms"
+    head = "in time" if len(limits_s) > 1 else f"within {1e3 * known(limits_s.pop()):g} ms"
     return [Column(GOODPUT, RATE, head)]
 
 
