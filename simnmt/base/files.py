@@ -228,8 +228,12 @@ def _check_status(status: os.stat_result, path: str | os.PathLike[str], most_byt
         raise _too_large(path, most_bytes)
 
 
+class TooLargeError(OSError):
+    """A file that holds more than is read of it, as the system's own error of a file that may not grow (`errno.EFBIG`)."""
+
+
 def _too_large(path: str | os.PathLike[str], most_bytes: int) -> OSError:
-    return OSError(errno.EFBIG, f"more than {most_bytes:,} bytes", os.fspath(path))
+    return TooLargeError(errno.EFBIG, f"more than {most_bytes:,} bytes", os.fspath(path))
 
 
 def try_lock(descriptor: int) -> bool | None:
