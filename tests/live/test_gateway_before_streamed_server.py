@@ -26,7 +26,7 @@ from tests.profile.made_profile import whole_profile
 from tests.profile.made_sti import sti_block
 
 LOCAL_S, WARM_S, COLD_S = 0.11, 0.027, 0.25
-"""A warm server is chosen although the way there takes 0.08 s, as it may on a busy box; a cold one takes 0.127 s by its profile."""
+"""A warm server is chosen if the way there takes up to 0.08 s, as on a busy box; a cold one takes 0.127 s by its profile."""
 GAP_S = 0.2
 SRC_LEN = 6
 
