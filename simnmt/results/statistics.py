@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -137,8 +138,9 @@ def ratio_intervals(ours: ArrayLike, theirs: ArrayLike, confidence: float = CONF
     The interval is formed on the logarithms of the replications' ratios, about that of the ratio of the means. They count
     once alike, and once by their weights in that ratio (the mean of each replication's parts of both sums): replications of
     different sizes need the second, few large ratios the first, and each side of the interval is the wider of both. On the
-    side of the skew Student's quantile t grows by the first order of its expansion, skew (1 + 2 t^2) / (6 sqrt(n)) (Johnson,
-    J. Am. Stat. Assoc. 73, 1978, 536-544): Hall's transformation (`_reach`) has a pole, and five ratios that differ by factors
+    side of the skew Student's quantile grows by 2 skew (1 + 2 z^2) / (6 sqrt(n)), z of the normal distribution: the first
+    order of the expansion of the t statistic (Johnson, J. Am. Stat. Assoc. 73, 1978, 536-544), doubled, since it falls short
+    with few replications. Hall's transformation (`_reach`) has a pole, and five ratios that differ by factors
     lie near it. The interval of ours over theirs is the inverse of that of theirs over ours. If a number is 0, it has no
     logarithm: the error is then that of the ratio's linear expansion (delta method), not on the logarithmic scale.
     """
@@ -150,8 +152,8 @@ def ratio_intervals(ours: ArrayLike, theirs: ArrayLike, confidence: float = CONF
     logarithms = elementary.log(our_values / (their_values * ratio[..., None]))
     parts = [values / values.mean(axis=-1, keepdims=True) for values in (our_values, their_values)]
     errors = np.stack([logarithms, logarithms * (parts[0] + parts[1]) / 2.0])
-    student = student_quantile(count, 0.0, confidence)
-    aside = _skewness(errors) * (1.0 + 2.0 * student * student) / (6.0 * sqrt(count))
+    student, normal = student_quantile(count, 0.0, confidence), NormalDist().inv_cdf(0.5 + confidence / 2.0)
+    aside = 2.0 * _skewness(errors) * (1.0 + 2.0 * normal**2) / (6.0 * sqrt(count))
     standard_error = errors.std(axis=-1, ddof=1) / sqrt(count)
     low, high = ((standard_error * (student + np.maximum(side, 0.0))).max(axis=0) for side in (-aside, aside))
     return Intervals(ratio, ratio * elementary.exp(-low), ratio * elementary.exp(high))
@@ -223,6 +225,8 @@ def _reach(deviations: NDArray[np.float64], student: NDArray[np.float64]) -> tup
     Source: P. Hall, On the removal of skewness by transformation, J. R. Statist. Soc. B 54 (1992), 221-228.
     """
     count = deviations.shape[-1]
+    if count < 3:
+        return student, student
     skewness = _skewness(deviations)
     shifted = student + np.abs(skewness) / (6.0 * sqrt(count))
     slope = np.maximum(np.abs(skewness) / (3.0 * sqrt(count)), 1e-9)

@@ -139,8 +139,8 @@ def covered_change(world: dict[str, dict[str, Column]], pair: tuple[str, str], n
 
 
 def covered(intervals: Intervals, truth: float) -> float:
-    """The share of the intervals that hold the truth, in tenths of a percent, below which all is chance."""
-    return round(float(((intervals.low <= truth) & (truth <= intervals.high)).mean()), 3)
+    """The share of the intervals that hold the truth."""
+    return float(((intervals.low <= truth) & (truth <= intervals.high)).mean())
 
 
 @pytest.mark.parametrize("replications", [5, 10])
