@@ -84,7 +84,6 @@ def run_sweep(
             metrics=metrics,
             rows=rows,
             failed=failed,
-            sample=sweep.sample,
         )
         write_table(folder / TABLE, table)
         finish(table)
