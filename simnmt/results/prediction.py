@@ -151,8 +151,8 @@ def describe_exclusions(rows: Sequence[Row]) -> list[str]:
     key = "mean_latency_s"
     sentences = []
     causes = {
-        "above": "the calibration has disturbed repeats, which half of the draws count, or its cells lie above the profile's plane",
-        "below": "the cells of the calibration lie below the profile's plane",
+        "above": "the calibration has disturbed repeats, which half of the draws count, or its cells lie above the plane",
+        "below": "the cells of the calibration lie below the plane",
     }
     for side, cause in causes.items():
         if places := [f"{row['policy']} ({row['network']})" for row in rows if excluding_side(row, key) == side]:
