@@ -154,7 +154,6 @@ def sweep(
     given: str | os.PathLike[str],
     *,
     grid: Sequence[str | VariedKey] = (),
-    sample: str | None = None,
     out: str | os.PathLike[str] | None = None,
     under: str | os.PathLike[str] = "reports",
     overrides: Iterable[str | Override] = (),
@@ -174,7 +173,6 @@ def sweep(
     Args:
         given: a sweep file, a scenario as of `run`, or the folder of a sweep, which goes on where it stopped.
         grid: swept keys, such as `"devices.cloud.count=1,2,4"` or `"workloads.de-en.arrivals.rate_rps=5:20:4"`.
-        sample: such as `"sobol:64"`: points drawn from the grid instead of all its combinations.
         out: the folder to write; None: a new one in `under`.
         under: where a new folder is made.
         overrides, requests, replications, seed, engine, allow_code: as of `run`, the same at all points.
@@ -196,13 +194,13 @@ def sweep(
     progress = progress or notebook_progress()
     folder = Path(given)
     if is_sweep_folder(folder):
-        _refuse_more(grid, sample, out, overrides, requests, replications, seed)
+        _refuse_more(grid, out, overrides, requests, replications, seed)
         header = read_header(folder)
         plan = header.sweep(folder)
         source = open_source(plan.scenario, plan.overrides, allow_code=allow_code, base=Path(header.base))
         return _swept(plan, source, folder, execute, progress, announce, allow_code)
     options = overrides_of_call(overrides, requests=requests, replications=replications, seed=seed)
-    plan = read_sweep(os.fspath(given), grid, sample, options)
+    plan = read_sweep(os.fspath(given), grid, options)
     source = open_source(plan.scenario, plan.overrides, allow_code=allow_code)
     folder = new_folder(Path(under), f"{source.scenario.name}-sweep") if out is None else Path(out)
     return _swept(plan, source, folder, execute, progress, announce, allow_code)

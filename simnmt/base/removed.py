@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from simnmt.base.errors import InputError
 
 COMMANDS: Mapping[str, str] = {
+    "sweep --sample": "give a coarser grid, such as KEY=FROM:TO:N",
     "trace record": "record with ping -D or irtt, and iperf3 -J, and read the files with simnmt trace import",
     "trace respond": "run irtt server or iperf3 -s at the far end",
     "trace synth": "draw a longer trace with simnmt trace resample",

@@ -33,10 +33,6 @@ def sweep(
         list[str] | None,
         option("KEY=V1,V2,...", "Values of a key, or KEY=FROM:TO, or N numbers KEY=FROM:TO:N; may be repeated.", "--grid"),
     ] = None,
-    sample: Annotated[
-        str | None,
-        option("sobol:N", "Draw N points instead of all combinations; KEY=FROM:TO then draws any number.", "--sample"),
-    ] = None,
     out: Annotated[Path | None, option("DIR", "Folder to write. [default: a new one under reports/]")] = None,
     overrides: Annotated[list[str] | None, option("KEY=VALUE", "Override a key at all points.", "--set")] = None,
     requests: Annotated[int | None, option("N", "Requests per run.")] = None,
@@ -72,7 +68,6 @@ def sweep(
         result = simnmt.decisions.sweep(
             given,
             grid=[parse_varied_key(text, "--grid") for text in grid or []],
-            sample=sample,
             out=out,
             overrides=given_values,
             jobs=jobs or None,

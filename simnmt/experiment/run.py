@@ -22,7 +22,7 @@ from simnmt.experiment.targets import Target
 from simnmt.experiment.units import UnitResult, devices, expected_s, known_misroutes, run_unit
 from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.results.precision import describe_precision, next_replications
-from simnmt.results.prediction import describe_exact, describe_predictions, with_predictions
+from simnmt.results.prediction import describe_exact, describe_exclusions, describe_predictions, with_predictions
 from simnmt.results.recommendation import Goal, Roles, recommend
 from simnmt.results.recommendation_text import Reason, describe_recommendation
 from simnmt.results.request_log import RequestLog, misroutes, parts_of
@@ -145,7 +145,7 @@ def _with_predictions(
         result,
         summary_rows=table,
         comparisons=compared,
-        notes=[*result.notes, note],
+        notes=[*result.notes, note, *describe_exclusions(table)],
         warnings=result.warnings + [describe_exact(exact)] * bool(exact),
     )
 

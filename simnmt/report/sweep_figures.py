@@ -70,8 +70,6 @@ class SweepView:
     def slices(self, shown: Sequence[str]) -> list[tuple[Any, ...]]:
         """Return the values of the keys that a figure does not show, by `others`."""
         others = self.others(shown)
-        if self.table.sample is not None:
-            return [()]
         every = list(itertools.product(*(self.values(key) for key in others)))
         step = max(len(every) / MOST_SLICES, 1.0)
         return [every[int(number * step)] for number in range(min(len(every), MOST_SLICES))]
@@ -81,9 +79,7 @@ class SweepView:
         return [key for key in self.table.keys if key not in shown]
 
     def in_slice(self, rows: Sequence[Row], shown: Sequence[str], values: Sequence[Any]) -> list[Row]:
-        """Return the rows with these values of the other keys; all rows of a sample, whose points share none."""
-        if self.table.sample is not None:
-            return list(rows)
+        """Return the rows with these values of the other keys."""
         return [row for row in rows if [row[key] for key in self.others(shown)] == list(values)]
 
     def slice_label(self, shown: Sequence[str], values: Sequence[Any]) -> str:
@@ -168,7 +164,7 @@ def _response(view: SweepView, number: int, key: str) -> Panel:
             stable = [row for row in of_policy if row[metric] is not None and not row["unstable"]]
             marks.append(
                 Mark(
-                    "line" if view.table.sample is None else "points",
+                    "line",
                     [scale.at(row) for row in stable],
                     [row[metric] for row in stable],
                     short(policy),
@@ -213,7 +209,7 @@ def key_pairs(view: SweepView) -> list[tuple[str, str]]:
 
 def heat_panels(view: SweepView) -> list[Panel]:
     """Return, for each pair of keys of a grid, a heat map of the metrics of each policy."""
-    return [] if view.table.sample is not None else [_heat(view, number, *pair) for number, pair in enumerate(key_pairs(view))]
+    return [_heat(view, number, *pair) for number, pair in enumerate(key_pairs(view))]
 
 
 def _heat(view: SweepView, number: int, key: str, other: str) -> Panel:
@@ -286,7 +282,7 @@ def _best(view: SweepView, number: int, keys: tuple[str, ...]) -> Panel:
         gains = [row[GAIN] for (best, _), rows in ordered_kinds for row in rows if best and row.get(GAIN) is not None]
         limits = (min([*gains, 0.0]), 0.0)
         marks = []
-        if not flat and limits[0] < 0.0 and view.table.sample is None:
+        if not flat and limits[0] < 0.0:
             marks.append(_gain_map(scales, [row for (best, _), rows in ordered_kinds for row in rows if best], limits))
         marks += [_best_mark(view, kind, rows, scales, texts) for kind, rows in ordered_kinds]
         uncertain = sum(len(rows) for (_, tied), rows in kinds.items() if tied)

@@ -63,7 +63,7 @@ def _facts(table: SweepTable) -> list[tuple[str, str]]:
     first = table.rows[0] if table.rows else {}
     counts = [(name, first.get(name)) for name in ("replications", "requests") if name not in table.keys]
     return [
-        ("points", number(points, 0) + (f", a Sobol sample of {table.sample}" if table.sample is not None else "")),
+        ("points", number(points, 0)),
         ("swept keys", ", ".join(table.keys)),
         *((name, number(count, 0)) for name, count in counts if count is not None),
         ("seed", str(table.seed)),

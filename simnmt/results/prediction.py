@@ -138,6 +138,29 @@ def describe_predictions(profiles: int, confidence: float, exact: Mapping[str, s
     )
 
 
+def excluding_side(row: Row, key: str) -> str | None:
+    """Return on which side of the number of a row its prediction interval lies, "above" or "below"; None if it contains it."""
+    low, high = row.get(f"{key}_predicted_low"), row.get(f"{key}_predicted_high")
+    if low is None or high is None or low <= row[key] <= high:
+        return None
+    return "above" if low > row[key] else "below"
+
+
+def describe_exclusions(rows: Sequence[Row]) -> list[str]:
+    """Describe prediction intervals of means that exclude the mean; empty without any."""
+    key = "mean_latency_s"
+    sentences = []
+    causes = {
+        "above": "the calibration has disturbed repeats, which half of the draws count, or its cells lie above the plane",
+        "below": "the cells of the calibration lie below the plane",
+    }
+    for side, cause in causes.items():
+        if places := [f"{row['policy']} ({row['network']})" for row in rows if excluding_side(row, key) == side]:
+            where = format_list(places, "and")
+            sentences.append(f"The prediction interval lies {side} the mean for {where}: {cause}. Measure the profile again.")
+    return sentences
+
+
 def describe_exact(exact: Mapping[str, str]) -> str:
     """Describe which devices' profiles are taken as exact."""
     reasons = format_list(f"{device} ({reason})" for device, reason in exact.items())

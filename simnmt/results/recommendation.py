@@ -145,10 +145,8 @@ class _Cell:
         """Return whether a policy meets each requirement of the service level."""
         row, replications = self.by_policy[policy], range(self.by_policy[policy]["replications"])
         runs = [self.runs[RunKey(self.workload, self.network, policy, number)] for number in replications]
-        return [
-            requirement.assess_row(row, {requirement.metric.column: [run.get(requirement.metric.column) for run in runs]})
-            for requirement in self.goal.requirements
-        ]
+        columns = {column: [run.get(column) for run in runs] for column in runs[0]}
+        return [requirement.assess_row(row, columns) for requirement in self.goal.requirements]
 
     def worst_ratio(self, policy: str) -> float:
         """Return the greatest ratio of a limited number to its limit, above 1 if that is missed; 0 without a service level."""

@@ -99,8 +99,6 @@ class SweepTable:
     rows: list[Row]
     failed: int = 0
     """Points that are missing, since they failed."""
-    sample: int | None = None
-    """Points of the sample; None for a whole grid."""
     simnmt: str = VERSION
 
 
@@ -175,7 +173,7 @@ def read_table(directory: Path) -> SweepTable:
         rows=content.to_pylist(),
         keys=tuple(about["keys"]),
         metrics=tuple(SweptMetric(**record) for record in about["metrics"]),
-        **{name: about[name] for name in ("name", "seed", "objective", "failed", "sample", "simnmt")},
+        **{name: about[name] for name in ("name", "seed", "objective", "failed", "simnmt")},
     )
 
 

@@ -1,4 +1,4 @@
-"""What a sweep varies: keys of a scenario with their values, from a sweep file or from `--grid` and `--sample`.
+"""What a sweep varies: keys of a scenario with their values, from a sweep file or from `--grid`.
 
 Any key can be swept that changes the numbers of a run, in the notation of `varied_keys`. All values are checked before anything
 runs; an error names the option, or the place in the sweep file.
@@ -6,7 +6,6 @@ runs; an error names the option, or the place in the sweep file.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +14,6 @@ from typing import Annotated, Any
 from pydantic import Discriminator, Field, Tag
 
 from simnmt.base.configuration import Configuration
-from simnmt.base.errors import shorten
 from simnmt.scenario.document import Document, Override, parse_key, read_document
 from simnmt.scenario.errors import ScenarioError
 from simnmt.scenario.validation import validate
@@ -40,14 +38,12 @@ UNSWEPT = {
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """What a sweep runs: a scenario with overrides for all points, the swept keys, and the size of a sample."""
+    """What a sweep runs: a scenario with overrides for all points, and the swept keys."""
 
     scenario: str
     """A file's path, a shipped `@name` or a run directory."""
     overrides: tuple[Override, ...]
     keys: tuple[VariedKey, ...]
-    sample: int | None = None
-    """Points of a Sobol sample; None: the whole grid."""
 
 
 class Steps(Configuration):
@@ -58,7 +54,7 @@ class Steps(Configuration):
     to: float
     """Last number."""
     steps: Annotated[int, Field(ge=2, le=MOST_POINTS)] | None = None
-    """How many numbers; left out: all between, for a sample."""
+    """How many numbers; left out: all whole numbers between the ends."""
 
 
 def _form(values: Any) -> str:
@@ -67,13 +63,6 @@ def _form(values: Any) -> str:
 
 GridValues = Annotated[Annotated[list[Any], Tag("list")] | Annotated[Steps, Tag("steps")], Discriminator(_form)]
 """Values of a swept key: a list, or the ends of evenly spaced numbers."""
-
-
-class SobolSample(Configuration):
-    """A sample that fills the space of the swept keys evenly."""
-
-    sobol: Annotated[int, Field(ge=1, le=MOST_POINTS)]
-    """Number of points; a power of two is balanced best."""
 
 
 class SweepConfiguration(Configuration):
@@ -85,8 +74,6 @@ class SweepConfiguration(Configuration):
     """Values in place of the scenario's, by dotted key, the same at all points."""
     grid: Annotated[dict[str, GridValues], Field(min_length=1)]
     """Values of each swept key, by dotted key: a list, or `{from: 5, to: 20, steps: 4}`."""
-    sample: SobolSample | None = None
-    """Points drawn from the grid instead of all its combinations, such as `{sobol: 64}`."""
 
 
 def is_sweep_file(document: Document) -> bool:
@@ -95,30 +82,26 @@ def is_sweep_file(document: Document) -> bool:
     return isinstance(content, dict) and "workloads" not in content and ("scenario" in content or "grid" in content)
 
 
-def read_sweep(
-    given: str, grid: Sequence[str | VariedKey] = (), sample: str | None = None, overrides: Sequence[Override] = ()
-) -> Sweep:
+def read_sweep(given: str, grid: Sequence[str | VariedKey] = (), overrides: Sequence[Override] = ()) -> Sweep:
     """Return the sweep of a sweep file or of a scenario, with further options. Raises `ScenarioError`.
 
     Args:
         given: a sweep file, or a scenario as `open_source` takes it.
         grid: varied keys, or texts such as `devices.cloud.count=1,2,4` or `KEY=FROM:TO:N`.
-        sample: such as `sobol:64`.
         overrides: values in place of the scenario's, the same at all points.
     """
     if not given.startswith("@") and given != "-" and not Path(given).exists():
         raise ScenarioError(
             f"{given}: no such file or folder", remedy="give a sweep file, a scenario, or the folder of a sweep"
         )
-    size = None if sample is None else parse_sample(sample)
     keys = [parse_varied_key(key) if isinstance(key, str) else key for key in grid]
     if not given.startswith("@") and Path(given).is_file():
         document = read_document(given)
         if is_sweep_file(document):
             sweep = _of_file(document, Path(given))
             keys, overrides = [*sweep.keys, *keys], [*sweep.overrides, *overrides]
-            return checked(Sweep(sweep.scenario, tuple(overrides), tuple(keys), sweep.sample if size is None else size))
-    return checked(Sweep(given, tuple(overrides), tuple(keys), size))
+            return checked(Sweep(sweep.scenario, tuple(overrides), tuple(keys)))
+    return checked(Sweep(given, tuple(overrides), tuple(keys)))
 
 
 def _of_file(document: Document, path: Path) -> Sweep:
@@ -136,7 +119,7 @@ def _of_file(document: Document, path: Path) -> Sweep:
         else:
             assert isinstance(node.content, list)
             keys.append(VariedKey(text, label, tuple(labelled(item, label) for item in node.content)))
-    return Sweep(scenario, tuple(overrides), tuple(keys), None if configuration.sample is None else configuration.sample.sobol)
+    return Sweep(scenario, tuple(overrides), tuple(keys))
 
 
 def _entries(document: Document, node: Node | None) -> Iterator[tuple[tuple[str, ...], Node, str]]:
@@ -156,25 +139,14 @@ def _span(node: Node, values: Steps) -> Span:
     return Span(low, high) if isinstance(low, int) and isinstance(high, int) else Span(values.from_, values.to)
 
 
-def parse_sample(text: str) -> int:
-    """Return the points of `sobol:N`. Raises `ScenarioError`."""
-    match = re.fullmatch(r"sobol:([0-9]{1,9})", text.strip())
-    if match is None or not 1 <= int(match[1]) <= MOST_POINTS:
-        remedy = f"write sobol:N, with 1 to {MOST_POINTS:,} points"
-        raise ScenarioError(f"{shorten(text)!r} is no sample", remedy=remedy, override="sample")
-    return int(match[1])
-
-
 def checked(sweep: Sweep) -> Sweep:
     """Return the sweep if its keys can be swept and do not contradict each other. Raises `ScenarioError`."""
     if not sweep.keys:
         what = "nothing is swept"
         raise ScenarioError(what, remedy="give a grid, KEY=V1,V2,... or KEY=FROM:TO:N, or a sweep file")
-    remedy = "write FROM:TO:N, or draw from it with the sample sobol:N"
     for key in sweep.keys:
         key.check(UNSWEPT)
-    if sweep.sample is None:
-        sweep = replace(sweep, keys=tuple(key.listed(MOST_POINTS, remedy) for key in sweep.keys))
+    sweep = replace(sweep, keys=tuple(key.listed(MOST_POINTS) for key in sweep.keys))
     check_disjoint(sweep.keys)
     for key in sweep.keys:
         for override in sweep.overrides:
@@ -183,11 +155,8 @@ def checked(sweep: Sweep) -> Sweep:
                 raise ScenarioError(what, remedy="remove one of them", override=key.label)
     points = 1
     for key in sweep.keys:
-        points *= max(len(key.values), 1)
-    if sweep.sample is None and points > MOST_POINTS:
+        points *= len(key.values)
+    if points > MOST_POINTS:
         what = f"{points:,} points, more than {MOST_POINTS:,}"
-        raise ScenarioError(what, remedy="give fewer values, or the sample sobol:N")
-    if sweep.sample is not None and all(key.span is None for key in sweep.keys) and sweep.sample >= points:
-        what = f"a sample sobol:{sweep.sample} of {points:,} combinations"
-        raise ScenarioError(what, remedy="leave the sample out, which runs them all")
+        raise ScenarioError(what, remedy="give fewer values")
     return sweep

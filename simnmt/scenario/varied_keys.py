@@ -1,7 +1,7 @@
 """Keys of a scenario with several values: what a sweep runs and what a plan chooses among, in one notation.
 
 A varied key is an override of the scenario (`--set KEY=VALUE`) with several values: `KEY=V1,V2,...`, `KEY=FROM:TO:N` (N evenly
-spaced numbers, both ends included) or `KEY=FROM:TO` (a span: all whole numbers between whole ends; for a sample, any number).
+spaced numbers, both ends included) or `KEY=FROM:TO` (a span: all whole numbers between whole ends).
 """
 
 from __future__ import annotations
@@ -40,10 +40,6 @@ class Span:
     def is_whole(self) -> bool:
         """Whether both ends are whole numbers."""
         return isinstance(self.low, int) and isinstance(self.high, int)
-
-    def at(self, share: float) -> float:
-        """Return the number at this share of the way from the lower to the upper end."""
-        return self._rounded(self.low + share * (self.high - self.low))
 
     def numbers(self, count: int) -> list[float]:
         """Return evenly spaced numbers, both ends included; whole ones between whole ends are of type int."""
@@ -89,22 +85,16 @@ class VariedKey:
         """Return the override that gives the key this value."""
         return Override(self.location, value, self.label)
 
-    def at(self, share: float) -> Node:
-        """Return the value at a share in [0, 1) of the key's values."""
-        if self.span is not None:
-            return Node(self.span.at(share), override=self.label)
-        return self.values[int(share * len(self.values))]
+    def listed(self, most: int = MOST_VALUES) -> VariedKey:
+        """Return the key with all whole numbers of a span as values.
 
-    def listed(self, most: int = MOST_VALUES, remedy: str = "write FROM:TO:N") -> VariedKey:
-        """Return the key with all whole numbers of a span as values. Raises `ScenarioError` if there are more than `most`.
-
-        `remedy`: for a span whose ends are not whole, which has no list.
+        Raises `ScenarioError` if there are more than `most`, or if the ends are not whole.
         """
         if self.span is None:
             return self
         if not self.span.is_whole:
             what = f"{self.name}: a span of numbers without their number"
-            raise ScenarioError(what, remedy=remedy, override=self.label)
+            raise ScenarioError(what, remedy="write FROM:TO:N", override=self.label)
         low, high = int(self.span.low), int(self.span.high)
         if high - low >= most:
             what = f"{self.name}: {self.span} holds more than {most:,} values"

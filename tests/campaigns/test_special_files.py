@@ -137,7 +137,7 @@ WRITTEN = {
 NO_FILES = {
     None, "P%", "NAME", "cpu|cuda", "TYPE", "PARTS", "RATE", "SRC:TGT", "ROLE=NAME[:UNIT]", "KIND", "DATE", "URL", "HOST",
     "TIME", "SIZE", "ADDRESS", "REQUIREMENT", "float32|bfloat16", "mini|maxi|top-up", "half-empty|immediate|N", "exact|fast",
-    "mean|first", "CODE", "B,B...", "L,...", "TEXT", "LABEL", "ibm1|attention", "sobol:N",
+    "mean|first", "CODE", "B,B...", "L,...", "TEXT", "LABEL", "ibm1|attention",
     "tcp://HOST:PORT",
 }  # fmt: skip
 """What the help calls parameters of text that name no file."""

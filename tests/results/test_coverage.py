@@ -8,6 +8,7 @@ outside of the promise, and marked wherever they are shown (`precision.describe_
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -22,10 +23,12 @@ from tests.campaigns.harness import deep, thinned
 Column = NDArray[np.float64]
 POPULATION, REQUESTS, EXPERIMENTS = 20_000, 100, 20_000
 LEAST, MOST = 0.92, 0.98
-LEAST_OF_CHANGE = 0.91
+LEAST_RELIABLE, LEAST_OF_FEW = 0.915, 0.90
 """Shares of 95 % intervals that are to cover the truth; 20,000 experiments leave 0.2 points of chance.
 
-`LEAST_OF_CHANGE`: of changes of totals, and of quantiles that are not called unreliable (`precision.LEAST_TAIL`).
+`LEAST_RELIABLE`: of changes of a quantile that are not called unreliable (`precision.LEAST_TAIL`); `LEAST_OF_FEW`: of p95 of
+100 requests. Both were higher (0.935 and 0.92) with Hall's transformation, whose interval of five ratios that differ by factors
+reaches far too high (docs/background/statistics.md).
 """
 POLICIES = ("edge", "cloud", "cnmt", "oracle")
 BACK_TO_BACK = None
@@ -100,10 +103,13 @@ def test_intervals_of_a_policy_cover_its_mean(load: float | None, replications: 
 PAIRS = (("cnmt", "oracle"), ("cnmt", "cloud"), ("edge", "cnmt"))
 
 
+@pytest.mark.parametrize(("number", "least"), [("total_latency_s", LEAST), ("p95_latency_s", LEAST_OF_FEW)])
 @pytest.mark.parametrize(("load", "replications"), WORLDS)
-def test_intervals_of_a_paired_change_cover_the_ratio_of_the_means(load: float | None, replications: int) -> None:
+def test_intervals_of_a_paired_change_cover_the_ratio_of_the_means(
+    load: float | None, replications: int, number: str, least: float
+) -> None:
     for pair in PAIRS:
-        assert LEAST_OF_CHANGE <= covered_change(population(load), pair, "total_latency_s", replications) <= MOST, pair
+        assert least <= covered_change(population(load), pair, number, replications) <= MOST, pair
 
 
 @pytest.mark.parametrize("objective", ["p95", deep("p99")])
@@ -113,7 +119,7 @@ def test_intervals_of_a_change_of_a_quantile_cover_it_in_runs_of_as_many_request
 ) -> None:
     world = population(load, reliable_requests(objective))
     for pair in PAIRS:
-        assert LEAST_OF_CHANGE <= covered_change(world, pair, objective_column(objective), 5) <= MOST, pair
+        assert LEAST_RELIABLE <= covered_change(world, pair, objective_column(objective), 5) <= MOST, pair
 
 
 @pytest.mark.parametrize(("objective", "load"), [("p95", 0.6), ("p99", BACK_TO_BACK)])
@@ -146,6 +152,26 @@ def test_intervals_of_a_change_cover_it_where_ratios_are_log_normal(
     theirs = np.exp(size_spread * random.standard_normal((EXPERIMENTS, replications)))
     ours = theirs * np.exp(ratio_spread * random.standard_normal(theirs.shape))
     assert 0.93 <= covered(ratio_intervals(ours, theirs), np.exp(ratio_spread**2 / 2.0)) <= 0.97
+
+
+Draws = Callable[[np.random.Generator, tuple[int, int]], Column]
+
+
+@pytest.mark.parametrize("replications", [5, 10])
+@pytest.mark.parametrize(
+    "ratios",
+    [
+        lambda random, shape: 1.0 + 0.1 * random.standard_normal(shape),
+        lambda random, shape: random.gamma(4.0, 0.25, shape),
+        lambda random, shape: 0.2 + 0.8 * random.exponential(size=shape),
+    ],
+    ids=["normal", "gamma", "exponential"],
+)
+def test_intervals_of_a_change_cover_it_where_ratios_are_normal_or_skewed(ratios: Draws, replications: int) -> None:
+    random = np.random.default_rng([17, replications])
+    theirs = np.exp(0.2 * random.standard_normal((EXPERIMENTS, replications)))
+    ours = theirs * ratios(random, theirs.shape)
+    assert 0.94 <= covered(ratio_intervals(ours, theirs), 1.0) <= MOST
 
 
 def test_one_estimate_at_a_time_is_what_many_together_are() -> None:

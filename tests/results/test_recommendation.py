@@ -114,6 +114,15 @@ def test_a_policy_that_misses_the_service_level_is_recommended_only_if_all_do() 
     assert recommended(roles, **policies)["slo_met"] is None
 
 
+def test_a_p95_with_few_lost_requests_is_judged_by_the_p99_of_the_answered_ones() -> None:
+    policies = {"edge": [1.0, 1.01], "cloud": [0.6, 0.61]}
+    roles, lost = Roles(["edge", "cloud"], ["edge", "cloud"]), {"edge": 0.001, "cloud": 0.001}
+    found = recommended(roles, Goal("mean", [Requirement.parse("p95_ms<=1500")]), lost=lost, **policies)
+    assert (found["policy"], found["slo_met"], found["slo_missed_by"]) == ("cloud", True, ["edge"])
+    (assessment,) = found["slo_assessments"]
+    assert assessment["value"] == pytest.approx(2 * 605.0)
+
+
 def test_an_unstable_policy_is_no_choice_while_another_is_stable() -> None:
     """Even if it has the smaller mean, as in a short run."""
     found = recommended(loads={"edge": 1.4}, edge=[0.5], cloud=[1.0], cnmt=[0.9])

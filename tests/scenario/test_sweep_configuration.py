@@ -8,7 +8,7 @@ import pytest
 
 from simnmt.scenario.document import Override
 from simnmt.scenario.errors import ScenarioError
-from simnmt.scenario.sweep_configuration import parse_sample, read_sweep
+from simnmt.scenario.sweep_configuration import read_sweep
 from simnmt.scenario.varied_keys import parse_varied_key
 
 
@@ -32,30 +32,16 @@ def test_an_empty_or_contradictory_grid_is_one_line(options: tuple[str, ...], me
     assert not options or len(options) > 1 or str(refused.value).startswith(f"--grid {options[0]}: ")
 
 
-def test_a_span_of_whole_numbers_is_their_list_but_any_number_in_a_sample() -> None:
+def test_a_span_of_whole_numbers_is_their_list() -> None:
     (key,) = read_sweep("@open-loop", ["devices.cloud.count=2:5"]).keys
     assert [node.plain() for node in key.values] == [2, 3, 4, 5]
-    (drawn,) = read_sweep("@open-loop", ["devices.cloud.count=2:5"], "sobol:4").keys
-    assert (drawn.values, drawn.at(0.5).plain()) == ((), 3.5)
 
 
 def test_a_key_is_not_swept_and_set() -> None:
     with pytest.raises(ScenarioError, match="seed is varied, and set to one value by --set seed=3"):
-        read_sweep("@open-loop", ["seed=1,2"], None, [Override.parse("seed=3")])
-    inside = read_sweep("@open-loop", ["devices.cloud.count=1,2"], None, [Override.parse("devices.cloud={profile: a}")])
+        read_sweep("@open-loop", ["seed=1,2"], [Override.parse("seed=3")])
+    inside = read_sweep("@open-loop", ["devices.cloud.count=1,2"], [Override.parse("devices.cloud={profile: a}")])
     assert len(inside.overrides) == 1
-
-
-@pytest.mark.parametrize("text", ["sobol", "sobol:0", "sobol:x", "halton:8", "sobol:1000000"])
-def test_a_sample_has_a_known_name_and_size(text: str) -> None:
-    with pytest.raises(ScenarioError, match="is no sample"):
-        parse_sample(text)
-
-
-def test_a_sample_as_large_as_its_grid_is_refused() -> None:
-    with pytest.raises(ScenarioError, match="a sample sobol:4 of 4 combinations"):
-        read_sweep("@open-loop", ["seed=1,2", "requests=10,20"], "sobol:4")
-    assert read_sweep("@open-loop", ["seed=1,2", "requests=10,20"], "sobol:3").sample == 3
 
 
 SWEEP = """\
@@ -81,8 +67,6 @@ def test_a_sweep_file_names_its_scenario_beside_it(tmp_path: Path) -> None:
     assert [[node.plain() for node in key.values] for key in sweep.keys] == [[1, 2], [20, 40, 60]]
     assert type(sweep.keys[1].values[0].plain()) is int
     assert [(override.location, override.node.plain()) for override in sweep.overrides] == [(("requests",), 500)]
-    sampled = read_sweep(written(tmp_path, SWEEP.replace(", steps: 3", "") + "sample: {sobol: 16}\n"), ["seed=1,2"])
-    assert (sampled.sample, len(sampled.keys)) == (16, 3)
 
 
 @pytest.mark.parametrize(

@@ -47,11 +47,6 @@ def test_a_dotted_key_may_quote_parts() -> None:
     assert (key.location, key.name) == (("workloads", "load-0.2", "end_nodes"), 'workloads."load-0.2".end_nodes')
 
 
-def test_a_span_gives_every_share_a_number_between_its_ends() -> None:
-    key = parse_varied_key("fit.share=0.2:0.6")
-    assert [key.at(share).plain() for share in (0.0, 0.5)] == [0.2, 0.4]
-
-
 @pytest.mark.parametrize("option", ["--grid", "--vary", ""])
 @pytest.mark.parametrize(
     ("text", "message"),

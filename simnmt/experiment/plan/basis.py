@@ -19,6 +19,7 @@ from simnmt.network.link_faults import DrawnOutages
 from simnmt.results.number_text import digits, duration
 from simnmt.results.service_level import Requirement
 from simnmt.results.summary import Numbers, Row
+from simnmt.scenario.source import describe_separate_runs
 
 REQUESTS_BEYOND = 20
 """Requests beyond a percentile in a run, below which a plan warns: chance moves 20 by 1 / sqrt(20), 22 %; queues, in which
@@ -42,7 +43,7 @@ class Basis:
     """What an answer rests on."""
 
     sources: str
-    """Kinds of the device profiles and of the round trips."""
+    """Kinds of the device profiles and of the round trips; of several workloads with rates, that they are separate runs."""
     warnings: tuple[str, ...]
 
     def document(self) -> Row:
@@ -77,7 +78,8 @@ def basis_of(plan: RunPlan, level: Level, replications: int, runs: Sequence[Run]
     places = [{"workload": run.site.workload, "network": run.site.network, "policy": run.site.policy} for run in runs]
     rows = [place | run.numbers for place, run in zip(places, runs, strict=True)]
     doubts = [*_few_requests(plan, level), *_short_runs(plan, level, runs), *_few_replications(replications)]
-    return Basis(describe_sources(plan), (*doubts, *_free_refills(plan), *faults_outside(plan, rows), *warnings(plan, rows)))
+    sources = "; ".join(filter(None, (describe_sources(plan), describe_separate_runs(plan.scenario))))
+    return Basis(sources, (*doubts, *_free_refills(plan), *faults_outside(plan, rows), *warnings(plan, rows)))
 
 
 def _with_used_devices(plan: RunPlan, runs: Sequence[Run]) -> RunPlan:

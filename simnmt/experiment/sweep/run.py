@@ -14,7 +14,7 @@ from simnmt.experiment.sweep.store import Header, SweepStore, open_store
 from simnmt.experiment.sweep.tasks import PointTasks, TaskResult, tasks_of_points
 from simnmt.results.metrics import objective_metric
 from simnmt.results.sweep_table import POINT, TABLE, SweepTable, write_table
-from simnmt.scenario.source import Source
+from simnmt.scenario.source import Source, describe_separate_runs
 from simnmt.scenario.sweep_configuration import Sweep
 
 Execute = Callable[[Sequence[PointTasks]], Generator[list[TaskResult], None, None]]
@@ -66,6 +66,8 @@ def run_sweep(
     header = Header.of(sweep, source.scenario.name, source.base, inputs)
     with open_store(folder, header, source.text) as store:
         announce(f"sweep folder: {folder} (if it stops: simnmt sweep {folder})")
+        if separate := describe_separate_runs(source.scenario):
+            announce(separate)
         finished, changed = store.finished()
         if changed:
             announce(f"{folder}: {changed} of the results were damaged or changed, and are computed again")
@@ -84,7 +86,6 @@ def run_sweep(
             metrics=metrics,
             rows=rows,
             failed=failed,
-            sample=sweep.sample,
         )
         write_table(folder / TABLE, table)
         finish(table)

@@ -32,7 +32,7 @@ from simnmt.results.sweep_table import HEADER
 from simnmt.scenario.document import Override
 from simnmt.scenario.errors import format_location
 from simnmt.scenario.sweep_configuration import Sweep
-from simnmt.scenario.varied_keys import Span, VariedKey
+from simnmt.scenario.varied_keys import VariedKey
 from simnmt.scenario.yaml_text import node_of
 
 TASKS, FAILED = "tasks", "failed.json"
@@ -56,7 +56,6 @@ class Header:
     """Keys and value of each override for all points."""
     keys: list[Row]
     """`key`, a list of its parts, with `values`, or `from` and `to`."""
-    sample: int | None
     inputs: dict[str, str]
     """SHA-256 of every file that any point reads, by its name in the scenario."""
     simnmt: str = VERSION
@@ -65,13 +64,9 @@ class Header:
     @staticmethod
     def of(sweep: Sweep, name: str, base: Path, inputs: dict[str, str]) -> Header:
         """Return the record of a sweep."""
-        keys = []
-        for key in sweep.keys:
-            span = key.span
-            values = {"from": span.low, "to": span.high} if span else {"values": [node.plain() for node in key.values]}
-            keys.append({"key": list(key.location), **values})
+        keys = [{"key": list(key.location), "values": [node.plain() for node in key.values]} for key in sweep.keys]
         overrides = [[list(override.location), override.node.plain()] for override in sweep.overrides]
-        return Header(name, str(base), overrides, keys, sweep.sample, dict(sorted(inputs.items())))
+        return Header(name, str(base), overrides, keys, dict(sorted(inputs.items())))
 
     def sweep(self, folder: Path) -> Sweep:
         """Return the sweep, whose scenario is the file in the folder."""
@@ -81,10 +76,9 @@ class Header:
         keys = []
         for record in self.keys:
             label = f"--grid {format_location(tuple(record['key']))}"
-            nodes = tuple(node_of(value, override=label) for value in record.get("values", ()))
-            span = None if "values" in record else Span(record["from"], record["to"])
-            keys.append(VariedKey(tuple(record["key"]), label, nodes, span))
-        return Sweep(str(folder / INPUT), tuple(overrides), tuple(keys), self.sample)
+            nodes = tuple(node_of(value, override=label) for value in record["values"])
+            keys.append(VariedKey(tuple(record["key"]), label, nodes))
+        return Sweep(str(folder / INPUT), tuple(overrides), tuple(keys))
 
 
 def new_folder(under: Path, stem: str) -> Path:
