@@ -369,13 +369,18 @@ def written_whole(path: str | os.PathLike[str], *, new: bool = False) -> Iterato
         raise OSError(errno.EINVAL, "no such name can exist", repr(os.fspath(path))) from None
     # Beside the target, so that the rename stays within one file system. In a folder, so that the temporary files of the
     # library that writes are removed with it.
-    with partial_folder(target.parent) as folder:
-        partial = folder / "content"
-        yield partial
-        if new:
-            _publish_new(partial, target)
-        else:
-            partial.replace(target)
+    try:
+        with partial_folder(target.parent) as folder:
+            partial = folder / "content"
+            yield partial
+            if new:
+                _publish_new(partial, target)
+            else:
+                partial.replace(target)
+    except OSError as error:
+        if error.errno in NO_ROOM:
+            error.filename = os.fspath(path)  # the system names no file, or the one that is removed
+        raise
     _LOG.debug("wrote %s", path)
 
 

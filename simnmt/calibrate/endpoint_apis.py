@@ -35,6 +35,8 @@ class Reply:
     """Source and target tokens, as the service counts them; None if it does not say."""
     thinks: bool = False
     """Whether the model thought before it translated."""
+    is_cut: bool = False
+    """True if the translation reached the limit of its tokens."""
 
 
 class Endpoint(Protocol):
@@ -162,7 +164,8 @@ class ChatEndpoint:
         stated = None
         if answer.prompt_tokens > self._prompt_tokens and answer.completion_tokens:
             stated = (answer.prompt_tokens - self._prompt_tokens, answer.completion_tokens)
-        return Reply(answer.sent_s, answer.received_s, answer.text, tuple(answer.token_s), stated, answer.thinks)
+        token_s = tuple(answer.token_s)
+        return Reply(answer.sent_s, answer.received_s, answer.text, token_s, stated, answer.thinks, answer.is_cut)
 
     def _prompt(self, text: str) -> str:
         return PROMPT.format(source=self._settings.source, target=self._settings.target, text=text)
@@ -212,7 +215,7 @@ class CTranslate2ServerEndpoint:
     async def ask(self, text: str) -> Reply:
         """See `Endpoint`."""
         answer = await self.client.complete(text)
-        return Reply(answer.sent_s, answer.received_s, answer.text, thinks=answer.thinks)
+        return Reply(answer.sent_s, answer.received_s, answer.text, thinks=answer.thinks, is_cut=answer.is_cut)
 
 
 APIS: dict[str, Callable[[EndpointSettings], Endpoint]] = {
@@ -224,7 +227,7 @@ APIS: dict[str, Callable[[EndpointSettings], Endpoint]] = {
 
 
 def refused(error: ServiceError, settings: EndpointSettings) -> CalibrationError:
-    """Return the error of a service that could not be measured, as one line with a remedy and without the token."""
+    """Return the error of a service that could not be measured, as one line without the token."""
     what = shorten(error.message, 160)
     if settings.url not in what:
         what = f"{settings.url}: {what}"
@@ -240,4 +243,5 @@ def refused(error: ServiceError, settings: EndpointSettings) -> CalibrationError
         has = f"it does not accept that of ${settings.token_env}" if settings.token else f"put it into ${settings.token_env}"
         return CalibrationError(f"{what} (HTTP {error.status})", remedy=f"it asks for a token: {has}")
     status = "" if error.status in (502, 504) else f" (HTTP {error.status})"
-    return CalibrationError(f"{what}{status}", remedy=remedies.get(error.status, "see the service's log"))
+    remedy = None if error.is_stated else remedies.get(error.status, "see the service's log")
+    return CalibrationError(f"{what}{status}", remedy=remedy)

@@ -249,6 +249,11 @@ def _doubts(settings: EndpointSettings, measured: _Measured, block: EndpointBloc
         doubts.append(
             "the model thinks before it translates: a part of the times, not of the lengths (turn thinking off at the service)"
         )
+    if cut := sum(request.is_cut for request in alone.requests):
+        doubts.append(
+            f"{cut} of {len(alone.requests)} answers are cut at the limit of their tokens (give a greater --max-tokens than "
+            f"{settings.max_tokens})"
+        )
     if long := [request for request in alone.requests if request.tgt_len > LONG_RATIO * request.src_len + LONG_TOKENS]:
         doubts.append(
             f"{len(long)} of {len(alone.requests)} answers are implausibly long for a translation, such as {long[0].tgt_len} "

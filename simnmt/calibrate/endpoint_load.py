@@ -113,7 +113,9 @@ class EndpointLoad:
         tokens = reply.token_s
         first_s = tokens[0] - reply.sent_s if tokens else None
         between_s = (tokens[-1] - tokens[0]) / (len(tokens) - 1) if len(tokens) > 1 else None
-        return AloneRequest(sentence, *lengths, reply.received_s - reply.sent_s, echo_s, first_s, between_s, reply.thinks)
+        return AloneRequest(
+            sentence, *lengths, reply.received_s - reply.sent_s, echo_s, first_s, between_s, reply.thinks, reply.is_cut
+        )
 
     async def measure_ladder(self, alone_s: Floats) -> list[LoadLevel]:
         """Send the sentences at growing rates until the service answers no faster, or refuses, or the greatest level is done.

@@ -35,6 +35,8 @@ class AloneRequest:
     """Mean time between two tokens; None: not streamed, or a single token."""
     thinks: bool = False
     """Whether the model thought before it translated: a part of the time, not of the length."""
+    is_cut: bool = False
+    """True if the translation reached the limit of its tokens."""
 
 
 @dataclass(frozen=True, slots=True)

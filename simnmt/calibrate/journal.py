@@ -24,6 +24,8 @@ _SAMPLE, _READING = TypeAdapter(Sample), TypeAdapter(Reading)
 VERSION = 1
 SYNC_S = 5.0
 """Most seconds of measuring that a crash of the box may lose."""
+MEMORY, MEMORY_TOLERANCE = "box.memory_bytes", 64 << 20
+"""Two starts of one box may leave it a few kilobytes more or less."""
 
 
 def journal_path(out: str | os.PathLike[str]) -> Path:
@@ -164,8 +166,9 @@ class Journal:
     def _compare(self, theirs: Any, ours: Header) -> None:
         flat_theirs, flat_ours = _flat(theirs), _flat(json.loads(json.dumps(ours)))
         for key in dict.fromkeys([*flat_ours, *flat_theirs]):
-            if flat_theirs.get(key) != flat_ours.get(key):
-                theirs_text, ours_text = (json.dumps(flat.get(key)) for flat in (flat_theirs, flat_ours))
+            values = flat_theirs.get(key), flat_ours.get(key)
+            if not _is_same(key, *values):
+                theirs_text, ours_text = map(json.dumps, values)
                 raise _OtherSettings(
                     f"the journal has {key} {theirs_text}, this calibration {ours_text}",
                     path=self.path,
@@ -195,6 +198,12 @@ class Journal:
     def _sync(self) -> None:
         os.fsync(self._file.fileno())
         self._synced = monotonic()
+
+
+def _is_same(key: str, theirs: Any, ours: Any) -> bool:
+    if key == MEMORY and None not in (theirs, ours):
+        return bool(abs(theirs - ours) < MEMORY_TOLERANCE)
+    return bool(theirs == ours)
 
 
 def _flat(header: Header, above: str = "") -> dict[str, object]:

@@ -272,7 +272,8 @@ def _run() -> int:
         if error.filename is not None and error.errno in _INPUT_FAULTS:
             return _complain(f"{os.fsdecode(error.filename)}: {error.strerror} (check the path)", 2)
         _discard_output()
-        return _complain(error.strerror or str(error), 1)
+        place = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+        return _complain(place + (error.strerror or str(error)), 1)
     except Exception as error:
         if _raised is not None:  # a library has made another exception of it
             return _interrupted(_raised[0])

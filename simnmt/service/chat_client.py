@@ -21,13 +21,13 @@ from simnmt.service.client import (
     MOST_BODY_BYTES,
     authorization,
     bounded_body,
+    check_no_error,
     check_token,
     describe_failure,
     get_body,
     get_json,
     new_session,
     refusal,
-    stated_error,
     tls_context,
 )
 from simnmt.service.messages import ServiceError, describe_foreign_body
@@ -35,6 +35,8 @@ from simnmt.service.messages import ServiceError, describe_foreign_body
 COMPLETIONS, MODELS, HEALTH = "/v1/chat/completions", "/v1/models", "/health"
 MOST_TOKENS = 2_048
 """Most tokens of an answer: a model that never ends would be waited for until the timeout."""
+CUT = "length"
+"""Reason of an answer's end: it reached the limit of its tokens."""
 _DISPENSABLE = frozenset({"stream_options", "max_completion_tokens", "max_tokens", "temperature"})
 """Options without which a service that refuses them can be asked."""
 
@@ -55,6 +57,8 @@ class ChatExchange:
     """Tokens of the answer without those of thinking; 0 if the service does not say."""
     thinks: bool = False
     """Whether the model thought before it answered."""
+    is_cut: bool = False
+    """True if the answer reached the limit of its tokens."""
     _counts_thinking: bool = False
     """Whether the service states how many tokens it thought."""
 
@@ -68,7 +72,9 @@ class ChatExchange:
                 if piece:
                     self.token_s.append(now_s)
                     self.received_s = now_s
-                ended = ended or choice.get("finish_reason") is not None
+                reason = choice.get("finish_reason")
+                ended = ended or reason is not None
+                self.is_cut = self.is_cut or reason == CUT
         except (TypeError, KeyError, AttributeError):
             raise ServiceError(502, "the service's answer holds an event without a delta") from None
         return ended
@@ -191,7 +197,7 @@ class ChatClient:
                 if response.content_type == "text/event-stream":
                     await self._read_stream(response, exchange)
                 else:
-                    _read_whole(await bounded_body(response), exchange)
+                    _read_whole(await bounded_body(response), exchange, self._token)
             exchange.finish()
         except asyncio.TimeoutError:
             raise ServiceError(504, f"{self.url} did not answer in time") from None
@@ -213,8 +219,7 @@ class ChatClient:
                 ended = True  # and read on: a connection whose answer was not read to its end is closed
                 continue
             event = _event(data)
-            if kind == b"error" or event.get("error") or event.get("error_code") or event.get("object") == "error":
-                raise ServiceError(502, stated_error(event, self._token) or "the service failed in the middle of an answer")
+            check_no_error(event, self._token, is_error=kind == b"error")
             ended = exchange.take(event, time.monotonic()) or ended
         if not ended:
             raise ServiceError(502, f"{self.url} closed the connection in the middle of an answer")
@@ -259,12 +264,15 @@ def _event(data: bytes) -> Mapping[str, Any]:
     return event
 
 
-def _read_whole(body: bytes, exchange: ChatExchange) -> None:
-    """Take an answer that was not streamed. Raises `ServiceError` for another body."""
+def _read_whole(body: bytes, exchange: ChatExchange, token: str) -> None:
+    """Take an answer that was not streamed. Raises `ServiceError` for another body, and for an error that it states."""
     exchange.received_s = time.monotonic()
     try:
         answer = json.loads(body)
-        exchange.add(answer["choices"][0]["message"])
+        check_no_error(answer, token)
+        choice = answer["choices"][0]
+        exchange.add(choice["message"])
+        exchange.is_cut = choice.get("finish_reason") == CUT
     except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
         what = describe_foreign_body(body) if body.lstrip()[:1] == b"<" else "holds no text"
         raise ServiceError(502, f"the service's answer {what}") from None

@@ -92,7 +92,12 @@ class TranslationClient:
                 received_s = time.monotonic()
                 if response.status != 200:
                     raise refusal(response, body, self._token)
-                answer = parse_answer(body, response.headers)
+                try:
+                    answer = parse_answer(body, response.headers)
+                except ServiceError:
+                    with suppress(ValueError, RecursionError):
+                        check_no_error(json.loads(body), self._token)
+                    raise
                 if len(answer.texts) != len(request.texts):
                     what = f"answered {len(request.texts)} texts with {len(answer.texts)} translations"
                     raise ServiceError(502, f"{self.url} {what}")
@@ -253,6 +258,18 @@ def stated_error(answer: object, token: str) -> str:
     while isinstance(answer, dict) and (key := next((key for key in _ERROR_KEYS if answer.get(key)), None)):
         answer = answer[key]
     return _without(token, answer if isinstance(answer, str) else json.dumps(answer) if answer else "")
+
+
+def check_no_error(answer: object, token: str, *, is_error: bool = False) -> None:
+    """Raise `ServiceError` if a service states an error in an answer with status 200, or in an event of a stream.
+
+    `is_error`: the answer is known to be one.
+    """
+    if isinstance(answer, dict):
+        is_error = is_error or bool(answer.get("error") or answer.get("error_code")) or answer.get("object") == "error"
+    if is_error:
+        message = stated_error(answer, token) or "the service answered with an error that it does not state"
+        raise ServiceError(502, message, is_stated=True)
 
 
 def _without(token: str, text: str) -> str:

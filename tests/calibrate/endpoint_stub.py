@@ -35,7 +35,8 @@ class StubService:
     """The same factor for the first execution of each text; None: as the others."""
     token: str = ""
     api_fault: str = ""
-    """What it does instead of translating: `html`, `slow`, `break`, `missing`, `empty`, `fail after 20`, `redirect URL`."""
+    """What it does instead of translating: `html`, `slow`, `break`, `missing`, `empty`, `fail after 20`, `redirect URL`,
+    `error with status 200`."""
     translate: Callable[[str], str] = translation
     answers: int = 1
     """Translations that a request for one gets."""
@@ -43,6 +44,7 @@ class StubService:
     """Events of a stream ahead of its translation."""
     interruption: str = ""
     """Events of a stream in the place of all of its translation but the first token."""
+    finish_reason: str = "stop"
     refused_option: str = ""
     """Option of a chat request that is refused, with `refusal`."""
     refusal: str = ""
@@ -93,6 +95,8 @@ class StubService:
             return web.json_response({"error": "out of memory"}, status=500)
         if fault == "html":
             return web.Response(text="<!DOCTYPE html><html><body>welcome</body></html>", content_type="text/html")
+        if fault == "error with status 200":
+            return web.json_response({"error": "out of memory"})
         if fault == "missing":
             return web.json_response({"error": "no such path"}, status=404)
         if fault.startswith("redirect"):
@@ -134,7 +138,7 @@ class StubService:
         """Answer as ctranslate2-server does: the last message translated, no stream, no usage."""
         self.target_langs.append(asked.get("target_lang"))
         message = {"role": "assistant", "content": await self.execute(asked["messages"][-1]["content"])}
-        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        choice = {"index": 0, "message": message, "finish_reason": self.finish_reason}
         return web.json_response({"object": "chat.completion", "model": asked["model"], "choices": [choice], "usage": None})
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
@@ -160,7 +164,7 @@ class StubService:
             await _event(response, {"choices": [{"delta": {"content": f"{next(words)} "}, "finish_reason": None}]})
 
         answer = await self.execute(text, on_token)
-        await _event(response, {"choices": [{"delta": {}, "finish_reason": "stop"}]})
+        await _event(response, {"choices": [{"delta": {}, "finish_reason": self.finish_reason}]})
         usage = {"prompt_tokens": 21 + 2 * len(text.split()), "completion_tokens": len(answer.split())}
         await _event(response, {"choices": [], "usage": usage})
         await response.write(b"data: [DONE]\n\n")

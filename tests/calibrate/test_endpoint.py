@@ -274,7 +274,7 @@ def test_an_error_within_a_stream_is_the_services_own_and_leaves_no_profile(
 ) -> None:
     with stub_service(pace=FAST, interruption=interruption) as service, pytest.raises(CalibrationError) as refused:
         calibrated(service, "openai")
-    assert message in refused.value.what
+    assert message in refused.value.what and refused.value.remedy is None
     assert not (tmp_path / "openai.json").exists()
 
 
@@ -299,6 +299,15 @@ def test_thinking_is_no_part_of_a_translation_and_is_warned_of(calibrated: Any, 
     lengths = [len(translation(line).split()) for line in LINES]
     assert done.profile.valid_range.tgt_len == (min(lengths), max(lengths))
     assert any("the model thinks" in warning for warning in done.warnings)
+
+
+@pytest.mark.parametrize("api", ["openai", "ctranslate2-server"])
+def test_answers_that_the_limit_of_tokens_cuts_are_warned_of(calibrated: Any, api: str) -> None:
+    with stub_service(pace=FAST) as service:
+        whole = calibrated(service, api)
+        service.finish_reason = "length"
+        cut = calibrated(service, api)
+    assert [sum("are cut" in warning for warning in done.warnings) for done in (whole, cut)] == [0, 1]
 
 
 def test_a_translation_far_longer_than_its_source_is_warned_of(calibrated: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from io import FileIO
 from pathlib import Path
 
@@ -94,6 +95,19 @@ def test_a_journal_of_other_settings_or_another_box_is_refused_and_left_as_it_wa
     assert said in str(refused.value)
     assert "remove the journal" in str(refused.value)
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(("difference", "is_same_box"), [(8 << 10, True), (-(1 << 20), True), (1 << 30, False)])
+def test_a_box_that_was_started_again_has_a_few_bytes_more_or_less(
+    open_journal: Opener, path: Path, difference: int, is_same_box: bool
+) -> None:
+    header = {"box": {"memory_bytes": 8 << 30}}
+    journal = open_journal(path, header)
+    journal.finding("disk", 1)
+    journal.close()
+    with nullcontext() if is_same_box else pytest.raises(CalibrationError):
+        again = open_journal(path, {"box": {"memory_bytes": header["box"]["memory_bytes"] + difference}})
+        assert again.findings == {"disk": 1}
 
 
 @pytest.mark.parametrize("text", ['{"a": 1}\n', "# a text\n", '[1]\n{"b": 2}\n', "\x00\x01\n"])

@@ -62,7 +62,6 @@ READERS = {
     "vocabulary study": "reproduce vocab --study {} --out new",
     "bench": "reproduce vocab --bench {} --out new",
     "run to compare": "compare {} other",
-    "log of a gateway": "live watch {} --profile gateway=gateway.json",
     "swept scenario": "sweep {} --out new --grid requests=1,2",
     "swept traces": "sweep small.yaml --out new --grid networks.office.rtt={},longer.csv",
     "trace of a sweep": "sweep small.yaml --out new --grid requests=1,2 --set networks.office.rtt={}",

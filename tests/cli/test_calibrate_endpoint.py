@@ -62,6 +62,7 @@ def test_it_prints_the_plane_the_ladder_and_the_knee_and_writes_profile_and_page
         ("break", "closed the connection in the middle of an answer"),
         ("missing", "no such path (HTTP 404) (correct --endpoint or --api"),
         ("fail after 0", "out of memory (HTTP 500) (see the service's log)"),
+        ("error with status 200", "out of memory\n"),
         ("redirect http://127.0.0.1:9", "it redirects to http://127.0.0.1:9/"),
         ("empty", "with an empty translation (correct --source, --target or --model"),
     ],

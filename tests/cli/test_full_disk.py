@@ -82,6 +82,38 @@ def test_a_length_table_that_finds_no_room(folder: Path, with_room_for: Callable
     assert tree(folder) == before
 
 
+PLANNED = ("--set", "workloads.news.arrivals={kind: poisson, rate_rps: 1}", "--vary", "devices.cloud.count=1,2")
+OTHERS = {
+    "compare": (1_000, "compare", "first", "second", "--page", "new.html"),
+    "compare in JSON": (1_000, "compare", "first", "second", "--page", "new.html", "--json"),
+    "plan": (100, "plan", "small.yaml", *PLANNED, "--slo", "mean_ms<=5000", "--rate", "1", "--requests", "200", "--out", "new"),
+    "sweep": (1_000, *["sweep", "small.yaml", "--grid", "requests=100,200", "--jobs", "1", "--out", "new"]),
+    "sweep at its begin": (10, *["sweep", "small.yaml", "--grid", "requests=100,200", "--jobs", "1", "--out", "new"]),
+    "trace import": (100, "trace", "import", "ping.txt", "--out", "new.csv"),
+    "trace resample": (100, *["trace", "resample", "office.csv", "--hours", "1", "--out", "new.csv"]),
+}
+"""Bytes of a file for which there is room, and the command."""
+
+
+@pytest.mark.parametrize("verb", OTHERS)
+def test_a_verb_that_finds_no_room(folder: Path, with_room_for: Callable[..., Any], simnmt: Any, tree: Any, verb: str) -> None:
+    """A sweep keeps what is finished, and goes on from there."""
+    if "compare" in verb:
+        for name in ("first", "second"):
+            assert simnmt("run", "small.yaml", "--requests", "100", "--out", name).status == 0
+    answers = (f"64 bytes from 192.0.2.1: icmp_seq={number} ttl=57 time={9 + number % 7} ms\n" for number in range(1, 60))
+    (folder / "ping.txt").write_text("PING 192.0.2.1 56(84) bytes of data.\n" + "".join(answers))
+    before = tree(folder)
+    size, *command = OTHERS[verb]
+    done = with_room_for(size, *command)
+    lines = [line for line in done.err.splitlines() if line.startswith("simnmt: ")]
+    assert done.status == 1 and len(lines) == 1, done.err
+    assert lines[0].startswith("simnmt: new") and os.strerror(errno.EFBIG) in lines[0]
+    left = {path for path in tree(folder) if path not in before}
+    assert verb == "sweep" or not left, left
+    assert not any("partial" in str(path) or str(path).endswith(".html") for path in left)
+
+
 def test_a_disk_that_fills_up_while_the_page_is_written(
     folder: Path, simnmt: Callable[..., Any], tree: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -254,7 +254,8 @@ def _check_room(weights: EncoderWeights, bits: Sequence[int], folder: Path, ther
     free = shutil.disk_usage(folder).free
     if free < needed:
         remedy = "make room, take fewer --bits, or choose another --out"
-        raise StoreError(f"needs {needed / 1e6:,.0f} MB, and {free / 1e6:,.0f} are free", path=folder, remedy=remedy)
+        what = f"needs {needed / 1e6:,.0f} MB, and {free / 1e6:,.0f} are free"
+        raise StoreError(what, path=folder, remedy=remedy) from OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @contextmanager
