@@ -81,6 +81,7 @@ def sources(tmp_path: Path) -> Path:
 
 
 @pytest.mark.skipif(not takes(SANITIZE), reason="no C compiler is installed that takes the sanitizers")
+@pytest.mark.deep
 def test_no_world_reads_or_writes_beyond_its_memory_or_fails_an_assertion(sources: Path) -> None:
     run = run_worlds(sources, COMPARE, round(8 * SCALE) if SCALE > 1.0 else 3, SANITIZE, "libasan.so")
     assert (run.returncode, run.stdout, run.stderr) == (0, "equal\n", "")
