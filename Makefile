@@ -6,7 +6,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 VENV := .venv
 # What `make check-deep` runs whole, at a scale of 10.
-CAMPAIGNS := tests/aarch64 tests/campaigns tests/live/test_server.py tests/kernels/test_sanitizers.py $(addprefix tests/world/,test_compiled_world.py test_sanitized_world.py test_engines_on_scenarios.py)
+CAMPAIGNS := tests/campaigns tests/live/test_server.py tests/kernels/test_sanitized.py $(addprefix tests/world/,test_compiled_world.py test_sanitized_world.py test_engines_on_scenarios.py)
 # The rooms whose results depend on the vector instructions of the processor: `make check` runs them as with AVX2 alone too.
 ROUNDED := $(addprefix tests/,goldens kernels nmt streaming)
 BIN := $(VENV)/bin
@@ -40,12 +40,11 @@ check: $(VENV)/.installed-dev
 # The tests and cases marked `deep`, and the properties of all rooms (with 50 times as many examples if they name no number); then
 # the campaigns (tests/campaigns) with forty times as many cases, 10,000 random worlds (seed 20) and the policies of 1,000 random
 # scenarios (seed 21) in both engines, 100,000 live requests and 10,000 connections, the sanitizers at
-# every level of the kernels, the C of aarch64 in qemu, and the examples of the documentation.
+# every level of the kernels, and the examples of the documentation.
 check-deep: $(VENV)/.installed-test
-	@sh .ci/install-cross
-	SIMNMT_AARCH64=required SIMNMT_CAMPAIGN_SCALE=10 $(BIN)/python -m pytest -n auto --dist worksteal -m "deep or hypothesis" $(addprefix --ignore=,$(CAMPAIGNS))
+	SIMNMT_CAMPAIGN_SCALE=10 $(BIN)/python -m pytest -n auto --dist worksteal -m "deep or hypothesis" $(addprefix --ignore=,$(CAMPAIGNS))
 	@echo "both engines run 10,000 random worlds of seed 20, and 1,000 random scenarios of seed 21"
-	SIMNMT_AARCH64=required SIMNMT_CAMPAIGN_SCALE=10 $(BIN)/python -m pytest -n auto --dist worksteal $(CAMPAIGNS)
+	SIMNMT_CAMPAIGN_SCALE=10 $(BIN)/python -m pytest -n auto --dist worksteal $(CAMPAIGNS)
 	$(BIN)/python docs/run_examples.py
 	$(MAKE) check-dist
 

@@ -36,6 +36,10 @@ settings.register_profile(
 settings.load_profile("steady")
 
 
+DEEP = pytest.StashKey[int]()
+"""Number of tests and cases marked `deep` that a session leaves out."""
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int | None:
     """Return three workers for two cores: a quarter of the suite's time is spent waiting for timers, sockets and browsers."""
@@ -56,7 +60,11 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave the tests and cases that are marked `deep` to `make check-deep`."""
     if SCALE <= 1.0:
-        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("deep")])
+        left_out = [item for item in items if item.get_closest_marker("deep")]
+        config.hook.pytest_deselected(items=left_out)
+        config.stash[DEEP] = len(left_out)
+        if hasattr(config, "workeroutput"):
+            config.workeroutput["deep"] = len(left_out)
         items[:] = [item for item in items if not item.get_closest_marker("deep")]
 
 
@@ -75,13 +83,21 @@ def pytest_sessionfinish() -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Keep a worker's number of deep tests: all workers collect the same."""
+    node.config.stash[DEEP] = getattr(node, "workeroutput", {}).get("deep", 0)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print in one line how many tests were skipped for which reason, the most frequent first."""
+    """Print how many tests were skipped for which reason, the most frequent first, and how many deep ones were left out."""
     reports = terminalreporter.getreports("skipped")
     reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in reports if isinstance(report.longrepr, tuple))
     if reasons:
         counts = "; ".join(f"{count} {shorten(reason, 60)}" for reason, count in reasons.most_common())
         terminalreporter.write_line(f"skipped: {counts}")
+    if left_out := terminalreporter.config.stash.get(DEEP, 0):
+        terminalreporter.write_line(f"left out: {left_out} deep tests and cases, which `make check-deep` runs")
 
 
 __all__ = ["chromium", "open_page"]

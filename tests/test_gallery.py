@@ -65,6 +65,7 @@ def test_pages_of_the_gallery_are_read_as_they_are_shown(gallery: Any) -> None:
     assert three.code == ""
 
 
+@pytest.mark.deep
 def test_pictures_are_made_anew_by_the_code_on_the_page(gallery: Any, pictures: Any, chromium: Any) -> None:
     from pictures import Photographer
 

@@ -126,7 +126,7 @@ class CTranslate2Engine:
         results = self._translator.translate_batch(
             sources,
             beam_size=beam,
-            min_decoding_length=1 if forced_len is None else forced_len,
+            min_decoding_length=0 if forced_len is None else forced_len,
             max_decoding_length=max_len if forced_len is None else forced_len,
             max_input_length=0,
             suppress_sequences=self._suppressed,

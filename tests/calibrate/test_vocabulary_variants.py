@@ -120,6 +120,7 @@ def test_parts_with_too_few_whole_batches_are_left_out() -> None:
     assert restricted_steps(model, alone, {"all": part}, batch=9, beam=1, fused=False, rounds=1) == {}
 
 
+@pytest.mark.deep
 def test_a_trained_folder_is_calibrated_with_its_vocabulary(folder: Path, tmp_path: Path) -> None:
     profile = calibrate(settings(folder), tmp_path / "box.json").profile
     assert profile.decoder is not None

@@ -219,6 +219,7 @@ def in_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return site
 
 
+@pytest.mark.deep
 def test_a_run_with_the_policy_of_an_installed_package_is_not_repeated_once_the_package_changed(
     in_site: Path, simnmt: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -200,6 +200,7 @@ def test_impatience_changes_nothing(folder: Path, long_run: Callable[..., Any], 
     assert tree(folder) == before
 
 
+@pytest.mark.deep
 def test_its_processes_follow_a_run_that_was_killed(long_run: Callable[..., Any]) -> None:
     """At once, not when they have done what they were at."""
     many = ", ".join(f"p{number}: {{kind: cnmt}}" for number in range(240))  # makes a task of a minute

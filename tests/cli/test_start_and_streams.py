@@ -148,6 +148,7 @@ def test_a_reader_that_has_enough_is_no_failure(folder: Path, start: Callable[..
         deep(2, "run small.yaml --jobs 2 --out run", "run/manifest.json"),
     ],
 )
+@pytest.mark.deep
 def test_a_stream_that_was_never_open(folder: Path, process: Callable[..., Any], stream: int, command: str, made: str) -> None:
     done = process(*command.split(), preexec_fn=lambda: os.close(stream))
     assert done.status == 0

@@ -147,6 +147,7 @@ def test_leaving_a_policy_out_changes_no_other(make_scenario: MakeScenario, remo
         {"OPENBLAS_CORETYPE": "Prescott", "NPY_DISABLE_CPU_FEATURES": "X86_V3 X86_V4 AVX512_ICL AVX512_SPR"},
     ],
 )
+@pytest.mark.deep
 def test_the_vector_instructions_of_the_processor_change_no_byte_of_a_predicted_length(
     tmp_path: Path, other_processor: dict[str, str]
 ) -> None:

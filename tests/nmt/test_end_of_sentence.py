@@ -67,6 +67,7 @@ def device() -> DeviceProfile:
     return checked_profile(content)
 
 
+@pytest.mark.deep
 def test_simulated_requests_cost_the_steps_and_tokens_of_real_decoding(trained: Path) -> None:
     """Lengths as a corpus has them, in the pieces of the model's own tokenisers; without the end each is one short."""
     translator = Translator.load(trained)

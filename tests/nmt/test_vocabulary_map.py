@@ -14,9 +14,10 @@ from tests.optional_packages import skip_file_without
 torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 skip_file_without("ctranslate2", extra="ctranslate2")
 
+from simnmt.nmt.agreement import agreement  # noqa: E402
 from simnmt.nmt.architecture import TransformerArchitecture  # noqa: E402
 from simnmt.nmt.checkpoint import save_checkpoint  # noqa: E402
-from simnmt.nmt.engine import Work  # noqa: E402
+from simnmt.nmt.engine import Hypothesis, Work  # noqa: E402
 from simnmt.nmt.engines import load_engine  # noqa: E402
 from simnmt.nmt.errors import NmtError  # noqa: E402
 from simnmt.nmt.marian_model import MarianModel  # noqa: E402
@@ -116,9 +117,23 @@ def test_ctranslate2_translates_as_our_restricted_decoding(name: str, seed: int)
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_map_of_all_tokens_changes_nothing(name: str) -> None:
+    """Save near ties; greedily if the map excludes tokens with a probability, since a beam compares the changed scores."""
+    _, model = model_of(name)
     alone, _, _ = sources(ARCHITECTURES[name], LENGTHS)
-    everything = lists_for(name, VOCAB - (1 if name == "marian" else 2))
-    assert tokens_of(engine(name, everything), alone, 3) == tokens_of(engine(name, None), alone, 3)
+    excluded, beam = (1, 3) if name == "marian" else (2, 1)
+    mapped, free = (
+        [Hypothesis(tuple(tokens), 0.0) for tokens in tokens_of(engine(name, lists), alone, beam)]
+        for lists in (lists_for(name, VOCAB - excluded), None)
+    )
+    assert agreement(model, alone, mapped, free, beam=beam, max_len=12).disagreements == ()
+
+
+def test_ctranslate2_may_translate_to_nothing() -> None:
+    """As our own search does: a list of the end token alone leaves no other choice."""
+    only_end = CandidateLists(
+        np.zeros(VOCAB + 1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32), np.zeros(1, np.int32), VOCAB
+    )
+    assert tokens_of(engine("marian", only_end), [[5, 7, 0]]) == [[]]
 
 
 def test_lists_with_padding_or_the_start_token_are_refused() -> None:

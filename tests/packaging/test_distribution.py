@@ -52,6 +52,7 @@ def test_the_source_distribution_holds_what_the_wheel_is_built_from_and_no_tests
     assert [name for name in names if name.suffix in (".so", ".pyc")] == []
 
 
+@pytest.mark.deep
 def test_the_wheel_runs_without_the_checkout(distribution: list[Path], tmp_path: Path) -> None:
     """A wheel for every platform is installed by unpacking it."""
     with zipfile.ZipFile(only(distribution, "-py3-none-any.whl")) as archive:

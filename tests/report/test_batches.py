@@ -121,6 +121,7 @@ def test_load_is_explained_for_batches_where_there_are_any(batched: Any, make_re
     assert f"is asked to work; {explanation}." in render(batched)
 
 
+@pytest.mark.deep
 def test_batches_are_drawn_and_fit_a_phone(batched: Any, open_page: Any, tmp_path: Path) -> None:
     file = tmp_path / "batched.html"
     file.write_text(render(batched), encoding="utf-8")

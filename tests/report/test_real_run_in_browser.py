@@ -68,6 +68,7 @@ def test_the_page_of_a_run_shows_what_its_summary_says(
         shows_what_its_summary_says(opened, tmp_path / "run", scenario, queues)
 
 
+@pytest.mark.deep
 def test_a_network_on_which_a_fixed_policy_suffices_is_marked_and_no_costly_choice_is_called_trivial(
     tmp_path: Path, make_scenario: Callable[..., Any], open_page: Any
 ) -> None:
@@ -102,6 +103,7 @@ def test_the_quickstart_leaves_a_choice_on_either_network(tmp_path: Path, open_p
         shows_what_its_summary_says(opened, tmp_path / "run", result.scenario, queues=False)
 
 
+@pytest.mark.deep
 def test_a_run_over_three_tiers_shows_regions_gaps_and_who_worked_how_much(tmp_path: Path, open_page: Any) -> None:
     scenario = simnmt.run("@tiers", out=tmp_path / "run", requests=3_000, replications=3).scenario
     summary = summary_of(tmp_path / "run")

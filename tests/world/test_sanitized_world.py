@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from simnmt.base.compile import WORLD_LIBRARY, find_compiler
+from simnmt.base.compile import PORTABLE, WORLD_LIBRARY
 from simnmt.world import compiled_world
 from tests.campaigns.harness import SCALE
-from tests.kernels.sanitized import SANITIZE, takes
+from tests.sanitized import SANITIZE, run_sanitized, takes
 
 pytestmark = pytest.mark.skipif(compiled_world.library() is None, reason="the compiled world was not compiled")
 
@@ -66,23 +64,12 @@ print("equal")
 """
 
 
-def run_sanitized(
+def run_worlds(
     folder: Path, script: str, examples: int, sanitize: tuple[str, ...], runtime: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a script with the sources in a folder, compiled with a sanitizer and assertions; its runtime is loaded first."""
-    flags = (*(flag for flag in WORLD_LIBRARY.flags if flag != "-DNDEBUG"), *sanitize, "-O0")
-    replace(WORLD_LIBRARY, folder=folder, flags=flags).compile_level()
-    preloaded = subprocess.run([*find_compiler(), f"-print-file-name={runtime}"], capture_output=True, text=True, check=True)
-    environment = os.environ | {
-        "LD_PRELOAD": preloaded.stdout.strip(),
-        "ASAN_OPTIONS": "detect_leaks=0",
-        "OPENBLAS_NUM_THREADS": "1",
-    }
-    environment["PYTHONPATH"] = str(Path(__file__).parents[2])
-    whole = (BEGIN + script).replace("EXAMPLES", str(examples)).replace("FLAGS", repr(flags))
-    return subprocess.run(
-        [sys.executable, "-c", whole], cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
+    """Run a script with the sources in a folder, on so many random worlds."""
+    whole = (BEGIN + script).replace("EXAMPLES", str(examples))
+    return run_sanitized(replace(WORLD_LIBRARY, folder=folder), whole, sanitize, runtime, (PORTABLE,))
 
 
 @pytest.fixture
@@ -94,15 +81,16 @@ def sources(tmp_path: Path) -> Path:
 
 
 @pytest.mark.skipif(not takes(SANITIZE), reason="no C compiler is installed that takes the sanitizers")
+@pytest.mark.deep
 def test_no_world_reads_or_writes_beyond_its_memory_or_fails_an_assertion(sources: Path) -> None:
-    run = run_sanitized(sources, COMPARE, round(8 * SCALE) if SCALE > 1.0 else 3, SANITIZE, "libasan.so")
+    run = run_worlds(sources, COMPARE, round(8 * SCALE) if SCALE > 1.0 else 3, SANITIZE, "libasan.so")
     assert (run.returncode, run.stdout, run.stderr) == (0, "equal\n", "")
 
 
 @pytest.mark.deep
 @pytest.mark.skipif(not takes(THREAD_SANITIZE), reason="no C compiler is installed that takes the thread sanitizer")
 def test_worlds_in_several_threads_at_once_share_nothing(sources: Path) -> None:
-    run = run_sanitized(sources, THREADS, round(8 * SCALE), THREAD_SANITIZE, "libtsan.so")
+    run = run_worlds(sources, THREADS, round(8 * SCALE), THREAD_SANITIZE, "libtsan.so")
     assert (run.returncode, run.stdout, run.stderr) == (0, "equal\n", "")
 
 
@@ -116,5 +104,5 @@ def test_the_thread_sanitizer_detects_a_counter_that_worlds_share(sources: Path)
     shared = text.replace(push, f"    static int64_t pushed;\n    pushed += 1;\n{push}")
     clock.write_text(shared, encoding="utf-8")
     # Threads of a busy box may not meet at once.
-    runs = (run_sanitized(sources, THREADS, worlds, THREAD_SANITIZE, "libtsan.so") for worlds in (3, 8, 20, 40))
+    runs = (run_worlds(sources, THREADS, worlds, THREAD_SANITIZE, "libtsan.so") for worlds in (3, 8, 20, 40))
     assert any(run.returncode != 0 and "data race" in run.stderr for run in runs)
