@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import io
 import logging
 import os
 import secrets
@@ -16,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 from simnmt.base.errors import STANDARD, InputError, SimnmtError
 
@@ -92,12 +91,6 @@ def standard_input() -> BinaryIO:
         raise OSError(errno.EINVAL, "standard input can be read only once", STANDARD)
     _read_streams.add(stream)
     return stream
-
-
-def peek_standard_input() -> bytes:
-    """Return the first bytes of standard input, which can still be read; none if it is closed or was read."""
-    stream = None if sys.stdin is None else sys.stdin.buffer
-    return b"" if stream is None or stream in _read_streams else cast(io.BufferedReader, stream).peek()
 
 
 _output: Any = None
@@ -228,8 +221,12 @@ def _check_status(status: os.stat_result, path: str | os.PathLike[str], most_byt
         raise _too_large(path, most_bytes)
 
 
+class TooLargeError(OSError):
+    """A file that holds more than is read of it, as the system's own error of a file that may not grow (`errno.EFBIG`)."""
+
+
 def _too_large(path: str | os.PathLike[str], most_bytes: int) -> OSError:
-    return OSError(errno.EFBIG, f"more than {most_bytes:,} bytes", os.fspath(path))
+    return TooLargeError(errno.EFBIG, f"more than {most_bytes:,} bytes", os.fspath(path))
 
 
 def try_lock(descriptor: int) -> bool | None:
@@ -263,7 +260,8 @@ def locked_folder(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         if os.name != "nt":  # a folder cannot be opened there
             descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-            if try_lock(descriptor) is False:
+            # A process that ended in the meantime may have removed the folder, and another one made it anew.
+            if try_lock(descriptor) is False or not os.path.samestat(os.fstat(descriptor), folder.stat()):
                 made = []  # the folder is another's
                 raise BlockingIOError(errno.EWOULDBLOCK, "another process is writing it", os.fspath(folder))
         yield

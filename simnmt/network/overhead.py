@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from pydantic import Field, TypeAdapter, ValidatorFunctionWrapHandler, WrapValidator, field_validator
 from pydantic_core import PydanticCustomError
 
-from simnmt.base import elementary
 from simnmt.base.configuration import Configuration
 
 Seconds = NDArray[np.float64]
@@ -61,7 +60,7 @@ class LognormalOverhead(Configuration):
         """Draw the overhead of each request, shape (count,), seconds."""
         variance = log1p((self.sd_ms / self.mean_ms) ** 2)
         median_s = self.mean_s * exp(-variance / 2.0)
-        drawn_s: Seconds = median_s * elementary.exp(sqrt(variance) * generator.standard_normal(count))
+        drawn_s: Seconds = median_s * np.exp(sqrt(variance) * generator.standard_normal(count))
         return drawn_s
 
     def describe(self) -> str:

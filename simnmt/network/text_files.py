@@ -11,7 +11,6 @@ from pathlib import Path
 from simnmt.base.files import MOST_TEXT_BYTES, read_bounded, written_whole
 from simnmt.network.errors import TraceError
 
-_PACKED = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 _BYTE_ORDER_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
@@ -26,9 +25,8 @@ def read_text(path: Path, decode_other: Callable[[bytes], str | None] = lambda r
     except OSError as error:
         remedy = "cut it into several files" if error.errno == errno.EFBIG else "check the path"
         raise TraceError(f"cannot be read: {error.strerror}", path=path, remedy=remedy) from None
-    for mark, packer in _PACKED.items():
-        if raw.startswith(mark):
-            raise TraceError(f"is packed by {packer}", path=path, remedy="unpack it")
+    if raw.startswith(b"\x1f\x8b"):
+        raise TraceError("is packed by gzip", path=path, remedy="unpack it")
     try:
         # A Windows shell redirects output into a file as UTF-16.
         text = raw.decode("utf-16" if raw.startswith(_BYTE_ORDER_MARKS) else "utf-8-sig")

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import model_validator
 
-from simnmt.base import elementary
 from simnmt.base.configuration import Configuration
 from simnmt.profile.blocks import Count, Kind, Positive, Quantiles, RelativeError, RSquared, Seconds
 
@@ -69,7 +68,7 @@ class ReadTable:
         """Return the seconds of one read of each size; same shape."""
         within = np.clip(size_bytes, self.size_bytes[0], self.size_bytes[-1])
         never_less = np.maximum.accumulate(self.time_s)
-        inside = elementary.exp(np.interp(elementary.log(within), elementary.log(self.size_bytes), elementary.log(never_less)))
+        inside = np.exp(np.interp(np.log(within), np.log(self.size_bytes), np.log(never_less)))
         beyond: Column = inside * np.maximum(size_bytes / self.size_bytes[-1], 1.0)
         return beyond
 

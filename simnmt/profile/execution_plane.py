@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, model_validator
 
-from simnmt.base import elementary
 from simnmt.base.configuration import Configuration
 from simnmt.profile.blocks import Seconds
 
@@ -129,4 +128,4 @@ class LognormalResidual:
     def factor(self, standard_normal: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return one positive factor per standard normal number; same shape."""
         sigma2 = math.log1p(self.relative_sd**2)
-        return elementary.exp(math.sqrt(sigma2) * standard_normal - 0.5 * sigma2)
+        return np.exp(math.sqrt(sigma2) * standard_normal - 0.5 * sigma2)

@@ -8,6 +8,7 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -106,18 +107,18 @@ def whole(target: Path, *, replace: bool = False) -> Iterator[Path]:
 
 
 def _replace(place: Path, new: Path) -> None:
-    """Give a folder the name of a run directory, which is removed. If the name cannot be given, the run directory keeps it.
+    """Give a folder the name of a run directory, which is then removed; if it cannot have the name, the run directory keeps it.
 
     A process that is killed between the two renames leaves both under a temporary name.
     """
-    with files.partial_folder(place.parent) as aside:
-        old = aside / place.name
-        place.rename(old)
-        try:
-            new.rename(place)
-        except BaseException:
-            old.rename(place)
-            raise
+    old = files.free_name(place.parent)
+    place.rename(old)
+    try:
+        new.rename(place)
+    except BaseException:
+        old.rename(place)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
 
 
 @contextmanager

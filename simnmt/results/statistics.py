@@ -17,8 +17,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simnmt.base import elementary
-
 CONFIDENCE = 0.95
 SKEW_UNSEEN = 1.5
 """Skew of a distribution over that of a few draws: of exponential numbers 5 draws show 60 % on average, 10 draws 72 %."""
@@ -211,7 +209,7 @@ def _intervals(
     error = spread / sqrt(count)
     if not positive:
         return Intervals(mean, mean - below * error, mean + above * error)
-    return Intervals(mean, mean * elementary.exp(-below * error / scale), mean * elementary.exp(above * error / scale))
+    return Intervals(mean, mean * np.exp(-below * error / scale), mean * np.exp(above * error / scale))
 
 
 def _reach(deviations: NDArray[np.float64], student: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -235,7 +233,7 @@ def _reach(deviations: NDArray[np.float64], student: NDArray[np.float64]) -> tup
     skewness *= SKEW_UNSEEN
     shifted = student + np.abs(skewness) / (6.0 * sqrt(count))
     slope = np.maximum(np.abs(skewness) / (3.0 * sqrt(count)), 1e-9)
-    hall = (1.0 - elementary.cbrt(1.0 - 3.0 * slope * shifted)) / slope
+    hall = (1.0 - np.cbrt(1.0 - 3.0 * slope * shifted)) / slope
     long_side: NDArray[np.float64] = np.clip(hall, student, MOST_REACH * student)
     return np.where(skewness > 0.0, student, long_side), np.where(skewness > 0.0, long_side, student)
 

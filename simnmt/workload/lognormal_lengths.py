@@ -8,7 +8,6 @@ from math import log, log1p, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.base import elementary
 from simnmt.base.random_streams import stream
 from simnmt.workload.length_table import LengthTable
 
@@ -40,9 +39,9 @@ class LognormalLengths:
 
         variance = log1p((self.src_sd / self.src_mean) ** 2)
         share = (generator.permutation(size) + generator.random(size)) / size
-        drawn = elementary.exp(log(self.src_mean) - variance / 2 + sqrt(variance) * ndtri(share))
+        drawn = np.exp(log(self.src_mean) - variance / 2 + sqrt(variance) * ndtri(share))
         src_len = np.maximum(1.0, np.rint(drawn))
-        tgt_len = np.maximum(1.0, np.rint(src_len * elementary.exp(self.spread * generator.standard_normal(size))) + self.end)
+        tgt_len = np.maximum(1.0, np.rint(src_len * np.exp(self.spread * generator.standard_normal(size))) + self.end)
         return src_len.astype(np.int64), tgt_len.astype(np.int64)
 
     def table(self, sentences: int, seed: int = 0, name: str = "lognormal") -> LengthTable:

@@ -9,18 +9,17 @@ from typing import Any
 
 import pytest
 
-from simnmt.papers.cnmt import network_levels, table_replay
+from simnmt.papers.cnmt import table_replay
 from tests.papers.stand_ins import write_stand_ins
 
 SMALL = ("reproduce", "cnmt", "--requests", "300", "--jobs", "1")
 
 
 @pytest.fixture(scope="module", autouse=True)
-def few_levels_and_replications() -> Iterator[None]:
+def few_replications() -> Iterator[None]:
     """Others only cost time here."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(table_replay, "REPLICATIONS", 1)
-        patched.setattr(network_levels, "CP1_SHARES", (0.4,))
         yield
 
 

@@ -44,7 +44,7 @@ def test_the_text_names_every_cell_its_voids_and_the_bars() -> None:
         result([0.15, 0.151, 0.149], 0.1, policy="cloud", structural_s=0.15),
         result([0.2, 0.2, 0.2], 0.2, policy="cnmt", others_cpus=1.0),
     ]
-    text = format_validation(Validation({}, cells, group_verdicts(cells), [], {}))
+    text = format_validation(Validation({}, cells, group_verdicts(cells), {}))
     assert "batching alone, load 0.4, link constant" in text
     assert "cnmt: void, every repeat was disturbed" in text
     assert "best live edge, simulated cloud: another; inverted: edge, cloud" in text

@@ -25,7 +25,8 @@ def test_a_quiet_command_prints_no_notes_before_or_behind_the_verb(
 
 def test_a_quiet_command_warns_and_complains(folder: Path, simnmt: Callable[..., Any]) -> None:
     profile = json.loads(Path("gateway.json").read_text())
-    profile |= {"execution": profile["execution"] | {"kind": "measured"}, "conditions": {"busy": True, "others_cpus": 1.5}}
+    fit = profile["execution"]["fit"] | {"heldout_error": 0.3}
+    profile |= {"execution": profile["execution"] | {"kind": "measured", "fit": fit}}
     Path("gateway.json").write_text(json.dumps(profile))
     assert simnmt("run", "small.yaml", "-q").err.startswith("simnmt: warning: ")
     done = simnmt("-q", "run", "none.yaml")

@@ -102,12 +102,8 @@ def reproduction_figures(name: str) -> Figures:
     if name == "sharp":
         document = _sharp_document()
     else:
-        from tests.papers.stand_ins import few_levels
-
-        with tempfile.TemporaryDirectory() as parent, contextlib.ExitStack() as stack:
+        with tempfile.TemporaryDirectory() as parent:
             options = FULL_REPRODUCTIONS[name] if name in FULL_REPRODUCTIONS else REPRODUCTIONS[name]
-            if name == "cnmt":
-                stack.enter_context(few_levels(0.3, 0.4, 0.5))
             paper = name.removesuffix("-full")
             document = json.loads(_simnmt("reproduce", paper, *options, "--json", "--out", str(Path(parent, "out"))))
     verdicts = {claim["id"]: claim["verdict"] for claim in document["claims"]}

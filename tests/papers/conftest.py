@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from simnmt.papers.cnmt import network_levels, published
+from simnmt.papers.cnmt import published
 
 Rows = list[dict[str, Any]]
 Totals = dict[tuple[str, str, str], list[float]]
 """Total latencies by replication: workload, network, policy."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def few_levels() -> Iterator[None]:
-    """Limit the combinations of levels, so that a count by hand is short and a reproduction is small."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(network_levels, "CP1_SHARES", (0.25, 0.4, 0.6))
-        patched.setattr(network_levels, "RATIOS", (0.7,))
-        yield
 
 
 @pytest.fixture

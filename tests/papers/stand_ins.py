@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from simnmt.base import shipped_files
-from simnmt.papers.cnmt import network_levels
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.execution_plane import ExecutionPlane
 from simnmt.profile.profile_file import write_profile
@@ -22,14 +17,6 @@ CLOUD = {"bilstm": (0.025, 2.9, 0.8), "gru": (0.015, 1.0, 0.1), "marian-int8": (
 LEVELS_MS = {"cp1": 137, "cp2": 89.4}
 """Mean RTTs at which both devices win requests of some data sets, not of all."""
 VOCAB = {"bilstm": 50_000, "gru": 32_000, "marian": 65_001, "marian-int8": 65_001}
-
-
-@contextmanager
-def few_levels(*cp1_shares: float) -> Iterator[None]:
-    """Search few levels of the networks until the block ends: combinations grow with the third power of their number."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(network_levels, "CP1_SHARES", cp1_shares)
-        yield
 
 
 def profile(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +14,10 @@ from simnmt.papers.cnmt import published, table_replay
 from simnmt.papers.cnmt.reproduction import Reproduction, find_network, reproduce
 from simnmt.papers.kit.report import PaperReport
 from tests.campaigns.harness import deep
-from tests.papers.stand_ins import few_levels, write_stand_ins
+from tests.papers.stand_ins import write_stand_ins
 
 REQUESTS = 2000
 KEYS = {"id", "claim", "published", "ours", "verdict", "why", "hardware_dependent", "basis", "profiles", "bare", "device"}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def search_of_few_levels() -> Iterator[None]:
-    with few_levels(0.3, 0.4, 0.5):
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -124,8 +117,7 @@ def test_parts_on_profiles_that_were_not_measured_are_not_called_measured(
     path.write_text(text)
     room = tmp_path / basis
     room.mkdir()
-    with few_levels(0.4):
-        reproduction = reproduce(measured=path, requests=200, folder=room)
+    reproduction = reproduce(measured=path, requests=200, folder=room)
     names = {record.device for record in reproduction.claims if record.device != "inferred"}
     assert all(name.startswith(f"given, {basis}") for name in names) and f"given, {basis}" in names
     assert {r.basis for r in reproduction.claims if r.device in names} == {basis}
@@ -177,10 +169,6 @@ def test_the_tables_hold_every_cell_and_ratio_with_a_column_for_each_part(
         (workload, device) for workload in published.WORKLOADS for device in ("gateway", "cloud")
     }
     assert len(document["slips"]) == 7
-    over = document["over_levels"]
-    assert [row["id"] for row in over["claims"]] == [f"CNMT-17 ({letter})" for letter in "abcde"]
-    assert over["combinations"] >= max(row["holds_in"] for row in over["claims"]) and over["requests"] == REQUESTS
-    assert "over_levels" not in {record.device for record in reproduction.claims}, "beside the verdicts and no part of them"
 
 
 def test_the_text_shows_errors_claims_and_levels(report: PaperReport) -> None:
@@ -188,7 +176,6 @@ def test_the_text_shows_errors_claims_and_levels(report: PaperReport) -> None:
     assert "mean absolute error of the inferred: all " in text and ", test " in text
     assert "Holds: CNMT-17 (d), measured. C-NMT's gain" in text
     assert text.count("consistency, not proof") == 5
-    assert f"Over {report.document()['over_levels']['combinations']} combinations of RTT levels" in text
     assert not any(twice in text for twice in ("..", "))", ".)", ".;", ":.", "((", ". ("))
 
 
@@ -205,7 +192,6 @@ def test_missing_profiles_leave_their_claims_not_measurable(without_profiles: An
     cell = document["tables"][1]["cells"][0]
     assert cell["measured_percent"] is None and isinstance(cell["inferred_percent"], float)
     assert "Not at hand: " in text
-    assert document["over_levels"] is None and "combinations of RTT levels" not in text
     with pytest.raises(InputError, match="EN-ZH needs @cpu1-marian and @cpu2-marian-int8"):
         find_network()
 

@@ -13,7 +13,7 @@ from simnmt.papers.cnmt.reproduction import Reproduction, reproduce
 from simnmt.papers.cnmt.table_replay import Part
 from simnmt.results.result import Cell
 from tests.browser import assert_folded
-from tests.papers.stand_ins import few_levels, write_stand_ins
+from tests.papers.stand_ins import write_stand_ins
 
 HOSTILE = "</script><script>alert(1)</script>"
 DRAWN = "count => document.querySelectorAll('figure[data-drawn]').length === count"
@@ -22,8 +22,7 @@ DRAWN = "count => document.querySelectorAll('figure[data-drawn]').length === cou
 @pytest.fixture(scope="module")
 def reproduction(tmp_path_factory: pytest.TempPathFactory) -> Reproduction:
     scenario = write_stand_ins(tmp_path_factory.mktemp("stand-ins"), device={"name": HOSTILE})
-    with few_levels(0.4):
-        return reproduce(measured=scenario, requests=300, folder=tmp_path_factory.mktemp("room"))
+    return reproduce(measured=scenario, requests=300, folder=tmp_path_factory.mktemp("room"))
 
 
 @pytest.fixture(scope="module")

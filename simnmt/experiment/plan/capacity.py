@@ -307,8 +307,14 @@ def find_capacity(
     boxes_rps = sum(
         saturation_rps(site.case, target, device) for target, device in zip(site.case.targets, site.devices, strict=True)
     )
-    # All boxes together serve no higher rate, so that the runs at every rate hold as many faults as this one.
-    for_faults = check_faults([site.at_rate(boxes_rps)], level, requests)
+    # All boxes that the policy may use serve no higher rate, so that the runs at every rate hold as many faults.
+    used = site.plan.scenario.policies[site.policy].devices_of([device.name for device in site.devices])
+    used_rps = sum(
+        saturation_rps(site.case, target, device)
+        for target, device in zip(site.case.targets, site.devices, strict=True)
+        if device.name in used
+    )
+    for_faults = check_faults([site.at_rate(used_rps)], level, requests)
     few = min(max(PILOT_REQUESTS, level.least_requests(site.plan.scenario), for_faults), requests)
     pilot = site.at_rate(PILOT_LOAD * boxes_rps).simulate(0, few)
     saturation = saturation_of(site, pilot)

@@ -127,12 +127,13 @@ class Level:
     def value(requirement: Requirement, numbers: Numbers) -> float:
         """Return the value by which a run is judged, in the metric's unit. Raises `InputError` if the run lacks it.
 
-        A lost request is infinitely late, so the value is infinite if too many are lost (`Metric.of_answered`).
+        A lost request is infinitely late, so the value is infinite if too many are lost (`Metric.of_answered`), and if a run
+        with lost requests is too short for the percentile that then counts.
         """
         judged = requirement.metric.of_answered(numbers.get("lost_share") or 0.0)
-        if judged is None:
+        value = None if judged is None else numbers.get(judged.column)
+        if judged is None or (value is None and judged is not requirement.metric):
             return inf
-        value = numbers.get(judged.column)
         if value is None:
             what = f"{requirement}: a run of this scenario has no {judged.name}"
             raise InputError(what, remedy="give more requests, or another metric")

@@ -37,6 +37,8 @@ _WINDOWS_REPLY = re.compile(r"([=<])(\d{1,9})\D{0,14}TTL=\d")
 _WINDOWS_IPV6_REPLY = re.compile(r":\s?[^\s=<]+\s?([=<])(\d{1,9})\D{0,14}$")
 _UNIX_SUMMARY = re.compile(r"(\d{1,9}) [^\d,]+, (\d{1,9}) [^\d,]+,.*%")
 _WINDOWS_SUMMARY = re.compile(r"[ \t]+[^\s:=][^:=]*:[^:=]+= ?(\d{1,9})[^\d=]+= ?(\d{1,9})[^\d=]+= ?(\d{1,9})")
+_MOST_HEAD = 400
+"""Most characters of the first line of a run: names of hosts have 253 at most."""
 _WRAP = 1 << 16
 """Numbers of requests restart after 65,535."""
 _MOST_LATE = 1000
@@ -58,6 +60,8 @@ def decode_code_page(raw: bytes) -> str | None:
 
 def _goal(line: str) -> str | None:
     """Return the host if the line is the first of a run."""
+    if len(line) > _MOST_HEAD:
+        return None
     head = _WINDOWS_HEAD.match(line) if line.endswith(":") else _UNIX_HEAD.match(line)
     return head and (head[1] or head[2])
 

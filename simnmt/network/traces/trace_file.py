@@ -14,7 +14,7 @@ from simnmt.base.errors import shorten
 from simnmt.base.files import is_standard
 from simnmt.base.suggestions import format_list
 from simnmt.network.errors import TraceError
-from simnmt.network.series import Kind, RttSeries
+from simnmt.network.series import Kind
 from simnmt.network.series_csv import series_text
 from simnmt.network.text_files import read_text, write_texts
 from simnmt.network.trace_options import ReadOptions
@@ -75,14 +75,6 @@ def read_trace(path: str | os.PathLike[str], how: ReadOptions | None = None) -> 
     text = read_text(path, decode_code_page)
     read = next(reader for is_form, reader in FORMS if is_form(text))
     return align_starts([mended(readings, path) for readings in read(path, text, how or ReadOptions())])
-
-
-def read_rtt(path: str | os.PathLike[str], how: ReadOptions | None = None) -> RttSeries:
-    """Return the round-trip times of a file, named after it. Raises `TraceError` as `read_trace`, and if it has none."""
-    for trace in read_trace(path, how):
-        if isinstance(series := trace.series(Path(path).stem), RttSeries):
-            return series
-    raise TraceError("no round-trip times, bandwidths only", path=path, remedy="name their column: --column rtt=NAME")
 
 
 _OLDEST_S, _NEWEST_S = 0.5e9, 4e9

@@ -18,7 +18,7 @@ from simnmt.experiment.cases import RunPlan
 from simnmt.papers.cnmt import published, table_replay
 from simnmt.papers.cnmt.device_claims import TimesRow, device_claims, times_over_length
 from simnmt.papers.cnmt.figures import drawings, schematic
-from simnmt.papers.cnmt.network_levels import NetworkSearch, OverLevels, claims_over_levels, search_networks, within
+from simnmt.papers.cnmt.network_levels import NetworkSearch, search_networks, within
 from simnmt.papers.cnmt.table_one import (
     HEADS,
     describe_errors,
@@ -171,8 +171,6 @@ class Reproduction:
     """None if no measured profile is at hand."""
     times: list[TimesRow]
     """Rows of figure 2a; empty without samples."""
-    over_levels: OverLevels | None = None
-    """The claims over several levels of the tested profiles, which enter no verdict; None if `search` is."""
 
     def _doubts(self) -> list[dict[str, Any]]:
         """Return each doubtful profile once, with the parts that rest on it."""
@@ -216,7 +214,6 @@ class Reproduction:
             remarks=[
                 *([] if mean is None else [f"mean absolute difference of the inferred over 36 cells: {mean:.2f} points"]),
                 f"mean absolute error of the inferred: {describe_errors(self.parts[0].run.ratios())}",
-                *([] if self.over_levels is None else [self.over_levels.text()]),
                 *lacking,
             ],
             explain=True,
@@ -225,7 +222,6 @@ class Reproduction:
                 "notes": {part.name: part.notes for part in self.parts},
                 "parts": [{"name": part.name, "key": part.key, "kinds": part.shown_kinds} for part in self.parts],
                 "doubts": self._doubts(),
-                "over_levels": None if self.over_levels is None else self.over_levels.document(),
                 "network_search": None if self.search is None else self.search.document(),
             },
         )
@@ -268,21 +264,18 @@ def reproduce(
         else:
             todo.append((name, table_replay.separated(tested.plan.scenario)))
     units = [sum(map(table_replay.units_of, plans)) for _, plans in todo]
-    whole = sum(units) + (0 if tested.plan is None else len(tested.plan.cases))
+    whole = sum(units)
     replayed = []
     for number, (part_name, plans) in enumerate(todo):
         count = table_replay.count_from(progress, sum(units[:number]), whole)
         replayed.append(table_replay.replay(part_name, plans, folder=folder, jobs=jobs, progress=count))
-    over_levels = None
     if tested.plan is None:
         replayed.append(table_replay.without(name, tested.missing))
-    else:
-        if tested.missing:
-            for part in replayed[1:]:
-                part.notes.insert(0, table_replay.lacking(tested.missing))
-        over_levels = claims_over_levels(tested.plan, folder, jobs, table_replay.count_from(progress, sum(units), whole))
+    elif tested.missing:
+        for part in replayed[1:]:
+            part.notes.insert(0, table_replay.lacking(tested.missing))
     rows = [row for part in replayed for row in networks(part)]
-    return Reproduction(replayed, _claims(replayed, tested), rows, search, times_over_length(tested.profiles), over_levels)
+    return Reproduction(replayed, _claims(replayed, tested), rows, search, times_over_length(tested.profiles))
 
 
 def find_network(measured: str | os.PathLike[str] = MEASURED, *, allow_code: bool = False) -> NetworkSearch:
