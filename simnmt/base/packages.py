@@ -21,6 +21,15 @@ EXTRAS = {
 }
 """The extra of simnmt that installs each optional package."""
 
+TORCH_WITHOUT_GPU = "pip install torch --index-url https://download.pytorch.org/whl/cpu"
+"""Installs torch for CPUs. The default build of torch for Linux brings CUDA, several GB."""
+
+
+def install_command(extra: str) -> str:
+    """Return what installs an extra, on a box without a GPU too."""
+    command = f"pip install 'simnmt[{extra}]'"
+    return f"without a GPU first {TORCH_WITHOUT_GPU}, then {command}" if extra in {"models", "live"} else command
+
 
 RECORDED = ("numpy", "pandas", "plotly", "pyarrow", "pydantic", "scipy", "simpy")
 """Libraries whose versions a run records."""
@@ -52,7 +61,7 @@ def named_if_missing(extra: str | None = None) -> Iterator[None]:
         if package in LEFT_OUT:
             remedy = "pip install simnmt, with its dependencies"
         elif package in EXTRAS or (extra and package and package != "simnmt"):
-            remedy = f"pip install 'simnmt[{extra or EXTRAS[package]}]'"
+            remedy = install_command(extra or EXTRAS[package])
         else:
             raise
         raise MissingPackage(f"this needs the package {package}", remedy=remedy) from None

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from simnmt.base.errors import InputError
+
+_LOAD_LOG = "make a recording of it by pandas: docs/reference/arrivals.md#logs-of-load-tools"
+_BACKEND = "use --backend ctranslate2 or torch"
 
 COMMANDS: Mapping[str, str] = {
     "sweep --sample": "give a coarser grid, such as KEY=FROM:TO:N",
@@ -15,15 +19,44 @@ COMMANDS: Mapping[str, str] = {
     "live watch": "calibrate again, and compare the profiles with simnmt profile compare",
     "trace import --host": "give a log of ping to one host",
     "trace inspect --host": "give a log of ping to one host",
+    "live import": _LOAD_LOG,
+    "corpus --expect-ratio": "simnmt corpus fit prints the ratio of mean lengths",
+    "vocab build --method": "leave it out: contexts are clustered by scikit-learn",
+    "calibrate --backend onnxruntime": _BACKEND,
+    "calibrate --backend marian": _BACKEND,
+    "run @locked-local": "run @quickstart with --set 'policies.cnmt.transfer_estimate={kind: quantile}'",
 }
-"""Remedy by verb, such as `trace fetch`, or by verb and option, such as `trace import --host`."""
+"""Remedy by verb, such as `trace fetch`, by verb and option, such as `trace import --host`, or by these and a value."""
+
+KEYS: Mapping[str, str] = {
+    "lengths request_log": "use {table: FILE} of simnmt corpus table",
+    "lengths dataset": "write the pairs to a file, and use {jsonl: FILE}",
+    **dict.fromkeys(
+        ("lengths sacrebleu", "lengths pair"), "write the texts to two files, and use {source: FILE, target: FILE}"
+    ),
+    "lengths expect_ratio": "leave it out: simnmt corpus fit prints the ratio of mean lengths",
+    "filter paracrawl": "use ratio, or clean the corpus with Bicleaner before",
+    **dict.fromkeys(("form aiperf", "form guidellm", "form litellm", "arrivals benchmark"), _LOAD_LOG),
+    "transfer_estimate probing": "use quantile",
+}
+"""Remedy by a key of a scenario and a key or a value below it."""
 
 
 def refuse_removed_command(arguments: Sequence[str]) -> None:
     """Raise `InputError` with the remedy if the arguments of a command line name a removed verb or option."""
     words = [argument for argument in arguments if not argument.startswith("-")]
     options = [argument.partition("=")[0] for argument in arguments if argument.startswith("--")]
+    options += [argument.replace("=", " ", 1) for argument in arguments if argument.startswith("--")]
+    options += [" ".join(pair) for pair in pairwise(arguments) if pair[0].startswith("--")]
     for verb in (" ".join(words[:1]), " ".join(words[:2])):
         for name in (verb, *(f"{verb} {option}" for option in options)):
             if name in COMMANDS:
                 raise InputError(f"simnmt {name} was removed", remedy=COMMANDS[name])
+
+
+def removed_key_remedy(location: Sequence[str | int], value: object) -> str | None:
+    """Return the remedy if a place of a scenario, or what stands there, was removed; else None."""
+    names = [" ".join(map(str, location[-2:]))]
+    below = [*value, value.get("kind")] if isinstance(value, dict) else [value]
+    names += [f"{location[-1]} {name}" for name in below if location]
+    return next((KEYS[name] for name in names if name in KEYS), None)

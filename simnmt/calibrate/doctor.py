@@ -15,6 +15,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, Literal
 
+from simnmt.base.packages import install_command
 from simnmt.calibrate import disk as disks
 from simnmt.calibrate import processor_use
 from simnmt.calibrate.box import BoxDescription, describe
@@ -162,7 +163,7 @@ def torch_finding(box: BoxDescription) -> Iterator[Finding]:
     """Yield the compute types of the torch engine by device, if a small product is correct there."""
     torch = loaded("torch")
     if isinstance(torch, str):
-        remedy = "pip install 'simnmt[models]'; on a Jetson NVIDIA's own torch, see docs/how-to/calibrate-a-jetson.md"
+        remedy = f"{install_command('models')}; on a Jetson NVIDIA's own torch, see docs/how-to/calibrate-a-jetson.md"
         yield Finding("cannot", "torch", _unusable("torch", torch, box), remedy)
         return
     devices = ["cpu", *(f"cuda:{gpu.index}" for gpu in box.gpus if "torch" in gpu.seen_by)]
@@ -173,14 +174,14 @@ def torch_finding(box: BoxDescription) -> Iterator[Finding]:
         yield _types("torch", f"torch {torch.__version__}", device)
     if "transformers" not in box.versions:
         what = "transformers is not installed: recurrent models only, no Marian"
-        yield Finding("cannot", "torch", what, "pip install 'simnmt[models]'")
+        yield Finding("cannot", "torch", what, install_command("models"))
 
 
 def ctranslate2_finding(box: BoxDescription) -> Iterator[Finding]:
     """Yield the compute types of the CTranslate2 engine by device."""
     library = loaded("ctranslate2")
     if isinstance(library, str):
-        yield Finding("cannot", "ctranslate2", _unusable("ctranslate2", library, box), "pip install 'simnmt[ctranslate2]'")
+        yield Finding("cannot", "ctranslate2", _unusable("ctranslate2", library, box), install_command("ctranslate2"))
         return
     for device in ("cpu", "cuda"):
         if device == "cuda" and not library.get_cuda_device_count():
@@ -194,7 +195,7 @@ def _types(backend: str, title: str, device: str) -> Finding:
             warnings.simplefilter("ignore")
             types = supported_types(backend, device)
     except ModuleNotFoundError as error:
-        remedy = "pip install 'simnmt[models]'"
+        remedy = install_command("models")
         return Finding("cannot", backend, f"{title} on {device}: the engine needs {error.name}, which is not installed", remedy)
     except Exception as error:  # each backend has errors of its own
         return Finding("cannot", backend, f"{title} on {device}: {_line(error)}")
@@ -250,7 +251,7 @@ def _why_unseen(box: BoxDescription) -> str:
         return "install NVIDIA's torch for this JetPack, and keep pip from replacing it: docs/how-to/calibrate-a-jetson.md"
     torch = loaded("torch")
     if isinstance(torch, str):
-        return "pip install 'simnmt[models]'"
+        return install_command("models")
     if torch.version.cuda is None:
         return "this torch is built for CPUs only: install a build for CUDA, see pytorch.org/get-started"
     return (

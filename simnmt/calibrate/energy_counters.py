@@ -20,6 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from simnmt.base.packages import install_command
 from simnmt.calibrate.box.processor import machine, processors, virtualisation
 from simnmt.calibrate.box.system_files import Tree
 from simnmt.calibrate.energy_meter import EnergyMeter, FoundMeter, Obstacle, SampledMeter, moves
@@ -185,7 +186,7 @@ def _module() -> ModuleType | Obstacle:
     try:
         import pynvml
     except ImportError:
-        return Obstacle(NVML, "nvidia-ml-py is not installed", "pip install 'simnmt[nvidia]'")
+        return Obstacle(NVML, "nvidia-ml-py is not installed", install_command("nvidia"))
     return pynvml  # type: ignore[no-any-return]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from simnmt.base.errors import InputError
-from simnmt.base.packages import MissingPackage
+from simnmt.base.packages import MissingPackage, install_command
 
 
 class KernelError(ValueError):
@@ -28,4 +28,4 @@ def need(package: str, remedy: str) -> None:
 
 def need_torch() -> None:
     """Raise `MissingPackage` if torch is not installed, in which references and baselines are written."""
-    need("torch", "pip install 'simnmt[models]'")
+    need("torch", install_command("models"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from simnmt.base.packages import install_command
 from simnmt.nmt.devices import full_device_name
 from simnmt.nmt.errors import NmtError
 
@@ -95,4 +96,4 @@ def load_engine(
         return CTranslate2Engine.load(request)
     except ModuleNotFoundError as error:
         extra = error.name if error.name == "ctranslate2" else "models"
-        raise NmtError(f"{error.name} is not installed", remedy=f"pip install 'simnmt[{extra}]'") from None
+        raise NmtError(f"{error.name} is not installed", remedy=install_command(extra)) from None

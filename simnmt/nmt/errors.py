@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from simnmt.base.errors import InputError, SimnmtError
+from simnmt.base.packages import install_command
 
 
 class NmtError(InputError):
@@ -22,7 +23,7 @@ def need(package: str) -> Any:
     try:
         return importlib.import_module(package)
     except ImportError:
-        raise NmtError(f"this needs the package {package}", remedy="pip install 'simnmt[models]'") from None
+        raise NmtError(f"this needs the package {package}", remedy=install_command("models")) from None
 
 
 ResultT = TypeVar("ResultT")

@@ -19,6 +19,7 @@ from pydantic_core.core_schema import ErrorType
 
 from simnmt.base.configuration import message_of
 from simnmt.base.errors import printable
+from simnmt.base.removed import removed_key_remedy
 from simnmt.base.suggestions import did_you_mean, format_list, nearest
 from simnmt.scenario.document import Document, Override, apply_overrides
 from simnmt.scenario.errors import Location, ScenarioError, describe_value, format_value
@@ -299,7 +300,9 @@ def _complaints(
             remedies[fault.location] = f"did you mean {guess}?" if guess else others
             meant.add((*around, guess))
     complaints = [
-        document.error(fault.location, "unknown key", remedy=remedies[fault.location], key=True)
+        document.error(fault.location, "removed", remedy=remedy, key=fault.location in unknown)
+        if (remedy := removed_key_remedy(fault.location, fault.error["input"]))
+        else document.error(fault.location, "unknown key", remedy=remedies[fault.location], key=True)
         if fault.location in unknown
         else _complaint(walk, document, fault, unknown_kind)
         for fault in faults

@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from simnmt.base.errors import describe_error
 from simnmt.base.files import MOST_MODEL_BYTES, read_bounded
+from simnmt.base.packages import install_command
 from simnmt.base.suggestions import did_you_mean, nearest
 from simnmt.workload.errors import CorpusError
 
@@ -235,7 +236,7 @@ def _tokenizers_counter(path: Path, model: bytes) -> Count:
         from tokenizers import Tokenizer
     except ImportError:
         what = "lengths in tokens of a tokenizer.json need the package tokenizers"
-        raise CorpusError(what, remedy="pip install 'simnmt[tokenizers]'") from None
+        raise CorpusError(what, remedy=install_command("tokenizers")) from None
     try:
         tokenizer: Any = Tokenizer.from_str(model.decode("utf-8"))
     except Exception as error:  # the library raises bare exceptions
@@ -254,7 +255,7 @@ def _sentencepiece_counter(path: Path, model: bytes) -> Count:
             from sentencepiece import SentencePieceProcessor
         except ImportError:
             what = "lengths in pieces of a sentencepiece model need the package sentencepiece"
-            raise CorpusError(what, remedy="pip install 'simnmt[sentencepiece]'") from None
+            raise CorpusError(what, remedy=install_command("sentencepiece")) from None
     try:
         processor = SentencePieceProcessor(model_proto=model)
         usable = processor.get_piece_size() > 0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from simnmt.base.errors import InputError
-from simnmt.base.packages import EXTRAS, LEFT_OUT, MissingPackage, named_if_missing
+from simnmt.base.packages import EXTRAS, LEFT_OUT, MissingPackage, install_command, named_if_missing
 
 PROJECT = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
 DISTRIBUTIONS = {
@@ -26,14 +26,21 @@ def test_the_extra_of_a_remedy_installs_the_package(package: str, extra: str) ->
 
 def test_a_missing_package_is_an_input_error_with_the_extra_to_install() -> None:
     with (
-        pytest.raises(InputError, match=r"^this needs the package torch \(pip install 'simnmt\[models\]'\)$"),
+        pytest.raises(InputError, match="^this needs the package torch .*" + re.escape(install_command("models"))),
         named_if_missing(),
     ):
         raise ModuleNotFoundError("No module named 'torch.nn'", name="torch.nn")
-    with pytest.raises(MissingPackage, match=r"\(pip install 'simnmt\[live\]'\)$"), named_if_missing("live"):
+    with pytest.raises(MissingPackage, match=re.escape(install_command("live"))), named_if_missing("live"):
         raise ModuleNotFoundError("No module named 'torch'", name="torch")
     with pytest.raises(MissingPackage, match=r"scipy \(pip install simnmt, with its dependencies\)$"), named_if_missing("live"):
         raise ModuleNotFoundError("No module named 'scipy'", name="scipy")
+
+
+@pytest.mark.parametrize("extra", sorted({*EXTRAS.values()}))
+def test_an_extra_that_brings_torch_names_the_build_without_cuda_first(extra: str) -> None:
+    *first, last = install_command(extra).split(", then ")
+    assert last == f"pip install 'simnmt[{extra}]'"
+    assert bool(first) == ("download.pytorch.org/whl/cpu" in install_command(extra)) == (extra in {"models", "live"})
 
 
 @pytest.mark.parametrize("name", ["simnmt.nothing", "a_users_module", None])

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from simnmt.base.packages import install_command
 from simnmt.calibrate import doctor
 from simnmt.calibrate.box import BoxDescription, GpuDescription, describe
 from simnmt.calibrate.box.system_files import Tree
@@ -121,7 +122,7 @@ def test_a_jetson_whose_torch_was_replaced_is_led_to_the_documentation(tmp_path:
 @pytest.mark.parametrize(
     ("versions", "message"),
     [
-        ({}, "torch is not installed (pip install 'simnmt[models]'"),
+        ({}, f"torch is not installed ({install_command('models')}"),
         ({"torch": "2.9"}, "torch 2.9 is installed, but does not load: x"),
     ],
 )
@@ -154,7 +155,7 @@ def test_a_library_that_the_engine_needs_beside_is_named(monkeypatch: pytest.Mon
     monkeypatch.setattr(doctor, "supported_types", types)
     (finding,) = doctor.ctranslate2_finding(box())
     assert finding.verdict == "cannot" and "needs torch, which is not installed" in finding.what
-    assert finding.remedy == "pip install 'simnmt[models]'"
+    assert finding.remedy == install_command("models")
 
 
 @pytest.mark.parametrize("backend", ["torch", "ctranslate2"])

@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("sacrebleu", reason="the extra packages of simnmt[models] are not installed")
 pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
+from simnmt.base.packages import install_command
 from tests.nmt import toy_language
 from tests.refusals import assert_one_line
 
@@ -234,7 +235,7 @@ def test_without_its_packages_the_remedy_is_told(
     monkeypatch.setitem(sys.modules, package, None)
     found = train("--out", "x")
     assert found.status == 2
-    assert found.err == f"simnmt: this needs the package {package} (pip install 'simnmt[models]')\n"
+    assert found.err == f"simnmt: this needs the package {package} ({install_command('models')})\n"
 
 
 @pytest.mark.parametrize("out", [".", "x" * 300, "one.txt/x"])

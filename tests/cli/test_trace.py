@@ -171,6 +171,12 @@ def test_iperf3_becomes_a_link_that_a_scenario_runs_on(folder: Path, simnmt: Cal
         "-q trace record -o a",
         "sweep @open-loop --grid seed=1,2 --sample sobol:4",
         "live watch gateway.jsonl --profile gateway=gateway.json",
+        "live import log.json --out x.csv",
+        "corpus fit --expect-ratio 1 x",
+        "vocab build --method=kmeans",
+        "calibrate --model gru --backend onnxruntime",
+        "calibrate --backend=marian",
+        "run @locked-local",
     ],
 )
 def test_what_was_removed_is_refused_in_one_line(folder: Path, simnmt: Callable[..., Any], command: str) -> None:

@@ -36,6 +36,32 @@ def complaints(text: str, *overrides: str) -> list[str]:
     return caught.value.lines
 
 
+LENGTHS = "source: a, target: b, src_unit: word, tgt_unit: word"
+
+
+@pytest.mark.parametrize(
+    ("workload", "place", "replacement"),
+    [
+        ("lengths: {request_log: x.csv}", "lengths", "table"),
+        ("lengths: {dataset: x}", "lengths", "jsonl"),
+        ("lengths: {sacrebleu: wmt19, pair: de-en}", "lengths", "source"),
+        (f"lengths: {{{LENGTHS}, expect_ratio: 1}}", "lengths.expect_ratio", "corpus fit"),
+        (f"lengths: {{{LENGTHS}, filter: paracrawl}}", "lengths.filter", "ratio"),
+        ("lengths: '@w', arrivals: {kind: recorded, file: x, form: aiperf}", "arrivals.form", "pandas"),
+        ("lengths: '@w', arrivals: {kind: recorded, file: x, benchmark: 1}", "arrivals.benchmark", "pandas"),
+    ],
+)
+def test_a_removed_key_is_refused_in_one_line_with_what_replaces_it(workload: str, place: str, replacement: str) -> None:
+    (line,) = complaints(f"workloads: {{w: {{{workload}}}}}")
+    assert f": workloads.w.{place}: " in line and replacement in line.rpartition("(")[2]
+
+
+@pytest.mark.parametrize("estimate", ["probing", "{kind: probing, every_s: 1}"])
+def test_a_removed_estimate_is_refused_with_what_replaces_it(estimate: str) -> None:
+    (line,) = complaints(f"policies: {{cnmt: {{transfer_estimate: {estimate}}}}}")
+    assert ": policies.cnmt.transfer_estimate: " in line and "quantile" in line
+
+
 CASES = {
     "a misspelt key": (
         "policies:\n  cnmt:\n    len_slop: 0.8\n",
