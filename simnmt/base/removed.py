@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 
 from simnmt.base.errors import InputError
 
@@ -16,6 +17,11 @@ COMMANDS: Mapping[str, str] = {
 }
 """Remedy by verb, such as `trace fetch`, or by verb and option, such as `trace import --host`."""
 
+KEYS: Mapping[str, str] = {
+    "carbon_intensity": "remove it, and multiply mean_energy_j by your intensity: 3.6e6 J are one kWh",
+}
+"""Remedy by key of a scenario; `*` stands for a name that the user chose."""
+
 
 def refuse_removed_command(arguments: Sequence[str]) -> None:
     """Raise `InputError` with the remedy if the arguments of a command line name a removed verb or option."""
@@ -25,3 +31,9 @@ def refuse_removed_command(arguments: Sequence[str]) -> None:
         for name in (verb, *(f"{verb} {option}" for option in options)):
             if name in COMMANDS:
                 raise InputError(f"simnmt {name} was removed", remedy=COMMANDS[name])
+
+
+def removed_key_remedy(location: Sequence[str | int]) -> str | None:
+    """Return the remedy for a removed key of a scenario; None if the key never was one."""
+    key = ".".join(map(str, location))
+    return next((remedy for pattern, remedy in KEYS.items() if fnmatchcase(key, pattern)), None)

@@ -201,9 +201,7 @@ class _CaseReader:
             arrivals = scenario.workloads[name].arrivals.process(base)
         if arrivals.discipline != "back_to_back":
             targets = tuple(target.waking_up for target in targets)
-        with self.naming("carbon_intensity"):
-            carbon = None if scenario.carbon_intensity is None else scenario.carbon_intensity.intensity(base)
-        case = Case(name, table, targets, arrivals, warnings, outliers, carbon, characters)
+        case = Case(name, table, targets, arrivals, warnings, outliers, characters)
         self.check_known_power(case)
         return case
 

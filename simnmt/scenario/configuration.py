@@ -17,7 +17,6 @@ from pydantic_core import PydanticCustomError
 from simnmt.base.configuration import NO_TRUTH_VALUE, Configuration
 from simnmt.batching.configuration import BatchingConfiguration
 from simnmt.network import configuration as network_room
-from simnmt.network.carbon_intensity import CarbonConfiguration
 from simnmt.network.configuration import NetworkConfiguration
 from simnmt.network.overhead import OverheadConfiguration
 from simnmt.policies import KINDS, PolicyConfiguration
@@ -298,7 +297,7 @@ class Scenario(Configuration):
     """Requests per workload, network, policy and replication."""
     objective: Objective = "mean"
     """By what the best policy is chosen: the latency as `mean` or a percentile such as `p95` or `p99.9`; or a spending such as
-    `energy_j`, `cost_per_request`, `cost_per_million_characters` or `carbon_g`."""
+    `energy_j`, `cost_per_request` or `cost_per_million_characters`."""
     slo: ServiceLevel | None = None
     """Service level that the recommended policy should meet, such as `{p95_ms: 300}` or
     `{answered_within: {ms: 500, share: 0.99}}`."""
@@ -318,9 +317,6 @@ class Scenario(Configuration):
     """What the first device does about requests whose answers do not come, such as `{timeout_ms: 500}`. Left out: it waits."""
     fit: FitConfiguration = FitConfiguration()
     """What the policies learn from."""
-    carbon_intensity: CarbonConfiguration | None = None
-    """Carbon intensity of the electricity of devices and links: a number of g CO2 per kWh, or a CSV file of times and g/kWh, as
-    its path or as `{csv: path, ...}`; left out: no carbon is counted."""
     policies: Annotated[dict[Name, PolicyConfiguration], Field(min_length=1)]
     """How targets are chosen, by name; a policy named after its kind needs no `kind`."""
     gap_analysis: bool = False
@@ -456,7 +452,4 @@ def resolved(scenario: Scenario, base: Path) -> Scenario:
         changed = {key: absolute(path) for key, path in profile.items()} if isinstance(profile, dict) else absolute(profile)
         devices[name] = device.model_copy(update={"profile": changed})
     networks = {name: network_room.resolved(part, base) for name, part in scenario.networks.items()}
-    changed_parts = {"workloads": workloads, "networks": networks, "devices": devices}
-    if scenario.carbon_intensity is not None:
-        changed_parts["carbon_intensity"] = scenario.carbon_intensity.resolved(base)
-    return scenario.model_copy(update=changed_parts)
+    return scenario.model_copy(update={"workloads": workloads, "networks": networks, "devices": devices})

@@ -19,7 +19,6 @@ from simnmt.base.errors import InputError
 from simnmt.base.extension import Extension
 from simnmt.base.suggestions import did_you_mean
 from simnmt.network import configuration as network_room
-from simnmt.network.carbon_intensity import CarbonFile
 from simnmt.network.link_faults import TraceOutages
 from simnmt.policies.baselines import FixedPolicy
 from simnmt.profile.custom import CustomDevice
@@ -291,9 +290,6 @@ def input_files(scenario: Scenario, base: Path) -> dict[str, Path]:
         files |= {str(path): path for path in part.arrivals.input_paths(base)}
     for network in scenario.networks.values():
         files |= network_room.input_paths(network, base)
-    if isinstance(scenario.carbon_intensity, CarbonFile):
-        path = scenario.carbon_intensity.path(base)
-        files[str(path)] = path
     for device in scenario.devices:
         for name in scenario.workloads:
             profile = scenario.profile_of(device, name)

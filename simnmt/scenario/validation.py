@@ -19,6 +19,7 @@ from pydantic_core.core_schema import ErrorType
 
 from simnmt.base.configuration import message_of
 from simnmt.base.errors import printable
+from simnmt.base.removed import removed_key_remedy
 from simnmt.base.suggestions import did_you_mean, format_list, nearest
 from simnmt.scenario.document import Document, Override, apply_overrides
 from simnmt.scenario.errors import Location, ScenarioError, describe_value, format_value
@@ -296,7 +297,8 @@ def _complaints(
             known = _known_keys(walk, fault, unknown)
             guess = _meant_key(key, known, fault.keys)
             others = f"known here: {format_list(known, ',')}" if known else "remove it"
-            remedies[fault.location] = f"did you mean {guess}?" if guess else others
+            guess_or_others = f"did you mean {guess}?" if guess else others
+            remedies[fault.location] = removed_key_remedy(fault.location) or guess_or_others
             meant.add((*around, guess))
     complaints = [
         document.error(fault.location, "unknown key", remedy=remedies[fault.location], key=True)

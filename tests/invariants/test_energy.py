@@ -1,4 +1,4 @@
-"""Energy, money and carbon of whole runs, in both engines; and policies that minimise them, or keep to a budget."""
+"""Energy and money of whole runs, in both engines; and policies that minimise them, or keep to a budget."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def powered(scenario: dict[str, Any]) -> dict[str, Any]:
     scenario["devices"]["cloud"] |= {"power": CLOUD_W, "price_per_hour": 3.0}
     for network in scenario["networks"].values():
         network |= {"joules_per_byte": 1e-4, "price_per_gb": 0.1}
-    return scenario | {"carbon_intensity": 400}
+    return scenario
 
 
 def energy_of(result: simnmt.RunResult, policy: str) -> tuple[RunEnergy, RequestLog]:
@@ -104,7 +104,7 @@ def test_a_streaming_box_draws_busy_power_from_its_turn_to_the_end_stalls_includ
     assert energy.devices[0].dynamic_j == pytest.approx(10.0 * log["t_exe_s"].sum())
 
 
-def test_the_summary_has_joules_money_and_grams_by_request_token_and_character(make_scenario: MakeScenario) -> None:
+def test_the_summary_has_joules_and_money_by_request_token_and_character(make_scenario: MakeScenario) -> None:
     scenario = powered(make_scenario(policies={"edge": {}, "cloud": {}}))
     scenario["workloads"]["de-en"]["characters_per_src_token"] = 6.5
     result = simnmt.run(scenario, requests=200, replications=1)
@@ -122,7 +122,6 @@ def test_the_summary_has_joules_money_and_grams_by_request_token_and_character(m
         assert row["mean_dynamic_j"] == pytest.approx(dynamic_j / 200)
         assert row["mean_transfer_j"] == pytest.approx(1e-4 * bytes_ / 200)
         assert row["mean_cost"] == pytest.approx(money / 200)
-        assert row["mean_carbon_g"] == pytest.approx(400.0 * joules / 3.6e6 / 200)
         assert row["cost_per_thousand_tokens"] == pytest.approx(money / log["tgt_len"].sum() * 1e3)
         assert row["energy_j_per_million_characters"] == pytest.approx(joules / (6.5 * log["src_len"].sum()) * 1e6)
 
@@ -130,7 +129,7 @@ def test_the_summary_has_joules_money_and_grams_by_request_token_and_character(m
 def test_a_scenario_without_power_or_prices_has_no_columns_of_them(make_scenario: MakeScenario) -> None:
     row = simnmt.run(make_scenario(), requests=50, replications=1).summary_rows[0]
     assert row["mean_energy_j"] is None
-    assert not [name for name in row if "cost" in name or "carbon" in name or "static" in name]
+    assert not [name for name in row if "cost" in name or "static" in name]
 
 
 def test_characters_are_counted_on_a_text_with_the_blanks_between_words(make_scenario: MakeScenario, tmp_path: Path) -> None:
@@ -241,20 +240,3 @@ def test_a_user_policy_knows_what_requests_cost(make_scenario: MakeScenario) -> 
     result = simnmt.run(powered(make_scenario(policies={"mine": Frugal, "cnmt": {}})), requests=200, replications=1)
     rows = {row["policy"]: row for row in result.summary_rows}
     assert rows["mine"]["mean_dynamic_j"] < rows["cnmt"]["mean_dynamic_j"]
-
-
-def test_a_carbon_file_is_an_input_of_the_run_and_moves_with_its_scenario(make_scenario: MakeScenario, tmp_path: Path) -> None:
-    (tmp_path / "grid.csv").write_text("time,gCO2/kWh\n2026-01-01T00:00Z,100\n2026-01-01T00:30Z,300\n", encoding="utf-8")
-    scenario = powered(make_scenario(policies={"edge": {}}))
-    runs = []
-    for carbon in (str(tmp_path / "grid.csv"), {"csv": str(tmp_path / "grid.csv"), "begin_s": 1800}):
-        scenario["carbon_intensity"] = carbon
-        runs.append(simnmt.run(scenario, requests=50, replications=1, out=tmp_path / str(len(runs))))
-    now, later = (run.summary_rows[0]["mean_carbon_g"] for run in runs)
-    assert later == pytest.approx(3 * now)
-    assert str(tmp_path / "grid.csv") in json.loads((tmp_path / "0" / "manifest.json").read_text())["inputs"]
-    again = simnmt.run(tmp_path / "1", out=tmp_path / "again")
-    assert again.summary_rows == runs[1].summary_rows
-    (tmp_path / "grid.csv").write_text("time,g\n0,1\n", encoding="utf-8")
-    with pytest.raises(simnmt.InputError, match=r"grid\.csv"):
-        simnmt.run(tmp_path / "1")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import simnmt
+from simnmt.base.removed import removed_key_remedy
 from simnmt.scenario.errors import ScenarioError
 
 TEXT = """\
@@ -73,16 +74,6 @@ CASES = {
         ("policies.cnmt.minimises=joules",),
         "policies.cnmt.minimises: must be one of mean, p95, energy, cost, got the text 'joules'",
     ),
-    "an intensity below 0": (("carbon_intensity=-3", *BOTH), "carbon_intensity: must be >= 0, got -3"),
-    "an intensity of no kind": (
-        ("carbon_intensity=true", *BOTH),
-        "carbon_intensity: give a number of g/kWh, the path of a CSV file of times and g/kWh, or {csv: path}",
-    ),
-    "a misspelt key of a file": (
-        ("carbon_intensity={csv: grid.csv, colum: g}", *BOTH),
-        "carbon_intensity.colum: unknown key (did you mean column?)",
-    ),
-    "a file that is not there": (("carbon_intensity=none.csv", *BOTH), "carbon_intensity: "),
     "no characters": (("workloads.w.characters_per_src_token=0",), "workloads.w.characters_per_src_token: must be > 0, got 0"),
 }
 
@@ -104,3 +95,14 @@ def test_a_fault_in_the_file_names_its_line_and_column(tmp_path: Path) -> None:
     path.write_text(TEXT.replace("cnmt: {}", "cnmt: {minimises: energy}"), encoding="utf-8")
     with pytest.raises(ScenarioError, match=r"s\.yaml:9:21: policies\.cnmt\.minimises: compares energy"):
         simnmt.run(path, requests=10, replications=1)
+
+
+@pytest.mark.parametrize("override", ["carbon_intensity=380"])
+def test_a_removed_key_is_refused_at_its_place_with_its_replacement(tmp_path: Path, override: str) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(TEXT, encoding="utf-8")
+    key, _, _ = override.partition("=")
+    with pytest.raises(ScenarioError) as caught:
+        simnmt.run(path, overrides=[override], requests=10, replications=1)
+    remedy = removed_key_remedy(key.split("."))
+    assert f" {key}:" in str(caught.value) and remedy is not None and remedy in str(caught.value)
