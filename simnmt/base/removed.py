@@ -19,8 +19,11 @@ COMMANDS: Mapping[str, str] = {
 
 KEYS: Mapping[str, str] = {
     "carbon_intensity": "remove it, and multiply mean_energy_j by your intensity: 3.6e6 J are one kWh",
+    "policies.*.minimises.energy": "compare policies by objective: energy_j, or write one that compares knowledge.costs",
+    "policies.*.minimises.cost": "compare policies by objective: cost_per_request, or write one that compares knowledge.costs",
+    "policies.*.budget": "limit policies by slo, such as {energy_j: 2.5}, or write one that compares knowledge.costs",
 }
-"""Remedy by key of a scenario; `*` stands for a name that the user chose."""
+"""Remedy by key of a scenario, or by key and value; `*` stands for a name that the user chose."""
 
 
 def refuse_removed_command(arguments: Sequence[str]) -> None:

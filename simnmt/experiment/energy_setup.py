@@ -11,7 +11,7 @@ from simnmt.experiment.cases import Case, Unit
 from simnmt.experiment.targets import box_power
 from simnmt.network.configuration import Network, links_of
 from simnmt.network.link import Link, bytes_per_token
-from simnmt.policies.spending import Resource
+from simnmt.policies.decision import Resource
 from simnmt.profile.power import SECONDS_PER_HOUR, RequestCost
 from simnmt.results.energy_accounts import account_energy
 from simnmt.results.number_text import digits, format_power

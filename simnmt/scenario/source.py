@@ -276,10 +276,6 @@ def _policies(scenario: Scenario) -> Iterator[_Fault]:
         if isinstance(policy, FixedPolicy) and policy.device not in scenario.devices:
             what, remedy = f"no device is called {policy.device}", did_you_mean(policy.device, scenario.devices)
             yield _Fault(("policies", name, "device"), what, remedy, key=False)
-        if "cost" in policy.compared and not scenario.has_prices:
-            what = "compares money, but the scenario has no price"
-            remedy = f"give devices.{list(scenario.devices)[-1]}.price_per_hour, or a network's price_per_gb"
-            yield _Fault(("policies", name, *policy.compared["cost"]), what, remedy, key=False)
 
 
 def input_files(scenario: Scenario, base: Path) -> dict[str, Path]:

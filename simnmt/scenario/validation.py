@@ -388,4 +388,5 @@ def _complaint(walk: SchemaWalk, document: Document, fault: _Fault, unknown_kind
         what, remedy = describe_wrong_type(walk, fault.schema, value, got, location[-1] if location else None)
     else:
         what, remedy = describe_fault(fault.error, fault.schema, got)
+        remedy = removed_key_remedy((*location, str(value))) or remedy
     return document.error(location, what, remedy=remedy, key=fault.error["loc"][-1:] == ("[key]",))

@@ -16,7 +16,7 @@ from simnmt.results.service_level import Requirement
 from simnmt.results.summary import format_objective
 
 MakeScenario = Callable[..., dict[str, Any]]
-POLICIES = {"edge": {}, "cloud": {}, "cnmt": {}, "frugal": {"kind": "cnmt", "minimises": "energy"}}
+POLICIES: dict[str, dict[str, Any]] = {"edge": {}, "cloud": {}, "cnmt": {}}
 
 
 def priced(make_scenario: MakeScenario, **keys: Any) -> dict[str, Any]:
@@ -84,7 +84,6 @@ def test_a_spending_that_the_run_would_not_know_is_refused_before_it(
     make_scenario: MakeScenario, missing: str, name: str, complaint: str
 ) -> None:
     scenario = priced(make_scenario)
-    del scenario["policies"]["frugal"]
     for part in (scenario, *scenario["devices"].values(), *scenario["workloads"].values()):
         part.pop(missing, None)
     places: dict[str, Any] = {"objective": name, f"slo.{name}": {name: 3}, "metrics.0": [name]}

@@ -1,4 +1,4 @@
-"""Energy and money of whole runs, in both engines; and policies that minimise them, or keep to a budget."""
+"""Energy and money of whole runs, in both engines."""
 
 from __future__ import annotations
 
@@ -9,13 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import simnmt
-from simnmt.policies.spending import Budget, Spending
 from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.power import RequestCost
 from simnmt.profile.profile_file import write_profile
 from simnmt.results.request_log import RequestLog
 from simnmt.results.run_energy import RunEnergy
@@ -165,63 +161,6 @@ def test_energy_of_a_profile_is_used_where_the_scenario_gives_none_and_is_labell
     assert [(record["device"], record["power_kind"], record["energy_kind"]) for record in records] == [
         ("gateway", "measured", "modelled"), ("cloud", "given", "modelled"), ("links", "given", "modelled"),
     ]  # fmt: skip
-
-
-def test_policies_that_minimise_energy_or_money_take_less_of_it_than_the_fastest(make_batched: MakeScenario) -> None:
-    scenario = powered(make_batched(policies={"cnmt": {}}))
-    scenario["policies"] |= {"frugal": {"kind": "cnmt", "minimises": "energy"}, "cheap": {"kind": "cnmt", "minimises": "cost"}}
-    runs = [simnmt.run(scenario, requests=300, replications=1, engine=engine) for engine in ENGINES]
-    assert runs[0].summary_rows == runs[1].summary_rows
-    rows = {row["policy"]: row for row in runs[0].summary_rows}
-    assert rows["frugal"]["mean_dynamic_j"] < rows["cnmt"]["mean_dynamic_j"]
-    assert rows["cheap"]["offloaded_share"] == 0.0, "time on the gateway has no price"
-    assert rows["cnmt"]["mean_latency_s"] < min(rows[name]["mean_latency_s"] for name in ("frugal", "cheap"))
-
-
-def test_a_budget_that_binds_makes_requests_slower_and_one_that_does_not_changes_nothing(make_scenario: MakeScenario) -> None:
-    budgets = {"loose": 1e6, "tight": 0.9}
-    policies = {"cnmt": {}} | {name: {"kind": "cnmt", "budget": {"energy_j": joules}} for name, joules in budgets.items()}
-    result = simnmt.run(powered(make_scenario(policies=policies)), requests=400, replications=1)
-    logs = result.cells[0].logs
-    np.testing.assert_array_equal(logs["loose"]["target"], logs["cnmt"]["target"])
-    rows = {row["policy"]: row for row in result.summary_rows}
-    assert rows["tight"]["mean_dynamic_j"] < rows["cnmt"]["mean_dynamic_j"]
-    assert rows["tight"]["mean_latency_s"] > rows["cnmt"]["mean_latency_s"]
-
-
-COST = st.builds(RequestCost, st.floats(0.0, 9.0), st.floats(0.0, 1.0), st.floats(0.0, 1.0), st.floats(0.0, 5.0))
-
-
-@given(
-    costs=st.lists(st.tuples(COST, COST), min_size=1, max_size=4),
-    limits=st.tuples(st.floats(0.1, 40.0) | st.none(), st.floats(0.1, 40.0)),
-    minimised=st.sampled_from([None, "energy", "cost"]),
-    seed=st.integers(0, 2**31),
-)
-def test_a_request_exceeds_its_budget_only_where_no_target_is_within_it(
-    costs: list[tuple[RequestCost, RequestCost]], limits: tuple[float | None, float], minimised: Any, seed: int
-) -> None:
-    draw = np.random.default_rng(seed)
-    src_len, tgt_len = draw.integers(1, 30, 20), draw.uniform(1.0, 30.0, 20)
-    seconds = list(draw.exponential(2.0, (len(costs), 20)))
-    joules, money = zip(*costs, strict=True)
-    budget = Budget(energy_j=limits[0], cost=limits[1])
-    permitted = Spending({"energy": joules, "cost": money}, minimised, budget).permitted(src_len, tgt_len, seconds)
-    assert permitted.any(0).all()
-    taken = {
-        name: np.stack([cost.of(src_len, tgt_len, column) for cost, column in zip(of, seconds, strict=True)])
-        for name, of in (("energy", joules), ("cost", money))
-    }
-    within = taken["cost"] <= limits[1]
-    if limits[0] is not None:
-        within &= taken["energy"] <= limits[0]
-    possible = within.any(0)
-    assert not (permitted & ~within)[:, possible].any()
-    if minimised is not None:
-        least = np.where(within, taken[minimised], np.inf).min(0)
-        assert (np.where(permitted, taken[minimised], 0.0).max(0) == least)[possible].all()
-    elif possible.any():
-        assert (permitted == within)[:, possible].all()
 
 
 def test_a_user_policy_knows_what_requests_cost(make_scenario: MakeScenario) -> None:
