@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,6 @@ from simnmt.profile.service_block import (
     ServiceBlock,
     ServiceConditions,
 )
-from simnmt.profile.waking import fit_waking
 from simnmt.workload.length_table import read_table
 
 SPREAD = "spread"
@@ -48,8 +47,6 @@ WITHIN_S, QUICK_WITHIN_S = 420.0, 60.0
 """No further round is begun that would end later."""
 REFERENCE = (8, 4)
 """Source and target tokens of the reference: an execution of a few milliseconds to a few hundredths of a second."""
-LEAST_AWAKE_SHARE = 0.1
-"""Least share of an execution's time that is not waking up."""
 REFERENCE_EVERY_S = 0.5
 """Least time from one reference to the next."""
 
@@ -169,11 +166,7 @@ def fit_service(done: Executions, gaps: Gaps, **conditions: object) -> ServiceBl
     """
     src, tgt = (np.array([getattr(work, name) for work in done.works], np.float64) for name in ("src_len", "tgt_len"))
     seconds, idle_s = np.array(done.seconds), np.array(done.idle_s)
-    waking = fit_waking(src, tgt, seconds, idle_s)
-    added_s = np.zeros_like(seconds) if waking is None else waking.added_s(idle_s)
-    # A short execution that by chance took less than waking up usually does still takes time.
-    fit = fit_mean_plane(src, tgt, np.maximum(seconds - added_s, LEAST_AWAKE_SHARE * seconds))
-    mean_s = 0.0 if waking is None else waking.mean_s
+    fit = fit_mean_plane(src, tgt, seconds)
     short = tgt < SHORT_TARGET
     return ServiceBlock(
         kind="measured",
@@ -188,8 +181,7 @@ def fit_service(done: Executions, gaps: Gaps, **conditions: object) -> ServiceBl
                 **conditions,
             }
         ),
-        plane=replace(fit.plane, s_fixed=fit.plane.s_fixed + mean_s).coefficients,
-        waking=waking,
+        plane=fit.plane.coefficients,
         residual=ResidualQuantiles.of(fit.factor),
         executions=seconds.size,
         heldout_error=fit.heldout_error,

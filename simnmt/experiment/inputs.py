@@ -200,7 +200,7 @@ class _CaseReader:
         with self.naming("workloads", name, "arrivals"):
             arrivals = scenario.workloads[name].arrivals.process(base)
         if arrivals.discipline != "back_to_back":
-            targets = tuple(target.waking_up for target in targets)
+            targets = tuple(target.with_queues for target in targets)
         return Case(name, table, targets, arrivals, warnings, outliers, characters)
 
     def characters(self, mean_src_len: float, table: LengthTable) -> Characters | None:
@@ -255,7 +255,7 @@ class _CaseReader:
         """Return a target with another profile of the same blocks, as read from its file."""
         charged, choice = self.charged_profile(target.device, profile, target.conversion, table)
         drawn = replace(target, profile=charged, decoder=choice, decoding=self.decoding(target.device, charged))
-        return drawn if target.waking is None else drawn.waking_up
+        return drawn.with_queues if target.decoding is not None and target.decoding.varies else drawn
 
     def target(self, device: str, measured: DeviceProfile, conversion: Conversion | None, table: LengthTable) -> Target:
         """Return how a device executes the workload's requests by its profile; `table`: the pairs that they are drawn from."""

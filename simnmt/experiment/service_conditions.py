@@ -46,8 +46,7 @@ def describe_other_conditions(plan: RunPlan, rows: Sequence[Row]) -> Iterator[st
     for (workload, network), of_cell in cells.items():
         case = plan.cases[workload]
         for target in case.targets:
-            # What waking up takes is known for every gap, where it is known at all.
-            if target.service is not None and target.decoding is None and target.waking is None:
+            if target.service is not None and target.decoding is None:
                 message = _other_gaps(plan, case, target, of_cell)
                 if message is not None:
                     yield f"{workload} on {network}, {message}"

@@ -266,15 +266,6 @@ def service_facts(profile: DeviceProfile) -> Facts:
         ("in service holds for", f"{held}; {many(block.executions, 'execution')}"),
         ("in service error", error),
     ]
-    if block.waking is not None:
-        waking, error_s = block.waking, block.waking.standard_error_s
-        lines.append(
-            (
-                "in service waking",
-                f"up to {milliseconds(waking.seconds)} (standard error {milliseconds(error_s)}) after an idle gap, "
-                f"time constant {milliseconds(waking.time_constant_s)}; in the mean {milliseconds(waking.mean_s)}",
-            )
-        )
     if block.reference is not None:
         work = f"{block.reference.src_len} + {block.reference.tgt_len} tokens, {many(block.reference.repeats, 'execution')}"
         times = f"median {milliseconds(block.reference.median_s)}, mean {milliseconds(block.reference.mean_s)}"

@@ -16,7 +16,6 @@ from pydantic import Field, model_validator
 from simnmt.base.configuration import Configuration
 from simnmt.profile.blocks import CellSample, Count, Duration, Kind, NotNegative, Positive, RelativeError, Rising
 from simnmt.profile.execution_plane import PlaneCoefficients
-from simnmt.profile.waking import WakingCost
 
 Floats = NDArray[np.float64]
 GapKind = Literal["none", "poisson", "fixed"]
@@ -24,7 +23,7 @@ NeighbourKind = Literal["idle", "busy", "memory"]
 SLOW = 1.5
 """Ratio to the plane from which an execution counts as slow."""
 SHORT_TARGET = 5
-"""Targets of fewer tokens count as short: the fixed cost of waking up weighs most on them."""
+"""Targets of fewer tokens count as short: what a box takes after a gap weighs most on them."""
 MEAN_TOLERANCE = 1e-6
 """Largest difference from 1 of the mean of the residual's factors."""
 SHARES: Floats = np.array([*(0.05 * np.arange(20)).round(2), 0.975, 0.99, 1.0])
@@ -145,8 +144,6 @@ class ServiceBlock(Configuration):
     conditions: ServiceConditions
     plane: PlaneCoefficients
     """Plane of the mean times, fitted by relative error to all executions."""
-    waking: WakingCost | None = None
-    """What an execution takes longer after an idle gap, whose mean the plane contains; null: not found in these executions."""
     residual: ResidualQuantiles
     executions: Count
     """Number of executions; none was left out."""

@@ -85,27 +85,6 @@ def test_a_box_that_never_idles_pays_for_no_waking_up() -> None:
     assert (back_to_back.conditions.load, back_to_back.conditions.idled_share) == (1.0, 0.0)
 
 
-def test_the_cost_of_waking_up_is_told_from_executions_after_gaps_and_without() -> None:
-    box = Box(tail=0.0)
-    done = executions(box, gaps="poisson:2")
-    block = fit_service(done, Gaps.parse("poisson:2"), lengths="spread")
-    assert block.waking is not None
-    assert block.waking.seconds == pytest.approx(0.004, rel=0.02)
-    assert block.waking.after(0.0) == 0.0
-    idled = np.array(done.idle_s) > 1e-3
-    assert 0.2 < idled.mean() < 0.9
-    assert block.waking.mean_s == pytest.approx(0.004 * idled.mean(), rel=0.05)
-    assert block.plane.s_fixed == pytest.approx(PLANE[2] + block.waking.mean_s, rel=0.02), "the plane keeps the mean"
-    assert block.residual.relative_sd < 0.01, "what the gaps explain is no residual"
-
-
-def test_a_box_that_wakes_up_at_once_has_no_cost_of_waking_up() -> None:
-    block = fit_service(executions(Box(wake_s=0.0), gaps="poisson:2"), Gaps.parse("poisson:8"), lengths="spread")
-    assert block.waking is None
-    equal_gaps = fit_service(executions(Box(), gaps="fixed:50ms"), Gaps.parse("fixed:50ms"), lengths="spread")
-    assert equal_gaps.waking is None, "it cannot be told from the fixed cost"
-
-
 def test_the_quantiles_of_the_residual_are_those_of_all_executions() -> None:
     block = fit_service(executions(Box(wake_s=0.0)), Gaps(), lengths="spread")
     normal = np.random.default_rng(1).standard_normal(400_000)
