@@ -14,10 +14,12 @@ COMMANDS: Mapping[str, str] = {
     "trace fetch": "download the results from atlas.ripe.net and read them with simnmt trace import",
     "trace import --host": "give a log of ping to one host",
     "trace inspect --host": "give a log of ping to one host",
+    "calibrate --neighbour": "start the other program yourself, and measure with --gaps",
 }
 """Remedy by verb, such as `trace fetch`, or by verb and option, such as `trace import --host`."""
 
 KEYS: Mapping[str, str] = {
+    "devices.*.neighbour": "remove it: no time depended on it",
     "carbon_intensity": "remove it, and multiply mean_energy_j by your intensity: 3.6e6 J are one kWh",
     "policies.*.minimises.energy": "compare policies by objective: energy_j, or write one that compares knowledge.costs",
     "policies.*.minimises.cost": "compare policies by objective: cost_per_request, or write one that compares knowledge.costs",

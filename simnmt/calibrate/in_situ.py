@@ -1,4 +1,4 @@
-"""Measure single executions in service conditions: with the workload's idle gaps, a neighbour, and every repeat kept.
+"""Measure single executions in service conditions: with the workload's idle gaps, and every repeat kept.
 
 The bench times a tight loop on a quiet box and leaves disturbed repeats out. In service, after 5 to 100 ms of idling, the same
 executions took 8 to 15 % longer, short ones 20 to 30 %. Here each execution follows a gap as the workload leaves one. Between
@@ -19,7 +19,6 @@ from simnmt.base import random_streams
 from simnmt.base.configuration import end_tokens
 from simnmt.base.shipped_files import find
 from simnmt.calibrate.measurement import Listener, Silent
-from simnmt.calibrate.neighbour import Neighbour, running_neighbour
 from simnmt.calibrate.settings import CalibrationError, Gaps, Settings
 from simnmt.nmt.engine import Engine, Work
 from simnmt.profile.blocks import CellSample
@@ -114,7 +113,6 @@ def measure_in_situ(
     engine: Engine,
     works: Sequence[Work],
     settings: Settings,
-    neighbour: Neighbour,
     *,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.perf_counter,
@@ -123,7 +121,7 @@ def measure_in_situ(
     """Execute the works in rounds, each after an idle gap, with the reference between them.
 
     The process sleeps during a gap (`time.sleep` ends about 0.1 ms late): waiting in a loop would keep the core awake, which a
-    service does not. Raises `CalibrationError` if the neighbour ends meanwhile.
+    service does not.
     """
     quick = settings.mode == "quick"
     rounds, within_s = (QUICK_ROUNDS, QUICK_WITHIN_S) if quick else (ROUNDS, WITHIN_S)
@@ -140,7 +138,6 @@ def measure_in_situ(
             break
         order = random_streams.stream(settings.seed, number, "calibrate_in_situ").permutation(len(works))
         for place, at in enumerate(order.tolist()):
-            neighbour.check()
             if clock() - referred_s >= REFERENCE_EVERY_S:
                 done.reference_s.append(engine.run(reference).total_s)
                 referred_s = clock()
@@ -197,20 +194,15 @@ class InSitu:
     """What the part `in_situ` of a calibration measures, and where."""
 
     works: Sequence[Work]
-    neighbour_cpu: int | None
     engine_cpus: Sequence[int] = ()
     """Processors to which the engine is bound; empty: none."""
 
     def block(self, engine: Engine, settings: Settings, listener: Listener = Silent) -> ServiceBlock:
-        """Measure beside the neighbour, and return the block `in_service` of a profile."""
-        with running_neighbour(settings.neighbour, self.neighbour_cpu) as neighbour:
-            done = measure_in_situ(engine, self.works, settings, neighbour, listener=listener)
+        """Measure, and return the block `in_service` of a profile."""
+        done = measure_in_situ(engine, self.works, settings, listener=listener)
         return fit_service(
             done,
             settings.idle_gaps,
-            neighbour=neighbour.kind,
-            neighbour_cpu=neighbour.cpu,
-            neighbour_cpus=neighbour.cpus_used,
             pinned_cpus=tuple(self.engine_cpus),
             lengths=settings.lengths or SPREAD,
         )

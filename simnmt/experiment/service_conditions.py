@@ -1,7 +1,7 @@
 """Compare the conditions of a run with those under which its profiles were measured in service.
 
-An execution after an idle gap, or beside a busy core, takes longer. A profile that was measured in service therefore holds for
-its own gaps and neighbour; the gaps of a run follow from its summary: how many requests a box executes, and how long they take.
+An execution after an idle gap takes longer. A profile that was measured in service therefore holds for its own gaps; the gaps
+of a run follow from its summary: how many requests a box executes, and how long they take.
 """
 
 from __future__ import annotations
@@ -28,20 +28,14 @@ def describe_service(target: Target) -> str:
     times = "" if level is None else f"; executions take {level:.3g} times as long as in the bench"
     if target.decoding is not None and level is not None:
         times += f", and costs of batches, which were measured in the bench alone, are multiplied by {level:.3g}"
-    return f"charged as in service: {conditions.describe_gaps()}, {conditions.describe_neighbour()}{times}"
+    return f"charged as in service: {conditions.describe_gaps()}{times}"
 
 
 def describe_other_conditions(plan: RunPlan, rows: Sequence[Row]) -> Iterator[str]:
-    """Yield a warning for each device whose gaps or neighbour in this run are not those of its profile; no full stops.
+    """Yield a warning for each device whose gaps in this run are not those of its profile; no full stops.
 
     `rows`: the rows of the summary.
     """
-    neighbours: dict[str, None] = {}
-    for case in plan.cases.values():
-        for target in case.targets:
-            if (message := _other_neighbour(plan, target)) is not None:
-                neighbours[message] = None
-    yield from neighbours
     cells = by_cell(rows)
     for (workload, network), of_cell in cells.items():
         case = plan.cases[workload]
@@ -50,20 +44,6 @@ def describe_other_conditions(plan: RunPlan, rows: Sequence[Row]) -> Iterator[st
                 message = _other_gaps(plan, case, target, of_cell)
                 if message is not None:
                     yield f"{workload} on {network}, {message}"
-
-
-def _other_neighbour(plan: RunPlan, target: Target) -> str | None:
-    stated, profile = plan.scenario.devices[target.device].neighbour, target.profile
-    if stated is None or target.kind != "measured":
-        return None
-    measured = "idle" if target.service is None else target.service.conditions.neighbour
-    if stated == measured:
-        return None
-    where = "in the bench" if target.service is None else "in service"
-    return (
-        f"profile {profile.name} ({target.device}): measured {where} with neighbour {measured}, used with neighbour {stated} "
-        f"(calibrate with --neighbour {stated})"
-    )
 
 
 def _other_gaps(plan: RunPlan, case: Case, target: Target, rows: Sequence[Row]) -> str | None:

@@ -163,7 +163,7 @@ class DeviceProfile(Configuration):
     reconciliation: Reconciliation | None = None
     """Correction that makes a sentence alone cost the same by the plane and by its steps; null: not reconciled."""
     in_service: ServiceBlock | None = None
-    """Executions as the box works, with idle gaps and neighbours; null: known from the bench alone. See `serving`."""
+    """Executions as the box works, with idle gaps; null: known from the bench alone. See `serving`."""
     endpoint: EndpointBlock | None = None
     """The running service that was measured through HTTP; null: measured on the box itself."""
     disk: DiskBlock | None = None

@@ -260,7 +260,7 @@ def service_facts(profile: DeviceProfile) -> Facts:
     if block.short_over_plane is not None:
         error += f"; targets of fewer than {SHORT_TARGET} tokens take {block.short_over_plane:.3g} times the plane"
     against_bench = "" if level is None else f"executions take {level:.3g} times as long as in the bench; "
-    held = f"{conditions.describe_gaps()}, {conditions.describe_neighbour()}, lengths {conditions.lengths}"
+    held = f"{conditions.describe_gaps()}, lengths {conditions.lengths}"
     lines = [
         ("in service", f"{against_bench}{block.kind}: {_format_plane(block.plane.plane)}; {spread}"),
         ("in service holds for", f"{held}; {many(block.executions, 'execution')}"),

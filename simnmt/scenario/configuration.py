@@ -24,7 +24,6 @@ from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.profile.custom import CustomDevice
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.power import PowerConfiguration
-from simnmt.profile.service_block import NeighbourKind
 from simnmt.results.metrics import Criteria, Metric, objective_metric
 from simnmt.results.service_level import Requirement
 from simnmt.scenario.service_level import (
@@ -231,9 +230,6 @@ class DeviceConfiguration(Configuration):
     in memory."""
     cost: Literal["in_service", "bench"] = "in_service"
     """Executions to charge: as measured in service, if the profile has the block `in_service`, or as in the bench."""
-    neighbour: NeighbourKind | None = None
-    """What other programs do on the other cores of the device: `idle`, `busy` (compute) or `memory` (stream it). Changes no
-    time; a profile that was measured beside another neighbour is warned of."""
     beyond_measured_batch: bool = False
     """Whether batches may be larger than the largest that the profile was measured with; their step costs are extrapolated."""
     balancer: Balancer | None = None

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from simnmt.base.errors import InputError
 from simnmt.calibrate import in_situ as in_situ_module
 from simnmt.calibrate.in_situ import Executions, Idling, fit_service, measure_in_situ, service_works
-from simnmt.calibrate.neighbour import Neighbour
 from simnmt.calibrate.settings import CalibrationError, Gaps, Settings
 from simnmt.nmt.engine import Timing, Work
 from simnmt.profile.execution_fit import fit_mean_plane
@@ -60,7 +59,7 @@ class Box:
 def executions(box: Box, **keys: Any) -> Executions:
     chosen = replace(IN_SITU, mode="full", **keys)
     works = service_works(chosen)
-    return measure_in_situ(box, works, chosen, Neighbour("idle", None), sleep=box.sleep, clock=box.clock)  # type: ignore[arg-type]
+    return measure_in_situ(box, works, chosen, sleep=box.sleep, clock=box.clock)  # type: ignore[arg-type]
 
 
 def test_the_fit_recovers_the_mean_level_of_a_box_that_idles() -> None:
@@ -152,16 +151,6 @@ def test_without_gaps_nothing_is_slept() -> None:
     assert box.slept == []
 
 
-def test_a_neighbour_that_ends_stops_the_measurement() -> None:
-    class Ended(Neighbour):
-        def check(self) -> None:
-            raise CalibrationError("the neighbour (busy) ended")
-
-    box = Box()
-    with pytest.raises(CalibrationError, match="ended"):
-        measure_in_situ(box, service_works(IN_SITU), IN_SITU, Ended("busy", 0), clock=box.clock)  # type: ignore[arg-type]
-
-
 def test_no_round_is_begun_that_would_take_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(in_situ_module, "WITHIN_S", 60.0)
     heard: list[str] = []
@@ -179,7 +168,6 @@ def test_no_round_is_begun_that_would_take_too_long(monkeypatch: pytest.MonkeyPa
         box,  # type: ignore[arg-type]
         works,
         chosen,
-        Neighbour("idle", None),
         sleep=box.sleep,
         clock=box.clock,
         listener=Ear(),

@@ -130,27 +130,6 @@ def test_more_boxes_idle_longer(plan_of: Any) -> None:
     assert "a box idles" in warning
 
 
-@pytest.mark.parametrize(
-    ("neighbour", "measured", "message"),
-    [
-        ("busy", "busy", None),
-        ("idle", "busy", "measured in service with neighbour busy, used with neighbour idle"),
-        ("memory", "idle", "measured in service with neighbour idle, used with neighbour memory"),
-    ],
-)
-def test_another_neighbour_than_the_profiles_is_warned_of(
-    plan_of: Any, neighbour: str, measured: str, message: str | None
-) -> None:
-    warnings = condition_warnings(run_plan(plan_of(f"devices.gateway.neighbour={neighbour}", neighbour=measured)))
-    assert [str(message) in warning for warning in warnings] == ([] if message is None else [True])
-
-
-def test_a_bench_beside_a_busy_neighbour_is_warned_of(plan_of: Any) -> None:
-    (warning,) = condition_warnings(run_plan(plan_of("devices.cloud.neighbour=busy")))
-    assert "(cloud): measured in the bench with neighbour idle, used with neighbour busy" in warning
-    assert "(calibrate with --neighbour busy)" in warning
-
-
 def test_a_cost_of_no_such_kind_is_refused_in_its_place(plan_of: Any) -> None:
     with pytest.raises(InputError, match=r"devices\.gateway\.cost: "):
         plan_of("devices.gateway.cost=service")

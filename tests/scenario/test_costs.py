@@ -67,6 +67,7 @@ def test_a_fault_is_one_line_at_its_key(tmp_path: Path, case: str) -> None:
     "override",
     [
         "carbon_intensity=380",
+        "devices.cloud.neighbour=busy",
         "policies.cnmt.minimises=energy",
         "policies.cnmt.minimises=cost",
         "policies.cnmt.budget={cost: 1}",
