@@ -25,6 +25,7 @@ COMMANDS: Mapping[str, str] = {
     "calibrate --backend onnxruntime": _BACKEND,
     "calibrate --backend marian": _BACKEND,
     "run @locked-local": "run @quickstart with --set 'policies.cnmt.transfer_estimate={kind: quantile}'",
+    "calibrate --neighbour": "start the other program yourself, and measure with --gaps",
 }
 """Remedy by verb, such as `trace fetch`, by verb and option, such as `trace import --host`, or by these and a value."""
 
@@ -38,6 +39,11 @@ KEYS: Mapping[str, str] = {
     "filter paracrawl": "use ratio, or clean the corpus with Bicleaner before",
     **dict.fromkeys(("form aiperf", "form guidellm", "form litellm", "arrivals benchmark"), _LOAD_LOG),
     "transfer_estimate probing": "use quantile",
+    "neighbour": "remove it: no time depended on it",
+    "carbon_intensity": "remove it, and multiply mean_energy_j by your intensity: 3.6e6 J are one kWh",
+    "minimises energy": "compare policies by objective: energy_j, or write one that compares knowledge.costs",
+    "minimises cost": "compare policies by objective: cost_per_request, or write one that compares knowledge.costs",
+    "budget": "limit policies by slo, such as {energy_j: 2.5}, or write one that compares knowledge.costs",
 }
 """Remedy by a key of a scenario and a key or a value below it."""
 
@@ -56,7 +62,7 @@ def refuse_removed_command(arguments: Sequence[str]) -> None:
 
 def removed_key_remedy(location: Sequence[str | int], value: object) -> str | None:
     """Return the remedy if a place of a scenario, or what stands there, was removed; else None."""
-    names = [" ".join(map(str, location[-2:]))]
+    names = [" ".join(map(str, location[-2:])), *map(str, location[-1:])]
     below = [*value, value.get("kind")] if isinstance(value, dict) else [value]
     names += [f"{location[-1]} {name}" for name in below if location]
     return next((KEYS[name] for name in names if name in KEYS), None)

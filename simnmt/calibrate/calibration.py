@@ -79,7 +79,6 @@ def calibrate(
     works = service_works(settings) if "in_situ" in settings.parts else []
     box = describe(libraries=False)
     threads = preconditions.threads_of(settings, box)
-    neighbour_cpu = preconditions.neighbour_cpu(settings, threads)
     with pinned(threads) as cpus, _loaded(settings, threads, load) as engine:
         account = _named(engine.account, box)
         plans = plan_benches(settings, drawn, tells_steps=settings.backend == "torch")
@@ -94,7 +93,7 @@ def calibrate(
             journal.session(profile_assembly.state(box))
             folder = Path(os.path.realpath(path)).parent
             loses_overrun = before is None and there is not None and there.beam_overrun is not None
-            in_situ = InSitu(works, neighbour_cpu, cpus)
+            in_situ = InSitu(works, cpus)
             parts = Parts(settings, engine, journal, listener, folder, path if loses_overrun else None, in_situ)
             blocks: profile_assembly.Blocks = parts.blocks(plans)
             after = profile_assembly.state(describe(libraries=False))

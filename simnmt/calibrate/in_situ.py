@@ -1,4 +1,4 @@
-"""Measure single executions in service conditions: with the workload's idle gaps, a neighbour, and every repeat kept.
+"""Measure single executions in service conditions: with the workload's idle gaps, and every repeat kept.
 
 The bench times a tight loop on a quiet box and leaves disturbed repeats out. In service, after 5 to 100 ms of idling, the same
 executions took 8 to 15 % longer, short ones 20 to 30 %. Here each execution follows a gap as the workload leaves one. Between
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,6 @@ from simnmt.base import random_streams
 from simnmt.base.configuration import end_tokens
 from simnmt.base.shipped_files import find
 from simnmt.calibrate.measurement import Listener, Silent
-from simnmt.calibrate.neighbour import Neighbour, running_neighbour
 from simnmt.calibrate.settings import CalibrationError, Gaps, Settings
 from simnmt.nmt.engine import Engine, Work
 from simnmt.profile.blocks import CellSample
@@ -31,7 +30,6 @@ from simnmt.profile.service_block import (
     ServiceBlock,
     ServiceConditions,
 )
-from simnmt.profile.waking import fit_waking
 from simnmt.workload.length_table import read_table
 
 SPREAD = "spread"
@@ -48,8 +46,6 @@ WITHIN_S, QUICK_WITHIN_S = 420.0, 60.0
 """No further round is begun that would end later."""
 REFERENCE = (8, 4)
 """Source and target tokens of the reference: an execution of a few milliseconds to a few hundredths of a second."""
-LEAST_AWAKE_SHARE = 0.1
-"""Least share of an execution's time that is not waking up."""
 REFERENCE_EVERY_S = 0.5
 """Least time from one reference to the next."""
 
@@ -117,7 +113,6 @@ def measure_in_situ(
     engine: Engine,
     works: Sequence[Work],
     settings: Settings,
-    neighbour: Neighbour,
     *,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.perf_counter,
@@ -126,7 +121,7 @@ def measure_in_situ(
     """Execute the works in rounds, each after an idle gap, with the reference between them.
 
     The process sleeps during a gap (`time.sleep` ends about 0.1 ms late): waiting in a loop would keep the core awake, which a
-    service does not. Raises `CalibrationError` if the neighbour ends meanwhile.
+    service does not.
     """
     quick = settings.mode == "quick"
     rounds, within_s = (QUICK_ROUNDS, QUICK_WITHIN_S) if quick else (ROUNDS, WITHIN_S)
@@ -143,7 +138,6 @@ def measure_in_situ(
             break
         order = random_streams.stream(settings.seed, number, "calibrate_in_situ").permutation(len(works))
         for place, at in enumerate(order.tolist()):
-            neighbour.check()
             if clock() - referred_s >= REFERENCE_EVERY_S:
                 done.reference_s.append(engine.run(reference).total_s)
                 referred_s = clock()
@@ -169,11 +163,7 @@ def fit_service(done: Executions, gaps: Gaps, **conditions: object) -> ServiceBl
     """
     src, tgt = (np.array([getattr(work, name) for work in done.works], np.float64) for name in ("src_len", "tgt_len"))
     seconds, idle_s = np.array(done.seconds), np.array(done.idle_s)
-    waking = fit_waking(src, tgt, seconds, idle_s)
-    added_s = np.zeros_like(seconds) if waking is None else waking.added_s(idle_s)
-    # A short execution that by chance took less than waking up usually does still takes time.
-    fit = fit_mean_plane(src, tgt, np.maximum(seconds - added_s, LEAST_AWAKE_SHARE * seconds))
-    mean_s = 0.0 if waking is None else waking.mean_s
+    fit = fit_mean_plane(src, tgt, seconds)
     short = tgt < SHORT_TARGET
     return ServiceBlock(
         kind="measured",
@@ -188,8 +178,7 @@ def fit_service(done: Executions, gaps: Gaps, **conditions: object) -> ServiceBl
                 **conditions,
             }
         ),
-        plane=replace(fit.plane, s_fixed=fit.plane.s_fixed + mean_s).coefficients,
-        waking=waking,
+        plane=fit.plane.coefficients,
         residual=ResidualQuantiles.of(fit.factor),
         executions=seconds.size,
         heldout_error=fit.heldout_error,
@@ -205,20 +194,15 @@ class InSitu:
     """What the part `in_situ` of a calibration measures, and where."""
 
     works: Sequence[Work]
-    neighbour_cpu: int | None
     engine_cpus: Sequence[int] = ()
     """Processors to which the engine is bound; empty: none."""
 
     def block(self, engine: Engine, settings: Settings, listener: Listener = Silent) -> ServiceBlock:
-        """Measure beside the neighbour, and return the block `in_service` of a profile."""
-        with running_neighbour(settings.neighbour, self.neighbour_cpu) as neighbour:
-            done = measure_in_situ(engine, self.works, settings, neighbour, listener=listener)
+        """Measure, and return the block `in_service` of a profile."""
+        done = measure_in_situ(engine, self.works, settings, listener=listener)
         return fit_service(
             done,
             settings.idle_gaps,
-            neighbour=neighbour.kind,
-            neighbour_cpu=neighbour.cpu,
-            neighbour_cpus=neighbour.cpus_used,
             pinned_cpus=tuple(self.engine_cpus),
             lengths=settings.lengths or SPREAD,
         )

@@ -10,10 +10,6 @@ from simnmt.base.files import is_standard, refuse_replacing
 from simnmt.calibrate import profile_assembly
 from simnmt.calibrate.batch_corrections import check_overrun, measures_overrun
 from simnmt.calibrate.box import BoxDescription
-from simnmt.calibrate.box.processor import logical_cpus
-from simnmt.calibrate.box.system_files import Tree
-from simnmt.calibrate.neighbour import choose_neighbour_cpu
-from simnmt.calibrate.processor_use import choose_cpus
 from simnmt.calibrate.settings import PARTS, CalibrationError, Part, Settings
 from simnmt.nmt.engine import EngineAccount, Work
 from simnmt.profile.blocks import ProfileError
@@ -143,17 +139,6 @@ def threads_of(settings: Settings, box: BoxDescription) -> int | None:
         remedy = f"give --threads {box.usable_cpus} or fewer"
         raise CalibrationError(f"{settings.threads} threads on {can} would wait for each other", remedy=remedy)
     return settings.threads or box.usable_cores
-
-
-def neighbour_cpu(settings: Settings, threads: int | None) -> int | None:
-    """Return the processor for the neighbour, of a core that the engine leaves free; None if none is bound.
-
-    Raises `CalibrationError` if the engine uses every core.
-    """
-    if settings.neighbour == "idle" or not hasattr(os, "sched_getaffinity"):
-        return None
-    cpus = logical_cpus(Tree.at("/"), os.sched_getaffinity(0))
-    return choose_neighbour_cpu(cpus, [] if threads is None else choose_cpus(cpus, threads))
 
 
 def refuse_unwritable(path: Path, option: str) -> None:

@@ -15,7 +15,7 @@ from simnmt.base.configuration import describe_validation_error
 from simnmt.base.errors import InputError
 from simnmt.base.files import read_bounded
 from simnmt.nmt.hub import model_path
-from simnmt.profile.service_block import GapKind, NeighbourKind
+from simnmt.profile.service_block import GapKind
 from simnmt.workload.length_units import Side, tokeniser_in, unit_of
 
 
@@ -128,8 +128,6 @@ class Settings:
     `@de-en-news` in paper mode, a spread of lengths in situ."""
     gaps: str = "none"
     """How the box idles before an execution in situ: `none`, `poisson:RATE` or `fixed:TIME` (`Gaps`)."""
-    neighbour: NeighbourKind = "idle"
-    """What a second process does on another core during the executions in situ."""
     inferences: int = PAPER_INFERENCES
     """Number of inferences in paper mode."""
     src_unit: str | None = None
@@ -169,10 +167,10 @@ class Settings:
             raise CalibrationError(f"{self.inferences} inferences do not determine a plane", remedy="give 6 or more")
         self._check_vocabulary()
         self._check_text()
-        in_bench = (self.idle_gaps.kind, self.neighbour) == ("none", "idle")  # refuses a text that names no gaps
-        if "in_situ" not in self.parts and not in_bench:
-            what = "gaps and a neighbour are conditions of the part in_situ"
-            raise CalibrationError(what, remedy="add in_situ to --part, or leave --gaps and --neighbour out")
+        idles = self.idle_gaps.kind != "none"  # refuses a text that names no gaps
+        if "in_situ" not in self.parts and idles:
+            what = "gaps are a condition of the part in_situ"
+            raise CalibrationError(what, remedy="add in_situ to --part, or leave --gaps out")
         if self.disk_bytes_per_s is not None and not LEAST_PACE_BYTES_PER_S <= self.disk_bytes_per_s < math.inf:
             what = f"reads at {self.disk_bytes_per_s / 1e6:g} MB/s would take too long"
             raise CalibrationError(what, remedy="give 1MB/s or more")

@@ -47,7 +47,6 @@ Api = Enum(
     "Api", {"libretranslate": "libretranslate", "openai": "openai", "ctranslate2-server": "ctranslate2-server"}, type=str
 )
 """The API of a running service."""
-NeighbourKind = Enum("NeighbourKind", {"idle": "idle", "busy": "busy", "memory": "memory"}, type=str)
 """What a process on another core does."""
 
 
@@ -136,7 +135,6 @@ def calibrate(
             group="In service",
         ),
     ] = None,
-    neighbour: Annotated[NeighbourKind | None, option(None, "Measure in_situ too, beside a process on another core.")] = None,
     seed: Seed = 1,
     unit: Annotated[
         str | None,
@@ -175,7 +173,7 @@ def calibrate(
     from simnmt.calibrate.settings import PARTS, Settings, parse_parts
     from simnmt.report.profile_page import write_profile_page
 
-    in_service = ["in_situ"] * (gaps is not None or neighbour is not None)
+    in_service = ["in_situ"] * (gaps is not None)
     parts = None if part is None and not in_service else parse_parts([*(PARTS if part is None else part), *in_service])
     if not paper:
         refuse_given(context, ["inferences"], "holds for --paper")
@@ -189,7 +187,6 @@ def calibrate(
         backend=backend.value,
         mode="quick" if quick else "paper" if paper else "full",
         parts=parts,
-        neighbour=None if neighbour is None else neighbour.value,
         src_unit=src_unit or unit,
         tgt_unit=tgt_unit or unit,
         disk_bytes_per_s=pace,
@@ -218,7 +215,7 @@ def calibrate(
 
 _OF_A_MODEL = (
     *("backend", "device", "threads", "compute_type", "beam", "vocabulary", "direction", "paper", "part", "lengths"),
-    *("inferences", "max_batch", "max_src_len", "max_tgt_len", "pace", "gaps", "neighbour"),
+    *("inferences", "max_batch", "max_src_len", "max_tgt_len", "pace", "gaps"),
     *("src_lang", "tgt_lang", "prefix"),
 )
 """Options that say how a model is measured on this box."""

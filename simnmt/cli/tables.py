@@ -113,7 +113,6 @@ ENERGY_COLUMNS = {
     "mean_cost": "money",
     "cost_per_thousand_tokens": "money/1000 tokens",
     "cost_per_million_characters": "money/million chars",
-    "mean_carbon_g": "g CO2",
 }
 """Keys of the summary with their heads; columns without any number are left out."""
 
@@ -144,7 +143,7 @@ def _policies(result: RunResult) -> list[str]:
     """Return the table of all policies with the meaning of its marks; the best one of each workload and network is first."""
     named = {row["baseline"] for row in result.comparisons}
     baselines = [name for name in dict.fromkeys(row["policy"] for row in result.summary_rows) if name in named]
-    # Energy, money and carbon have a table of their own.
+    # Energy and money have a table of their own.
     further = sorted({record["objective"] for record in result.recommendations}.difference(SHOWN_LATENCIES, SPENDINGS))
     latencies = (*SHOWN_LATENCIES, *further)
     header = ["workload", "network", "policy", "total s", *(f"{name} ms" for name in latencies), "offloaded %"]

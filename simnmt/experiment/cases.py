@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.experiment.targets import Target
-from simnmt.network.carbon_intensity import CarbonIntensity
 from simnmt.network.configuration import Network
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.results.requests import Engine
@@ -50,8 +49,6 @@ class Case:
     """Suspicious properties of the lengths, such as languages in the wrong order."""
     outliers: LengthTable | None = None
     """Pairs that the filter drops but requests are still drawn from; None if they are left out."""
-    carbon: CarbonIntensity | None = None
-    """Carbon intensity over the time of a run; None if the scenario gives none."""
     characters: Characters | None = None
     """Characters of sources; None if they are unknown or not needed."""
 

@@ -20,8 +20,7 @@ from simnmt.experiment.energy_setup import request_costs
 from simnmt.experiment.routes import HalfOverheads, Routes, clock_pace_s, half_overheads_s, routes
 from simnmt.network.link import bytes_per_token
 from simnmt.network.message_paths import MessagePaths
-from simnmt.policies.decision import Knowledge
-from simnmt.policies.spending import Resource
+from simnmt.policies.decision import Knowledge, Resource
 from simnmt.profile.execution_plane import ExecutionPlane, PlaneFit, fit_plane
 from simnmt.profile.power import RequestCost
 from simnmt.profile.profile_variant import DecoderChoice

@@ -11,7 +11,7 @@ from simnmt.experiment.cases import Case, Unit
 from simnmt.experiment.targets import box_power
 from simnmt.network.configuration import Network, links_of
 from simnmt.network.link import Link, bytes_per_token
-from simnmt.policies.spending import Resource
+from simnmt.policies.decision import Resource
 from simnmt.profile.power import SECONDS_PER_HOUR, RequestCost
 from simnmt.results.energy_accounts import account_energy
 from simnmt.results.number_text import digits, format_power
@@ -63,7 +63,7 @@ def unit_energy(unit: Unit, log: Log, trail: Trail) -> RunEnergy | None:
         return None
     per_src_token = None if case.characters is None else case.characters.per_src_token
     extra_work = None if trail.faults is None else trail.faults.extra_work
-    return account_energy(log, uses, unit_paths(unit), trail.batches, case.carbon, per_src_token, extra_work)
+    return account_energy(log, uses, unit_paths(unit), trail.batches, per_src_token, extra_work)
 
 
 def request_costs(unit: Unit) -> dict[Resource, tuple[RequestCost, ...]]:
@@ -86,12 +86,10 @@ def request_costs(unit: Unit) -> dict[Resource, tuple[RequestCost, ...]]:
 
 
 def unknown_spending(scenario: Scenario, case: Case, column: str) -> tuple[str, str] | None:
-    """Return why a run would not know a column of energy, money or carbon, and the remedy; None if it would know it."""
+    """Return why a run would not know a column of energy or money, and the remedy; None if it would know it."""
     unknown = [use.name for use in power_uses(scenario, case) if use.power is None]
     if "cost" in column and not scenario.has_prices:
         return "the scenario has no price", f"give devices.{list(scenario.devices)[-1]}.price_per_hour"
-    if "carbon" in column and case.carbon is None:
-        return "the scenario has no carbon_intensity", "give carbon_intensity, g of CO2 per kWh"
     if "cost" not in column and unknown:
         remedy = f"give devices.{unknown[0]}.power, such as {{idle_w: 5, busy_w: 15}}"
         return f"the power of {format_list(unknown, 'and')} is unknown", remedy
@@ -105,8 +103,6 @@ def describe_energy(scenario: Scenario, cases: Mapping[str, Case]) -> Iterator[s
     """Yield the sentences on what energy and money rest on; none if neither power nor a price is known."""
     uses = {name: power_uses(scenario, case) for name, case in cases.items()}
     if not scenario.has_costs and all(use.power is None for of_case in uses.values() for use in of_case):
-        if scenario.carbon_intensity is not None:
-            yield "No device has power, so carbon_intensity changes nothing."
         return
     yield (
         "Energy and money are modelled: powers and prices, given or from profiles, times simulated times. Boxes draw their "

@@ -85,7 +85,7 @@ def failing_server(unit: Unit, target: Target, balancer: Balancer, ordinary: Ser
             return FailingBatchPool(ordinary.batched, down, fate, balancer)
         ordinary.balancer = balancer
         return ordinary
-    return FailingPool(down, device.workers, fate, balancer, None if target.waking is None else target.waking.after)
+    return FailingPool(down, device.workers, fate, balancer)
 
 
 AVAILABILITY = "_availability"

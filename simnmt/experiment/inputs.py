@@ -24,7 +24,7 @@ from simnmt.experiment.cases import (
     RunPlan,
 )
 from simnmt.experiment.streaming_setup import StreamedDevice, streamed_device
-from simnmt.experiment.targets import Conversion, Decoding, Target, box_power
+from simnmt.experiment.targets import Conversion, Decoding, Target
 from simnmt.network.configuration import load_network
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.calibration_error import CalibrationError, lacking_samples
@@ -200,29 +200,8 @@ class _CaseReader:
         with self.naming("workloads", name, "arrivals"):
             arrivals = scenario.workloads[name].arrivals.process(base)
         if arrivals.discipline != "back_to_back":
-            targets = tuple(target.waking_up for target in targets)
-        with self.naming("carbon_intensity"):
-            carbon = None if scenario.carbon_intensity is None else scenario.carbon_intensity.intensity(base)
-        case = Case(name, table, targets, arrivals, warnings, outliers, carbon, characters)
-        self.check_known_power(case)
-        return case
-
-    def check_known_power(self, case: Case) -> None:
-        """Raise `ScenarioError` if a policy compares the energy of devices whose power is unknown."""
-        parts = zip(case.targets, self.scenario.devices.values(), strict=True)
-        unknown = [target.device for target, part in parts if box_power(target, part, batches=case.batches) is None]
-        comparing = ((name, policy.compared) for name, policy in self.scenario.policies.items())
-        for name, compared in comparing:
-            if unknown and "energy" in compared:
-                what = f"compares energy, but the power of {format_list(unknown)} is unknown"
-                remedy = f"give devices.{unknown[0]}.power, such as {{idle_w: 5, busy_w: 15}}"
-                raise self.fault(("policies", name, *compared["energy"]), what, remedy)
-
-    def fault(self, place: tuple[str, ...], what: str, remedy: str) -> ScenarioError:
-        """Return the error of a key of the scenario."""
-        if self.document is None:
-            return ScenarioError(f"{'.'.join(place)}: {what}", remedy=remedy)
-        return self.document.error(place, what, remedy=remedy)
+            targets = tuple(target.with_queues for target in targets)
+        return Case(name, table, targets, arrivals, warnings, outliers, characters)
 
     def characters(self, mean_src_len: float, table: LengthTable) -> Characters | None:
         """Return the characters of sources, as the scenario gives them or else counted on the text; None without a text.
@@ -276,7 +255,7 @@ class _CaseReader:
         """Return a target with another profile of the same blocks, as read from its file."""
         charged, choice = self.charged_profile(target.device, profile, target.conversion, table)
         drawn = replace(target, profile=charged, decoder=choice, decoding=self.decoding(target.device, charged))
-        return drawn if target.waking is None else drawn.waking_up
+        return drawn.with_queues if target.decoding is not None and target.decoding.varies else drawn
 
     def target(self, device: str, measured: DeviceProfile, conversion: Conversion | None, table: LengthTable) -> Target:
         """Return how a device executes the workload's requests by its profile; `table`: the pairs that they are drawn from."""

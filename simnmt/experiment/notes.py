@@ -20,7 +20,6 @@ from simnmt.experiment.energy_setup import describe_energy
 from simnmt.experiment.fault_setup import describe_faults, lost_requests
 from simnmt.experiment.inputs import outside_share
 from simnmt.experiment.routes import describe_clocks
-from simnmt.experiment.service_conditions import describe_other_conditions, describe_service
 from simnmt.experiment.streaming_notes import describe_late_plans, describe_streaming
 from simnmt.experiment.targets import Decoding, Target
 from simnmt.network.link import Link
@@ -153,13 +152,13 @@ def fits(case: Case, learnt: Learnt) -> Iterator[Row]:
 
 
 def warnings(plan: RunPlan, rows: Sequence[Row]) -> list[str]:
-    """Return the warnings about a run: its lengths, late streaming plans, doubts about profiles, and differing conditions.
+    """Return the warnings about a run: its lengths, late streaming plans, and doubts about profiles.
 
     `rows`: the rows of the summary.
     """
     of_lengths = [f"{case.name}: {warning}" for case in plan.cases.values() for warning in case.warnings]
     of_plans = list(describe_late_plans(plan))
-    return [*of_lengths, *of_plans, *lost_requests(rows), *_describe_doubts(plan), *describe_other_conditions(plan, rows)]
+    return [*of_lengths, *of_plans, *lost_requests(rows), *_describe_doubts(plan)]
 
 
 def describe_sources(plan: RunPlan) -> str:
@@ -198,9 +197,7 @@ def notes(plan: RunPlan, learnt: dict[str, Learnt], rows: Sequence[Row]) -> list
             if target.streaming is not None and settings is not None:
                 sentences = describe_streaming(settings, target.streaming.planned)
                 lines += [f"{case.name}, {target.device}: {sentence}." for sentence in sentences]
-    lines += [
-        f"{message}." for message in (*lost_requests(rows), *_describe_doubts(plan), *describe_other_conditions(plan, rows))
-    ]
+    lines += [f"{message}." for message in (*lost_requests(rows), *_describe_doubts(plan))]
     lines += _describe_links(plan)
     lines += _describe_shared_links(plan)
     lines += describe_faults(plan, rows)
@@ -375,7 +372,11 @@ def _describe_device(case: Case, target: Target) -> Iterator[str]:
             "sentences differ"
         )
     if target.service is not None:
-        yield describe_service(target)
+        level = target.service_level
+        times = "" if level is None else f"; executions take {level:.3g} times as long as in the bench"
+        if decoding is not None and level is not None:
+            times += f", and costs of batches, which were measured in the bench alone, are multiplied by {level:.3g}"
+        yield f"charged as in service: {target.service.conditions.describe_gaps()}{times}"
     if decoder is not None:
         yield decoder.describe()
         if shares := describe_active_shares(decoder, together=decoding is not None):

@@ -252,13 +252,10 @@ class _ExecutionEstimates:
 
     def weighed(self, block: Block) -> list[Column]:
         """Return the seconds by which the policy compares targets: expected ones, or a percentile's if it minimises that."""
-        policy, weighed_s = self._policy, self.expected(block)
-        if policy.percentiles is not None:
-            low_s, high_s = (self._seconds(block, predict) for predict in policy.percentiles)
-            weighed_s = [np.maximum(*columns) for columns in zip(low_s, high_s, strict=True)]
-        if policy.spending is None:
-            return weighed_s
-        return policy.spending.restrict(weighed_s, block.src_len, self.tgt_len(block, policy.predict), self.expected(block))
+        if self._policy.percentiles is None:
+            return self.expected(block)
+        low_s, high_s = (self._seconds(block, predict) for predict in self._policy.percentiles)
+        return [np.maximum(*columns) for columns in zip(low_s, high_s, strict=True)]
 
     def factors(self, block: Block) -> list[Column | float]:
         """Return, per target, the factors of the requests' true computing times over the profile's; 1 if they are unknown."""

@@ -14,7 +14,6 @@ from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.power import BoxPower
 from simnmt.profile.profile_variant import DecoderChoice
 from simnmt.profile.service_block import ServiceBlock
-from simnmt.profile.waking import WakingCost
 from simnmt.scenario.configuration import DeviceConfiguration
 from simnmt.workload.length_table import LengthTable
 from simnmt.world.batch_pool import BatchServerSpec
@@ -69,8 +68,6 @@ class Target:
     """Executions in service by which it is charged; None if by those of the bench."""
     service_level: float | None = None
     """Mean time in service over that in the bench; None as `service`."""
-    waking: WakingCost | None = None
-    """What its boxes take to wake up, apart from executions; None if unknown, or if requests follow each other without gaps."""
     cost: CostFunction | None = None
     """A user's cost function of requests alone, to which the profile's plane is a fit; None if the plane is charged."""
 
@@ -97,7 +94,7 @@ class Target:
         if self.cost is not None:
             return self.cost.seconds(src_len, tgt_len)
         if self.streamed is None:
-            return self._awake.execution_s(src_len, tgt_len, noise, more_s)
+            return self.profile.execution_s(src_len, tgt_len, noise, more_s)
         return self.streamed.compute.in_memory_s(src_len, tgt_len) * self.profile.residual.factor(noise)
 
     def execution_s(self, src_len: Tokens, tgt_len: ExpectedTokens, noise: Column, more_s: Column | None = None) -> Column:
@@ -108,25 +105,11 @@ class Target:
         return alone_s * self.profile.residual.factor(noise) if self.decoding.varies else alone_s
 
     @property
-    def waking_up(self) -> Target:
-        """The target whose boxes wake up after gaps, as far as its profile knows what that takes."""
-        waking = None if self.service is None else self.service.waking
-        decoding = self.decoding
-        if decoding is not None:
-            # What one execution differs from another in service is known; that of the bench is hardly noise.
-            varies = self.service is not None
-            decoding = replace(decoding, waking=None if waking is None else waking.after, varies=varies)
-        return replace(self, waking=waking, decoding=decoding)
-
-    @property
-    def _awake(self) -> DeviceProfile:
-        """The profile of executions without waking up."""
-        if self.waking is None:
-            return self.profile
-        execution = self.profile.execution
-        s_fixed = max(execution.plane.s_fixed - self.waking.mean_s, 0.0)
-        plane = execution.plane.model_copy(update={"s_fixed": s_fixed})
-        return self.profile.model_copy(update={"execution": execution.model_copy(update={"plane": plane})})
+    def with_queues(self) -> Target:
+        """The target where requests queue: in a batch too, executions that were measured in service differ."""
+        if self.decoding is None or self.service is None:  # what differs in the bench is hardly noise
+            return self
+        return replace(self, decoding=replace(self.decoding, varies=True))
 
     def mean_alone_s(self, table: LengthTable) -> float:
         """Return the mean seconds of a request alone, as charged back to back.

@@ -42,20 +42,15 @@ from simnmt.world.compiled_decoding import decode_all
 from simnmt.world.compiled_library import library
 from simnmt.world.compiled_world import simulate
 from simnmt.world.custom_balancer import CustomBalancer
-from simnmt.world.fifo_server import FifoPool, LeastWork, WakingServerSpec
+from simnmt.world.fifo_server import FifoPool, LeastWork
 from simnmt.world.server import Balancer, ByNode, FewestTokens, InTurn, LeastLoadedOfDrawn, Server, ServerSpec
 from simnmt.world.simulation import DecideFor
 
 
 def server_specs(unit: Unit) -> list[ServerSpec | None]:
-    """Return, per target, how its boxes batch, stream their model, or wake up; None if they execute requests one by one."""
-    case, devices = unit.case, unit.scenario.devices.values()
-    return [
-        target.streamed
-        or (target.decoding if case.batches else None)
-        or (None if target.waking is None else WakingServerSpec(target.waking.after, device.workers))
-        for target, device in zip(case.targets, devices, strict=True)
-    ]
+    """Return, per target, how its boxes batch or stream their model; None if they execute requests one by one."""
+    case = unit.case
+    return [target.streamed or (target.decoding if case.batches else None) for target in case.targets]
 
 
 def servers(unit: Unit) -> list[Server]:

@@ -99,18 +99,15 @@ def _drawn_s(overhead: Overhead | None, random: np.random.Generator, count: int)
 
 
 def slowed(unit: Unit, factors: Sequence[float]) -> Unit:
-    """Return a unit whose batching and waking have all costs multiplied by their device's factor.
+    """Return a unit whose batching has all costs multiplied by its device's factor.
 
     `predicted_costs` slows the executions of sentences alone.
     """
 
     def one(target: Target, factor: float) -> Target:
-        waking = None if target.waking is None else target.waking.times(factor)
         if target.decoding is None:
-            return replace(target, waking=waking)
-        cost = at_pace(target.profile, factor).decoding_cost
-        decoding = replace(target.decoding, cost=cost, waking=None if waking is None else waking.after)
-        return replace(target, decoding=decoding, waking=waking)
+            return target
+        return replace(target, decoding=replace(target.decoding, cost=at_pace(target.profile, factor).decoding_cost))
 
     targets = tuple(one(target, factor) for target, factor in zip(unit.case.targets, factors, strict=True))
     return replace(unit, case=replace(unit.case, targets=targets))

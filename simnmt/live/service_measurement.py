@@ -163,7 +163,7 @@ def _begin_s(run: LiveRun) -> NDArray[np.float64]:
 
 
 def _with_service(profile: DeviceProfile, done: Executions, rate_rps: float, cpus: tuple[int, ...]) -> DeviceProfile:
-    block = fit_service(done, Gaps("poisson", rate_rps=rate_rps), neighbour="idle", lengths="the workload", pinned_cpus=cpus)
+    block = fit_service(done, Gaps("poisson", rate_rps=rate_rps), lengths="the workload", pinned_cpus=cpus)
     return profile.model_copy(update={"in_service": block})
 
 

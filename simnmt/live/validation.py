@@ -240,7 +240,7 @@ def structural_run(unit: Unit, cell: Cell, requests: ReplayedRequests, run: Live
     local_s, remote_s = mean_overheads_s(others or [run])
     target, count = np.maximum(run.log.target, 0), len(requests.src_len)
     own_s = np.nan_to_num(run.log.execution_s)
-    unit = _without_waking(unit)
+    unit = _with_varying_batches(unit)
     overheads_s, turnarounds_s = (np.full(count, local_s), np.full(count, remote_s)), _turnarounds_s(others or [run])
 
     def simulated(execution_s: Sequence[NDArray[np.float64]]) -> SimulatedRun:
@@ -268,12 +268,11 @@ def structural_run(unit: Unit, cell: Cell, requests: ReplayedRequests, run: Live
     return result
 
 
-def _without_waking(unit: Unit) -> Unit:
-    """Return a unit whose boxes need no waking up, which measured executions contain, and whose sentences vary in batches."""
+def _with_varying_batches(unit: Unit) -> Unit:
+    """Return a unit whose sentences vary in batches."""
 
     def one(target: Target) -> Target:
-        decoding = None if target.decoding is None else replace(target.decoding, waking=None, varies=True)
-        return replace(target, waking=None, decoding=decoding)
+        return target if target.decoding is None else replace(target, decoding=replace(target.decoding, varies=True))
 
     targets = tuple(map(one, unit.case.targets))
     return replace(unit, case=replace(unit.case, targets=targets))

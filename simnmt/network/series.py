@@ -76,7 +76,6 @@ class Series(ABC):
     """Greatest credible sample, seconds or bit/s; sums of much greater ones would overflow."""
     plausible_median: ClassVar[float]
     """A median above this, in the unit of the series, shows a wrong unit."""
-    may_be_zero: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         time_s, value = np.array(self.time_s, dtype=np.float64), np.array(self.value, dtype=np.float64)
@@ -84,8 +83,8 @@ class Series(ABC):
             raise self._wrong("needs as many times as values, and at least one")
         if time_s[0] != 0.0 or not np.isfinite(time_s).all() or not (np.diff(time_s) > 0.0).all():
             raise self._wrong("times must start at 0 and increase from sample to sample")
-        if not (np.isfinite(value).all() and (value > 0.0).all() | (self.may_be_zero and (value >= 0.0).all())):
-            raise self._wrong(f"every value must be {'0 or more' if self.may_be_zero else 'positive'} and finite")
+        if not (np.isfinite(value).all() and (value > 0.0).all()):
+            raise self._wrong("every value must be positive and finite")
         time_s.flags.writeable = value.flags.writeable = False
         lap_s = float(time_s[-1] + np.median(np.diff(time_s))) if len(time_s) > 1 else _LONE_SAMPLE_LAP_S
         built = {"time_s": time_s, "value": value, "duration_s": lap_s}

@@ -16,7 +16,6 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from simnmt.policies.decision import Decide, EstimatingPolicySettings, Knowledge, least_total
-from simnmt.policies.spending import BUDGET_KEYS, Budget, Resource, Spending
 from simnmt.profile.execution_plane import ExecutionPlane
 from simnmt.workload.length_regression import LEAST_TGT_LEN, LengthDistribution, LengthRegression
 
@@ -37,8 +36,6 @@ class CNmt:
     """The length regression's `predict` for C-NMT, `constant_length` for Naive, a distribution's `mean`."""
     percentiles: tuple[PredictLength, PredictLength] | None = None
     """Target lengths at the 5th and the 95th percentile: minimise the latter of each request's time instead of its mean."""
-    spending: Spending | None = None
-    """The targets that each request may be sent to, by its energy or its price; None: all."""
 
     def prepare(self, src_len: NDArray[np.int64]) -> Decide:
         """Predict lengths and execution times once; each decision only adds the transfer estimate."""
@@ -46,14 +43,11 @@ class CNmt:
 
     def weighed_s(self, src_len: NDArray[np.int64]) -> list[NDArray[np.float64]]:
         """Return the seconds by which targets are compared, without delays; one column per target, shape of `src_len`."""
-        weighed_s = execution_s = self.execution_s(src_len)
-        if self.percentiles is not None:
-            low, high = (predict(src_len) for predict in self.percentiles)
-            # A plane rises or falls with the target length all along, so its 95th percentile is its value at one of the two.
-            weighed_s = [np.maximum(plane.seconds(src_len, low), plane.seconds(src_len, high)) for plane in self.planes]
-        if self.spending is None:
-            return weighed_s
-        return self.spending.restrict(weighed_s, src_len, self.predict(src_len), execution_s)
+        if self.percentiles is None:
+            return self.execution_s(src_len)
+        low, high = (predict(src_len) for predict in self.percentiles)
+        # A plane rises or falls with the target length all along, so its 95th percentile is its value at one of the two.
+        return [np.maximum(plane.seconds(src_len, low), plane.seconds(src_len, high)) for plane in self.planes]
 
     def execution_s(self, src_len: NDArray[np.int64]) -> list[NDArray[np.float64]]:
         """Return the expected seconds of execution, one column per target, shape of `src_len`.
@@ -144,12 +138,8 @@ class CNmtPolicy(EstimatingPolicySettings):
     """Target tokens of an empty source; left out: fitted on the fit pairs."""
     lengths: Literal["line", "distribution"] = "line"
     """Model of target lengths: a line over the source length (the paper's), or their distribution for each source length."""
-    minimises: Literal["mean", "p95", "energy", "cost"] = "mean"
-    """The expected latency of each request, or its 95th percentile over the possible target lengths; or the energy or the
-    money that it is predicted to take, and the expected latency only among targets where that is equal."""
-    budget: Budget | None = None
-    """What a request may take as predicted, such as `{energy_j: 2.5}` or `{cost: 0.00002}`: what is minimised is minimised
-    among the devices within the budget. Left out: no limit."""
+    minimises: Literal["mean", "p95"] = "mean"
+    """The expected latency of each request, or its 95th percentile over the possible target lengths."""
     batch: Literal["plain", "reported"] = "plain"
     """Estimate of a device that batches: the plane, as if each request were alone there, or with its last reports of the batch
     in flight and of the queue; with `sees_backlog` the reports are always used."""
@@ -169,23 +159,6 @@ class CNmtPolicy(EstimatingPolicySettings):
         """Whether it uses the reports of devices that batch."""
         return self.sees_backlog or self.batch == "reported"
 
-    @property
-    def compared(self) -> dict[Resource, tuple[str, ...]]:
-        """What it compares beside time, with the key that asks for it."""
-        limits = {} if self.budget is None else self.budget.limits
-        compared: dict[Resource, tuple[str, ...]] = {resource: ("budget", BUDGET_KEYS[resource]) for resource in limits}
-        minimised = self._minimised
-        return compared if minimised is None else {minimised: ("minimises",), **compared}
-
-    @property
-    def _minimised(self) -> Resource | None:
-        return self.minimises if self.minimises in ("energy", "cost") else None
-
-    def _spending(self, knowledge: Knowledge) -> Spending | None:
-        if not self.compared:
-            return None
-        return Spending({resource: knowledge.costs[resource] for resource in self.compared}, self._minimised, self.budget)
-
     def line(self, fitted: LengthRegression) -> LengthRegression:
         """Return the line of the rule: the coefficients that are set, and the fitted ones in place of others."""
         slope, offset = self.len_slope, self.len_offset
@@ -193,18 +166,17 @@ class CNmtPolicy(EstimatingPolicySettings):
 
     def policy(self, knowledge: Knowledge) -> CNmt:
         """Return the policy."""
-        spending = self._spending(knowledge)
         if self.lengths == "line":
-            return CNmt(knowledge.planes, self.line(knowledge.lengths).predict, spending=spending)
+            return CNmt(knowledge.planes, self.line(knowledge.lengths).predict)
         lengths = LengthDistribution.of(knowledge.fit_pairs)
         if self.minimises != "p95":
-            return CNmt(knowledge.planes, lengths.mean, spending=spending)
+            return CNmt(knowledge.planes, lengths.mean)
         low, high = (partial(lengths.quantile, q=share) for share in (0.05, 0.95))
-        return CNmt(knowledge.planes, lengths.mean, (low, high), spending)
+        return CNmt(knowledge.planes, lengths.mean, (low, high))
 
     def kept_lengths(self, knowledge: Knowledge, transfer_s: float) -> str:
         """Describe the source lengths that stay at the first of two devices; empty if no single length divides them."""
-        if self.lengths != "line" or len(knowledge.planes) != 2 or self.compared:
+        if self.lengths != "line" or len(knowledge.planes) != 2:
             return ""
         (gateway, cloud), line = knowledge.planes, self.line(knowledge.lengths)
         border = threshold(gateway, cloud, line.slope, line.offset, transfer_s)

@@ -16,7 +16,6 @@ from pydantic import BeforeValidator, Field
 
 from simnmt.base.configuration import Configuration
 from simnmt.policies.estimates import QuantileEstimate, TransferEstimate
-from simnmt.policies.spending import Resource
 from simnmt.profile.execution_plane import ExecutionPlane
 from simnmt.profile.power import RequestCost
 from simnmt.workload.length_regression import LengthRegression
@@ -24,6 +23,9 @@ from simnmt.workload.length_table import LengthTable
 
 GATEWAY, CLOUD = 0, 1
 """The targets of the paper's deployment. Further targets are numbered in the order of `devices`; target 0 decides."""
+
+Resource = Literal["energy", "cost"]
+"""What a request takes beside time: joules, or money."""
 
 Decide = Callable[[int, Sequence[float]], int]
 """`decide(request, delay_s)`: return the target of a request, by its row in the prepared block; `delay_s[k]` is the present
@@ -162,11 +164,6 @@ class PolicySettings(Configuration):
     def settings_given(self) -> int:
         """Number of settings that the scenario gives it beside its kind: the fewer, the simpler it is."""
         return len(self.model_fields_set - {"kind"})
-
-    @property
-    def compared(self) -> dict[Resource, tuple[str, ...]]:
-        """What it compares beside time, with the key that asks for it."""
-        return {}
 
     @abstractmethod
     def policy(self, knowledge: Knowledge) -> Policy:

@@ -87,8 +87,6 @@ class ValidRange(Configuration):
 
 
 MOST_RELATIVE_SD = 10.0
-LEAST_LEVEL = 0.05
-"""Least share of the time in service that is not waking up."""
 
 
 class Execution(Configuration):
@@ -165,7 +163,7 @@ class DeviceProfile(Configuration):
     reconciliation: Reconciliation | None = None
     """Correction that makes a sentence alone cost the same by the plane and by its steps; null: not reconciled."""
     in_service: ServiceBlock | None = None
-    """Executions as the box works, with idle gaps and neighbours; null: known from the bench alone. See `serving`."""
+    """Executions as the box works, with idle gaps; null: known from the bench alone. See `serving`."""
     endpoint: EndpointBlock | None = None
     """The running service that was measured through HTTP; null: measured on the box itself."""
     disk: DiskBlock | None = None
@@ -222,23 +220,13 @@ class DeviceProfile(Configuration):
         return service_s / bench_s if bench_s > 0.0 else None
 
     @property
-    def awake_level(self) -> float | None:
-        """`service_level` without the time of waking up, where that is known."""
-        level, block = self.service_level, self.in_service
-        if level is None or block is None or block.waking is None:
-            return level
-        src_len, tgt_len, executions = block.lengths()
-        share = float(executions.sum()) * block.waking.mean_s / float(executions @ block.plane.plane.seconds(src_len, tgt_len))
-        return level * max(1.0 - share, LEAST_LEVEL)
-
-    @property
     def serving(self) -> DeviceProfile:
         """The profile by which a device in service is charged: plane and residual of the block `in_service`.
 
-        Steps, encoders and the overheads of batches, which are measured in the bench alone, are multiplied by `awake_level`.
+        Steps, encoders and the overheads of batches, which are measured in the bench alone, are multiplied by `service_level`.
         The profile itself if it has no such block.
         """
-        block, level = self.in_service, self.awake_level
+        block, level = self.in_service, self.service_level
         if block is None or level is None:
             return self
         execution = Execution(

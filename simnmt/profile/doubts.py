@@ -50,8 +50,6 @@ LENGTHS = "@de-en-news"
 """Shipped length table over which a sentence alone is compared with the plane."""
 FIRST_STEPS = 12
 """Positions at which variants are measured: those of short translations."""
-LEAST_NEIGHBOUR = 0.5
-"""Least processor time of a neighbour over the time of measuring: with less, it was mostly held up."""
 SHORT_BOUND = 1.10
 """Largest mean ratio of short targets to the plane in service, up or down: beyond it, the plane needs a bend."""
 HELDOUT_EFFECTS = {
@@ -334,15 +332,8 @@ def _of_decoder(profile: DeviceProfile) -> Iterator[Doubt]:
 
 
 def _of_service(profile: DeviceProfile) -> Iterator[Doubt]:
-    """Doubt executions in service beside a neighbour that hardly ran, and a plane that is wrong for short targets."""
-    block = profile.in_service
-    if block is None:
-        return
-    used, short = block.conditions.neighbour_cpus, block.short_over_plane
-    if used is not None and used < LEAST_NEIGHBOUR:
-        message = f"in service: the neighbour got {used:.2g} of a processor while executions were measured"
-        effect = f"executions take longer beside a neighbour that is busy: here it got {used:.2g} of a processor"
-        yield _of_model("in_service", f"{message} (measure again on a quiet box)", effect)
+    """Doubt a plane of executions in service that is wrong for short targets."""
+    short = None if profile.in_service is None else profile.in_service.short_over_plane
     if short is not None and not 1.0 / SHORT_BOUND <= short <= SHORT_BOUND:
         message = f"in service: short targets take {short:.3g} times the plane"
         effect = f"executions of short targets take {short:.3g} times as long as this run charges"

@@ -26,7 +26,6 @@ from simnmt.profile.blocks import EnergyBlock
 
 Joules = NDArray[np.float64]
 Watts = Annotated[float, Field(ge=0.0, le=1e7)]
-J_PER_KWH = 3.6e6
 SECONDS_PER_HOUR = 3600.0
 BITS_PER_BYTE = 8
 

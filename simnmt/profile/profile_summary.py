@@ -260,21 +260,12 @@ def service_facts(profile: DeviceProfile) -> Facts:
     if block.short_over_plane is not None:
         error += f"; targets of fewer than {SHORT_TARGET} tokens take {block.short_over_plane:.3g} times the plane"
     against_bench = "" if level is None else f"executions take {level:.3g} times as long as in the bench; "
-    held = f"{conditions.describe_gaps()}, {conditions.describe_neighbour()}, lengths {conditions.lengths}"
+    held = f"{conditions.describe_gaps()}, lengths {conditions.lengths}"
     lines = [
         ("in service", f"{against_bench}{block.kind}: {_format_plane(block.plane.plane)}; {spread}"),
         ("in service holds for", f"{held}; {many(block.executions, 'execution')}"),
         ("in service error", error),
     ]
-    if block.waking is not None:
-        waking, error_s = block.waking, block.waking.standard_error_s
-        lines.append(
-            (
-                "in service waking",
-                f"up to {milliseconds(waking.seconds)} (standard error {milliseconds(error_s)}) after an idle gap, "
-                f"time constant {milliseconds(waking.time_constant_s)}; in the mean {milliseconds(waking.mean_s)}",
-            )
-        )
     if block.reference is not None:
         work = f"{block.reference.src_len} + {block.reference.tgt_len} tokens, {many(block.reference.repeats, 'execution')}"
         times = f"median {milliseconds(block.reference.median_s)}, mean {milliseconds(block.reference.mean_s)}"

@@ -1,8 +1,8 @@
-"""Executions in service: costs of single sentences measured as the box works, with idle gaps and neighbours.
+"""Executions in service: costs of single sentences measured as the box works, with idle gaps.
 
-The bench runs a tight loop on a quiet box. In service an execution follows an idle gap, other programs use the other cores, and
-some executions are disturbed: it takes longer, and the spread has a tail. The block `in_service` of a profile holds the mean
-times and the distribution of the residual under stated conditions.
+The bench runs a tight loop on a quiet box. In service an execution follows an idle gap, and some executions are disturbed: it
+takes longer, and the spread has a tail. The block `in_service` of a profile holds the mean times and the distribution of the
+residual under stated conditions.
 """
 
 from __future__ import annotations
@@ -16,15 +16,13 @@ from pydantic import Field, model_validator
 from simnmt.base.configuration import Configuration
 from simnmt.profile.blocks import CellSample, Count, Duration, Kind, NotNegative, Positive, RelativeError, Rising
 from simnmt.profile.execution_plane import PlaneCoefficients
-from simnmt.profile.waking import WakingCost
 
 Floats = NDArray[np.float64]
 GapKind = Literal["none", "poisson", "fixed"]
-NeighbourKind = Literal["idle", "busy", "memory"]
 SLOW = 1.5
 """Ratio to the plane from which an execution counts as slow."""
 SHORT_TARGET = 5
-"""Targets of fewer tokens count as short: the fixed cost of waking up weighs most on them."""
+"""Targets of fewer tokens count as short: what a box takes after a gap weighs most on them."""
 MEAN_TOLERANCE = 1e-6
 """Largest difference from 1 of the mean of the residual's factors."""
 SHARES: Floats = np.array([*(0.05 * np.arange(20)).round(2), 0.975, 0.99, 1.0])
@@ -107,12 +105,6 @@ class ServiceConditions(Configuration):
     """Share of the executions before which the box idled."""
     load: Share
     """Seconds of executing over seconds of executing and idling."""
-    neighbour: NeighbourKind = "idle"
-    """What a second process did on another core meanwhile: nothing, computing (`busy`), or streaming memory (`memory`)."""
-    neighbour_cpu: Annotated[int, Field(ge=0)] | None = None
-    """Processor of the neighbour; null: none, or a system that binds no process."""
-    neighbour_cpus: NotNegative | None = None
-    """Processor time of the neighbour over the time of measuring: 1 if it was never held up."""
     pinned_cpus: tuple[int, ...] = ()
     """Processors to which the engine was bound; empty: none."""
     lengths: str
@@ -132,11 +124,6 @@ class ServiceConditions(Configuration):
         how = f"Poisson arrivals of {self.rate_rps:.4g}/s" if self.rate_rps else f"gaps of {1e3 * (self.gap_s or 0.0):.4g} ms"
         return f"{how} (idle {1e3 * self.mean_gap_s:.3g} ms before an execution, load {self.load:.2f})"
 
-    def describe_neighbour(self) -> str:
-        """Describe the neighbour, such as `neighbour busy on processor 0`."""
-        where = "" if self.neighbour_cpu is None else f" on processor {self.neighbour_cpu}"
-        return f"neighbour {self.neighbour}{where}"
-
 
 class ServiceBlock(Configuration):
     """Time of one request alone in service: the mean of all executions, disturbed ones included, and their distribution."""
@@ -145,8 +132,6 @@ class ServiceBlock(Configuration):
     conditions: ServiceConditions
     plane: PlaneCoefficients
     """Plane of the mean times, fitted by relative error to all executions."""
-    waking: WakingCost | None = None
-    """What an execution takes longer after an idle gap, whose mean the plane contains; null: not found in these executions."""
     residual: ResidualQuantiles
     executions: Count
     """Number of executions; none was left out."""

@@ -70,7 +70,6 @@ def _describe_role(configured: dict[str, Any], devices: Sequence[str]) -> str:
         f"own policy {kind}" if OBJECT in configured or kind not in KINDS else "",
         "sees queues" if configured.get("sees_backlog") else "",
         f"minimises {configured['minimises']}" if configured.get("minimises", "mean") != "mean" else "",
-        "within a budget" if configured.get("budget") else "",
         "spread of lengths" if configured.get("lengths") == "distribution" and configured.get("minimises") != "p95" else "",
         {"smoothed": "smoothed transfer", "quantile": "quantile of transfers"}.get(estimate_kind, ""),
     ]

@@ -1,4 +1,4 @@
-"""Energy, money and carbon on the page of a run: per policy, and where they went by device and links."""
+"""Energy and money on the page of a run: per policy, and where they went by device and links."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ COLUMNS = (
     ("energy_j_per_million_characters", "J a million characters", "", ""),
     ("mean_cost", "money a request", "cost_per_thousand_tokens", "{} a thousand tokens"),
     ("cost_per_million_characters", "money a million characters", "", ""),
-    ("mean_carbon_g", "g CO2 a request", "carbon_g_per_million_characters", "{} a million characters"),
 )
 """Key of the summary, head, and key of the number below with its text."""
 

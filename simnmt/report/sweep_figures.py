@@ -373,7 +373,7 @@ def _best_mark(
 def pareto_pairs(view: SweepView) -> list[tuple[SweptMetric, SweptMetric]]:
     """Return the pairs of metrics whose fronts are drawn: a latency against cost and energy, else against other latencies."""
     latencies = [known for known in view.metrics if known.is_latency]
-    spent = [known for known in view.table.metrics if known.name.startswith(("energy", "cost", "carbon"))]
+    spent = [known for known in view.table.metrics if known.name.startswith(("energy", "cost"))]
     if not latencies:
         return []
     return [(latencies[0], other) for other in (spent or latencies[1:])]

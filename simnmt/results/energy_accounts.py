@@ -1,4 +1,4 @@
-"""Energy, money and carbon of one run, computed from its columns and the accounts of its servers after the world ran.
+"""Energy and money of one run, computed from its columns and the accounts of its servers after the world ran.
 
 The static part of the power (`idle_w` of every box) is drawn from the begin of the run to its last answer, whatever is
 executed, and is shared evenly by all requests. The dynamic part, the power above it while a box executes, belongs to the
@@ -18,15 +18,13 @@ A request is charged for the bytes of its tokens in both directions, on every li
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.network.carbon_intensity import CarbonIntensity
-from simnmt.profile.power import J_PER_KWH, SECONDS_PER_HOUR, BoxPower, RequestCost
+from simnmt.profile.power import SECONDS_PER_HOUR, BoxPower, RequestCost
 from simnmt.results.device_accounts import BatchAccount
 from simnmt.results.request_log import Log, parts
 from simnmt.results.run_energy import Column, DeviceEnergy, Path, PowerUse, RunEnergy, token_costs
@@ -37,17 +35,15 @@ def account_energy(
     uses: Sequence[PowerUse],
     paths: Sequence[Path],
     batches: Sequence[BatchAccount | None] = (),
-    carbon: CarbonIntensity | None = None,
     characters_per_src_token: float | None = None,
     extra_work: Sequence[Column] | None = None,
 ) -> RunEnergy:
-    """Return joules, money and carbon of one run.
+    """Return joules and money of one run.
 
     Args:
         log: columns of all requests by name, as `request_log` has them.
         uses, paths: by target.
         batches: account of each target's batches, None for one that executes requests one by one; empty if none batches.
-        carbon: grams per kWh over the time of the run; None if unknown.
         characters_per_src_token: of the corpus; None if unknown.
         extra_work: by target and box, the work of executions that answered no request, as of `FaultAccount`; None without
             faults. Of targets that batch, the account of the batches has it.
@@ -67,7 +63,7 @@ def account_energy(
         for number, use in enumerate(uses)
     )
     has_price = any(leg.price_per_gb.any() for path in paths for leg in path)
-    energy = RunEnergy(
+    return RunEnergy(
         span_s=totals.span_s,
         requests=totals.requests,
         src_tokens=int(totals.src_tokens.sum()),
@@ -79,7 +75,6 @@ def account_energy(
         transfer_price=float(totals.transfer_price) if has_price else None,
         characters=None if characters_per_src_token is None else characters_per_src_token * float(totals.src_tokens.sum()),
     )
-    return energy if carbon is None else replace(energy, carbon_g=_carbon_g(energy, log, carbon))
 
 
 class _Totals:
@@ -216,20 +211,3 @@ def _batched(power: BoxPower, account: BatchAccount, src_tokens: int, steps: int
     )
     per_step_j = step_j / steps
     return RequestCost(0.0, together_j / src_tokens, per_step_j, per_step_j), step_j + together_j
-
-
-def _carbon_g(energy: RunEnergy, log: Log, carbon: CarbonIntensity) -> float | None:
-    """Return the grams of a run; None if its energy is unknown.
-
-    What boxes draw at all times, or in vain, meets the intensity of every moment; what a request causes, that halfway through
-    its stay.
-    """
-    static_j = energy.static_j
-    if energy.total_j is None or static_j is None:
-        return None
-    if carbon.constant is not None:
-        return carbon.constant * energy.total_j / J_PER_KWH
-    weighed = (static_j + energy.wasted_j) / energy.span_s * carbon.integral(energy.span_s) if energy.span_s else 0.0
-    for part in parts(log):
-        weighed += float((energy.dynamic_request_j(part) * carbon.at(part["arrival_s"] + part["latency_s"] / 2)).sum())
-    return weighed / J_PER_KWH

@@ -86,10 +86,9 @@ REQUESTS_BEYOND = 10
 
 
 def _spendings() -> list[Metric]:
-    """Return the metrics of what a deployment spends: energy, money and carbon per request, token and character."""
-    amounts = (("energy_j", "mean_energy_j", "J", "energy"), ("cost", "mean_cost", "", "cost"))
+    """Return the metrics of what a deployment spends: energy and money per request, token and character."""
     metrics = []
-    for name, column, unit, label in (*amounts, ("carbon_g", "mean_carbon_g", "g CO2", "carbon")):
+    for name, column, unit, label in (("energy_j", "mean_energy_j", "J", "energy"), ("cost", "mean_cost", "", "cost")):
         by = {f"{name}_per_thousand_tokens": "thousand tokens", f"{name}_per_million_characters": "million characters"}
         of_request = "cost_per_request" if name == "cost" else name
         for full_name, per in {of_request: "request", **by}.items():
@@ -100,7 +99,7 @@ def _spendings() -> list[Metric]:
 
 
 SPENDINGS: dict[str, Metric] = {known.name: known for known in _spendings()}
-"""Metrics of energy, money and carbon (`results.run_energy`), which a run knows only with powers and prices."""
+"""Metrics of energy and money (`results.run_energy`), which a run knows only with powers and prices."""
 PLAIN_METRICS: Mapping[str, Metric] = SPENDINGS | {
     known.name: known
     for known in (
@@ -157,7 +156,7 @@ def metric(name: str) -> Metric:
         name,
         _PROPOSED,
         "metrics are mean_ms, percentiles from p50_ms to p99.9_ms, first_token_ms, first_token_p95_ms, answered_within_500ms, "
-        "deadline_met_share, goodput_rps, stable, energy_j, cost_per_request and carbon_g",
+        "deadline_met_share, goodput_rps, stable, energy_j and cost_per_request",
     )
     raise InputError(f"unknown metric {shorten(name)}", remedy=remedy)
 
@@ -191,7 +190,7 @@ def objective_metric(objective: str) -> Metric:
         remedy = did_you_mean(
             objective,
             ("mean", "p50", "p90", "p95", "p99", "p99.9", *SPENDINGS),
-            "mean, a percentile from p50 to p99.9, energy_j, cost_per_request, carbon_g",
+            "mean, a percentile from p50 to p99.9, energy_j, cost_per_request",
         )
         raise InputError(f"unknown objective {shorten(objective)}", remedy=remedy)
     return known

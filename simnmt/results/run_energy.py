@@ -1,4 +1,4 @@
-"""Joules, money and carbon of one run and of each of its requests, as data; `energy_accounts` computes them."""
+"""Joules and money of one run and of each of its requests, as data; `energy_accounts` computes them."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class DeviceEnergy:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunEnergy:
-    """Joules, money and carbon of one run."""
+    """Joules and money of one run."""
 
     COLUMNS: ClassVar[tuple[str, ...]] = ("target", "node", "src_len", "tgt_len", "t_exe_s")
     """Columns of the log from which the joules of requests follow."""
@@ -107,8 +107,6 @@ class RunEnergy:
     transfer_j: float
     transfer_price: float | None
     """None if no link has a price."""
-    carbon_g: float | None = None
-    """None without an intensity, or if the energy is unknown."""
     characters: float | None = None
     """Characters of all sources; None if unknown."""
 
@@ -161,9 +159,9 @@ class RunEnergy:
         return joules
 
     def numbers(self) -> dict[str, float | None]:
-        """Return the columns of the summary; of money and carbon only if the scenario has prices or an intensity."""
+        """Return the columns of the summary; of money only if the scenario has prices."""
         parts = {"static_j": self.static_j, "dynamic_j": self.dynamic_j, "transfer_j": self.transfer_j}
-        totals = {"energy_j": self.total_j, "cost": self.price, "carbon_g": self.carbon_g}
+        totals = {"energy_j": self.total_j, "cost": self.price}
         known = {name: total for name, total in totals.items() if total is not None or name == "energy_j"}
         numbers = {f"mean_{name}": _ratio(total, self.requests) for name, total in (known | parts).items()}
         for name, total in known.items():

@@ -69,6 +69,6 @@ def warm_up_notes(rows: Sequence[Row], *, by_rule: bool) -> Iterator[str]:
             cut, requests = f"{row['warm_up_requests']:,.0f}", f"{row['requests']:,}"
             yield (
                 f"{workload} on {network}: the first {cut} of {requests} requests are warm-up, {chosen}, the same for "
-                "all policies. No number of the summary counts them, except those of whole batches and streams, of energy, "
-                "money and carbon, and of faults; figures and requests.parquet show them."
+                "all policies. No number of the summary counts them, except those of whole batches and streams, of energy "
+                "and money, and of faults; figures and requests.parquet show them."
             )

@@ -17,7 +17,6 @@ from pydantic_core import PydanticCustomError
 from simnmt.base.configuration import NO_TRUTH_VALUE, Configuration
 from simnmt.batching.configuration import BatchingConfiguration
 from simnmt.network import configuration as network_room
-from simnmt.network.carbon_intensity import CarbonConfiguration
 from simnmt.network.configuration import NetworkConfiguration
 from simnmt.network.overhead import OverheadConfiguration
 from simnmt.policies import KINDS, PolicyConfiguration
@@ -25,7 +24,6 @@ from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.profile.custom import CustomDevice
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.power import PowerConfiguration
-from simnmt.profile.service_block import NeighbourKind
 from simnmt.results.metrics import Criteria, Metric, objective_metric
 from simnmt.results.service_level import Requirement
 from simnmt.scenario.service_level import (
@@ -232,9 +230,6 @@ class DeviceConfiguration(Configuration):
     in memory."""
     cost: Literal["in_service", "bench"] = "in_service"
     """Executions to charge: as measured in service, if the profile has the block `in_service`, or as in the bench."""
-    neighbour: NeighbourKind | None = None
-    """What other programs do on the other cores of the device: `idle`, `busy` (compute) or `memory` (stream it). Changes no
-    time; a profile that was measured beside another neighbour is warned of."""
     beyond_measured_batch: bool = False
     """Whether batches may be larger than the largest that the profile was measured with; their step costs are extrapolated."""
     balancer: Balancer | None = None
@@ -298,7 +293,7 @@ class Scenario(Configuration):
     """Requests per workload, network, policy and replication."""
     objective: Objective = "mean"
     """By what the best policy is chosen: the latency as `mean` or a percentile such as `p95` or `p99.9`; or a spending such as
-    `energy_j`, `cost_per_request`, `cost_per_million_characters` or `carbon_g`."""
+    `energy_j`, `cost_per_request` or `cost_per_million_characters`."""
     slo: ServiceLevel | None = None
     """Service level that the recommended policy should meet, such as `{p95_ms: 300}` or
     `{answered_within: {ms: 500, share: 0.99}}`."""
@@ -318,9 +313,6 @@ class Scenario(Configuration):
     """What the first device does about requests whose answers do not come, such as `{timeout_ms: 500}`. Left out: it waits."""
     fit: FitConfiguration = FitConfiguration()
     """What the policies learn from."""
-    carbon_intensity: CarbonConfiguration | None = None
-    """Carbon intensity of the electricity of devices and links: a number of g CO2 per kWh, or a CSV file of times and g/kWh, as
-    its path or as `{csv: path, ...}`; left out: no carbon is counted."""
     policies: Annotated[dict[Name, PolicyConfiguration], Field(min_length=1)]
     """How targets are chosen, by name; a policy named after its kind needs no `kind`."""
     gap_analysis: bool = False
@@ -456,7 +448,4 @@ def resolved(scenario: Scenario, base: Path) -> Scenario:
         changed = {key: absolute(path) for key, path in profile.items()} if isinstance(profile, dict) else absolute(profile)
         devices[name] = device.model_copy(update={"profile": changed})
     networks = {name: network_room.resolved(part, base) for name, part in scenario.networks.items()}
-    changed_parts = {"workloads": workloads, "networks": networks, "devices": devices}
-    if scenario.carbon_intensity is not None:
-        changed_parts["carbon_intensity"] = scenario.carbon_intensity.resolved(base)
-    return scenario.model_copy(update=changed_parts)
+    return scenario.model_copy(update={"workloads": workloads, "networks": networks, "devices": devices})

@@ -19,7 +19,6 @@ from simnmt.base.errors import InputError
 from simnmt.base.extension import Extension
 from simnmt.base.suggestions import did_you_mean
 from simnmt.network import configuration as network_room
-from simnmt.network.carbon_intensity import CarbonFile
 from simnmt.network.link_faults import TraceOutages
 from simnmt.policies.baselines import FixedPolicy
 from simnmt.profile.custom import CustomDevice
@@ -277,10 +276,6 @@ def _policies(scenario: Scenario) -> Iterator[_Fault]:
         if isinstance(policy, FixedPolicy) and policy.device not in scenario.devices:
             what, remedy = f"no device is called {policy.device}", did_you_mean(policy.device, scenario.devices)
             yield _Fault(("policies", name, "device"), what, remedy, key=False)
-        if "cost" in policy.compared and not scenario.has_prices:
-            what = "compares money, but the scenario has no price"
-            remedy = f"give devices.{list(scenario.devices)[-1]}.price_per_hour, or a network's price_per_gb"
-            yield _Fault(("policies", name, *policy.compared["cost"]), what, remedy, key=False)
 
 
 def input_files(scenario: Scenario, base: Path) -> dict[str, Path]:
@@ -291,9 +286,6 @@ def input_files(scenario: Scenario, base: Path) -> dict[str, Path]:
         files |= {str(path): path for path in part.arrivals.input_paths(base)}
     for network in scenario.networks.values():
         files |= network_room.input_paths(network, base)
-    if isinstance(scenario.carbon_intensity, CarbonFile):
-        path = scenario.carbon_intensity.path(base)
-        files[str(path)] = path
     for device in scenario.devices:
         for name in scenario.workloads:
             profile = scenario.profile_of(device, name)

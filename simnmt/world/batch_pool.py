@@ -22,7 +22,6 @@ from simnmt.results.device_accounts import BatchAccount
 from simnmt.results.requests import Block
 from simnmt.world.batch_server import BatchServer, Sentence, ServerCost, StepTimes
 from simnmt.world.clock import SERVER_ACTS, Event
-from simnmt.world.fifo_server import Waking
 from simnmt.world.server import Arrival, Balancer, ByNode, RequestEvent, Row, Serve, Server, Site
 
 Column = NDArray[np.float64]
@@ -146,8 +145,6 @@ class BatchServerSpec:
 
     batching: Batching
     cost: ServerCost
-    waking: Waking | None = None
-    """Seconds that are added to the first encoding after a gap; None for none."""
     varies: bool = False
     """True if sentences of the same lengths take different times: in batches too, a request takes its seconds of execution
     over the usual ones, `cost.solo_s`."""
@@ -176,9 +173,7 @@ class BatchPool(Server):
         """Create idle servers; without a `balancer` each end node has its server."""
         self.batched = batched
         times = StepTimes(batched.cost)
-        self.boxes: Sequence[BatchServer] = [
-            BatchServer(batched.batching, batched.cost, times, waking=batched.waking) for _ in range(boxes)
-        ]
+        self.boxes: Sequence[BatchServer] = [BatchServer(batched.batching, batched.cost, times) for _ in range(boxes)]
         self._foreseen = [ForeseenServer(box, batched.batching) for box in self.boxes]
         self.balancer = ByNode() if balancer is None else balancer
         self._armed: list[set[float]] = [set() for _ in self.boxes]

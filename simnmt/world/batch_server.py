@@ -118,12 +118,10 @@ class BatchServer:
         cost: ServerCost,
         times: StepTimes | None = None,
         foretells: bool = False,
-        waking: Callable[[float], float] | None = None,
     ) -> None:
         """Create an idle server.
 
-        `times`: of the same cost, shared by servers; `foretells`: see the attribute; `waking`: seconds that are added to the
-        first encoding after that many seconds of idling.
+        `times`: of the same cost, shared by servers; `foretells`: see the attribute.
         """
         self.foretells = foretells
         """True if `act` may return sentences before they are done, as soon as that moment is certain: while more than the
@@ -172,9 +170,6 @@ class BatchServer:
         self._waiting_tokens, self._finish_sum = 0, 0
         """Steps of the sentences that have not joined; sum of the steps after which the active ones are done."""
         self._account: RunningBatchAccount | None = RunningBatchAccount(batching.size)
-        self._waking = waking
-        self._idle_since_s = 0.0
-        """Since when nothing is decoded; infinity while something is."""
 
     @property
     def account(self) -> RunningBatchAccount:
@@ -251,7 +246,6 @@ class BatchServer:
                 # What the batcher would say as well, at ten times the cost.
                 if not active:
                     self.next_s = inf
-                    self._idle_since_s = min(self._idle_since_s, now_s)
                 elif self.foretells and len(active) > self._threshold:
                     self._run_down(now_s, done)
                 else:
@@ -263,7 +257,6 @@ class BatchServer:
                 due_s = self._batcher.due_s
                 if not active:
                     self.next_s = due_s
-                    self._idle_since_s = min(self._idle_since_s, now_s)
                     return done
                 self._go_on(now_s)
                 if now_s < due_s < self.next_s:
@@ -287,10 +280,6 @@ class BatchServer:
             factor_sum += sentence.factor
             src_lens.append(sentence.src_len)
         taken_s = self._cost.encode_s(src_lens) * (factor_sum / len(src_lens))
-        if self._waking is not None and not self._active:
-            if now_s > self._idle_since_s:
-                taken_s += self._waking(now_s - self._idle_since_s)
-            self._idle_since_s = inf
         if self._account is not None:
             self._account.encoded(src_lens, taken_s)
         self._joining = ()
@@ -433,10 +422,10 @@ class BatchServer:
         begun."""
         return [(request, getattr(sentence, "begin_s", now_s)) for request, sentence in self._sentences.items()]
 
-    def replaced(self, batching: Batching, waking: Callable[[float], float] | None, now_s: float) -> BatchServer:
+    def replaced(self, batching: Batching) -> BatchServer:
         """Return an idle server in its place, which goes on with its account; the steps under way count in none."""
-        other = BatchServer(batching, self._cost, self._times, self.foretells, waking)
-        other._account, other._idle_since_s = self._account, now_s
+        other = BatchServer(batching, self._cost, self._times, self.foretells)
+        other._account = self._account
         return other
 
     def copy(self) -> BatchServer:

@@ -55,19 +55,12 @@ class Batching(ctypes.Structure):
     ]
 
 
-class Waking(ctypes.Structure):
-    """What an execution takes longer after an idle gap."""
-
-    _fields_ = [("seconds", REAL), ("time_constant_s", REAL)]
-
-
 class PoolSettings(ctypes.Structure):
     """The boxes of a target."""
 
     _fields_ = [
         *((name, NUMBER) for name in ("kind", "boxes", "workers", "balancer", "drawn")),
         *(("choices", POINTER), ("cost", POINTER), ("batching", Batching), ("enough", NUMBER), ("streaming", POINTER)),
-        ("waking", POINTER),
     ]
 
 
@@ -231,8 +224,7 @@ STRUCTURES: tuple[type[ctypes.Structure], ...] = (
     *(BatchCost, LengthCost, BatchViewSettings, AccountCopy),
     *(StreamingSettings, Plans, StreamingBox),
     *(Series, Link, Hop, Routes, Clients),
-    *(Waking, Decoding),
-    *(Capacity, Paths),
+    *(Decoding, Capacity, Paths),
 )
 """In the order of the C function `simnmt_world_size`."""
 

@@ -16,12 +16,10 @@ from simnmt.batching import Batching
 from simnmt.policies.estimates import QuantileEstimate, TransferEstimate
 from simnmt.policies.views import BacklogView, BatchView
 from simnmt.profile.batch_cost import DecodingCost, LengthForm
-from simnmt.profile.waking import WakingCost
 from simnmt.results.device_accounts import BatchAccount
 from simnmt.results.requests import Engine
 from simnmt.world import compiled_library as c
 from simnmt.world.batch_pool import BatchPool, BatchServerSpec
-from simnmt.world.fifo_server import Waking
 from simnmt.world.streaming_server import StreamingPool
 
 
@@ -83,18 +81,6 @@ def _batch_tables(cost: DecodingCost, size: int, together: int) -> list[Any]:
 def _length_cost(form: LengthForm, kept: list[Any]) -> c.LengthCost:
     tables = (c.address(np.array(table), kept) for table in (form.start, form.value, form.slopes, form.before))
     return c.LengthCost(len(form.start), form.level, form.slope, *tables)
-
-
-def waking_settings(waking: Waking | None, kept: list[Any]) -> int | None:
-    """Return the address of what waking up takes; None for boxes that do not wake up."""
-    if waking is None:
-        return None
-    cost = getattr(waking, "__self__", None)
-    if type(cost) is not WakingCost or waking != cost.after:
-        raise UncompiledError("boxes that wake up by a function in Python")
-    made = c.Waking(cost.seconds, cost.time_constant_s)
-    kept.append(made)
-    return ctypes.addressof(made)
 
 
 def array_of(kind: Any, items: Sequence[Any], kept: list[Any]) -> int:

@@ -42,11 +42,10 @@ from simnmt.world.compiled_settings import (
     parallel_workers,
     refuse_if_chosen,
     take_back,
-    waking_settings,
 )
 from simnmt.world.deciders import Beliefs
 from simnmt.world.faults.faulty_traffic import Faults
-from simnmt.world.fifo_server import FifoPool, LeastWork, WakingPool
+from simnmt.world.fifo_server import FifoPool, LeastWork
 from simnmt.world.server import Balancer, ByNode, LeastLoadedOfDrawn, Server, ServerSpec
 from simnmt.world.simulation import Clients, DecideFor, ExpectedFor, PlanBeyondFor, Route
 from simnmt.world.streaming_server import ROUNDING, PlanChange, StreamingPool, StreamingServerSpec, engaged_s
@@ -387,16 +386,15 @@ class _Run:
         boxes, workers = len(server.boxes), 1
         balancer: Balancer = ByNode()
         cost, streaming, batching, enough = None, None, c.Batching(), 0
-        waking = server.waking if isinstance(server, WakingPool) else None
         if type(server) is BatchPool:
             kind, balancer, batched = c.BATCH_POOL, server.balancer, server.batched
-            cost, waking = batch_cost(batched, self._kept), batched.waking
-            batching, enough = batching_settings(batched.batching), enough_waiting(batched.batching)
+            cost, batching = batch_cost(batched, self._kept), batching_settings(batched.batching)
+            enough = enough_waiting(batched.batching)
         elif type(server) is StreamingPool:
             kind, balancer, streaming = c.STREAMING_POOL, server.balancer, self._streaming(server.streamed)
         elif type(server) is LeastWork:
             kind, boxes, workers = c.LEAST_WORK_POOL, server.count, server.workers
-        elif isinstance(server, FifoPool) and type(server) in (FifoPool, WakingPool):
+        elif type(server) is FifoPool:
             kind, workers, balancer = c.FIFO_POOL, server.workers, server.balancer
         else:
             raise UncompiledError(f"servers of the kind {type(server).__name__}")
@@ -404,7 +402,6 @@ class _Run:
             raise UncompiledError(f"a balancer {type(balancer).__name__} of {boxes} boxes")
         settings = c.PoolSettings(kind, boxes, workers, c.BALANCERS[type(balancer)])
         settings.cost, settings.batching, settings.enough, settings.streaming = cost, batching, enough, streaming
-        settings.waking = waking_settings(waking, self._kept)
         if isinstance(balancer, LeastLoadedOfDrawn):
             settings.drawn, settings.choices = len(balancer.choices), c.addresses(list(balancer.choices), self._kept, np.int16)
         return settings

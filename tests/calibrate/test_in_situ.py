@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from simnmt.base.errors import InputError
 from simnmt.calibrate import in_situ as in_situ_module
 from simnmt.calibrate.in_situ import Executions, Idling, fit_service, measure_in_situ, service_works
-from simnmt.calibrate.neighbour import Neighbour
 from simnmt.calibrate.settings import CalibrationError, Gaps, Settings
 from simnmt.nmt.engine import Timing, Work
 from simnmt.profile.execution_fit import fit_mean_plane
@@ -60,7 +59,7 @@ class Box:
 def executions(box: Box, **keys: Any) -> Executions:
     chosen = replace(IN_SITU, mode="full", **keys)
     works = service_works(chosen)
-    return measure_in_situ(box, works, chosen, Neighbour("idle", None), sleep=box.sleep, clock=box.clock)  # type: ignore[arg-type]
+    return measure_in_situ(box, works, chosen, sleep=box.sleep, clock=box.clock)  # type: ignore[arg-type]
 
 
 def test_the_fit_recovers_the_mean_level_of_a_box_that_idles() -> None:
@@ -83,27 +82,6 @@ def test_a_box_that_never_idles_pays_for_no_waking_up() -> None:
     back_to_back = fit_service(executions(Box(tail=0.0)), Gaps(), lengths="spread")
     assert back_to_back.plane.s_fixed == pytest.approx(PLANE[2], rel=1e-6)
     assert (back_to_back.conditions.load, back_to_back.conditions.idled_share) == (1.0, 0.0)
-
-
-def test_the_cost_of_waking_up_is_told_from_executions_after_gaps_and_without() -> None:
-    box = Box(tail=0.0)
-    done = executions(box, gaps="poisson:2")
-    block = fit_service(done, Gaps.parse("poisson:2"), lengths="spread")
-    assert block.waking is not None
-    assert block.waking.seconds == pytest.approx(0.004, rel=0.02)
-    assert block.waking.after(0.0) == 0.0
-    idled = np.array(done.idle_s) > 1e-3
-    assert 0.2 < idled.mean() < 0.9
-    assert block.waking.mean_s == pytest.approx(0.004 * idled.mean(), rel=0.05)
-    assert block.plane.s_fixed == pytest.approx(PLANE[2] + block.waking.mean_s, rel=0.02), "the plane keeps the mean"
-    assert block.residual.relative_sd < 0.01, "what the gaps explain is no residual"
-
-
-def test_a_box_that_wakes_up_at_once_has_no_cost_of_waking_up() -> None:
-    block = fit_service(executions(Box(wake_s=0.0), gaps="poisson:2"), Gaps.parse("poisson:8"), lengths="spread")
-    assert block.waking is None
-    equal_gaps = fit_service(executions(Box(), gaps="fixed:50ms"), Gaps.parse("fixed:50ms"), lengths="spread")
-    assert equal_gaps.waking is None, "it cannot be told from the fixed cost"
 
 
 def test_the_quantiles_of_the_residual_are_those_of_all_executions() -> None:
@@ -173,16 +151,6 @@ def test_without_gaps_nothing_is_slept() -> None:
     assert box.slept == []
 
 
-def test_a_neighbour_that_ends_stops_the_measurement() -> None:
-    class Ended(Neighbour):
-        def check(self) -> None:
-            raise CalibrationError("the neighbour (busy) ended")
-
-    box = Box()
-    with pytest.raises(CalibrationError, match="ended"):
-        measure_in_situ(box, service_works(IN_SITU), IN_SITU, Ended("busy", 0), clock=box.clock)  # type: ignore[arg-type]
-
-
 def test_no_round_is_begun_that_would_take_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(in_situ_module, "WITHIN_S", 60.0)
     heard: list[str] = []
@@ -200,7 +168,6 @@ def test_no_round_is_begun_that_would_take_too_long(monkeypatch: pytest.MonkeyPa
         box,  # type: ignore[arg-type]
         works,
         chosen,
-        Neighbour("idle", None),
         sleep=box.sleep,
         clock=box.clock,
         listener=Ear(),

@@ -133,7 +133,7 @@ def test_a_page_that_fails_comes_after_what_was_measured(
         (("--out", "."), ".: not a file (choose another --out)"),
         (("--gaps", "poisson"), "--gaps poisson: not a kind of gaps (give none, poisson:RATE with requests a second"),
         (("--gaps", "fixed:0ms"), "--gaps fixed:0ms: not a gap that can be kept (give 0.1ms to 600s)"),
-        (("--neighbour", "noisy"), "'noisy' is not one of 'idle', 'busy', 'memory'"),
+        (("--neighbour", "busy"), "measure with --gaps"),
         (("--pace", "200"), "'200' is not a rate in bytes; write it as 200MB/s, with kB, MB or GB"),
         (("--part", "disk", "--pace", "1kB/s"), "reads at 0.001 MB/s would take too long (give 1MB/s or more)"),
         (("--max-tgt-len", "3"), "a longest target of 3 tokens cannot make a grid (give 8 to 4096 tokens)"),
@@ -264,9 +264,7 @@ policies: {edge: {}, cloud: {}, cnmt: {}}
     assert [row["policy"] for row in json.loads(done.out)["rows"]] == ["edge", "cloud", "cnmt"]
 
 
-def test_gaps_or_a_neighbour_measure_in_situ_too(
-    folder: Path, simnmt: Any, numbers: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gaps_measure_in_situ_too(folder: Path, simnmt: Any, numbers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("simnmt.calibrate.in_situ.time.sleep", lambda seconds: None)
     assert simnmt(*QUICK).status == 0
     assert read_profile(Path("box.json")).in_service is None
@@ -277,4 +275,4 @@ def test_gaps_or_a_neighbour_measure_in_situ_too(
     assert profile.in_service is not None
     refused = simnmt(*QUICK, "--force")
     assert (refused.status, "would lose its in_situ (add it to --part" in refused.err) == (2, True)
-    assert simnmt(*QUICK, "--force", "--neighbour", "idle").status == 0, "which names the part"
+    assert simnmt(*QUICK, "--force", "--gaps", "none").status == 0, "which names the part"

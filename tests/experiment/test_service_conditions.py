@@ -1,4 +1,4 @@
-"""Runs on profiles measured in service: they are charged by it, and say where their conditions differ."""
+"""Runs on profiles measured in service: they are charged by it, and say so."""
 
 from __future__ import annotations
 
@@ -65,11 +65,6 @@ def mean_execution_s(result: RunResult) -> float:
     return next(row for row in result.summary_rows if row["policy"] == "edge")["mean_execution_s"]
 
 
-def condition_warnings(result: RunResult) -> list[str]:
-    """The warnings, without those of the shipped profile's own measurement."""
-    return [warning for warning in result.warnings if "stayed disturbed" not in warning]
-
-
 def test_simulated_means_follow_the_block_and_the_bench_if_the_scenario_says_so(plan_of: Any) -> None:
     result, bench = run_plan(plan_of()), run_plan(plan_of("devices.gateway.cost=bench"))
     assert mean_execution_s(result) == pytest.approx(LEVEL * mean_execution_s(bench), rel=0.03)
@@ -111,44 +106,6 @@ def test_a_note_says_under_which_conditions_a_device_is_charged(plan_of: Any) ->
     notes = run_plan(plan_of()).notes
     assert any("w, gateway: charged as in service: Poisson arrivals of 2/s (idle 400 ms" in note for note in notes)
     assert not any("charged as in service" in note for note in run_plan(plan_of("devices.gateway.cost=bench")).notes)
-
-
-def test_other_gaps_than_those_of_the_profile_are_warned_of(plan_of: Any) -> None:
-    assert condition_warnings(run_plan(plan_of())) == []
-    result = run_plan(plan_of(mean_gap_s=0.02, rate_rps=20.0))
-    (warning,) = condition_warnings(result)
-    assert warning.startswith("w on n, gateway: a box idles ")
-    assert "under edge" in warning
-    assert "was measured in service with Poisson arrivals of 20/s" in warning
-    assert f"{warning}." in result.notes
-    assert condition_warnings(run_plan(plan_of("devices.gateway.cost=bench", mean_gap_s=0.02))) == []
-
-
-def test_more_boxes_idle_longer(plan_of: Any) -> None:
-    """2 requests a second over ten boxes leave each idle ten times as long."""
-    (warning,) = condition_warnings(run_plan(plan_of("devices.gateway.count=10", "workloads.w.end_nodes=50")))
-    assert "a box idles" in warning
-
-
-@pytest.mark.parametrize(
-    ("neighbour", "measured", "message"),
-    [
-        ("busy", "busy", None),
-        ("idle", "busy", "measured in service with neighbour busy, used with neighbour idle"),
-        ("memory", "idle", "measured in service with neighbour idle, used with neighbour memory"),
-    ],
-)
-def test_another_neighbour_than_the_profiles_is_warned_of(
-    plan_of: Any, neighbour: str, measured: str, message: str | None
-) -> None:
-    warnings = condition_warnings(run_plan(plan_of(f"devices.gateway.neighbour={neighbour}", neighbour=measured)))
-    assert [str(message) in warning for warning in warnings] == ([] if message is None else [True])
-
-
-def test_a_bench_beside_a_busy_neighbour_is_warned_of(plan_of: Any) -> None:
-    (warning,) = condition_warnings(run_plan(plan_of("devices.cloud.neighbour=busy")))
-    assert "(cloud): measured in the bench with neighbour idle, used with neighbour busy" in warning
-    assert "(calibrate with --neighbour busy)" in warning
 
 
 def test_a_cost_of_no_such_kind_is_refused_in_its_place(plan_of: Any) -> None:

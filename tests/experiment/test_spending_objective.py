@@ -1,4 +1,4 @@
-"""Energy, money and carbon as objective, service level and assertion of a run."""
+"""Energy and money as objective, service level and assertion of a run."""
 
 from __future__ import annotations
 
@@ -16,24 +16,22 @@ from simnmt.results.service_level import Requirement
 from simnmt.results.summary import format_objective
 
 MakeScenario = Callable[..., dict[str, Any]]
-POLICIES = {"edge": {}, "cloud": {}, "cnmt": {}, "frugal": {"kind": "cnmt", "minimises": "energy"}}
+POLICIES: dict[str, dict[str, Any]] = {"edge": {}, "cloud": {}, "cnmt": {}}
 
 
 def priced(make_scenario: MakeScenario, **keys: Any) -> dict[str, Any]:
-    """A scenario with powers, a price, an intensity and characters; the cloud takes the least energy of a request."""
+    """A scenario with powers, a price and characters; the cloud takes the least energy of a request."""
     scenario = make_scenario(policies=dict(POLICIES))
     scenario["devices"]["gateway"]["power"] = {"idle_w": 1, "busy_w": 30}
     scenario["devices"]["cloud"] |= {"power": {"idle_w": 2, "busy_w": 40}, "price_per_hour": 3.0}
     scenario["workloads"]["de-en"]["characters_per_src_token"] = 6.0
-    return scenario | {"carbon_intensity": 300, "requests": 300, "replications": 3} | keys
+    return scenario | {"requests": 300, "replications": 3} | keys
 
 
 def test_the_policy_that_spends_least_is_recommended(make_scenario: MakeScenario) -> None:
-    by_objective = {
-        objective: simnmt.run(priced(make_scenario, objective=objective)) for objective in ("mean", "energy_j", "carbon_g")
-    }
+    by_objective = {objective: simnmt.run(priced(make_scenario, objective=objective)) for objective in ("mean", "energy_j")}
     chosen = {objective: result.recommendations[0]["policy"] for objective, result in by_objective.items()}
-    assert chosen["mean"] == "cnmt" and chosen["energy_j"] == chosen["carbon_g"] != "cnmt"
+    assert chosen["mean"] == "cnmt" and chosen["energy_j"] != "cnmt"
     result = by_objective["energy_j"]
     rows = {row["policy"]: row for row in result.summary_rows}
     least = min(rows, key=lambda policy: rows[policy]["mean_energy_j"])
@@ -74,9 +72,7 @@ def test_a_run_directory_keeps_what_each_replication_spent(make_scenario: MakeSc
     ("missing", "name", "complaint"),
     [
         ("power", "energy_j", "the power of gateway and cloud is unknown (give devices.gateway.power, such as {idle_w: 5"),
-        ("power", "carbon_g", "the power of gateway and cloud is unknown"),
         ("price_per_hour", "cost_per_request", "the scenario has no price (give devices.cloud.price_per_hour)"),
-        ("carbon_intensity", "carbon_g", "the scenario has no carbon_intensity (give carbon_intensity, g of CO2 per kWh)"),
         (
             "characters_per_src_token",
             "cost_per_million_characters",
@@ -88,7 +84,6 @@ def test_a_spending_that_the_run_would_not_know_is_refused_before_it(
     make_scenario: MakeScenario, missing: str, name: str, complaint: str
 ) -> None:
     scenario = priced(make_scenario)
-    del scenario["policies"]["frugal"]
     for part in (scenario, *scenario["devices"].values(), *scenario["workloads"].values()):
         part.pop(missing, None)
     places: dict[str, Any] = {"objective": name, f"slo.{name}": {name: 3}, "metrics.0": [name]}

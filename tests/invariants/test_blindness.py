@@ -35,8 +35,6 @@ POLICIES: dict[str, dict[str, Any]] = {
     "queue-aware": {"kind": "cnmt", "sees_backlog": True},
     "queue-aware naive": {"kind": "naive", "sees_backlog": True, "transfer_estimate": "smoothed"},
     "queue-aware p95": {"kind": "cnmt", "sees_backlog": True, "lengths": "distribution", "minimises": "p95"},
-    "frugal": {"kind": "cnmt", "minimises": "energy"},
-    "within a budget": {"kind": "cnmt", "sees_backlog": True, "budget": {"energy_j": 3.0}},
     "oracle": {},
 }
 BLIND = [name for name in POLICIES if name != "oracle"]

@@ -1,4 +1,4 @@
-"""Energy, money and carbon of whole runs, in both engines; and policies that minimise them, or keep to a budget."""
+"""Energy and money of whole runs, in both engines."""
 
 from __future__ import annotations
 
@@ -9,13 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import simnmt
-from simnmt.policies.spending import Budget, Spending
 from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.power import RequestCost
 from simnmt.profile.profile_file import write_profile
 from simnmt.results.request_log import RequestLog
 from simnmt.results.run_energy import RunEnergy
@@ -32,7 +28,7 @@ def powered(scenario: dict[str, Any]) -> dict[str, Any]:
     scenario["devices"]["cloud"] |= {"power": CLOUD_W, "price_per_hour": 3.0}
     for network in scenario["networks"].values():
         network |= {"joules_per_byte": 1e-4, "price_per_gb": 0.1}
-    return scenario | {"carbon_intensity": 400}
+    return scenario
 
 
 def energy_of(result: simnmt.RunResult, policy: str) -> tuple[RunEnergy, RequestLog]:
@@ -104,7 +100,7 @@ def test_a_streaming_box_draws_busy_power_from_its_turn_to_the_end_stalls_includ
     assert energy.devices[0].dynamic_j == pytest.approx(10.0 * log["t_exe_s"].sum())
 
 
-def test_the_summary_has_joules_money_and_grams_by_request_token_and_character(make_scenario: MakeScenario) -> None:
+def test_the_summary_has_joules_and_money_by_request_token_and_character(make_scenario: MakeScenario) -> None:
     scenario = powered(make_scenario(policies={"edge": {}, "cloud": {}}))
     scenario["workloads"]["de-en"]["characters_per_src_token"] = 6.5
     result = simnmt.run(scenario, requests=200, replications=1)
@@ -122,7 +118,6 @@ def test_the_summary_has_joules_money_and_grams_by_request_token_and_character(m
         assert row["mean_dynamic_j"] == pytest.approx(dynamic_j / 200)
         assert row["mean_transfer_j"] == pytest.approx(1e-4 * bytes_ / 200)
         assert row["mean_cost"] == pytest.approx(money / 200)
-        assert row["mean_carbon_g"] == pytest.approx(400.0 * joules / 3.6e6 / 200)
         assert row["cost_per_thousand_tokens"] == pytest.approx(money / log["tgt_len"].sum() * 1e3)
         assert row["energy_j_per_million_characters"] == pytest.approx(joules / (6.5 * log["src_len"].sum()) * 1e6)
 
@@ -130,7 +125,7 @@ def test_the_summary_has_joules_money_and_grams_by_request_token_and_character(m
 def test_a_scenario_without_power_or_prices_has_no_columns_of_them(make_scenario: MakeScenario) -> None:
     row = simnmt.run(make_scenario(), requests=50, replications=1).summary_rows[0]
     assert row["mean_energy_j"] is None
-    assert not [name for name in row if "cost" in name or "carbon" in name or "static" in name]
+    assert not [name for name in row if "cost" in name or "static" in name]
 
 
 def test_characters_are_counted_on_a_text_with_the_blanks_between_words(make_scenario: MakeScenario, tmp_path: Path) -> None:
@@ -168,63 +163,6 @@ def test_energy_of_a_profile_is_used_where_the_scenario_gives_none_and_is_labell
     ]  # fmt: skip
 
 
-def test_policies_that_minimise_energy_or_money_take_less_of_it_than_the_fastest(make_batched: MakeScenario) -> None:
-    scenario = powered(make_batched(policies={"cnmt": {}}))
-    scenario["policies"] |= {"frugal": {"kind": "cnmt", "minimises": "energy"}, "cheap": {"kind": "cnmt", "minimises": "cost"}}
-    runs = [simnmt.run(scenario, requests=300, replications=1, engine=engine) for engine in ENGINES]
-    assert runs[0].summary_rows == runs[1].summary_rows
-    rows = {row["policy"]: row for row in runs[0].summary_rows}
-    assert rows["frugal"]["mean_dynamic_j"] < rows["cnmt"]["mean_dynamic_j"]
-    assert rows["cheap"]["offloaded_share"] == 0.0, "time on the gateway has no price"
-    assert rows["cnmt"]["mean_latency_s"] < min(rows[name]["mean_latency_s"] for name in ("frugal", "cheap"))
-
-
-def test_a_budget_that_binds_makes_requests_slower_and_one_that_does_not_changes_nothing(make_scenario: MakeScenario) -> None:
-    budgets = {"loose": 1e6, "tight": 0.9}
-    policies = {"cnmt": {}} | {name: {"kind": "cnmt", "budget": {"energy_j": joules}} for name, joules in budgets.items()}
-    result = simnmt.run(powered(make_scenario(policies=policies)), requests=400, replications=1)
-    logs = result.cells[0].logs
-    np.testing.assert_array_equal(logs["loose"]["target"], logs["cnmt"]["target"])
-    rows = {row["policy"]: row for row in result.summary_rows}
-    assert rows["tight"]["mean_dynamic_j"] < rows["cnmt"]["mean_dynamic_j"]
-    assert rows["tight"]["mean_latency_s"] > rows["cnmt"]["mean_latency_s"]
-
-
-COST = st.builds(RequestCost, st.floats(0.0, 9.0), st.floats(0.0, 1.0), st.floats(0.0, 1.0), st.floats(0.0, 5.0))
-
-
-@given(
-    costs=st.lists(st.tuples(COST, COST), min_size=1, max_size=4),
-    limits=st.tuples(st.floats(0.1, 40.0) | st.none(), st.floats(0.1, 40.0)),
-    minimised=st.sampled_from([None, "energy", "cost"]),
-    seed=st.integers(0, 2**31),
-)
-def test_a_request_exceeds_its_budget_only_where_no_target_is_within_it(
-    costs: list[tuple[RequestCost, RequestCost]], limits: tuple[float | None, float], minimised: Any, seed: int
-) -> None:
-    draw = np.random.default_rng(seed)
-    src_len, tgt_len = draw.integers(1, 30, 20), draw.uniform(1.0, 30.0, 20)
-    seconds = list(draw.exponential(2.0, (len(costs), 20)))
-    joules, money = zip(*costs, strict=True)
-    budget = Budget(energy_j=limits[0], cost=limits[1])
-    permitted = Spending({"energy": joules, "cost": money}, minimised, budget).permitted(src_len, tgt_len, seconds)
-    assert permitted.any(0).all()
-    taken = {
-        name: np.stack([cost.of(src_len, tgt_len, column) for cost, column in zip(of, seconds, strict=True)])
-        for name, of in (("energy", joules), ("cost", money))
-    }
-    within = taken["cost"] <= limits[1]
-    if limits[0] is not None:
-        within &= taken["energy"] <= limits[0]
-    possible = within.any(0)
-    assert not (permitted & ~within)[:, possible].any()
-    if minimised is not None:
-        least = np.where(within, taken[minimised], np.inf).min(0)
-        assert (np.where(permitted, taken[minimised], 0.0).max(0) == least)[possible].all()
-    elif possible.any():
-        assert (permitted == within)[:, possible].all()
-
-
 def test_a_user_policy_knows_what_requests_cost(make_scenario: MakeScenario) -> None:
     class Frugal:
         def __init__(self, knowledge: simnmt.Knowledge) -> None:
@@ -241,20 +179,3 @@ def test_a_user_policy_knows_what_requests_cost(make_scenario: MakeScenario) -> 
     result = simnmt.run(powered(make_scenario(policies={"mine": Frugal, "cnmt": {}})), requests=200, replications=1)
     rows = {row["policy"]: row for row in result.summary_rows}
     assert rows["mine"]["mean_dynamic_j"] < rows["cnmt"]["mean_dynamic_j"]
-
-
-def test_a_carbon_file_is_an_input_of_the_run_and_moves_with_its_scenario(make_scenario: MakeScenario, tmp_path: Path) -> None:
-    (tmp_path / "grid.csv").write_text("time,gCO2/kWh\n2026-01-01T00:00Z,100\n2026-01-01T00:30Z,300\n", encoding="utf-8")
-    scenario = powered(make_scenario(policies={"edge": {}}))
-    runs = []
-    for carbon in (str(tmp_path / "grid.csv"), {"csv": str(tmp_path / "grid.csv"), "begin_s": 1800}):
-        scenario["carbon_intensity"] = carbon
-        runs.append(simnmt.run(scenario, requests=50, replications=1, out=tmp_path / str(len(runs))))
-    now, later = (run.summary_rows[0]["mean_carbon_g"] for run in runs)
-    assert later == pytest.approx(3 * now)
-    assert str(tmp_path / "grid.csv") in json.loads((tmp_path / "0" / "manifest.json").read_text())["inputs"]
-    again = simnmt.run(tmp_path / "1", out=tmp_path / "again")
-    assert again.summary_rows == runs[1].summary_rows
-    (tmp_path / "grid.csv").write_text("time,g\n0,1\n", encoding="utf-8")
-    with pytest.raises(simnmt.InputError, match=r"grid\.csv"):
-        simnmt.run(tmp_path / "1")

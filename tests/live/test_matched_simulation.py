@@ -113,8 +113,8 @@ def test_requests_wait_for_the_reference_executions_of_a_server_that_batches() -
     )
     gateway, cloud = unit.case.targets
     assert cloud.decoding is not None
-    varying = replace(cloud, waking=None, decoding=replace(cloud.decoding, waking=None, varies=True))
-    unit = replace(unit, case=replace(unit.case, targets=(replace(gateway, waking=None), varying)))
+    varying = replace(cloud, decoding=replace(cloud.decoding, varies=True))
+    unit = replace(unit, case=replace(unit.case, targets=(gateway, varying)))
     requests = replayed_requests(unit)
     assert requests.offsets_s is not None
     usual_s = cloud.decoding.cost.solo_s(requests.src_len, requests.tgt_len)

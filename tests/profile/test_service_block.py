@@ -106,13 +106,12 @@ def test_a_beams_steps_are_charged_in_service_too() -> None:
 
 
 def test_a_summary_shows_conditions_level_and_spread() -> None:
-    shown = profile(conditions={"neighbour": "busy", "neighbour_cpu": 0, "neighbour_cpus": 0.98})
+    shown = profile()
     lines = dict(facts(shown))
     assert lines["in service"].startswith("executions take 1.25 times as long as in the bench; measured: ")
     assert "1 % above 1.78" in lines["in service"]
     assert lines["in service holds for"] == (
-        "Poisson arrivals of 12/s (idle 40 ms before an execution, load 0.40), neighbour busy on processor 0, lengths spread; "
-        "6 executions"
+        "Poisson arrivals of 12/s (idle 40 ms before an execution, load 0.40), lengths spread; 6 executions"
     )
     document = as_json(shown)
     assert document["service_level"] == pytest.approx(1.25)
@@ -125,7 +124,6 @@ def test_a_summary_shows_conditions_level_and_spread() -> None:
     [
         ({"heldout_error": 0.3}, "in_service: a held-out error of 30 %"),
         ({"short_over_plane": 1.3}, "in service: short targets take 1.3 times the plane"),
-        ({"conditions": {"neighbour": "busy", "neighbour_cpus": 0.2}}, "the neighbour got 0.2 of a processor"),
     ],
 )
 def test_measurements_in_service_that_do_not_hold_are_doubted(keys: dict[str, Any], message: str) -> None:
@@ -143,7 +141,6 @@ def test_measurements_in_service_that_do_not_hold_are_doubted(keys: dict[str, An
         ({"residual": {"shares": [0.0, 0.5, 1.0], "factors": [0.5, 1.5]}}, "3 shares and 2 factors"),
         ({"conditions": {"rate_rps": None}}, "rate_rps: given with gaps poisson"),
         ({"conditions": {"gap_s": 0.1}}, "gap_s: given with gaps fixed"),
-        ({"conditions": {"neighbour": "noisy"}}, "in_service.conditions.neighbour: "),
         ({"samples": []}, "in_service.samples: "),
         ({"conditions": {"loads": 1.0}}, "unknown key here (did you mean load?)"),
     ],

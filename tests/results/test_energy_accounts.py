@@ -1,4 +1,4 @@
-"""Energy, money and carbon of a run by its columns: nothing is lost, and nothing counts twice."""
+"""Energy and money of a run by its columns: nothing is lost, and nothing counts twice."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from leaf.infrastructure import Node
 from leaf.power import PowerModelNode
 
-from simnmt.network.carbon_intensity import CarbonIntensity, IntensitySeries
 from simnmt.profile.power import BoxPower, PowerConfiguration, RequestCost
 from simnmt.results.device_accounts import BatchAccount
 from simnmt.results.energy_accounts import account_energy, busy_seconds
@@ -173,8 +172,8 @@ def test_measured_joules_by_lengths_take_the_place_of_power_times_time() -> None
 def test_what_is_unknown_of_one_device_makes_the_sum_unknown_and_never_zero() -> None:
     log = log_of(t_exe_s=[1.0, 2.0], target=np.array([0, 1], np.int8))
     uses = [PowerUse("edge", 1, power(idle_w=1.0, busy_w=2.0), 3.6), PowerUse("cloud", 2, None, None)]
-    energy = account_energy(log, uses, [NO_PATH, NO_PATH], carbon=carbon([100.0]))
-    assert (energy.static_j, energy.dynamic_j, energy.total_j, energy.carbon_g) == (None, None, None, None)
+    energy = account_energy(log, uses, [NO_PATH, NO_PATH])
+    assert (energy.static_j, energy.dynamic_j, energy.total_j) == (None, None, None)
     assert np.isnan(energy.request_j(log)).all()
     assert energy.price == pytest.approx(3.6 * 2.0 / 3600.0)
     assert energy.numbers()["mean_energy_j"] is None
@@ -193,27 +192,3 @@ def test_money_is_for_hours_of_all_boxes_and_for_bytes_in_both_directions() -> N
     assert numbers["mean_cost"] == pytest.approx((4.5 + links) / 2)
     assert numbers["cost_per_thousand_tokens"] == pytest.approx((4.5 + links) / 60 * 1e3)
     assert numbers["cost_per_million_characters"] == pytest.approx((4.5 + links) / (6.0 * 40) * 1e6)
-
-
-def carbon(grams: list[float], begin_s: float = 0.0) -> CarbonIntensity:
-    """An hour each."""
-    series = IntensitySeries("grid", "unstated", "made up", 3600.0 * np.arange(len(grams)), np.array(grams))
-    return CarbonIntensity(series, begin_s)
-
-
-def test_carbon_follows_the_intensity_of_the_hour() -> None:
-    """A box that draws 1 kW at all times over three hours of 100, 0 and 100 g/kWh, and 2 kW more in the half hour executed."""
-    log = log_of(t_exe_s=[1800.0, 1800.0], arrival_s=[0.0, 9000.0])
-    use = [PowerUse("cloud", 1, power(idle_w=1000.0, busy_w=3000.0))]
-    assert account_energy(log, use, [NO_PATH], carbon=carbon([100.0, 0.0])).carbon_g == pytest.approx(200.0 + 100.0 + 100.0)
-    later = account_energy(log, use, [NO_PATH], carbon=carbon([100.0, 0.0], begin_s=3600.0))
-    assert later.carbon_g == pytest.approx(100.0 + 0.0 + 0.0)
-    always = account_energy(log, use, [NO_PATH], carbon=carbon([250.0]))
-    assert always.carbon_g == pytest.approx(250.0 * known(always.total_j) / 3.6e6, rel=1e-12)
-
-
-@given(grams=st.lists(st.floats(0.0, 900.0), min_size=1, max_size=6), begin_s=st.floats(0.0, 1e5), end_s=st.floats(1.0, 1e5))
-def test_the_integral_of_an_intensity_is_the_sum_of_its_moments(grams: list[float], begin_s: float, end_s: float) -> None:
-    grid = carbon(grams, begin_s)
-    moments_s = (np.arange(20_000) + 0.5) / 20_000 * end_s
-    assert grid.integral(end_s) == pytest.approx(grid.at(moments_s).mean() * end_s, rel=0.01, abs=900.0 * end_s / 1_000)

@@ -79,7 +79,7 @@ CASES = {
     "a key that is the name of the kind": (
         "policies: {cnmt: {cnmt: 1, len_slope: a}}",
         "s.yaml:1:19: policies.cnmt.cnmt: unknown key (known here: initial_transfer_ms, "
-        "transfer_estimate, sees_backlog, plan_state, kind, len_slope, len_offset, lengths, minimises, budget, batch)",
+        "transfer_estimate, sees_backlog, plan_state, kind, len_slope, len_offset, lengths, minimises, batch)",
         "s.yaml:1:39: policies.cnmt.len_slope: expected a number, got the text 'a'",
     ),
     "a misspelt kind given by the key": (

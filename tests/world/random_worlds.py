@@ -24,13 +24,12 @@ from simnmt.policies import (
     TransferEstimate,
 )
 from simnmt.profile.batch_cost import BatchCost, DecodingCost, TableSurface
-from simnmt.profile.waking import WakingCost
 from simnmt.results.device_accounts import BatchAccount
 from simnmt.results.requests import Block, Requests, Trail
 from simnmt.streaming.plan.engagement import Lifecycle
 from simnmt.world.batch_pool import BatchServerSpec
 from simnmt.world.deciders import Beliefs
-from simnmt.world.fifo_server import FifoPool, LeastWork, Waking, WakingServerSpec
+from simnmt.world.fifo_server import FifoPool, LeastWork
 from simnmt.world.server import Balancer, ByNode, FewestTokens, InTurn, LeastLoadedOfDrawn, Server, ServerSpec
 from simnmt.world.simulation import Clients
 from simnmt.world.streaming_server import PlanChange, StreamingServerSpec
@@ -137,14 +136,6 @@ def batch_view(batched: BatchServerSpec, servers: int) -> Callable[[], BatchView
     return BatchView(step_s, batching.size, batching.threshold, servers, joining_s).blank
 
 
-def wakings() -> st.SearchStrategy[Waking]:
-    """What waking up takes: short and long beside executions, soon and late after a gap."""
-    costs_of_waking = st.builds(
-        WakingCost, seconds=st.sampled_from([0.125, 0.3]), time_constant_s=st.sampled_from([0.05, 1.0]), mean_s=st.just(0.0)
-    )
-    return costs_of_waking.map(lambda waking: waking.after)
-
-
 @st.composite
 def streamed_specs(draw: Draw) -> StreamingServerSpec:
     """Streamed models that cool within the seconds of a run, with and without changes of plans and slower computing."""
@@ -199,8 +190,7 @@ SPECIAL = {
     "plain": (),
     "batches": ("batches",),
     "streams": ("streams",),
-    "wakes": ("wakes",),
-    "all": ("batches", "streams", "wakes"),
+    "all": ("batches", "streams"),
 }
 """Kinds of boxes that a world may have, beside first-in first-out ones."""
 
@@ -222,9 +212,8 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
     kinds = [draw(st.sampled_from(["by_node", "in_turn", "drawn", "least_work"])) for _ in range(1, targets)]
     boxes = [draw(st.integers(1, 4)) for _ in kinds]
     of_kind: dict[str, st.SearchStrategy[Any]] = {
-        "batches": st.builds(BatchServerSpec, batchings(), costs(), st.none() | wakings(), st.booleans()),
+        "batches": st.builds(BatchServerSpec, batchings(), costs(), st.booleans()),
         "streams": streamed_specs(),
-        "wakes": st.builds(WakingServerSpec, wakings(), st.just(workers)),
     }
     specs = [draw(st.one_of(st.none(), *(of_kind[kind] for kind in kinds_of_boxes))) for _ in range(targets)]
     estimation = draw(estimations())

@@ -95,7 +95,7 @@ def test_a_box_that_is_always_up_serves_as_one_that_cannot_fail() -> None:
     for workers in (1, 3):
         plain = FifoServer(workers)
         for fate in ("lost", "requeued", "resumed"):
-            box, plain = FailingBox(ALWAYS_UP, workers, fate, None), FifoServer(workers)
+            box, plain = FailingBox(ALWAYS_UP, workers, fate), FifoServer(workers)
             for entry_s, service_s in zip(entries_s, services_s, strict=True):
                 assert box.work_left(entry_s) == plain.work_left(entry_s)
                 start_s = plain.serve(entry_s, service_s)
@@ -450,9 +450,3 @@ def test_the_compiled_engine_steps_aside_for_faults() -> None:
     assert compiled_world.simulate(*given, paths=paths_of(requests), faults=NO_FAULTS).engine == "simpy"
     with pytest.raises(InputError, match="the compiled world does not cover faults"):
         compiled_world.simulate(*given, paths=paths_of(requests), faults=NO_FAULTS, engine="compiled")
-
-
-def test_a_box_that_was_repaired_wakes_up_from_the_time_since_its_repair() -> None:
-    box = FailingBox(DownTimes([(10.0, 20.0)]), 1, "lost", lambda idle_s: idle_s)
-    assert box.execute(5.0, 1.0) == (5.0, 10.0, False)  # it takes 6 s, since it idled for 5, and is dropped
-    assert box.execute(25.0, 1.0) == (25.0, 31.0, True)

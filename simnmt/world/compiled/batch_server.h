@@ -4,7 +4,7 @@
 
 #include "batch_cost.h"
 #include "batcher.h"
-#include "waking.h"
+#include <math.h>
 
 #define TIMELINE 2000
 
@@ -44,9 +44,7 @@ typedef struct {
 
 typedef struct {
     const BatchCost *cost;
-    const Waking *waking; /* NULL: it does not wake up */
     Batcher batcher;
-    double idle_since_s; /* infinity while something is decoded */
     double next_s, base_s, factor, factor_sum, more_s;
     int64_t left_active, left_waiting;
     int64_t waiting, waiting_tokens, finish_sum; /* sentences and steps of those that are neither active nor joining */
@@ -67,10 +65,9 @@ typedef struct {
     Account *account; /* NULL in a look ahead */
 } BatchServer;
 
-static void batch_server_begin(BatchServer *self, const Batching *batching, const BatchCost *cost, const Waking *waking) {
+static void batch_server_begin(BatchServer *self, const Batching *batching, const BatchCost *cost) {
     memset(self, 0, sizeof *self);
     self->cost = cost;
-    self->waking = waking;
     self->batcher.batching = *batching;
     self->next_s = INFINITY;
     self->factor = 1.0;
@@ -118,8 +115,6 @@ static void batch_server_copy(Memory *memory, BatchServer *self, const BatchServ
     COPY_ARRAY(memory, self, other, joining, joining_count, joining_capacity);
     self->joined_first = other->joined_first;
     self->cost = other->cost;
-    self->waking = other->waking;
-    self->idle_since_s = other->idle_since_s;
     self->next_s = other->next_s;
     self->base_s = other->base_s;
     self->factor = other->factor;
@@ -370,10 +365,6 @@ static void encode(Memory *memory, BatchServer *self, int64_t count, double now_
         tokens += self->src_lens[number] = sentence->src_len;
     }
     double taken_s = encode_s(self->cost, self->src_lens, count) * (factor_sum / (double)count);
-    if (self->waking != NULL && !self->active_count) {
-        if (now_s > self->idle_since_s) taken_s += waking_after(self->waking, now_s - self->idle_since_s);
-        self->idle_since_s = INFINITY;
-    }
     if (self->account != NULL) {
         self->account->encodings += 1;
         self->account->encode_s += taken_s;
@@ -440,10 +431,6 @@ static void join(Memory *memory, BatchServer *self, double now_s) {
     }
 }
 
-static inline void idles(BatchServer *self, double now_s) {
-    if (now_s < self->idle_since_s) self->idle_since_s = now_s;
-}
-
 /* Act at `next_s`, which becomes later; `done` holds the sentences that are done then. */
 static void batch_server_act(Memory *memory, BatchServer *self) {
     double now_s = self->next_s;
@@ -469,7 +456,6 @@ static void batch_server_act(Memory *memory, BatchServer *self) {
         if (!self->waiting || self->active_count > threshold) {
             if (!self->active_count) {
                 self->next_s = INFINITY;
-                idles(self, now_s);
             } else if (self->foretells && self->active_count > threshold)
                 run_down(memory, self, now_s);
             else
@@ -482,7 +468,6 @@ static void batch_server_act(Memory *memory, BatchServer *self) {
             double due_s = batcher_due_s(&self->batcher);
             if (!self->active_count) {
                 self->next_s = due_s;
-                idles(self, now_s);
                 return;
             }
             go_on(self, now_s);

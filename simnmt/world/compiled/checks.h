@@ -45,7 +45,6 @@ static void check_pool(const PoolSettings *pool) {
     assert(pool->kind >= FIFO_POOL && pool->kind <= STREAMING_POOL && pool->balancer >= BY_NODE && pool->balancer <= FEWEST_TOKENS);
     assert(pool->boxes >= 1 && pool->boxes <= 32768 && pool->workers >= 1);
     assert(pool->balancer != LEAST_LOADED_OF_DRAWN || pool->drawn >= 1);
-    if (pool->waking != NULL) assert(pool->waking->seconds >= 0.0 && pool->waking->time_constant_s > 0.0);
     if (pool->kind == BATCH_POOL) {
         const Batching *batching = &pool->batching;
         assert(batching->size >= 1 && batching->threshold >= 0 && batching->threshold < batching->size && batching->longest_wait_s >= 0.0);

@@ -50,7 +50,7 @@ static void begin_batch_boxes(Memory *memory, Pool *self) {
     self->uses_later = zeroed(memory, boxes, sizeof(int));
     self->armed_s = zeroed(memory, boxes, sizeof(double));
     for (int64_t box = 0; box < boxes; box++) {
-        batch_server_begin(self->servers + box, &self->settings.batching, self->settings.cost, self->settings.waking);
+        batch_server_begin(self->servers + box, &self->settings.batching, self->settings.cost);
         begin_account(memory, self->servers + box, self->settings.batching.size);
         self->armed_s[box] = INFINITY;
     }

@@ -69,16 +69,12 @@ static int64_t chosen_box(World *world, Pool *pool, const Arrival *arrival, int6
     return box;
 }
 
-/* Let a request enter a pool; return when it starts, with waking up, and set its box and how long that wakes up. In a trial
- * only copies change. */
-static double enter(World *world, Pool *pool, const Arrival *arrival, int64_t *next, int64_t *box, double *woke_s, int64_t trial) {
-    *woke_s = 0.0;
+/* Let a request enter a pool; return when it starts, and set its box. In a trial only copies change. */
+static double enter(World *world, Pool *pool, const Arrival *arrival, int64_t *next, int64_t *box, int64_t trial) {
     if (pool->settings.kind == LEAST_WORK_POOL)
         return least_work_enter(&world->memory, trial ? &pool->trial_least_work : &pool->least_work, arrival->entry_s, arrival->execution_s, box);
     *box = chosen_box(world, pool, arrival, next, trial);
-    FifoServer *server = box_of(world, pool, *box, trial);
-    *woke_s = waking_after(pool->settings.waking, arrival->entry_s - server->first_s);
-    return fifo_serve(&world->memory, server, arrival->entry_s, arrival->execution_s + *woke_s);
+    return fifo_serve(&world->memory, box_of(world, pool, *box, trial), arrival->entry_s, arrival->execution_s);
 }
 
 static Arrival arrival_of(const RequestEvent *event) {
@@ -102,15 +98,12 @@ static void reaches(World *world, RequestEvent *event) {
         reaches_stream(world, pool, chosen_box(world, pool, &arrival, &pool->next, 0), event, &arrival);
         return;
     }
-    double woke_s, start_s = enter(world, pool, &arrival, &pool->next, &box, &woke_s, 0);
-    double execution_s = event->execution_s + woke_s, finish_s = start_s + execution_s;
+    double start_s = enter(world, pool, &arrival, &pool->next, &box, 0), finish_s = start_s + event->execution_s;
     if (world->settings.paths != NULL) {
-        if (pool->settings.waking != NULL) world->settings.execution_s[request] = execution_s;
         answer_by_message(world, event, start_s, finish_s, box, start_s, 0, 0);
         return;
     }
     if (start_s > event->entry_s) world->settings.queue_s[request] = start_s - event->entry_s;
-    if (pool->settings.waking != NULL) world->settings.execution_s[request] = execution_s;
     double heard_s = start_s, received_s = finish_s, transfer_s = 0.0;
     if (event->target) {
         if (box) world->settings.server[request] = (int16_t)box;
@@ -176,10 +169,8 @@ static double foreseen_wait_s(World *world, int64_t target, const Arrival *arriv
         return outcome.finish_s - arrival->entry_s - arrival->execution_s;
     }
     if (pool->settings.kind == LEAST_WORK_POOL) least_work_copy(&world->memory, &pool->trial_least_work, &pool->least_work, pool->settings.boxes);
-    double woke_s;
-    for (int64_t number = 0; number < count; number++) enter(world, pool, world->ahead + number, &next, &box, &woke_s, trial);
-    double start_s = enter(world, pool, arrival, &next, &box, &woke_s, trial);
-    return start_s - arrival->entry_s + woke_s;
+    for (int64_t number = 0; number < count; number++) enter(world, pool, world->ahead + number, &next, &box, trial);
+    return enter(world, pool, arrival, &next, &box, trial) - arrival->entry_s;
 }
 
 /* Return the columns of a request for a target that streams; NULL for another target. They hold until the next call. */

@@ -38,7 +38,7 @@ SIMNMT_EXPORT int64_t simnmt_world_size(int64_t structure) {
                              sizeof(BatchCost),     sizeof(LengthCost),   sizeof(BatchViewSettings), sizeof(AccountCopy),
                              sizeof(StreamingSettings), sizeof(Plans),        sizeof(StreamingBox),      sizeof(Series),
                              sizeof(Link),          sizeof(Hop),          sizeof(Routes),            sizeof(Clients),
-                             sizeof(Waking),        sizeof(Decoding),    sizeof(Capacity),        sizeof(Paths)};
+                             sizeof(Decoding),      sizeof(Capacity),    sizeof(Paths)};
     return structure < (int64_t)(sizeof sizes / sizeof *sizes) ? sizes[structure] : 0;
 }
 
@@ -86,7 +86,7 @@ SIMNMT_EXPORT int64_t simnmt_world_decode(const Decoding *decoding, AccountCopy 
     if (server == NULL) return NO_MEMORY;
     int reason = setjmp(memory.way_out);
     if (!reason) {
-        batch_server_begin(server, &decoding->batching, decoding->cost, NULL);
+        batch_server_begin(server, &decoding->batching, decoding->cost);
         begin_account(&memory, server, decoding->batching.size);
         decode_all(&memory, server, decoding);
         const Account *account = server->account;

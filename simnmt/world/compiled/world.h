@@ -25,7 +25,6 @@ typedef struct {
     Batching batching;
     int64_t enough;                /* sentences that wait, beyond which later arrivals change nothing for now */
     const StreamingSettings *streaming;
-    const Waking *waking; /* of boxes that are first in, first out, or batch; NULL: they do not wake up */
 } PoolSettings;
 
 /* A series of a link's RTT or bandwidth; a constant has one sample. */

@@ -20,7 +20,7 @@ from simnmt.base.down_times import DownTimes
 from simnmt.world.batch_pool import BatchPool, BatchServerSpec, ForeseenServer
 from simnmt.world.batch_server import BatchServer
 from simnmt.world.clock import BOX_FAILS, Event
-from simnmt.world.fifo_server import FifoPool, Waking
+from simnmt.world.fifo_server import FifoPool
 from simnmt.world.server import Arrival, BalancedBox, Balancer, ByNode, RequestEvent, Row, Serve, Site
 
 MOST_RESTARTS = 10_000
@@ -79,15 +79,14 @@ class FailingBox:
         "_resumes",
         "_since_s",
         "_unused",
-        "_waking",
         "down",
         "wasted_s",
         "workers",
     )
 
-    def __init__(self, down: DownTimes, workers: int, fate: str, waking: Waking | None) -> None:
+    def __init__(self, down: DownTimes, workers: int, fate: str) -> None:
         self.down, self.workers = down, workers
-        self._drops, self._resumes, self._waking = fate in ("lost", "retried"), fate == "resumed", waking
+        self._drops, self._resumes = fate in ("lost", "retried"), fate == "resumed"
         self._idle_since(0.0)
         self._entry_s = 0.0
         """When a request entered last."""
@@ -118,9 +117,6 @@ class FailingBox:
         if self._drops and self.down.last_begin(entry_s) > self._entry_s:
             self._idle_since(self.down.up_from(self.down.last_begin(entry_s)))
         self._entry_s = entry_s
-        idle_s = entry_s - self._free_at_s[0]
-        if self._waking is not None and idle_s > 0.0:
-            service_s += self._waking(idle_s)
         start_s = max(self._free_at_s[0], entry_s)
         if self._drops:
             begin_s, end_s = start_s, start_s + service_s
@@ -161,14 +157,11 @@ class FailingBox:
 class FailingPool(FifoPool):
     """First-in first-out boxes of one target that are down at times."""
 
-    def __init__(
-        self, down: Sequence[DownTimes], workers: int, fate: str, balancer: Balancer, waking: Waking | None = None
-    ) -> None:
-        """Create idle boxes; `fate`: of the requests in a box that fails; `waking`: seconds to wake up after idling."""
+    def __init__(self, down: Sequence[DownTimes], workers: int, fate: str, balancer: Balancer) -> None:
+        """Create idle boxes; `fate`: of the requests in a box that fails."""
         super().__init__(0, workers, balancer)
-        self._failing = [FailingBox(box, workers, fate, waking) for box in down]
+        self._failing = [FailingBox(box, workers, fate) for box in down]
         self.boxes = self._failing  # type: ignore[assignment]
-        self.records = frozenset({"execution_s"}) if waking is not None else frozenset()
 
     @property
     def wasted_s(self) -> NDArray[np.float64]:
@@ -179,7 +172,6 @@ class FailingPool(FifoPool):
         """Register the boxes in the world."""
         self._execution = execution = site.layout.execution(site.target)
         fail: Callable[..., None] = site.fail  # type: ignore[attr-defined]
-        execution_s = site.trail["execution_s"] if self.records else None
 
         def reaches(event: Any) -> None:
             entry_s, request = event.entry_s, event.request
@@ -188,8 +180,6 @@ class FailingPool(FifoPool):
             if not is_done:
                 fail(event, begin_s, end_s, box)
                 return
-            if execution_s is not None:
-                execution_s[request] = end_s - begin_s
             site.answer(event, begin_s, end_s, box, begin_s)
 
         return reaches
@@ -270,7 +260,7 @@ class FailingBatchPool(BatchPool):
         self._due[box] = inf
         server, batched = self._servers[box], self.batched
         dropped = [(self._events.pop(request), begin_s) for request, begin_s in server.unfinished(now_s)]
-        self._servers[box] = server.replaced(batched.batching, batched.waking, now_s)
+        self._servers[box] = server.replaced(batched.batching)
         self._foreseen[box] = ForeseenServer(self._servers[box], batched.batching)
         if self._requeues:
             self._queue(box, [event for event, _ in dropped], now_s)
