@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 
 from simnmt.base.errors import InputError
 
@@ -15,6 +16,23 @@ COMMANDS: Mapping[str, str] = {
     "trace inspect --host": "give a log of ping to one host",
 }
 """Remedy by verb, such as `trace fetch`, or by verb and option, such as `trace import --host`."""
+
+_NEVER_TWICE = "use late_answers.timeout_ms, after which the first device executes the request itself"
+KEYS: Mapping[str, str] = {
+    "late_answers.hedge_after_ms": _NEVER_TWICE,
+    "late_answers.hedge_to": _NEVER_TWICE,
+    "devices.*.failures.retries": _NEVER_TWICE,
+    "devices.*.failures.retry_after_ms": _NEVER_TWICE,
+    "networks.*.loss": "describe the times in which nothing passes by outages",
+    "networks.*.retransmission": "a message that is sent during an outage is lost",
+}
+"""Remedy by key of a scenario; `*` stands for any names."""
+
+
+def remedy_of_key(location: Sequence[str | int]) -> str | None:
+    """Return the remedy for a key that was removed; None for any other key."""
+    key = ".".join(map(str, location))
+    return next((remedy for pattern, remedy in KEYS.items() if fnmatchcase(key, pattern)), None)
 
 
 def refuse_removed_command(arguments: Sequence[str]) -> None:

@@ -19,6 +19,7 @@ from pydantic_core.core_schema import ErrorType
 
 from simnmt.base.configuration import message_of
 from simnmt.base.errors import printable
+from simnmt.base.removed import remedy_of_key
 from simnmt.base.suggestions import did_you_mean, format_list, nearest
 from simnmt.scenario.document import Document, Override, apply_overrides
 from simnmt.scenario.errors import Location, ScenarioError, describe_value, format_value
@@ -294,9 +295,10 @@ def _complaints(
         if fault.location in unknown:
             *around, key = fault.location
             known = _known_keys(walk, fault, unknown)
-            guess = _meant_key(key, known, fault.keys)
+            removed = remedy_of_key(fault.location)
+            guess = None if removed else _meant_key(key, known, fault.keys)
             others = f"known here: {format_list(known, ',')}" if known else "remove it"
-            remedies[fault.location] = f"did you mean {guess}?" if guess else others
+            remedies[fault.location] = removed or (f"did you mean {guess}?" if guess else others)
             meant.add((*around, guess))
     complaints = [
         document.error(fault.location, "unknown key", remedy=remedies[fault.location], key=True)
