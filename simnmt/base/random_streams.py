@@ -55,26 +55,3 @@ def blocks_of(rows: slice) -> Iterator[slice]:
     step = rows.step or 1
     for start in range(rows.start, rows.stop, BLOCK * step):
         yield slice(start, min(start + BLOCK * step, rows.stop), rows.step)
-
-
-class KeyedUniforms:
-    """Numbers uniform in [0, 1) by name and request, drawn as they are asked for: the order in which they are has no effect."""
-
-    __slots__ = ("_drawn", "_prefix", "_replication", "_seed")
-
-    BLOCK = 4_096
-    """Requests of a name that are drawn together: few, since many names are asked for a few requests."""
-
-    def __init__(self, seed: int, replication: int, prefix: str) -> None:
-        """`prefix`: of the names of the streams."""
-        self._seed, self._replication, self._prefix = seed, replication, prefix
-        self._drawn: dict[tuple[str, int], NDArray[np.float64]] = {}
-
-    def of(self, name: str, request: int) -> float:
-        """Return the number of a request in the stream of this name."""
-        block, place = divmod(request, self.BLOCK)
-        drawn = self._drawn.get((name, block))
-        if drawn is None:
-            generator = stream(self._seed, self._replication, f"{self._prefix}/{name}", block)
-            drawn = self._drawn[name, block] = generator.random(self.BLOCK)
-        return float(drawn[place])

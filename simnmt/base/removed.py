@@ -8,6 +8,7 @@ from itertools import pairwise
 from simnmt.base.errors import InputError
 
 _LOAD_LOG = "make a recording of it by pandas: docs/reference/arrivals.md#logs-of-load-tools"
+_NEVER_TWICE = "use late_answers.timeout_ms, after which the first device executes the request itself"
 _BACKEND = "use --backend ctranslate2 or torch"
 
 COMMANDS: Mapping[str, str] = {
@@ -39,6 +40,9 @@ KEYS: Mapping[str, str] = {
     "filter paracrawl": "use ratio, or clean the corpus with Bicleaner before",
     **dict.fromkeys(("form aiperf", "form guidellm", "form litellm", "arrivals benchmark"), _LOAD_LOG),
     "transfer_estimate probing": "use quantile",
+    **dict.fromkeys(("hedge_after_ms", "hedge_to", "failures retries", "retry_after_ms", "requests retried"), _NEVER_TWICE),
+    "loss": "describe the times in which nothing passes by outages",
+    "retransmission": "remove it: a message that is sent during an outage is lost",
     "neighbour": "remove it: no time depended on it",
     "carbon_intensity": "remove it, and multiply mean_energy_j by your intensity: 3.6e6 J are one kWh",
     "minimises energy": "compare policies by objective: energy_j, or write one that compares knowledge.costs",

@@ -135,7 +135,7 @@ def _format_scaled(value: float | None, factor: float, form: str) -> str:
     return "-" if value is None else f"{factor * value:{form}}"
 
 
-FAULTS = {"lost_share": "lost %", "fallback_share": "fell back %", "hedged_share": "by 2nd copy %"}
+FAULTS = {"lost_share": "lost %", "fallback_share": "fell back %"}
 """Columns of the table of policies that are shown only if such requests exist, by their keys."""
 
 

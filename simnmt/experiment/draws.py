@@ -148,9 +148,7 @@ class Drawn:
     half_overhead_s: tuple[AnyColumn | None, ...]
     """`HalfOverheads` of all requests."""
     paths: MessagePaths | None = None
-    """Of all messages, in the order of the decisions, if they meet each other on shared lines, or faults."""
-    again_s: tuple[Array | None, ...] = ()
-    """By target, execution of another copy of each request, in the order of the decisions; empty without faults."""
+    """Of all messages, in the order of the decisions, if they meet each other on shared lines."""
 
     def mean_overhead_s(self, target: AnyColumn, first: int = 0) -> float | None:
         """Return the mean overhead of requests that were executed on these targets; None if no device has an overhead.
@@ -229,7 +227,7 @@ def draw(unit: Unit, learnt: Learnt, progress: ShareDone | None = None) -> Drawn
     if arrivals.discipline == "closed":
         think_s = arrivals.think_times(size + arrivals.clients, *unit.stream("thinking"))
         clients = Clients(arrivals.clients, unit.nodes, think_s)
-    has_messages = case.queues and (scenario.has_faults or any(hop.is_shared for hop in network_routes.hops))
+    has_messages = case.queues and not scenario.has_faults and any(hop.is_shared for hop in network_routes.hops)
     drawn = Drawn(
         truth=truth,
         requests=requests,
@@ -244,8 +242,7 @@ def draw(unit: Unit, learnt: Learnt, progress: ShareDone | None = None) -> Drawn
     )
     if not has_messages:
         return drawn
-    again_s = tuple(_in_order(drawn, columns.get(f"again_s {number}")) for number in range(len(case.targets)))
-    return replace(drawn, paths=_paths(drawn), again_s=again_s)
+    return replace(drawn, paths=_paths(drawn))
 
 
 def _in_order(drawn: Drawn, column: AnyColumn | None) -> Array | None:
@@ -312,13 +309,6 @@ def _blocks(
             **_numbered("uplink_s", ways.uplink_s),
             **_numbered("downlink_s", ways.downlink_s),
         }
-        if unit.scenario.has_faults:
-            # Another copy of a request meets another box, and with it another residual of the profile.
-            again_s = [
-                target.execution_s(src_len, tgt_len, stream(f"execution {target.device} again").standard_normal(count), more)
-                for target, more in zip(case.targets, more_s, strict=True)
-            ]
-            columns |= _numbered("again_s", again_s)
         columns |= {f"half_overhead_s {number}": column for number, column in enumerate(half_s) if column is not None}
         if ways.access_up_s is not None and ways.access_down_s is not None:
             columns |= {"access_up_s": ways.access_up_s, "access_s": ways.access_up_s + ways.access_down_s}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from simnmt.base import random_streams
 from simnmt.base.columns import AnyColumn
 from simnmt.base.down_times import ALWAYS_UP, DownTimes
 from simnmt.base.errors import InputError
@@ -16,15 +15,14 @@ from simnmt.experiment.cases import RunPlan, Unit
 from simnmt.experiment.draws import Drawn
 from simnmt.experiment.targets import Target
 from simnmt.network.link import Link
-from simnmt.network.link_faults import Channel
 from simnmt.results.metrics import Criteria
 from simnmt.results.number_text import digits, duration
-from simnmt.results.request_log import FALLBACK, HEDGED, LOST, were_answered
+from simnmt.results.request_log import FALLBACK, LOST, were_answered
 from simnmt.results.requests import Trail
 from simnmt.results.summary import Numbers, Row, known, shares_of_all
 from simnmt.world.batch_pool import BatchPool, BatchServerSpec
-from simnmt.world.faults.failing_boxes import AvailableBoxes, FailingBatchPool, FailingPool
-from simnmt.world.faults.faulty_traffic import Faults
+from simnmt.world.failing_boxes import AvailableBoxes, FailingBatchPool, FailingPool
+from simnmt.world.faults import Faults
 from simnmt.world.server import Balancer, Server
 from simnmt.world.streaming_server import StreamingPool
 
@@ -32,34 +30,22 @@ from simnmt.world.streaming_server import StreamingPool
 def faults(unit: Unit, drawn: Drawn) -> Faults | None:
     """Return the faults of the links of a unit, and what its deciders do about late answers; None without faults."""
     scenario = unit.scenario
-    if not scenario.has_faults or drawn.paths is None:
+    if not scenario.has_faults or not unit.case.queues:
         return None
-    late, devices = scenario.late_answers, list(scenario.devices)
-    retries = {
-        number: (part.failures.retries, part.failures.retry_after_ms / 1e3)
-        for number, part in enumerate(scenario.devices.values())
-        if part.failures is not None and part.failures.requests == "retried"
-    }
-    return Faults(
-        channels={number: channel for number, _, channel in _channels(unit, drawn)},
-        uniforms=random_streams.KeyedUniforms(*unit.stream(f"{unit.network}/losses")),
-        timeout_s=None if late is None or late.timeout_ms is None else late.timeout_ms / 1e3,
-        hedge_after_s=None if late is None or late.hedge_after_ms is None else late.hedge_after_ms / 1e3,
-        hedge_target=None if late is None or late.hedge_to is None else devices.index(late.hedge_to),
-        retries=retries,
-        again_s=drawn.again_s,
-    )
+    late = scenario.late_answers
+    return Faults(list(_outages(unit, drawn).values()), None if late is None else late.timeout_ms / 1e3)
 
 
-def _channels(unit: Unit, drawn: Drawn) -> Iterator[tuple[int, str, Channel]]:
-    """Yield the links with faults: the number among all links of the paths, the device to which it leads, and the link."""
-    number = 0
+def _outages(unit: Unit, drawn: Drawn) -> dict[str, list[DownTimes]]:
+    """Return when the links to each device but the first are down."""
+    outages = dict[str, list[DownTimes]]()
     for device, hop in zip(list(unit.scenario.devices)[1:], drawn.routes.hops, strict=True):
-        for which, link in enumerate(hop.links):
-            if link.faults is not None:
-                key = unit.scenario.seed, unit.replication, f"{unit.network}/{device} link {which}"
-                yield number, device, link.faults.channel(*key, link.rtt, hop.begin_s[which % len(hop.begin_s)])
-            number += 1
+        outages[device] = [ALWAYS_UP] * len(hop.links)
+        for number, link in enumerate(hop.links):
+            if link.outages is not None:
+                key = unit.scenario.seed, unit.replication, f"{unit.network}/{device} link {number}/outages"
+                outages[device][number] = DownTimes(link.outages.spans(key, link.rtt, hop.begin_s[number % len(hop.begin_s)]))
+    return outages
 
 
 def down_times(unit: Unit, device: str) -> list[DownTimes]:
@@ -73,19 +59,16 @@ def down_times(unit: Unit, device: str) -> list[DownTimes]:
 
 
 def failing_server(unit: Unit, target: Target, balancer: Balancer, ordinary: Server) -> Server:
-    """Return the server of a target whose boxes may fail, or execute second copies; `ordinary`: the one without faults."""
+    """Return the server of a target whose boxes may fail; `ordinary`: the one without faults."""
     device = unit.scenario.devices[target.device]
     down, failures = down_times(unit, target.device), device.failures
-    late, fate = unit.scenario.late_answers, "lost" if failures is None else failures.requests
-    has_copies = fate == "retried" or (late is not None and late.hedge_after_ms is not None)
-    balancer = AvailableBoxes(balancer, down, unit.scenario.requests, notes=has_copies)
-    if isinstance(ordinary, (BatchPool, StreamingPool)):
-        if failures is not None and isinstance(ordinary, BatchPool):
-            assert isinstance(ordinary.batched, BatchServerSpec)
-            return FailingBatchPool(ordinary.batched, down, fate, balancer)
-        ordinary.balancer = balancer
+    fate, available = "lost" if failures is None else failures.requests, AvailableBoxes(balancer, down)
+    if isinstance(ordinary, StreamingPool) or (failures is None and isinstance(ordinary, BatchPool)):
         return ordinary
-    return FailingPool(down, device.workers, fate, balancer)
+    if isinstance(ordinary, BatchPool):
+        assert isinstance(ordinary.batched, BatchServerSpec)
+        return FailingBatchPool(ordinary.batched, down, fate, available)
+    return FailingPool(down, device.workers, fate, available)
 
 
 AVAILABILITY = "_availability"
@@ -103,16 +86,16 @@ def fault_numbers(unit: Unit, drawn: Drawn, trail: Trail, counted: slice, makesp
         "answered_share": float(were_answered(outcome).mean()),
         "lost_share": float((outcome == LOST).mean()),
         "fallback_share": float((outcome == FALLBACK).mean()),
-        "hedged_share": float((outcome == HEDGED).mean()),
-        **trail.faults.shares(requests),
+        "failed_executions_per_request": trail.faults.failed_executions / requests,
     }
     for device, part in unit.scenario.devices.items():
         if part.failures is not None:
             numbers[device + AVAILABILITY] = _up_share(down_times(unit, device), makespan_s)
-    outages: dict[str, list[DownTimes]] = {}
-    for _, device, channel in _channels(unit, drawn):
-        outages.setdefault(device, []).append(channel.outages)
-    return numbers | {device + LINK_AVAILABILITY: _up_share(links, makespan_s) for device, links in outages.items()}
+    for device, links in _outages(unit, drawn).items():
+        failing = [link for link in links if link is not ALWAYS_UP]
+        if failing:
+            numbers[device + LINK_AVAILABILITY] = _up_share(failing, makespan_s)
+    return numbers
 
 
 def _up_share(parts: Sequence[DownTimes], until_s: float) -> float:
@@ -123,7 +106,7 @@ def faults_outside(plan: RunPlan, rows: Sequence[Row]) -> Iterator[str]:
     """Yield the failures and the outages of a scenario of which none falls into a run. `rows`: those of its runs."""
     for name, device, links in _links(plan):
         of_network = [row for row in rows if row["network"] == name]
-        has_outages = any(link.faults is not None and link.faults.outages is not None for link in links)
+        has_outages = any(link.outages is not None for link in links)
         if has_outages and _are_up(of_network, device + LINK_AVAILABILITY):
             yield f"{name}: no outage of the link to {device} falls into {_runs(of_network)}"
     for device, part in plan.scenario.devices.items():
@@ -191,8 +174,8 @@ def describe_faults(plan: RunPlan, rows: Sequence[Row]) -> Iterator[str]:
         return
     for name, device, links in _links(plan):
         for link in dict.fromkeys(links):
-            if link.faults is not None:
-                yield f"{name}, link to {device}: {_describe_link_faults(link)}."
+            if link.outages is not None:
+                yield f"{name}, link to {device}: {link.outages.describe()}."
     for device, part in scenario.devices.items():
         if part.failures is not None:
             shares = [row[device + AVAILABILITY] for row in rows]
@@ -202,23 +185,6 @@ def describe_faults(plan: RunPlan, rows: Sequence[Row]) -> Iterator[str]:
     if scenario.late_answers is not None:
         yield f"Late answers: {scenario.late_answers.describe()}."
     yield "The compiled engine does not cover faults: the SimPy engine ran these requests."
-
-
-def _describe_link_faults(link: Link) -> str:
-    assert link.faults is not None
-    outages, loss, again = link.faults.outages, link.faults.loss, link.faults.retransmission
-    parts = [] if outages is None else [outages.describe()]
-    if loss is not None:
-        parts.append(
-            f"bursts of losses ({100 * loss.bad_share:g} % for {loss.mean_bad_s:g} s in the mean, {100 * loss.good_share:g} % "
-            f"for {loss.mean_good_s:g} s between them, {digits(100 * loss.mean_share)} % in all)"
-        )
-    if again.times:
-        times = f"after {again.timeout_ms:g} ms, then each time twice as long, up to {again.times} times"
-        parts.append(f"a lost message is sent again {times}")
-    else:
-        parts.append("a lost message is not sent again")
-    return "; ".join(parts)
 
 
 def lost_requests(rows: Sequence[Row]) -> Iterator[str]:

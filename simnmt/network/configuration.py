@@ -22,7 +22,7 @@ from pydantic import (
 
 from simnmt.base.configuration import Configuration, FileForm
 from simnmt.network.link import Link
-from simnmt.network.link_faults import LinkFaults, LossConfiguration, OutageConfiguration, Retransmission, TraceOutages
+from simnmt.network.outages import OutageConfiguration, TraceOutages
 from simnmt.network.series import BPS_PER, BandwidthSeries, RttSeries, constant_rtt
 from simnmt.network.series_csv import RateUnit, read_bandwidth_csv, read_rtt_csv
 
@@ -171,17 +171,6 @@ class LinkConfiguration(Configuration):
     """Whether the messages of all end nodes share the bandwidth of each direction; left out, each message has it to itself."""
     outages: OutageConfiguration | None = None
     """When nothing crosses the link: `trace` (where samples of the RTT were lost), a process or a list of intervals."""
-    loss: LossConfiguration | None = None
-    """Bursts of lost messages; left out, no message is lost beside outages."""
-    retransmission: Retransmission | None = None
-    """How often, and after which time, a lost message is sent again; left out, after 200 ms, and up to 6 times."""
-
-    @property
-    def faults(self) -> LinkFaults | None:
-        """The faults of the link; None without any."""
-        if self.outages is None and self.loss is None:
-            return None
-        return LinkFaults(self.outages, self.loss, self.retransmission or Retransmission())
 
 
 def _one_or_many(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
@@ -268,7 +257,7 @@ def load_network(
             downlink_bps = _bandwidth_bps(part.downlink_mbps, base, f"{label}, downlink")
         into = hops.setdefault(str(key[1]), []) if key else main
         costs = (part.joules_per_byte or 0.0, part.price_per_gb or 0.0)
-        into.append(Link(rtt, uplink_bps, downlink_bps, part.shared, part.faults, *costs))
+        into.append(Link(rtt, uplink_bps, downlink_bps, part.shared, part.outages, *costs))
         if isinstance(part.outages, TraceOutages) and not rtt.lost_spans_s:
             with named_by(*key, "outages"):
                 part.outages.spans((0, 0, ""), rtt, 0.0)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.network.errors import TraceError
-from simnmt.network.link_faults import LinkFaults
+from simnmt.network.outages import DrawnOutages, ListedOutages, TraceOutages
 from simnmt.network.series import BandwidthSeries, RttSeries
 
 Seconds = NDArray[np.float64]
@@ -45,8 +45,8 @@ class Link:
     """Bandwidth from the cloud, bit/s."""
     shared: bool = False
     """True if all messages in one direction share its bandwidth; the times of `ways_s` are those of a message alone."""
-    faults: LinkFaults | None = None
-    """Outages and losses, of which the times of `ways_s` know nothing; None without any."""
+    outages: ListedOutages | DrawnOutages | TraceOutages | None = None
+    """Outages, of which the times of `ways_s` know nothing; None without any."""
     j_per_byte: float = 0.0
     """Energy that each byte takes, in either direction."""
     price_per_gb: float = 0.0

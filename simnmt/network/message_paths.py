@@ -18,7 +18,7 @@ from simnmt.base.columns import Array
 from simnmt.network.link import Hop
 from simnmt.network.series import BandwidthSeries
 
-NO_LINE = NO_LINK = -1
+NO_LINE = -1
 
 
 class Leg(NamedTuple):
@@ -30,8 +30,6 @@ class Leg(NamedTuple):
     """Bits to be sent on the line."""
     delay_s: float
     """Seconds after the line, or without one, that depend on no other message."""
-    link: int = NO_LINK
-    """Number of the link among all links of the paths if it has faults; else `NO_LINK`."""
 
 
 class Capacity(Protocol):
@@ -146,19 +144,18 @@ class MessagePaths:
         link = hop.links[which]
         moment_s = at_s + hop.begin_s[node % len(hop.begin_s)]
         half_s = link.rtt.at_one(moment_s) / 2
-        faulty = NO_LINK if link.faults is None else sum(len(before.links) for before in self.hops[:number]) + which
         if link.shared:
-            return Leg(self.uplinks[number][which] + back, bits, half_s, faulty)
+            return Leg(self.uplinks[number][which] + back, bits, half_s)
         bps = link.downlink_bps if back else link.uplink_bps
         sent_s = bits / (bps.at_one(moment_s) if isinstance(bps, BandwidthSeries) else bps)
-        return Leg(NO_LINE, 0.0, half_s + sent_s, faulty)
+        return Leg(NO_LINE, 0.0, half_s + sent_s)
 
 
 def _merged(legs: Sequence[Leg]) -> list[Leg]:
     """Return the legs with each mere delay added to the leg before it."""
     merged: list[Leg] = []
     for leg in legs:
-        if merged and leg.line == NO_LINE and leg.link == NO_LINK:
+        if merged and leg.line == NO_LINE:
             merged[-1] = merged[-1]._replace(delay_s=merged[-1].delay_s + leg.delay_s)
         else:
             merged.append(leg)

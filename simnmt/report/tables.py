@@ -76,7 +76,6 @@ COLUMNS = (
 FAULTS = (
     Column("lost_share", REQUESTS, "lost"),
     Column("fallback_share", REQUESTS, "fell back"),
-    Column("hedged_share", REQUESTS, "by 2nd copy"),
 )
 """Columns that are shown only if such requests exist under some policy."""
 SHOWN_PERCENTILES = ("p50", "p90", "p95", "p99", "p999")

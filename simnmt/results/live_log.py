@@ -24,8 +24,8 @@ from simnmt.base.files import MOST_STREAMED_BYTES, check_regular
 Outcome = Literal["done", "fallback", "timeout", "refused", "failed"]
 """How a request ended live: `done` on the chosen target, `fallback` on the gateway after the chosen target did not answer."""
 LIVE_OUTCOMES: tuple[str, ...] = get_args(Outcome)
-OUTCOMES = (*LIVE_OUTCOMES, "hedged", "lost")
-"""How requests end, live or in a simulation; there a request may also be `hedged`, answered by its second copy, or `lost`."""
+OUTCOMES = (*LIVE_OUTCOMES, "lost")
+"""How requests end, live or in a simulation; there a request may also be `lost`."""
 MOST_LINE_BYTES = 1 << 20
 """Longest line of a log; a record takes about 300 bytes."""
 _PIECE_BYTES = 4 << 20

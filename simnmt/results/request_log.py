@@ -26,14 +26,14 @@ Log = Mapping[str, Array]
 Truth = Requests[AnyColumn]
 """The requests of a run with all their true times."""
 
-DONE, FALLBACK, HEDGED, LOST = (OUTCOMES.index(outcome) for outcome in ("done", "fallback", "hedged", "lost"))
-"""`outcome` of a request that was answered by the chosen target, after it failed, or by the second copy; and of a lost one.
+DONE, FALLBACK, LOST = (OUTCOMES.index(outcome) for outcome in ("done", "fallback", "lost"))
+"""`outcome` of a request that was answered by the chosen target, or by the decider in its place; and of a lost one.
 Requests of other outcomes were not answered: their target is -1, and their times are NaN."""
 
 
 def were_answered(outcome: Array) -> NDArray[np.bool_]:
     """Return for each outcome whether the request was answered."""
-    answered: NDArray[np.bool_] = (outcome <= FALLBACK) | (outcome == HEDGED)
+    answered: NDArray[np.bool_] = outcome <= FALLBACK
     return answered
 
 

@@ -26,6 +26,7 @@ from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.power import PowerConfiguration
 from simnmt.results.metrics import Criteria, Metric, objective_metric
 from simnmt.results.service_level import Requirement
+from simnmt.scenario.fault_configuration import FailureConfiguration, LateAnswers
 from simnmt.scenario.service_level import (
     MetricName,
     Objective,
@@ -38,7 +39,6 @@ from simnmt.scenario.service_level import (
 from simnmt.workload.arrivals import BackToBack
 from simnmt.workload.configuration import WorkloadConfiguration
 from simnmt.world.custom_balancer import CustomBalancer
-from simnmt.world.faults.configuration import FailureConfiguration, LateAnswers
 
 MEGABYTE = 10**6
 """Bytes of an MB."""
@@ -418,7 +418,7 @@ class Scenario(Configuration):
         """True if links or devices fail, or late answers are not waited for."""
         links = (link for network in self.networks.values() for _, link in network_room.links_of(network))
         fails = any(device.failures is not None for device in self.devices.values())
-        return self.late_answers is not None or fails or any(link.faults is not None for link in links)
+        return self.late_answers is not None or fails or any(link.outages is not None for link in links)
 
     @property
     def analysed_policy(self) -> str | None:

@@ -19,7 +19,7 @@ from simnmt.base.errors import InputError
 from simnmt.base.extension import Extension
 from simnmt.base.suggestions import did_you_mean
 from simnmt.network import configuration as network_room
-from simnmt.network.link_faults import TraceOutages
+from simnmt.network.outages import TraceOutages
 from simnmt.policies.baselines import FixedPolicy
 from simnmt.profile.custom import CustomDevice
 from simnmt.results.device_accounts import BATCH_COLUMNS, STREAMING_COLUMNS
@@ -40,7 +40,7 @@ from simnmt.workload.arrivals import BackToBack, Clients
 
 _LOG = logging.getLogger("simnmt.scenario")
 
-_RESERVED_NAMES = ("offloaded", "misrouted", "answered", "lost", "fallback", "hedged")
+_RESERVED_NAMES = ("offloaded", "misrouted", "answered", "lost", "fallback")
 """Words with which columns of the summary begin."""
 _REMOVE = "remove it"
 
@@ -189,7 +189,7 @@ def _message_links(scenario: Scenario) -> Iterator[_Fault]:
         remedy = f"set networks.{network}.clock: arrival"
         for location, link in network_room.links_of(configuration):
             place = ("networks", network, *location)
-            given = {"shared": link.shared, "outages": link.outages, "loss": link.loss}
+            given = {"shared": link.shared, "outages": link.outages}
             if used := [key for key, value in given.items() if value]:
                 if not others or location[1:2] == (first,):
                     what = f"{used[0]} is for links behind {first}, which decides, and this one leads to it"
@@ -201,10 +201,6 @@ def _message_links(scenario: Scenario) -> Iterator[_Fault]:
                 if timeless and isinstance(link.outages, TraceOutages):
                     what = "outages of the trace need a time axis, but requests meet it one by one"
                     yield _Fault((*place, "outages"), what, f"{remedy}, or another form of outages")
-            if link.retransmission is not None and link.faults is None:
-                yield _Fault(
-                    (*place, "retransmission"), "no message is lost without outages or loss", f"give one of these, or {_REMOVE}"
-                )
 
 
 def _failures(scenario: Scenario) -> Iterator[_Fault]:
@@ -222,29 +218,16 @@ def _failures(scenario: Scenario) -> Iterator[_Fault]:
             )
         elif device.batching is not None and device.failures.requests == "resumed":
             what = "a box that batches forgets its batch when it fails, so nothing is resumed"
-            yield _Fault((*place, "requests"), what, "write requeued, retried or lost", key=False)
+            yield _Fault((*place, "requests"), what, "write requeued or lost", key=False)
     if scenario.has_faults:
         for name, workload in scenario.workloads.items():
             if isinstance(workload.arrivals, BackToBack):
                 what = f"faults happen at moments of a run, but workload {name} has requests back to back, without any"
                 remedy = f"give workloads.{name}.arrivals, such as {{kind: poisson, rate_rps: 2}}"
                 yield _Fault(("workloads", name), what, remedy)
-    late = scenario.late_answers
-    if late is None:
-        return
-    if not others:
+    if scenario.late_answers is not None and not others:
         what = f"{first} is the only device, so that no request is sent and no answer is late"
         yield _Fault(("late_answers",), what, _REMOVE)
-    elif late.hedge_to is not None and late.hedge_to not in scenario.devices:
-        remedy = did_you_mean(late.hedge_to, scenario.devices)
-        yield _Fault(("late_answers", "hedge_to"), f"no device is called {late.hedge_to}", remedy, key=False)
-    elif late.hedge_after_ms is not None and late.hedge_to != first:
-        boxes = sum(scenario.devices[name].count or 1 for name in others)
-        if boxes == 1:
-            what = f"{others[0]} is one box, so that there is no other for the second copy"
-            yield _Fault(
-                ("late_answers", "hedge_after_ms"), what, f"set hedge_to: {first}, or devices.{others[0]}.count to 2 or more"
-            )
 
 
 def _clocks(scenario: Scenario) -> Iterator[_Fault]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import simpy
 
-REACHES_SERVER, ARRIVAL, ASKS, SERVER_ACTS, LINE_ACTS, MESSAGE_MOVES, TIMER, BOX_FAILS = range(8)
+REACHES_SERVER, ARRIVAL, ASKS, SERVER_ACTS, LINE_ACTS, MESSAGE_MOVES, CONNECTION_BREAKS, TIMER, BOX_FAILS = range(9)
 """Kinds of event, in the order in which those of one moment happen. Each kind numbers its own events.
 
 A server that batches acts after all requests of that moment have arrived, over a link or not. The kinds after that exist only

@@ -44,7 +44,7 @@ from simnmt.world.compiled_settings import (
     take_back,
 )
 from simnmt.world.deciders import Beliefs
-from simnmt.world.faults.faulty_traffic import Faults
+from simnmt.world.faults import Faults
 from simnmt.world.fifo_server import FifoPool, LeastWork
 from simnmt.world.server import Balancer, ByNode, LeastLoadedOfDrawn, Server, ServerSpec
 from simnmt.world.simulation import Clients, DecideFor, ExpectedFor, PlanBeyondFor, Route

@@ -25,7 +25,7 @@ from simnmt.results.requests import Block, Requests, Trail
 from simnmt.world.checks import BlockChecks, check_run
 from simnmt.world.clock import ARRIVAL, ASKS, Clock, Event
 from simnmt.world.deciders import Beliefs, Prepared
-from simnmt.world.faults.faulty_traffic import Faults, FaultyTraffic
+from simnmt.world.faults import Faults, FaultyTraffic
 from simnmt.world.message_traffic import MessageTraffic
 from simnmt.world.server import Row, Server, ServerSpec
 from simnmt.world.traffic import Traffic
@@ -284,10 +284,13 @@ def simulate(
     answered = None if loop is None else loop.answered
     local_server = None if local is None else local.servers(deciders)
     parts = clock, requests, servers, deciders, workers, beliefs, answered, local_server, judged_share
-    if paths is None:
-        traffic = Traffic(*parts)
+    traffic: Traffic
+    if faults is not None:
+        traffic = FaultyTraffic(faults, *parts)
+    elif paths is not None:
+        traffic = MessageTraffic(paths, *parts)
     else:
-        traffic = MessageTraffic(paths, *parts) if faults is None else FaultyTraffic(faults, paths, *parts)
+        traffic = Traffic(*parts)
     if loop is not None:
         assert route is not None
         loop.begin(traffic, route)

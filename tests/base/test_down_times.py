@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.base.down_times import ALWAYS_UP, DownTimes, describe_bad_spans, drawn_spans, spans_of_laps
-from simnmt.base.random_streams import KeyedUniforms, uniform
 
 SPANS = [(1.0, 2.0), (4.0, 4.5), (4.5, 6.0)]
 
@@ -74,11 +73,3 @@ def test_numbers_that_are_no_intervals_in_order_are_described(spans: list[list[f
     assert message is not None
     assert message.startswith(fault)
     assert describe_bad_spans(SPANS) is None
-
-
-def test_uniforms_by_name_and_request_do_not_depend_on_the_order_of_asking() -> None:
-    keyed, backwards = (KeyedUniforms(1, 2, "losses") for _ in range(2))
-    forward = [keyed.of(name, request) for name in ("a", "b") for request in (0, 1, 70_000)]
-    assert [backwards.of(name, request) for name in ("b", "a") for request in (70_000, 1, 0)] == forward[::-1]
-    assert len(set(forward)) == len(forward)
-    assert keyed.of("a", 1) == uniform(1, 2, "losses/a", 2)[1]

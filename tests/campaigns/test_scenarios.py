@@ -42,7 +42,6 @@ BEYOND_JSON_SCHEMA = {
     "needs_distribution",
     "no_burst",
     "no_failures",
-    "no_late_answers",
     "no_limit",
     "no_load",
     "no_moments",

@@ -10,7 +10,7 @@ import pytest
 
 import simnmt
 from simnmt.cli.tables import format_result
-from simnmt.results.request_log import HEDGED, LOST, were_answered
+from simnmt.results.request_log import LOST, were_answered
 
 
 def scenario(**keys: Any) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def test_a_lost_request_meets_no_deadline_and_is_no_goodput(result: Any) -> None
 
 def test_a_policy_that_sends_nothing_loses_nothing(result: Any) -> None:
     edge = result.rows.set_index("policy").loc["edge"]
-    assert (edge["lost_share"], edge["retransmissions_per_request"]) == (0.0, 0.0)
+    assert (edge["lost_share"], edge["failed_executions_per_request"]) == (0.0, 0.0)
 
 
 def test_a_run_that_loses_requests_warns_and_says_what_fails(result: Any) -> None:
@@ -83,16 +83,16 @@ def test_a_run_that_loses_requests_warns_and_says_what_fails(result: Any) -> Non
     assert warning.startswith("w on n: requests are lost (cloud ")
     assert "edge" not in warning
     notes = "\n".join(result.notes)
-    assert "n, link to cloud: outages of 2 s in the mean, 20 s apart; a lost message is sent again after 200 ms" in notes
+    assert "n, link to cloud: outages of 2 s in the mean, 20 s apart." in notes
     assert "cloud: each box fails after 5 s, is repaired in 2.5 s in the mean, and is up 66.67 % of the time" in notes
     assert "The compiled engine does not cover faults" in notes
     assert result.engines == dict.fromkeys(("cloud", "cnmt", "edge"), "simpy")
 
 
 def test_all_policies_meet_the_same_faults(result: Any) -> None:
-    rows = result.rows.set_index("policy")
-    assert rows["cloud_availability"].max() - rows["cloud_availability"].min() < 0.02
     again = simnmt.run(scenario(policies={"cloud": {}}))
+    for share in ("cloud_availability", "cloud_link_up_share"):
+        assert again.rows[share].item() == result.rows.set_index("policy").loc["cloud", share]
     ours, alone = result.requests.query("policy == 'cloud'"), again.requests
     np.testing.assert_array_equal(ours["outcome"], alone["outcome"])
     np.testing.assert_array_equal(ours["latency_s"], alone["latency_s"])
@@ -116,21 +116,6 @@ def test_nothing_is_lost_with_a_timeout(falling_back: Any, result: Any) -> None:
     fell_back = cloud["outcome"] == 1
     assert (cloud.loc[fell_back, "target"] == 0).all()
     assert cloud.loc[fell_back, "t_tx_s"].max() <= 0.4 + 1e-9
-
-
-def test_a_second_copy_at_another_box_answers_some_requests() -> None:
-    hedging = scenario(requests=1_500, late_answers={"hedge_after_ms": 60.0}, policies={"cloud": {}})
-    hedging["devices"]["cloud"]["count"] = 2
-    hedging["workloads"]["w"]["arrivals"]["rate_rps"] = 140.0
-    del hedging["networks"]["n"]["outages"], hedging["devices"]["cloud"]["failures"]
-    hedged = simnmt.run(hedging)
-    row = hedged.rows.iloc[0]
-    assert 0.0 < row["hedged_share"] < row["hedges_per_request"]
-    assert row["spare_answers_per_request"] == pytest.approx(row["hedges_per_request"])
-    plain = simnmt.run({key: value for key, value in hedging.items() if key != "late_answers"})
-    assert (hedged.requests["outcome"] == HEDGED).any()
-    # The work of both copies counts.
-    assert row["cloud_load"] > plain.rows.iloc[0]["cloud_load"]
 
 
 def test_a_page_and_a_stored_run_draw_the_requests_that_all_policies_answered(result: Any, directory: Path) -> None:

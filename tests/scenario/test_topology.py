@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from simnmt.base.removed import KEYS
 from simnmt.scenario.errors import ScenarioError
 from simnmt.scenario.source import describe_separate_runs, open_source
 
@@ -256,7 +257,7 @@ FAULTS = {
             "balancer: two_choices, batching: {kind: mini, size: 4}, failures: {mttf_s: 60, mttr_s: 5, requests: resumed}",
         ),
         "s.yaml:14:150: devices.cloud.failures.requests: a box that batches forgets its batch when it fails, so nothing is "
-        "resumed (write requeued, retried or lost)",
+        "resumed (write requeued or lost)",
     ),
     "faults of requests back to back": (
         (", arrivals: {kind: poisson, rate_rps: 3}}", "}\nlate_answers: {timeout_ms: 100}"),
@@ -273,14 +274,6 @@ FAULTS = {
         "s.yaml:8:5: networks.n.outages: outages of the trace need a time axis, but requests meet it one by one (set "
         "networks.n.clock: arrival, or another form of outages)",
     ),
-    "retransmissions of nothing": (
-        ('"@cp1"\n', '"@cp1"\n    retransmission: {times: 2}\n'),
-        "s.yaml:8:5: networks.n.retransmission: no message is lost without outages or loss (give one of these, or remove it)",
-    ),
-    "a hedge to nowhere": (
-        ("policies:\n", "late_answers: {hedge_after_ms: 50, hedge_to: clud}\npolicies:\n"),
-        "s.yaml:15:46: late_answers.hedge_to: no device is called clud (did you mean cloud?)",
-    ),
 }
 
 
@@ -294,13 +287,29 @@ def test_faults_that_the_world_does_not_know_are_refused(tmp_path: Path, case: s
     )
 
 
-def test_a_hedge_needs_another_box(tmp_path: Path) -> None:
-    text = ALONE.replace("policies", '  cloud: {profile: "@titan-xp-bilstm"}\nlate_answers: {hedge_after_ms: 50}\npolicies')
-    assert complaint(tmp_path, text) == (
-        "s.yaml:11:16: late_answers.hedge_after_ms: cloud is one box, so that there is no other for the second copy (set "
-        "hedge_to: gateway, or devices.cloud.count to 2 or more)"
-    )
-    assert "late_answers: gateway is the only device" in complaint(tmp_path, text.replace("  cloud", "  #"))
+def test_late_answers_need_a_second_device(tmp_path: Path) -> None:
+    text = ALONE.replace("policies", "late_answers: {timeout_ms: 50}\npolicies")
+    assert complaint(tmp_path, text).startswith("s.yaml:10:1: late_answers: ")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place"),
+    [
+        (
+            "policies:\n",
+            "late_answers: {timeout_ms: 90, hedge_after_ms: 50}\npolicies:\n",
+            "15:32: late_answers.hedge_after_ms",
+        ),
+        ('"@cp1"\n', '"@cp1"\n    retransmission: {times: 2}\n', "8:5: networks.n.retransmission"),
+        ("{constant_ms: 2}}", "{constant_ms: 2}, loss: {}}", "9:66: networks.n.hops.gateway.1.loss"),
+    ],
+)
+def test_keys_of_faults_that_were_removed_are_refused_with_what_replaces_them(
+    tmp_path: Path, old: str, new: str, place: str
+) -> None:
+    message = complaint(tmp_path, GOOD.replace(old, new, 1))
+    assert f"s.yaml:{place}: " in message
+    assert any(remedy in message for remedy in KEYS.values())
 
 
 def test_workloads_with_rates_are_named_separate_runs_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

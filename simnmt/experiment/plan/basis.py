@@ -15,7 +15,7 @@ from simnmt.experiment.criteria import fewest_counted
 from simnmt.experiment.fault_setup import faults_outside
 from simnmt.experiment.notes import describe_sources, warnings
 from simnmt.experiment.plan.trial import Level, Site
-from simnmt.network.link_faults import DrawnOutages
+from simnmt.network.outages import DrawnOutages
 from simnmt.results.number_text import digits, duration
 from simnmt.results.service_level import Requirement
 from simnmt.results.summary import Numbers, Row
@@ -205,11 +205,9 @@ def _random_faults(site: Site) -> Iterator[tuple[str, float, float]]:
     for device in devices[1 : last + 1]:
         links = (network.link,) if device == devices[-1] else network.hops[device]
         for link in dict.fromkeys(links):
-            faults, count = link.faults, links.count(link)
-            if faults is not None and isinstance(outages := faults.outages, DrawnOutages):
-                yield _faults_of(f"outages of the link to {device}", count, outages.mean_between_s, outages.mean_duration_s)
-            if faults is not None and (loss := faults.loss) is not None:
-                yield _faults_of(f"bursts of losses on the link to {device}", count, loss.mean_good_s, loss.mean_bad_s)
+            if isinstance(outages := link.outages, DrawnOutages):
+                mean_s = outages.mean_between_s, outages.mean_duration_s
+                yield _faults_of(f"outages of the link to {device}", links.count(link), *mean_s)
 
 
 def _faults_of(name: str, parts: int, mean_up_s: float, mean_down_s: float) -> tuple[str, float, float]:

@@ -133,7 +133,7 @@ def test_a_deployment_that_loses_requests_misses_a_latency_and_says_what_it_lose
 
 
 @pytest.mark.parametrize("rate", [20.0, None])
-@pytest.mark.parametrize("place", ["device", "link", "losses"])
+@pytest.mark.parametrize("place", ["device", "link"])
 def test_a_plan_whose_runs_hold_too_few_failures_is_refused_with_the_requests_that_would(place: str, rate: Any) -> None:
     """A box that is down ten minutes an hour is up in most runs of 40 s."""
     down = {"mttf_s": 3_000.0, "mttr_s": 600.0}
@@ -142,8 +142,6 @@ def test_a_plan_whose_runs_hold_too_few_failures_is_refused_with_the_requests_th
         seldom["networks"] = {
             "n": {"rtt": {"constant_ms": 20.0}, "outages": {"mean_between_s": 3_000.0, "mean_duration_s": 600.0}}
         }
-    if place == "losses":
-        seldom["networks"] = {"n": {"rtt": {"constant_ms": 20.0}, "loss": {"mean_good_s": 3_000.0, "mean_bad_s": 600.0}}}
     vary = ["devices.cloud.count=1:2"] if rate else []
     with pytest.raises(simnmt.InputError) as caught:
         simnmt.plan(seldom, "p95_ms<=60000", rate=rate, vary=vary)

@@ -10,10 +10,9 @@ from pydantic_core import PydanticCustomError
 
 from simnmt.base.configuration import Configuration
 from simnmt.base.down_times import Span, drawn_spans
-from simnmt.network.link_faults import MeanSeconds, Spans, checked_spans
+from simnmt.network.outages import MeanSeconds, Spans, checked_spans
 
-FateInFailedBox = Literal["lost", "retried", "requeued", "resumed"]
-Milliseconds = Annotated[float, Field(gt=0.0, le=1e9)]
+FateInFailedBox = Literal["lost", "requeued", "resumed"]
 
 
 class FailureConfiguration(Configuration):
@@ -26,12 +25,8 @@ class FailureConfiguration(Configuration):
     intervals_s: Spans | None = None
     """Instead: when all boxes are down, as begin and end in seconds after the run began, such as `[[60, 75], [300, 320]]`."""
     requests: FateInFailedBox = "lost"
-    """What becomes of the requests in a box that fails: `lost`; `retried` by the device that decides, which hears of it;
-    `requeued`, to start over after the repair; or `resumed` after it where they were."""
-    retries: Annotated[int, Field(ge=1, le=100)] = 3
-    """How often a request is retried; after that it is lost."""
-    retry_after_ms: Annotated[float, Field(ge=0.0, le=1e9)] = 100.0
-    """How long the device that decides waits before it tries again."""
+    """What becomes of the requests in a box that fails: `lost`; `requeued`, to start over after the repair; or `resumed` after
+    it where they were."""
 
     @model_validator(mode="after")
     def _has_one_form(self) -> FailureConfiguration:
@@ -41,11 +36,6 @@ class FailureConfiguration(Configuration):
         if self.intervals_s is not None:
             checked_spans(self.intervals_s)
         return self
-
-    @property
-    def drops(self) -> bool:
-        """True if a box that fails forgets its requests."""
-        return self.requests in ("lost", "retried")
 
     @property
     def availability(self) -> float | None:
@@ -68,7 +58,6 @@ class FailureConfiguration(Configuration):
             when = f"each box fails after {mean} in the mean, and is up {100 * self.availability:.4g} % of the time"
         fates = {
             "lost": "are lost",
-            "retried": f"are tried again up to {self.retries} time{'s' * (self.retries != 1)}",
             "requeued": "start over after the repair",
             "resumed": "go on after the repair",
         }
@@ -78,35 +67,12 @@ class FailureConfiguration(Configuration):
 class LateAnswers(Configuration):
     """What the device that decides does about a request that it has sent and whose answer does not come."""
 
-    timeout_ms: Milliseconds | None = None
+    timeout_ms: Annotated[float, Field(gt=0.0, le=1e9)]
     """Time after which it executes the request itself; an answer that comes later is discarded."""
-    hedge_after_ms: Milliseconds | None = None
-    """Time after which it sends a second copy of the request; the first answer counts."""
-    hedge_to: str | None = None
-    """The device that executes the second copy; left out, another box of the device that has the first."""
-
-    @model_validator(mode="after")
-    def _does_something(self) -> LateAnswers:
-        if self.timeout_ms is None and self.hedge_after_ms is None:
-            raise PydanticCustomError("no_late_answers", "does nothing (give timeout_ms, hedge_after_ms or both)")
-        if self.hedge_to is not None and self.hedge_after_ms is None:
-            raise PydanticCustomError("no_hedge", "hedge_to without hedge_after_ms (give the time after which to hedge)")
-        if self.timeout_ms is not None and self.hedge_after_ms is not None and self.hedge_after_ms >= self.timeout_ms:
-            what = f"a hedge after {self.hedge_after_ms:g} ms, when the request has been given up after {self.timeout_ms:g} ms"
-            raise PydanticCustomError("late_hedge", "{what} (give a shorter time)", {"what": what})
-        return self
 
     def describe(self) -> str:
         """Describe what the deciding device does."""
-        parts = []
-        if self.hedge_after_ms is not None:
-            to = self.hedge_to or "another box of the same device"
-            parts.append(
-                f"after {self.hedge_after_ms:g} ms without an answer a second copy goes to {to}, and the first answer counts"
-            )
-        if self.timeout_ms is not None:
-            parts.append(
-                f"after {self.timeout_ms:g} ms without an answer, or when it hears that the request was lost, the device that "
-                "decides executes the request itself and discards a later answer"
-            )
-        return "; ".join(parts)
+        return (
+            f"after {self.timeout_ms:g} ms without an answer, or when it hears that the request was lost, the device that "
+            "decides executes the request itself and discards a later answer"
+        )

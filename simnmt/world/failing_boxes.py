@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from heapq import heappush, heapreplace
 from math import inf
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,46 +27,25 @@ MOST_RESTARTS = 10_000
 """Times that a request starts over before it is dropped: one longer than every up time would never end."""
 
 
-class FaultySite(Protocol):
-    """The place of a server whose boxes fail."""
-
-    def fail(self, event: RequestEvent, begin_s: float, failed_s: float, box: int) -> None:
-        """Tell the world that a request is dropped at `failed_s`; `begin_s`: when its execution began, not after that."""
-        ...
-
-
 class AvailableBoxes:
-    """A balancer that passes over boxes that are down, and over those to which another copy of the request was sent.
+    """A balancer that passes over boxes that are down, except for the box of an end node."""
 
-    A box of an end node, `attached`, is passed over for the latter reason alone. Copies of request r have the numbers r + k *
-    requests.
-    """
+    __slots__ = ("_balancer", "_down")
 
-    __slots__ = ("_balancer", "_down", "_notes", "_requests", "_sent")
-
-    def __init__(self, balancer: Balancer, down: Sequence[DownTimes], requests: int, *, notes: bool) -> None:
-        """`notes`: whether to remember the boxes of each request, for its further copies."""
-        self._balancer, self._down, self._requests, self._notes = balancer, down, requests, notes
-        self._sent: dict[int, tuple[int, ...]] = {}
+    def __init__(self, balancer: Balancer, down: Sequence[DownTimes]) -> None:
+        self._balancer, self._down = balancer, down
 
     def choose(self, boxes: Sequence[BalancedBox], now_s: float, request: int, node: int) -> int:
         """Return the number of the box; the balancer's own if all are down."""
-        number = request % self._requests
-        first = self._balancer.choose(boxes, now_s, number, node)
-        sent = self._sent.get(number, ())
-        attached = type(self._balancer) is ByNode
-        in_turn = [(first + step) % len(boxes) for step in range(len(boxes))] if sent or not attached else [first]
-        up = [box for box in in_turn if attached or not self._down[box].is_down(now_s)]
-        box = next((box for box in up if box not in sent), up[0] if up else first)
-        if self._notes:
-            self._sent[number] = (*sent, box)
-        return box
+        first = self._balancer.choose(boxes, now_s, request, node)
+        if type(self._balancer) is ByNode:
+            return first
+        in_turn = ((first + step) % len(boxes) for step in range(len(boxes)))
+        return next((box for box in in_turn if not self._down[box].is_down(now_s)), first)
 
     def copy(self) -> AvailableBoxes:
         """Return a balancer in the same state, to foresee choices."""
-        other = copy(self)
-        other._balancer, other._notes = self._balancer.copy(), False
-        return other
+        return AvailableBoxes(self._balancer.copy(), self._down)
 
 
 class FailingBox:
@@ -86,7 +65,7 @@ class FailingBox:
 
     def __init__(self, down: DownTimes, workers: int, fate: str) -> None:
         self.down, self.workers = down, workers
-        self._drops, self._resumes = fate in ("lost", "retried"), fate == "resumed"
+        self._drops, self._resumes = fate == "lost", fate == "resumed"
         self._idle_since(0.0)
         self._entry_s = 0.0
         """When a request entered last."""
@@ -180,7 +159,8 @@ class FailingPool(FifoPool):
             if not is_done:
                 fail(event, begin_s, end_s, box)
                 return
-            site.answer(event, begin_s, end_s, box, begin_s)
+            # Ordered by entry: a request that was interrupted may begin after the next one on another worker.
+            site.answer(event, begin_s, end_s, box, entry_s)
 
         return reaches
 
