@@ -151,8 +151,8 @@ def describe_exclusions(rows: Sequence[Row]) -> list[str]:
     key = "mean_latency_s"
     sentences = []
     causes = {
-        "above": "the calibration has disturbed repeats, which half of the draws count, or its cells lie above the plane",
-        "below": "the cells of the calibration lie below the plane",
+        "above": "so it is where the calibration has disturbed repeats, which half of the draws count, or cells above its plane",
+        "below": "so it is where the cells of the calibration lie below its plane",
     }
     for side, cause in causes.items():
         if places := [f"{row['policy']} ({row['network']})" for row in rows if excluding_side(row, key) == side]:

@@ -198,6 +198,9 @@ def _message_links(scenario: Scenario) -> Iterator[_Fault]:
                 if timeless and link.shared and changes:
                     what = "a shared bandwidth that changes needs a time axis, but requests meet the trace one by one"
                     yield _Fault((*place, "shared"), what, f"{remedy}, or give bandwidths that are numbers")
+                if link.shared and scenario.has_faults:
+                    what = "a link cannot be shared where links or boxes fail"
+                    yield _Fault((*place, "shared"), what, "remove it, or outages, failures and late_answers")
                 if timeless and isinstance(link.outages, TraceOutages):
                     what = "outages of the trace need a time axis, but requests meet it one by one"
                     yield _Fault((*place, "outages"), what, f"{remedy}, or another form of outages")
