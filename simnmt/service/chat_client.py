@@ -68,8 +68,7 @@ class ChatExchange:
         ended = False
         try:
             for choice in event.get("choices") or ():
-                piece = self.add(choice.get("delta") or {})
-                if piece:
+                if self.add(choice.get("delta") or {}):
                     self.token_s.append(now_s)
                     self.received_s = now_s
                 reason = choice.get("finish_reason")
@@ -80,14 +79,13 @@ class ChatExchange:
         return ended
 
     def add(self, message: Mapping[str, Any]) -> bool:
-        """Add the text of a message or of a part of one, and return whether it held any text or thinking."""
+        """Add the text of a message or of a part of one, and return whether it held any."""
         content = message.get("content") or ""
         parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
         texts = [part["text"] for part in parts if part.get("type") == "text"]
         self.text += "".join(texts)
-        thinks = any(message.get(key) for key in _THINKING_KEYS) or len(texts) < len(parts)
-        self.thinks = self.thinks or thinks
-        return thinks or any(texts)
+        self.thinks = self.thinks or any(message.get(key) for key in _THINKING_KEYS) or len(texts) < len(parts)
+        return any(texts)
 
     def count(self, usage: object) -> None:
         """Take the numbers of tokens that the service states."""
@@ -176,10 +174,10 @@ class ChatClient:
             refused, change = "max_tokens", f"sent as {limit}"
             options.setdefault(limit, sent["max_tokens"])
         else:
+            named = [name for name in sent if name in _DISPENSABLE and name in message]
             if "maximum context length" in message:
-                message += " max_tokens"
-            refused = next((name for name in sent if name in _DISPENSABLE and name in message), "")
-            change = "left out"
+                named += [name for name in ("max_tokens", limit) if name in sent]
+            refused, change = (named or [""])[0], "left out"
         if refused and options.pop(refused, None) is not None:
             self.remarks.append(f"{self.url} refuses {refused}, which is {change}: {message}")
         return bool(refused)

@@ -93,7 +93,7 @@ def parse_request(
     """
     kind = content_type.partition(";")[0].strip().lower()
     if kind == "multipart/form-data":
-        content = _content([*_query(query.encode(), most_texts), *_multipart(body, content_type)])
+        content = _content([*_query(query.encode(), most_texts), *_multipart(body, content_type, most_texts)])
     elif kind == "application/x-www-form-urlencoded" or (query and not body):
         content = _content([*_query(query.encode(), most_texts), *_query(body, most_texts)])
     else:
@@ -146,6 +146,7 @@ def _json(body: bytes) -> dict[str, Any]:
 
 _OTHER_FIELDS = 50
 """Most fields of a form beside its texts."""
+_BOUNDARY = re.compile(r'boundary="?([^";]+)')
 _FIELD = re.compile(rb'content-disposition:[^\r\n]*;\s*name="?([^";\r\n]*)', re.IGNORECASE)
 
 
@@ -158,18 +159,27 @@ def _query(text: bytes, most_texts: int) -> list[tuple[str, str]]:
         raise ServiceError(400, f"the body is no form in UTF-8, with at most {most_texts} texts") from None
 
 
-def _multipart(body: bytes, content_type: str) -> list[tuple[str, str]]:
+def _multipart(body: bytes, content_type: str, most_texts: int) -> list[tuple[str, str]]:
     """Return the fields of a form as `curl -F` and web pages send it. Raises `ServiceError` for a body that is none."""
-    try:
-        *_, boundary = re.split(r'boundary="?([^";]+)', content_type)[:2]
-        _, *parts, last = (b"\r\n" + body).split(b"\r\n--" + boundary.encode())
-        whole = [(_FIELD.search(head), value) for head, _, value in (part.partition(b"\r\n\r\n") for part in parts)]
-        fields = [(name[1].decode(), value.decode()) for name, value in whole if name is not None]
-        if len(fields) == len(parts) and last.startswith(b"--"):
-            return fields
-    except ValueError:  # too few parts, or bytes that are no UTF-8
-        pass
-    raise ServiceError(400, "the body is no form in UTF-8 that ends with its boundary")
+    fault = ServiceError(400, f"the body is no form in UTF-8 that ends with its boundary, with at most {most_texts} texts")
+    boundary = _BOUNDARY.search(content_type)
+    if boundary is None:
+        raise fault
+    _, *parts = (b"\r\n" + body).split(b"\r\n--" + boundary[1].encode())
+    if not parts or not parts.pop().startswith(b"--") or len(parts) > most_texts + _OTHER_FIELDS:
+        raise fault
+    fields = []
+    for part in parts:
+        head, _, value = part.partition(b"\r\n\r\n")
+        name = _FIELD.search(head)
+        try:
+            if name is not None:
+                fields.append((name[1].decode(), value.decode()))
+        except UnicodeDecodeError:
+            raise fault from None
+    if len(fields) != len(parts):
+        raise fault
+    return fields
 
 
 def _content(fields: Sequence[tuple[str, str]]) -> dict[str, Any]:

@@ -312,6 +312,13 @@ def test_keys_of_faults_that_were_removed_are_refused_with_what_replaces_them(
     assert any(remedy in message for remedy in KEYS.values())
 
 
+def test_a_link_is_not_shared_where_it_may_fail(tmp_path: Path) -> None:
+    text = GOOD.replace(
+        '    rtt: "@cp1"\n', '    rtt: "@cp1"\n    shared: true\n    outages: {mean_between_s: 60, mean_duration_s: 5}\n'
+    )
+    assert complaint(tmp_path, text).startswith("s.yaml:8:5: networks.n.shared: ")
+
+
 def test_workloads_with_rates_are_named_separate_runs_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "simnmt.scenario")
     first = "{lengths: '@de-en-news', end_nodes: 20, arrivals: {kind: %s}}"

@@ -38,7 +38,7 @@ def test_a_round_trip_takes_the_rtt() -> None:
         round_trips_s(end, 1)
         times_s = round_trips_s(end, 15)
     assert times_s[0] >= 0.02
-    assert times_s[7] < 0.02 + 0.01
+    assert times_s[0] < 0.02 + 0.01, "the least of fifteen: any other may wait for a busy box"
 
 
 def test_opening_a_connection_takes_one_rtt_more() -> None:
