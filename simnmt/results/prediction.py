@@ -151,7 +151,7 @@ def describe_exclusions(rows: Sequence[Row]) -> list[str]:
     key = "mean_latency_s"
     sentences = []
     causes = {
-        "above": "so it is where the calibration has disturbed repeats, which half of the draws count, or cells above its plane",
+        "above": "so it is where a calibration has disturbed repeats, which half of the draws count, or cells above its plane",
         "below": "so it is where the cells of the calibration lie below its plane",
     }
     for side, cause in causes.items():

@@ -92,7 +92,7 @@ def test_every_key_of_a_scenario_is_on_its_page(reference: ModuleType) -> None:
     for kind in ("policies: cnmt", "arrivals: poisson", "batching: top_up", "lengths: jsonl", "hops"):
         assert f"\n### {kind} {{#" in rest
     anchors = re.findall(r"\{#(\w+)\}", page)
-    assert len(anchors) == len(set(anchors)) > 60
+    assert len(anchors) == len(set(anchors)) > 50
     assert set(re.findall(r"\]\(#(\w+)\)", page)) <= set(anchors)
 
 
