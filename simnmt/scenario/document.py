@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from simnmt.base.errors import printable
+from simnmt.base.errors import InputError, printable
 from simnmt.base.files import read_bounded
 from simnmt.scenario.errors import Location, ScenarioError, describe_value, format_location, quote_text
 from simnmt.scenario.yaml_text import (
@@ -98,6 +98,8 @@ def read_document(path: str | os.PathLike[str]) -> Document:
             what = f"larger than {MAX_BYTES:,} bytes, so no scenario"
             raise ScenarioError(what, path=name, remedy="name a scenario file") from None
         raise ScenarioError(f"cannot be read: {error.strerror}", path=printable(name)) from None
+    except InputError as error:  # another file in its place: packed, or a pointer of Git LFS
+        raise ScenarioError(error.what, path=name, remedy=error.remedy) from None
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:

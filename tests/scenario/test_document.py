@@ -66,6 +66,12 @@ def test_whatever_bytes_a_file_holds_it_is_read_or_refused_on_one_line(tmp_path_
         assert str(error).isprintable()
 
 
+def test_a_pointer_of_git_lfs_in_place_of_a_scenario_is_named(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
+    with pytest.raises(ScenarioError, match="git lfs pull"):
+        read_document(tmp_path / "s.yaml")
+
+
 @given(st.text(st.sampled_from("ab1-:?,[]{}#&*!|>'\"%@ \n\t\\.~<=e0xU\ud800\r\ufeff"), max_size=60))
 def test_whatever_yaml_like_text_is_read_or_refused_on_one_line(text: str) -> None:
     try:
