@@ -127,7 +127,8 @@ def test_moments_invert_the_integral_of_the_rate(steps: list[tuple[float, float]
     expected = np.sort(np.random.default_rng(1).random(200)) * scale
     moment_s = curve.moments_s(expected.copy())
     assert np.all(np.diff(moment_s) >= 0) and moment_s[0] >= 0
-    assert np.allclose(expected_by(curve, moment_s), expected, rtol=1e-9, atol=1e-9 * scale)
+    rounding = 2.0 * np.spacing(moment_s[-1]) * max(max(step) for step in steps)  # of a moment, times the rate there
+    assert np.allclose(expected_by(curve, moment_s), expected, rtol=1e-9, atol=1e-9 * scale + rounding)
 
 
 @given(curves)
