@@ -75,9 +75,9 @@ def test_pairing_decides_where_replications_differ_more_than_policies() -> None:
 def test_a_tie_goes_to_the_simpler_policy() -> None:
     """Fixed before routing, then fewer settings, then the scenario's order; better by less than 0.1 % is no reason."""
     same, hardly_better = [1.0, 1.01, 0.99], [0.9995, 1.0095, 0.9895]
-    found = recommended(edge=[1.3] * 3, cnmt=hardly_better, cloud=same)
-    assert (found["policy"], found["as_good"], found["runner_up"]) == ("cloud", ["cnmt"], "edge")
-    assert found["indistinguishable"] == ["cnmt"]
+    recommendation = recommended(edge=[1.3] * 3, cnmt=hardly_better, cloud=same)
+    assert (recommendation["policy"], recommendation["as_good"], recommendation["runner_up"]) == ("cloud", ["cnmt"], "edge")
+    assert recommendation["indistinguishable"] == ["cnmt"]
     roles = Roles(["aware", "cnmt", "other"], settings={"aware": 2, "cnmt": 0, "other": 0})
     routing = recommended(roles, aware=hardly_better, cnmt=same, other=same)
     assert (routing["policy"], routing["as_good"]) == ("cnmt", ["other", "aware"])
@@ -85,8 +85,12 @@ def test_a_tie_goes_to_the_simpler_policy() -> None:
 
 def test_a_policy_that_loses_requests_is_recommended_only_if_all_do_and_then_the_one_that_loses_least() -> None:
     means_s = {"edge": [1.3, 1.3], "cloud": [1.0, 1.0], "cnmt": [0.8, 0.8]}
-    found = recommended(lost={"cnmt": 0.01, "cloud": 0.02}, **means_s)
-    assert (found["policy"], found["runner_up"], found["lost_shares"]) == ("edge", None, {"cloud": 0.02, "cnmt": 0.01})
+    recommendation = recommended(lost={"cnmt": 0.01, "cloud": 0.02}, **means_s)
+    assert (
+        recommendation["policy"],
+        recommendation["runner_up"],
+        recommendation["lost_shares"],
+    ) == ("edge", None, {"cloud": 0.02, "cnmt": 0.01})
     goal = Goal("mean", [Requirement.parse("p95_ms<=1100")])
     assert recommended(goal=goal, lost={"cnmt": 0.01, "cloud": 0.02}, **means_s)["policy"] == "edge"
     assert recommended(lost={"edge": 0.01, "cloud": 0.03, "cnmt": 0.02}, **means_s)["policy"] == "edge"
@@ -117,9 +121,9 @@ def test_a_policy_that_misses_the_service_level_is_recommended_only_if_all_do() 
 def test_a_p95_with_few_lost_requests_is_judged_by_the_p99_of_the_answered_ones() -> None:
     policies = {"edge": [1.0, 1.01], "cloud": [0.6, 0.61]}
     roles, lost = Roles(["edge", "cloud"], ["edge", "cloud"]), {"edge": 0.001, "cloud": 0.001}
-    found = recommended(roles, Goal("mean", [Requirement.parse("p95_ms<=1500")]), lost=lost, **policies)
-    assert (found["policy"], found["slo_met"], found["slo_missed_by"]) == ("cloud", True, ["edge"])
-    (assessment,) = found["slo_assessments"]
+    recommendation = recommended(roles, Goal("mean", [Requirement.parse("p95_ms<=1500")]), lost=lost, **policies)
+    assert (recommendation["policy"], recommendation["slo_met"], recommendation["slo_missed_by"]) == ("cloud", True, ["edge"])
+    (assessment,) = recommendation["slo_assessments"]
     assert assessment["value"] == pytest.approx(2 * 605.0)
 
 

@@ -62,9 +62,9 @@ def judged(
 
 def numbers(sentence: str) -> list[float]:
     """A change and its interval as the sentence prints them."""
-    found = re.search(r"([+-]?[\d.]+) % \[([+-]?[\d.]+), ([+-]?[\d.]+)\] against cloud", sentence)
-    assert found is not None, sentence
-    return [float(number) for number in found.groups()]
+    change = re.search(r"([+-]?[\d.]+) % \[([+-]?[\d.]+), ([+-]?[\d.]+)\] against cloud", sentence)
+    assert change is not None, sentence
+    return [float(number) for number in change.groups()]
 
 
 def test_the_sentence_opens_with_the_policy_to_deploy_and_its_margin() -> None:
