@@ -43,6 +43,7 @@ KEYS: Mapping[str, str] = {
     **dict.fromkeys(("hedge_after_ms", "hedge_to", "failures retries", "retry_after_ms", "requests retried"), _NEVER_TWICE),
     "loss": "describe the times in which nothing passes by outages",
     "retransmission": "remove it: a message that is sent during an outage is lost",
+    "shared": "remove it: each message has the bandwidth to itself, so divide the bandwidth by the messages that meet",
     "neighbour": "remove it: no time depended on it",
     "carbon_intensity": "remove it, and multiply mean_energy_j by your intensity: 3.6e6 J are one kWh",
     "minimises energy": "compare policies by objective: energy_j, or write one that compares knowledge.costs",

@@ -19,7 +19,6 @@ from simnmt.experiment.cases import Case, ShareDone, Unit
 from simnmt.experiment.energy_setup import request_costs
 from simnmt.experiment.routes import HalfOverheads, Routes, clock_pace_s, half_overheads_s, routes
 from simnmt.network.link import bytes_per_token
-from simnmt.network.message_paths import MessagePaths
 from simnmt.policies.decision import Knowledge, Resource
 from simnmt.profile.execution_plane import ExecutionPlane, PlaneFit, fit_plane
 from simnmt.profile.power import RequestCost
@@ -147,8 +146,6 @@ class Drawn:
     clients: Clients | None
     half_overhead_s: tuple[AnyColumn | None, ...]
     """`HalfOverheads` of all requests."""
-    paths: MessagePaths | None = None
-    """Of all messages, in the order of the decisions, if they meet each other on shared lines."""
 
     def mean_overhead_s(self, target: AnyColumn, first: int = 0) -> float | None:
         """Return the mean overhead of requests that were executed on these targets; None if no device has an overhead.
@@ -227,8 +224,7 @@ def draw(unit: Unit, learnt: Learnt, progress: ShareDone | None = None) -> Drawn
     if arrivals.discipline == "closed":
         think_s = arrivals.think_times(size + arrivals.clients, *unit.stream("thinking"))
         clients = Clients(arrivals.clients, unit.nodes, think_s)
-    has_messages = case.queues and not scenario.has_faults and any(hop.is_shared for hop in network_routes.hops)
-    drawn = Drawn(
+    return Drawn(
         truth=truth,
         requests=requests,
         decided_order=order,
@@ -240,27 +236,6 @@ def draw(unit: Unit, learnt: Learnt, progress: ShareDone | None = None) -> Drawn
         clients=clients,
         half_overhead_s=half_overhead_s,
     )
-    if not has_messages:
-        return drawn
-    return replace(drawn, paths=_paths(drawn))
-
-
-def _in_order(drawn: Drawn, column: AnyColumn | None) -> Array | None:
-    """Return a column in the order of the decisions."""
-    if column is None:
-        return None
-    whole: Array = column[:]
-    return whole if drawn.decided_order is None else whole[drawn.decided_order]
-
-
-def _paths(drawn: Drawn) -> MessagePaths:
-    """Return the paths of all messages, with the columns in the order of the decisions."""
-    closed, truth, hops = drawn.clients is not None, drawn.truth, drawn.routes.hops
-    met_s = drawn.moments_s if drawn.moments_s is not None or closed else drawn.issued_s
-    src_len, tgt_len = _in_order(drawn, truth.src_len), _in_order(drawn, truth.tgt_len)
-    assert src_len is not None and tgt_len is not None
-    halves_s = tuple(_in_order(drawn, column) for column in drawn.half_overhead_s)
-    return MessagePaths(hops, drawn.routes.token_bytes, src_len, tgt_len, _in_order(drawn, met_s), halves_s)
 
 
 def _rows_of(half_overhead_s: Sequence[AnyColumn | None], rows: slice) -> HalfOverheads:

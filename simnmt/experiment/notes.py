@@ -199,7 +199,6 @@ def notes(plan: RunPlan, learnt: dict[str, Learnt], rows: Sequence[Row]) -> list
                 lines += [f"{case.name}, {target.device}: {sentence}." for sentence in sentences]
     lines += [f"{message}." for message in (*lost_requests(rows), *_describe_doubts(plan))]
     lines += _describe_links(plan)
-    lines += _describe_shared_links(plan)
     lines += describe_faults(plan, rows)
     lines += describe_clocks(plan.scenario, rows)
     lines += _describe_unused_settings(plan.scenario)
@@ -311,16 +310,6 @@ def _describe_link(link: Link, remedy: str = "") -> str:
 
 def _describe_lost_samples(samples: int) -> str:
     return f"; lost samples: {samples}, held at the value before" if samples else ""
-
-
-def _describe_shared_links(plan: RunPlan) -> Iterator[str]:
-    """Yield the networks with shared links."""
-    queued = [case.name for case in plan.cases.values() if case.queues]
-    for name, network in plan.networks.items():
-        if network.is_shared and queued:
-            yield f"{name}: the messages of all end nodes share the bandwidth of each shared link equally, in either direction."
-        elif network.is_shared:
-            yield f"{name}: requests back to back never meet on a shared link, so that it changes nothing."
 
 
 def _describe_devices(case: Case, learnt: Learnt) -> Iterator[str]:

@@ -420,7 +420,6 @@ def _trail(
         judged_share=judged_share,
         local=server_specs(unit)[0],
         plan_beyond_for=setup.plan_beyond_for,
-        paths=drawn.paths,
         faults=faults(unit, drawn),
         folder=folder / "world",
     )

@@ -167,8 +167,6 @@ class LinkConfiguration(Configuration):
     """Energy that each byte of a request takes on this link, in either direction, J; left out: none is counted."""
     price_per_gb: Annotated[float, Field(ge=0.0, le=1e9)] | None = None
     """Price of 10^9 bytes on this link, in either direction; left out: they cost nothing."""
-    shared: bool = False
-    """Whether the messages of all end nodes share the bandwidth of each direction; left out, each message has it to itself."""
     outages: OutageConfiguration | None = None
     """When nothing crosses the link: `trace` (where samples of the RTT were lost), a process or a list of intervals."""
 
@@ -223,11 +221,6 @@ class Network:
     per_node_devices: frozenset[str] = frozenset()
     """Devices to which every end node has its own link, since the scenario gives a list of links."""
 
-    @property
-    def is_shared(self) -> bool:
-        """True if a link is shared."""
-        return self.link.shared or any(link.shared for links in self.hops.values() for link in links)
-
 
 def load_network(
     config: NetworkConfiguration,
@@ -257,7 +250,7 @@ def load_network(
             downlink_bps = _bandwidth_bps(part.downlink_mbps, base, f"{label}, downlink")
         into = hops.setdefault(str(key[1]), []) if key else main
         costs = (part.joules_per_byte or 0.0, part.price_per_gb or 0.0)
-        into.append(Link(rtt, uplink_bps, downlink_bps, part.shared, part.outages, *costs))
+        into.append(Link(rtt, uplink_bps, downlink_bps, part.outages, *costs))
         if isinstance(part.outages, TraceOutages) and not rtt.lost_spans_s:
             with named_by(*key, "outages"):
                 part.outages.spans((0, 0, ""), rtt, 0.0)

@@ -43,8 +43,6 @@ class Link:
     """Bandwidth towards the cloud, bit/s."""
     downlink_bps: float | BandwidthSeries
     """Bandwidth from the cloud, bit/s."""
-    shared: bool = False
-    """True if all messages in one direction share its bandwidth; the times of `ways_s` are those of a message alone."""
     outages: ListedOutages | DrawnOutages | TraceOutages | None = None
     """Outages, of which the times of `ways_s` know nothing; None without any."""
     j_per_byte: float = 0.0
@@ -87,11 +85,6 @@ class Hop:
     """Links, dealt to the end nodes in turn."""
     begin_s: tuple[float, ...]
     """Moment on its link's traces at which the run begins: one number for all, or one per end node."""
-
-    @property
-    def is_shared(self) -> bool:
-        """True if its links are shared."""
-        return any(link.shared for link in self.links)
 
     def ways_s(
         self, at_s: Seconds, node: NDArray[np.int32], src_len: Tokens, tgt_len: Tokens, token_bytes: int

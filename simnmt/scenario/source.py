@@ -182,25 +182,17 @@ def _hops(scenario: Scenario) -> Iterator[_Fault]:
 
 
 def _message_links(scenario: Scenario) -> Iterator[_Fault]:
-    """Yield links that cannot be shared or have faults: those that end before the decision, and series without a moment."""
+    """Yield links that cannot have outages: those that end before the decision, and series without a moment."""
     first, *others = scenario.devices
     for network, configuration in scenario.networks.items():
         timeless = [name for name in scenario.workloads if scenario.clock_of(name, network) == "spread"]
         remedy = f"set networks.{network}.clock: arrival"
         for location, link in network_room.links_of(configuration):
             place = ("networks", network, *location)
-            given = {"shared": link.shared, "outages": link.outages}
-            if used := [key for key, value in given.items() if value]:
+            if link.outages is not None:
                 if not others or location[1:2] == (first,):
-                    what = f"{used[0]} is for links behind {first}, which decides, and this one leads to it"
-                    yield _Fault((*place, used[0]), what, _REMOVE)
-                changes = any(not isinstance(mbps, (int, float)) for mbps in (link.uplink_mbps, link.downlink_mbps))
-                if timeless and link.shared and changes:
-                    what = "a shared bandwidth that changes needs a time axis, but requests meet the trace one by one"
-                    yield _Fault((*place, "shared"), what, f"{remedy}, or give bandwidths that are numbers")
-                if link.shared and scenario.has_faults:
-                    what = "a link cannot be shared where links or boxes fail"
-                    yield _Fault((*place, "shared"), what, "remove it, or outages, failures and late_answers")
+                    what = f"outages is for links behind {first}, which decides, and this one leads to it"
+                    yield _Fault((*place, "outages"), what, _REMOVE)
                 if timeless and isinstance(link.outages, TraceOutages):
                     what = "outages of the trace need a time axis, but requests meet it one by one"
                     yield _Fault((*place, "outages"), what, f"{remedy}, or another form of outages")

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from simnmt.base.columns import AnyColumn, ColumnFile, are_kept_in_files
 from simnmt.network.link import Hop, MovingRoute
-from simnmt.network.message_paths import Capacity, ConstantCapacity, MessagePaths, SeriesCapacity
 from simnmt.network.series import Series
 from simnmt.policies.decision import Choice, Fixed, LeastTotal
 from simnmt.policies.views import BatchView, PlanView
@@ -101,7 +100,6 @@ def simulate_compiled(
     local: ServerSpec | None = None,
     plan_beyond_for: PlanBeyondFor | None = None,
     judged_share: float = 0.0,
-    paths: MessagePaths | None = None,
     faults: Faults | None = None,
     folder: Path | None = None,
     allocations: int = -1,
@@ -121,11 +119,9 @@ def simulate_compiled(
         raise UncompiledError("faults")
     pools = [None if local is None else local.servers(deciders), *servers]
     _check(beliefs, requests, route, clients, pools)
-    run = _Run(requests, beliefs, pools, deciders, workers, judged_share, allocations, folder, has_messages=paths is not None)
+    run = _Run(requests, beliefs, pools, deciders, workers, judged_share, allocations, folder)
     run.pause(pause_after_ms)
     run.meet_links(route, clients)
-    if paths is not None:
-        run.meet_messages(paths)
     checks = BlockChecks(route is None, beliefs.true_transfer or beliefs.true_backlog or judged_share > 0.0)
     with run.world(cdll) as world:
         for block in requests.blocks(BLOCK):
@@ -170,8 +166,6 @@ class _Run:
         judged_share: float,
         allocations: int,
         folder: Path | None,
-        *,
-        has_messages: bool = False,
     ) -> None:
         self._targets, self._pools = len(pools), pools
         self._batched = {target: pool for target, pool in enumerate(pools) if isinstance(pool, BatchPool)}
@@ -187,7 +181,7 @@ class _Run:
         is_open, streams = requests.arrival_s is not None, bool(self._streamed)
         optional = {
             "lost_s": judged_share > 0.0,
-            "transfer_s": has_messages,
+            "transfer_s": False,
             **dict.fromkeys(("state", "stall_s", "deadline_missed"), streams),
         }
         recorded = frozenset[str]().union(*(pool.records for pool in pools if pool is not None))
@@ -242,28 +236,6 @@ class _Run:
             self._settings.discipline = c.CLOSED_LOOP
             self._settings.judged_limit = round(self._judged_share * 2**32)
             self._settings.clients = array_of(c.Clients, [self._clients(clients)], self._kept)
-
-    def meet_messages(self, paths: MessagePaths) -> None:
-        """Let requests and answers meet each other on shared lines."""
-        made = c.Paths()
-        made.hops = array_of(c.Hop, [self._hop(hop) for hop in paths.hops], self._kept)
-        made.uplinks = c.addresses([np.array(lines) for lines in paths.uplinks], self._kept, np.int64)
-        made.lines = len(paths.capacities)
-        made.capacities = array_of(c.Capacity, [self._capacity(capacity) for capacity in paths.capacities], self._kept)
-        made.token_bytes = c.address(np.array(paths.token_bytes), self._kept, np.int64)
-        made.src_len, made.tgt_len = (c.address(column, self._kept, np.int64) for column in (paths.src_len, paths.tgt_len))
-        made.moments_s = c.address(paths.moments_s, self._kept)
-        made.half_overhead_s = c.addresses(paths.half_overhead_s, self._kept)
-        self._settings.paths = array_of(c.Paths, [made], self._kept)
-
-    def _capacity(self, capacity: Capacity) -> c.Capacity:
-        if isinstance(capacity, ConstantCapacity):
-            return c.Capacity(bps=capacity.bps)
-        if not isinstance(capacity, SeriesCapacity):
-            raise UncompiledError("lines of another capacity")
-        series = capacity.series
-        columns = (c.address(np.asarray(column), self._kept) for column in (series.time_s, series.value, capacity.carried))
-        return c.Capacity(len(series.time_s), 0.0, capacity.begin_s, series.duration_s, capacity.lap_bits, *columns)
 
     def _hop(self, hop: Hop) -> c.Hop:
         links = [

@@ -19,14 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.columns import AnyColumn
-from simnmt.network.message_paths import MessagePaths
 from simnmt.policies.decision import Choice
 from simnmt.results.requests import Block, Requests, Trail
 from simnmt.world.checks import BlockChecks, check_run
 from simnmt.world.clock import ARRIVAL, ASKS, Clock, Event
 from simnmt.world.deciders import Beliefs, Prepared
 from simnmt.world.faults import Faults, FaultyTraffic
-from simnmt.world.message_traffic import MessageTraffic
 from simnmt.world.server import Row, Server, ServerSpec
 from simnmt.world.traffic import Traffic
 
@@ -245,7 +243,6 @@ def simulate(
     local: ServerSpec | None = None,
     plan_beyond_for: PlanBeyondFor | None = None,
     judged_share: float = 0.0,
-    paths: MessagePaths | None = None,
     faults: Faults | None = None,
 ) -> Trail:
     """Run every request through the world, and return its trail.
@@ -287,8 +284,6 @@ def simulate(
     traffic: Traffic
     if faults is not None:
         traffic = FaultyTraffic(faults, *parts)
-    elif paths is not None:
-        traffic = MessageTraffic(paths, *parts)
     else:
         traffic = Traffic(*parts)
     if loop is not None:

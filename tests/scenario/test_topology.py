@@ -216,34 +216,6 @@ def test_the_network_itself_leads_to_a_single_device(tmp_path: Path) -> None:
 
 
 ALONE = GOOD[: GOOD.index("  region: {pro")].replace(HOPS, "") + "policies: {edge: {}}\n"
-LEADS_THERE = "shared is for links behind gateway, which decides, and this one leads to it (remove it)"
-SHARED = {
-    "the link to the gateway": (
-        (GOOD, "rtt: {constant_ms: 2}}", "rtt: {constant_ms: 2}, shared: true}"),
-        f"s.yaml:9:66: networks.n.hops.gateway.1.shared: {LEADS_THERE}",
-    ),
-    "the link to the only device": (
-        (ALONE, '"@cp1"\n', '"@cp1"\n    shared: true\n'),
-        f"s.yaml:8:5: networks.n.shared: {LEADS_THERE}",
-    ),
-    "a bandwidth that changes, on a clock without moments": (
-        (GOOD, '"@cp1"\n', '"@cp1"\n    shared: true\n    clock: spread\n    uplink_mbps: up.csv\n'),
-        "s.yaml:8:5: networks.n.shared: a shared bandwidth that changes needs a time axis, but requests meet the trace one "
-        "by one (set networks.n.clock: arrival, or give bandwidths that are numbers)",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", SHARED)
-def test_only_links_behind_the_decision_are_shared(tmp_path: Path, case: str) -> None:
-    (text, old, new), expected = SHARED[case]
-    assert old in text
-    assert (
-        complaint(tmp_path, text.replace(old, new, 1).replace("  asks: {kind: cnmt, transfer_estimate: smoothed}\n", ""))
-        == expected
-    )
-
-
 FAILS = "failures: {mttf_s: 60, mttr_s: 5}"
 FAULTS = {
     "failures of the device that decides": (
@@ -310,13 +282,6 @@ def test_keys_of_faults_that_were_removed_are_refused_with_what_replaces_them(
     message = complaint(tmp_path, GOOD.replace(old, new, 1))
     assert f"s.yaml:{place}: " in message
     assert any(remedy in message for remedy in KEYS.values())
-
-
-def test_a_link_is_not_shared_where_it_may_fail(tmp_path: Path) -> None:
-    text = GOOD.replace(
-        '    rtt: "@cp1"\n', '    rtt: "@cp1"\n    shared: true\n    outages: {mean_between_s: 60, mean_duration_s: 5}\n'
-    )
-    assert complaint(tmp_path, text).startswith("s.yaml:8:5: networks.n.shared: ")
 
 
 def test_workloads_with_rates_are_named_separate_runs_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -56,7 +56,6 @@ BATCHING = st.one_of(
 )
 BALANCERS = st.sampled_from(["attached", "round_robin", "least_work", "two_choices", "random"])
 OVERHEADS = st.none() | st.sampled_from([0.8, {"mean_ms": 5.0, "sd_ms": 3.0}])
-SHARED = st.just({"rtt": "@cp1", "uplink_mbps": 0.1, "downlink_mbps": 0.2, "shared": True})
 LINKS = st.sampled_from([{"rtt": "@cp1"}, {"rtt": "@cp2", "uplink_mbps": 1, "downlink_mbps": 2}, {"rtt": {"constant_ms": 30}}])
 
 
@@ -107,7 +106,7 @@ def random_scenarios(draw: Draw) -> Keys:
     devices = draw(_devices(kind, is_back_to_back))
     hops: Keys = {"gateway": [{"rtt": {"constant_ms": 3}}, draw(LINKS)]} if draw(st.booleans()) else {}
     if "region" in devices:
-        hops["region"] = draw(LINKS | SHARED)
+        hops["region"] = draw(LINKS)
     clock = draw(st.sampled_from([None, "own"])) if is_back_to_back else None
     return {
         "version": 1,
@@ -116,7 +115,7 @@ def random_scenarios(draw: Draw) -> Keys:
         "replications": 1,
         "requests": draw(st.integers(1, 120)),
         "workloads": {"w": {"lengths": lengths, "arrivals": comes, "end_nodes": 4 * draw(st.integers(1, 3))}},
-        "networks": {"n": draw(LINKS | SHARED) | {"hops": hops} | ({} if clock is None else {"clock": clock})},
+        "networks": {"n": draw(LINKS) | {"hops": hops} | ({} if clock is None else {"clock": clock})},
         "devices": devices,
         "policies": draw(POLICIES),
         "fit": {"inferences": 200},

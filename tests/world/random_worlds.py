@@ -12,7 +12,6 @@ import numpy as np
 from hypothesis import strategies as st
 
 from simnmt.network.link import Hop, Link, MovingRoute
-from simnmt.network.message_paths import MessagePaths
 from simnmt.network.series import BandwidthSeries, RttSeries
 from simnmt.policies import (
     BacklogView,
@@ -177,15 +176,6 @@ def moving_route(
     return MovingRoute(access, tuple(hop() for _ in range(targets - 1)), token_bytes, *lengths, moments_s, halves_s)
 
 
-def message_paths(random: np.random.Generator, route: MovingRoute, arrival_s: np.ndarray | None) -> MessagePaths:
-    """The hops of a route, of whose links some are shared."""
-    hops = tuple(
-        replace(hop, links=tuple(replace(link, shared=bool(random.random() < 0.6)) for link in hop.links)) for hop in route.hops
-    )
-    moments_s = route.moments_s if arrival_s is None or random.random() < 0.3 else arrival_s
-    return MessagePaths(hops, route.token_bytes, route.src_len, route.tgt_len, moments_s, route.half_overhead_s)
-
-
 SPECIAL = {
     "plain": (),
     "batches": ("batches",),
@@ -252,10 +242,6 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
     route = None
     if targets > 1 and (discipline == "closed" or (not queues and draw(st.booleans()))):
         route = moving_route(random, grid, count, targets, nodes, columns)
-    paths = None
-    if targets > 1 and queues and draw(st.booleans()):
-        of_paths = route or moving_route(random, grid, count, targets, nodes, columns)
-        paths = message_paths(random, of_paths, columns["arrival_s"])
     clients = None
     if discipline == "closed" and route is not None:
         asking = draw(st.integers(1, 12))
@@ -317,7 +303,6 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
             "route": route,
             "clients": clients,
             "plan_beyond_for": beyond_for if knows else None,
-            "paths": paths,
         }
         return (Requests(**columns), choice, beliefs, servers), keywords
 
@@ -327,7 +312,7 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
     knowledge = f"views of {viewed}, knows transfer: {knows_transfer}, backlog: {knows_backlog}, states: {knows}"
     return World(
         arguments,
-        f"{what}, {discipline}, {knowledge}, {paths}, judged={judged_share}, from {begins_s} s, load {load}, spread {spread}",
+        f"{what}, {discipline}, {knowledge}, judged={judged_share}, from {begins_s} s, load {load}, spread {spread}",
     )
 
 

@@ -17,8 +17,6 @@ from simnmt.base import columns
 from simnmt.base.errors import InputError
 from simnmt.batching import Batching
 from simnmt.network.link import Hop, Link, MovingRoute
-from simnmt.network.message_paths import MessagePaths
-from simnmt.network.series import constant_rtt
 from simnmt.policies import Fixed, LeastTotal, QuantileEstimate, TransferEstimate
 from simnmt.profile.batch_cost import DecodingCost
 from simnmt.results.requests import Trail
@@ -66,7 +64,7 @@ def test_decoded_sentences_are_equal_to_the_bit(
     assert_equal_accounts([reference.account], [compiled.account])
 
 
-@pytest.mark.parametrize("discipline", ["open", "closed", "open, over a shared line"])
+@pytest.mark.parametrize("discipline", ["open", "closed"])
 def test_every_failed_allocation_is_a_memory_error_and_nothing_else(discipline: str) -> None:
     """Of a run with batches, views, an oracle's foresight, and more requests under way than the first arrays hold."""
     requests, choice = asked(300, rate_rps=60.0), lambda block: LeastTotal(block.execution_s)
@@ -77,10 +75,6 @@ def test_every_failed_allocation_is_a_memory_error_and_nothing_else(discipline: 
         hop = Hop((Link(0.02, 1e6, 1e6),), (0.0,))
         loop["route"] = MovingRoute(hop, (hop,), (2, 2), requests.src_len, requests.tgt_len, None, (None, None))
         loop["clients"] = Clients(100, 5, np.full(100 + len(requests), 0.5))
-    elif discipline != "open":
-        hop = Hop((Link(constant_rtt(0.02), 4e4, 1e5, shared=True),), (0.0,))
-        lengths = np.asarray(requests.src_len), np.asarray(requests.tgt_len)
-        loop["paths"] = MessagePaths((hop,), (2, 2), *lengths, requests.arrival_s, (None, None))
 
     def run(allocations: int) -> Trail:
         beliefs = Beliefs(lambda decider, target: QuantileEstimate(0.1, 0.5, 4), true_backlog=True)
