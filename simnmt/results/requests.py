@@ -136,7 +136,7 @@ _OPTIONAL: dict[str, array[Any]] = {
 STREAMED_COLUMNS = ("state", "stall_s", "deadline_missed")
 """Columns of a run in which a device streams its model."""
 
-Engine = Literal["compiled", "simpy"]
+Engine = Literal["compiled", "reference"]
 Recorder = Mapping[str, "array[Any]"]
 """A trail under way: plain columns by name; 35 bytes a request, 51 if servers batch, 61 if they stream, 8 more with
 `lost_s`."""
@@ -208,8 +208,10 @@ class Trail:
     """Account of each target's streamed model with its requests. Empty if no target streams."""
     energy: RunEnergy | None = None
     """Joules and money of the run; None if they are not accounted for."""
-    engine: Engine = "simpy"
-    """The engine of the world that ran it; both give the same results."""
+    engine: Engine = "reference"
+    """The engine of the world that ran it; both make the same choices."""
+    engine_reason: str = ""
+    """Why the compiled engine did not run it; empty if it did, or if the reference was chosen."""
 
     @classmethod
     def recorded(

@@ -1,7 +1,6 @@
 """Checks that both engines make of a run before it begins, and of each block before it is run.
 
-No number is NaN, infinite or below 0, and no index and no length is out of place. The compiled world relies on this;
-`compiled/checks.h` asserts it in debug builds.
+No number is NaN, infinite or below 0, and no index and no length is out of place. The compiled engine relies on this.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from simnmt.base.errors import InputError
 from simnmt.network.link import MovingRoute
 from simnmt.policies.decision import Choice, Fixed, LeastTotal
 from simnmt.results.requests import Block, Requests
-from simnmt.world.server import LeastLoadedOfDrawn, Server
+from simnmt.devices.device import Kind, LeastLoadedOfDrawn
 
 NO_TARGET = -1
 
@@ -34,7 +33,7 @@ class _Clients(Protocol):
 
 def check_run(
     requests: Requests[Any],
-    servers: Sequence[Server],
+    kinds: Sequence[Kind],
     deciders: int,
     workers: int,
     route: object,
@@ -44,20 +43,18 @@ def check_run(
     count, targets = len(requests), len(requests.execution_s)
     _require(deciders >= 1, f"{deciders} deciders", "give at least 1")
     _require(workers >= 1, f"{workers} workers", "give at least 1")
-    _require(
-        len(servers) == targets - 1, f"execution times of {targets} targets, servers of {1 + len(servers)}", "give one each"
-    )
+    _require(len(kinds) == targets - 1, f"execution times of {targets} targets, boxes of {1 + len(kinds)}", "give one each")
     for name, column in _columns(requests, has_links=route is None):
         _require(len(column) == count, f"{len(column)} values of {name} for {count} requests", "give one each")
-    for target, server in enumerate(servers, start=1):
-        balancer = getattr(server, "balancer", None)
-        for drawn in balancer.choices if isinstance(balancer, LeastLoadedOfDrawn) else ():
-            fits = len(drawn) == count and _is_between(drawn, len(server.boxes))
-            _require(
-                fits,
-                f"drawn boxes of target {target} are not its boxes 0 to {len(server.boxes) - 1}",
-                "draw one for each request",
-            )
+    for target, kind in enumerate(kinds, start=1):
+        _require(
+            not kind.needs_tgt_len or requests.tgt_len is not None,
+            f"target {target} takes a step for each token, but the requests have no tgt_len",
+            "give their target lengths",
+        )
+        if isinstance(kind.balancer, LeastLoadedOfDrawn):
+            fits = len(kind.balancer.choices) == count and _is_between(kind.balancer.choices, kind.boxes)
+            _require(fits, f"drawn boxes of target {target} are not its boxes 0 to {kind.boxes - 1}", "draw one for each request")
     if isinstance(route, MovingRoute):
         _require(
             len(route.hops) == targets - 1, f"{len(route.hops)} hops to {targets} targets", "give one to each but the first"
@@ -146,7 +143,7 @@ def _is_sound(column: Any) -> NDArray[np.bool_]:
 
 
 def _is_between(column: Any, end: int) -> bool:
-    return not len(column) or bool(np.min(column) >= 0 and np.max(column) < end)
+    return not np.size(column) or bool(np.min(column) >= 0 and np.max(column) < end)
 
 
 def _require(is_met: bool, fault: str, remedy: str) -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from heapq import heappop, heappush
-from math import inf
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,111 +12,6 @@ from numpy.typing import NDArray
 from simnmt.policies.decision import Choice
 from simnmt.policies.estimates import TransferEstimate
 from simnmt.policies.views import DecisionView, StateView, View
-
-Answer = tuple[float, int, int, float, int, float]
-"""When it is received, request, target, its measured transfer time, the request's number in the view of the backlog, and the
-true start of the execution; for a batched target its end, since executions there do not end in the order of their starts."""
-
-
-class _Far:
-    """Answers of one server in the far future, in the order of the starts of their executions; 41 bytes each."""
-
-    __slots__ = ("first", "received_s", "request", "sent_as", "start_s", "target", "transfer_s")
-
-    TRIMMED_AT = 65_536
-
-    def __init__(self) -> None:
-        self.start_s, self.received_s, self.transfer_s = (array("d") for _ in range(3))
-        self.request, self.sent_as, self.target = array("q"), array("q"), array("b")
-        self.first = 0
-
-    def add(self, answer: Answer) -> None:
-        received_s, request, target, transfer_s, sent_as, start_s = answer
-        self.start_s.append(start_s)
-        self.received_s.append(received_s)
-        self.transfer_s.append(transfer_s)
-        self.sent_as.append(sent_as)
-        self.request.append(request)
-        self.target.append(target)
-
-    @property
-    def next_s(self) -> float:
-        return self.start_s[self.first] if self.first < len(self.start_s) else inf
-
-    def take(self, count: int) -> Iterator[Answer]:
-        """Remove and return the next `count` answers, or all if there are fewer."""
-        part = slice(self.first, self.first + count)
-        taken = zip(
-            self.received_s[part],
-            self.request[part],
-            self.target[part],
-            self.transfer_s[part],
-            self.sent_as[part],
-            self.start_s[part],
-            strict=True,
-        )
-        self.first = min(part.stop, len(self.start_s))
-        if self.first > self.TRIMMED_AT:
-            for column in (self.start_s, self.received_s, self.transfer_s, self.sent_as, self.request, self.target):
-                del column[: self.first]
-            self.first = 0
-        return taken
-
-
-class Answers:
-    """Measurements of the transfer time, available once their answers have been received.
-
-    Only the decider's next decision needs an answer, so no answer needs an event (0.35 us each): the decider collects those
-    received since its last decision.
-
-    Behind a backlogged server most answers are in the far future. No answer comes before its execution starts, and executions
-    of a first-in first-out server start in order: so far answers wait in flat columns, one set for each server, and only the
-    nearest are in a heap. One heap as deep as the backlog made a request 1.2 times as slow at 100,000 requests as at 10,000, at
-    load 1.9.
-    """
-
-    __slots__ = ("_far", "_near", "next_s")
-
-    NEAR = 64
-    """Answers kept in the heap while others are further ahead."""
-
-    def __init__(self) -> None:
-        self.next_s = inf
-        """No answer can be collected before this moment."""
-        self._near: list[Answer] = []
-        self._far: dict[tuple[int, int], _Far] = {}
-
-    def add(self, answer: Answer, server: int = 0) -> None:
-        """Add an answer on its way; the starts of one target's `server` are in order."""
-        if len(self._near) < self.NEAR:
-            heappush(self._near, answer)
-            if answer[0] < self.next_s:
-                self.next_s = answer[0]
-            return
-        far = self._far.get((answer[2], server))
-        if far is None:
-            far = self._far[answer[2], server] = _Far()
-        far.add(answer)
-        if answer[5] < self.next_s:
-            self.next_s = answer[5]
-
-    def collect(self, now_s: float) -> list[Answer]:
-        """Return the answers received by now that were not collected yet, in order of reception."""
-        near, received = self._near, []
-        if not self._far:
-            while near and near[0][0] <= now_s:
-                received.append(heappop(near))
-            self.next_s = near[0][0] if near else inf
-            return received
-        for far in self._far.values():
-            # More than have started: one by one the columns would cost ten times as much.
-            while far.next_s <= now_s:
-                for answer in far.take(self.NEAR):
-                    heappush(near, answer)
-        while near and near[0][0] <= now_s:
-            received.append(heappop(near))
-        self.next_s = min(near[0][0] if near else inf, *(far.next_s for far in self._far.values()))
-        return received
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,32 +74,12 @@ def plain(choice: Choice) -> DecideOnInput:
     return cast(DecideOnInput, choice if callable(choice) else choice.decide())
 
 
-class Device(Protocol):
-    """A device that executes requests in their order."""
-
-    def serve(self, entry_s: float, service_s: float) -> float:
-        """Return when a request that enters now starts to execute."""
-        ...
-
-    def work_left(self, now_s: float) -> float:
-        """Return the seconds until a request could start."""
-        ...
-
-
 class Decider:
-    """A device that decides for the requests that reach it, and executes those that it keeps."""
+    """What a device that decides knows of its targets."""
 
-    __slots__ = (
-        "answers", "delay_s", "device", "estimates", "number", "plans", "reported_wait_s", "reports", "views", "watches",
-    )  # fmt: skip
-
-    def __init__(
-        self, number: int, targets: int, device: Device, beliefs: Beliefs, device_state: StateView | None = None
-    ) -> None:
-        """`device`: executes the requests that the decider keeps, unless a server does; `device_state`: the state of that
-        device."""
-        self.number, self.device = number, device
-        self.answers = Answers()
+    def __init__(self, number: int, targets: int, beliefs: Beliefs, device_state: StateView | None = None) -> None:
+        """`device_state`: the state of its own device, if that has states."""
+        self.number = number
         self.estimates = [TransferEstimate(0.0)] + [beliefs.estimate(number, target) for target in range(1, targets)]
         """Per target; the first, which needs no transfer, stays at 0."""
         self.delay_s = [estimate.value_s for estimate in self.estimates]
@@ -217,28 +89,31 @@ class Decider:
         """By target, the estimate of its state; for its own device, the known state."""
         if 0 in self.plans and device_state is not None:
             self.plans[0] = device_state
-        self.watches = bool(self.views or any(self.plans))
-        """True if it notes the requests that it sends."""
-        self.reports: dict[int, Any] = {}
-        """By request, the server's report in its answer, if a view uses it."""
-        self.reported_wait_s: list[float | None] | None = [None] * targets if beliefs.shows_view else None
-        """Per target, the wait that its last answer reported; None before the first one, or if the policy sees no view."""
+        self.reported_wait_s: list[float | None] = [None] * targets
+        """Per target, the wait that its last answer reported; None before the first one."""
 
-    def hear(self, now_s: float, waited_s: Sequence[float]) -> None:
-        """Learn from the answers received since the last decision; `waited_s`: by request, the reported wait."""
-        estimates, views, plans, delay_s, watches = self.estimates, self.views, self.plans, self.delay_s, self.watches
-        for received_s, request, target, transfer_s, sent_as, _ in self.answers.collect(now_s):
-            estimate = estimates[target]
-            estimate.learn(transfer_s, received_s)
-            delay_s[target] = estimate.value_s
-            if self.reported_wait_s is not None:
-                self.reported_wait_s[target] = waited_s[request]
-            if watches:
-                report = self.reports.pop(request, None)
-                if views and (view := views[target]) is not None:
-                    view.reported(sent_as, waited_s[request], report, received_s)
-                if target in plans:
-                    plans[target].reported(request, report, received_s - transfer_s / 2)
+    @property
+    def views_itself(self) -> bool:
+        """True if it counts the requests at its own device."""
+        return bool(self.views) and self.views[0] is not None
+
+    def hear(
+        self, target: int, request: int, transfer_s: float, received_s: float, wait_s: float, sent_as: int, report: Any
+    ) -> None:
+        """Take in an answer that is received now.
+
+        Args:
+            target, request: who was asked, and for what.
+            transfer_s: measured transfer time.
+            received_s: the moment.
+            wait_s, report: the wait and the information that the answer reports.
+            sent_as: the request's number in the view of the target, which `announce` returned.
+        """
+        self.learn(target, transfer_s, received_s, wait_s)
+        if self.views and (view := self.views[target]) is not None:
+            view.reported(sent_as, wait_s, report, received_s)
+        if target in self.plans:
+            self.plans[target].reported(request, report, received_s - transfer_s / 2)
 
     def view(self, delay_s: Sequence[float], now_s: float, backlog_s: float) -> DecisionView:
         """Return the view at a moment, which a decision takes in place of the delays.
@@ -247,15 +122,14 @@ class Decider:
         """
         rtt_s = [estimate.value_s for estimate in self.estimates]
         ages_s = [now_s - estimate.measured_at_s for estimate in self.estimates]
-        return DecisionView(delay_s, now_s, backlog_s, rtt_s, ages_s, list(self.reported_wait_s or ()))
+        return DecisionView(delay_s, now_s, backlog_s, rtt_s, ages_s, list(self.reported_wait_s))
 
     def learn(self, target: int, transfer_s: float, at_s: float, wait_s: float = 0.0) -> None:
         """Take in a measured transfer time; `wait_s`: that the answer reports."""
         estimate = self.estimates[target]
         estimate.learn(transfer_s, at_s)
         self.delay_s[target] = estimate.value_s
-        if self.reported_wait_s is not None:
-            self.reported_wait_s[target] = wait_s
+        self.reported_wait_s[target] = wait_s
 
     def add_views(self, delay_s: list[float], prepared: Prepared, in_block: int, now_s: float) -> None:
         """Add to the delay of each target what the decider's views expect of its queue, its batch and its state."""

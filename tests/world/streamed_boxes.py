@@ -10,7 +10,7 @@ import simpy
 
 from simnmt.results.requests import Requests
 from simnmt.streaming.plan.engagement import Lifecycle, PlannedCompute, StreamedState
-from simnmt.world.streaming_server import StreamingServerSpec
+from simnmt.devices import Streamed
 
 COMPUTE = PlannedCompute(2, (8, 16), (0.100, 0.150), 2, step_s=0.020, once_s=0.003, embed_s=(0.008, 0.012), head_s=0.005)
 """Two encoder and two decoder layers; a step takes 45 ms, the first 6 more."""
@@ -20,7 +20,7 @@ STATES = (
     StreamedState("turn 2", (0.0, 0.10, 0.06, 0.12), 300, 350, 700),
     StreamedState("turn 3", (0.0, 0.0, 0.0, 0.30), 350, 350, 650),
 )
-STREAMED = StreamingServerSpec(COMPUTE, STATES, Lifecycle(3, 5.0, 60.0), 1.2, 10.0, 1_000)
+STREAMED = Streamed(COMPUTE, STATES, Lifecycle(3, 5.0, 60.0), 1.2, 10.0, 1_000)
 
 
 def asked(
@@ -28,7 +28,7 @@ def asked(
     gap_s: float = 1.5,
     seed: int = 1,
     nodes: int = 4,
-    streamed: StreamingServerSpec = STREAMED,
+    streamed: Streamed = STREAMED,
     open_loop: bool = True,
 ) -> Requests:
     """Engagements of one to three turns with pauses in between, to gateways and a cloud that both compute what is planned."""
@@ -55,7 +55,7 @@ class SlowBox:
     """A disk and a processor as SimPy resources; a request is two processes that hand each layer over."""
 
     environment: simpy.Environment
-    streamed: StreamingServerSpec
+    streamed: Streamed
     computing: simpy.Resource = field(init=False)
     reading: simpy.Resource = field(init=False)
     last_end_s: float | None = None

@@ -4,21 +4,6 @@
 
 #include "memory.h"
 
-/* The cost of one batch size as a function of length: a line, or a table of `knots` lengths. */
-typedef struct {
-    int64_t knots; /* 0: a line */
-    double level, slope;
-    const double *start, *value, *slopes, *before;
-} LengthCost;
-
-/* What Python hands over. */
-typedef struct {
-    const LengthCost *steps, *encoders; /* by sentences, from 1 on */
-    const double *gap_s;                /* by sentences, from 1 on */
-    int64_t encoder_count, packs, weighs_sources, src_len;
-    double mean_over_usual, padding_share, refill_s_fixed, refill_s_per_sentence, leave_s, s_per_row_src_token;
-} BatchCost;
-
 static double sum_up_to(const LengthCost *self, int64_t end) {
     int64_t low = 0, high = self->knots;
     while (low < high) { /* the first length beyond `end` */

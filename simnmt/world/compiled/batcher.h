@@ -1,4 +1,4 @@
-/* The queues of one batching server, which decide its next move. See batching/batcher.py. */
+/* The queues of one box, which decide its next move. See batching/batcher.py. */
 #ifndef SIMNMT_WORLD_BATCHER_H
 #define SIMNMT_WORLD_BATCHER_H
 
@@ -8,17 +8,11 @@
 
 enum { STEP, ENCODE, JOIN };
 
-/* What Python hands over; 0 for no collection and for no limit of padded tokens. */
-typedef struct {
-    int64_t size, threshold, collected, padded_tokens, together;
-    double longest_wait_s;
-} Batching;
-
 /* A sentence that has arrived at a server and has not joined a batch. */
 typedef struct {
     double entry_s, begin_s, factor;
     int64_t request, src_len, tgt_len, collected_as;
-    void *event; /* of the request, NULL in a look ahead */
+    void *event; /* of the request */
 } Waiting;
 
 typedef struct {
@@ -50,25 +44,6 @@ static Waiting queue_take(Queue *self) {
     self->count -= 1;
     if (!self->count) self->first = 0;
     return first;
-}
-
-static void queue_copy(Memory *memory, Queue *self, const Queue *other) {
-    if (self->capacity < other->count) {
-        self->items = resized(memory, self->items, other->count, sizeof(Waiting));
-        self->capacity = other->count;
-    }
-    if (other->count) memcpy(self->items, other->items + other->first, (size_t)other->count * sizeof(Waiting));
-    self->first = 0;
-    self->count = other->count;
-}
-
-static void batcher_copy(Memory *memory, Batcher *self, const Batcher *other) {
-    queue_copy(memory, &self->waiting, &other->waiting);
-    queue_copy(memory, &self->sorted, &other->sorted);
-    queue_copy(memory, &self->ready, &other->ready);
-    self->batching = other->batching;
-    self->encodings = other->encodings;
-    self->let_go = other->let_go;
 }
 
 static void batcher_free(Batcher *self) {

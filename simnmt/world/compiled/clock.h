@@ -1,10 +1,10 @@
-/* The clock: events in the order of (time, kind, number). See clock.py. */
+/* The clock: events in the order of (time, kind, number). See devices/device.py. */
 #ifndef SIMNMT_WORLD_CLOCK_H
 #define SIMNMT_WORLD_CLOCK_H
 
 #include "memory.h"
 
-enum { REACHES_SERVER, ARRIVAL, ASKS, SERVER_ACTS, LINE_ACTS, MESSAGE_MOVES };
+enum { REACHES, ARRIVES, ASKS, BATCH_ACTS };
 
 typedef struct {
     double at_s;
@@ -15,7 +15,6 @@ typedef struct {
 typedef struct {
     Entry *heap;
     int64_t count, capacity;
-    double now_s;
 } Clock;
 
 /* Return a number by which events of one moment are ordered: by kind, then by the event's own number. */
@@ -30,7 +29,6 @@ static inline int is_before(double at_s, int64_t order, double other_s, int64_t 
 }
 
 static void clock_push(Memory *memory, Clock *clock, double at_s, int64_t order, void *event) {
-    assert(at_s >= clock->now_s); /* and no NaN */
     GROW(memory, clock->heap, clock->count, clock->capacity);
     Entry *heap = clock->heap;
     int64_t place = clock->count++;
@@ -53,7 +51,6 @@ static Entry clock_pop(Clock *clock) {
         place = child;
     }
     if (count) heap[place] = last;
-    clock->now_s = first.at_s;
     return first;
 }
 

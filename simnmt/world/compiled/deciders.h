@@ -2,7 +2,7 @@
 #ifndef SIMNMT_WORLD_DECIDERS_H
 #define SIMNMT_WORLD_DECIDERS_H
 
-#include "routes.h"
+#include "world.h"
 
 static inline int is_heard_before(const Answer *one, const Answer *other) {
     return one->received_s < other->received_s || (one->received_s == other->received_s && one->request < other->request);
@@ -29,14 +29,16 @@ static Answer pop_answer(Decider *self) {
     return first;
 }
 
-static void learn(Decider *self, int64_t target, double transfer_s, double at_s) {
+static void learn(Decider *self, int64_t target, double transfer_s, double at_s, double wait_s) {
     estimate_learn(self->estimates + target, transfer_s, at_s);
     self->delay_s[target] = self->estimates[target].value_s;
+    self->reported_wait_s[target] = wait_s;
 }
 
 /* Let the client of a request receive its answer a little after the decider, think, and ask again. */
 static void answered(World *world, int64_t request, double received_s) {
     const Clients *clients = world->settings.clients;
+    note_moment(world, received_s);
     if (clients == NULL) return;
     int64_t number = clients->count + request;
     double at_s = received_s + clients->back_s[request] + clients->think_s[number];
@@ -51,11 +53,11 @@ static inline int has_view(const Decider *self, int64_t target) {
 static void hear(Decider *self, double now_s, const double *waited_s) {
     while (self->answer_count && self->answers[0].received_s <= now_s) {
         Answer answer = pop_answer(self);
-        learn(self, answer.target, answer.transfer_s, answer.received_s);
+        double wait_s = waited_s[answer.request];
+        learn(self, answer.target, answer.transfer_s, answer.received_s, wait_s);
         if (self->plans != NULL && answer.target && self->plans[answer.target].settings != NULL)
             plan_view_reported(self->plans + answer.target, answer.request, answer.believed, answer.report, answer.received_s - answer.transfer_s / 2);
         if (!has_view(self, answer.target)) continue;
-        double wait_s = waited_s[answer.request];
         if (self->views != NULL && self->views[answer.target].parallel)
             backlog_reported(self->views + answer.target, answer.sent_as, wait_s);
         else
@@ -68,7 +70,8 @@ static void hear(Decider *self, double now_s, const double *waited_s) {
 static double beyond_s(const World *world, const Decider *self, const Block *block, int64_t target, int64_t in_block, double entry_s) {
     const double *const *by_state = block->beyond[target];
     if (target) return plan_view_added_s(self->plans + target, entry_s, by_state, in_block);
-    return by_state[next_state(world->pools[0].streams + self->number, self->plans[0].settings, entry_s)][in_block];
+    const StreamBox *own = world->pools[0].streams + self->number;
+    return by_state[lifecycle_next(self->plans[0].settings, own->state, entry_s - own->free_s)][in_block];
 }
 
 static void add_views(const World *world, Decider *self, const Block *block, int64_t in_block, double *delay_s, double now_s) {

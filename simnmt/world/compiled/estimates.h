@@ -6,14 +6,6 @@
 
 #include "memory.h"
 
-enum { LATEST, QUANTILE };
-
-/* What Python hands over. */
-typedef struct {
-    double initial_s, weight, quantile;
-    int64_t window, kind;
-} EstimateSettings;
-
 typedef struct {
     double value_s, measured_at_s;
     double weight, quantile;

@@ -9,19 +9,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DONE, NO_MEMORY, PAUSED }; /* how a call of Python ends */
+#include "settings.h"
 
 typedef struct {
     jmp_buf way_out;
-    int64_t left; /* further allocations that succeed; below 0: no limit. For tests. */
 } Memory;
 
 /* Return `content` resized to `count` items of `size` bytes. */
 static void *resized(Memory *memory, void *content, int64_t count, size_t size) {
-    void *made = NULL;
-    if (memory->left != 0 && (uint64_t)count <= PTRDIFF_MAX / size) made = realloc(content, count ? (size_t)count * size : 1);
+    void *made = (uint64_t)count <= PTRDIFF_MAX / size ? realloc(content, count ? (size_t)count * size : 1) : NULL;
     if (made == NULL) longjmp(memory->way_out, NO_MEMORY);
-    if (memory->left > 0) memory->left -= 1;
     return made;
 }
 

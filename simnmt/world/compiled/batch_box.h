@@ -1,6 +1,10 @@
-/* One server that decodes sentences in batches. See `BatchServer` in batch_server.py, whose names and order these are. */
-#ifndef SIMNMT_WORLD_BATCH_SERVER_H
-#define SIMNMT_WORLD_BATCH_SERVER_H
+/* One box that decodes sentences in batches. See `BatchBox` in devices/batch.py, which takes every step.
+ *
+ * Here the cost is not per step: the active sentences are in a heap by the step after which each is done, and the box jumps from
+ * completion to completion. While no more than the threshold are active, an arrival makes it act at the end of the running
+ * step. The caller announces arrivals by `batch_box_arrive` and calls `batch_box_act` at `next_s`. */
+#ifndef SIMNMT_WORLD_BATCH_BOX_H
+#define SIMNMT_WORLD_BATCH_BOX_H
 
 #include "batch_cost.h"
 #include "batcher.h"
@@ -32,16 +36,6 @@ typedef struct {
     void *event;
 } Finished;
 
-/* The account that `RunningBatchAccount` keeps. */
-typedef struct {
-    int64_t *steps; /* by active sentences */
-    double *step_s;
-    double encode_s, refill_s;
-    int64_t encodings, refills, src_tokens, padded_tokens, sentences;
-    int64_t *timeline; /* pairs: steps before, active from then on */
-    int64_t changes, change_capacity, last_active;
-} Account;
-
 typedef struct {
     const BatchCost *cost;
     Batcher batcher;
@@ -61,26 +55,22 @@ typedef struct {
     int64_t src_len_capacity;
     Finished *done;
     int64_t done_count, done_capacity;
-    int foretells, keeps_sources;
-    Account *account; /* NULL in a look ahead */
-} BatchServer;
+    int keeps_sources;
+    Account account;
+} BatchBox;
 
-static void batch_server_begin(BatchServer *self, const Batching *batching, const BatchCost *cost) {
+static void batch_box_begin(Memory *memory, BatchBox *self, const Batching *batching, const BatchCost *cost) {
     memset(self, 0, sizeof *self);
     self->cost = cost;
     self->batcher.batching = *batching;
     self->next_s = INFINITY;
     self->factor = 1.0;
     self->keeps_sources = cost->weighs_sources || batching->padded_tokens;
+    self->account.steps = zeroed(memory, batching->size + 1, sizeof(int64_t));
+    self->account.step_s = zeroed(memory, batching->size + 1, sizeof(double));
 }
 
-static void begin_account(Memory *memory, BatchServer *self, int64_t size) {
-    self->account = zeroed(memory, 1, sizeof(Account));
-    self->account->steps = zeroed(memory, size + 1, sizeof(int64_t));
-    self->account->step_s = zeroed(memory, size + 1, sizeof(double));
-}
-
-static void batch_server_free(BatchServer *self) {
+static void batch_box_free(BatchBox *self) {
     batcher_free(&self->batcher);
     free(self->active);
     free(self->sources);
@@ -88,60 +78,16 @@ static void batch_server_free(BatchServer *self) {
     free(self->joining);
     free(self->src_lens);
     free(self->done);
-    if (self->account == NULL) return;
-    free(self->account->steps);
-    free(self->account->step_s);
-    free(self->account->timeline);
-    free(self->account);
-}
-
-/* Copy `count` items into an array of another server, which grows to hold them. */
-#define COPY_ARRAY(memory, self, other, array, count, capacity)                                                 \
-    do {                                                                                                        \
-        if ((self)->capacity < (other)->count) {                                                                \
-            (self)->array = resized((memory), (self)->array, (other)->count, sizeof *(self)->array);            \
-            (self)->capacity = (other)->count;                                                                  \
-        }                                                                                                       \
-        if ((other)->count) memcpy((self)->array, (other)->array, (size_t)(other)->count * sizeof *(self)->array); \
-        (self)->count = (other)->count;                                                                         \
-    } while (0)
-
-/* Make `self` equal to `other`, to foresee finishes; it keeps no account. */
-static void batch_server_copy(Memory *memory, BatchServer *self, const BatchServer *other) {
-    batcher_copy(memory, &self->batcher, &other->batcher);
-    COPY_ARRAY(memory, self, other, active, active_count, active_capacity);
-    COPY_ARRAY(memory, self, other, sources, source_count, source_capacity);
-    COPY_ARRAY(memory, self, other, joined, joined_count, joined_capacity);
-    COPY_ARRAY(memory, self, other, joining, joining_count, joining_capacity);
-    self->joined_first = other->joined_first;
-    self->cost = other->cost;
-    self->next_s = other->next_s;
-    self->base_s = other->base_s;
-    self->factor = other->factor;
-    self->factor_sum = other->factor_sum;
-    self->more_s = other->more_s;
-    self->left_active = other->left_active;
-    self->left_waiting = other->left_waiting;
-    self->waiting = other->waiting;
-    self->waiting_tokens = other->waiting_tokens;
-    self->finish_sum = other->finish_sum;
-    self->joining_is = other->joining_is;
-    self->step = other->step;
-    self->position = other->position;
-    self->batch = other->batch;
-    self->to_completion = other->to_completion;
-    self->until = other->until;
-    self->new_count = other->new_count;
-    self->foretells = other->foretells;
-    self->keeps_sources = other->keeps_sources;
-    self->done_count = 0;
+    free(self->account.steps);
+    free(self->account.step_s);
+    free(self->account.timeline);
 }
 
 static inline int ends_before(const Active *one, const Active *other) {
     return one->finish_step < other->finish_step || (one->finish_step == other->finish_step && one->request < other->request);
 }
 
-static void active_push(Memory *memory, BatchServer *self, Active sentence) {
+static void active_push(Memory *memory, BatchBox *self, Active sentence) {
     GROW(memory, self->active, self->active_count, self->active_capacity);
     Active *heap = self->active;
     int64_t place = self->active_count++;
@@ -149,7 +95,7 @@ static void active_push(Memory *memory, BatchServer *self, Active sentence) {
     heap[place] = sentence;
 }
 
-static Active active_pop(BatchServer *self) {
+static Active active_pop(BatchBox *self) {
     Active *heap = self->active, first = heap[0], last = heap[--self->active_count];
     int64_t place = 0, count = self->active_count;
     for (int64_t child = 1; child < count; child = 2 * place + 1) {
@@ -167,7 +113,7 @@ static inline int is_longer(Source one, Source other) {
     return one.src_len > other.src_len || (one.src_len == other.src_len && one.finish_step < other.finish_step);
 }
 
-static void source_push(Memory *memory, BatchServer *self, Source source) {
+static void source_push(Memory *memory, BatchBox *self, Source source) {
     GROW(memory, self->sources, self->source_count, self->source_capacity);
     Source *heap = self->sources;
     int64_t place = self->source_count++;
@@ -175,7 +121,7 @@ static void source_push(Memory *memory, BatchServer *self, Source source) {
     heap[place] = source;
 }
 
-static void source_pop(BatchServer *self) {
+static void source_pop(BatchBox *self) {
     Source *heap = self->sources, last = heap[--self->source_count];
     int64_t place = 0, count = self->source_count;
     for (int64_t child = 1; child < count; child = 2 * place + 1) {
@@ -188,19 +134,19 @@ static void source_pop(BatchServer *self) {
 }
 
 /* Return the tokens of the longest active source after a step; 0 if no sentence is active. */
-static int64_t longest_source(BatchServer *self, int64_t step) {
+static int64_t longest_source(BatchBox *self, int64_t step) {
     while (self->source_count && self->sources[0].finish_step <= step) source_pop(self);
     return self->source_count ? self->sources[0].src_len : 0;
 }
 
 /* Return when `steps` steps since the last change have ended. */
-static double end_s(const BatchServer *self, int64_t steps) {
+static double end_s(const BatchBox *self, int64_t steps) {
     double taken_s = steps_s(self->cost, self->batch, self->position, self->position + steps - 1) + (double)steps * self->more_s;
     return self->base_s + self->factor * (steps == self->to_completion ? taken_s + self->cost->leave_s : taken_s);
 }
 
 /* Return the step since the last change that runs at a moment: the first that ends then or later, up to `until`. */
-static int64_t running_at(const BatchServer *self, double moment_s) {
+static int64_t running_at(const BatchBox *self, double moment_s) {
     int64_t most = self->until;
     if (most == 1 || moment_s >= self->next_s) return most;
     if (moment_s <= self->base_s) return 1;
@@ -219,7 +165,7 @@ static int64_t running_at(const BatchServer *self, double moment_s) {
 }
 
 /* Act at the end of the step that runs at a moment, unless sooner. */
-static void look_at(BatchServer *self, double moment_s) {
+static void look_at(BatchBox *self, double moment_s) {
     int64_t steps = running_at(self, moment_s);
     if (steps < self->until) {
         self->until = steps;
@@ -227,7 +173,7 @@ static void look_at(BatchServer *self, double moment_s) {
     }
 }
 
-static int64_t steps_left(const BatchServer *self, double now_s) {
+static int64_t steps_left(const BatchBox *self, double now_s) {
     int64_t taken_steps = self->step;
     if (self->until) {
         int64_t running = running_at(self, now_s);
@@ -236,7 +182,7 @@ static int64_t steps_left(const BatchServer *self, double now_s) {
     return self->waiting_tokens + self->finish_sum - self->active_count * taken_steps;
 }
 
-static void batch_server_arrive(Memory *memory, BatchServer *self, Waiting sentence) {
+static void batch_box_arrive(Memory *memory, BatchBox *self, Waiting sentence) {
     self->waiting += 1;
     self->waiting_tokens += sentence.tgt_len;
     queue_add(memory, &self->batcher.waiting, sentence);
@@ -247,11 +193,11 @@ static void batch_server_arrive(Memory *memory, BatchServer *self, Waiting sente
     }
 }
 
-static inline int holds_sentences(const BatchServer *self) {
+static inline int holds_sentences(const BatchBox *self) {
     return batcher_waiting(&self->batcher) + self->joining_count + self->active_count > 0;
 }
 
-static void batch_server_close(BatchServer *self, double now_s) {
+static void batch_box_close(BatchBox *self, double now_s) {
     self->batcher.let_go = self->batcher.waiting.count;
     if (self->until) {
         if (self->active_count <= self->batcher.batching.threshold) look_at(self, now_s);
@@ -260,7 +206,7 @@ static void batch_server_close(BatchServer *self, double now_s) {
     }
 }
 
-static void add_done(Memory *memory, BatchServer *self, Finished finished) {
+static void add_done(Memory *memory, BatchBox *self, Finished finished) {
     GROW(memory, self->done, self->done_count, self->done_capacity);
     self->done[self->done_count++] = finished;
 }
@@ -280,14 +226,14 @@ static void note_steps(Memory *memory, Account *account, int64_t before, int64_t
     account->changes += 1;
 }
 
-static void settle(Memory *memory, BatchServer *self, double now_s) {
+static void settle(Memory *memory, BatchBox *self, double now_s) {
     int64_t steps = self->until;
-    if (self->account != NULL) note_steps(memory, self->account, self->step, self->active_count, steps, now_s - self->base_s);
+    note_steps(memory, &self->account, self->step, self->active_count, steps, now_s - self->base_s);
     self->step += steps;
     self->until = 0;
 }
 
-static void set_first(BatchServer *self, double first_s) {
+static void set_first(BatchBox *self, double first_s) {
     for (int64_t place = 0; place < self->active_count; place++)
         if (self->active[place].is_new) {
             self->active[place].first_s = first_s;
@@ -296,13 +242,13 @@ static void set_first(BatchServer *self, double first_s) {
     self->new_count = 0;
 }
 
-static int64_t position_of(BatchServer *self, int64_t step) {
+static int64_t position_of(BatchBox *self, int64_t step) {
     while (self->joined[self->joined_first].last <= step) self->joined_first += 1;
     return step - self->joined[self->joined_first].step;
 }
 
 /* Schedule the steps until the next completion; a changed batch begins now. */
-static void go_on(BatchServer *self, double now_s) {
+static void go_on(BatchBox *self, double now_s) {
     if (self->until) {
         self->until = self->active[0].finish_step - self->step;
         self->next_s = end_s(self, self->until);
@@ -318,39 +264,7 @@ static void go_on(BatchServer *self, double now_s) {
     if (self->new_count) set_first(self, end_s(self, 1));
 }
 
-/* Step until no more than the threshold are active, all at once. */
-static void run_down(Memory *memory, BatchServer *self, double now_s) {
-    int64_t step = self->step, finish_sum = self->finish_sum;
-    double more_s = 0.0, leave_s = self->cost->leave_s, factor_sum = self->factor_sum;
-    while (self->active_count > self->batcher.batching.threshold) {
-        int64_t batch = self->active_count, finish_step = self->active[0].finish_step;
-        int64_t position = position_of(self, step), steps = finish_step - step;
-        double factor = factor_sum / (double)batch;
-        if (self->cost->weighs_sources) more_s = source_s(self->cost, batch, longest_source(self, step));
-        if (self->new_count) {
-            double step_s = steps_s(self->cost, batch, position, position) + more_s + (steps == 1 ? leave_s : 0.0);
-            set_first(self, now_s + factor * step_s);
-        }
-        double ended_s = now_s + factor * (steps_s(self->cost, batch, position, position + steps - 1) + (double)steps * more_s + leave_s);
-        if (self->account != NULL) note_steps(memory, self->account, step, batch, steps, ended_s - now_s);
-        now_s = ended_s;
-        step = finish_step;
-        while (self->active_count && self->active[0].finish_step == finish_step) {
-            Active sentence = active_pop(self);
-            add_done(memory, self, (Finished){sentence.entry_s, sentence.begin_s, sentence.first_s, now_s, sentence.request, sentence.event});
-            finish_sum -= finish_step;
-            factor_sum -= sentence.factor;
-        }
-    }
-    self->step = step;
-    self->finish_sum = finish_sum;
-    self->factor_sum = factor_sum;
-    self->joining_is = BUSY;
-    self->joining_count = 0;
-    self->next_s = now_s;
-}
-
-static void encode(Memory *memory, BatchServer *self, int64_t count, double now_s) {
+static void encode(Memory *memory, BatchBox *self, int64_t count, double now_s) {
     Queue *ready = &self->batcher.ready;
     int64_t tokens = 0;
     double factor_sum = 0.0;
@@ -365,24 +279,20 @@ static void encode(Memory *memory, BatchServer *self, int64_t count, double now_
         tokens += self->src_lens[number] = sentence->src_len;
     }
     double taken_s = encode_s(self->cost, self->src_lens, count) * (factor_sum / (double)count);
-    if (self->account != NULL) {
-        self->account->encodings += 1;
-        self->account->encode_s += taken_s;
-        self->account->src_tokens += tokens;
-        self->account->padded_tokens += self->src_lens[count - 1] * count;
-    }
+    self->account.encodings += 1;
+    self->account.encode_s += taken_s;
+    self->account.src_tokens += tokens;
+    self->account.padded_tokens += self->src_lens[count - 1] * count;
     self->joining_is = BUSY;
     self->joining_count = 0;
     self->next_s = now_s + taken_s;
 }
 
-static void begin_joining(Memory *memory, BatchServer *self, int64_t count, double now_s) {
+static void begin_joining(Memory *memory, BatchBox *self, int64_t count, double now_s) {
     double taken_s = refill_s(self->cost, count);
-    if (self->account != NULL) {
-        self->account->refills += 1;
-        self->account->refill_s += taken_s;
-        self->account->sentences += count;
-    }
+    self->account.refills += 1;
+    self->account.refill_s += taken_s;
+    self->account.sentences += count;
     self->waiting -= count;
     if (self->joining_capacity < count) {
         self->joining = resized(memory, self->joining, count, sizeof(Waiting));
@@ -395,7 +305,7 @@ static void begin_joining(Memory *memory, BatchServer *self, int64_t count, doub
 }
 
 /* Let the joining sentences join; those without output are done. */
-static void join(Memory *memory, BatchServer *self, double now_s) {
+static void join(Memory *memory, BatchBox *self, double now_s) {
     int64_t count = self->joining_count, step = self->step, last = 0;
     int first = !self->done_count;
     self->joining_is = NOBODY;
@@ -432,7 +342,7 @@ static void join(Memory *memory, BatchServer *self, double now_s) {
 }
 
 /* Act at `next_s`, which becomes later; `done` holds the sentences that are done then. */
-static void batch_server_act(Memory *memory, BatchServer *self) {
+static void batch_box_act(Memory *memory, BatchBox *self) {
     double now_s = self->next_s;
     int64_t threshold = self->batcher.batching.threshold, count = 0;
     self->done_count = 0;
@@ -454,12 +364,10 @@ static void batch_server_act(Memory *memory, BatchServer *self) {
     }
     for (;;) {
         if (!self->waiting || self->active_count > threshold) {
-            if (!self->active_count) {
-                self->next_s = INFINITY;
-            } else if (self->foretells && self->active_count > threshold)
-                run_down(memory, self, now_s);
-            else
+            if (self->active_count)
                 go_on(self, now_s);
+            else
+                self->next_s = INFINITY;
             return;
         }
         int64_t longest = self->keeps_sources ? longest_source(self, self->step) : 0;

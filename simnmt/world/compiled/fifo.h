@@ -1,6 +1,6 @@
-/* First-in first-out boxes of some workers each; service times are known on entry, so no queue is kept. See fifo_server.py. */
-#ifndef SIMNMT_WORLD_FIFO_SERVER_H
-#define SIMNMT_WORLD_FIFO_SERVER_H
+/* First-in first-out boxes of some workers each; service times are known on entry, so no queue is kept. See devices/fifo.py. */
+#ifndef SIMNMT_WORLD_FIFO_H
+#define SIMNMT_WORLD_FIFO_H
 
 #include "memory.h"
 
@@ -8,16 +8,16 @@ typedef struct {
     double *free_at_s; /* a heap of the moments at which workers come free; NULL while `first_s` is the only one */
     double first_s;    /* the earliest of them */
     int64_t used, capacity, unused;
-} FifoServer;
+} FifoBox;
 
-static void fifo_begin(FifoServer *self, int64_t workers) {
+static void fifo_begin(FifoBox *self, int64_t workers) {
     memset(self, 0, sizeof *self);
     self->used = 1;
     self->unused = workers - 1;
 }
 
 /* Put `free_s` in the place of the earliest moment. */
-static void fifo_replace_first(FifoServer *self, double free_s) {
+static void fifo_replace_first(FifoBox *self, double free_s) {
     double *heap = self->free_at_s;
     if (heap == NULL) {
         self->first_s = free_s;
@@ -34,7 +34,7 @@ static void fifo_replace_first(FifoServer *self, double free_s) {
     self->first_s = heap[0];
 }
 
-static void fifo_push(Memory *memory, FifoServer *self, double free_s) {
+static void fifo_push(Memory *memory, FifoBox *self, double free_s) {
     if (self->free_at_s == NULL) {
         self->capacity = 8;
         self->free_at_s = resized(memory, NULL, self->capacity, sizeof(double));
@@ -49,7 +49,7 @@ static void fifo_push(Memory *memory, FifoServer *self, double free_s) {
 }
 
 /* Return when a request that enters now starts. */
-static double fifo_serve(Memory *memory, FifoServer *self, double entry_s, double service_s) {
+static double fifo_serve(Memory *memory, FifoBox *self, double entry_s, double service_s) {
     double start_s = self->first_s;
     if (start_s < entry_s) start_s = entry_s;
     fifo_replace_first(self, start_s + service_s);
@@ -60,10 +60,10 @@ static double fifo_serve(Memory *memory, FifoServer *self, double entry_s, doubl
     return start_s;
 }
 
-static inline double fifo_work_left(const FifoServer *self, double now_s) { return self->first_s > now_s ? self->first_s - now_s : 0.0; }
+static inline double fifo_work_left(const FifoBox *self, double now_s) { return self->first_s > now_s ? self->first_s - now_s : 0.0; }
 
 /* Make `self` equal to `other`, to foresee waits. */
-static void fifo_copy(Memory *memory, FifoServer *self, const FifoServer *other) {
+static void fifo_copy(Memory *memory, FifoBox *self, const FifoBox *other) {
     double *heap = self->free_at_s;
     int64_t capacity = self->capacity;
     if (other->free_at_s != NULL) {
@@ -92,11 +92,11 @@ typedef struct {
     Worker *heap;
     int64_t count, capacity;
     int64_t *unused; /* by box, workers that have never worked beside the one in the heap; NULL if there are none */
-} LeastWork;
+} LeastWorkPool;
 
 static inline int is_sooner(Worker one, Worker other) { return one.free_s < other.free_s || (one.free_s == other.free_s && one.box < other.box); }
 
-static void least_work_begin(Memory *memory, LeastWork *self, int64_t boxes, int64_t workers) {
+static void least_work_begin(Memory *memory, LeastWorkPool *self, int64_t boxes, int64_t workers) {
     memset(self, 0, sizeof *self);
     self->heap = resized(memory, NULL, boxes, sizeof(Worker));
     self->count = self->capacity = boxes;
@@ -107,7 +107,7 @@ static void least_work_begin(Memory *memory, LeastWork *self, int64_t boxes, int
 }
 
 /* Enter at the first worker to come free; return when that starts, and set `*box`. */
-static double least_work_enter(Memory *memory, LeastWork *self, double entry_s, double service_s, int64_t *box) {
+static double least_work_enter(Memory *memory, LeastWorkPool *self, double entry_s, double service_s, int64_t *box) {
     Worker *heap = self->heap, first = heap[0];
     double start_s = first.free_s > entry_s ? first.free_s : entry_s;
     Worker next = {start_s + service_s, first.box};
@@ -131,7 +131,7 @@ static double least_work_enter(Memory *memory, LeastWork *self, double entry_s, 
     return start_s;
 }
 
-static void least_work_copy(Memory *memory, LeastWork *self, const LeastWork *other, int64_t boxes) {
+static void least_work_copy(Memory *memory, LeastWorkPool *self, const LeastWorkPool *other, int64_t boxes) {
     if (self->capacity < other->count) {
         self->heap = resized(memory, self->heap, other->count, sizeof(Worker));
         self->capacity = other->count;
@@ -143,7 +143,7 @@ static void least_work_copy(Memory *memory, LeastWork *self, const LeastWork *ot
     memcpy(self->unused, other->unused, (size_t)boxes * sizeof(int64_t));
 }
 
-static void least_work_free(LeastWork *self) {
+static void least_work_free(LeastWorkPool *self) {
     free(self->heap);
     free(self->unused);
 }

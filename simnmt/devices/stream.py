@@ -1,25 +1,31 @@
-"""Servers that stream their model from the disk: one box with its memory, and the pool of a target (XP-04, STI-23)."""
+"""Boxes that stream their model from the disk: one box with its memory, and the boxes of a target (XP-04, STI-23)."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import inf
 from sys import float_info
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+import simpy
 from numpy.typing import ArrayLike, NDArray
+from typing_extensions import Self
 
+from simnmt.devices.device import COMPLETES, Arrival, Balancer, ByNode, Clock, Execution
+from simnmt.devices.fifo import Foreseen
 from simnmt.results.device_accounts import BoxesAccount, BoxesUntil
-from simnmt.results.requests import STREAMED_COLUMNS, Block
+from simnmt.results.requests import STREAMED_COLUMNS, Block, Recorder
 from simnmt.streaming.plan.engagement import COLD, FIRST_TURN, Lifecycle, PlannedCompute, StreamedState
-from simnmt.world.server import Alone, Arrival, Balancer, ByNode, CopiedOnUse, Row, Serve, Server, Site
 
 Column = NDArray[np.float64]
+ROUNDING = 1.0 + 1e-9
+"""Factor of a deadline that absorbs rounding."""
+_RECORDS = ("execution_s", "first_token_s", *STREAMED_COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +33,8 @@ class PlanChange:
     """A change of the deadline or preload buffer during the run, with the new plans (STI-18)."""
 
     at_s: float
-    streamed: StreamingServerSpec
-    """The specification from then on; it has no further changes."""
+    streamed: Streamed
+    """The plans from then on; they have no further changes."""
     fill_s: float = 0.0
     """Seconds in which the disk then fills the preload buffer of a box that holds one: shards that only the new plans
     preload."""
@@ -36,8 +42,8 @@ class PlanChange:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamingServerSpec:
-    """How the boxes of a target stream their model. Raises `ValueError` if the states do not fit each other.
+class Streamed:
+    """Boxes that stream their model. Raises `ValueError` if the states do not fit each other.
 
     For such a target, `Requests.execution_s` is the computing time of the plan with nothing to be read, scatter included.
     """
@@ -57,6 +63,12 @@ class StreamingServerSpec:
     """Bytes that a cold start reads in addition to shards; their time is in its loads."""
     changes: tuple[PlanChange, ...] = ()
     """In order of time; a request is executed by the plans that hold when it reaches its box."""
+    boxes: int = 1
+    balancer: Balancer = field(default_factory=ByNode)
+
+    name: ClassVar[str] = "stream"
+    records: ClassVar[frozenset[str]] = frozenset(_RECORDS)
+    reports_at_end: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         moments_s = [0.0, *(change.at_s for change in self.changes)]
@@ -69,18 +81,28 @@ class StreamingServerSpec:
         for state in self.states:
             state.from_read_s(self.compute, 1)
 
-    def servers(self, boxes: int = 1, balancer: Balancer | None = None) -> StreamingPool:
-        """Return idle boxes; without a `balancer` each end node has its box."""
-        return StreamingPool(self, boxes, balancer)
+    @property
+    def needs_tgt_len(self) -> bool:
+        """True if it has a decoder, whose steps are those of the target."""
+        return self.compute.decoder_layers > 0
+
+    def of(self, boxes: int, balancer: Balancer | None = None) -> Self:
+        """Return so many boxes behind a balancer."""
+        return replace(self, boxes=boxes, balancer=balancer or ByNode())
+
+    def device(self, clock: Clock, target: int, requests: Block, trail: Recorder, first_box: int) -> StreamDevice:
+        """Return the boxes of one run, cold at first."""
+        return StreamDevice(self, clock, target, requests, trail)
 
     @property
     def columns(self) -> int:
         """Number of columns that `row_columns` returns."""
         return 2 + len(self.states) + sum(1 + change.streamed.columns for change in self.changes)
 
-    def phases(self) -> list[tuple[float, StreamingServerSpec, int]]:
+    def phases(self) -> list[tuple[float, Streamed, int]]:
         """Return the begin of each set of plans, its specification, and the offset of its columns from the first set's."""
-        phases, offset = [(-inf, self, 0)], 2 + len(self.states)
+        phases: list[tuple[float, Streamed, int]] = [(-inf, self, 0)]
+        offset = 2 + len(self.states)
         for change in self.changes:
             phases.append((change.at_s, change.streamed, offset + 1))
             offset += 1 + change.streamed.columns
@@ -130,7 +152,7 @@ StreamingOutcome = tuple[float, float, int, float]
 """When a request began to compute, when it ended, its state, and by how many seconds reads delayed or slowed it."""
 
 
-class StreamingServer:
+class StreamBox:
     """One device with its disk; requests enter in order of time.
 
     The disk reads for a request as soon as the disk is free and the request before it has begun to compute, so it reads one
@@ -138,7 +160,9 @@ class StreamingServer:
     request. Reads that slow computing slow only their own request, not the one before it during which they run ahead.
     """
 
-    def __init__(self, streamed: StreamingServerSpec) -> None:
+    idle_since_s = 0.0
+
+    def __init__(self, streamed: Streamed) -> None:
         self.free_s = -inf
         """When the processor comes free."""
         self.state = COLD
@@ -175,24 +199,12 @@ class StreamingServer:
         self._streamed_bytes = [state.streamed_bytes for state in streamed.states]
         self._shard_bytes = [state.held_bytes + state.streamed_bytes for state in streamed.states]
 
-    def resume(
-        self,
-        phase: int,
-        state: int,
-        counts: list[list[int]],
-        deferred: tuple[float, bool] | None,
-        numbers: Mapping[str, float | int],
-    ) -> None:
-        """Take the state of a box that has worked elsewhere.
+    def resume(self, state: int, counts: list[int], numbers: Mapping[str, float | int]) -> None:
+        """Take the state of a box that has worked in the compiled engine, which knows one set of plans.
 
-        Args:
-            phase, state: number of the set of plans that holds, and state of the last request.
-            counts: requests by set of plans and state.
-            deferred: see the attribute.
-            numbers: the other attributes by name, without the underscore.
+        `state`: of the last request; `counts`: requests by state; `numbers`: other attributes by name, without the underscore.
         """
-        self._use(phase)
-        self.state, self._counts, self._deferred = state, counts, deferred
+        self.state, self._counts = state, [counts]
         for name, value in numbers.items():
             setattr(self, name if hasattr(self, name) else f"_{name}", value)
 
@@ -326,7 +338,7 @@ class StreamingServer:
             return trial._held_byte_s
         return self._held_byte_s + self._idle_byte_s(max(end_s - self.free_s, 0.0))
 
-    def copy(self) -> StreamingServer:
+    def copy(self) -> StreamBox:
         """Return a server in the same state, to foresee finishes; both count their requests separately."""
         other = copy(self)
         other._counts = [counts.copy() for counts in self._counts]
@@ -336,7 +348,7 @@ class StreamingServer:
 class DeviceState:
     """The state of a device that streams its own model, as the device knows it: exactly."""
 
-    def __init__(self, box: StreamingServer) -> None:
+    def __init__(self, box: StreamBox) -> None:
         self._box = box
 
     def added_s(self, entry_s: float, beyond_s: Sequence[Sequence[float]], in_block: int) -> float:
@@ -353,94 +365,83 @@ class DeviceState:
         """Do nothing: the state is known."""
 
 
-ROUNDING = 1.0 + 1e-9
-_RECORDS = ("execution_s", "first_token_s", *STREAMED_COLUMNS)
-
-
-class StreamingPool(Server):
-    """The boxes of one target, cold at first; requests enter in order of time.
+class StreamDevice:
+    """The boxes of one target, cold at first.
 
     A balancer that compares boxes compares how long their processors are busy; it ignores the states of their memories.
     """
 
-    records = frozenset(_RECORDS)
+    def __init__(self, kind: Streamed, clock: Clock, target: int, requests: Block, trail: Recorder) -> None:
+        self.kind, self._clock, self._target, self._trail = kind, clock, target, trail
+        self.boxes = [StreamBox(kind) for _ in range(kind.boxes)]
+        self._balancer = kind.balancer.copy()
+        self._execution_s = requests.execution_s[target].tolist()
+        columns = kind.row_columns(requests.src_len, requests.tgt_len, requests.execution_s[target])
+        self._rows = np.stack(columns, axis=1).tolist()
+        phases = kind.phases()
+        self._changes_at_s = [at_s for at_s, _, _ in phases[1:]]
+        self._deadlines = [(offset, streamed.deadline_s * ROUNDING) for _, streamed, offset in phases]
 
-    def __init__(self, streamed: StreamingServerSpec, boxes: int = 1, balancer: Balancer | None = None) -> None:
-        """Create idle boxes; without a `balancer` each end node has its box."""
-        self.streamed = streamed
-        self.boxes: Sequence[StreamingServer] = [StreamingServer(streamed) for _ in range(boxes)]
-        self.balancer = ByNode() if balancer is None else balancer
-        self.needs_tgt_len, self.columns = streamed.compute.decoder_layers > 0, streamed.columns
+    def enter(self, execution: Execution) -> None:
+        """Let a request enter a box. Its outcome is known then."""
+        begin_s, finish_s, box, state = self.execute(execution.entry_s, execution.request, execution.node)
+        execution.box, execution.report = box, state
+        self._clock.process(self._pass(execution, begin_s, finish_s))
 
-    def row_columns(self, block: Block, execution_s: Column) -> list[Column]:
-        """Return the columns of `StreamingServerSpec.row_columns`."""
-        return self.streamed.row_columns(block.src_len, block.tgt_len, execution_s)
+    def _pass(self, execution: Execution, begin_s: float, finish_s: float) -> Generator[simpy.Event, Any, None]:
+        yield self._clock.moment(begin_s, COMPLETES, execution.request)
+        execution.begin(begin_s)
+        yield self._clock.moment(finish_s, COMPLETES, execution.request)
+        execution.end(finish_s)
 
-    def open(self, site: Site) -> Serve:
-        """Register the boxes in the world. The outcome of a request is known on entry."""
-        self._execution, self._added = site.layout.execution(site.target), site.added
-        execute = self.alone = self._execution_at(site)
+    def execute(self, entry_s: float, request: int, node: int) -> tuple[float, float, int, int]:
+        """Let a request enter a box, and record its execution by the plans that hold then; return its begin, its end, its box
+        and its state."""
+        trail, row = self._trail, self._rows[request]
+        box = self._balancer.choose(self.boxes, entry_s, request, node)
+        begin_s, finish_s, state, stalled_s = self.boxes[box].serve(entry_s, self._execution_s[request], row, 2)
+        after_first, within_s = self._deadlines[bisect_right(self._changes_at_s, entry_s)]
+        latency_s = finish_s - entry_s
+        trail["execution_s"][request], trail["first_token_s"][request] = finish_s - begin_s, latency_s - row[after_first]
+        trail["state"][request], trail["stall_s"][request] = state, stalled_s
+        trail["deadline_missed"][request] = latency_s - row[after_first + 1] > within_s
+        return begin_s, finish_s, box, state
 
-        def reaches(event: Any) -> None:
-            begin_s, finish_s, state, box = execute(event.entry_s, event.request, event.row)
-            site.answer(event, begin_s, finish_s, box, begin_s, state)
-
-        return reaches
-
-    def _execution_at(self, site: Site) -> Alone:
-        """Return the function that lets a request enter and records its execution, by the plans that hold when it enters."""
-        trail, enter = site.trail, self.enter
-        execution_s, first_token_s, states, stall_s, missed = (trail[name] for name in _RECORDS)
-        phases = self.streamed.phases()
-        changes_at_s = [at_s for at_s, _, _ in phases[1:]]
-        columns = [(self._added + offset, streamed.deadline_s * ROUNDING) for _, streamed, offset in phases]
-
-        def execute(entry_s: float, request: int, row: Row) -> tuple[float, float, int, int]:
-            (begin_s, finish_s, state, stalled_s), box = enter(entry_s, request, row)
-            trail["queue_s"][request] = begin_s - entry_s
-            trail["server"][request] = box if site.target else 0
-            execution_s[request] = finish_s - begin_s
-            latency_s = finish_s - entry_s
-            after_first, within_s = columns[bisect_right(changes_at_s, entry_s)]
-            first_token_s[request] = latency_s - row[after_first]
-            states[request], stall_s[request] = state, stalled_s
-            missed[request] = latency_s - row[after_first + 1] > within_s
-            return begin_s, finish_s, state, box
-
-        return execute
-
-    def enter(self, entry_s: float, request: int, row: Row) -> tuple[StreamingOutcome, int]:
-        """Let a request enter; return its outcome, and the number of its box."""
-        chosen = self.balancer.choose(self.boxes, entry_s, request, row[1])
-        return self.boxes[chosen].serve(entry_s, row[self._execution], row, self._added + 2), chosen
-
-    def wait_s(self, arrival: Arrival, ahead: Sequence[Arrival]) -> float:
-        """Return the seconds of `arrival` beyond its execution alone if it entered after `ahead`. Has no side effects."""
-        trial = copy(self)
-        trial.boxes, trial.balancer = CopiedOnUse(self.boxes), self.balancer.copy()
-        for entry_s, request, row in (*ahead, arrival):
-            (_, finish_s, _, _), _ = trial.enter(entry_s, request, row)
-        return finish_s - entry_s - float(row[self._execution])
+    def wait_s(self, arrivals: Sequence[Arrival]) -> float:
+        """Return the seconds of the last arrival beyond its execution alone if it entered after the others."""
+        boxes, balancer = Foreseen(self.boxes, StreamBox.copy), self._balancer.copy()
+        for entry_s, request, node in arrivals:
+            box = boxes[balancer.choose(boxes, entry_s, request, node)]
+            _, finish_s, _, _ = box.serve(entry_s, self._execution_s[request], self._rows[request], 2)
+        return float(finish_s - entry_s - self._execution_s[request])
 
     def state_view(self, box: int) -> DeviceState:
         """Return the state of a box as its own device knows it."""
         return DeviceState(self.boxes[box])
 
+    def close(self) -> bool:
+        """Return False: nothing waits for company."""
+        return False
+
     def account(self) -> BoxesUntil:
         """Return the function that sums up all boxes until the end of the run."""
-        boxes = tuple(self.boxes)
+        return boxes_until(self.kind, self.boxes)
 
-        def until(end_s: float) -> BoxesAccount:
-            reads = [box.reads() for box in boxes]
-            return BoxesAccount(
-                boxes=len(boxes),
-                compute_s=sum(box.compute_s for box in boxes),
-                read_s=sum(read_s for read_s, _ in reads),
-                read_bytes=sum(read_bytes for _, read_bytes in reads),
-                peak_buffer_bytes=max(box.peak_bytes for box in boxes),
-                peak_shard_bytes=max(box.peak_shard_bytes for box in boxes),
-                working_bytes=max(streamed.working_bytes for _, streamed, _ in self.streamed.phases()),
-                buffer_byte_s=sum(box.preload_byte_s(end_s) for box in boxes),
-            )
 
-        return until
+def boxes_until(kind: Streamed, boxes: Sequence[StreamBox]) -> BoxesUntil:
+    """Return the function that sums up boxes until the end of the run."""
+
+    def until(end_s: float) -> BoxesAccount:
+        reads = [box.reads() for box in boxes]
+        return BoxesAccount(
+            boxes=len(boxes),
+            compute_s=sum(box.compute_s for box in boxes),
+            read_s=sum(read_s for read_s, _ in reads),
+            read_bytes=sum(read_bytes for _, read_bytes in reads),
+            peak_buffer_bytes=max(box.peak_bytes for box in boxes),
+            peak_shard_bytes=max(box.peak_shard_bytes for box in boxes),
+            working_bytes=max(streamed.working_bytes for _, streamed, _ in kind.phases()),
+            buffer_byte_s=sum(box.preload_byte_s(end_s) for box in boxes),
+        )
+
+    return until

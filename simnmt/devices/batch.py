@@ -1,0 +1,420 @@
+"""Boxes that decode sentences in batches: the batcher decides what happens next, a cost model gives the seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from math import inf, isnan, nan
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import simpy
+from numpy.typing import ArrayLike, NDArray
+from typing_extensions import Self
+
+from simnmt.batching import Batching, Encode
+from simnmt.devices.device import ARRIVES, BATCH_ACTS, FAILS, Arrival, Balancer, ByNode, Clock, Execution
+from simnmt.devices.failures import AvailableBoxes, Failures
+from simnmt.policies.views import StateView
+from simnmt.results.device_accounts import BatchAccount, RunningBatchAccount
+from simnmt.results.requests import Block, Recorder, Requests, recorder
+
+Column = NDArray[np.float64]
+
+
+class BatchingCost(Protocol):
+    """The times of a box's work; `simnmt.profile.DecodingCost` is one."""
+
+    @property
+    def leave_s(self) -> float:
+        """Seconds added to a step at whose end some sentences are done, which are done after it."""
+        ...
+
+    def steps_at(self, batch: int) -> Callable[[int, int], float]:
+        """Return the function that gives the seconds of steps first..last, both included, of `batch` sentences; 0 if last <
+        first.
+
+        The position of a step is that of the sentence that has been active longest.
+        """
+        ...
+
+    def source_s(self, batch: int, longest: int) -> float:
+        """Return the seconds added to each step of `batch` sentences whose longest active source has `longest` tokens."""
+        ...
+
+    def encode_s(self, src_lens: Sequence[int]) -> float:
+        """Return the seconds of encoding sentences of these lengths together."""
+        ...
+
+    def solo_s(self, src_len: NDArray[np.int64], tgt_len: NDArray[np.int64]) -> Column:
+        """Return the seconds of sentences alone."""
+        ...
+
+    def refill_s(self, joining: int) -> float:
+        """Return the seconds until `joining` encoded sentences have joined."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Batched:
+    """Boxes that decode sentences together, as their batcher says."""
+
+    batching: Batching
+    cost: BatchingCost
+    varies: bool = False
+    """True if sentences of the same lengths take different times: in batches too, a request takes its seconds of execution
+    over the usual ones, `cost.solo_s`."""
+    boxes: int = 1
+    balancer: Balancer = field(default_factory=ByNode)
+    failures: Failures | None = None
+
+    name: ClassVar[str] = "batch"
+    needs_tgt_len: ClassVar[bool] = True
+    records: ClassVar[frozenset[str]] = frozenset({"execution_s", "first_token_s"})
+    reports_at_end: ClassVar[bool] = True
+
+    def of(self, boxes: int, balancer: Balancer | None = None) -> Self:
+        """Return so many boxes behind a balancer."""
+        return replace(self, boxes=boxes, balancer=balancer or ByNode())
+
+    @property
+    def full_step_s(self) -> float:
+        """Seconds of a step of a full batch for each sentence in it: by these an oracle counts the steps left at a box."""
+        return self.cost.steps_at(self.batching.size)(0, 0) / self.batching.size
+
+    def factors(self, requests: Block, execution_s: Column) -> Column | None:
+        """Return by how much each request takes longer than usual; None if requests do not vary."""
+        if not self.varies:
+            return None
+        assert requests.tgt_len is not None
+        usual_s = self.cost.solo_s(requests.src_len, requests.tgt_len)
+        return np.divide(execution_s, usual_s, out=np.ones(len(usual_s)), where=usual_s > 0.0)
+
+    def device(self, clock: Clock, target: int, requests: Block, trail: Recorder, first_box: int) -> BatchDevice:
+        """Return the idle boxes of one run."""
+        return BatchDevice(self, clock, target, requests, trail, first_box)
+
+
+@dataclass(slots=True, eq=False)
+class Sentence:
+    """A request at a box that batches."""
+
+    execution: Execution
+    src_len: int
+    tgt_len: int
+    """Steps that it takes; 0: it is done when it joins."""
+    factor: float
+    """By which it takes longer than usual. What several sentences do together takes the mean of their factors."""
+    joined_step: int = -1
+    """Steps of the box before it joined; below 0 until then."""
+    first_s: float = nan
+    """When its first step ended."""
+
+    @property
+    def finish_step(self) -> int:
+        """The step of the box after which it is done."""
+        return self.joined_step + self.tgt_len
+
+
+class BatchBox:
+    """One box, whose encoder and decoder share it: nothing is decoded while sentences are encoded or join.
+
+    The batcher is asked when a sentence arrives or is done, and when one has waited for long enough. A step ends at the moment of the last change of the batch plus the closed form of the
+    steps since, never a running sum. Of one moment, the box acts after all requests have arrived.
+    """
+
+    idle_since_s = 0.0
+
+    def __init__(self, clock: Clock, kind: Batched, number: int, leaves: Callable[[Sentence], None]) -> None:
+        """`number`: among all boxes on the clock; `leaves`: called with each sentence that is done."""
+        self.account = RunningBatchAccount(kind.batching.size)
+        self._clock, self._number, self._leaves, self._cost = clock, number, leaves, kind.cost
+        self._batching, self._steps_at = kind.batching, cache(kind.cost.steps_at)
+        self._weighs_sources = any(kind.cost.source_s(1, longest) for longest in (1, 2))
+        self._begin_empty()
+        self._process = clock.process(self._run())
+
+    def _begin_empty(self) -> None:
+        self._batcher = self._batching.batcher()
+        self._sentences: dict[int, Sentence] = {}
+        self._active: list[Sentence] = []
+        self._step, self._since = 0, 0
+        """Steps taken, and those since the last change of the batch."""
+        self._changed = True
+        self._asks_from_s = -inf
+        """When the batcher is asked again: what it said last holds until then."""
+        self._step_ends_s = inf
+        self._left: tuple[int, int] | None = None
+        """Active and waiting sentences at the first completion of the present moment."""
+        self._arrived = self._clock.event()
+
+    @property
+    def holds(self) -> bool:
+        """True if an unfinished sentence is here."""
+        return bool(self._sentences)
+
+    def arrive(self, sentence: Sentence) -> None:
+        """Add a sentence."""
+        request, now_s = sentence.execution.request, self._clock.now
+        self._sentences[request] = sentence
+        self._batcher.arrive(request, sentence.src_len, now_s)
+        self._wake()
+
+    def close(self) -> None:
+        """Stop waiting for company, since no sentence will arrive for now."""
+        self._batcher.close()
+        self._wake()
+
+    def fail(self) -> list[Sentence]:
+        """Become empty and idle; return the sentences that were here, in the order of arrival. Steps under way do not count."""
+        sentences = list(self._sentences.values())
+        self._process.interrupt()
+        return sentences
+
+    def _wake(self) -> None:
+        self._asks_from_s = -inf
+        if not self._arrived.triggered:
+            self._arrived.succeed()
+
+    def work_left(self, now_s: float) -> int:
+        """Return the steps that the sentences here still take, one by one."""
+        taken = self._step + (self._step_ends_s <= now_s)
+        waiting = sum(sentence.tgt_len for sentence in self._sentences.values() if sentence.joined_step < 0)
+        return waiting + sum(sentence.finish_step - taken for sentence in self._active)
+
+    def _run(self) -> Generator[simpy.Event, Any, None]:
+        while True:
+            try:
+                yield from self._next()
+            except simpy.Interrupt:
+                self._begin_empty()
+
+    def _next(self) -> Generator[simpy.Event, Any, None]:
+        """Do what the batcher says, or take a step, or wait."""
+        active, batcher = self._active, self._batcher
+        move, now_s = None, self._clock.now
+        if batcher.waiting and len(active) <= self._batching.threshold and now_s >= self._asks_from_s:
+            longest = max((sentence.src_len for sentence in active), default=0)
+            move = batcher.next(len(active), now_s, longest)
+            self._asks_from_s = -inf if move is not None or not active else batcher.due_s if batcher.due_s > now_s else inf
+        if isinstance(move, Encode):
+            yield from self._encode([self._sentences[request] for request in move.requests])
+        elif move is not None:
+            yield from self._join([self._sentences[request] for request in move.requests])
+        elif active:
+            yield from self._take_step()
+        else:
+            yield from self._wait(batcher.due_s if batcher.waiting else inf)
+
+    def _until(self, moment_s: float) -> Generator[simpy.Event, Any, None]:
+        if moment_s > self._clock.now:
+            self._left = None
+            yield self._clock.moment(moment_s, BATCH_ACTS, self._number)
+
+    def _wait(self, due_s: float) -> Generator[simpy.Event, Any, None]:
+        """Wait for a sentence, or until the oldest one has waited for long enough."""
+        clock = self._clock
+        self._arrived, self._left = clock.event(), None
+        if due_s < inf:
+            yield self._arrived | clock.moment(due_s, BATCH_ACTS, self._number)
+        else:
+            yield self._arrived
+        yield clock.moment(clock.now, BATCH_ACTS, self._number)
+
+    def _encode(self, sentences: list[Sentence]) -> Generator[simpy.Event, Any, None]:
+        now_s, src_lens = self._clock.now, [sentence.src_len for sentence in sentences]
+        for sentence in sentences:
+            sentence.execution.begin(now_s)
+        taken_s = self._cost.encode_s(src_lens) * _mean_factor(sentences)
+        self.account.encoded(src_lens, taken_s)
+        self._changed = True
+        yield from self._until(now_s + taken_s)
+
+    def _join(self, sentences: list[Sentence]) -> Generator[simpy.Event, Any, None]:
+        taken_s = self._cost.refill_s(len(sentences))
+        self.account.refilled(len(sentences), taken_s)
+        self._changed = True
+        yield from self._until(self._clock.now + taken_s)
+        for sentence in sentences:
+            sentence.joined_step = self._step
+        self._active += [sentence for sentence in sentences if sentence.tgt_len]
+        self._leave([sentence for sentence in sentences if not sentence.tgt_len])
+
+    def _take_step(self) -> Generator[simpy.Event, Any, None]:
+        active, clock = self._active, self._clock
+        if self._changed:
+            self._changed, self._since, self._base_s = False, 0, clock.now
+            self._position = self._step - min(sentence.joined_step for sentence in active)
+            self._take_s, self._factor = self._steps_at(len(active)), _mean_factor(active)
+            longest = max(sentence.src_len for sentence in active)
+            self._more_s = self._cost.source_s(len(active), longest) if self._weighs_sources else 0.0
+        self._since += 1
+        done = [sentence for sentence in active if sentence.finish_step == self._step + 1]
+        taken_s = self._take_s(self._position, self._position + self._since - 1) + self._since * self._more_s
+        begin_s, self._step_ends_s = clock.now, self._base_s + self._factor * (taken_s + self._cost.leave_s * bool(done))
+        self._left = None
+        yield clock.moment(self._step_ends_s, BATCH_ACTS, self._number)
+        self.account.stepped(self._step, len(active), 1, clock.now - begin_s)
+        for sentence in active:
+            if sentence.joined_step == self._step:
+                sentence.first_s = clock.now
+        self._step, self._step_ends_s = self._step + 1, inf
+        self._active = [sentence for sentence in active if sentence.finish_step > self._step]
+        self._changed = bool(done)
+        self._leave(sorted(done, key=lambda sentence: sentence.execution.request))
+
+    def _leave(self, done: list[Sentence]) -> None:
+        """Send the answers of sentences; they report how many were left in the batch, and wait."""
+        if done:
+            self._asks_from_s = -inf
+        if done and self._left is None:
+            self._left = len(self._active), self._batcher.waiting
+        for sentence in done:
+            del self._sentences[sentence.execution.request]
+            sentence.execution.report = self._left
+            self._leaves(sentence)
+
+
+def _mean_factor(sentences: Sequence[Sentence]) -> float:
+    return sum(sentence.factor for sentence in sentences) / len(sentences)
+
+
+class BatchDevice:
+    """The boxes of one target."""
+
+    def __init__(self, kind: Batched, clock: Clock, target: int, requests: Block, trail: Recorder, first_box: int) -> None:
+        assert requests.tgt_len is not None
+        self._clock, self._trail, self._balancer, self._full_step_s = clock, trail, kind.balancer.copy(), kind.full_step_s
+        self._src_len, self._tgt_len = requests.src_len.tolist(), requests.tgt_len.tolist()
+        factors = kind.factors(requests, requests.execution_s[target])
+        self._factor = None if factors is None else factors.tolist()
+        self.boxes = [BatchBox(clock, kind, first_box + number, self._leaves) for number in range(kind.boxes)]
+        self._failures, self._watched = kind.failures, set[int]()
+        if kind.failures is not None:
+            self._balancer = AvailableBoxes(self._balancer, kind.failures.down)
+
+    def enter(self, execution: Execution) -> None:
+        """Let a request wait at a box."""
+        request = execution.request
+        execution.box = self._balancer.choose(self.boxes, execution.entry_s, request, execution.node)
+        self._arrive(execution)
+
+    def _arrive(self, execution: Execution) -> None:
+        request, failures, now_s = execution.request, self._failures, self._clock.now
+        if failures is not None and failures.down[execution.box].is_down(now_s):
+            self._drop(execution)
+            return
+        factor = 1.0 if self._factor is None else self._factor[request]
+        self.boxes[execution.box].arrive(Sentence(execution, self._src_len[request], self._tgt_len[request], factor))
+        if failures is not None and execution.box not in self._watched and failures.down[execution.box].next_begin(now_s) < inf:
+            self._watched.add(execution.box)
+            self._clock.process(self._fail(execution.box, failures.down[execution.box].next_begin(now_s)))
+
+    def _fail(self, box: int, fails_s: float) -> Generator[simpy.Event, Any, None]:
+        """Empty a box when it fails. A failure is on the clock only while its box holds sentences: an empty box loses nothing."""
+        yield self._clock.moment(fails_s, FAILS, box)
+        self._watched.discard(box)
+        for sentence in self.boxes[box].fail():
+            self._drop(sentence.execution)
+
+    def _drop(self, execution: Execution) -> None:
+        """Lose a request at a box that is down, or let it start over when that is repaired."""
+        failures = self._failures
+        assert failures is not None
+        if failures.fate == "lost":
+            execution.begin_s = self._clock.now if isnan(execution.begin_s) else execution.begin_s
+            execution.end(self._clock.now, is_done=False)
+        else:
+            self._clock.process(self._requeue(execution, failures.down[execution.box].up_from(self._clock.now)))
+
+    def _requeue(self, execution: Execution, repaired_s: float) -> Generator[simpy.Event, Any, None]:
+        yield self._clock.moment(repaired_s, FAILS, execution.request)
+        self._arrive(execution)
+
+    def _leaves(self, sentence: Sentence) -> None:
+        execution, now_s = sentence.execution, self._clock.now
+        self._trail["execution_s"][execution.request] = now_s - execution.begin_s
+        self._trail["first_token_s"][execution.request] = sentence.first_s - execution.entry_s
+        execution.end(now_s)
+
+    def wait_s(self, arrivals: Sequence[Arrival]) -> float:
+        """Return the seconds in which a full batch would take the steps that are left now at the box of the last arrival.
+
+        No number is exact: later arrivals join its batch.
+        """
+        (_, request, node), now_s = arrivals[-1], self._clock.now
+        box = self._balancer.copy().choose(self.boxes, now_s, request, node)
+        return self.boxes[box].work_left(now_s) * self._full_step_s
+
+    def state_view(self, box: int) -> StateView | None:
+        """Return None: a box has no states."""
+        return None
+
+    def close(self) -> bool:
+        """Stop waiting for company, since no event is left; return whether a sentence was waiting."""
+        holding = [box for box in self.boxes if box.holds]
+        for box in holding:
+            box.close()
+        return bool(holding)
+
+    def account(self) -> BatchAccount:
+        """Return the account of all boxes."""
+        first, *others = (box.account.finished() for box in self.boxes)
+        return first.merged(others)
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """The times of decoded sentences; columns in the order given, shape (sentences,), seconds."""
+
+    finish_s: Column
+    """When each sentence was done."""
+    first_token_s: Column
+    """From its arrival to the end of its first step; NaN without one."""
+    begin_s: Column
+    """When its encoding began."""
+    account: BatchAccount
+    total_s: float
+    """When the last sentence was done; 0 without sentences."""
+
+
+def decode_all(
+    batching: Batching, cost: BatchingCost, src_len: ArrayLike, tgt_len: ArrayLike, arrival_s: ArrayLike | None = None
+) -> Decoded:
+    """Let one box decode sentences that are all there at 0, or arrive at `arrival_s`, in order of time.
+
+    The box knows when no more will come. Lengths in tokens; `tgt_len`: steps of each sentence, 0 or more. Raises `ValueError`
+    for columns of different lengths and for arrivals out of order.
+    """
+    sources, targets, arrivals = checked_sentences(src_len, tgt_len, arrival_s)
+    clock, trail = Clock(), recorder(len(sources), Batched.records)
+    device = Batched(batching, cost).device(clock, 0, Requests(sources, (arrivals,), tgt_len=targets), trail, 0)
+    executions: list[Execution] = []
+
+    def arrive() -> Generator[simpy.Event, Any, None]:
+        for request, now_s in enumerate(arrivals.tolist()):
+            yield clock.moment(now_s, ARRIVES, request)
+            executions.append(Execution(clock, request, 0))
+            device.enter(executions[-1])
+        device.boxes[0].close()
+
+    clock.process(arrive())
+    clock.run()
+    begin_s, finish_s = (
+        np.array([getattr(execution, name) for execution in executions], np.float64) for name in ("begin_s", "finish_s")
+    )
+    return Decoded(finish_s, np.asarray(trail["first_token_s"]), begin_s, device.account(), float(finish_s.max(initial=0.0)))
+
+
+def checked_sentences(
+    src_len: ArrayLike, tgt_len: ArrayLike, arrival_s: ArrayLike | None
+) -> tuple[NDArray[np.int64], NDArray[np.int64], Column]:
+    """Return source tokens, target tokens and arrivals of sentences, shape (sentences,); errors as of `decode_all`."""
+    sources, targets = np.asarray(src_len, np.int64), np.asarray(tgt_len, np.int64)
+    arrivals = np.zeros(len(sources)) if arrival_s is None else np.asarray(arrival_s, np.float64)
+    if not len(sources) == len(targets) == len(arrivals):
+        raise ValueError(f"{len(sources)} sources, {len(targets)} targets, {len(arrivals)} arrivals")
+    if (np.diff(arrivals) < 0.0).any():
+        raise ValueError("arrivals out of order")
+    return sources, targets, arrivals

@@ -1,0 +1,200 @@
+"""What the world needs from a device: the clock, the protocol of an execution kind and of its boxes, and balancers.
+
+A *kind* says how the boxes of a target execute requests. It makes a new `Device` for each run of the reference, and settings
+for the compiled engine if that covers it. A new kind is one file that implements `Kind` and one line in `simnmt.devices`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf, nan, nextafter
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import simpy
+from numpy.typing import NDArray
+
+from simnmt.policies.views import StateView
+from simnmt.results.device_accounts import BatchAccount, BoxesUntil
+from simnmt.results.requests import Block, Recorder
+
+COMPLETES, REACHES, ANSWERED, ARRIVES, ASKS, BATCH_ACTS, FAILS = range(1, 8)
+"""Kinds of event, in the order in which those of one moment happen: an execution completes, a request reaches its target, an
+answer is received, a request reaches its decider, a client asks, a box that batches acts, a box fails or a wait ends."""
+
+
+class Clock(simpy.Environment):
+    """SimPy's clock; events of one moment happen by kind, then by the number of the request or the box."""
+
+    def moment(self, at_s: float, kind: int, number: int) -> simpy.Event:
+        """Return the event of a moment that is not in the past; SimPy orders events of one time by priority."""
+        event = simpy.Event(self)
+        event._ok, event._value = True, None
+        delay_s = at_s - self.now
+        if self.now + delay_s != at_s:  # rounded: two ways to one moment must meet
+            delay_s = nextafter(delay_s, inf if self.now + delay_s < at_s else -inf)
+        self.schedule(event, priority=(kind << 40) + number, delay=delay_s)  # type: ignore[arg-type]
+        return event
+
+
+class Execution:
+    """One request at a device, from its entry to its end."""
+
+    __slots__ = ("begin_s", "begun", "box", "ended", "entry_s", "finish_s", "node", "report", "request")
+
+    def __init__(self, clock: Clock, request: int, node: int) -> None:
+        self.request, self.node, self.entry_s = request, node, clock.now
+        self.begun = clock.event()
+        self.ended = clock.event()
+        """Its value is True if the request is done, False if its box failed and dropped it."""
+        self.box = 0
+        self.begin_s = self.finish_s = nan
+        self.report: Any = None
+        """Information in the answer, for a decider that views the target."""
+
+    def begin(self, begin_s: float) -> None:
+        """Note that the execution begins now."""
+        self.begin_s = begin_s
+        if not self.begun.triggered:  # a request that starts over begins again
+            self.begun.succeed()
+
+    def end(self, finish_s: float, is_done: bool = True) -> None:
+        """Note that the execution ends now."""
+        self.finish_s = finish_s
+        self.ended.succeed(is_done)
+
+
+class Box(Protocol):
+    """A box as a balancer sees it.
+
+    This is an ideal: a real balancer would have to estimate how long a translation takes.
+    """
+
+    idle_since_s: float
+    """When it became idle; not read while it works."""
+
+    def work_left(self, now_s: float) -> float:
+        """Return the work left: for a box that batches, the steps that its sentences still take, one by one; for any other box,
+        the seconds until a request could start."""
+        ...
+
+
+class Balancer(Protocol):
+    """Chooses which box of a target a request enters."""
+
+    def choose(self, boxes: Sequence[Box], now_s: float, request: int, node: int) -> int:
+        """Return the number of the box; requests come in order of time."""
+        ...
+
+    def copy(self) -> Balancer:
+        """Return a balancer in the same state, for another run or to foresee choices."""
+        ...
+
+
+class ByNode:
+    """Each end node has its box: number node modulo boxes, however long its queue."""
+
+    def choose(self, boxes: Sequence[Box], now_s: float, request: int, node: int) -> int:
+        """Return the node's box."""
+        return node % len(boxes)
+
+    def copy(self) -> Balancer:
+        """Return this balancer: it has no state."""
+        return self
+
+
+class InTurn(ByNode):
+    """Takes one box after another."""
+
+    def __init__(self, following: int = 0) -> None:
+        self._following = following
+
+    def choose(self, boxes: Sequence[Box], now_s: float, request: int, node: int) -> int:
+        """Return the next box."""
+        box = self._following
+        self._following = (box + 1) % len(boxes)
+        return box
+
+    def copy(self) -> Balancer:
+        """Return a balancer in the same state."""
+        return InTurn(self._following)
+
+
+class LeastWork(ByNode):
+    """Takes the box with the least work left; among idle ones, the one that has been idle longest."""
+
+    def choose(self, boxes: Sequence[Box], now_s: float, request: int, node: int) -> int:
+        """Return the box with the least work left."""
+        left = [(box.work_left(now_s), box.idle_since_s) for box in boxes]
+        return left.index(min(left))
+
+
+class LeastLoadedOfDrawn(ByNode):
+    """Of some boxes drawn at random for each request, takes the one with the least work left; among equals, the one drawn first.
+
+    `choices`: shape (requests, drawn), numbers of boxes. They are given, not drawn here, so that every policy meets the same.
+    """
+
+    def __init__(self, choices: NDArray[np.integer]) -> None:
+        self.choices = choices
+
+    def choose(self, boxes: Sequence[Box], now_s: float, request: int, node: int) -> int:
+        """Return the box with the least work left."""
+        drawn: list[int] = self.choices[request].tolist()
+        return min(drawn, key=lambda box: boxes[box].work_left(now_s)) if len(drawn) > 1 else drawn[0]
+
+
+Arrival = tuple[float, int, int]
+"""When a request reaches a target, its number, and its end node."""
+
+
+class Device(Protocol):
+    """All boxes of one target in one run of the reference, idle at first; requests enter in order of time."""
+
+    boxes: Sequence[Any]
+
+    def enter(self, execution: Execution) -> None:
+        """Let a request enter now."""
+        ...
+
+    def wait_s(self, arrivals: Sequence[Arrival]) -> float:
+        """Return the seconds beyond execution alone of the last arrival if it entered after the others. Has no side effects."""
+        ...
+
+    def state_view(self, box: int) -> StateView | None:
+        """Return the state of a box as its own device knows it; None for a device without states."""
+        ...
+
+    def close(self) -> bool:
+        """Stop waiting for company, since no event is left; return whether a request was waiting."""
+        ...
+
+    def account(self) -> BatchAccount | BoxesUntil | None:
+        """Return the account of all boxes; None if the columns of the run hold everything."""
+        ...
+
+
+class Kind(Protocol):
+    """How the boxes of a target execute requests, and their number."""
+
+    name: ClassVar[str]
+    needs_tgt_len: bool
+    """True if requests must have target lengths."""
+    records: frozenset[str]
+    """Optional columns of a `Trail` that its devices fill."""
+    reports_at_end: ClassVar[bool]
+    """True if a decider hears of a request at its own device when that is done, False if when it begins."""
+
+    @property
+    def boxes(self) -> int:
+        """Number of boxes."""
+        ...
+
+    @property
+    def balancer(self) -> Balancer:
+        """The choice of a box, in its first state."""
+        ...
+
+    def device(self, clock: Clock, target: int, requests: Block, trail: Recorder, first_box: int) -> Device:
+        """Return the boxes of one run; `first_box`: number of the first one among all boxes on the clock."""
+        ...

@@ -1,0 +1,203 @@
+"""Boxes that execute requests first in, first out, each on some workers behind one queue."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush, heapreplace
+from math import inf
+from typing import Any, ClassVar
+
+import simpy
+
+from simnmt.base.down_times import ALWAYS_UP, DownTimes
+from simnmt.devices.device import COMPLETES, FAILS, Arrival, Balancer, Box, ByNode, Clock, Execution
+from simnmt.devices.failures import MOST_RESTARTS, AvailableBoxes, Failures
+from simnmt.policies.views import StateView
+from simnmt.results.requests import Block, Recorder
+
+
+@dataclass(frozen=True, slots=True)
+class Fifo:
+    """Boxes of `workers` each; a request executes alone on a worker for its seconds of execution."""
+
+    boxes: int = 1
+    workers: int = 1
+    balancer: Balancer = field(default_factory=ByNode)
+    failures: Failures | None = None
+
+    name: ClassVar[str] = "fifo"
+    needs_tgt_len: ClassVar[bool] = False
+    records: ClassVar[frozenset[str]] = frozenset()
+    reports_at_end: ClassVar[bool] = False
+
+    def device(self, clock: Clock, target: int, requests: Block, trail: Recorder, first_box: int) -> FifoDevice:
+        """Return the idle boxes of one run."""
+        return FifoDevice(self, clock, requests.execution_s[target].tolist())
+
+
+class FifoBox:
+    """The workers of one box and their queue.
+
+    SimPy's `Resource` takes requests from the front of a list, which is quadratic in a backlog: a deque is as plain.
+    """
+
+    def __init__(self, clock: Clock, workers: int, down: DownTimes = ALWAYS_UP, fate: str = "lost") -> None:
+        self._clock, self._down, self._fate = clock, down, fate
+        self.wasted_s = 0.0
+        """Seconds of executions that started over."""
+        self._idle_since_s = [0.0] * workers
+        """By idle worker, when it became idle; a heap."""
+        self._ends_s: dict[int, float] = {}
+        """By request that is executed now, when that ends."""
+        self._waiting: deque[tuple[simpy.Event, float]] = deque()
+        """The turn of each waiting request, and its seconds of execution."""
+
+    def execute(self, execution: Execution, service_s: float) -> Generator[simpy.Event, Any, None]:
+        """Wait for a worker, and execute a request."""
+        clock, request = self._clock, execution.request
+        fails_s = self._fails_s(clock.now)
+        if fails_s > clock.now and not self._idle_since_s:
+            waiting = clock.event(), service_s
+            self._waiting.append(waiting)
+            yield waiting[0] if fails_s == inf else waiting[0] | clock.moment(fails_s, FAILS, request)
+            if not waiting[0].triggered:
+                self._waiting.remove(waiting)
+        if clock.now >= fails_s:
+            execution.begin(clock.now)
+            execution.end(clock.now, is_done=False)
+            return
+        heappop(self._idle_since_s)
+        execution.begin(clock.now)
+        self._ends_s[request] = end_s = clock.now + service_s
+        is_done = True
+        if self._down is ALWAYS_UP:
+            yield clock.moment(end_s, COMPLETES, request)
+        else:
+            is_done = yield from self._through_failures(execution, service_s)
+        del self._ends_s[request]
+        heappush(self._idle_since_s, clock.now)
+        if self._waiting:
+            self._waiting.popleft()[0].succeed()
+        execution.end(clock.now, is_done)
+
+    def _fails_s(self, now_s: float) -> float:
+        """Return when the box drops the requests that are in it now; infinity if it keeps them."""
+        if self._down is ALWAYS_UP or self._fate != "lost":
+            return inf
+        return now_s if self._down.is_down(now_s) else self._down.next_begin(now_s)
+
+    def _through_failures(self, execution: Execution, service_s: float) -> Generator[simpy.Event, Any, bool]:
+        """Execute a request on a box that fails; return whether it was done. The time before it started over, or for which it
+        was interrupted, counts as waiting."""
+        clock, down, left_s = self._clock, self._down, service_s
+        for _ in range(MOST_RESTARTS):
+            if down.is_down(clock.now):
+                yield clock.moment(down.up_from(clock.now), FAILS, execution.request)
+            fails_s = down.next_begin(clock.now)
+            if clock.now + left_s <= fails_s:
+                yield clock.moment(clock.now + left_s, COMPLETES, execution.request)
+                if self._fate != "lost":
+                    execution.begin_s = clock.now - service_s
+                return True
+            begin_s = clock.now
+            yield clock.moment(fails_s, FAILS, execution.request)
+            if self._fate == "lost":
+                return False
+            if self._fate == "resumed":
+                left_s -= fails_s - begin_s
+            else:
+                self.wasted_s += fails_s - begin_s
+        return False
+
+    def free_s(self) -> list[float]:
+        """Return when each worker comes free for a request that enters now, as a heap; of an idle one, since when it is."""
+        free_s = [*self._idle_since_s, *self._ends_s.values()]
+        heapify(free_s)
+        for _, service_s in self._waiting:
+            heapreplace(free_s, free_s[0] + service_s)
+        return free_s
+
+    @property
+    def idle_since_s(self) -> float:
+        """When the worker that has been idle longest became so."""
+        return self._idle_since_s[0] if self._idle_since_s else 0.0
+
+    def work_left(self, now_s: float) -> float:
+        """Return the seconds until a request could start."""
+        return 0.0 if self._idle_since_s else self.free_s()[0] - now_s
+
+
+class _ForeseenBox:
+    """What a box would be after further requests; nothing happens at the box itself."""
+
+    def __init__(self, box: FifoBox) -> None:
+        self._free_s = box.free_s()
+
+    @property
+    def idle_since_s(self) -> float:
+        return self._free_s[0]
+
+    def work_left(self, now_s: float) -> float:
+        return max(self._free_s[0] - now_s, 0.0)
+
+    def start_s(self, entry_s: float, service_s: float) -> float:
+        start_s = max(self._free_s[0], entry_s)
+        heapreplace(self._free_s, start_s + service_s)
+        return start_s
+
+
+class Foreseen(Sequence[Any]):
+    """Trial copies of boxes, made on first access: a look ahead accesses only a few."""
+
+    def __init__(self, boxes: Sequence[Any], copied: Any) -> None:
+        self._boxes, self._copied = boxes, copied
+        self._copies: dict[int, Box] = {}
+
+    def __len__(self) -> int:
+        return len(self._boxes)
+
+    def __getitem__(self, box: Any) -> Any:
+        if box not in self._copies:
+            self._copies[box] = self._copied(self._boxes[box])
+        return self._copies[box]
+
+
+class FifoDevice:
+    """The boxes of one target."""
+
+    def __init__(self, kind: Fifo, clock: Clock, execution_s: Sequence[float]) -> None:
+        self._down: Sequence[DownTimes] = [ALWAYS_UP] * kind.boxes
+        self._balancer, fate = kind.balancer.copy(), "lost"
+        if kind.failures is not None:
+            self._down, fate = kind.failures.down, kind.failures.fate
+            self._balancer = AvailableBoxes(self._balancer, self._down)
+        self.boxes = [FifoBox(clock, kind.workers, down, fate) for down in self._down]
+        self._clock, self._execution_s = clock, execution_s
+
+    def enter(self, execution: Execution) -> None:
+        """Let a request enter a box."""
+        request = execution.request
+        execution.box = self._balancer.choose(self.boxes, execution.entry_s, request, execution.node)
+        self._clock.process(self.boxes[execution.box].execute(execution, self._execution_s[request]))
+
+    def wait_s(self, arrivals: Sequence[Arrival]) -> float:
+        """Return the wait of the last arrival if it entered after the others and no box failed."""
+        boxes, balancer = Foreseen(self.boxes, _ForeseenBox), self._balancer.copy()
+        for entry_s, request, node in arrivals:
+            box = balancer.choose(boxes, entry_s, request, node)
+            wait_s = boxes[box].start_s(self._down[box].up_from(entry_s), self._execution_s[request]) - entry_s
+        return float(wait_s)
+
+    def state_view(self, box: int) -> StateView | None:
+        """Return None: a box has no states."""
+        return None
+
+    def close(self) -> bool:
+        """Return False: nothing waits for company."""
+        return False
+
+    def account(self) -> None:
+        """Return None: the columns of the run hold everything."""
+        return

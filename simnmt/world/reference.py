@@ -1,0 +1,368 @@
+"""The reference: the world in plain SimPy, to be read. It runs everything that a scenario can say; `engine` is fast.
+
+A request is issued at an end node, decided on by the first device on its way (the end node's own, or the gateway), and executed
+on exactly one device: there, or on a box of a target behind it (CNMT-01). `World.request` is that story. Three disciplines set
+the pace. Back to back, each request is issued when the one before it has been answered, so nothing ever waits; this is the
+paper's (CNMT-02). In the open loop requests arrive independently of answers. In the closed loop clients think between requests
+and obey the interactive response-time law: clients = throughput * (response time + think time).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import nan
+from typing import Any
+
+import numpy as np
+import simpy
+from numpy.typing import NDArray
+
+from simnmt.base.columns import AnyColumn
+from simnmt.devices import Fifo, Kind
+from simnmt.devices.device import ANSWERED, ARRIVES, ASKS, REACHES, Arrival, Clock, Device, Execution
+from simnmt.devices.fifo import FifoBox
+from simnmt.devices.stream import StreamDevice
+from simnmt.policies.decision import Choice
+from simnmt.results.requests import Block, Requests, Trail, recorder
+from simnmt.world.checks import BlockChecks, check_run
+from simnmt.world.deciders import Beliefs, Decider, DecisionInput, Prepared
+from simnmt.world.faults import Faults, FaultyLinks
+
+Route = Callable[[int, int, float], tuple[tuple[float, ...], tuple[float, ...], float, float]]
+"""`route(request, node, moment_s)`: seconds up and down per remote target at that moment, and from the end node to its decider
+and back."""
+Process = Generator[simpy.Event, Any, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """The clients of a closed loop, with their think times."""
+
+    count: int
+    nodes: int
+    """End nodes; client c is at node c modulo nodes."""
+    think_s: NDArray[np.float64]
+    """Shape (clients + requests,), seconds: each client's thinking before its first request, then the thinking after each
+    request."""
+
+
+DecideFor = Callable[[Block], Choice]
+"""Prepares a policy for one block of requests."""
+ExpectedFor = Callable[[Block], Sequence[NDArray[np.float64]]]
+"""Returns, per target, the policy's expectation of each request of a block in the unit of the target's view: seconds of
+execution, or tokens if it batches."""
+PlanBeyondFor = Callable[[Block], Sequence[Sequence[NDArray[np.float64]] | None]]
+"""Returns, by target and state, the seconds that the policy expects beyond its plane."""
+
+
+def simulate(
+    requests: Requests[AnyColumn],
+    decide_for: DecideFor,
+    beliefs: Beliefs,
+    kinds: Sequence[Kind],
+    *,
+    deciders: int = 1,
+    workers: int = 1,
+    expected_for: ExpectedFor | None = None,
+    route: Route | None = None,
+    clients: Clients | None = None,
+    local: Kind | None = None,
+    plan_beyond_for: PlanBeyondFor | None = None,
+    judged_share: float = 0.0,
+    faults: Faults | None = None,
+) -> Trail:
+    """Run every request through the world, and return its trail.
+
+    Args:
+        requests: with a `tgt_len` if a device takes a step for each token; `execution_s` is the time of a request alone, for a
+            streamed model with nothing to be read.
+        decide_for: prepares the policy for a block.
+        beliefs: how its deciders estimate delays. For true delays of a streamed model, an oracle needs the true backlog back to
+            back as well. With queues true delays hold unless a later request overtakes this one; in batches they are a guess.
+        kinds: of every target but the first. Back to back requests never meet, so nothing batches.
+        deciders: devices that decide; end node n's is n modulo their number.
+        workers: requests that each decider executes side by side, without `local`.
+        expected_for: needed if `beliefs` has views.
+        route: looks links up during the run, if the requests' columns do not hold their times.
+        clients: closed loop; it needs a `route`.
+        local: kind of each decider's own device, if it is not first in, first out; it has a box for each decider.
+        plan_beyond_for: needed if `beliefs` views states.
+        judged_share: share of the requests for which the trail holds `lost_s`; back to back all or none, and only if a target
+            streams.
+        faults: of links and boxes, and what deciders do about late answers.
+
+    Raises `InputError` for columns with values that are NaN, infinite or below 0, and for parts that do not fit each other.
+    """
+    check_run(requests, kinds, deciders, workers, route, clients)
+    (block,) = requests.blocks(max(len(requests), 1)) if len(requests) else (requests,)
+    choice = decide_for(block)
+    foresees = beliefs.true_transfer or beliefs.true_backlog or judged_share > 0.0
+    BlockChecks(route is None, foresees).check(block, choice)
+    prepared = Prepared.of(
+        choice,
+        () if expected_for is None else expected_for(block),
+        () if plan_beyond_for is None else plan_beyond_for(block),
+    )
+    world = World(block, prepared, beliefs, [local or Fifo(deciders, workers), *kinds], deciders, route, judged_share, faults)
+    if clients is not None:
+        world.begin_closed_loop(clients)
+    elif block.arrival_s is None:
+        world.clock.process(world.back_to_back())
+    else:
+        world.clock.process(world.open_loop())
+    world.clock.run()
+    while any([device.close() for device in world.devices]):
+        world.clock.run()
+    return world.finished(clients)
+
+
+class World:
+    """The deciders and the devices of one run, with the requests between them. Columns are lists by request."""
+
+    def __init__(
+        self,
+        requests: Block,
+        prepared: Prepared,
+        beliefs: Beliefs,
+        kinds: Sequence[Kind],
+        deciders: int,
+        route: Route | None,
+        judged_share: float,
+        faults: Faults | None,
+    ) -> None:
+        count = len(requests)
+        self.clock = Clock()
+        self.count, self.targets = count, len(kinds)
+        self.prepared, self._beliefs, self._route, self._requests = prepared, beliefs, route, requests
+        self._judged = round(judged_share * 2**32)
+        self.execution_s = [column.tolist() for column in requests.execution_s]
+        self.tgt_len = [] if requests.tgt_len is None else requests.tgt_len.tolist()
+        self.uplink_s, self.downlink_s = ([[0.0] * count for _ in kinds] for _ in range(2))
+        """By target; with a route, looked up when a request is issued."""
+        if route is None:
+            self.uplink_s[1:] = [column.tolist() for column in requests.uplink_s]
+            self.downlink_s[1:] = [column.tolist() for column in requests.downlink_s]
+        self.node = [0] * count if requests.node is None else requests.node.tolist()
+        self._decided_s = [0.0] * count
+        self.devices_record = frozenset[str]().union(*(kind.records for kind in kinds))
+        judged = {"lost_s"} if judged_share > 0.0 else set[str]()
+        faulty = {"transfer_s", "outcome"} if faults is not None else set[str]()
+        self.trail = recorder(count, self.devices_record | judged | faulty)
+        self.faulty = None if faults is None else FaultyLinks(self, faults)
+        self.kinds, self.devices, first_box = kinds, list[Device](), 0
+        for target, kind in enumerate(kinds):
+            trail = self.trail if self.faulty is None or not target else self.faulty.trail
+            self.devices.append(kind.device(self.clock, target, requests, trail, first_box))
+            first_box += kind.boxes
+        self._deciders = [
+            Decider(number, self.targets, beliefs, self.devices[0].state_view(number)) for number in range(deciders)
+        ]
+        self.on_the_way: list[dict[int, float]] = [{} for _ in kinds]
+        """By target, when each request that is on its way will reach it."""
+
+    # The disciplines.
+
+    def open_loop(self) -> Process:
+        """Let requests arrive at their deciders, whatever the answers."""
+        assert self._requests.arrival_s is not None
+        for request, arrival_s in enumerate(self._requests.arrival_s.tolist()):
+            yield self.clock.moment(arrival_s, ARRIVES, request)
+            self.trail["arrival_s"][request] = self._decided_s[request] = arrival_s
+            self.clock.process(self.request(request))
+
+    def begin_closed_loop(self, clients: Clients) -> None:
+        """Let clients think and ask. One behind as many others as there are requests never asks."""
+        first_s = clients.think_s[: clients.count]
+        self._issued = iter(range(self.count))
+        for number in np.argsort(first_s, kind="stable")[: self.count].tolist():
+            self.clock.process(self._client(clients, number))
+
+    def _client(self, clients: Clients, number: int) -> Process:
+        """Think, ask, wait for the answer, and think again; request i is the i-th that is issued by any client."""
+        clock, node = self.clock, number % clients.nodes
+        yield clock.moment(float(clients.think_s[number]), ASKS, number)
+        for request in self._issued:
+            self.node[request] = node
+            there_s, back_s = self._look_up(request, clock.now)
+            self.trail["arrival_s"][request], self._decided_s[request] = clock.now, clock.now + there_s
+            if there_s > 0.0:
+                yield clock.moment(clock.now + there_s, ARRIVES, request)
+            yield clock.process(self.request(request))
+            number = clients.count + request
+            yield clock.moment(clock.now + back_s + float(clients.think_s[number]), ASKS, number)
+
+    def back_to_back(self) -> Process:
+        """Issue each request when the one before has been answered.
+
+        Nothing waits, so an estimate is one request old at best; but a box that streams its model depends on the time since its
+        last request.
+        """
+        access_s = [0.0] * self.count if self._requests.access_s is None else self._requests.access_s.tolist()
+        judges = self._judged > 0 and any(isinstance(device, StreamDevice) for device in self.devices)
+        now_s = 0.0
+        for request in range(self.count):
+            on_access_s = access_s[request] if self._route is None else sum(self._look_up(request, now_s))
+            decider = self.decider_of(request)
+            self.trail["arrival_s"][request] = self._decided_s[request] = now_s
+            target = self._decide(decider, request, judges)
+            up_s, down_s = self.uplink_s[target][request], self.downlink_s[target][request]
+            plan = decider.plans.get(target) if target else None
+            if plan is not None:
+                plan.sent(request, now_s + decider.estimates[target].value_s / 2)
+            device = self.devices[target]
+            if isinstance(device, StreamDevice):
+                entry_s = now_s + up_s
+                begin_s, finish_s, box, state = device.execute(entry_s, request, self.node[request])
+                self.trail["queue_s"][request], self.trail["server"][request] = begin_s - entry_s, box if target else 0
+                now_s = finish_s + on_access_s + down_s
+                if plan is not None:
+                    plan.reported(request, state, now_s - on_access_s - (up_s + down_s) / 2)
+            else:
+                now_s += self.execution_s[target][request] + (up_s + down_s) + on_access_s
+            if target:
+                decider.learn(target, up_s + down_s, now_s)
+            yield self.clock.moment(now_s, ANSWERED, request)
+
+    def _look_up(self, request: int, now_s: float) -> tuple[float, float]:
+        """Set the times of the links that a request meets, and return those from its end node to its decider and back."""
+        assert self._route is not None
+        uplink_s, downlink_s, there_s, back_s = self._route(request, self.node[request], now_s)
+        for target, (up_s, down_s) in enumerate(zip(uplink_s, downlink_s, strict=True), start=1):
+            self.uplink_s[target][request], self.downlink_s[target][request] = up_s, down_s
+        return there_s, back_s
+
+    # The way of a request.
+
+    def request(self, request: int) -> Process:
+        """Decide on a request, send it, let it execute, and hear of its answer."""
+        decider = self.decider_of(request)
+        target = self._decide(decider, request, self._is_judged(request))
+        if not target:
+            yield from self.execute_here(request, decider)
+        elif self.faulty is not None:
+            yield from self.faulty.send(request, decider, target)
+        else:
+            yield from self.send(request, decider, target, self.announce(request, decider, target))
+
+    def send(self, request: int, decider: Decider, target: int, sent_as: int) -> Process:
+        """Send a request to a remote target, and let its decider measure the transfer when the answer is received."""
+        clock, sent_s = self.clock, self.clock.now
+        execution = yield from self.travel(request, target)
+        yield execution.ended
+        yield clock.moment(execution.finish_s + self.downlink_s[target][request], ANSWERED, request)
+        self.record(execution, target)
+        transfer_s = (clock.now - sent_s) - (execution.finish_s - execution.entry_s)
+        wait_s = execution.begin_s - execution.entry_s
+        decider.hear(target, request, transfer_s, clock.now, wait_s, sent_as, execution.report)
+
+    def travel(self, request: int, target: int) -> Generator[simpy.Event, Any, Execution]:
+        """Let a request travel to a target and enter a box."""
+        entry_s = self.clock.now + self.uplink_s[target][request]
+        self.on_the_way[target][request] = entry_s
+        yield self.clock.moment(entry_s, REACHES, request)
+        del self.on_the_way[target][request]
+        execution = Execution(self.clock, request, self.node[request])
+        self.devices[target].enter(execution)
+        return execution
+
+    def execute_here(self, request: int, decider: Decider) -> Process:
+        """Let the decider's own device execute a request."""
+        sent_as = self.announce(request, decider, 0)
+        execution = Execution(self.clock, request, self.node[request])
+        self.devices[0].enter(execution)
+        if decider.views_itself:
+            self.clock.process(self._see(execution, decider, sent_as))
+        yield execution.ended
+        self.record(execution, 0)
+
+    def _see(self, execution: Execution, decider: Decider, sent_as: int) -> Process:
+        """Let a decider see its own device take up a request; if that batches, it sees the request done."""
+        yield execution.ended if self.kinds[0].reports_at_end else execution.begun
+        yield self.clock.moment(self.clock.now, ANSWERED, execution.request)
+        wait_s = execution.begin_s - execution.entry_s
+        decider.hear(0, execution.request, 0.0, self.clock.now, wait_s, sent_as, execution.report)
+
+    def announce(self, request: int, decider: Decider, target: int) -> int:
+        """Let a decider note that a request is sent; return its number in the view of the target."""
+        return decider.announce(self.prepared, target, request, request, self.clock.now)
+
+    def record(self, execution: Execution, target: int) -> None:
+        """Record the wait and the box of an answered request."""
+        self.trail["queue_s"][execution.request] = execution.begin_s - execution.entry_s
+        self.trail["server"][execution.request] = execution.box if target else 0
+
+    # The decision.
+
+    def decider_of(self, request: int) -> Decider:
+        """Return the device that decides on a request."""
+        return self._deciders[self.node[request] % len(self._deciders)]
+
+    def _decide(self, decider: Decider, request: int, judges: bool) -> int:
+        """Return the target of a request, and record what the decision was based on."""
+        now_s, trail = self._decided_s[request], self.trail
+        totals_s = self._totals_s(decider, request, now_s) if judges else ()
+        target = self.prepared.decide(request, self._delays(decider, request, now_s))
+        last = decider.estimates[-1]
+        trail["target"][request], trail["estimate_s"][request] = target, last.value_s
+        trail["measured_at_s"][request] = last.measured_at_s
+        if totals_s:
+            trail["lost_s"][request] = totals_s[target] - min(totals_s)
+        return target
+
+    def _is_judged(self, request: int) -> bool:
+        # Multiples of the golden ratio fall evenly: any stretch of requests has its share, whatever turn they come in.
+        return (request * 0x9E3779B1) & 0xFFFFFFFF < self._judged
+
+    def _delays(self, decider: Decider, request: int, now_s: float) -> DecisionInput:
+        """Return the delay of each target beside execution, as far as the policy may know it, or the view with it."""
+        beliefs = self._beliefs
+        if beliefs.only_heard:
+            return decider.delay_s
+        delay_s = self._transfers_s(request, now_s) if beliefs.true_transfer else list(decider.delay_s)
+        if beliefs.true_backlog:
+            return [sum(parts_s) for parts_s in zip(delay_s, self._waits_s(decider, request, now_s), strict=True)]
+        decider.add_views(delay_s, self.prepared, request, now_s)
+        if beliefs.shows_view:
+            box = self.devices[0].boxes[decider.number]
+            return decider.view(delay_s, now_s, box.work_left(now_s) if isinstance(box, FifoBox) else nan)
+        return delay_s
+
+    def _totals_s(self, decider: Decider, request: int, now_s: float) -> list[float]:
+        """Return, by target, the seconds from the decision to the answer, as an oracle foresees them.
+
+        They hold unless a later request overtakes this one on the uplink (CNMT-10).
+        """
+        beside_s = zip(self._transfers_s(request, now_s), self._waits_s(decider, request, now_s), strict=True)
+        return [self.execution_s[target][request] + sum(parts_s) for target, parts_s in enumerate(beside_s)]
+
+    def _transfers_s(self, request: int, now_s: float) -> list[float]:
+        """Return the present transfer times, by target."""
+        transfers_s = [self.uplink_s[target][request] + self.downlink_s[target][request] for target in range(self.targets)]
+        if self.faulty is None:
+            return transfers_s
+        return [own_s + 2.0 * self.faulty.outage_s(request, k, now_s) for k, own_s in enumerate(transfers_s)]
+
+    def _waits_s(self, decider: Decider, request: int, now_s: float) -> list[float]:
+        """Return, by target, the true seconds of a request beyond execution alone, after the requests on their way there."""
+        waits_s = []
+        for target, device in enumerate(self.devices):
+            entry_s = now_s + self.uplink_s[target][request]
+            if self.faulty is not None:
+                entry_s += self.faulty.outage_s(request, target, now_s)
+            arrivals = [*self._ahead(target, entry_s, request), (entry_s, request, self.node[request])]
+            waits_s.append(device.wait_s(arrivals))
+        return waits_s
+
+    def _ahead(self, target: int, entry_s: float, request: int) -> Iterator[Arrival]:
+        """Yield the requests on their way to a target that will reach it before a moment, in their order."""
+        coming = sorted((at_s, earlier) for earlier, at_s in self.on_the_way[target].items())
+        return ((at_s, earlier, self.node[earlier]) for at_s, earlier in coming if (at_s, earlier) < (entry_s, request))
+
+    def finished(self, clients: Clients | None) -> Trail:
+        """Return the trail of the run."""
+        accounts = [device.account() for device in self.devices]
+        if self.faulty is not None:
+            return replace(Trail.recorded(self.trail, tuple(accounts)), faults=self.faulty.account())
+        trail = replace(Trail.recorded(self.trail, tuple(accounts)), decided_s=np.array(self._decided_s))
+        return trail if clients is None else replace(trail, node=np.array(self.node, np.int32))
