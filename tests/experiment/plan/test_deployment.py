@@ -340,7 +340,6 @@ def test_a_rate_for_more_boxes_than_a_device_can_have_is_refused_at_once(shared:
         lambda: simnmt.plan("@capacity"),
         lambda: simnmt.plan("@capacity", "p95_ms<=300", vary=["devices.cloud.count=1,2"]),
         lambda: simnmt.plan("@capacity", "p95_ms<=300", rate=1.0, vary=["workloads.de-en.arrivals.rate_rps=1,2"]),
-        lambda: simnmt.sweep("@open-loop", grid=["devices.cloud.workers=1,2"], local_if_cluster_fails=True),
         lambda: simnmt.sweep("@open-loop", grid=["devices.cloud.workers=1,2"], cluster="tcp://10.1.2.3:8786"),
         lambda: simnmt.sweep("@open-loop"),
     ],
