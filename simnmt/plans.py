@@ -14,16 +14,15 @@ from simnmt.experiment.criteria import check_assertion, check_criteria, with_met
 from simnmt.experiment.inputs import InputCache, read_inputs
 from simnmt.experiment.run import Progress
 from simnmt.results.service_level import Assertion, Requirement
-from simnmt.scenario.configuration import Scenario as Configured
-from simnmt.scenario.document import Document, Override, overrides_of_call
+from simnmt.scenario.document import Override, overrides_of_call
 from simnmt.scenario.source import open_source, refuse_pipes
 from simnmt.scenario.varied_keys import VariedKey, parse_varied_key
 
 if TYPE_CHECKING:
     from simnmt.experiment.cases import RunPlan
+    from simnmt.experiment.plan.candidates import Minimised
     from simnmt.experiment.plan.capacity import Capacities
     from simnmt.experiment.plan.deployment import DeploymentPlan
-    from simnmt.experiment.plan.objectives import Minimised
 
 
 def plan(
@@ -64,18 +63,28 @@ def plan(
         >>> simnmt.plan("@load-sweep", "p95_ms<=300").best.rate_rps  # doctest: +SKIP
         >>> simnmt.plan("@load-sweep", "p95_ms<=300", rate=200).choice  # doctest: +SKIP
     """
-    from simnmt.experiment.plan import deployment
-    from simnmt.experiment.plan.candidates import Space, default_key
+    from simnmt.experiment.plan.candidates import default_key, make_candidates, objective
     from simnmt.experiment.plan.capacity import find_capacities
-    from simnmt.experiment.plan.objectives import objective
-    from simnmt.experiment.plan.sure_rate import find_sure_rate
+    from simnmt.experiment.plan.deployment import find_deployment, find_sure_rate
     from simnmt.experiment.plan.trial import Level, check_rate
 
-    precision, certainty = _shares_of_plan(jobs, rate, minimise, precision, certainty)
+    check_jobs(jobs)
+    needless = (
+        {"precision": precision} if rate is not None else {"minimise": minimise, "vary": vary or None, "certainty": certainty}
+    )
+    for name, value in needless.items():
+        if value is not None:
+            raise InputError(
+                f"{name} has no effect {'with' if rate is not None else 'without'} a rate", remedy=f"give no {name}"
+            )
+    if rate is not None and not 0.0 < rate < 1e9:
+        raise InputError(f"a rate of {rate:g} requests/s", remedy="give a number above 0")
+    precision, certainty = 0.02 if precision is None else precision, 0.95 if certainty is None else certainty
+    if not 0.0 < precision < 1.0 or not 0.0 < certainty <= 0.999:
+        raise InputError("precision is above 0 and below 1, certainty above 0 and at most 0.999", remedy="give 0.02 and 0.95")
     requirements = [Requirement.parse(text) for text in ([slo] if isinstance(slo, str) else slo)]
     keys = [parse_varied_key(key) if isinstance(key, str) else key for key in vary]
     given = overrides_of_call(overrides, requests=requests, replications=replications, seed=seed)
-
     if isinstance(scenario, Scenario):
         source, allow_code = scenario.open(given), scenario._allow_code
     else:
@@ -86,57 +95,27 @@ def plan(
     asserted = [Assertion(requirement) for requirement in level.requirements]
     cache = InputCache()
 
-    def opened(candidate: Configured, document: Document) -> RunPlan:
+    def open_plan(further: Iterable[Override]) -> RunPlan:
+        candidate, document = source.with_overrides(further, allow_code=allow_code)
         refuse_pipes(candidate, source.base)
         inputs = with_metrics(read_inputs(candidate, Path.cwd(), document, cache), asserted)
         for workload in inputs.cases:
             check_rate(inputs, workload, document)
         return inputs
 
-    def open_plan(further: Iterable[Override]) -> RunPlan:
-        candidate, document = source.with_overrides(further, allow_code=allow_code)
-        return opened(candidate, document)
-
-    inputs = opened(source.scenario, source.document)
+    inputs = open_plan(())
     check_criteria(inputs, source.document)
     for assertion in asserted:
         check_assertion(inputs, assertion)
+    minimised = objective(minimise or "servers", source.scenario)
     if rate is None:
-        if keys:
-            raise InputError("keys are varied to find the least deployment for a rate", remedy="give a rate, or vary no keys")
         capacities = find_capacities(inputs, level, precision=precision, jobs=jobs or os.cpu_count() or 1, progress=progress)
-        return replace(capacities, sure=find_sure_rate(inputs, capacities, level, open_plan))
-    if not 0.0 < rate < 1e9:
-        raise InputError(f"a rate of {rate:g} requests/s", remedy="give a number above 0")
-    warning = ""
+        return replace(capacities, sure=find_sure_rate(inputs, capacities, level, minimised, open_plan))
+    warnings = []
     if not keys:
         key, warning = default_key(inputs, rate)
-        keys = [key]
-    return deployment.find_deployment(
-        Space(keys, open_plan, rate),
-        open_plan,
-        level,
-        objective(minimise or "servers", source.scenario),
-        rate_rps=rate,
-        certainty=certainty,
-        progress=progress,
-        warnings=[warning] if warning else [],
+        keys, warnings = [key], [warning] if warning else []
+    candidates = make_candidates(keys, open_plan, rate)
+    return find_deployment(
+        candidates, open_plan, level, minimised, rate_rps=rate, certainty=certainty, progress=progress, warnings=warnings
     )
-
-
-def _shares_of_plan(
-    jobs: int | None, rate: float | None, minimise: Minimised | None, precision: float | None, certainty: float | None
-) -> tuple[float, float]:
-    """Return the precision and the certainty of a plan. Raises `InputError` for arguments that have no effect together."""
-    check_jobs(jobs)
-    for name, value in (("minimise", minimise), ("certainty", certainty)):
-        if rate is None and value is not None:
-            raise InputError(f"{name} is of the least deployment for a rate", remedy=f"give a rate, or no {name}")
-    if rate is not None and precision is not None:
-        raise InputError("precision is of the highest rate, and a rate is given", remedy="leave one of them out")
-    precision, certainty = 0.02 if precision is None else precision, 0.95 if certainty is None else certainty
-    if not 0.0 < precision < 1.0 or not 0.0 < certainty < 1.0:
-        raise InputError("precision and certainty are shares above 0 and below 1", remedy="give 0.02 and 0.95")
-    if certainty > 0.999:
-        raise InputError(f"a certainty of {certainty:.12g} takes thousands of runs", remedy="give 0.999 or less")
-    return precision, certainty
