@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from simnmt.profile.power import SECONDS_PER_HOUR, BoxPower, RequestCost
 from simnmt.results.device_accounts import BatchAccount
-from simnmt.results.request_log import Log, parts
+from simnmt.results.request_log import Log
 from simnmt.results.run_energy import Column, DeviceEnergy, Path, PowerUse, RunEnergy, token_costs
 
 
@@ -49,8 +49,7 @@ def account_energy(
             faults. Of targets that batch, the account of the batches has it.
     """
     totals = _Totals(uses, paths)
-    for part in parts(log):
-        totals.add(part)
+    totals.add(log)
     devices = tuple(
         _device_energy(
             use,
@@ -78,7 +77,7 @@ def account_energy(
 
 
 class _Totals:
-    """Sums over the parts of a log; arrays and lists are by target."""
+    """Sums over logs; arrays and lists are by target."""
 
     def __init__(self, uses: Sequence[PowerUse], paths: Sequence[Path]) -> None:
         self._uses, self._paths = uses, paths
@@ -88,16 +87,16 @@ class _Totals:
         """Joules as if each request were executed alone, by what a profile measured."""
         self.transfer_bytes, self.transfer_j, self.transfer_price = 0, 0.0, 0.0
 
-    def add(self, part: Log) -> None:
-        """Add the requests of a part."""
-        target, src_len, tgt_len = part["target"], part["src_len"], part["tgt_len"]
+    def add(self, log: Log) -> None:
+        """Add the requests of a log."""
+        target, src_len, tgt_len = log["target"], log["src_len"], log["tgt_len"]
         self.requests += len(target)
-        self.span_s = max(self.span_s, float((part["arrival_s"] + part["latency_s"]).max()))
+        self.span_s = max(self.span_s, float((log["arrival_s"] + log["latency_s"]).max()))
         # One pass for all targets: a mask for each takes twice as long. Sums of whole numbers are exact.
         targets = len(self._uses)
         counts = np.bincount(target, minlength=targets)
         src_tokens, tgt_tokens, execution_s = (
-            np.bincount(target, column, targets) for column in (src_len, tgt_len, part["t_exe_s"])
+            np.bincount(target, column, targets) for column in (src_len, tgt_len, log["t_exe_s"])
         )
         self.executed += counts
         self.src_tokens += src_tokens
@@ -116,9 +115,9 @@ class _Totals:
             there = np.flatnonzero(target == number)
             source, output = src_len[there], tgt_len[there]
             if measured is not None:
-                self.alone_j[number] += float(measured.of(source, output, part["t_exe_s"][there]).sum())
+                self.alone_j[number] += float(measured.of(source, output, log["t_exe_s"][there]).sum())
             tokens = source.astype(np.int64) + output
-            per_token_j, per_token_price = token_costs(path, part["node"][there])
+            per_token_j, per_token_price = token_costs(path, log["node"][there])
             self.transfer_j += float((per_token_j * tokens).sum())
             self.transfer_price += float((per_token_price * tokens).sum())
 
