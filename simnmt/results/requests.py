@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from simnmt.base.columns import AnyColumn, Array, Column, Reordered, Rows, assemble, collect_columns
 from simnmt.base.random_streams import blocks_of
 from simnmt.results.device_accounts import BatchAccount, BoxesUntil, StreamAccount
+from simnmt.results.energy import RunEnergy
 from simnmt.results.fault_account import FaultAccount
-from simnmt.results.run_energy import RunEnergy
 
 ColumnT = TypeVar("ColumnT", bound=AnyColumn, covariant=True)
 ChangedT = TypeVar("ChangedT", bound=AnyColumn)

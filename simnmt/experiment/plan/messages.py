@@ -181,9 +181,7 @@ def describe_spending(described: Described) -> str:
     """Describe the money and the joules of a candidate, as far as they are known."""
     spent, parts = described.spending, []
     if "cost" in spent:
-        characters = spent.get("cost_per_million_characters")
-        per_characters = "" if characters is None else f", {digits(characters)} per million characters"
-        parts.append(f"costs {digits(1e6 * spent['cost'])} per million requests{per_characters}")
+        parts.append(f"costs {digits(1e6 * spent['cost'])} per million requests")
     if "energy_j" in spent:
         kinds = {"idle boxes": "static_j", "work": "dynamic_j", "links": "transfer_j"}
         by_kind = ", ".join(f"{name} {digits(spent[key])} J" for name, key in kinds.items() if key in spent)
