@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,8 +98,6 @@ class Unit:
     network: str
     links: Network
     replication: int
-    folder: Path | None = None
-    """Where its long columns are written, a folder that is made when needed; None: a temporary one for this process alone."""
     calibrated: Case | None = None
     """The inputs with the profiles as calibrated, which policies know, if those of `case` are drawn; None if they are not."""
     engine: Engine | None = None
