@@ -46,6 +46,8 @@ KEYS: Mapping[str, str] = {
     "retransmission": "remove it: a message that is sent during an outage is lost",
     "neighbour": "remove it: no time depended on it",
     "carbon_intensity": "remove it, and multiply mean_energy_j by your intensity: 3.6e6 J are one kWh",
+    "power load_w": "remove it: a box whose workers are all busy draws busy_w",
+    "characters_per_src_token": "remove it, and judge energy and money per thousand tokens",
     "minimises energy": "compare policies by objective: energy_j, or write one that compares knowledge.costs",
     "minimises cost": "compare policies by objective: cost_per_request, or write one that compares knowledge.costs",
     "budget": "limit policies by slo, such as {energy_j: 2.5}, or write one that compares knowledge.costs",

@@ -1,8 +1,8 @@
 """The request log: one row per request with its true times and what a policy did, and the misrouted requests.
 
-A misrouted request would truly have been answered sooner by another device. If requests queue, a decision is judged by what an
-oracle foresaw at that moment, queues included (`Trail.lost_s`), for an even sample of the requests. If nothing waits, the truth
-is the time of an execution alone, plus the transfer.
+A request is misrouted if another device would have answered it sooner, as foreseen at the decision. If requests queue, a
+decision is judged by what an oracle foresaw at that moment, queues included, for an even sample of the requests: what happens
+later may change which device would have been the fastest. If nothing waits, the true execution and transfer times decide.
 """
 
 from __future__ import annotations

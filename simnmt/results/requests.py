@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.results.device_accounts import BatchAccount, BoxesUntil, StreamAccount
+from simnmt.results.energy import RunEnergy
 from simnmt.results.fault_account import FaultAccount
-from simnmt.results.run_energy import RunEnergy
 
 Array = NDArray[Any]
 

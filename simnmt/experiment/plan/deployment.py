@@ -25,14 +25,12 @@ RATE_STEPS = 13
 """Rates that are tried so: to 0.51 of the capacity."""
 SPENT = {
     "mean_cost": "cost",
-    "cost_per_million_characters": "cost_per_million_characters",
     "mean_energy_j": "energy_j",
     "mean_static_j": "static_j",
     "mean_dynamic_j": "dynamic_j",
     "mean_transfer_j": "transfer_j",
-    "energy_j_per_million_characters": "energy_j_per_million_characters",
 }
-"""Columns of money and joules by their names in a plan; those without `per` in their names are per request."""
+"""Columns of money and joules by their names in a plan, per request."""
 
 
 @dataclass(frozen=True, slots=True)
