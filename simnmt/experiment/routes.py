@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base import random_streams
-from simnmt.base.columns import AnyColumn, numbers_below
 from simnmt.experiment.cases import Case
 from simnmt.network.configuration import Network
 from simnmt.network.link import Hop, Link, MovingRoute
@@ -222,13 +221,10 @@ def _mean_access_s(table: LengthTable, network_routes: Routes) -> float:
     return sum(way_s) / len(way_s)
 
 
-def estimate_age_s(
-    rows: slice, arrival_s: AnyColumn, decided_s: AnyColumn, measured_at_s: AnyColumn, moments_s: AnyColumn | None
-) -> Column:
-    """Return the age of the transfer estimate at some decisions, seconds on the clock by which RTT is looked up.
+def estimate_age_s(arrival_s: Column, decided_s: Column, measured_at_s: Column, moments_s: Column | None) -> Column:
+    """Return the age of the transfer estimate at each decision, seconds on the clock by which RTT is looked up.
 
     Args:
-        rows: the decisions.
         arrival_s: when each request is issued, in the order of the decisions; ascending.
         decided_s: when each decision is made, on the time of the run.
         measured_at_s: when the measurement behind the estimate was received, on the time of the run; 0 for the initial belief.
@@ -238,10 +234,10 @@ def estimate_age_s(
     request met the traces when the measurement was received.
     """
     if moments_s is None:
-        age_s: Column = decided_s[rows] - measured_at_s[rows]
+        age_s: Column = decided_s - measured_at_s
         return age_s
-    last = numbers_below(arrival_s, measured_at_s[rows]) - 1
-    age_s = moments_s[rows] - np.where(last < 0, 0.0, moments_s[last])
+    last = np.searchsorted(arrival_s, measured_at_s, side="left") - 1
+    age_s = moments_s - np.where(last < 0, 0.0, moments_s[last])
     # Over access links of different lengths requests are decided on in another order than they met the traces.
     return np.maximum(age_s, 0.0)
 

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simnmt.base.columns import AnyColumn
 from simnmt.base.errors import InputError
 from simnmt.batching import Batching
 from simnmt.devices import Batched, Fifo, Kind, Streamed
@@ -66,7 +65,7 @@ NOT_COMPILED = "the compiled engine is not compiled"
 
 
 def simulate(
-    requests: Requests[AnyColumn],
+    requests: Requests,
     decide_for: DecideFor,
     beliefs: Beliefs,
     kinds: Sequence[Kind],
@@ -113,7 +112,7 @@ def _refuse_if_chosen(engine: Engine | None, error: UncompiledError) -> None:
 
 
 def simulate_compiled(
-    requests: Requests[AnyColumn],
+    requests: Requests,
     decide_for: DecideFor,
     beliefs: Beliefs,
     kinds: Sequence[Kind],
@@ -163,7 +162,7 @@ class _Run:
 
     def __init__(
         self,
-        requests: Requests[AnyColumn],
+        requests: Requests,
         beliefs: Beliefs,
         kinds: Sequence[Kind | None],
         deciders: int,

@@ -18,7 +18,6 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from simnmt.base.columns import AnyColumn
 from simnmt.devices import Fifo, Kind
 from simnmt.devices.device import ANSWERED, ARRIVES, ASKS, REACHES, Arrival, Clock, Device, Execution
 from simnmt.devices.fifo import FifoBox
@@ -57,7 +56,7 @@ PlanBeyondFor = Callable[[Block], Sequence[Sequence[NDArray[np.float64]] | None]
 
 
 def simulate(
-    requests: Requests[AnyColumn],
+    requests: Requests,
     decide_for: DecideFor,
     beliefs: Beliefs,
     kinds: Sequence[Kind],

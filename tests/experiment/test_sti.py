@@ -359,13 +359,13 @@ def test_a_streamed_device_is_learnt_as_planned_not_by_the_plane_of_the_whole_mo
     assert planes[0].s_per_tgt_token < 0.012
 
 
-def test_who_knows_the_state_adds_what_it_reads_and_nothing_of_the_planes_error(folder: Path, tmp_path: Path) -> None:
+def test_who_knows_the_state_adds_what_it_reads_and_nothing_of_the_planes_error(folder: Path) -> None:
     """A plane that is wrong by half stays wrong by half; told the true times, computing is scaled by each request's own
     residual, in the state as in the plane (XP-04)."""
     plan = plan_of(folder, TEXT.replace("cache_mb: 20", "cache_mb: 1000"), "devices.gateway.sti.preload_mb=1000")
     streamed = plan.cases["w"].targets[0].streamed
     assert streamed is not None
-    unit = replace(unit_of(plan), folder=tmp_path)
+    unit = unit_of(plan)
     learnt = learn(unit)
     plane = learnt.planes[0]
     wrong = replace(plane, s_per_src_token=1.5 * plane.s_per_src_token, s_per_tgt_token=1.5 * plane.s_per_tgt_token)
