@@ -18,7 +18,8 @@ from simnmt.devices.device import ARRIVES, BATCH_ACTS, FAILS, Arrival, Balancer,
 from simnmt.devices.failures import AvailableBoxes, Failures
 from simnmt.policies.views import StateView
 from simnmt.results.device_accounts import BatchAccount, RunningBatchAccount
-from simnmt.results.requests import Block, Recorder, Requests, recorder
+from simnmt.results.columns import Recorder, recorder
+from simnmt.results.requests import Block, Requests
 
 Column = NDArray[np.float64]
 

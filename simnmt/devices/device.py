@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from simnmt.policies.views import StateView
 from simnmt.results.device_accounts import BatchAccount, BoxesUntil
-from simnmt.results.requests import Block, Recorder
+from simnmt.results.columns import Recorder
+from simnmt.results.requests import Block
 
 COMPLETES, REACHES, ANSWERED, ARRIVES, ASKS, BATCH_ACTS, FAILS = range(1, 8)
 """Kinds of event, in the order in which those of one moment happen: an execution completes, a request reaches its target, an

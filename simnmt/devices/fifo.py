@@ -15,7 +15,8 @@ from simnmt.base.down_times import ALWAYS_UP, DownTimes
 from simnmt.devices.device import COMPLETES, FAILS, Arrival, Balancer, Box, ByNode, Clock, Execution
 from simnmt.devices.failures import MOST_RESTARTS, AvailableBoxes, Failures
 from simnmt.policies.views import StateView
-from simnmt.results.requests import Block, Recorder
+from simnmt.results.columns import Recorder
+from simnmt.results.requests import Block
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,9 @@ from typing_extensions import Self
 
 from simnmt.devices.device import COMPLETES, Arrival, Balancer, ByNode, Clock, Execution
 from simnmt.devices.fifo import Foreseen
+from simnmt.results.columns import STREAMED_COLUMNS, Recorder
 from simnmt.results.device_accounts import BoxesAccount, BoxesUntil
-from simnmt.results.requests import STREAMED_COLUMNS, Block, Recorder
+from simnmt.results.requests import Block
 from simnmt.streaming.plan.engagement import COLD, FIRST_TURN, Lifecycle, PlannedCompute, StreamedState
 
 Column = NDArray[np.float64]

@@ -19,12 +19,13 @@ from simnmt.experiment.processes import run_in_processes, worthwhile_processes
 from simnmt.experiment.targets import Target
 from simnmt.experiment.units import UnitResult, devices, expected_s, known_misroutes, run_unit
 from simnmt.policies.cnmt import CNmtPolicy
+from simnmt.results.columns import Array
 from simnmt.results.precision import describe_precision, next_replications
 from simnmt.results.prediction import describe_exact, describe_exclusions, describe_predictions, with_predictions
 from simnmt.results.recommendation import Goal, Roles, recommend
 from simnmt.results.recommendation_text import Reason, describe_recommendation
 from simnmt.results.request_log import RequestLog, misroutes
-from simnmt.results.requests import Array, Engine
+from simnmt.results.requests import Engine
 from simnmt.results.result import Cell, RunResult, Transfer
 from simnmt.results.stability import mark_unstable, with_stability
 from simnmt.results.summary import Numbers, Row, RunKey, by_cell, comparisons, replicated, rows, with_regret

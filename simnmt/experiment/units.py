@@ -381,25 +381,23 @@ def _trail(
     )
     issued_s, decided_s, measured_at_s = trail.arrival_s, trail.decided_s, trail.measured_at_s
     node = drawn.requests.node if trail.node is None else trail.node
-    assert node is not None and decided_s is not None and measured_at_s is not None
+    assert node is not None
     moments_s = drawn.moments_s
     if moments_s is not None and drawn.decided_order is not None:
         moments_s = moments_s[drawn.decided_order]
-    trail = replace(
-        trail,
+    trail = trail.with_columns(
         server=np.where(trail.target == 0, node % deciders, trail.server).astype(np.int32),
         estimate_age_s=estimate_age_s(issued_s, decided_s, measured_at_s, moments_s),
-        tgt_len_by_src_len=_assumed_lengths(drawn, setup),
-        truth=drawn.own_truth(issued_s, node),
         decided_s=None,
         measured_at_s=None,
         node=None,
     )
+    trail = replace(trail, tgt_len_by_src_len=_assumed_lengths(drawn, setup), truth=drawn.own_truth(issued_s, node))
     if drawn.decided_order is not None:
         trail = trail.in_order(drawn.decided_order)
     trail = _with_access(trail, drawn)
     if drawn.issued_s is not None:
-        trail = replace(trail, arrival_s=drawn.issued_s)
+        trail = trail.with_columns(arrival_s=drawn.issued_s)
     return replace(trail, streams=_stream_accounts(case, RequestLog(drawn.truth, trail), trail), streamed=())
 
 
@@ -416,7 +414,7 @@ def _with_access(trail: Trail, drawn: Drawn) -> Trail:
     if trail.transfer_s is None:
         return trail
     access_s = (trail.truth or drawn.truth).transfer_s[0]
-    return replace(trail, transfer_s=trail.transfer_s + access_s)
+    return trail.with_columns(transfer_s=trail.transfer_s + access_s)
 
 
 def _stream_accounts(case: Case, log: RequestLog, trail: Trail) -> tuple[StreamAccount | None, ...]:

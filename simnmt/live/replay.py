@@ -328,17 +328,16 @@ def measured_columns(
         node=requests.node if clients is None else (log.client % clients.nodes).astype(np.int32),
         rtt_time_s=arrival_s,
     )
-    trail = Trail(
-        arrival_s=arrival_s,
-        target=taken,
-        server=np.zeros(count, np.int32),
-        queue_s=queue_s,
-        estimate_s=log.estimate_s,
-        estimate_age_s=log.age_s,
-        tgt_len_by_src_len=predicted,
-        outcome=outcome,
-    )
-    return truth, trail
+    columns: dict[str, NDArray[Any]] = {
+        "arrival_s": arrival_s,
+        "target": taken,
+        "server": np.zeros(count, np.int32),
+        "queue_s": queue_s,
+        "estimate_s": log.estimate_s,
+        "estimate_age_s": log.age_s,
+        "outcome": outcome,
+    }
+    return truth, Trail(columns, tgt_len_by_src_len=predicted)
 
 
 def _outcomes(log: LoadLog) -> NDArray[np.int8]:

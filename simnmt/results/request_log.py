@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from simnmt.results.columns import COLUMNS, Array
 from simnmt.results.live_log import OUTCOMES
-from simnmt.results.requests import STREAMED_COLUMNS, Array, Requests, Trail
+from simnmt.results.requests import Requests, Trail
 
 Log = Mapping[str, Array]
 """Columns by name, all of shape (requests,)."""
@@ -75,19 +76,15 @@ def _energy_j(truth: Truth, trail: Trail, rows: slice) -> NDArray[np.float64]:
     """Return the energy of each request; NaN, never 0, if it is unknown."""
     if trail.energy is None:
         return np.full(_size_of(rows), np.nan)
-    return trail.energy.request_j({name: _COLUMNS[name](truth, trail, rows) for name in trail.energy.COLUMNS})
+    return trail.energy.request_j({name: _read(name, truth, trail, rows) for name in trail.energy.COLUMNS})
 
 
-_COLUMNS: dict[str, Callable[[Truth, Trail, slice], Array]] = {
+_DERIVED: dict[str, Callable[[Truth, Trail, slice], Array]] = {
     "request_id": lambda _, __, rows: np.arange(rows.start, rows.stop, rows.step, dtype=np.int32),
     "node": lambda truth, _, rows: _known(truth.node)[rows],
-    "arrival_s": lambda _, trail, rows: trail.arrival_s[rows],
     "src_len": lambda truth, _, rows: truth.src_len[rows].astype(np.int32),
     "tgt_len": lambda truth, _, rows: _known(truth.tgt_len)[rows].astype(np.int32),
     "tgt_len_predicted": lambda truth, trail, rows: _known(trail.tgt_len_by_src_len)[truth.src_len[rows]],
-    "target": lambda _, trail, rows: trail.target[rows],
-    "server": lambda _, trail, rows: trail.server[rows],
-    "t_queue_s": lambda _, trail, rows: trail.queue_s[rows],
     "t_exe_s": _execution_s,
     "t_tx_s": _transfer_s,
     "latency_s": lambda truth, trail, rows: (
@@ -95,13 +92,19 @@ _COLUMNS: dict[str, Callable[[Truth, Trail, slice], Array]] = {
     ),
     "first_token_s": _first_token_s,
     "rtt_time_s": lambda truth, _, rows: _known(truth.rtt_time_s)[rows],
-    "rtt_estimate_s": lambda _, trail, rows: trail.estimate_s[rows],
-    "rtt_estimate_age_s": lambda _, trail, rows: _known(trail.estimate_age_s)[rows],
     "outcome": lambda _, trail, rows: np.full(_size_of(rows), DONE, np.int8) if trail.outcome is None else trail.outcome[rows],
     "energy_j": _energy_j,
 }
-COLUMNS = tuple(_COLUMNS)
-"""In the order in which they are written."""
+"""Columns of the log that are more than a column of the trail."""
+
+
+def _read(name: str, truth: Truth, trail: Trail, rows: slice) -> Array:
+    """Return a column of the log of some requests. Raises `KeyError` for one that it does not have."""
+    if name in _DERIVED:
+        return _DERIVED[name](truth, trail, rows)
+    recorded = next((column.name for column in COLUMNS.values() if column.log == name), name)
+    values: Array = trail.columns[recorded][rows]
+    return values
 
 
 class DrawnLog(Log):
@@ -146,10 +149,7 @@ class RequestLog(DrawnLog):
         return values if self._kept is None else values[self._kept]
 
     def _column(self, name: str) -> Array:
-        if name in STREAMED_COLUMNS and self._trail.state is not None:
-            streamed: Array = getattr(self._trail, name)
-            return streamed[self._rows]
-        return _COLUMNS[name](self._truth, self._trail, self._rows)
+        return _read(name, self._truth, self._trail, self._rows)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -158,8 +158,9 @@ class RequestLog(DrawnLog):
         return len(self._names)
 
     @property
-    def _names(self) -> tuple[str, ...]:
-        return COLUMNS if self._trail.state is None else (*COLUMNS, *STREAMED_COLUMNS)
+    def _names(self) -> list[str]:
+        known = self._trail.columns
+        return [column.log for column in COLUMNS.values() if column.log in _DERIVED or (column.log and column.name in known)]
 
     def thinned(self, most: int) -> RequestLog:
         """Return an even sample of at most `most` requests: every k-th one; the log itself if it has no more."""

@@ -19,7 +19,7 @@ import numpy as np
 
 from simnmt.base import files
 from simnmt.base.errors import InputError
-from simnmt.results.requests import Array
+from simnmt.results.columns import Array
 from simnmt.results.result import Cell, Place
 from simnmt.results.summary import Row
 

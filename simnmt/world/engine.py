@@ -32,7 +32,8 @@ from simnmt.policies.estimates import QuantileEstimate, TransferEstimate
 from simnmt.policies.views import BacklogView, BatchView, DecisionView, PlanView
 from simnmt.profile.batch_cost import DecodingCost, LengthForm
 from simnmt.results.device_accounts import TIMELINE, BatchAccount, BoxesUntil
-from simnmt.results.requests import Block, Engine, Requests, Trail, recorder
+from simnmt.results.columns import recorder
+from simnmt.results.requests import Block, Engine, Requests, Trail
 from simnmt.world import reference
 from simnmt.world.checks import BlockChecks, check_run
 from simnmt.world.deciders import Beliefs
@@ -343,7 +344,7 @@ class _Run:
             elif isinstance(kind, Streamed):
                 accounts[target] = _streamed_until(cdll, world, target, kind)
         trail = replace(Trail.recorded(self._recorder, tuple(accounts)), engine="compiled", engine_reason="")
-        return trail if self._node is None else replace(trail, node=self._node, decided_s=self._decided_s)
+        return trail if self._node is None else trail.with_columns(node=self._node, decided_s=self._decided_s)
 
     def _pool(self, kind: Kind) -> Any:
         balancer = kind.balancer

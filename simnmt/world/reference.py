@@ -23,7 +23,8 @@ from simnmt.devices.device import ANSWERED, ARRIVES, ASKS, REACHES, Arrival, Clo
 from simnmt.devices.fifo import FifoBox
 from simnmt.devices.stream import StreamDevice
 from simnmt.policies.decision import Choice
-from simnmt.results.requests import Block, Requests, Trail, recorder
+from simnmt.results.columns import recorder
+from simnmt.results.requests import Block, Requests, Trail
 from simnmt.world.checks import BlockChecks, check_run
 from simnmt.world.deciders import Beliefs, Decider, DecisionInput, Prepared
 from simnmt.world.faults import Faults, FaultyLinks
@@ -363,5 +364,5 @@ class World:
         accounts = [device.account() for device in self.devices]
         if self.faulty is not None:
             return replace(Trail.recorded(self.trail, tuple(accounts)), faults=self.faulty.account())
-        trail = replace(Trail.recorded(self.trail, tuple(accounts)), decided_s=np.array(self._decided_s))
-        return trail if clients is None else replace(trail, node=np.array(self.node, np.int32))
+        trail = Trail.recorded(self.trail, tuple(accounts)).with_columns(decided_s=np.array(self._decided_s))
+        return trail if clients is None else trail.with_columns(node=np.array(self.node, np.int32))

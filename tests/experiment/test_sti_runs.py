@@ -12,8 +12,8 @@ import pytest
 
 import simnmt
 from simnmt.cli.tables import format_result
+from simnmt.results.columns import STREAMED_COLUMNS
 from simnmt.results.recommendation_text import gap_sentences
-from simnmt.results.request_log import COLUMNS, STREAMED_COLUMNS
 from tests.experiment.streamed_profile import STI, TEXT, streamed_profile, written
 
 OTHER_DISCIPLINES = {
@@ -204,7 +204,7 @@ def test_a_run_directory_gives_the_same_bytes_again(folder: Path, tmp_path: Path
 
 def test_without_a_streamed_device_nothing_of_it_is_to_be_seen(folder: Path) -> None:
     found = run(folder, "devices.gateway={profile: phone.json}", requests=50, replications=1)
-    assert list(found.cells[0].logs["edge"]) == list(COLUMNS)
+    assert not {*STREAMED_COLUMNS} & {*found.cells[0].logs["edge"]}
     assert not found.cells[0].planned and not found.cells[0].streams
     assert "plans" not in found.document() and "streams" not in found.document()
     assert not any("_cold_" in name or "_stall" in name for row in found.summary_rows for name in row)

@@ -85,11 +85,8 @@ def test_json_keeps_all_but_the_timeline() -> None:
 
 
 BATCHING = (DEVICES[0], Device("cloud", 2, 1, batch=4))
-IN_BATCHES = replace(
-    TRAIL,
-    execution_s=np.array([np.nan, 0.75, 2.0, 1.5]),
-    first_token_s=np.array([np.nan, 0.5, 0.25, 2.5]),
-    batches=(None, account()),
+IN_BATCHES = replace(TRAIL, batches=(None, account())).with_columns(
+    execution_s=np.array([np.nan, 0.75, 2.0, 1.5]), first_token_s=np.array([np.nan, 0.5, 0.25, 2.5])
 )
 
 
@@ -131,7 +128,9 @@ def test_the_numbers_of_a_device_that_batches() -> None:
 
 
 def test_a_device_that_was_sent_nothing_or_waits_for_nothing_has_no_such_numbers() -> None:
-    here = replace(IN_BATCHES, target=np.zeros(4, np.int8), execution_s=np.full(4, np.nan), first_token_s=np.full(4, np.nan))
+    here = IN_BATCHES.with_columns(
+        target=np.zeros(4, np.int8), execution_s=np.full(4, np.nan), first_token_s=np.full(4, np.nan)
+    )
     idle = measure(RequestLog(truth(), here), np.zeros(4), BATCHING, "open", (None, BatchesOfDevice(nothing_done(), 0.0)))
     assert {name: idle[f"cloud_{name}"] for name in BATCH_COLUMNS if idle[f"cloud_{name}"] is not None} == {
         "busy_share": 0.0, "sentences_per_s": 0.0, "tokens_per_s": 0.0

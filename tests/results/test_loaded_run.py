@@ -30,7 +30,7 @@ def log() -> RequestLog:
     """Of 70 requests, of which every third was refused."""
     whole = CELLS[2].logs["cnmt"]
     outcome = np.where(np.arange(70) % 3 == 0, OUTCOMES.index("refused"), OUTCOMES.index("done")).astype(np.int8)
-    return RequestLog(whole._truth, replace(whole._trail, outcome=outcome))
+    return RequestLog(whole._truth, whole._trail.with_columns(outcome=outcome))
 
 
 @pytest.fixture

@@ -21,16 +21,13 @@ def made_up(requests: int, targets: int = 3) -> tuple[Truth, Trail]:
         transfer_s=(np.zeros(requests), *draw.exponential(0.2, (targets - 1, requests))),
         rtt_time_s=np.zeros(requests),
     )
-    trail = Trail(
-        arrival_s=np.zeros(requests),
-        target=draw.integers(0, targets, requests).astype(np.int8),
-        server=np.zeros(requests, np.int32),
-        queue_s=draw.exponential(9.0, requests),
-        estimate_s=np.zeros(requests),
-        estimate_age_s=np.zeros(requests),
-        tgt_len_by_src_len=np.full(51, np.nan),
-    )
-    return truth, trail
+    columns = {
+        "target": draw.integers(0, targets, requests).astype(np.int8),
+        "server": np.zeros(requests, np.int32),
+        "queue_s": draw.exponential(9.0, requests),
+        **dict.fromkeys(("arrival_s", "estimate_s", "estimate_age_s"), np.zeros(requests)),
+    }
+    return truth, Trail(columns, tgt_len_by_src_len=np.full(51, np.nan))
 
 
 def test_what_is_lost_is_what_the_best_device_would_have_saved_request_by_request() -> None:
@@ -60,21 +57,21 @@ def test_a_sample_covers_the_run_evenly_and_leaves_the_sums_alone() -> None:
 
 def test_who_errs_never_has_nothing_to_show() -> None:
     truth, trail = made_up(300)
-    found = misroutes(truth, replace(trail, target=truth.best_target), 100)
+    found = misroutes(truth, trail.with_columns(target=truth.best_target), 100)
     assert (found.count, found.lost_s, found.src_len.size) == (0, 0.0, 0)
 
 
 def test_a_trail_with_a_truth_of_its_own_is_judged_by_that() -> None:
     truth, trail = made_up(300)
     own = replace(truth, execution_s=truth.execution_s[::-1])
-    assert misroutes(truth, replace(trail, truth=own, target=own.best_target), 100).count == 0
+    assert misroutes(truth, replace(trail, truth=own).with_columns(target=own.best_target), 100).count == 0
 
 
 @pytest.mark.parametrize("targets", [2, 3])
 def test_of_two_others_nobody_says_which_was_foreseen_to_be_best(targets: int) -> None:
     """Only how much was lost is kept of what was foreseen with queues and batches; of two devices the best is the other one."""
     truth, trail = made_up(300, targets=targets)
-    found = misroutes(truth, replace(trail, lost_s=np.full(300, 0.5, np.float32)), 300)
+    found = misroutes(truth, trail.with_columns(lost_s=np.full(300, 0.5, np.float32)), 300)
     assert found.best_target.tolist() == ((1 - trail.target).tolist() if targets == 2 else [3] * 300)
 
 

@@ -233,13 +233,13 @@ def test_requests_are_the_same_bytes_for_the_same_logs_and_others_for_others(tmp
     log = CELLS[2].logs["cnmt"]
     queue_s = log._trail.queue_s.copy()
     queue_s[-1] = np.nextafter(queue_s[-1], 1.0)
-    changed = {**CELLS[2].logs, "cnmt": RequestLog(log._truth, replace(log._trail, queue_s=queue_s))}
+    changed = {**CELLS[2].logs, "cnmt": RequestLog(log._truth, log._trail.with_columns(queue_s=queue_s))}
     assert digest("three", [*CELLS[:2], replace(CELLS[2], logs=changed)]) != digest("one", CELLS)
 
 
 def test_an_error_in_the_middle_of_the_table_is_not_swallowed(tmp_path: Path) -> None:
     log = CELLS[1].logs["edge"]
-    broken = {"edge": RequestLog(log._truth, replace(log._trail, queue_s=np.zeros(3)))}
+    broken = {"edge": RequestLog(log._truth, log._trail.with_columns(queue_s=np.zeros(3)))}
     with pytest.raises(ValueError, match="broadcast"):
         write_requests(tmp_path / "requests.parquet", [CELLS[0], replace(CELLS[1], logs=broken)])
 

@@ -39,12 +39,14 @@ def truth(requests: int = 4, transfer_s: tuple[float, ...] = (1.0, 1.0, 9.0, 1.0
 
 
 TRAIL = Trail(
-    arrival_s=np.array([0.0, 1.0, 2.0, 3.0]),
-    target=np.array([0, 1, 1, 1], np.int8),
-    server=np.array([0, 0, 1, 1], np.int32),
-    queue_s=np.array([0.0, 0.25, 0.0, 2.0]),
-    estimate_s=np.full(4, 0.7),
-    estimate_age_s=np.array([0.0, 1.0, 1.5, 0.5]),
+    {
+        "arrival_s": np.array([0.0, 1.0, 2.0, 3.0]),
+        "target": np.array([0, 1, 1, 1], np.int8),
+        "server": np.array([0, 0, 1, 1], np.int32),
+        "queue_s": np.array([0.0, 0.25, 0.0, 2.0]),
+        "estimate_s": np.full(4, 0.7),
+        "estimate_age_s": np.array([0.0, 1.0, 1.5, 0.5]),
+    },
     tgt_len_by_src_len=np.full(11, np.nan),
 )
 
@@ -169,7 +171,7 @@ def test_in_a_closed_loop_a_load_is_work_over_what_could_be_done_until_the_last_
     numbers = measure(RequestLog(truth(), TRAIL), np.zeros(4), DEVICES, "closed")
     assert numbers["gateway_load"] == pytest.approx(1 / 11.5)
     assert numbers["cloud_busiest_load"] == pytest.approx(1.0 / (2 * 11.5))
-    at_once = measure(RequestLog(truth(), replace(TRAIL, arrival_s=np.zeros(4))), np.zeros(4), DEVICES, "closed")
+    at_once = measure(RequestLog(truth(), TRAIL.with_columns(arrival_s=np.zeros(4))), np.zeros(4), DEVICES, "closed")
     assert at_once["gateway_load"] == pytest.approx(1 / 9.5)
     assert at_once["offered_rps"] is None
 
