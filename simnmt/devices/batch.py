@@ -17,8 +17,8 @@ from simnmt.batching import Batching, Encode
 from simnmt.devices.device import ARRIVES, BATCH_ACTS, FAILS, Arrival, Balancer, ByNode, Clock, Execution
 from simnmt.devices.failures import AvailableBoxes, Failures
 from simnmt.policies.views import StateView
-from simnmt.results.device_accounts import BatchAccount, RunningBatchAccount
 from simnmt.results.columns import Recorder, recorder
+from simnmt.results.device_accounts import BatchAccount, RunningBatchAccount
 from simnmt.results.requests import Block, Requests
 
 Column = NDArray[np.float64]

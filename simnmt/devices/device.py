@@ -15,8 +15,8 @@ import simpy
 from numpy.typing import NDArray
 
 from simnmt.policies.views import StateView
-from simnmt.results.device_accounts import BatchAccount, BoxesUntil
 from simnmt.results.columns import Recorder
+from simnmt.results.device_accounts import BatchAccount, BoxesUntil
 from simnmt.results.requests import Block
 
 COMPLETES, REACHES, ANSWERED, ARRIVES, ASKS, BATCH_ACTS, FAILS = range(1, 8)

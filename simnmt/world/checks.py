@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.errors import InputError
+from simnmt.devices.device import Kind, LeastLoadedOfDrawn
 from simnmt.network.link import MovingRoute
 from simnmt.policies.decision import Choice, Fixed, LeastTotal
 from simnmt.results.requests import Block, Requests
-from simnmt.devices.device import Kind, LeastLoadedOfDrawn
 
 NO_TARGET = -1
 

@@ -31,8 +31,8 @@ from simnmt.policies.decision import Choice, Fixed, LeastTotal
 from simnmt.policies.estimates import QuantileEstimate, TransferEstimate
 from simnmt.policies.views import BacklogView, BatchView, DecisionView, PlanView
 from simnmt.profile.batch_cost import DecodingCost, LengthForm
-from simnmt.results.device_accounts import TIMELINE, BatchAccount, BoxesUntil
 from simnmt.results.columns import recorder
+from simnmt.results.device_accounts import TIMELINE, BatchAccount, BoxesUntil
 from simnmt.results.requests import Block, Engine, Requests, Trail
 from simnmt.world import reference
 from simnmt.world.checks import BlockChecks, check_run
@@ -321,7 +321,7 @@ class _Run:
             target = self._decide(in_block, self._input_of_decision())
             if not 0 <= target < self._targets:
                 raise IndexError(f"target {target} of {self._targets}")
-        except BaseException as error:  # noqa: BLE001  # an interrupt as well: no exception crosses the C
+        except BaseException as error:  # an interrupt as well: no exception crosses the C
             self._raised = error
             return -1
         return target
