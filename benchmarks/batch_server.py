@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from benchmarks.countdown_server import CountdownServer
 from benchmarks.printing import print_figures
 from simnmt.batching import Batching, half_empty, immediate, top_up
+from simnmt.devices.batch import Decoded, decode_all
 from simnmt.profile.batch_cost import BatchCost, DecodingCost, LinearSurface
-from simnmt.world.batch_pool import Decoded, decode_all
 
 LOAD = 0.95
 SENTENCES = 50_000

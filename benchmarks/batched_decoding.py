@@ -28,6 +28,7 @@ import torch
 from simnmt.base import shipped_files
 from simnmt.base.errors import SimnmtError
 from simnmt.batching import Batching, half_empty, immediate, maxi, mini, top_up
+from simnmt.devices.batch import Decoded, decode_all
 from simnmt.nmt.models import TranslationModel, load_model
 from simnmt.nmt.slot_decoder import BatchedRun, decode_batched
 from simnmt.nmt.torch_engine import in_type, supported_types
@@ -37,7 +38,6 @@ from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_file import read_profile
 from simnmt.profile.profile_variant import with_decoder
 from simnmt.workload.lognormal_lengths import EUROPARL, OPENSUBTITLES, LognormalLengths
-from simnmt.world.batch_pool import Decoded, decode_all
 
 MIXES: dict[str, LognormalLengths] = {"opensubtitles": OPENSUBTITLES, "europarl": EUROPARL}
 BATCHERS: dict[str, Callable[[int], Batching]] = {

@@ -19,16 +19,15 @@ from benchmarks.batch_server import COST, SENTENCES, SIZE, Work
 from benchmarks.process_costs import cost, simnmt_command
 from simnmt.base.compile import WORLD_LIBRARY
 from simnmt.batching import half_empty, top_up
+from simnmt.devices import Batched
 from simnmt.experiment.cases import Unit
 from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.units import run_unit
 from simnmt.policies import CLOUD, Fixed, TransferEstimate
 from simnmt.results.requests import Requests, Trail
 from simnmt.scenario.source import open_source
-from simnmt.world import simulation
-from simnmt.world.batch_pool import BatchPool, BatchServerSpec
-from simnmt.world.compiled_world import simulate_compiled
 from simnmt.world.deciders import Beliefs
+from simnmt.world.engine import simulate_compiled
 
 HUGE = 100_000_000
 """Requests of the largest run; the other has half as many."""
@@ -61,7 +60,7 @@ def batched_world(work: Work, simulate: Callable[..., Trail]) -> Trail:
     alone_s = COST.solo_s(work.src_len, work.tgt_len)
     requests = Requests(work.src_len, (alone_s, alone_s), (nothing,), (nothing,), work.arrival_s, tgt_len=work.tgt_len)
     beliefs = Beliefs(lambda decider, target: TransferEstimate(0.0))
-    return simulate(requests, lambda block: Fixed(CLOUD), beliefs, [BatchPool(BatchServerSpec(work.batching, COST))])
+    return simulate(requests, lambda block: Fixed(CLOUD), beliefs, [BatchPool(Batched(work.batching, COST))])
 
 
 def measure_batched(rounds: int, sentences: int = SENTENCES) -> float:
@@ -69,7 +68,7 @@ def measure_batched(rounds: int, sentences: int = SENTENCES) -> float:
     work = Work.of(top_up(SIZE, half_empty(SIZE)), 20, sentences)
     least_s = least_of(
         rounds,
-        {"simpy": lambda: batched_world(work, simulation.simulate), "compiled": lambda: batched_world(work, simulate_compiled)},
+        {"simpy": lambda: batched_world(work, reference.simulate), "compiled": lambda: batched_world(work, simulate_compiled)},
     )
     return least_s["simpy"] / least_s["compiled"]
 

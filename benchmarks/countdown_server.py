@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simnmt.batching import Batcher, Batching, Encode
-from simnmt.world.batch_server import ServerCost
+from simnmt.devices.batch import BatchingCost
 
 
 class _Sentence:
@@ -25,7 +25,7 @@ class CountdownServer:
     def __init__(
         self,
         batching: Batching,
-        cost: ServerCost,
+        cost: BatchingCost,
         src_len: Sequence[int],
         tgt_len: Sequence[int],
         arrival_s: Sequence[float] | None = None,

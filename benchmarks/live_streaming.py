@@ -27,6 +27,8 @@ import numpy as np
 from simnmt.base.text_tables import format_table
 from simnmt.cli.options import parse_bytes, parse_duration
 from simnmt.cli.sti_costs import read_costs
+from simnmt.devices import Streamed
+from simnmt.devices.stream import StreamBox
 from simnmt.live.deployment import streamed_engine
 from simnmt.live.server import LiveServer, ServerSettings
 from simnmt.live.streamed_settings import StreamedSettings, streamed_settings
@@ -37,7 +39,6 @@ from simnmt.service.client import TranslationClient
 from simnmt.service.http_server import Access
 from simnmt.service.messages import TranslateRequest
 from simnmt.streaming.plan.engagement import engagement
-from simnmt.world.streaming_server import StreamingServer, StreamingServerSpec
 
 GAP_S, RECLAIMED_S, TURNS = 0.3, 0.8, 4
 TEXT = " ".join(f"w{number}" for number in range(16))
@@ -120,10 +121,10 @@ def simulated(settings: StreamedSettings, profile: str, arrivals_s: list[float])
         length=settings.length,
         cold_read_s=cold_read_s,
     )
-    spec = StreamingServerSpec(engaged.compute, engaged.states, settings.lifecycle)
+    spec = Streamed(engaged.compute, engaged.states, settings.lifecycle)
     src_len = np.full(len(arrivals_s), settings.length)
     execution_s = engaged.compute.in_memory_s(src_len)
-    columns, box = spec.row_columns(src_len, None, execution_s), StreamingServer(spec)
+    columns, box = spec.row_columns(src_len, None, execution_s), StreamBox(spec)
     outcomes = []
     for number, arrival_s in enumerate(arrivals_s):
         row = [np.broadcast_to(column, len(arrivals_s))[number] for column in columns]

@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.batching import Batching, half_empty, mini, top_up
+from simnmt.devices.batch import decode_all
 from simnmt.live.engine_process import EngineSettings
 from simnmt.live.front import FrontSettings
 from simnmt.live.server import ServerSettings
@@ -37,7 +38,6 @@ from simnmt.service.client import TranslationClient
 from simnmt.service.load import Load, LoadLog, send_load
 from simnmt.service.precise_timers import reduce_timer_slack, run_precisely
 from simnmt.workload.lognormal_lengths import OPENSUBTITLES
-from simnmt.world.batch_pool import decode_all
 
 WAITS_IN_STEPS = (0.0, 2.0, 5.0, 10.0, 20.0)
 """Longest waits that are tried, as multiples of a decode step of one sentence."""

@@ -19,15 +19,14 @@ from numpy.typing import NDArray
 
 from benchmarks.printing import print_figures
 from benchmarks.world import cpu_s
+from simnmt.devices import Fifo, Streamed
+from simnmt.devices.device import LeastWork
 from simnmt.policies import PlanView, TransferEstimate, least_total
 from simnmt.profile.streaming_cost import BITS, DecoderShards, ShardGeometry, StiCost
 from simnmt.results.requests import Block, Requests, Trail
 from simnmt.streaming.plan.engagement import Lifecycle, engagement
 from simnmt.world.deciders import Beliefs
-from simnmt.world.fifo_server import FifoPool, LeastWork
-from simnmt.world.server import FewestTokens
-from simnmt.world.simulation import simulate
-from simnmt.world.streaming_server import StreamingPool, StreamingServerSpec
+from simnmt.world.reference import simulate
 
 Column = NDArray[np.float64]
 REQUESTS = 100_000
@@ -51,7 +50,7 @@ BARS = {
 """What the project asks of the figures; a figure that misses its bar is printed as it is."""
 
 
-def device(resident_bytes: int = RESIDENT_BYTES) -> StreamingServerSpec:
+def device(resident_bytes: int = RESIDENT_BYTES) -> Streamed:
     """An encoder-decoder of 6 + 6 layers on a slow board: reads at 80 MB/s, computes at the paper's skew. Made up."""
     encoder, decoder = ShardGeometry(6, 8, 512, 2_048), ShardGeometry(6, 8, 512, 2_048, cross_attention=True)
 
@@ -80,7 +79,7 @@ def device(resident_bytes: int = RESIDENT_BYTES) -> StreamingServerSpec:
         cold_read_s=resident_bytes / DISK_BYTES_PER_S,
     )
     lifecycle = Lifecycle(len(turns.states) - 1, ENGAGEMENT_GAP_S, RECLAIMED_AFTER_S)
-    return StreamingServerSpec(turns.compute, turns.states, lifecycle, DEADLINE_S, STEPS, turns.working_bytes)
+    return Streamed(turns.compute, turns.states, lifecycle, DEADLINE_S, STEPS, turns.working_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +87,12 @@ class Deployment:
     """Requests in engagements of one to three turns at many gateways, and what a policy expects of them."""
 
     requests: Requests
-    streamed: StreamingServerSpec
+    streamed: Streamed
     believed_s: tuple[Column, Column]
     """By target, as if models lay in memory, at the expected target length."""
 
     @classmethod
-    def of(cls, streamed: StreamingServerSpec, requests: int, seed: int = 1) -> Deployment:
+    def of(cls, streamed: Streamed, requests: int, seed: int = 1) -> Deployment:
         """Engagements begin at each gateway as a Poisson process, ten minutes apart on average; thinking takes 5 s."""
         random = np.random.default_rng(seed)
         turns = random.integers(1, 4, requests)
@@ -146,7 +145,7 @@ class Deployment:
             self.requests,
             lambda block: least_total([column[part(block)] for column in reckoned_s]),
             beliefs,
-            [FifoPool(workers=GATEWAYS)],
+            [Fifo(workers=GATEWAYS)],
             deciders=GATEWAYS,
             local=self.streamed if streams else None,
             plan_beyond_for=beyond_s if knows else None,
@@ -155,7 +154,7 @@ class Deployment:
 
     def run_cloud(self, streams: bool) -> Trail:
         """Everything is sent to a tier of boxes, which stream their model, or have it in memory."""
-        pool = StreamingPool(self.streamed, GATEWAYS, FewestTokens()) if streams else LeastWork(GATEWAYS)
+        pool = StreamingPool(self.streamed, GATEWAYS, LeastWork()) if streams else Fifo(GATEWAYS, 1, LeastWork())
         columns = self.requests
         swapped = Requests(
             columns.src_len,

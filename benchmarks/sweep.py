@@ -42,9 +42,10 @@ def options(points: int, replications: int, requests: int) -> list[str]:
 
 def units_cpu_s(arguments: list[str]) -> tuple[float, int]:
     """Return the processor time of all units of a sweep in this process, and their number."""
+    from simnmt.experiment.sweep.points import make_points
+
     from simnmt.experiment.cases import Unit
     from simnmt.experiment.inputs import InputCache, read_inputs
-    from simnmt.experiment.sweep.points import make_points
     from simnmt.experiment.units import run_unit
     from simnmt.scenario.document import Override
     from simnmt.scenario.source import open_source

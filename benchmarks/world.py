@@ -22,13 +22,13 @@ from benchmarks import ciw_model, compiled, idiomatic
 from benchmarks.inputs import EndNodes, WorldInputs, cnmt_inputs, end_nodes, two_choices
 from benchmarks.printing import print_figures
 from benchmarks.process_costs import simnmt_command
+from simnmt.devices import Fifo, Kind
+from simnmt.devices.device import InTurn, LeastLoadedOfDrawn, LeastWork
 from simnmt.policies import LeastTotal, TransferEstimate
 from simnmt.results.requests import Block, Requests, Trail
-from simnmt.world import compiled_world, simulation
-from simnmt.world.compiled_world import simulate_compiled
+from simnmt.world import reference
 from simnmt.world.deciders import Beliefs
-from simnmt.world.fifo_server import FifoPool, LeastWork
-from simnmt.world.server import InTurn, LeastLoadedOfDrawn, Server
+from simnmt.world.engine import simulate_compiled
 
 LOAD, OVERLOAD = 0.6, 1.9
 COMPILED_LARGE = 10_000_000
@@ -55,8 +55,8 @@ def run_world(
     inputs: WorldInputs,
     asking: EndNodes | None = None,
     deciders: int = 1,
-    pool: Callable[[], Server] = FifoPool,
-    simulate: Callable[..., Trail] = simulation.simulate,
+    pool: Callable[[], Kind] = Fifo,
+    simulate: Callable[..., Trail] = reference.simulate,
 ) -> Trail:
     """simnmt's own world on the common inputs, with C-NMT's rule; entries of the trail in the order of the decisions.
 
@@ -86,10 +86,10 @@ def wider_worlds(inputs: WorldInputs) -> dict[str, Callable[[], Trail]]:
     many, sixteen = end_nodes(inputs.requests, NODES), end_nodes(inputs.requests, SERVERS)
     busy = replace(inputs, arrival_s=inputs.arrival_s / SERVERS)
     choices = two_choices(inputs.requests, SERVERS)
-    balancers: dict[str, Callable[[], Server]] = {
-        "round_robin": lambda: FifoPool(SERVERS, balancer=InTurn()),
-        "least_work": lambda: LeastWork(SERVERS),
-        "two_choices": lambda: FifoPool(SERVERS, balancer=LeastLoadedOfDrawn(choices)),
+    balancers: dict[str, Callable[[], Kind]] = {
+        "round_robin": lambda: Fifo(SERVERS, balancer=InTurn()),
+        "least_work": lambda: Fifo(SERVERS, 1, LeastWork()),
+        "two_choices": lambda: Fifo(SERVERS, balancer=LeastLoadedOfDrawn(choices)),
     }
     return {
         "nodes_1000_over_1": lambda: run_world(inputs, many),
@@ -169,7 +169,7 @@ def measure(
         difference = float(np.abs(completion_s(common, trail) - np.asarray(theirs)).max())
         figures["largest_difference_to_ciw_s"] = difference
         figures["identical_to_ciw"] = difference <= 1e-9 and bool((trail.target == np.asarray(target)).all())
-    if compiled_world.library() is not None:
+    if structures.library() is not None:
         figures |= measure_compiled(rounds, least["idiomatic"], common, largest)
         if huge:
             figures |= compiled.measure_memory()

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simnmt.devices import Fifo, Kind
 from simnmt.policies import CLOUD, Decide, Fixed, TransferEstimate
 from simnmt.results.requests import Requests, Trail
 from simnmt.world.deciders import Beliefs
-from simnmt.world.fifo_server import FifoPool
-from simnmt.world.server import Server
-from simnmt.world.simulation import DecideFor, Route, simulate
+from simnmt.world.reference import DecideFor, Route, simulate
 
 Column = NDArray[np.float64]
 
@@ -45,7 +44,7 @@ def run(
     *,
     clairvoyant: bool = False,
     workers: int = 1,
-    pool: Server | None = None,
+    pool: Kind | None = None,
     route: Route | None = None,
 ) -> Trail:
     """One gateway, one cloud of so many workers. Back to back nothing waits, so a clairvoyant policy sees no backlog there."""
@@ -53,7 +52,7 @@ def run(
     if clairvoyant:
         queues = requests.arrival_s is not None
         beliefs = Beliefs(beliefs.estimate, true_transfer=True, true_backlog=queues)
-    return simulate(requests, decide_for, beliefs, [pool or FifoPool(workers=workers)], route=route)
+    return simulate(requests, decide_for, beliefs, [pool or Fifo(workers=workers)], route=route)
 
 
 def away_s(requests: Requests, target: int = CLOUD) -> Column:

@@ -47,8 +47,8 @@ def run(
         option("N", "Draw N profiles within the error of their calibration, for prediction intervals; 20 to 2000."),
     ] = None,
     engine: Annotated[
-        Literal["compiled", "simpy"] | None,
-        option(None, "Engine of the world; both give the same bytes. [default: compiled where it covers the run]"),
+        Literal["compiled", "reference"] | None,
+        option(None, "Engine of the world; both make the same choices. [default: compiled where it covers the run]"),
     ] = None,
     assertions: Annotated[
         list[str] | None,
@@ -69,7 +69,7 @@ def run(
     import simnmt.api
     from simnmt.cli.tables import format_result
     from simnmt.scenario.document import overrides_of_call
-    from simnmt.world.compiled_library import library
+    from simnmt.world.structures import library
 
     given = overrides_of_call(
         overrides or [],
@@ -96,7 +96,7 @@ def run(
     for warning in result.warnings:
         warn(warning)
     if engine is None and library() is None:
-        note("the world ran in SimPy, since the compiled one is not compiled (run `python -m simnmt.base.compile`)")
+        note("the reference ran, some 100 times as slow as the compiled engine (run `python -m simnmt.base.compile`)")
     if result.precision:
         say(result.precision)
     assessments = [assessment for text in assertions or [] for assessment in result.assess(text)]

@@ -121,8 +121,9 @@ class Sentence:
 class BatchBox:
     """One box, whose encoder and decoder share it: nothing is decoded while sentences are encoded or join.
 
-    The batcher is asked when a sentence arrives or is done, and when one has waited for long enough. A step ends at the moment of the last change of the batch plus the closed form of the
-    steps since, never a running sum. Of one moment, the box acts after all requests have arrived.
+    The batcher is asked when a sentence arrives or is done, and when one has waited for long enough. A step ends at the moment
+    of the last change of the batch plus the closed form of the steps since, never a running sum. Of one moment, the box acts
+    after all requests have arrived.
     """
 
     idle_since_s = 0.0
@@ -187,8 +188,9 @@ class BatchBox:
     def _run(self) -> Generator[simpy.Event, Any, None]:
         while True:
             try:
-                yield from self._next()
-            except simpy.Interrupt:
+                while True:
+                    yield from self._next()
+            except simpy.Interrupt:  # the box has failed
                 self._begin_empty()
 
     def _next(self) -> Generator[simpy.Event, Any, None]:
@@ -313,7 +315,7 @@ class BatchDevice:
             self._clock.process(self._fail(execution.box, failures.down[execution.box].next_begin(now_s)))
 
     def _fail(self, box: int, fails_s: float) -> Generator[simpy.Event, Any, None]:
-        """Empty a box when it fails. A failure is on the clock only while its box holds sentences: an empty box loses nothing."""
+        """Empty a box when it fails. A failure is on the clock only while its box holds sentences."""
         yield self._clock.moment(fails_s, FAILS, box)
         self._watched.discard(box)
         for sentence in self.boxes[box].fail():

@@ -131,7 +131,7 @@ class LeastWork(ByNode):
 
 
 class LeastLoadedOfDrawn(ByNode):
-    """Of some boxes drawn at random for each request, takes the one with the least work left; among equals, the one drawn first.
+    """Of some boxes drawn for each request, takes the one with the least work left; among equals, the one drawn first.
 
     `choices`: shape (requests, drawn), numbers of boxes. They are given, not drawn here, so that every policy meets the same.
     """

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from simnmt.base.down_times import ALWAYS_UP, DownTimes
 from simnmt.base.errors import InputError
 from simnmt.base.suggestions import format_list
+from simnmt.devices.failures import Failures
 from simnmt.experiment.cases import RunPlan, Unit
 from simnmt.experiment.draws import Drawn
-from simnmt.experiment.targets import Target
 from simnmt.network.link import Link
 from simnmt.results.columns import Array
 from simnmt.results.metrics import Criteria
@@ -20,11 +20,7 @@ from simnmt.results.number_text import digits, duration
 from simnmt.results.request_log import FALLBACK, LOST, were_answered
 from simnmt.results.requests import Trail
 from simnmt.results.summary import Numbers, Row, known, shares_of_all
-from simnmt.world.batch_pool import BatchPool, BatchServerSpec
-from simnmt.world.failing_boxes import AvailableBoxes, FailingBatchPool, FailingPool
 from simnmt.world.faults import Faults
-from simnmt.world.server import Balancer, Server
-from simnmt.world.streaming_server import StreamingPool
 
 
 def faults(unit: Unit, drawn: Drawn) -> Faults | None:
@@ -58,17 +54,10 @@ def down_times(unit: Unit, device: str) -> list[DownTimes]:
     return [DownTimes(failures.spans(seed, replication, f"{name} {box}")) for box in range(count)]
 
 
-def failing_server(unit: Unit, target: Target, balancer: Balancer, ordinary: Server) -> Server:
-    """Return the server of a target whose boxes may fail; `ordinary`: the one without faults."""
-    device = unit.scenario.devices[target.device]
-    down, failures = down_times(unit, target.device), device.failures
-    fate, available = "lost" if failures is None else failures.requests, AvailableBoxes(balancer, down)
-    if isinstance(ordinary, StreamingPool) or (failures is None and isinstance(ordinary, BatchPool)):
-        return ordinary
-    if isinstance(ordinary, BatchPool):
-        assert isinstance(ordinary.batched, BatchServerSpec)
-        return FailingBatchPool(ordinary.batched, down, fate, available)
-    return FailingPool(down, device.workers, fate, available)
+def failures_of(unit: Unit, device: str) -> Failures | None:
+    """Return the failures of a device's boxes; None if they never fail, and back to back."""
+    configured = unit.scenario.devices[device].failures
+    return Failures(down_times(unit, device), configured.requests) if configured is not None and unit.case.queues else None
 
 
 AVAILABILITY = "_availability"

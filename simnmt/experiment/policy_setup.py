@@ -23,7 +23,7 @@ from simnmt.policies.views import BacklogView, BatchView, PlanView
 from simnmt.results.requests import Block
 from simnmt.scenario.configuration import Scenario
 from simnmt.world.deciders import Beliefs
-from simnmt.world.simulation import DecideFor
+from simnmt.world.reference import DecideFor
 
 Column = NDArray[np.float64]
 Truths = frozenset[Literal["lengths", "times", "transfer", "backlog"]]
@@ -44,9 +44,6 @@ class PolicySetup:
     states."""
     predicted_tgt_len: PredictLength | None = None
     """Predicts target lengths; None if the policy predicts none."""
-    in_python: bool = False
-    """True if a user's Python decides, which only the world in SimPy calls. It is known before the run, since a policy may not
-    bear to be prepared twice."""
 
 
 Estimate = Callable[[int, int], TransferEstimate]
@@ -155,9 +152,7 @@ def _set_up_custom(
         planes = zip(unit.case.targets, learnt.planes, strict=True)
         return [plane.seconds(block.src_len, tgt_len) if target.decoding is None else tgt_len for target, plane in planes]
 
-    return PolicySetup(
-        decide_for, beliefs, expected_for if any(beliefs.views) else None, predicted_tgt_len=predict, in_python=True
-    )
+    return PolicySetup(decide_for, beliefs, expected_for if any(beliefs.views) else None, predicted_tgt_len=predict)
 
 
 def _mean_overheads_s(unit: Unit, target: int) -> float:

@@ -31,7 +31,7 @@ from simnmt.results.stability import mark_unstable, with_stability
 from simnmt.results.summary import Numbers, Row, RunKey, by_cell, comparisons, replicated, rows, with_regret
 from simnmt.scenario.configuration import Scenario
 from simnmt.workload.arrivals import BackToBack
-from simnmt.world.compiled_library import library
+from simnmt.world.structures import library
 
 Progress = Callable[[float, int], None]
 """Called with the number of finished units and the number of all units."""
@@ -193,7 +193,7 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunR
 
 
 def _engines(results: list[UnitResult]) -> dict[str, str]:
-    """Return the engine of the world by policy; `compiled, simpy` where units had different ones."""
+    """Return the engine of the world by policy; `compiled, reference` where units had different ones."""
     by_policy: dict[str, set[str]] = {}
     for result in results:
         for policy, engine in result.engines.items():

@@ -10,6 +10,8 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
+from simnmt.devices import Streamed
+from simnmt.devices.stream import PlanChange
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.streaming_cost import StiCost
 from simnmt.results.device_accounts import PlannedChange, PlannedDevice, PlannedState, state_name
@@ -17,7 +19,6 @@ from simnmt.scenario.configuration import StreamingConfiguration
 from simnmt.streaming.plan.engagement import COLD, Engagement, Lifecycle, engagement
 from simnmt.streaming.plan.streaming_plan import bytes_held
 from simnmt.workload.length_table import LengthTable
-from simnmt.world.streaming_server import PlanChange, StreamingServerSpec
 
 COVERED_SHARE = 0.95
 """Share of the workload's lengths that do not exceed the default lengths of the plans."""
@@ -27,7 +28,7 @@ COVERED_SHARE = 0.95
 class StreamedDevice:
     """A device that streams its model: its servers in the world, and the plans for a reader."""
 
-    streamed: StreamingServerSpec
+    streamed: Streamed
     planned: PlannedDevice
 
 
@@ -101,13 +102,13 @@ def streamed_device(
     return StreamedDevice(replace(first, changes=tuple(changes)), planned)
 
 
-def _streamed(phase: _Phase, last: int, steps: float, cold_read_bytes: int) -> StreamingServerSpec:
+def _streamed(phase: _Phase, last: int, steps: float, cold_read_bytes: int) -> Streamed:
     """Return how boxes stream by one phase's plans; states beyond the phase's own last one, up to `last`, repeat it."""
     settings, engaged = phase.settings, phase.engaged
     reclaimed_after_s = inf if settings.reclaimed_after_s is None else settings.reclaimed_after_s
     # With a cache that outlives its engagement, the next engagement continues the last one.
     gap_s = inf if settings.keeps_cache else settings.engagement_gap_s
-    return StreamingServerSpec(
+    return Streamed(
         compute=engaged.compute,
         states=engaged.states + engaged.states[-1:] * (last + 1 - len(engaged.states)),
         lifecycle=Lifecycle(last, gap_s, reclaimed_after_s, settings.keeps_preload),
@@ -118,7 +119,7 @@ def _streamed(phase: _Phase, last: int, steps: float, cold_read_bytes: int) -> S
     )
 
 
-def _change(cost: StiCost, before: _Phase, after: _Phase, streamed: StreamingServerSpec) -> PlanChange:
+def _change(cost: StiCost, before: _Phase, after: _Phase, streamed: Streamed) -> PlanChange:
     """Return the change between two phases; a preload buffer that holds the earlier phase's shards is filled with the rest."""
     old, new = before.engaged.plans[0], after.engaged.plans[0]
     held = {shard: old.bits[shard] for shard in old.preloaded}

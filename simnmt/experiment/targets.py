@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from simnmt.devices import Batched, Streamed
 from simnmt.experiment.streaming_setup import StreamedDevice
 from simnmt.profile.batch_cost import DecodingCost
 from simnmt.profile.custom import CostFunction
@@ -14,8 +15,6 @@ from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_variant import DecoderChoice
 from simnmt.profile.service_block import ServiceBlock
 from simnmt.workload.length_table import LengthTable
-from simnmt.world.batch_pool import BatchServerSpec
-from simnmt.world.streaming_server import StreamingServerSpec
 
 Column = NDArray[np.float64]
 Tokens = NDArray[np.int64]
@@ -24,7 +23,7 @@ ExpectedTokens = Tokens | Column
 
 
 @dataclass(frozen=True, slots=True)
-class Decoding(BatchServerSpec):
+class Decoding(Batched):
     """How each box of a target decodes in batches, with the costs of its profile."""
 
     cost: DecodingCost
@@ -70,7 +69,7 @@ class Target:
     """A user's cost function of requests alone, to which the profile's plane is a fit; None if the plane is charged."""
 
     @property
-    def streamed(self) -> StreamingServerSpec | None:
+    def streamed(self) -> Streamed | None:
         """How its boxes stream their model; None if the model stays in memory."""
         return None if self.streaming is None else self.streaming.streamed
 

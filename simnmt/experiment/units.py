@@ -14,14 +14,16 @@ from numpy.typing import NDArray
 
 from simnmt.base import random_streams
 from simnmt.batching.custom import CustomBatchingConfiguration
+from simnmt.devices import Fifo, Kind
+from simnmt.devices.device import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
 from simnmt.experiment.cases import Case, ShareDone, Unit
 from simnmt.experiment.comparisons import truths_by_source
 from simnmt.experiment.draws import Drawn, Learnt, draw, learn
 from simnmt.experiment.energy_setup import unit_energy
-from simnmt.experiment.fault_setup import failing_server, fault_numbers, faults, refuse_without_answers, with_faults
+from simnmt.experiment.fault_setup import failures_of, fault_numbers, faults, refuse_without_answers, with_faults
 from simnmt.experiment.policy_setup import PolicySetup, set_up_policy
 from simnmt.experiment.routes import estimate_age_s
-from simnmt.experiment.targets import Decoding
+from simnmt.experiment.targets import Decoding, Target
 from simnmt.policies import Choice
 from simnmt.policies.custom import CustomPolicy
 from simnmt.results.device_accounts import StreamAccount, stream_account
@@ -31,38 +33,26 @@ from simnmt.results.summary import BatchesOfDevice, Device, Numbers, RunKey, kno
 from simnmt.results.warm_up import mser5_cut
 from simnmt.scenario.configuration import Scenario
 from simnmt.scenario.service_level import WarmUpRequests
-from simnmt.world.compiled_decoding import decode_all
-from simnmt.world.compiled_library import library
-from simnmt.world.compiled_world import simulate
-from simnmt.world.fifo_server import FifoPool, LeastWork
-from simnmt.world.server import Balancer, ByNode, FewestTokens, InTurn, LeastLoadedOfDrawn, Server, ServerSpec
-from simnmt.world.simulation import DecideFor
+from simnmt.world.engine import decode_all, simulate
+from simnmt.world.reference import DecideFor
+from simnmt.world.structures import library
 
 
-def server_specs(unit: Unit) -> list[ServerSpec | None]:
-    """Return, per target, how its boxes batch or stream their model; None if they execute requests one by one."""
-    case = unit.case
-    return [target.streamed or (target.decoding if case.batches else None) for target in case.targets]
+def kinds(unit: Unit) -> list[Kind]:
+    """Return the boxes of every target."""
+    return [_kind(unit, target) for target in unit.case.targets]
 
 
-def servers(unit: Unit) -> list[Server]:
-    """Return the servers of every target but the first."""
-    pools: list[Server] = []
-    has_faults = unit.scenario.has_faults and unit.case.queues
-    for target, device, spec in list(zip(unit.case.targets, unit.scenario.devices.values(), server_specs(unit), strict=True))[
-        1:
-    ]:
-        count = unit.scenario.count_of(target.device, unit.case.name)
-        balancer = _balancer(unit, target.device, count)
-        if spec is not None:
-            pools.append(spec.servers(count, balancer))
-        elif isinstance(balancer, FewestTokens):
-            pools.append(LeastWork(count, device.workers))
-        else:
-            pools.append(FifoPool(count, device.workers, balancer))
-        if has_faults:
-            pools[-1] = failing_server(unit, target, balancer, pools[-1])
-    return pools
+def _kind(unit: Unit, target: Target) -> Kind:
+    device, boxes = unit.scenario.devices[target.device], unit.scenario.count_of(target.device, unit.case.name)
+    first = next(iter(unit.scenario.devices))
+    balancer = ByNode() if target.device == first else _balancer(unit, target.device, boxes)
+    if target.streamed is not None:
+        return target.streamed.of(boxes, balancer)
+    batched = target.decoding if unit.case.batches else None
+    kind = Fifo(boxes, device.workers, balancer) if batched is None else batched.of(boxes, balancer)
+    failures = failures_of(unit, target.device)
+    return kind if failures is None else replace(kind, failures=failures)
 
 
 def _balancer(unit: Unit, device: str, boxes: int) -> Balancer:
@@ -72,7 +62,7 @@ def _balancer(unit: Unit, device: str, boxes: int) -> Balancer:
     if kind == "round_robin":
         return InTurn()
     if kind == "least_work":
-        return FewestTokens()
+        return LeastWork()
     # Boxes drawn for each request, one or two different ones, shape (requests, drawn): the same for every policy.
     choices = np.empty((unit.scenario.requests, 2 if kind == "two_choices" else 1), np.int16)
     first, *second = (
@@ -127,8 +117,8 @@ class UnitResult:
     learnt: Learnt
     gap_totals_s: dict[str, float]
     """Total latency by variant of the gap analysis; empty without one."""
-    engines: dict[str, Engine]
-    """The engine of the world by policy."""
+    engines: dict[str, str]
+    """The engine of the world by policy, and why it was the reference."""
     truth: Truth | None
     """The requests, in replication 0 only."""
     trails: dict[str, Trail]
@@ -166,10 +156,14 @@ def run_unit(unit: Unit, progress: ShareDone | None = None) -> UnitResult:
         mean_transfer_s=_mean_transfer_s(drawn, [trail for trail, _ in finished.values()]),
         learnt=learnt,
         gap_totals_s=gap_totals_s,
-        engines={name: trail.engine for name, (trail, _) in finished.items()},
+        engines={name: _describe_engine(trail) for name, (trail, _) in finished.items()},
         truth=drawn.truth if is_kept else None,
         trails={name: trail for name, (trail, _) in finished.items() if is_kept},
     )
+
+
+def _describe_engine(trail: Trail) -> str:
+    return f"{trail.engine} ({trail.engine_reason})" if trail.engine_reason else trail.engine
 
 
 def _mean_transfer_s(drawn: Drawn, trails: Sequence[Trail]) -> float:
@@ -182,25 +176,21 @@ def _mean_transfer_s(drawn: Drawn, trails: Sequence[Trail]) -> float:
 
 REQUEST_S: dict[Engine, dict[str, float]] = {
     "compiled": {"alone": 0.5e-6, "queued": 0.8e-6, "foreseen": 10e-6},
-    "simpy": {"alone": 1.7e-6, "queued": 7e-6, "foreseen": 200e-6},
+    "reference": {"alone": 12e-6, "queued": 40e-6, "foreseen": 200e-6},
 }
 """Seconds of processor time that a request takes under one policy, with its part of drawing and summary: if no request waits
-for another, if requests queue, and if an oracle foresees batches or streams. Measured on @quickstart, @load-sweep and
+for another, if requests queue, and if an oracle foresees streams. Measured on @quickstart, @load-sweep and
 @batched-cloud; only the number of processes depends on them."""
 
 
 def expected_s(unit: Unit) -> float:
     """Return about how many seconds of processor time a unit takes."""
     case, scenario = unit.case, unit.scenario
-    serves_in_python = any(isinstance(part.batching, CustomBatchingConfiguration) for part in scenario.devices.values())
+    batches_in_python = any(isinstance(part.batching, CustomBatchingConfiguration) for part in scenario.devices.values())
     has_faults = case.queues and scenario.has_faults
-    in_simpy = unit.engine == "simpy" or library() is None or serves_in_python or has_faults
-    together = case.batches or case.streams
-    kind = "foreseen" if together and scenario.foresee_misroutes else "queued" if case.queues or together else "alone"
-    engines: list[Engine] = [
-        "simpy" if in_simpy or isinstance(policy, CustomPolicy) else "compiled" for policy in scenario.policies.values()
-    ]
-    return scenario.requests * sum(REQUEST_S[engine][kind] for engine in engines)
+    in_reference = unit.engine == "reference" or library() is None or batches_in_python or has_faults
+    kind = "foreseen" if case.streams and scenario.foresee_misroutes else "queued" if case.queues or case.batches else "alone"
+    return scenario.requests * len(scenario.policies) * REQUEST_S["reference" if in_reference else "compiled"][kind]
 
 
 def devices(scenario: Scenario, workload: str) -> list[Device]:
@@ -325,11 +315,13 @@ JUDGED = 2_000
 
 
 def _judged_share(scenario: Scenario, case: Case) -> float:
-    """Return the share of the requests whose decisions an oracle judges; 0 if it is too expensive or not needed.
+    """Return the share of the requests whose decisions an oracle judges; 0 if it is not asked for, cannot foresee or is not needed.
 
-    If nothing waits and no device streams, the execution alone decides.
+    If nothing waits and no device streams, the execution alone decides. In batches later arrivals do as well.
     """
-    if case.batches or case.streams:
+    if case.batches:
+        return 0.0
+    if case.streams:
         return float(scenario.foresee_misroutes)
     return min(JUDGED / scenario.requests, 1.0) if case.queues else 0.0
 
@@ -357,19 +349,20 @@ def _trail(
     scenario, case = unit.scenario, unit.case
     first, device = next(iter(scenario.devices.items()))
     deciders = scenario.count_of(first, case.name)
+    own, *others = kinds(unit)
     trail = simulate(
         drawn.requests,
         _with_progress(setup.decide_for, scenario.requests, progress),
         setup.beliefs,
-        servers(unit),
-        engine="simpy" if setup.in_python and unit.engine is None else unit.engine,
+        others,
+        engine=unit.engine,
         deciders=deciders,
         workers=device.workers,
         expected_for=setup.expected_for,
         route=drawn.route,
         clients=drawn.clients,
         judged_share=judged_share,
-        local=server_specs(unit)[0],
+        local=None if isinstance(own, Fifo) else own,
         plan_beyond_for=setup.plan_beyond_for,
         faults=faults(unit, drawn),
     )

@@ -23,7 +23,6 @@ from simnmt.policies.estimates import TransferEstimate
 from simnmt.results.live_log import DeciderRecord, DecisionRecord, HeardRecord, LostRecord
 from simnmt.results.requests import Requests
 from simnmt.world.deciders import Decider, Prepared
-from simnmt.world.fifo_server import FifoServer
 
 UNREACHABLE_S = 1e6
 """Delay of a target that does not answer: no policy that compares delays chooses it."""
@@ -92,7 +91,7 @@ class LiveDecider:
         self._uncounted = 1 - end_tokens(case.profiles[0].length_unit.end_of_sentence)[0]
         """Tokens of a source that the scenario's lengths do not count: the end of the sentence, or none."""
         self._setup: PolicySetup = set_up_policy(unit, learn(unit), None, settings, estimate=estimate)
-        self._decider = Decider(0, len(case.targets), FifoServer(1), self._setup.beliefs)
+        self._decider = Decider(0, len(case.targets), self._setup.beliefs)
         self._states = [0 if target.streamed is None else len(target.streamed.states) for target in case.targets]
         """Number of states of each target's model; 0 if it is not streamed."""
         self._prepared: dict[int, tuple[Prepared, float | None]] = {}

@@ -27,7 +27,7 @@ from simnmt.profile.blocks import ProfileError
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.results.run_directory import SUMMARY
 from simnmt.service.load import LoadLog
-from simnmt.world.simulation import Clients
+from simnmt.world.reference import Clients
 
 
 class DeploymentError(InputError):

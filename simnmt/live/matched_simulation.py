@@ -24,7 +24,7 @@ from simnmt.policies.estimates import TransferEstimate
 from simnmt.profile.reconciliation import at_pace
 from simnmt.results.requests import Block, Requests
 from simnmt.world.deciders import Beliefs, plain
-from simnmt.world.simulation import DecideFor, simulate
+from simnmt.world.reference import DecideFor, simulate
 
 Column = NDArray[np.float64]
 

@@ -54,7 +54,8 @@ def check_run(
         )
         if isinstance(kind.balancer, LeastLoadedOfDrawn):
             fits = len(kind.balancer.choices) == count and _is_between(kind.balancer.choices, kind.boxes)
-            _require(fits, f"drawn boxes of target {target} are not its boxes 0 to {kind.boxes - 1}", "draw one for each request")
+            fault = f"drawn boxes of target {target} are not its boxes 0 to {kind.boxes - 1}"
+            _require(fits, fault, "draw one for each request")
     if isinstance(route, MovingRoute):
         _require(
             len(route.hops) == targets - 1, f"{len(route.hops)} hops to {targets} targets", "give one to each but the first"

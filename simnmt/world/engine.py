@@ -517,7 +517,8 @@ def _decode_compiled(
     decoding.arrival_s = kept.address(arrivals)
     decoding.begin_s, decoding.finish_s, decoding.first_s = (kept.address(column) for column in (begin_s, finish_s, first_s))
     copied = c.Account()
-    copied.steps, copied.step_s = kept.address(np.zeros(batching.size + 1, np.int64), np.int64), kept.address(np.zeros(batching.size + 1))
+    copied.steps = kept.address(np.zeros(batching.size + 1), np.int64)
+    copied.step_s = kept.address(np.zeros(batching.size + 1))
     copied.timeline = kept.address(np.zeros(2 * TIMELINE, np.int64), np.int64)
     if cdll.simnmt_world_decode(ctypes.byref(decoding), ctypes.byref(copied)):
         raise MemoryError

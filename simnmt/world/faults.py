@@ -1,8 +1,8 @@
 """Faults between deciders and targets: links that are down at times, requests that are lost, and late answers.
 
 A message that is sent while a link of its path is down is lost; one under way arrives. The connection of a lost message, or of
-a request that a failing box drops, breaks: the decider learns of it then. It knows of no fault before. Every request is answered
-once or counted as lost. Boxes that fail are in `devices/failures.py`. The reference alone simulates faults.
+a request that a failing box drops, breaks: the decider learns of it then. It knows of no fault before. Every request is
+answered once or counted as lost. Boxes that fail are in `devices/failures.py`. The reference alone simulates faults.
 """
 
 from __future__ import annotations

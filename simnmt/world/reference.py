@@ -111,9 +111,10 @@ def simulate(
         world.clock.process(world.back_to_back())
     else:
         world.clock.process(world.open_loop())
-    world.clock.run()
-    while any([device.close() for device in world.devices]):
+    waits = True
+    while waits:
         world.clock.run()
+        waits = sum(device.close() for device in world.devices) > 0  # of all devices, not only up to the first that waits
     return world.finished(clients)
 
 

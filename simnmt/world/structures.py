@@ -30,9 +30,7 @@ def _declarations(header: str) -> tuple[Mapping[str, Any], Mapping[str, int]]:
                 fields.append((field.lstrip("* "), POINTER if field.startswith("*") else types[kind]))
         types[name] = type(name, (ctypes.Structure,), {"_fields_": fields})
     numbers = {
-        name.strip(): number
-        for names in re.findall(r"enum \{(.*?)\}", text)
-        for number, name in enumerate(names.split(","))
+        name.strip(): number for names in re.findall(r"enum \{(.*?)\}", text) for number, name in enumerate(names.split(","))
     }
     return types, numbers
 

@@ -25,7 +25,7 @@ from simnmt.experiment.units import expected_s
 from simnmt.scenario.source import open_source
 from simnmt.workload.errors import CorpusError
 from simnmt.workload.length_table import read_table
-from simnmt.world.compiled_library import library
+from simnmt.world.structures import library
 from tests.campaigns.harness import deep
 from tests.units import plan_of, unit_of
 

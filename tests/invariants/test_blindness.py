@@ -13,7 +13,7 @@ import pytest
 from simnmt.policies import CNmt, Decide, Oracle, constant_length
 from simnmt.results.requests import Requests, Trail
 from simnmt.world.deciders import plain
-from simnmt.world.simulation import DecideFor, simulate
+from simnmt.world.reference import DecideFor, simulate
 from tests.campaigns.harness import thinned
 from tests.units import Run, plan_of, unit_of, watched
 

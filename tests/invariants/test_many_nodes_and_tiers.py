@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 import simnmt
+from simnmt.devices import Fifo
 from simnmt.policies import TransferEstimate
 from simnmt.profile.profile_file import write_profile
 from simnmt.results.request_log import RequestLog
 from simnmt.results.requests import Requests
 from simnmt.world.deciders import Beliefs
-from simnmt.world.fifo_server import FifoPool
-from simnmt.world.simulation import simulate
+from simnmt.world.reference import simulate
 from tests.campaigns.harness import deep
 from tests.units import plan_of, unit_of, watched
 
@@ -305,7 +305,7 @@ class TestManyGateways:
                 return belief
 
             beliefs: Beliefs = replace(run.beliefs, estimate=estimate)
-            pools = [FifoPool(workers=10_000) for _ in run.idle_pools]
+            pools = [Fifo(workers=10_000) for _ in run.idle_pools]
             expected_for = run.keywords["expected_for"]
             trail = simulate(alone, run.decide_for, beliefs, pools, expected_for=expected_for)
             for name in ("target", "queue_s", "estimate_s", "measured_at_s"):

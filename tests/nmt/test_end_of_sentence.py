@@ -21,6 +21,7 @@ from simnmt.calibrate.settings import (  # noqa: E402
     CalibrationError,
     Settings,
 )
+from simnmt.devices.batch import decode_all
 from simnmt.nmt.training.recipe import (  # noqa: E402
     Budget,
     CorpusFiles,
@@ -34,7 +35,6 @@ from simnmt.profile.profile_summary import facts  # noqa: E402
 from simnmt.workload.fertility import convert_units  # noqa: E402
 from simnmt.workload.length_table import LengthTable  # noqa: E402
 from simnmt.workload.length_units import unit_and_counter  # noqa: E402
-from simnmt.world.batch_pool import decode_all  # noqa: E402
 from tests.calibrate.conftest import nobody_else  # noqa: E402, F401  (used by every test)
 from tests.calibrate.engines import FakeEngine  # noqa: E402
 from tests.nmt import toy_language  # noqa: E402

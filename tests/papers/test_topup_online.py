@@ -7,9 +7,9 @@ import pytest
 
 from simnmt.base.random_streams import stream
 from simnmt.batching import mini
+from simnmt.devices.batch import decode_all
 from simnmt.papers.fni.offline import lengths_of
 from simnmt.papers.fni.online import HALVINGS, STEP, load_limits, p95_of_rate, rate_limit, rising_rates, run_sentences, solo_s
-from simnmt.world.batch_pool import decode_all
 from tests.papers.fni_stand_ins import cost, decoder
 
 NEAR = STEP ** (0.5**HALVINGS)

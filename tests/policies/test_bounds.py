@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from simnmt.devices import Fifo
 from simnmt.policies import CLOUD, GATEWAY, CNmt, Fixed, Oracle, Policy, TransferEstimate, constant_length
 from simnmt.profile.execution_plane import ExecutionPlane
 from simnmt.results.requests import Requests, Trail
 from simnmt.workload.length_regression import LengthRegression
 from simnmt.world.deciders import Beliefs
-from simnmt.world.fifo_server import FifoPool
-from simnmt.world.simulation import simulate
+from simnmt.world.reference import simulate
 
 STEADY = settings(derandomize=True, deadline=None, max_examples=60)
 COEFFICIENT = st.floats(0.0, 0.05)
@@ -48,7 +48,7 @@ def run(requests: Requests, policy: Policy | None, initial_transfer_s: float = 0
         requests,
         lambda block: (policy or Oracle(block.execution_s)).prepare(block.src_len),
         Beliefs(lambda decider, target: TransferEstimate(initial_transfer_s), true_transfer=told or policy is None),
-        [FifoPool()],
+        [Fifo()],
     )
 
 

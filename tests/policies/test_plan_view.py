@@ -9,16 +9,14 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
+from simnmt.devices import Fifo
+from simnmt.devices.device import Clock, InTurn
 from simnmt.policies import PlanView, PolicyConfiguration, TransferEstimate, least_total
 from simnmt.results.columns import recorder
 from simnmt.results.requests import Block, Requests, Trail
 from simnmt.streaming.plan.engagement import Lifecycle
-from simnmt.world.clock import Clock
 from simnmt.world.deciders import Beliefs
-from simnmt.world.fifo_server import FifoPool
-from simnmt.world.server import InTurn, RowLayout, Site
-from simnmt.world.simulation import simulate
-from simnmt.world.streaming_server import StreamingPool
+from simnmt.world.reference import simulate
 from tests.world.streamed_boxes import STREAMED, asked
 
 LIFECYCLE = Lifecycle(3, 5.0, 60.0)
@@ -122,7 +120,7 @@ def world(policy: str, remote: bool = False, requests: int = 3_000) -> tuple[np.
             true_transfer=oracle,
             true_backlog=oracle,
         ),
-        [StreamingPool(STREAMED) if remote else FifoPool()],
+        [StreamingPool(STREAMED) if remote else Fifo()],
         local=None if remote else STREAMED,
         plan_beyond_for=beyond_s if policy == "known" else None,
         judged_share=1.0,
@@ -154,7 +152,7 @@ def test_a_plane_that_knows_no_states_loses_on_cold_requests(remote: bool) -> No
 def test_what_is_expected_of_several_boxes_is_nearer_to_the_truth_than_nothing(boxes: int) -> None:
     """Everything is sent, in turn among the boxes: each is colder than the last answer says, and that is learnt."""
     columns = asked(2_000, gap_s=3.0, nodes=1)
-    pool, believed = StreamingPool(STREAMED, boxes, InTurn()), view()
+    pool, believed = STREAMED.of(boxes, InTurn()), view()
     pool.open(Site(0, RowLayout(1), 3, 0, Clock(), recorder(2_000, pool.records), None))
     assert columns.arrival_s is not None
     alone_s = columns.execution_s[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from simnmt.devices import Fifo
 from simnmt.network.link import Link, bytes_per_token
 from simnmt.network.series import constant_rtt
 from simnmt.policies import CLOUD, GATEWAY, CNmt, Fixed, Oracle, TransferEstimate, constant_length, threshold
@@ -13,8 +14,7 @@ from simnmt.results.requests import Requests
 from simnmt.workload.length_regression import LengthRegression, fit_lengths
 from simnmt.workload.length_table import LengthTable
 from simnmt.world.deciders import Beliefs
-from simnmt.world.fifo_server import FifoPool
-from simnmt.world.simulation import DecideFor, simulate
+from simnmt.world.reference import DecideFor, simulate
 
 GATEWAY_PLANE, CLOUD_PLANE = ExecutionPlane(0.0004, 0.003, 0.005), ExecutionPlane(0.0001, 0.001, 0.004)
 LENGTHS = LengthRegression(slope=0.8, offset=1.0)
@@ -93,7 +93,7 @@ class TestCnmt10:
             "cnmt": lambda block: CNmt(planes, LENGTHS.predict).prepare(block.src_len),
         }
         beliefs = Beliefs(lambda decider, target: TransferEstimate(0.050), true_transfer=name == "oracle")
-        trail = simulate(self.REQUESTS, deciders[name], beliefs, [FifoPool()])
+        trail = simulate(self.REQUESTS, deciders[name], beliefs, [Fifo()])
         gateway_s, cloud_s = self.REQUESTS.execution_s
         latency_s = np.where(trail.target == CLOUD, cloud_s + self.RTT_S, gateway_s)
         assert trail.arrival_s == pytest.approx(np.cumsum(latency_s) - latency_s, abs=1e-12)
@@ -129,7 +129,7 @@ class TestCnmt11:
 
     def test_the_gateway_measures_50_and_leaves_the_wait_at_the_server_out(self) -> None:
         decide_for: DecideFor = lambda block: lambda request, delay_s: int(block.src_len[request])  # noqa: E731
-        trail = simulate(self.REQUESTS, decide_for, self.BELIEFS, [FifoPool()])
+        trail = simulate(self.REQUESTS, decide_for, self.BELIEFS, [Fifo()])
         assert trail.target.tolist() == [1, 1, 0, 0, 0, 0, 0]
         assert trail.queue_s.tolist() == [0.0, 30.0, 0.0, 0.0, 0.0, 0.0, 0.0]
         # Known from the very moment of its receipt; then held until request 0 is answered, which was away for 520 on the link.
@@ -143,5 +143,5 @@ class TestCnmt11:
             handed.append(tuple(delay_s))  # type: ignore[arg-type]
             return int(self.REQUESTS.src_len[request])
 
-        simulate(self.REQUESTS, lambda block: decide, self.BELIEFS, [FifoPool()])
+        simulate(self.REQUESTS, lambda block: decide, self.BELIEFS, [Fifo()])
         assert handed == [(0.0, estimate_s) for estimate_s in [7.0, 7.0, 7.0, 50.0, 50.0, 50.0, 520.0]]

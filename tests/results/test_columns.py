@@ -8,18 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from simnmt.devices import Fifo
 from simnmt.results.columns import COLUMNS, Column, columns_table, recorder
 from simnmt.results.request_log import RequestLog
 from simnmt.results.requests import Requests, Trail
-from simnmt.world.fifo_server import FifoPool
-from simnmt.world.server import Serve, Site
-from simnmt.world.simulation import simulate
+from simnmt.world.reference import simulate
 from tests.worlds import believing, everything_to
 
 RESULTS_PAGE = Path(__file__).parents[2] / "docs" / "reference" / "results.md"
 
 
-class WarmPool(FifoPool):
+class WarmPool(Fifo):
     """Boxes that say how warm they are when a request reaches them."""
 
     records = frozenset({"heat_k"})

@@ -6,7 +6,7 @@ from copy import deepcopy
 from typing import Any
 
 from simnmt.results.requests import Trail
-from simnmt.world import compiled_world, simulation
+from simnmt.world import engine, reference
 from tests.campaigns.harness import SCALE
 from tests.world.random_worlds import assert_equal
 
@@ -17,9 +17,9 @@ def simulate(requests: Any, decide_for: Any, beliefs: Any, servers: Any, **setti
     Raises `UncompiledError` for a world that only SimPy covers, so that no test holds for one engine unnoticed.
     """
     idle = deepcopy(servers)
-    trail = simulation.simulate(requests, decide_for, beliefs, servers, **settings)
-    if compiled_world.library() is not None:
-        assert_equal(trail, compiled_world.simulate_compiled(requests, decide_for, beliefs, idle, **settings))
+    trail = reference.simulate(requests, decide_for, beliefs, servers, **settings)
+    if structures.library() is not None:
+        assert_equal(trail, engine.simulate_compiled(requests, decide_for, beliefs, idle, **settings))
     return trail
 
 
@@ -30,6 +30,6 @@ def simulate_replication(
 
     `make check-deep` compares both engines in every replication; otherwise the further ones run in the compiled engine alone.
     """
-    if replication == 0 or SCALE > 1.0 or compiled_world.library() is None:
+    if replication == 0 or SCALE > 1.0 or structures.library() is None:
         return simulate(requests, decide_for, beliefs, servers, **settings)
-    return compiled_world.simulate_compiled(requests, decide_for, beliefs, servers, **settings)
+    return engine.simulate_compiled(requests, decide_for, beliefs, servers, **settings)

@@ -12,6 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+from simnmt.devices import Batched, Fifo, Kind, Streamed
+from simnmt.devices.device import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
+from simnmt.devices.stream import PlanChange
 from simnmt.network.link import Hop, Link, MovingRoute
 from simnmt.network.series import BandwidthSeries, RttSeries
 from simnmt.policies import (
@@ -27,9 +30,6 @@ from simnmt.profile.batch_cost import BatchCost, DecodingCost, TableSurface
 from simnmt.results.device_accounts import BatchAccount
 from simnmt.results.requests import Block, Requests, Trail
 from simnmt.streaming.plan.engagement import Lifecycle
-from simnmt.devices import Batched, Fifo, Kind, Streamed
-from simnmt.devices.device import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
-from simnmt.devices.stream import PlanChange
 from simnmt.world.deciders import Beliefs
 from simnmt.world.reference import Clients
 from tests.world.decoding import EIGHTHS, LEAVING, LEAVING_EIGHTHS, batchings, cost

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import simpy
 
+from simnmt.devices import Streamed
 from simnmt.results.requests import Requests
 from simnmt.streaming.plan.engagement import Lifecycle, PlannedCompute, StreamedState
-from simnmt.devices import Streamed
 
 COMPUTE = PlannedCompute(2, (8, 16), (0.100, 0.150), 2, step_s=0.020, once_s=0.003, embed_s=(0.008, 0.012), head_s=0.005)
 """Two encoder and two decoder layers; a step takes 45 ms, the first 6 more."""

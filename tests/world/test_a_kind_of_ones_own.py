@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from simnmt.devices import Fifo, Kind
+from simnmt.devices.device import Arrival, Balancer
 from simnmt.policies import TransferEstimate
 from simnmt.results.requests import Requests
 from simnmt.world import simulation
 from simnmt.world.deciders import Beliefs
-from simnmt.world.fifo_server import FifoPool
-from simnmt.world.server import Arrival, Balancer, RowLayout, Serve, Server, Site
-from simnmt.world.simulation import Clients, simulate
+from simnmt.world.reference import Clients, simulate
 from tests.worlds import believing, everything_to
 
 
@@ -32,7 +32,7 @@ class TickingBox:
         return float(ceil(max(self.free_s, entry_s)))
 
 
-class TickingPool(Server):
+class TickingPool(Kind):
     """Boxes that all follow one clock of seconds; an answer reports how many seconds its request had to wait."""
 
     records = frozenset({"execution_s"})
@@ -121,7 +121,7 @@ def test_as_the_deciders_device_it_keeps_requests_in_every_discipline(discipline
         think_s = np.full(len(requests) + 3, 0.75)
         closed = {"clients": Clients(3, 3, think_s), "route": lambda request, node, now_s: ((), (), 0.0, 0.0)}
         requests = Requests(requests.src_len, requests.execution_s[:1], (), (), None, requests.node)
-    servers = [] if closed else [FifoPool()]
+    servers = [] if closed else [Fifo()]
     trail = simulate(requests, everything_to(0), believing(0.1), servers, deciders=3, local=TickingSpec(), **closed)
     begins_s = trail.arrival_s + trail.queue_s
     np.testing.assert_allclose(begins_s, np.round(begins_s), atol=1e-9)

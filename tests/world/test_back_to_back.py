@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from simnmt.devices.device import Clock
 from simnmt.network.series import RttSeries
 from simnmt.policies import CLOUD, GATEWAY, CNmt, Decide, Fixed, Oracle
 from simnmt.profile.execution_plane import ExecutionPlane
@@ -41,7 +42,6 @@ def test_the_sum_of_the_latencies_is_the_makespan() -> None:
 
 def test_the_clock_ends_at_the_makespan(monkeypatch: pytest.MonkeyPatch) -> None:
     """The world's own clock, not only what is made of its columns."""
-    from simnmt.world.clock import Clock
 
     ends_s = []
     run_clock = Clock.run

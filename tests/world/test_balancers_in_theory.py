@@ -12,9 +12,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from simnmt.devices import Fifo, Kind
+from simnmt.devices.device import InTurn, LeastLoadedOfDrawn, LeastWork
 from simnmt.policies import CLOUD, GATEWAY
-from simnmt.world.fifo_server import FifoPool, LeastWork
-from simnmt.world.server import InTurn, LeastLoadedOfDrawn, Server
 from tests.world.theory import (
     assert_mean,
     constant,
@@ -30,24 +30,24 @@ from tests.world.theory import (
 REQUESTS = 9_000
 
 
-def drawn(requests: int, servers: int, choices: int, replication: int) -> Server:
+def drawn(requests: int, servers: int, choices: int, replication: int) -> Kind:
     """The better of so many different servers drawn for each request."""
     random = np.random.default_rng([5, replication])
     first = random.integers(0, servers, requests)
     others = (first[:, None] + random.permuted(np.tile(np.arange(1, servers), (requests, 1)), axis=1)) % servers
-    return FifoPool(servers, balancer=LeastLoadedOfDrawn(np.column_stack([first, others[:, : choices - 1]])))
+    return Fifo(servers, balancer=LeastLoadedOfDrawn(np.column_stack([first, others[:, : choices - 1]])))
 
 
 def waits(balancer: str, load: float, servers: int, service_s=exponential, requests: int = REQUESTS) -> list[float]:  # type: ignore[no-untyped-def]
     """Mean waits by replication; arrivals, services and end nodes are the same for every balancer."""
 
-    def pool(replication: int) -> Server:
+    def pool(replication: int) -> Kind:
         if balancer == "attached":
-            return FifoPool(servers)
+            return Fifo(servers)
         if balancer == "round robin":
-            return FifoPool(servers, balancer=InTurn())
+            return Fifo(servers, balancer=InTurn())
         if balancer == "least work":
-            return LeastWork(servers)
+            return Fifo(servers, 1, LeastWork())
         return drawn(requests, servers, 2 if balancer == "two choices" else 1, replication)
 
     return mean_waits(runs(requests, load, service_s, CLOUD, pool, servers, nodes=60))
@@ -106,10 +106,10 @@ def test_with_services_all_alike_turns_are_as_good_as_least_work() -> None:
 
 def test_many_gateways_each_are_a_queue_of_their_own() -> None:
     """End nodes are dealt to them, so each has its share of the arrivals, and M/M/1 before it."""
-    found = runs(REQUESTS, 0.7, exponential, GATEWAY, lambda _: FifoPool(), workers=6, nodes=60, deciders=6)
+    found = runs(REQUESTS, 0.7, exponential, GATEWAY, lambda _: Fifo(), workers=6, nodes=60, deciders=6)
     assert_mean(mean_waits(found), m_g_1_wait(0.7, 1.0), within=0.2)
 
 
 def test_many_gateways_of_many_workers_are_m_m_c_each() -> None:
-    found = runs(REQUESTS, 0.7, exponential, GATEWAY, lambda _: FifoPool(), workers=6, nodes=60, deciders=2)
+    found = runs(REQUESTS, 0.7, exponential, GATEWAY, lambda _: Fifo(), workers=6, nodes=60, deciders=2)
     assert_mean(mean_waits(found), m_m_c_wait(3, 0.7), within=0.2)

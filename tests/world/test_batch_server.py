@@ -13,13 +13,11 @@ from hypothesis import strategies as st
 from benchmarks.countdown_server import CountdownServer
 from simnmt.base import shipped_files
 from simnmt.batching import Batching, maxi, mini, top_up
+from simnmt.devices.batch import Decoded, decode_all
 from simnmt.profile.batch_cost import DecodingCost
 from simnmt.profile.doubts import alone_vs_plane
 from simnmt.profile.profile_file import read_profile
 from simnmt.workload.length_table import read_table
-from simnmt.world.batch_pool import Decoded, decode_all
-from simnmt.world.batch_server import BatchServer, StepTimes
-from simnmt.world.fifo_server import FifoServer
 from tests.world.decoding import EIGHTHS, LEAVING, LEAVING_EIGHTHS, SECONDS, batchings, cost, rows
 from tests.world.theory import m_g_1_wait
 

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from simnmt.batching import Batching, maxi, mini, top_up
+from simnmt.devices import Batched, Fifo
+from simnmt.devices.batch import decode_all
+from simnmt.devices.device import ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
 from simnmt.policies import BacklogView, Decide, TransferEstimate
 from simnmt.policies.views import BatchView
 from simnmt.results.requests import Block, Requests, Trail
-from simnmt.world.batch_pool import BatchPool, BatchServerSpec, decode_all
 from simnmt.world.deciders import Answers, Beliefs
-from simnmt.world.fifo_server import FifoPool
-from simnmt.world.server import ByNode, FewestTokens, InTurn, LeastLoadedOfDrawn
-from simnmt.world.simulation import Clients, simulate
+from simnmt.world.reference import Clients, simulate
 from tests.world.batched_worlds import BATCHINGS, CLOUD, COST, asked, split
 from tests.world.decoding import EIGHTHS, SECONDS
 from tests.worlds import believing, everything_to
@@ -50,9 +50,9 @@ def test_every_server_of_a_tier_does_what_it_would_do_by_itself(name: str, balan
         "round robin": InTurn(),
         "one drawn": LeastLoadedOfDrawn(choices[:, :1]),
         "two drawn": LeastLoadedOfDrawn(choices[:, :2]),
-        "fewest tokens": FewestTokens(),
+        "fewest tokens": LeastWork(),
     }
-    pool = BatchPool(BatchServerSpec(batching, COST), servers, balancers[balancer])
+    pool = BatchPool(Batched(batching, COST), servers, balancers[balancer])
     trail = simulate(requests, everything_to(CLOUD), believing(0.1), [pool])
     entry_s = entered(requests, trail)
     for server in range(servers):
@@ -77,14 +77,14 @@ def test_comparing_servers_shortens_the_wait() -> None:
     requests = asked(1_200, rate_rps=18.0)
     tgt_len = np.where(np.arange(1_200) % 3 == 0, 80, 5)
     requests = replace(requests, tgt_len=tgt_len, uplink_s=(np.full(1_200, 0.01),))
-    batched = BatchServerSpec(top_up(4, 2), COST)
+    batched = Batched(top_up(4, 2), COST)
     wait_s = {
         balancer.__class__.__name__: simulate(
-            requests, everything_to(CLOUD), believing(0.1), [BatchPool(batched, 3, balancer)]
+            requests, everything_to(CLOUD), believing(0.1), [batched.of(3, balancer)]
         ).queue_s.mean()
-        for balancer in (InTurn(), FewestTokens())
+        for balancer in (InTurn(), LeastWork())
     }
-    assert wait_s["FewestTokens"] < wait_s["InTurn"] / 2
+    assert wait_s["LeastWork"] < wait_s["InTurn"] / 2
 
 
 @pytest.mark.parametrize("name", BATCHINGS)
@@ -92,8 +92,8 @@ def test_comparing_servers_shortens_the_wait() -> None:
 def test_the_deciders_own_devices_batch_as_well(name: str, deciders: int) -> None:
     """What they send away goes to a plain server, whose columns stay empty."""
     requests, batching = asked(rate_rps=30.0), BATCHINGS[name]
-    own = BatchServerSpec(batching, COST)
-    trail = simulate(requests, split(requests), believing(0.1), [FifoPool()], deciders=deciders, local=own)
+    own = Batched(batching, COST)
+    trail = simulate(requests, split(requests), believing(0.1), [Fifo()], deciders=deciders, local=own)
     kept = trail.target == 0
     for decider in range(deciders):
         agrees(requests, trail, batching, np.flatnonzero(kept & (requests.node % deciders == decider)), requests.arrival_s)
@@ -105,7 +105,7 @@ def test_the_deciders_own_devices_batch_as_well(name: str, deciders: int) -> Non
 
 def test_without_a_batched_target_nothing_is_kept_of_batches() -> None:
     requests = asked()
-    trail = simulate(requests, split(requests), believing(0.1), [FifoPool()])
+    trail = simulate(requests, split(requests), believing(0.1), [Fifo()])
     assert (trail.execution_s, trail.first_token_s, trail.batches, trail.lost_s) == (None, None, (), None)
 
 
@@ -120,10 +120,10 @@ def test_clients_wait_for_their_batch(name: str, keeps: int) -> None:
         requests,
         everything_to(1 - keeps),
         believing(0.1),
-        [BatchPool(BatchServerSpec(BATCHINGS[name], COST), 2, FewestTokens())],
+        [BatchPool(Batched(BATCHINGS[name], COST), 2, LeastWork())],
         route=lambda request, node, at_s: ((0.02,), (0.03,), 0.01, 0.01),
         clients=Clients(clients, clients, think_s),
-        local=BatchServerSpec(BATCHINGS[name], COST),
+        local=Batched(BATCHINGS[name], COST),
     )
     assert trail.execution_s is not None
     assert np.isfinite(trail.execution_s).all()
@@ -149,7 +149,7 @@ def test_clients_too_few_to_fill_a_batch_are_waited_for_again_and_again(batching
             requests,
             everything_to(CLOUD),
             believing(0.1),
-            [BatchPool(BatchServerSpec(how, COST), 2, ByNode())],
+            [BatchPool(Batched(how, COST), 2, ByNode())],
             route=lambda request, node, at_s: ((0.02,), (0.03,), 0.0, 0.0),
             clients=Clients(clients, clients, np.random.default_rng(3).exponential(2.0, clients + n)),
         )
@@ -173,7 +173,7 @@ def test_events_of_one_moment_who_reaches_a_server_is_there_when_a_step_ends() -
         np.array([0.0, 1.75, 1.75]),
         tgt_len=np.array([4, 1, 1]),
     )
-    trail = simulate(requests, everything_to(CLOUD), believing(0.1), [BatchPool(BatchServerSpec(top_up(3, 2), SECONDS))])
+    trail = simulate(requests, everything_to(CLOUD), believing(0.1), [BatchPool(Batched(top_up(3, 2), SECONDS))])
     assert (requests.arrival_s + requests.uplink_s[0] + trail.queue_s).tolist() == [0.5, 2.5, 3.5]
     assert trail.execution_s is not None
     assert trail.execution_s.tolist() == [4.0, 1.0, 1.0]
@@ -188,7 +188,7 @@ def test_arrivals_of_a_moment_are_there_before_a_server_acts_in_it(name: str, ta
     gap_s = random.choice([0.0, 0.0, 0.125, 0.25, 1.0, 4.0], n)
     src_len, tgt_len, nothing = random.integers(1, 5, n), random.integers(0, 5, n), np.zeros(n)
     requests = Requests(src_len, (nothing, nothing), (nothing,), (nothing,), np.cumsum(gap_s), tgt_len=tgt_len)
-    batched = BatchServerSpec(replace(BATCHINGS[name], longest_wait_s=0.125 if name == "mini" else 0.0), EIGHTHS)
+    batched = Batched(replace(BATCHINGS[name], longest_wait_s=0.125 if name == "mini" else 0.0), EIGHTHS)
     trail = simulate(requests, everything_to(target), believing(0.1), [BatchPool(batched)], local=batched)
     alone = decode_all(batched.batching, EIGHTHS, src_len, tgt_len, requests.arrival_s)
     assert (requests.arrival_s + trail.queue_s).tolist() == alone.begin_s.tolist()
@@ -204,10 +204,10 @@ def test_clients_that_ask_in_one_moment_are_encoded_together() -> None:
             requests,
             everything_to(0),
             believing(0.1),
-            [FifoPool()],
+            [Fifo()],
             route=lambda request, node, at_s, there_s=there_s: ((0.0,), (0.0,), there_s, 0.0),
             clients=Clients(6, 6, np.ones(12)),
-            local=BatchServerSpec(top_up(8, 4), SECONDS),
+            local=Batched(top_up(8, 4), SECONDS),
         )
         assert trail.batches[0] is not None
         assert (trail.batches[0].encodings, trail.batches[0].steps[6]) == (1, 3)
@@ -254,7 +254,7 @@ def test_an_answer_tells_who_was_left_active_and_waiting_when_it_set_out() -> No
         requests,
         decide_for,
         beliefs,
-        [BatchPool(BatchServerSpec(mini(2, longest_wait_s=0.0), SECONDS))],
+        [BatchPool(Batched(mini(2, longest_wait_s=0.0), SECONDS))],
         expected_for=lambda block: [[7.0 + block.first + i for i in range(len(block))]] * 2,
     )
     assert [row for row in told if row[0] != "reported"] == [
@@ -277,7 +277,7 @@ def test_who_has_no_view_of_its_own_device_hears_nothing_of_it(monkeypatch: pyte
         add(answers, answer, server)
 
     monkeypatch.setattr(Answers, "add", noted)
-    for own in (None, BatchServerSpec(mini(4, 0.0), COST)):
+    for own in (None, Batched(mini(4, 0.0), COST)):
         for sees_backlog in (False, True):
             heard.clear()
             beliefs = Beliefs(
@@ -288,7 +288,7 @@ def test_who_has_no_view_of_its_own_device_hears_nothing_of_it(monkeypatch: pyte
                 requests,
                 split(requests),
                 beliefs,
-                [BatchPool(BatchServerSpec(mini(4, 0.0), COST))],
+                [BatchPool(Batched(mini(4, 0.0), COST))],
                 expected_for=lambda block: [[1.0] * len(block)] * 2,
                 local=own,
             )

@@ -13,10 +13,11 @@ import pytest
 
 import simnmt
 from simnmt.base.errors import InputError
+from simnmt.devices import Fifo
+from simnmt.devices.device import LeastWork
 from simnmt.policies.views import BacklogView
 from simnmt.scenario.document import MAX_BYTES
-from simnmt.world.fifo_server import FifoServer, LeastWork
-from simnmt.world.simulation import ClosedLoop
+from simnmt.world.reference import ClosedLoop
 
 MakeScenario = Callable[..., dict[str, Any]]
 MOST = 10_000
@@ -52,7 +53,7 @@ def test_a_server_that_adds_workers_as_it_needs_them_starts_requests_when_one_wi
 @pytest.mark.parametrize("workers", [2, 5, 80])
 def test_so_does_a_tier_that_takes_the_least_work(workers: int) -> None:
     whole = [(0.0, box) for box in range(3) for _ in range(workers)]
-    growing = LeastWork(3, workers)
+    growing = Fifo(3, workers, LeastWork())
     for request, (at_s, service_s) in enumerate(entries(600, workers)):
         free_s, box = whole[0]
         expected = max(free_s, at_s), box

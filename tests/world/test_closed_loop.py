@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from simnmt.devices import Fifo
 from simnmt.policies import CLOUD, Decide
 from simnmt.results import requests as requests_module
 from simnmt.results.requests import Requests, Trail
-from simnmt.world.fifo_server import FifoPool
-from simnmt.world.simulation import Clients, DecideFor, Route, simulate
+from simnmt.world.reference import Clients, DecideFor, Route, simulate
 from tests.worlds import believing, everything_to, fixed, latency_s, run, two_devices
 
 
@@ -38,7 +38,7 @@ def loop(
     """As many clients as there are more thoughts than requests."""
     clients = Clients(len(think_s) - len(requests), nodes, np.array(think_s, np.float64))
     route = route_of(requests, access_s)
-    return simulate(requests, decide_for, believing(0.5, clairvoyant=told), [FifoPool()], route=route, clients=clients)
+    return simulate(requests, decide_for, believing(0.5, clairvoyant=told), [Fifo()], route=route, clients=clients)
 
 
 def random_world(requests: int = 2_000) -> Requests:

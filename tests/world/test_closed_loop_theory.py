@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from simnmt.devices import Fifo, Kind
+from simnmt.devices.device import InTurn, LeastLoadedOfDrawn, LeastWork
 from simnmt.policies import Decide, TransferEstimate, least_total
 from simnmt.results.requests import Requests, Trail
 from simnmt.world.deciders import Beliefs
-from simnmt.world.fifo_server import FifoPool, LeastWork
-from simnmt.world.server import InTurn, LeastLoadedOfDrawn, Server
-from simnmt.world.simulation import Clients, DecideFor, Route, simulate
+from simnmt.world.reference import Clients, DecideFor, Route, simulate
 from tests.campaigns.harness import deep
 from tests.world.theory import REPLICATIONS, Column, Draw, assert_mean, constant, exponential, lognormal, machine_repair
 from tests.worlds import believing, everything_to, latency_s
@@ -39,7 +39,7 @@ def repairs(
             requests,
             everything_to(target),
             believing(0.0),
-            [FifoPool(workers=workers)],
+            [Fifo(workers=workers)],
             workers=workers,
             route=still_links(link_s / 4, link_s / 4, 1),
             clients=Clients(clients, 1, think * think_s(random, REQUESTS + clients)),
@@ -79,9 +79,9 @@ def test_a_client_alone_waits_for_nobody() -> None:
 
 
 CHOICES = np.random.default_rng(2).permuted(np.tile(np.arange(3), (REQUESTS, 1)), axis=1)[:, :2]
-POOLS: dict[str, list[Server]] = {
-    "turns, then least work": [FifoPool(2, balancer=InTurn()), LeastWork(2, 2)],
-    "two choices, then turns": [FifoPool(3, balancer=LeastLoadedOfDrawn(CHOICES)), FifoPool(3, balancer=InTurn())],
+POOLS: dict[str, list[Kind]] = {
+    "turns, then least work": [Fifo(2, balancer=InTurn()), Fifo(2, 2, LeastWork())],
+    "two choices, then turns": [Fifo(3, balancer=LeastLoadedOfDrawn(CHOICES)), Fifo(3, balancer=InTurn())],
 }
 
 
@@ -130,7 +130,7 @@ def test_the_law_tells_a_world_in_which_nobody_thinks() -> None:
     think_s = np.full(REQUESTS + 5, 3.0)
     keeps: DecideFor = everything_to(0)
     trail = simulate(
-        requests, keeps, believing(0.0), [FifoPool()], route=still_links(0.0, 0.0, 1), clients=Clients(5, 1, 0.5 * think_s)
+        requests, keeps, believing(0.0), [Fifo()], route=still_links(0.0, 0.0, 1), clients=Clients(5, 1, 0.5 * think_s)
     )
     with pytest.raises(AssertionError):
         assert_law(trail, requests, think_s, 5)

@@ -14,22 +14,21 @@ from hypothesis import strategies as st
 
 from simnmt.base.errors import InputError
 from simnmt.batching import Batching
+from simnmt.devices import Batched, Fifo
+from simnmt.devices.device import LeastLoadedOfDrawn, LeastWork
 from simnmt.network.link import Hop, Link, MovingRoute
 from simnmt.policies import Fixed, LeastTotal, QuantileEstimate, TransferEstimate
 from simnmt.profile.batch_cost import DecodingCost
 from simnmt.results.requests import Trail
-from simnmt.world import batch_pool, compiled_decoding, compiled_world, simulation
-from simnmt.world.batch_pool import BatchServerSpec
+from simnmt.world import batch_pool, compiled_decoding, engine, reference
 from simnmt.world.deciders import Beliefs
-from simnmt.world.fifo_server import FifoPool
-from simnmt.world.server import FewestTokens, LeastLoadedOfDrawn
-from simnmt.world.simulation import Clients
+from simnmt.world.reference import Clients
 from tests.campaigns.harness import SCALE
 from tests.world.batched_worlds import BATCHINGS, COST, asked
 from tests.world.decoding import batchings
 from tests.world.random_worlds import World, assert_equal, assert_equal_accounts, costs, random_worlds
 
-pytestmark = pytest.mark.skipif(compiled_world.library() is None, reason="the compiled world was not compiled")
+pytestmark = pytest.mark.skipif(structures.library() is None, reason="the compiled world was not compiled")
 
 
 DEEP = SCALE > 1.0
@@ -43,9 +42,9 @@ WORLDS = 10_000 if DEEP else 80
 @settings(max_examples=WORLDS, database=None)
 def test_random_worlds_are_equal_to_the_bit(world: World, pause_after_ms: int, block: int) -> None:
     """In both engines, the compiled one with a pause between all events and without, and with blocks of any size."""
-    compiled = partial(compiled_world.simulate_compiled, pause_after_ms=pause_after_ms)
+    compiled = partial(engine.simulate_compiled, pause_after_ms=pause_after_ms)
     with mock.patch.object(compiled_world, "BLOCK", block):
-        assert_equal(world.run(simulation.simulate), world.run(compiled))
+        assert_equal(world.run(reference.simulate), world.run(compiled))
 
 
 @given(batchings(), costs(), st.lists(st.tuples(st.integers(1, 16), st.integers(0, 12), st.integers(0, 40)), max_size=60))
@@ -66,7 +65,7 @@ def test_decoded_sentences_are_equal_to_the_bit(
 def test_every_failed_allocation_is_a_memory_error_and_nothing_else(discipline: str) -> None:
     """Of a run with batches, views, an oracle's foresight, and more requests under way than the first arrays hold."""
     requests, choice = asked(300, rate_rps=60.0), lambda block: LeastTotal(block.execution_s)
-    spec = BatchServerSpec(BATCHINGS["half-empty"], COST)
+    spec = Batched(BATCHINGS["half-empty"], COST)
     loop: dict[str, Any] = {}
     if discipline == "closed":
         requests = replace(requests, arrival_s=None, node=None)
@@ -76,9 +75,9 @@ def test_every_failed_allocation_is_a_memory_error_and_nothing_else(discipline: 
 
     def run(allocations: int) -> Trail:
         beliefs = Beliefs(lambda decider, target: QuantileEstimate(0.1, 0.5, 4), true_backlog=True)
-        pool = spec.servers(3, FewestTokens())
+        pool = spec.of(3, LeastWork())
         settings = {"deciders": 2, "workers": 2, "judged_share": 1.0, "allocations": allocations, **loop}
-        return compiled_world.simulate_compiled(requests, choice, beliefs, [pool], **settings)
+        return engine.simulate_compiled(requests, choice, beliefs, [pool], **settings)
 
     whole, failures = run(-1), 0
     for allocations in range(100_000):
@@ -98,7 +97,7 @@ def test_what_the_compiled_world_does_not_cover_is_named_and_runs_in_simpy() -> 
 
     def run(**engine: str) -> Trail:
         beliefs = Beliefs(lambda decider, target: TransferEstimate(0.1))
-        return compiled_world.simulate(requests, alternately, beliefs, [FifoPool()], **engine)
+        return engine.simulate(requests, alternately, beliefs, [Fifo()], **engine)
 
     assert run().engine == "simpy"
     with pytest.raises(InputError, match="the compiled world does not cover a policy in Python"):
@@ -133,8 +132,8 @@ def test_columns_that_no_request_has_are_refused_alike_by_both_engines(changed: 
         ({"deciders": 0}, "0 deciders (give at least 1)"),
         ({"workers": 0}, "0 workers (give at least 1)"),
         ({"servers": []}, "execution times of 2 targets, servers of 1 (give one each)"),
-        ({"servers": [FifoPool(2, 1, LeastLoadedOfDrawn(np.full((50, 1), 2, np.int16)))]}, "are not its boxes 0 to 1"),
-        ({"servers": [FifoPool(2, 1, LeastLoadedOfDrawn(np.zeros((49, 1), np.int16)))]}, "draw one for each request"),
+        ({"servers": [Fifo(2, 1, LeastLoadedOfDrawn(np.full((50, 1), 2, np.int16)))]}, "are not its boxes 0 to 1"),
+        ({"servers": [Fifo(2, 1, LeastLoadedOfDrawn(np.zeros((49, 1), np.int16)))]}, "draw one for each request"),
         ({"decide_for": lambda block: Fixed(2)}, "a policy for target 2 of 2 (count them from 0)"),
         ({"decide_for": lambda block: LeastTotal([np.ones(50)])}, "prepared for other requests than those of the block"),
         ({"decide_for": lambda block: LeastTotal([np.ones(50), np.full(50, NAN)])}, "a policy that estimates NaN"),
@@ -160,9 +159,9 @@ def test_both_engines_name_the_same_request_beyond_their_first_block(faulty: int
     for changed in changes:
         lines = set()
         for engine in ("simpy", "compiled"):
-            world = replace(requests, **changed), lambda block: LeastTotal(block.execution_s), Beliefs(guess), [FifoPool()]
+            world = replace(requests, **changed), lambda block: LeastTotal(block.execution_s), Beliefs(guess), [Fifo()]
             with pytest.raises(InputError, match=f"of request {faulty} ") as refused:
-                compiled_world.simulate(*world, engine=engine)
+                engine.simulate(*world, engine=engine)
             lines.add(str(refused.value))
         assert len(lines) == 1
 
@@ -170,22 +169,22 @@ def test_both_engines_name_the_same_request_beyond_their_first_block(faulty: int
 def test_without_a_compiled_world_the_message_says_how_to_compile_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (compiled_world, compiled_decoding):
         monkeypatch.setattr(module, "library", lambda: None)
-    world = asked(5), lambda block: Fixed(0), Beliefs(guess), [FifoPool()]
+    world = asked(5), lambda block: Fixed(0), Beliefs(guess), [Fifo()]
     with pytest.raises(InputError, match=r"^the compiled world is not compiled .run `python -m simnmt.base.compile`"):
-        compiled_world.simulate(*world, engine="compiled")
+        engine.simulate(*world, engine="compiled")
     with pytest.raises(InputError, match=r"^the compiled world is not compiled"):
         compiled_decoding.decode_all(BATCHINGS["one"], COST, [3], [4], engine="compiled")
-    assert compiled_world.simulate(*world).engine == "simpy"
+    assert engine.simulate(*world).engine == "simpy"
 
 
 def assert_refused_alike(message: str, **changed: Any) -> None:
     """Assert that both engines refuse a run in the same line before they hand it to the C."""
-    arguments = {"requests": asked(50), "decide_for": lambda block: LeastTotal(block.execution_s), "servers": [FifoPool()]}
+    arguments = {"requests": asked(50), "decide_for": lambda block: LeastTotal(block.execution_s), "servers": [Fifo()]}
     beliefs = Beliefs(lambda decider, target: TransferEstimate(0.1))
     lines = []
     for engine in ("simpy", "compiled"):
-        with pytest.raises(InputError) as refused, mock.patch.object(compiled_world.library(), "simnmt_world_block") as block:
-            compiled_world.simulate(beliefs=beliefs, engine=engine, **arguments | changed)
+        with pytest.raises(InputError) as refused, mock.patch.object(structures.library(), "simnmt_world_block") as block:
+            engine.simulate(beliefs=beliefs, engine=engine, **arguments | changed)
         block.assert_not_called()
         lines.append(str(refused.value))
     assert lines[0] == lines[1] and message in lines[0]
@@ -196,5 +195,5 @@ def test_times_that_a_fixed_policy_never_reads_may_be_unknown() -> None:
     requests = replace(requests, execution_s=(requests.execution_s[0], np.full(50, NAN)))
     for engine in ("simpy", "compiled"):
         beliefs = Beliefs(lambda decider, target: TransferEstimate(0.1))
-        trail = compiled_world.simulate(requests, lambda block: Fixed(0), beliefs, [FifoPool()], engine=engine)
+        trail = engine.simulate(requests, lambda block: Fixed(0), beliefs, [Fifo()], engine=engine)
         assert not np.asarray(trail.target[:]).any()

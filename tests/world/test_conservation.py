@@ -7,22 +7,22 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from simnmt.devices import Fifo, Kind
+from simnmt.devices.device import InTurn, LeastLoadedOfDrawn, LeastWork
 from simnmt.policies import Decide, TransferEstimate, least_total
 from simnmt.results.requests import Requests, Trail
 from simnmt.world.deciders import Beliefs
-from simnmt.world.fifo_server import FifoPool, LeastWork
-from simnmt.world.server import InTurn, LeastLoadedOfDrawn, Server
-from simnmt.world.simulation import Clients, Route, simulate
+from simnmt.world.reference import Clients, Route, simulate
 from tests.world.theory import Column
 
 REQUESTS, NODES, DECIDERS, SERVERS = 8_000, 12, 3, 4
 DISCIPLINES = ["open loop", "closed loop"]
 CHOICES = np.random.default_rng(6).permuted(np.tile(np.arange(SERVERS), (REQUESTS, 1)), axis=1)[:, :2]
-BALANCERS: dict[str, Server] = {
-    "attached": FifoPool(SERVERS),
-    "round robin": FifoPool(SERVERS, balancer=InTurn()),
-    "least work": LeastWork(SERVERS),
-    "two choices": FifoPool(SERVERS, balancer=LeastLoadedOfDrawn(CHOICES)),
+BALANCERS: dict[str, Kind] = {
+    "attached": Fifo(SERVERS),
+    "round robin": Fifo(SERVERS, balancer=InTurn()),
+    "least work": Fifo(SERVERS, 1, LeastWork()),
+    "two choices": Fifo(SERVERS, balancer=LeastLoadedOfDrawn(CHOICES)),
 }
 
 
@@ -51,7 +51,7 @@ class World:
             self.requests,
             self.decide_for,
             Beliefs(lambda decider, target: TransferEstimate(0.3)),
-            [LeastWork(1, 3), BALANCERS[balancer].copy()],
+            [Fifo(1, 3, LeastWork()), BALANCERS[balancer].copy()],
             deciders=DECIDERS,
             workers=2,
             route=self.route if closed else None,
@@ -91,7 +91,7 @@ def world(request: pytest.FixtureRequest) -> World:
 
 
 def test_every_request_is_executed_once_on_one_server_that_exists(world: World) -> None:
-    servers = world.servers()
+    servers = world.of()
     assert sum(len(own) for _, own in servers) == REQUESTS
     assert len(servers) == DECIDERS + 1 + SERVERS
     assert np.isfinite(np.concatenate([world.trail.queue_s, world.trail.arrival_s])).all()
@@ -106,7 +106,7 @@ def test_nothing_starts_before_it_came(world: World) -> None:
 
 def test_every_server_is_first_in_first_out(world: World) -> None:
     overtaken = False
-    for target, own in world.servers():
+    for target, own in world.of():
         entry_s, start_s, _ = (column[own] for column in world.spans(target))
         order = np.argsort(entry_s, kind="stable")
         assert (np.diff(start_s[order]) >= -1e-9).all()
@@ -116,7 +116,7 @@ def test_every_server_is_first_in_first_out(world: World) -> None:
 
 def test_no_server_ever_runs_more_than_its_workers_at_once_or_fewer_while_somebody_waits(world: World) -> None:
     somebody_waited: set[int] = set()
-    for target, own in world.servers():
+    for target, own in world.of():
         entry_s, start_s, end_s = (column[own] for column in world.spans(target))
         starts_s, ends_s = np.sort(start_s), np.sort(end_s)
 

@@ -10,18 +10,17 @@ from unittest import mock
 import pytest
 from hypothesis import given, seed, settings
 
+from simnmt.devices import Kind
 from simnmt.experiment import units as unit_module
 from simnmt.results.requests import Requests, Trail
-from simnmt.world import compiled_world
 from simnmt.world.deciders import Beliefs
-from simnmt.world.server import Server
-from simnmt.world.simulation import DecideFor
+from simnmt.world.reference import DecideFor
 from tests.campaigns.harness import SCALE
 from tests.units import plan_of, unit_of
 from tests.world.random_scenarios import random_scenarios
 from tests.world.random_worlds import assert_equal
 
-pytestmark = pytest.mark.skipif(compiled_world.library() is None, reason="the compiled world was not compiled")
+pytestmark = pytest.mark.skipif(structures.library() is None, reason="the compiled world was not compiled")
 
 SEED = 21
 SCENARIOS = 1_000 if SCALE > 1.0 else 12
@@ -29,12 +28,12 @@ SCENARIOS = 1_000 if SCALE > 1.0 else 12
 
 
 def simulate_in_both(
-    requests: Requests, decide_for: DecideFor, beliefs: Beliefs, servers: Sequence[Server], *, engine: Any, **keywords: Any
+    requests: Requests, decide_for: DecideFor, beliefs: Beliefs, servers: Sequence[Kind], *, engine: Any, **keywords: Any
 ) -> Trail:
     """Run one policy in both engines, with equal idle servers, and assert that their trails are equal."""
     idle = deepcopy(servers)
     trails = [
-        compiled_world.simulate(requests, decide_for, beliefs, pools, engine=name, **keywords)
+        engine.simulate(requests, decide_for, beliefs, pools, engine=name, **keywords)
         for name, pools in (("compiled", servers), ("simpy", idle))
     ]
     assert [trail.engine for trail in trails] == ["compiled", "simpy"]

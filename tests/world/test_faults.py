@@ -9,20 +9,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from simnmt.world.failing_boxes import AvailableBoxes, FailingBatchPool, FailingBox, FailingPool
 
 from simnmt.base.down_times import ALWAYS_UP, DownTimes, drawn_spans
 from simnmt.base.errors import InputError
 from simnmt.batching import Batching
+from simnmt.devices import Batched, Fifo, Kind
+from simnmt.devices.device import ByNode, InTurn
 from simnmt.policies.views import BacklogView
 from simnmt.results.request_log import DONE, FALLBACK, LOST
 from simnmt.results.requests import Requests, Trail
-from simnmt.world import compiled_world
-from simnmt.world.batch_pool import BatchPool, BatchServerSpec
-from simnmt.world.failing_boxes import AvailableBoxes, FailingBatchPool, FailingBox, FailingPool
 from simnmt.world.faults import UNACKNOWLEDGED_S, Faults
-from simnmt.world.fifo_server import FifoPool, FifoServer
-from simnmt.world.server import ByNode, InTurn, Server
-from simnmt.world.simulation import Clients, simulate
+from simnmt.world.reference import Clients, simulate
 from tests.world.theory import Column, assert_mean
 from tests.worlds import believing, everything_to, latency_s
 
@@ -52,7 +50,7 @@ def failing(spans: Iterable[tuple[float, float]], fate: str, boxes: int = 1, wor
     return FailingPool(down, workers, fate, AvailableBoxes(InTurn() if boxes > 1 else ByNode(), down))
 
 
-def run(requests: Requests, pool: Server, faults: Faults = NO_FAULTS, target: int = 1, **keys: Any) -> Trail:
+def run(requests: Requests, pool: Kind, faults: Faults = NO_FAULTS, target: int = 1, **keys: Any) -> Trail:
     return simulate(requests, everything_to(target), believing(0.1), [pool], faults=faults, **keys)
 
 
@@ -67,7 +65,7 @@ def ends_s(requests: Requests, trail: Trail) -> Column:
 def test_a_world_without_any_fault_gives_what_the_world_without_messages_gives() -> None:
     random = np.random.default_rng(5)
     requests = requests_at(np.cumsum(random.exponential(0.5, 500)), random.exponential(1.0, 500))
-    plain = simulate(requests, everything_to(1), believing(0.1), [FifoPool(3, 1, InTurn())])
+    plain = simulate(requests, everything_to(1), believing(0.1), [Fifo(3, 1, InTurn())])
     trail = run(requests, failing((), "lost", boxes=3))
     assert trail.queue_s.any()
     np.testing.assert_allclose(ends_s(requests, trail), requests.arrival_s + latency_s(requests, plain), rtol=1e-12)
@@ -193,7 +191,7 @@ class _OneSecond:
         return 0.0
 
 
-BATCHED = BatchServerSpec(Batching(2), _OneSecond())
+BATCHED = Batched(Batching(2), _OneSecond())
 
 
 @pytest.mark.parametrize(("fate", "ends"), [("lost", [2.2, np.nan, np.nan]), ("requeued", [2.2, 8.1, 8.1])])
@@ -330,6 +328,6 @@ def test_the_formula_of_breakdowns_is_the_mean_of_the_chain_itself() -> None:
 def test_the_compiled_engine_steps_aside_for_faults() -> None:
     requests = requests_at([0.0], 1.0)
     given = requests, everything_to(1), believing(0.0), [failing((), "lost")]
-    assert compiled_world.simulate(*given, faults=NO_FAULTS).engine == "simpy"
+    assert engine.simulate(*given, faults=NO_FAULTS).engine == "simpy"
     with pytest.raises(InputError, match="the compiled world does not cover faults"):
-        compiled_world.simulate(*given, faults=NO_FAULTS, engine="compiled")
+        engine.simulate(*given, faults=NO_FAULTS, engine="compiled")

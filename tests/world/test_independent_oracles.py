@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from benchmarks import ciw_model, idiomatic
 from benchmarks.inputs import WorldInputs, cnmt_inputs
+from simnmt.devices import Fifo, Kind
+from simnmt.devices.device import InTurn, LeastWork
 from simnmt.policies import Decide, least_total
 from simnmt.results.requests import Requests
-from simnmt.world.fifo_server import FifoPool, LeastWork
-from simnmt.world.server import InTurn, Server
 from tests.world.engines import simulate
 from tests.worlds import believing, everything_to, latency_s, run, two_devices
 
@@ -125,7 +125,7 @@ class Times:
     service_s: NDArray[np.float64]
     node: NDArray[np.int32]
 
-    def done_s(self, pool: Server) -> NDArray[np.float64]:
+    def done_s(self, pool: Kind) -> NDArray[np.float64]:
         """When they are done in our world."""
         nothing = np.zeros(len(self.service_s))
         requests = Requests(
@@ -144,27 +144,27 @@ def times(request: pytest.FixtureRequest) -> Times:
 
 
 def test_ciw_takes_servers_in_turn(times: Times) -> None:
-    found_s = times.done_s(FifoPool(3, balancer=InTurn()))
+    found_s = times.done_s(Fifo(3, balancer=InTurn()))
     np.testing.assert_allclose(found_s, ciw_servers(ciw.routing.Cycle([2, 3, 4]), 3, 1, times), rtol=0, atol=1e-9)
 
 
 def test_ciw_takes_servers_of_two_workers_in_turn(times: Times) -> None:
-    found_s = times.done_s(FifoPool(2, workers=2, balancer=InTurn()))
+    found_s = times.done_s(Fifo(2, workers=2, balancer=InTurn()))
     np.testing.assert_allclose(found_s, ciw_servers(ciw.routing.Cycle([2, 3]), 2, 2, times), rtol=0, atol=1e-9)
 
 
 def test_ciw_takes_the_end_nodes_server(times: Times) -> None:
-    found_s = times.done_s(FifoPool(3))
+    found_s = times.done_s(Fifo(3))
     np.testing.assert_allclose(found_s, ciw_servers(_ByNode(times.node, 3), 3, 1, times), rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("pool", [LeastWork(3), FifoPool(workers=3)], ids=["least work", "one server of three workers"])
-def test_ciw_has_one_queue_before_all_workers(times: Times, pool: Server) -> None:
+@pytest.mark.parametrize("pool", [Fifo(3, 1, LeastWork()), Fifo(workers=3)], ids=["least work", "one server of three workers"])
+def test_ciw_has_one_queue_before_all_workers(times: Times, pool: Kind) -> None:
     expected_s = ciw_servers(ciw.routing.Direct(to=2), 1, 3, times)
     np.testing.assert_allclose(times.done_s(pool.copy()), expected_s, rtol=0, atol=1e-9)
 
 
 def test_ciw_tells_the_balancers_apart(times: Times) -> None:
     in_turn_s = ciw_servers(ciw.routing.Cycle([2, 3, 4]), 3, 1, times)
-    for pool in (FifoPool(3), LeastWork(3), FifoPool(3, workers=2, balancer=InTurn())):
+    for pool in (Fifo(3), Fifo(3, 1, LeastWork()), Fifo(3, workers=2, balancer=InTurn())):
         assert np.abs(times.done_s(pool) - in_turn_s).max() > 0.5

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from simnmt.policies import CLOUD, GATEWAY, CNmt, Decide
 from simnmt.results import requests as requests_module
 from simnmt.results.requests import Requests, Trail
-from simnmt.world.clock import ARRIVAL, REACHES_SERVER
 from tests import worlds
 from tests.worlds import columns, everything_to, fixed, two_devices
 

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from simnmt.devices import Fifo
+from simnmt.devices.device import LeastWork
 from simnmt.policies import CLOUD, GATEWAY
 from simnmt.results.requests import Requests, Trail
-from simnmt.world.fifo_server import FifoPool, LeastWork
 from tests.campaigns.harness import deep, thinned
 from tests.world.theory import (
     REPLICATIONS,
@@ -29,7 +30,7 @@ from tests.world.theory import (
 
 def one_queue(requests: int, load: float, service_s: Draw, target: int, workers: int = 1) -> Iterator[tuple[Requests, Trail]]:
     """At the gateway or in the cloud, before so many workers."""
-    return runs(requests, load, service_s, target, lambda _: FifoPool(workers=workers), workers)
+    return runs(requests, load, service_s, target, lambda _: Fifo(workers=workers), workers)
 
 
 REQUESTS = {0.5: 15_000, 0.8: 30_000, 0.95: 50_000}
@@ -54,7 +55,7 @@ def test_the_cloud_and_least_work_over_servers_of_one_worker_wait_like_the_gatew
     """Behind a link that takes no time; so what holds of one queue holds of all three."""
     _, gateway = next(one_queue(8_000, 0.95, exponential, GATEWAY, workers))
     _, cloud = next(one_queue(8_000, 0.95, exponential, CLOUD, workers))
-    _, spread = next(runs(8_000, 0.95, exponential, CLOUD, lambda _: LeastWork(workers), workers))
+    _, spread = next(runs(8_000, 0.95, exponential, CLOUD, lambda _: Fifo(workers, 1, LeastWork()), workers))
     assert gateway.queue_s.any()
     np.testing.assert_array_equal(cloud.queue_s, gateway.queue_s)
     np.testing.assert_array_equal(spread.queue_s, gateway.queue_s)

@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from simnmt.base.compile import PORTABLE, WORLD_LIBRARY
-from simnmt.world import compiled_world
 from tests.campaigns.harness import SCALE
 from tests.sanitized import SANITIZE, run_sanitized, takes
 
-pytestmark = pytest.mark.skipif(compiled_world.library() is None, reason="the compiled world was not compiled")
+pytestmark = pytest.mark.skipif(structures.library() is None, reason="the compiled world was not compiled")
 
 THREAD_SANITIZE = ("-g1", "-fsanitize=thread")
 BEGIN = """
@@ -22,11 +21,11 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 from hypothesis import given, settings
-from simnmt.world import compiled_library, compiled_world, simulation
+from simnmt.world import compiled_library, engine, reference
 from tests.world.random_worlds import SPECIAL, assert_equal, random_worlds
 
 compiled_library.WORLD_LIBRARY = replace(compiled_library.WORLD_LIBRARY, folder=Path.cwd(), flags=FLAGS)
-assert compiled_world.library() is not None
+assert structures.library() is not None
 campaign = settings(max_examples=EXAMPLES, derandomize=True, deadline=None, database=None)
 """
 COMPARE = """
@@ -34,7 +33,7 @@ for kind in SPECIAL:
     @given(random_worlds(kind))
     @campaign
     def compare(world):
-        assert_equal(world.run(simulation.simulate), world.run(compiled_world.simulate_compiled))
+        assert_equal(world.run(reference.simulate), world.run(engine.simulate_compiled))
     compare()
 print("equal")
 """
@@ -47,12 +46,12 @@ def collect(world):
     worlds.append(world)
 
 collect()
-alone = [world.run(compiled_world.simulate_compiled) for world in worlds]
+alone = [world.run(engine.simulate_compiled) for world in worlds]
 
 def run_all(step):
     try:
         for world, trail in list(zip(worlds, alone))[::step]:
-            assert_equal(world.run(compiled_world.simulate_compiled), trail)
+            assert_equal(world.run(engine.simulate_compiled), trail)
     except BaseException as failure:
         failures.append(failure)
 

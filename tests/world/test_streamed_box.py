@@ -11,11 +11,10 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simnmt.devices import Fifo, Streamed
 from simnmt.results.requests import Requests, Trail
 from simnmt.streaming.plan.engagement import COLD, FIRST_TURN, Lifecycle
-from simnmt.world.fifo_server import FifoPool
-from simnmt.world.simulation import simulate
-from simnmt.world.streaming_server import StreamingPool, StreamingServerSpec
+from simnmt.world.reference import simulate
 from tests.campaigns.harness import deep
 from tests.world.streamed_boxes import STATES, STREAMED, SlowBox, asked
 from tests.worlds import believing, everything_to
@@ -27,12 +26,12 @@ SPEEDS = [deep(1.0, 1.0, 0.0), deep(4.0, 1.0, 1.0), (1.0, 1.3, 1.0), (4.0, 1.3, 
 """Factors of reads and of computing beside reads, and the share of a layer's read that a cold start makes first."""
 
 
-def kept(requests: Requests, streamed: StreamingServerSpec = STREAMED, deciders: int = 1) -> Trail:
+def kept(requests: Requests, streamed: Streamed = STREAMED, deciders: int = 1) -> Trail:
     """Everything stays at the gateways."""
     return simulate(requests, everything_to(0), believing(0.1), [StreamingPool(STREAMED)], local=streamed, deciders=deciders)
 
 
-def slowly(requests: Requests, streamed: StreamingServerSpec, deciders: int) -> list[dict[str, Any]]:
+def slowly(requests: Requests, streamed: Streamed, deciders: int) -> list[dict[str, Any]]:
     """The same with SimPy's own resources."""
     environment = simpy.Environment()
     boxes = [SlowBox(environment, streamed) for _ in range(deciders)]
@@ -91,9 +90,9 @@ def test_the_first_request_ever_is_cold_however_long_an_engagement_lasts(reclaim
 def test_an_encoder_alone_needs_no_target_lengths() -> None:
     compute = replace(STREAMED.compute, decoder_layers=0, step_s=0.0, once_s=0.0)
     states = tuple(replace(state, load_s=state.load_s[:2]) for state in STATES)
-    streamed = StreamingServerSpec(compute, states, STREAMED.lifecycle, 0.5)
+    streamed = Streamed(compute, states, STREAMED.lifecycle, 0.5)
     requests = replace(asked(streamed=streamed), tgt_len=None)
-    trail = simulate(requests, everything_to(0), believing(0.1), [FifoPool()], local=streamed)
+    trail = simulate(requests, everything_to(0), believing(0.1), [Fifo()], local=streamed)
     slow = slowly(replace(requests, tgt_len=np.ones(len(requests), np.int64)), streamed, 1)
     for name in COLUMNS:
         np.testing.assert_allclose(getattr(trail, name), [each[name] for each in slow], rtol=1e-9, atol=1e-9)

@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from simnmt.devices import Streamed
+from simnmt.devices.stream import PlanChange
 from simnmt.results.requests import Requests, Trail
 from simnmt.streaming.plan.engagement import COLD, FIRST_TURN
-from simnmt.world.simulation import simulate
-from simnmt.world.streaming_server import PlanChange, StreamingServerSpec
+from simnmt.world.reference import simulate
 from tests.world.streamed_boxes import COMPUTE, STATES, STREAMED
 from tests.worlds import believing, everything_to
 
@@ -18,7 +19,7 @@ FASTER = replace(STREAMED, compute=replace(COMPUTE, layer_s=(0.040, 0.060)), dea
 """As after a tighter deadline: layers of fewer slices."""
 
 
-def run(arrival_s: list[float], streamed: StreamingServerSpec) -> Trail:
+def run(arrival_s: list[float], streamed: Streamed) -> Trail:
     """One box; sentences of 8 source and 10 target tokens."""
     count = len(arrival_s)
     src_len, tgt_len = np.full(count, 8), np.full(count, 10)
@@ -27,7 +28,7 @@ def run(arrival_s: list[float], streamed: StreamingServerSpec) -> Trail:
     return simulate(requests, everything_to(0), believing(0.1), [], local=streamed)
 
 
-def changing(at_s: float, fill_s: float = 0.0, fill_bytes: int = 0) -> StreamingServerSpec:
+def changing(at_s: float, fill_s: float = 0.0, fill_bytes: int = 0) -> Streamed:
     return replace(STREAMED, changes=(PlanChange(at_s, FASTER, fill_s, fill_bytes),))
 
 

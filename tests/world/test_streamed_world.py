@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from simnmt.devices import Fifo, Kind, Streamed
+from simnmt.devices.device import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
 from simnmt.policies import BacklogView, Oracle, PlanView, TransferEstimate, least_total
 from simnmt.results import requests as requests_module
 from simnmt.results.requests import Block, Requests, Trail
 from simnmt.world.deciders import Beliefs
-from simnmt.world.fifo_server import FifoPool
-from simnmt.world.server import Balancer, ByNode, FewestTokens, InTurn, LeastLoadedOfDrawn, Server
-from simnmt.world.simulation import Clients, simulate
-from simnmt.world.streaming_server import StreamingPool, StreamingServerSpec
+from simnmt.world.reference import Clients, simulate
 from tests.world.streamed_boxes import STREAMED, asked
 from tests.worlds import believing, everything_to
 
@@ -26,7 +25,7 @@ STREAMED_COLUMNS = (*COLUMNS, "execution_s", "state", "stall_s", "deadline_misse
 CHOICES = np.random.default_rng(2).permuted(np.tile(np.arange(3), (400, 1)), axis=1)
 
 
-def nothing_to_read() -> StreamingServerSpec:
+def nothing_to_read() -> Streamed:
     states = tuple(replace(state, load_s=(0.0,) * len(state.load_s)) for state in STREAMED.states)
     return replace(STREAMED, states=states)
 
@@ -44,17 +43,17 @@ def same(one: Trail, other: Trail, names: Sequence[str] = STREAMED_COLUMNS) -> N
 @pytest.mark.parametrize(
     ("streamed", "plain"),
     [
-        (ByNode(), FifoPool(3)),
-        (InTurn(), FifoPool(3, balancer=InTurn())),
-        (LeastLoadedOfDrawn(CHOICES[:, :1]), FifoPool(3, balancer=LeastLoadedOfDrawn(CHOICES[:, :1]))),
-        (LeastLoadedOfDrawn(CHOICES[:, :2]), FifoPool(3, balancer=LeastLoadedOfDrawn(CHOICES[:, :2]))),
+        (ByNode(), Fifo(3)),
+        (InTurn(), Fifo(3, balancer=InTurn())),
+        (LeastLoadedOfDrawn(CHOICES[:, :1]), Fifo(3, balancer=LeastLoadedOfDrawn(CHOICES[:, :1]))),
+        (LeastLoadedOfDrawn(CHOICES[:, :2]), Fifo(3, balancer=LeastLoadedOfDrawn(CHOICES[:, :2]))),
     ],
     ids=["attached", "turns", "one drawn", "two drawn"],
 )
-def test_with_nothing_to_read_it_is_the_plain_world_to_the_bit(streamed: Balancer, plain: Server) -> None:
+def test_with_nothing_to_read_it_is_the_plain_world_to_the_bit(streamed: Balancer, plain: Kind) -> None:
     """Crowded; `two drawn` compares boxes by when they come free."""
     requests, still = asked(gap_s=0.05), nothing_to_read()
-    one = simulate(requests, alternately, believing(0.1), [StreamingPool(still, 3, streamed)], deciders=2, local=still)
+    one = simulate(requests, alternately, believing(0.1), [still.of(3, streamed)], deciders=2, local=still)
     other = simulate(requests, alternately, believing(0.1), [plain], deciders=2)
     same(one, other, COLUMNS)
     assert one.stall_s is not None and one.execution_s is not None
@@ -64,11 +63,11 @@ def test_with_nothing_to_read_it_is_the_plain_world_to_the_bit(streamed: Balance
 
 
 @pytest.mark.parametrize(
-    "balancer", [ByNode(), InTurn(), FewestTokens(), LeastLoadedOfDrawn(CHOICES[:, :2])], ids=lambda b: type(b).__name__
+    "balancer", [ByNode(), InTurn(), LeastWork(), LeastLoadedOfDrawn(CHOICES[:, :2])], ids=lambda b: type(b).__name__
 )
 def test_every_box_of_a_tier_does_what_it_would_do_by_itself(balancer: Balancer) -> None:
     requests = asked(gap_s=0.5)
-    trail = simulate(requests, everything_to(1), believing(0.1), [StreamingPool(STREAMED, 3, balancer)])
+    trail = simulate(requests, everything_to(1), believing(0.1), [STREAMED.of(3, balancer)])
     entry_s = np.asarray(requests.arrival_s) + requests.uplink_s[0]
     for box in range(3):
         there = np.flatnonzero(trail.server == box)
@@ -94,14 +93,14 @@ def test_of_idle_boxes_the_balancer_that_compares_them_keeps_one_warm() -> None:
     """Turns spread engagements over all boxes, so each finds its box cold more often."""
     requests = asked(gap_s=3.0)
     cold = {}
-    for balancer in (InTurn(), FewestTokens()):
-        trail = simulate(requests, everything_to(1), believing(0.1), [StreamingPool(STREAMED, 3, balancer)])
+    for balancer in (InTurn(), LeastWork()):
+        trail = simulate(requests, everything_to(1), believing(0.1), [STREAMED.of(3, balancer)])
         assert trail.state is not None
         cold[type(balancer).__name__] = (trail.state == 0).mean()
-    assert cold["FewestTokens"] < cold["InTurn"]
+    assert cold["LeastWork"] < cold["InTurn"]
 
 
-def knowing(streamed: StreamingServerSpec, requests: Requests, **others: Any) -> dict[str, Any]:
+def knowing(streamed: Streamed, requests: Requests, **others: Any) -> dict[str, Any]:
     """How a policy knows the states of both targets, of which it expects other lengths."""
     view = partial(PlanView, streamed.lifecycle.next_state, len(streamed.states))
     tgt_len = np.random.default_rng(7).uniform(5.0, 25.0, (2, len(requests)))
@@ -136,7 +135,7 @@ def test_blocks_change_nothing(discipline: str, sees_backlog: bool, monkeypatch:
     trails = []
     for block in (1, 7, 4096):
         monkeypatch.setattr(requests_module, "BLOCK", block)
-        pool = StreamingPool(STREAMED, 2, FewestTokens())
+        pool = STREAMED.of(2, LeastWork())
         trails.append(simulate(requests, servers=[pool], local=STREAMED, deciders=2, **how))
     same(trails[0], trails[2])
     same(trails[1], trails[2])
@@ -156,7 +155,7 @@ def test_back_to_back_a_box_cools_while_others_work() -> None:
         columns,
         lambda block: lambda in_block, delay_s: turns[in_block],
         believing(0.2),
-        [FifoPool()],
+        [Fifo()],
         local=STREAMED,
         judged_share=1.0,
     )
@@ -169,7 +168,7 @@ def test_back_to_back_a_box_cools_while_others_work() -> None:
 
 
 @pytest.mark.parametrize("gap_s", [0.3, 3.0])
-@pytest.mark.parametrize("balancer", [ByNode(), InTurn(), FewestTokens()], ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("balancer", [ByNode(), InTurn(), LeastWork()], ids=lambda each: type(each).__name__)
 def test_what_the_oracle_is_told_is_what_the_request_then_meets(gap_s: float, balancer: Balancer) -> None:
     """Those still on the uplink are counted in; it takes a second, the same for all, so that nobody overtakes."""
     requests = asked(gap_s=gap_s)
@@ -183,7 +182,7 @@ def test_what_the_oracle_is_told_is_what_the_request_then_meets(gap_s: float, ba
 
         return decide
 
-    pool = StreamingPool(STREAMED, 2, balancer)
+    pool = STREAMED.of(2, balancer)
     trail = simulate(requests, decide_for, believing(0.1, clairvoyant=True), [pool], deciders=2, local=STREAMED)
     assert trail.execution_s is not None
     there_s = np.choose(trail.target, requests.execution_s)
@@ -200,13 +199,13 @@ def test_the_oracle_loses_nothing_and_others_never_less(open_loop: bool) -> None
         requests,
         lambda block: Oracle(block.execution_s).prepare(block.src_len),
         believing(0.1, clairvoyant=True),
-        [StreamingPool(STREAMED, 2)],
+        [STREAMED.of(2)],
         deciders=2,
         local=STREAMED,
         judged_share=1.0,
     )
     other = simulate(
-        requests, alternately, believing(0.1), [StreamingPool(STREAMED, 2)], deciders=2, local=STREAMED, judged_share=1.0
+        requests, alternately, believing(0.1), [STREAMED.of(2)], deciders=2, local=STREAMED, judged_share=1.0
     )
     assert oracle.lost_s is not None and other.lost_s is not None
     assert np.abs(oracle.lost_s).max() < 1e-12
@@ -222,7 +221,7 @@ def test_how_long_a_cold_start_takes_changes_no_decision_before_its_answer() -> 
     slower = replace(requests, execution_s=tuple(np.r_[column[:150], 3.0 * column[150:]] for column in requests.execution_s))
     trails = []
     for columns in (requests, slower):
-        pool = StreamingPool(STREAMED, 2)
+        pool = STREAMED.of(2)
         trails.append(simulate(columns, servers=[pool], deciders=2, local=STREAMED, **knowing(STREAMED, requests)))
     assert trails[0].execution_s is not None
     assert requests.arrival_s is not None
@@ -309,7 +308,7 @@ def test_alone_before_a_remote_box_its_state_is_known_by_the_ways_measured(disci
 def test_the_wait_for_a_cold_request_ahead_is_known() -> None:
     """Its stall is part of what it is expected to take; the gateway sees its own queue and its own state."""
     columns = of_one_length(np.array([0.0, 0.1, 0.2]), 3)
-    delays_s, trail = handed_by(columns, 0, knowing_exactly(0, sees_backlog=True), servers=[FifoPool()], local=STREAMED)
+    delays_s, trail = handed_by(columns, 0, knowing_exactly(0, sees_backlog=True), servers=[Fifo()], local=STREAMED)
     assert trail.state is not None and trail.state.tolist() == [0, 2, 3]
     assert delays_s[0, 0] == pytest.approx(BEYOND_S[0]) and delays_s[1, 0] == pytest.approx(trail.queue_s[1] + BEYOND_S[2])
 
@@ -319,7 +318,7 @@ def test_an_encoder_needs_no_lengths_in_any_discipline(discipline: str) -> None:
     """What its boxes need to know follows the links' own columns."""
     compute = replace(STREAMED.compute, decoder_layers=0, step_s=0.0)
     states = tuple(replace(state, load_s=state.load_s[:2]) for state in STREAMED.states)
-    encoder = StreamingServerSpec(compute, states, STREAMED.lifecycle)
+    encoder = Streamed(compute, states, STREAMED.lifecycle)
     requests = replace(asked(60, streamed=encoder, open_loop=False), tgt_len=None)
     clients = {"clients": Clients(3, 4, np.full(63, 1.0))} if discipline == "closed" else {}
     trail = simulate(requests, everything_to(1), believing(0.1), [StreamingPool(encoder)], route=route, **clients)

@@ -9,12 +9,12 @@ import pytest
 import simpy
 from numpy.typing import NDArray
 
+from simnmt.devices import Fifo
+from simnmt.devices.device import InTurn, LeastLoadedOfDrawn, LeastWork
 from simnmt.policies import Decide, TransferEstimate, least_total
 from simnmt.results.requests import Requests
 from simnmt.world.deciders import Beliefs
-from simnmt.world.fifo_server import FifoPool, LeastWork
-from simnmt.world.server import InTurn, LeastLoadedOfDrawn
-from simnmt.world.simulation import Clients, simulate
+from simnmt.world.reference import Clients, simulate
 from tests.worlds import latency_s
 
 REQUESTS, CLIENTS = 3_000, 20
@@ -58,14 +58,14 @@ class Deployment:
         balancer = (
             LeastWork(self.CLOUDS)
             if self.cloud == "least work"
-            else FifoPool(self.CLOUDS, balancer=LeastLoadedOfDrawn(self.choices))
+            else Fifo(self.CLOUDS, balancer=LeastLoadedOfDrawn(self.choices))
         )
         requests = self.requests(None if clients else self.arrival_s)
         trail = simulate(
             requests,
             decide_for,
             Beliefs(lambda decider, target: TransferEstimate(0.2)),
-            [FifoPool(self.REGIONS, balancer=InTurn()), balancer],
+            [Fifo(self.REGIONS, balancer=InTurn()), balancer],
             deciders=self.GATEWAYS,
             route=route if clients else None,
             clients=Clients(CLIENTS, self.NODES, self.think_s) if clients else None,

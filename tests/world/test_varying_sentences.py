@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from simnmt.batching import mini, top_up
-from simnmt.world.batch_pool import BatchServerSpec
-from simnmt.world.batch_server import BatchServer
-from simnmt.world.simulation import simulate
+from simnmt.devices import Batched
+from simnmt.world.reference import simulate
 from tests.world.batched_worlds import BATCHINGS, COST, asked
 from tests.world.decoding import SECONDS
 from tests.worlds import believing, everything_to
@@ -66,17 +65,17 @@ def test_executions_alone_are_those_of_the_requests_foreseen_and_vary_more_in_ba
     random = np.random.default_rng(7)
     factors = random.uniform(0.5, 2.0, 300)
     requests = replace(requests, execution_s=(requests.execution_s[0], requests.execution_s[1] * factors))
-    spec = BatchServerSpec(BATCHINGS[name], COST, varies=True)
+    spec = Batched(BATCHINGS[name], COST, varies=True)
     foreseen_s: list[float] = []
 
     def decide_for(block: Any) -> Any:
         return lambda in_block, delay_s: foreseen_s.append(delay_s[1]) or 1
 
-    trail = simulate(requests, decide_for, believing(0.1, clairvoyant=True), [spec.servers()])
+    trail = simulate(requests, decide_for, believing(0.1, clairvoyant=True), [spec.of()])
     beyond_s = trail.queue_s + trail.execution_s - requests.execution_s[1]
     right = np.abs(np.array(foreseen_s) - requests.uplink_s[0] - requests.downlink_s[0] - beyond_s) < 1e-9
     if BATCHINGS[name].size == 1:
         np.testing.assert_allclose(trail.execution_s, requests.execution_s[1], rtol=0.05)
         assert right.mean() > 0.7, "unless a later request overtakes it on the uplink"
-    plain = simulate(requests, everything_to(1), believing(0.1), [replace(spec, varies=False).servers()])
+    plain = simulate(requests, everything_to(1), believing(0.1), [replace(spec, varies=False).of()])
     assert trail.execution_s.std() > plain.execution_s.std(), "times vary more than lengths"

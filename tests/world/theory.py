@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.stats import t as student
 
+from simnmt.devices import Kind
 from simnmt.results.requests import Requests, Trail
-from simnmt.world.server import Server
 from tests.world.engines import simulate_replication
 from tests.worlds import believing, everything_to
 
@@ -105,7 +105,7 @@ def runs(
     load: float,
     service_s: Draw,
     target: int,
-    pool: Callable[[int], Server],
+    pool: Callable[[int], Kind],
     workers: int = 1,
     nodes: int = 1,
     deciders: int = 1,

@@ -22,7 +22,7 @@ from simnmt.base.packages import named_if_missing
 from simnmt.experiment.processes import interrupts_held, worthwhile_processes
 from simnmt.experiment.sweep.tasks import Task, TaskResult, run_task
 from simnmt.results.requests import Engine
-from simnmt.world.compiled_library import library
+from simnmt.world.structures import library
 
 START_FACTOR = 2.0
 """How many times the start of a process of joblib costs that of the processes of a run (`processes.LEAST_WORK_S`)."""

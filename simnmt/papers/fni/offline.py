@@ -16,6 +16,7 @@ from simnmt.base.errors import InputError
 from simnmt.base.random_streams import stream
 from simnmt.batching import Batching, half_empty, immediate, maxi, mini, top_up
 from simnmt.batching.batcher import schedule
+from simnmt.devices.batch import decode_all
 from simnmt.experiment.processes import run_tasks
 from simnmt.papers.fni.cases import LEAST_BATCHES
 from simnmt.papers.fni.devices import Decoder
@@ -26,7 +27,6 @@ from simnmt.report.charts import Chart
 from simnmt.results.device_accounts import SMALL_BATCH
 from simnmt.results.statistics import Estimate
 from simnmt.workload.lognormal_lengths import MIXES, SENTENCES
-from simnmt.world.batch_pool import decode_all
 
 COLLECT = COLLECTED // BATCH
 """Batches in a maxi-batch: ten, whatever the size of a batch."""

@@ -12,11 +12,11 @@ import numpy as np
 
 from simnmt.base.random_streams import stream
 from simnmt.batching import Batching
+from simnmt.devices.batch import decode_all
 from simnmt.papers.fni.devices import Decoder
 from simnmt.papers.fni.offline import ONLINE, lengths_of
 from simnmt.papers.fni.published import SETS
 from simnmt.results.statistics import Estimate, over_replications
-from simnmt.world.batch_pool import decode_all
 
 BATCHES, LEAST_SENTENCES = 45, 1_500
 """Length of one run in batches, and its least number of sentences."""

@@ -9,13 +9,13 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
+from simnmt.devices.batch import decode_all
 from simnmt.papers.fni.devices import FusedDecoder
 from simnmt.papers.fni.offline import BY_KEY, Gain, Speed, gain, lengths_of, speed
 from simnmt.papers.fni.published import OutputTimes
 from simnmt.papers.kit.claim import end_to_end
 from simnmt.profile.profile_variant import DecoderChoice
 from simnmt.results.device_accounts import BatchAccount
-from simnmt.world.batch_pool import decode_all
 
 STRATEGY = "maxi"
 """The paper's setting: mini-batches of 128 cut from maxi-batches of 1,280."""
