@@ -11,7 +11,7 @@ CAMPAIGNS := tests/campaigns tests/live/test_server.py tests/kernels/test_saniti
 ROUNDED := $(addprefix tests/,goldens kernels nmt streaming)
 BIN := $(VENV)/bin
 
-.PHONY: quickstart test docs lint check check-deep check-lowest check-python check-dist dist gallery clean
+.PHONY: quickstart test docs lint check check-deep check-lowest check-python check-dist dist clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/simnmt run @quickstart
@@ -39,7 +39,6 @@ check: $(VENV)/.installed-dev
 	$(MAKE) lint
 	$(BIN)/python docs/run_examples.py
 	$(MAKE) docs
-	SIMNMT_SITE=$(abspath site) $(BIN)/python -m pytest tests/site
 	$(if $(filter skip,$(SMOKE)),,$(BIN)/simnmt validate @live-smoke --smoke --engine cloud=gru:torch:float16_weights)
 
 # The tests and cases marked `deep`, and the properties of all rooms (with 50 times as many examples if they name no number); then
@@ -62,10 +61,6 @@ check-dist: $(VENV)/.installed-test dist
 dist: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet -e ".[dist]"
 	sh .ci/make-dist $(abspath $(BIN))/python dist
-
-# The pictures of docs/gallery/index.md anew, by the code that stands below each of them.
-gallery: $(VENV)/.installed-test
-	$(BIN)/python docs/make_gallery.py
 
 # The suite with the lowest versions that pyproject.toml declares, in an environment of its own. torch stays the tested one. Old
 # libraries call what new ones deprecate, so that warnings are no failures here.
