@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from typing import Any
 
 from simnmt.results.requests import Trail
 from simnmt.world import engine, reference
+from simnmt.world.structures import library
 from tests.campaigns.harness import SCALE
-from tests.world.random_worlds import assert_equal
+from tests.world.random_worlds import assert_agree
 
 
-def simulate(requests: Any, decide_for: Any, beliefs: Any, servers: Any, **settings: Any) -> Trail:
-    """Return the trail of a world after both engines gave it the same bits; without the compiled one, that of SimPy.
+def simulate(requests: Any, decide_for: Any, beliefs: Any, kinds: Any, **settings: Any) -> Trail:
+    """Return the trail of a world after both engines agreed on it; without the compiled one, that of the reference.
 
-    Raises `UncompiledError` for a world that only SimPy covers, so that no test holds for one engine unnoticed.
+    Raises `UncompiledError` for a world that only the reference covers, so that no test holds for one engine unnoticed.
     """
-    idle = deepcopy(servers)
-    trail = reference.simulate(requests, decide_for, beliefs, servers, **settings)
-    if structures.library() is not None:
-        assert_equal(trail, engine.simulate_compiled(requests, decide_for, beliefs, idle, **settings))
+    trail = reference.simulate(requests, decide_for, beliefs, kinds, **settings)
+    if library() is not None:
+        assert_agree(trail, engine.simulate_compiled(requests, decide_for, beliefs, kinds, **settings))
     return trail
 
 
 def simulate_replication(
-    replication: int, requests: Any, decide_for: Any, beliefs: Any, servers: Any, **settings: Any
+    replication: int, requests: Any, decide_for: Any, beliefs: Any, kinds: Any, **settings: Any
 ) -> Trail:
-    """Return the trail of one replication of a world, the first one after both engines gave it the same bits.
+    """Return the trail of one replication of a world, the first one after both engines agreed on it.
 
     `make check-deep` compares both engines in every replication; otherwise the further ones run in the compiled engine alone.
     """
-    if replication == 0 or SCALE > 1.0 or structures.library() is None:
-        return simulate(requests, decide_for, beliefs, servers, **settings)
-    return engine.simulate_compiled(requests, decide_for, beliefs, servers, **settings)
+    if replication == 0 or SCALE > 1.0 or library() is None:
+        return simulate(requests, decide_for, beliefs, kinds, **settings)
+    return engine.simulate_compiled(requests, decide_for, beliefs, kinds, **settings)

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.countdown_server import CountdownServer
 from simnmt.base import shipped_files
 from simnmt.batching import Batching, maxi, mini, top_up
 from simnmt.devices.batch import Decoded, decode_all
