@@ -190,7 +190,7 @@ class BatchBox:
             try:
                 while True:
                     yield from self._next()
-            except simpy.Interrupt:  # the box has failed
+            except simpy.Interrupt:  # noqa: PERF203  # the box has failed
                 self._begin_empty()
 
     def _next(self) -> Generator[simpy.Event, Any, None]:

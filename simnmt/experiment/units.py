@@ -315,7 +315,7 @@ JUDGED = 2_000
 
 
 def _judged_share(scenario: Scenario, case: Case) -> float:
-    """Return the share of the requests whose decisions an oracle judges; 0 if it is not asked for, cannot foresee or is not needed.
+    """Return the share of the requests whose decisions an oracle judges; 0 if it is not asked for, or cannot foresee.
 
     If nothing waits and no device streams, the execution alone decides. In batches later arrivals do as well.
     """
