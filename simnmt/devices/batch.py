@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Self
 
 from simnmt.batching import Batching, Encode
-from simnmt.devices.device import ARRIVES, BATCH_ACTS, FAILS, Arrival, Balancer, ByNode, Clock, Execution
+from simnmt.devices.device import ARRIVES, BATCH_ACTS, FAILS, REACHES, Arrival, Balancer, ByNode, Clock, Execution
 from simnmt.devices.failures import AvailableBoxes, Failures
 from simnmt.policies.views import StateView
 from simnmt.results.columns import Recorder, recorder
@@ -332,7 +332,7 @@ class BatchDevice:
             self._clock.process(self._requeue(execution, failures.down[execution.box].up_from(self._clock.now)))
 
     def _requeue(self, execution: Execution, repaired_s: float) -> Generator[simpy.Event, Any, None]:
-        yield self._clock.moment(repaired_s, FAILS, execution.request)
+        yield self._clock.moment(repaired_s, REACHES, execution.request)
         self._arrive(execution)
 
     def _leaves(self, sentence: Sentence) -> None:

@@ -34,6 +34,7 @@ class _Clients(Protocol):
 def check_run(
     requests: Requests,
     kinds: Sequence[Kind],
+    local: Kind | None,
     deciders: int,
     workers: int,
     route: object,
@@ -46,7 +47,9 @@ def check_run(
     _require(len(kinds) == targets - 1, f"execution times of {targets} targets, boxes of {1 + len(kinds)}", "give one each")
     for name, column in _columns(requests, has_links=route is None):
         _require(len(column) == count, f"{len(column)} values of {name} for {count} requests", "give one each")
-    for target, kind in enumerate(kinds, start=1):
+    if local is not None:
+        _require(local.boxes == deciders, f"{local.boxes} boxes of {deciders} deciders", "give each its own")
+    for target, kind in enumerate(kinds if local is None else [local, *kinds], start=local is None):
         _require(
             not kind.needs_tgt_len or requests.tgt_len is not None,
             f"target {target} takes a step for each token, but the requests have no tgt_len",

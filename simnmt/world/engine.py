@@ -137,7 +137,7 @@ def simulate_compiled(
     cdll = library()
     if cdll is None:
         raise UncompiledError(NOT_COMPILED)
-    check_run(requests, kinds, deciders, workers, route, clients)
+    check_run(requests, kinds, local, deciders, workers, route, clients)
     if faults is not None:
         raise UncompiledError("faults are simulated by the reference alone")
     if route is not None and not isinstance(route, MovingRoute):

@@ -86,7 +86,7 @@ def simulate(
         expected_for: needed if `beliefs` has views.
         route: looks links up during the run, if the requests' columns do not hold their times.
         clients: closed loop; it needs a `route`.
-        local: kind of each decider's own device, if it is not first in, first out; it has a box for each decider.
+        local: kind of the deciders' own devices, if they are not first in, first out; it has a box for each decider.
         plan_beyond_for: needed if `beliefs` views states.
         judged_share: share of the requests for which the trail holds `lost_s`; back to back all or none, and only if a target
             streams.
@@ -94,7 +94,7 @@ def simulate(
 
     Raises `InputError` for columns with values that are NaN, infinite or below 0, and for parts that do not fit each other.
     """
-    check_run(requests, kinds, deciders, workers, route, clients)
+    check_run(requests, kinds, local, deciders, workers, route, clients)
     (block,) = requests.blocks(max(len(requests), 1)) if len(requests) else (requests,)
     choice = decide_for(block)
     foresees = beliefs.true_transfer or beliefs.true_backlog or judged_share > 0.0
@@ -240,6 +240,8 @@ class World:
         decider = self.decider_of(request)
         target = self._decide(decider, request, self._is_judged(request))
         if not target:
+            if self.faulty is not None:
+                self.trail["transfer_s"][request] = 0.0
             yield from self.execute_here(request, decider)
         elif self.faulty is not None:
             yield from self.faulty.send(request, decider, target)

@@ -120,7 +120,7 @@ def world(policy: str, remote: bool = False, requests: int = 3_000) -> tuple[np.
             true_transfer=oracle,
             true_backlog=oracle,
         ),
-        [StreamingPool(STREAMED) if remote else Fifo()],
+        [STREAMED if remote else Fifo()],
         local=None if remote else STREAMED,
         plan_beyond_for=beyond_s if policy == "known" else None,
         judged_share=1.0,
@@ -152,20 +152,19 @@ def test_a_plane_that_knows_no_states_loses_on_cold_requests(remote: bool) -> No
 def test_what_is_expected_of_several_boxes_is_nearer_to_the_truth_than_nothing(boxes: int) -> None:
     """Everything is sent, in turn among the boxes: each is colder than the last answer says, and that is learnt."""
     columns = asked(2_000, gap_s=3.0, nodes=1)
-    pool, believed = STREAMED.of(boxes, InTurn()), view()
-    pool.open(Site(0, RowLayout(1), 3, 0, Clock(), recorder(2_000, pool.records), None))
+    kind, believed = STREAMED.of(boxes, InTurn()), view()
+    device = kind.device(Clock(), 0, columns, recorder(2_000, kind.records), 0)
     assert columns.arrival_s is not None
     alone_s = columns.execution_s[0]
-    parts = STREAMED.row_columns(columns.src_len, columns.tgt_len, alone_s)
     beyond_s = STREAMED.beyond_s(columns.src_len)
     expected_s, true_s, answered = [], [], list[tuple[float, int, int]]()
-    for request, (now_s, *row) in enumerate(zip(columns.arrival_s, alone_s, *parts, strict=True)):
+    for request, now_s in enumerate(columns.arrival_s.tolist()):
         while answered and answered[0][0] <= now_s:
             done_s, earlier, state = answered.pop(0)
             believed.reported(earlier, state, done_s)
         expected_s.append(believed.added_s(now_s, beyond_s, request))
         believed.sent(request, now_s)
-        (begin_s, finish_s, state, _), _ = pool.enter(now_s, request, (now_s, 0, *row))
+        begin_s, finish_s, _, state = device.execute(now_s, request, 0)
         true_s.append(finish_s - begin_s - alone_s[request])
         answered = sorted([*answered, (finish_s, request, state)])
     error_s = np.abs(np.array(expected_s) - true_s).mean()

@@ -1,6 +1,6 @@
 """A batched server that counts every active sentence down at every step: slow, and easy to believe.
 
-It asks the same batcher and reads the same closed forms as `simnmt.world.batch_server`, so its completion times are to be the
+It asks the same batcher and reads the same closed forms as `simnmt.devices.batch`, so its completion times are to be the
 same to the bit; what it does not do is skip a step.
 """
 
@@ -20,7 +20,7 @@ class _Sentence:
 
 
 class CountdownServer:
-    """Runs when it is made, until all sentences are done; the arguments are those of `simnmt.world.batch_pool`."""
+    """Runs when it is made, until all sentences are done; the arguments are those of `simnmt.devices.batch.decode_all`."""
 
     def __init__(
         self,

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from simnmt.devices.device import Clock
 from simnmt.network.series import RttSeries
 from simnmt.policies import CLOUD, GATEWAY, CNmt, Decide, Fixed, Oracle
 from simnmt.profile.execution_plane import ExecutionPlane
@@ -38,17 +37,6 @@ def test_the_sum_of_the_latencies_is_the_makespan() -> None:
     assert trail.arrival_s[0] == 0.0
     assert not trail.queue_s.any()
     assert 0.2 < trail.target.mean() < 0.8
-
-
-def test_the_clock_ends_at_the_makespan(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The world's own clock, not only what is made of its columns."""
-
-    ends_s = []
-    run_clock = Clock.run
-    monkeypatch.setattr(Clock, "run", lambda clock: ends_s.append(run_clock(clock)))
-    requests = world()
-    trail = run(requests, believes, 0.1)
-    assert ends_s == [pytest.approx(latency_s(requests, trail).sum(), rel=1e-9)]
 
 
 def test_the_estimate_is_the_transfer_time_of_the_last_offloaded_request_and_grows_stale_meanwhile() -> None:

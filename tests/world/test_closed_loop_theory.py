@@ -103,7 +103,7 @@ def test_clients_are_throughput_times_response_and_thinking(pools: str, clients:
         requests,
         decide_for,
         Beliefs(lambda decider, target: TransferEstimate(0.2)),
-        [pool.copy() for pool in POOLS[pools]],
+        POOLS[pools],
         deciders=3,
         route=still_links(0.03, 0.1, 2),
         clients=Clients(clients, 9, think_s),

@@ -51,7 +51,7 @@ class World:
             self.requests,
             self.decide_for,
             Beliefs(lambda decider, target: TransferEstimate(0.3)),
-            [Fifo(1, 3, LeastWork()), BALANCERS[balancer].copy()],
+            [Fifo(1, 3, LeastWork()), BALANCERS[balancer]],
             deciders=DECIDERS,
             workers=2,
             route=self.route if closed else None,
@@ -91,7 +91,7 @@ def world(request: pytest.FixtureRequest) -> World:
 
 
 def test_every_request_is_executed_once_on_one_server_that_exists(world: World) -> None:
-    servers = world.of()
+    servers = world.servers()
     assert sum(len(own) for _, own in servers) == REQUESTS
     assert len(servers) == DECIDERS + 1 + SERVERS
     assert np.isfinite(np.concatenate([world.trail.queue_s, world.trail.arrival_s])).all()
@@ -106,7 +106,7 @@ def test_nothing_starts_before_it_came(world: World) -> None:
 
 def test_every_server_is_first_in_first_out(world: World) -> None:
     overtaken = False
-    for target, own in world.of():
+    for target, own in world.servers():
         entry_s, start_s, _ = (column[own] for column in world.spans(target))
         order = np.argsort(entry_s, kind="stable")
         assert (np.diff(start_s[order]) >= -1e-9).all()
@@ -116,7 +116,7 @@ def test_every_server_is_first_in_first_out(world: World) -> None:
 
 def test_no_server_ever_runs_more_than_its_workers_at_once_or_fewer_while_somebody_waits(world: World) -> None:
     somebody_waited: set[int] = set()
-    for target, own in world.of():
+    for target, own in world.servers():
         entry_s, start_s, end_s = (column[own] for column in world.spans(target))
         starts_s, ends_s = np.sort(start_s), np.sort(end_s)
 

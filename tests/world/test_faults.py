@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simnmt.world.failing_boxes import AvailableBoxes, FailingBatchPool, FailingBox, FailingPool
 
 from simnmt.base.down_times import ALWAYS_UP, DownTimes, drawn_spans
 from simnmt.base.errors import InputError
 from simnmt.batching import Batching
 from simnmt.devices import Batched, Fifo, Kind
 from simnmt.devices.device import ByNode, InTurn
+from simnmt.devices.failures import Failures
 from simnmt.policies.views import BacklogView
 from simnmt.results.request_log import DONE, FALLBACK, LOST
 from simnmt.results.requests import Requests, Trail
+from simnmt.world import engine as engines
 from simnmt.world.faults import UNACKNOWLEDGED_S, Faults
 from simnmt.world.reference import Clients, simulate
 from tests.world.theory import Column, assert_mean
@@ -44,14 +46,14 @@ def requests_at(arrival_s: Iterable[float], service_s: Any, here_s: Any = 1.0, t
     )
 
 
-def failing(spans: Iterable[tuple[float, float]], fate: str, boxes: int = 1, workers: int = 1) -> FailingPool:
+def failing(spans: Iterable[tuple[float, float]], fate: Any, boxes: int = 1, workers: int = 1) -> Fifo:
     """All boxes but the first are always up."""
     down = [DownTimes(spans), *[ALWAYS_UP] * (boxes - 1)]
-    return FailingPool(down, workers, fate, AvailableBoxes(InTurn() if boxes > 1 else ByNode(), down))
+    return Fifo(boxes, workers, InTurn() if boxes > 1 else ByNode(), Failures(down, fate))
 
 
-def run(requests: Requests, pool: Kind, faults: Faults = NO_FAULTS, target: int = 1, **keys: Any) -> Trail:
-    return simulate(requests, everything_to(target), believing(0.1), [pool], faults=faults, **keys)
+def run(requests: Requests, kind: Kind, faults: Faults = NO_FAULTS, target: int = 1, **keys: Any) -> Trail:
+    return simulate(requests, everything_to(target), believing(0.1), [kind], faults=faults, **keys)
 
 
 def ends_s(requests: Requests, trail: Trail) -> Column:
@@ -72,19 +74,6 @@ def test_a_world_without_any_fault_gives_what_the_world_without_messages_gives()
     assert (trail.outcome == DONE).all()
     assert trail.faults is not None
     assert trail.faults.failed_executions == 0
-
-
-def test_a_box_that_is_always_up_serves_as_one_that_cannot_fail() -> None:
-    random = np.random.default_rng(6)
-    entries_s, services_s = np.cumsum(random.exponential(0.4, 300)).tolist(), random.exponential(1.0, 300).tolist()
-    for workers in (1, 3):
-        plain = FifoServer(workers)
-        for fate in ("lost", "requeued", "resumed"):
-            box, plain = FailingBox(ALWAYS_UP, workers, fate), FifoServer(workers)
-            for entry_s, service_s in zip(entries_s, services_s, strict=True):
-                assert box.work_left(entry_s) == plain.work_left(entry_s)
-                start_s = plain.serve(entry_s, service_s)
-                assert box.execute(entry_s, service_s)[1:] == (start_s + service_s, True)
 
 
 FATES = {
@@ -195,11 +184,11 @@ BATCHED = Batched(Batching(2), _OneSecond())
 
 
 @pytest.mark.parametrize(("fate", "ends"), [("lost", [2.2, np.nan, np.nan]), ("requeued", [2.2, 8.1, 8.1])])
-def test_a_box_that_batches_loses_or_requeues_its_batch(fate: str, ends: list[float]) -> None:
+def test_a_box_that_batches_loses_or_requeues_its_batch(fate: Any, ends: list[float]) -> None:
     """Two steps each; the box is down from 3 to 6."""
     requests = requests_at([0.0, 1.9, 4.0], 2.0)
     down = [DownTimes([(3.0, 6.0)])]
-    trail = run(requests, FailingBatchPool(BATCHED, down, fate, AvailableBoxes(ByNode(), down)))
+    trail = run(requests, replace(BATCHED, failures=Failures(down, fate)))
     assert ends_s(requests, trail).tolist() == pytest.approx(ends, nan_ok=True)
     assert trail.batches[0] is None
     assert trail.batches[1] is not None
@@ -208,8 +197,8 @@ def test_a_box_that_batches_loses_or_requeues_its_batch(fate: str, ends: list[fl
 def test_a_batching_box_that_never_fails_is_one_without_failures() -> None:
     random = np.random.default_rng(7)
     requests = requests_at(np.cumsum(random.exponential(1.2, 200)), 2.0)
-    plain = run(requests, BatchPool(BATCHED))
-    failed = run(requests, FailingBatchPool(BATCHED, [ALWAYS_UP], "lost", AvailableBoxes(ByNode(), [ALWAYS_UP])))
+    plain = run(requests, BATCHED)
+    failed = run(requests, replace(BATCHED, failures=Failures([ALWAYS_UP])))
     np.testing.assert_array_equal(plain.queue_s, failed.queue_s)
     np.testing.assert_array_equal(plain.execution_s, failed.execution_s)
 
@@ -249,8 +238,8 @@ def test_every_request_is_answered_once_or_counted_as_lost(
     random, count = np.random.default_rng(seed), len(arrivals)
     requests = requests_at(np.cumsum(arrivals), random.exponential(0.5, count), random.exponential(0.5, count))
     down = [DownTimes(iter(spans)) for spans in downs]
-    balancer = AvailableBoxes(InTurn(), down)
-    pool = FailingBatchPool(BATCHED, down, fate, balancer) if batches else FailingPool(down, 1, fate, balancer)
+    kind = BATCHED if batches else Fifo()
+    kind = replace(kind, boxes=len(down), balancer=InTurn(), failures=Failures(down, fate))
     settings: dict[str, Any] = {"faults": Faults([[DownTimes(outages)]], timeout_s)}
     if local_batches:
         settings["local"] = BATCHED
@@ -263,7 +252,7 @@ def test_every_request_is_answered_once_or_counted_as_lost(
     beliefs = believing(0.1, views=(None, lambda: BacklogView(len(down)))) if sees_backlog else believing(0.1)
     expected = (lambda block: [np.full(len(block), 0.5)] * 2) if sees_backlog else None
     decide = lambda block: lambda request, delay_s: int(request % 5 > 0)  # noqa: E731
-    trail = simulate(requests, decide, beliefs, [pool], expected_for=expected, **settings)
+    trail = simulate(requests, decide, beliefs, [kind], expected_for=expected, **settings)
     outcome, lost = np.asarray(trail.outcome), np.asarray(trail.outcome) == LOST
     assert set(outcome) <= {DONE, FALLBACK, LOST}
     assert (np.isnan(trail.queue_s) == lost).all()
@@ -327,7 +316,8 @@ def test_the_formula_of_breakdowns_is_the_mean_of_the_chain_itself() -> None:
 
 def test_the_compiled_engine_steps_aside_for_faults() -> None:
     requests = requests_at([0.0], 1.0)
-    given = requests, everything_to(1), believing(0.0), [failing((), "lost")]
-    assert engine.simulate(*given, faults=NO_FAULTS).engine == "simpy"
-    with pytest.raises(InputError, match="the compiled world does not cover faults"):
-        engine.simulate(*given, faults=NO_FAULTS, engine="compiled")
+    for kind, faults in ((Fifo(), NO_FAULTS), (failing([(1.0, 2.0)], "lost"), NO_FAULTS)):
+        given = requests, everything_to(1), believing(0.0), [kind]
+        assert engines.simulate(*given, faults=faults).engine == "reference"
+        with pytest.raises(InputError):
+            engines.simulate(*given, faults=faults, engine="compiled")

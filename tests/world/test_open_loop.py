@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
-import simpy
 from numpy.typing import NDArray
 
 from simnmt.policies import CLOUD, GATEWAY, CNmt, Decide
-from simnmt.results import requests as requests_module
 from simnmt.results.requests import Requests, Trail
 from tests import worlds
 from tests.worlds import columns, everything_to, fixed, two_devices
@@ -108,50 +105,6 @@ def test_both_devices_are_first_in_first_out_and_never_idle_while_somebody_waits
             if begun_s[i] > joined_s[i] + 1e-9:
                 assert (earlier > begun_s[i] - 1e-9).sum() >= places
     assert overtook
-
-
-def test_events_happen_in_the_order_of_time_kind_and_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock stands at each of them when it happens, whether it needed an entry in the heap or not."""
-    happened: list[tuple[float, int, int]] = []
-    environments: list[simpy.Environment] = []
-    step = simpy.Environment.step
-
-    def watched(environment: simpy.Environment) -> None:
-        environments[:] = [environment]
-        if environment._queue and environment._queue[0][1] == REACHES_SERVER:
-            happened.append(environment._queue[0][:3])
-        step(environment)
-
-    def noting(block: Requests) -> Decide:
-        decide = believes(block)
-
-        def noted(request: int, delay_s: Sequence[float]) -> int:
-            happened.append((environments[0].now, ARRIVAL, block.first + request))
-            return decide(request, delay_s)
-
-        return noted
-
-    monkeypatch.setattr(simpy.Environment, "step", watched)
-    requests = random_world(requests=500)
-    trail = worlds.run(requests, noting, 0.05)
-    assert happened == sorted(happened)
-    decided = {request: time_s for time_s, kind, request in happened if kind == ARRIVAL}
-    assert [decided[request] for request in range(500)] == trail.arrival_s.tolist()
-    reached = [request for _, kind, request in happened if kind == REACHES_SERVER]
-    assert sorted(reached) == np.flatnonzero(trail.target == CLOUD).tolist()
-
-
-@pytest.mark.parametrize("back_to_back", [False, True])
-def test_how_many_requests_are_handled_at_a_time_changes_nothing(monkeypatch: pytest.MonkeyPatch, back_to_back: bool) -> None:
-    requests = random_world(requests=200)
-    if back_to_back:
-        requests = replace(requests, arrival_s=None)
-    whole = run(requests)
-    for block in (1, 7, 199, 200):
-        monkeypatch.setattr(requests_module, "BLOCK", block)
-        parts = run(requests)
-        for name in COLUMNS:
-            assert getattr(parts, name).tolist() == getattr(whole, name).tolist(), name
 
 
 class TestTies:

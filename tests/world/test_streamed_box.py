@@ -11,6 +11,7 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simnmt.base.errors import InputError
 from simnmt.devices import Fifo, Streamed
 from simnmt.results.requests import Requests, Trail
 from simnmt.streaming.plan.engagement import COLD, FIRST_TURN, Lifecycle
@@ -28,7 +29,7 @@ SPEEDS = [deep(1.0, 1.0, 0.0), deep(4.0, 1.0, 1.0), (1.0, 1.3, 1.0), (4.0, 1.3, 
 
 def kept(requests: Requests, streamed: Streamed = STREAMED, deciders: int = 1) -> Trail:
     """Everything stays at the gateways."""
-    return simulate(requests, everything_to(0), believing(0.1), [StreamingPool(STREAMED)], local=streamed, deciders=deciders)
+    return simulate(requests, everything_to(0), believing(0.1), [STREAMED], local=streamed.of(deciders), deciders=deciders)
 
 
 def slowly(requests: Requests, streamed: Streamed, deciders: int) -> list[dict[str, Any]]:
@@ -99,7 +100,7 @@ def test_an_encoder_alone_needs_no_target_lengths() -> None:
 
 
 def test_a_decoder_does() -> None:
-    with pytest.raises(ValueError, match="target 0 takes a step for each token: requests need a tgt_len"):
+    with pytest.raises(InputError):
         kept(replace(asked(), tgt_len=None))
 
 

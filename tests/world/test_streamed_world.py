@@ -53,7 +53,7 @@ def same(one: Trail, other: Trail, names: Sequence[str] = STREAMED_COLUMNS) -> N
 def test_with_nothing_to_read_it_is_the_plain_world_to_the_bit(streamed: Balancer, plain: Kind) -> None:
     """Crowded; `two drawn` compares boxes by when they come free."""
     requests, still = asked(gap_s=0.05), nothing_to_read()
-    one = simulate(requests, alternately, believing(0.1), [still.of(3, streamed)], deciders=2, local=still)
+    one = simulate(requests, alternately, believing(0.1), [still.of(3, streamed)], deciders=2, local=still.of(2))
     other = simulate(requests, alternately, believing(0.1), [plain], deciders=2)
     same(one, other, COLUMNS)
     assert one.stall_s is not None and one.execution_s is not None
@@ -136,7 +136,7 @@ def test_blocks_change_nothing(discipline: str, sees_backlog: bool, monkeypatch:
     for block in (1, 7, 4096):
         monkeypatch.setattr(requests_module, "BLOCK", block)
         pool = STREAMED.of(2, LeastWork())
-        trails.append(simulate(requests, servers=[pool], local=STREAMED, deciders=2, **how))
+        trails.append(simulate(requests, kinds=[pool], local=STREAMED.of(2), deciders=2, **how))
     same(trails[0], trails[2])
     same(trails[1], trails[2])
     assert trails[0].state is not None
@@ -183,7 +183,7 @@ def test_what_the_oracle_is_told_is_what_the_request_then_meets(gap_s: float, ba
         return decide
 
     pool = STREAMED.of(2, balancer)
-    trail = simulate(requests, decide_for, believing(0.1, clairvoyant=True), [pool], deciders=2, local=STREAMED)
+    trail = simulate(requests, decide_for, believing(0.1, clairvoyant=True), [pool], deciders=2, local=STREAMED.of(2))
     assert trail.execution_s is not None
     there_s = np.choose(trail.target, requests.execution_s)
     transfer_s = np.where(trail.target == 1, requests.uplink_s[0] + requests.downlink_s[0], 0.0)
@@ -201,11 +201,11 @@ def test_the_oracle_loses_nothing_and_others_never_less(open_loop: bool) -> None
         believing(0.1, clairvoyant=True),
         [STREAMED.of(2)],
         deciders=2,
-        local=STREAMED,
+        local=STREAMED.of(2),
         judged_share=1.0,
     )
     other = simulate(
-        requests, alternately, believing(0.1), [STREAMED.of(2)], deciders=2, local=STREAMED, judged_share=1.0
+        requests, alternately, believing(0.1), [STREAMED.of(2)], deciders=2, local=STREAMED.of(2), judged_share=1.0
     )
     assert oracle.lost_s is not None and other.lost_s is not None
     assert np.abs(oracle.lost_s).max() < 1e-12
@@ -222,7 +222,7 @@ def test_how_long_a_cold_start_takes_changes_no_decision_before_its_answer() -> 
     trails = []
     for columns in (requests, slower):
         pool = STREAMED.of(2)
-        trails.append(simulate(columns, servers=[pool], deciders=2, local=STREAMED, **knowing(STREAMED, requests)))
+        trails.append(simulate(columns, kinds=[pool], deciders=2, local=STREAMED.of(2), **knowing(STREAMED, requests)))
     assert trails[0].execution_s is not None
     assert requests.arrival_s is not None
     ends_s = requests.arrival_s + trails[0].queue_s + trails[0].execution_s
@@ -239,7 +239,7 @@ def handed_by(columns: Requests, target: int, how: dict[str, Any], **others: Any
         handed.append(tuple(delay_s))
         return target
 
-    trail = simulate(columns, servers=others.pop("servers"), **(how | {"decide_for": lambda block: decide} | others))
+    trail = simulate(columns, kinds=others.pop("kinds"), **(how | {"decide_for": lambda block: decide} | others))
     return np.array(handed), trail
 
 
@@ -288,16 +288,16 @@ def test_alone_before_a_remote_box_its_state_is_known_by_the_ways_measured(disci
         arrival_s.append(arrival_s[-1] + took_s[-1] + pause_s)
         state = STREAMED.lifecycle.next_state(state, pause_s)
         expected.append(state)
-    how, pool = knowing_exactly(1), StreamingPool(STREAMED)
+    how, pool = knowing_exactly(1), STREAMED
     if discipline == "open":
-        delays_s, trail = handed_by(of_one_length(np.array(arrival_s), len(arrival_s)), 1, how, servers=[pool])
+        delays_s, trail = handed_by(of_one_length(np.array(arrival_s), len(arrival_s)), 1, how, kinds=[pool])
     else:
         # Every second request is executed at once by the gateway, for as long as a pause lasts beyond both ways.
         columns = of_one_length(None, 2 * len(arrival_s) - 1)
         columns.execution_s[0][1::2] = idle_s - 0.2
         turns = lambda in_block, delay_s: (handed.append(tuple(delay_s)), 1 - in_block % 2)[1]  # noqa: E731
         handed: list[tuple[float, ...]] = []
-        trail = simulate(columns, servers=[pool], **(how | {"decide_for": lambda block: turns}))
+        trail = simulate(columns, kinds=[pool], **(how | {"decide_for": lambda block: turns}))
         delays_s = np.array(handed)[::2]
         trail = trail.with_columns(state=trail.state[::2])
     assert trail.state is not None
@@ -308,7 +308,7 @@ def test_alone_before_a_remote_box_its_state_is_known_by_the_ways_measured(disci
 def test_the_wait_for_a_cold_request_ahead_is_known() -> None:
     """Its stall is part of what it is expected to take; the gateway sees its own queue and its own state."""
     columns = of_one_length(np.array([0.0, 0.1, 0.2]), 3)
-    delays_s, trail = handed_by(columns, 0, knowing_exactly(0, sees_backlog=True), servers=[Fifo()], local=STREAMED)
+    delays_s, trail = handed_by(columns, 0, knowing_exactly(0, sees_backlog=True), kinds=[Fifo()], local=STREAMED)
     assert trail.state is not None and trail.state.tolist() == [0, 2, 3]
     assert delays_s[0, 0] == pytest.approx(BEYOND_S[0]) and delays_s[1, 0] == pytest.approx(trail.queue_s[1] + BEYOND_S[2])
 
@@ -321,7 +321,7 @@ def test_an_encoder_needs_no_lengths_in_any_discipline(discipline: str) -> None:
     encoder = Streamed(compute, states, STREAMED.lifecycle)
     requests = replace(asked(60, streamed=encoder, open_loop=False), tgt_len=None)
     clients = {"clients": Clients(3, 4, np.full(63, 1.0))} if discipline == "closed" else {}
-    trail = simulate(requests, everything_to(1), believing(0.1), [StreamingPool(encoder)], route=route, **clients)
+    trail = simulate(requests, everything_to(1), believing(0.1), [encoder], route=route, **clients)
     assert trail.execution_s is not None and trail.stall_s is not None
     np.testing.assert_allclose(trail.execution_s - trail.stall_s, requests.execution_s[1])
     assert trail.stall_s[0] > 0.0

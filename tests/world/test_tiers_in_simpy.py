@@ -56,7 +56,7 @@ class Deployment:
             return tuple(self.up_s[:, request].tolist()), tuple(self.down_s[:, request].tolist()), there_s, back_s
 
         balancer = (
-            LeastWork(self.CLOUDS)
+            Fifo(self.CLOUDS, balancer=LeastWork())
             if self.cloud == "least work"
             else Fifo(self.CLOUDS, balancer=LeastLoadedOfDrawn(self.choices))
         )
