@@ -7,6 +7,7 @@ for the compiled engine if that covers it. A new kind is one file that implement
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import inf, nan, nextafter
 from typing import Any, ClassVar, Protocol
 
@@ -92,6 +93,7 @@ class Balancer(Protocol):
         ...
 
 
+@dataclass(frozen=True)
 class ByNode:
     """Each end node has its box: number node modulo boxes, however long its queue."""
 
@@ -104,7 +106,7 @@ class ByNode:
         return self
 
 
-class InTurn(ByNode):
+class InTurn:
     """Takes one box after another."""
 
     def __init__(self, following: int = 0) -> None:
@@ -121,6 +123,7 @@ class InTurn(ByNode):
         return InTurn(self._following)
 
 
+@dataclass(frozen=True)
 class LeastWork(ByNode):
     """Takes the box with the least work left; among idle ones, the one that has been idle longest."""
 
@@ -130,7 +133,7 @@ class LeastWork(ByNode):
         return left.index(min(left))
 
 
-class LeastLoadedOfDrawn(ByNode):
+class LeastLoadedOfDrawn:
     """Of some boxes drawn for each request, takes the one with the least work left; among equals, the one drawn first.
 
     `choices`: shape (requests, drawn), numbers of boxes. They are given, not drawn here, so that every policy meets the same.
@@ -143,6 +146,10 @@ class LeastLoadedOfDrawn(ByNode):
         """Return the box with the least work left."""
         drawn: list[int] = self.choices[request].tolist()
         return min(drawn, key=lambda box: boxes[box].work_left(now_s)) if len(drawn) > 1 else drawn[0]
+
+    def copy(self) -> Balancer:
+        """Return this balancer: it has no state."""
+        return self
 
 
 Arrival = tuple[float, int, int]

@@ -173,7 +173,6 @@ def describe_faults(plan: RunPlan, rows: Sequence[Row]) -> Iterator[str]:
     yield from (f"{message}." for message in faults_outside(plan, rows))
     if scenario.late_answers is not None:
         yield f"Late answers: {scenario.late_answers.describe()}."
-    yield "The compiled engine does not cover faults: the SimPy engine ran these requests."
 
 
 def lost_requests(rows: Sequence[Row]) -> Iterator[str]:

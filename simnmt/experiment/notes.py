@@ -417,3 +417,21 @@ def fits(case: Case, learnt: Learnt) -> Iterator[Row]:
             condition = None if fit.collinear else fit.condition_number
             row |= {"r2": fit.r2, "mse_ms2": fit.mse_ms2, "condition_number": condition, "collinear": fit.collinear}
         yield row
+
+
+def describe_engines(engines: Mapping[str, str]) -> Iterator[str]:
+    """Yield the policies that the reference ran, and why; `engines`: by policy."""
+    by_engine: dict[str, list[str]] = {}
+    for policy, engine in engines.items():
+        by_engine.setdefault(engine, []).append(policy)
+    for engine, policies in by_engine.items():
+        if engine.startswith("reference ("):
+            reason = engine.removeprefix("reference (").removesuffix(")")
+            yield f"The reference ran {format_list(policies, 'and')}, some 100 times as slow as the compiled engine: {reason}."
+
+
+def describe_bound(plan: RunPlan) -> Iterator[str]:
+    """Yield what the oracle's latency bounds, if not all."""
+    oracles = [name for name, policy in plan.scenario.policies.items() if policy.knows_truth]
+    if oracles and any(case.batches for case in plan.cases.values()):
+        yield f"At a device that batches, later requests join: {oracles[0]} counts the steps left there and is no bound."

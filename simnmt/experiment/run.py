@@ -14,7 +14,7 @@ import numpy as np
 from simnmt.experiment.cases import RunPlan, ShareDone, Unit
 from simnmt.experiment.comparisons import baselines, gap_rows, load_sweeps, variants
 from simnmt.experiment.draws import Learnt
-from simnmt.experiment.notes import describe_scope, fits, notes, stopped_sending, warnings
+from simnmt.experiment.notes import describe_bound, describe_engines, describe_scope, fits, notes, stopped_sending, warnings
 from simnmt.experiment.processes import run_in_processes, worthwhile_processes
 from simnmt.experiment.targets import Target
 from simnmt.experiment.units import UnitResult, devices, expected_s, known_misroutes, run_unit
@@ -170,7 +170,7 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunR
         recommendations.append(recommend(of_cell, numbers, roles, goal))
         reason = _reason(scenario, place[0], learnt[place[0]], by_place[place])
         verdicts.append(describe_recommendation(recommendations[-1], of_cell, pairs_by_cell.get(place, []), roles, reason))
-    cells = [cell_of(unit, result) for unit, result in first]
+    cells, engines = [cell_of(unit, result) for unit, result in first], _engines(results)
     cautions = dict.fromkeys(record["caution"] for record in verdicts if record["caution"])
     return RunResult(
         name=scenario.name,
@@ -181,14 +181,20 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunR
         recommendations=recommendations,
         fits=[row for case in plan.cases.values() for row in fits(case, learnt[case.name])],
         cells=cells,
-        notes=[*notes(plan, learnt, table), *stopped_sending(scenario, cells), *cautions],
+        notes=[
+            *notes(plan, learnt, table),
+            *describe_engines(engines),
+            *describe_bound(plan),
+            *stopped_sending(scenario, cells),
+            *cautions,
+        ],
         warnings=warnings(plan, table),
         scope=list(describe_scope(plan)),
         gaps=_gaps(scenario, by_place),
         replicated=replicated(numbers, scenario.measured_metrics),
         load_sweeps=list(load_sweeps(plan, table, compared)),
         scenario=scenario.document(),
-        engines=_engines(results),
+        engines=engines,
     )
 
 

@@ -229,9 +229,9 @@ ROUNDING_S = 1e-9
 """Smaller differences are rounding errors of sums in another order, not misroutes."""
 
 UNKNOWN_MISROUTES = (
-    "Misroutes are not shown: where requests queue at a device that batches, or a device streams its model, what a request "
-    "takes there depends on the requests before it, and to foresee that costs as much as an oracle for every policy. "
-    "Set foresee_misroutes: true to see them."
+    "Misroutes are not shown. Where a device streams its model, to foresee what a request takes there costs as much as an "
+    "oracle for every policy: set foresee_misroutes: true to see them. Where requests queue at a device that batches, later "
+    "requests join their batches, so that nothing at the decision foretells what they take."
 )
 """Why a table has no column of misroutes."""
 LIVE_MISROUTES = (

@@ -320,9 +320,9 @@ class Scenario(Configuration):
     """Prediction intervals that contain the error of the device profiles' calibration, such as `{profiles: 100}`; left out:
     intervals over replications alone."""
     foresee_misroutes: bool = False
-    """If requests queue at a device that batches, or a device streams its model, judge each decision by what an oracle foresees
-    of queues, batches and states at that moment, which costs as much as an oracle for each policy. Otherwise misroutes are
-    unknown with such a device. Plain queues are always foreseen, for a sample of the requests."""
+    """If a device streams its model, judge each decision by what an oracle foresees of queues and states at that moment, which
+    costs as much as an oracle for each policy. Otherwise misroutes are unknown with such a device, as they always are where
+    requests queue at one that batches. Plain queues are always foreseen, for a sample of the requests."""
     published: str | None = None
     """Name of a paper's table to show beside ours, such as `cnmt-table-1`; cells are matched by the names of workload,
     network and policy."""

@@ -101,7 +101,7 @@ policies: {oracle: {}}
 TRIES, MOST_S = 3, 0.5
 
 
-@pytest.mark.parametrize("engine", ["compiled", deep("simpy")])
+@pytest.mark.parametrize("engine", ["compiled", deep("reference")])
 def test_an_interrupt_ends_a_long_unit_within_half_a_second(
     folder: Path, start: Callable[..., Any], tree: Callable[..., Any], engine: str
 ) -> None:

@@ -172,10 +172,9 @@ def batched(batching: Any, **keys: Any) -> dict[str, Any]:
 def test_a_batcher_of_ones_own_gives_the_times_of_the_shipped_rule(mine: Any, shipped: dict[str, Any]) -> None:
     custom, registered = simnmt.run(batched(mine)), simnmt.run(batched(shipped))
     for policy in ("cloud", "cnmt"):
-        np.testing.assert_array_equal(
-            custom.cells[0].logs[policy]["latency_s"][:], registered.cells[0].logs[policy]["latency_s"][:]
-        )
-    assert custom.engines["cloud"] == "simpy"
+        logs = custom.cells[0].logs[policy], registered.cells[0].logs[policy]
+        np.testing.assert_allclose(logs[0]["latency_s"], logs[1]["latency_s"], 1e-6)
+    assert custom.engines["cloud"].startswith("reference (")
 
 
 def slipping(**methods: Any) -> Any:

@@ -73,7 +73,7 @@ def test_a_policy_object_decides_by_its_own_rule(make_scenario: MakeScenario) ->
     log = result.cells[0].logs["mine"]
     np.testing.assert_array_equal(log["target"][:] == 1, log["src_len"][:] > 20)
     assert 0.1 < (log["target"][:] == 1).mean() < 0.9
-    assert result.engines == {"cnmt": "compiled", "mine": "simpy"}
+    assert result.engines == {"cnmt": "compiled", "mine": "compiled"}
 
 
 def test_a_class_and_a_function_of_the_knowledge_make_the_same_policy_as_an_object(make_scenario: MakeScenario) -> None:

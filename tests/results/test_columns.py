@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from simnmt.devices import Fifo
+from simnmt.devices.device import Clock, Execution
+from simnmt.devices.fifo import FifoDevice
 from simnmt.results.columns import COLUMNS, Column, columns_table, recorder
 from simnmt.results.request_log import RequestLog
 from simnmt.results.requests import Requests, Trail
@@ -18,19 +20,23 @@ from tests.worlds import believing, everything_to
 RESULTS_PAGE = Path(__file__).parents[2] / "docs" / "reference" / "results.md"
 
 
-class WarmPool(Fifo):
+class WarmDevice(FifoDevice):
     """Boxes that say how warm they are when a request reaches them."""
 
+    trail: Any
+
+    def enter(self, execution: Execution) -> None:
+        self.trail["heat_k"][execution.request] = 290.0 + execution.request
+        super().enter(execution)
+
+
+class Warm(Fifo):
     records = frozenset({"heat_k"})
 
-    def open(self, site: Site) -> Serve:
-        reaches = super().open(site)
-
-        def reaches_warm(event: Any) -> None:
-            site.trail["heat_k"][event.request] = 290.0 + event.request
-            reaches(event)
-
-        return reaches_warm
+    def device(self, clock: Clock, target: int, requests: Requests, trail: Any, first_box: int) -> WarmDevice:
+        device = WarmDevice(self, clock, requests.execution_s[target].tolist())
+        device.trail = trail
+        return device
 
 
 def test_a_column_is_one_line_from_the_world_to_the_log_and_the_docs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +52,7 @@ def test_a_column_is_one_line_from_the_world_to_the_log_and_the_docs(monkeypatch
         transfer_s=(np.zeros(2), np.zeros(2)),
         rtt_time_s=np.zeros(2),
     )
-    trail = simulate(requests, everything_to(1), believing(0.0), [WarmPool()])
+    trail = simulate(requests, everything_to(1), believing(0.0), [Warm()])
     assert trail.heat_k.tolist() == [290.0, 291.0]
     log = RequestLog(requests, trail)
     assert [*log][-1] == "heat_k" and log["heat_k"].tolist() == [290.0, 291.0]

@@ -22,9 +22,7 @@ def simulate(requests: Any, decide_for: Any, beliefs: Any, kinds: Any, **setting
     return trail
 
 
-def simulate_replication(
-    replication: int, requests: Any, decide_for: Any, beliefs: Any, kinds: Any, **settings: Any
-) -> Trail:
+def simulate_replication(replication: int, requests: Any, decide_for: Any, beliefs: Any, kinds: Any, **settings: Any) -> Trail:
     """Return the trail of one replication of a world, the first one after both engines agreed on it.
 
     `make check-deep` compares both engines in every replication; otherwise the further ones run in the compiled engine alone.

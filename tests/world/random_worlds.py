@@ -278,9 +278,7 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
             if sees
             else (),
             plan_views=tuple(
-                partial(PlanView, spec.lifecycle.next_state, len(spec.states))
-                if isinstance(spec, Streamed)
-                else None
+                partial(PlanView, spec.lifecycle.next_state, len(spec.states)) if isinstance(spec, Streamed) else None
                 for spec in specs
             )
             if knows
@@ -343,4 +341,5 @@ def assert_equal_accounts(one: Sequence[BatchAccount | None], other: Sequence[Ba
         assert (first is None) == (second is None)
         if first is not None and second is not None:
             for field in fields(BatchAccount):
-                np.testing.assert_allclose(getattr(first, field.name), getattr(second, field.name), 1e-9, 1e-9, err_msg=field.name)
+                columns = getattr(first, field.name), getattr(second, field.name)
+                np.testing.assert_allclose(*columns, 1e-9, 1e-9, err_msg=field.name)
