@@ -21,7 +21,7 @@ from simnmt.calibrate.settings import (  # noqa: E402
     CalibrationError,
     Settings,
 )
-from simnmt.devices.batch import decode_all
+from simnmt.devices.batch import decode_all  # noqa: E402
 from simnmt.nmt.training.recipe import (  # noqa: E402
     Budget,
     CorpusFiles,
