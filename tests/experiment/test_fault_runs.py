@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from simnmt.cli.tables import format_result
 
 import simnmt
-from simnmt.cli.tables import format_result
 from simnmt.results.request_log import LOST, were_answered
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from simnmt.cli.tables import format_result
 
 import simnmt
-from simnmt.cli.tables import format_result
 from simnmt.report.page import render
 from simnmt.results.metrics import SPENDINGS, objective_metric
 from simnmt.results.service_level import Requirement

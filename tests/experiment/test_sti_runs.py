@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-
-import simnmt
 from simnmt.cli.tables import format_result
 from simnmt.results.recommendation_text import gap_sentences
+
+import simnmt
 from simnmt.results.request_log import COLUMNS, STREAMED_COLUMNS
 from tests.experiment.streamed_profile import STI, TEXT, streamed_profile, written
 
