@@ -58,7 +58,8 @@ def format_comparison(comparison: Comparison) -> str:
         f"{comparison.title}:",
         differences_table(comparison, most).to_text(most=MOST_KEYS) if keys else "The scenarios do not differ.",
         f"and {keys - MOST_KEYS} more keys (--json and --page have all)" if keys > MOST_KEYS else "",
-        f"{changes.to_text()}\n{changes.note}" if comparison.changes else f"The runs have {NOTHING}.",
+        changes.to_text() if comparison.changes else f"The runs have {NOTHING}.",
+        changes.note if comparison.changes else "",
         best_table(comparison).to_text() if comparison.best else "",
         "\n".join(comparison.notes),
     ]
