@@ -24,7 +24,6 @@ def format_result(result: RunResult) -> str:
     by_rule = result.scenario.get("warm_up") == "mser5"
     parts = [
         [f"{result.name}: {one['requests']:,} requests each, {repeats}", *_sources(result), *result.scope],
-        [sweep["sentence"] for sweep in result.load_sweeps],
         *_recommendations(result),
         [
             policies.to_text(),

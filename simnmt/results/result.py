@@ -206,8 +206,6 @@ class FinishedRun(ABC):
     """The best deployable policy of each workload and network (see `simnmt.results.recommendation`)."""
     gaps: list[Row] = field(default_factory=list, kw_only=True)
     """The gap analysis: one row per workload, network and removed source of loss (CNMT-19); empty if none was asked for."""
-    load_sweeps: list[Row] = field(default_factory=list, kw_only=True)
-    """For workloads that differ in their rate alone: the load from which on one policy is faster than another."""
     notes: list[str] = field(default_factory=list, kw_only=True)
     """Sentences that a reader needs to judge the numbers."""
     replicated: dict[Place, dict[str, list[float | None]]] = field(default_factory=dict, kw_only=True)
@@ -331,7 +329,7 @@ class RunResult(FinishedRun):
 
     def document(self) -> dict[str, Any]:
         """Return the content of summary.json."""
-        keys = ("comparisons", "recommendations", "fits", "gaps", "load_sweeps")
+        keys = ("comparisons", "recommendations", "fits", "gaps")
         places = [({"workload": cell.workload, "network": cell.network}, cell) for cell in self.cells]
         batches = [
             {**place, "policy": policy, "device": device, **account.as_json()}

@@ -15,9 +15,7 @@ from simnmt.report.figures import (
     SPANS,
     coinciding,
     gaps,
-    group_sweeps,
     latency,
-    over_load,
     parts,
     rtt,
     share_by_length,
@@ -29,8 +27,6 @@ from simnmt.results.live_log import OUTCOMES
 from simnmt.results.summary import Device
 
 from .conftest import MadeUpLog, view_of, with_log
-
-ENDS = {"": 0.1, "_low": 0.05, "_high": None}
 
 
 def named(chart: Any) -> dict[str, Any]:
@@ -106,32 +102,6 @@ def test_gaps_leave_out_the_policy_as_it_is_and_colour_what_is_beyond_chance(res
     (bars,) = gaps(view_of(result.cells[0], gaps=rows)).chart.marks
     assert (bars.text, bars.colour) == (["length regression", "everything"], ["good", "rtt"])
     assert (bars.low, bars.high) == ([-2.0, -2.0], [-0.5, 0.1])
-
-
-def test_over_the_load_an_unstable_policy_has_a_gap_in_its_line() -> None:
-    rows = [
-        {
-            "workload": workload, "network": "n", "policy": policy,
-            "unstable": "gateway: load 1.10" if (workload, policy) == ("late", "plain") else None,
-            **{f"{name}_latency_s{end}": value for name in ("mean", "p95") for end, value in ENDS.items()},
-        }
-        for workload in ("early", "late")
-        for policy in ("plain", "queue", "edge")
-    ]  # fmt: skip
-    points = [
-        {"workload": workload, "load": load, "change_percent": -1.0, "low_percent": None, "high_percent": None}
-        for workload, load in (("early", 0.5), ("late", 1.1))
-    ]
-    records = [{"network": "n", "policy": policy, "baseline": "plain", "points": points} for policy in ("queue", "edge")]
-    (sweep,) = group_sweeps(records)
-    assert (sweep.network, sweep.baseline, sweep.load) == ("n", "plain", [0.5, 1.1])
-    drawn = over_load(sweep, rows, {"plain": 4, "queue": 5, "edge": 0})
-    marks = named(drawn.charts["mean", "linear"])
-    assert [*marks] == ["plain", "queue", "edge"]
-    assert (marks["plain"].y, marks["plain"].low, marks["plain"].high) == ([100.0, None], [50.0, None], [None, None])
-    assert drawn.chart.reading == "Left out, because no steady mean exists: plain at load 1.10."
-    assert [*named(drawn.charts["change", "log"])] == ["queue", "edge"]
-    assert group_sweeps([]) == []
 
 
 def test_the_series_is_drawn_in_full_with_at_most_2000_points(result: Any) -> None:
