@@ -35,7 +35,6 @@ def format_result(result: RunResult) -> str:
         _lines(energy_table(result.summary_rows)),
         *_gaps(result),
         _missed_deadlines(result),
-        *([table.title, Table.of_texts("", table.columns, table.rows, words=3).to_text()] for table in result.tables),
     ]
     return "\n\n".join("\n".join(filter(None, lines)) for lines in parts if lines)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from simnmt.base.suggestions import format_list
@@ -27,7 +27,6 @@ from simnmt.report.run_tables import (
     recommendations_table,
     stream_table,
 )
-from simnmt.report.table import Table
 from simnmt.report.typography import significant
 from simnmt.report.words import gap_words, verdicts, words
 from simnmt.results import Cell, FinishedRun, RecordedCell, RunResult
@@ -49,20 +48,7 @@ KINDS_OF_NUMBERS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedTable:
-    """Table of a paper with published and simulated numbers, and notes on contradictions in the paper."""
-
-    title: str
-    columns: Sequence[str]
-    """Heads of all columns, with units; the first column names the line."""
-    rows: Sequence[Sequence[str]]
-    """One text per column in each row."""
-    notes: Sequence[str] = ()
-    """Errors of the paper and origins of our numbers, one sentence each."""
-
-
-def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()) -> str:
+def render(result: RunResult) -> str:
     """Return the page as text, to be written as UTF-8; the same result gives the same text.
 
     It opens from disk without a network, and every name that came with the input is escaped.
@@ -73,7 +59,6 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
         *doubt_sections(doubtful_profiles(result.cells)),
         Section("All policies", "table", tables=[policies_table(result, policy_colours(result))]),
         *_figure_sections(result),
-        *(_published_section(table) for table in published_tables),
         _making_section(result),
     ]
     return render_page("simnmt run" if result.live is None else "simnmt live replay", result.name, sections, _facts(result))
@@ -178,11 +163,6 @@ def _fit_section(index: int, names: Sequence[str], cell: Cell, result: RunResult
     text = [f"Drawn for the requests of {cell.workload}."] * (len(names) > 1)
     panels = fit_panels(cell, result.fits, name)
     return Section(name, f"fit-{index}", text=text, panels=panels, style="fit", folded=index > 0)
-
-
-def _published_section(published: PublishedTable) -> Section:
-    table = Table.of_texts("", published.columns, published.rows)
-    return Section(published.title, tables=[table], notes=published.notes)
 
 
 def _making_section(result: RunResult) -> Section:
