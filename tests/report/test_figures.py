@@ -134,14 +134,11 @@ def test_a_run_that_used_a_sliver_of_the_trace_is_shown_that_sliver_sharply(resu
     fine = SimpleNamespace(**{**vars(cell.series), "time_s": time_s, "rtt_s": rtt_s})
     estimates = np.full(requests, 0.05)
     cell = with_log(cell, rtt_time_s=np.linspace(7_200.0, 7_300.0, requests), rtt_estimate_s=estimates)
-    drawn = rtt(view_of(replace(cell, series=fine)))
-    used, whole = drawn.charts["used", "linear"], drawn.charts["all", "linear"]
-    assert used.x.title.endswith(", s") and used.x.span == pytest.approx((7_199.0, 7_301.0))
-    assert used.y.span is not None and used.y.span[1] < 70.0, "the peak outside the span moves no axis"
-    assert whole.x.span is None
-    series = whole.marks[0]
-    assert len(series.x) <= RTT_POINTS and (series.x[0], series.x[-1]) == (0.0, 14_400.0)
-    assert sum(7_200 <= time <= 7_300 for time in series.x) >= 277, "every sample of the span"
+    chart = rtt(view_of(replace(cell, series=fine))).chart
+    series = chart.marks[0]
+    assert chart.x.title.endswith(", s") and (series.x[0], series.x[-1]) == pytest.approx((7_200.0, 7_300.0), abs=0.4)
+    assert len(series.x) >= 277, "every sample of the span"
+    assert max(series.y) < 70.0, "the peak outside the span moves no axis"
 
 
 @pytest.mark.parametrize(("begin_s", "end_s"), [(0.0, 7_200.0), (100.0, 14_000.0), (50.0, 50.0)])
@@ -150,7 +147,8 @@ def test_a_run_that_used_much_of_the_trace_or_one_moment_of_it_is_shown_it_all(
 ) -> None:
     cell = result.cells[0]
     times_s = np.linspace(begin_s, end_s, cell.logs["cnmt"]["src_len"].size)
-    assert rtt(view_of(with_log(cell, rtt_time_s=times_s))).controls[0].options == [("all", "whole series")]
+    series = rtt(view_of(with_log(cell, rtt_time_s=times_s))).chart.marks[0]
+    assert (series.x[0], series.x[-1]) == (0.0, 4.0)
 
 
 def test_a_single_sample_of_rtt_is_a_line(result: Any) -> None:
@@ -193,7 +191,7 @@ def test_what_is_drawn_encloses_the_time_that_was_waited_and_worked(flooded: Any
     log = flooded.logs["cnmt"]
     for number, workers in enumerate((1, 1, 4)):
         there = log["target"] == number
-        shown = {of: named(drawn.charts[str(number), of, "linear", "all"]).get("cnmt") for of in ("waiting", "busy")}
+        shown = {of: named(drawn.charts[str(number), of]).get("cnmt") for of in ("waiting", "busy")}
         if number == 1:
             assert shown == {"waiting": None, "busy": None}, "nobody was sent there"
             continue
@@ -209,7 +207,7 @@ def test_what_is_drawn_encloses_the_time_that_was_waited_and_worked(flooded: Any
 
 
 def test_spans_stay_sharp_while_requests_come(flooded: Any) -> None:
-    chart = timeline(view_of(flooded)).charts["0", "waiting", "linear", "arrivals"]
+    chart = timeline(view_of(flooded)).charts["0", "waiting"]
     assert chart.x.title.endswith(", min") and chart.x.span == (0.0, pytest.approx(100 / 60))
     edges = named(chart)["cnmt"].x
     assert edges[SPANS * 4 // 5] == pytest.approx(100 / 60) and edges[-1] == pytest.approx(600 / 60, rel=0.01)
@@ -217,5 +215,5 @@ def test_spans_stay_sharp_while_requests_come(flooded: Any) -> None:
 
 @pytest.mark.parametrize(("cells", "spans"), [(1, 400), (50, 100), (1_000_000, 50)])
 def test_many_cells_policies_and_devices_have_fewer_spans(flooded: Any, cells: int, spans: int) -> None:
-    drawn = timeline(view_of(flooded, cells=cells)).charts["0", "waiting", "linear", "all"]
+    drawn = timeline(view_of(flooded, cells=cells)).charts["0", "waiting"]
     assert len(named(drawn)["cnmt"].x) == spans + 1
