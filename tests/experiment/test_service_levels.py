@@ -84,7 +84,6 @@ def test_the_policy_that_misses_a_share_in_time_is_not_recommended(make_open: Ma
     result = simnmt.run(scenario | {"slo": {"answered_within": {"ms": 250, "share": limit}}})
     (recommended,) = result.recommendations
     assert (recommended["policy"], recommended["slo_missed_by"]) == ("cloud", ["edge"])
-    assert "answered within 250 ms). Missed by edge." in result.verdicts[0]["sentence"]
     assert result.meets(f"answered_within_250ms>={limit}") and not result.meets(f"edge: answered_within_250ms>={limit}")
 
 
@@ -128,7 +127,7 @@ def test_an_asserted_metric_is_measured_recorded_and_repeated(make_open: MakeSce
         ),
         (
             {"slo": {"first_token_ms": 9}},
-            "first_token_ms of edge and cloud is not known: gateway executes requests of de-en",
+            "first_token_ms of edge is not known: gateway executes requests of de-en",
         ),
         ({"slo": {"p99.9_ms": 9}}, r'slo."p99.9_ms": p99.9_ms is not known from 500 requests per replication \(give 10000'),
         ({"objective": "p100"}, "objective: unknown objective p100"),
