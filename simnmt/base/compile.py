@@ -12,7 +12,6 @@ import os
 import platform
 import shlex
 import shutil
-import struct
 import subprocess
 import sys
 import tempfile
@@ -77,7 +76,7 @@ class Library:
         """
         sources = self.sources_hash().encode()
         paths = {level: path for level in self.level_flags if (path := self.path(level)).is_file()}
-        sound = {level: path for level, path in paths.items() if _is_whole(content := path.read_bytes()) and sources in content}
+        sound = {level: path for level, path in paths.items() if sources in path.read_bytes()}
         self._warn_unusable(
             [path for level, path in paths.items() if level not in sound], "were not compiled from these sources"
         )
@@ -141,17 +140,6 @@ class Library:
             except CompileError as error:
                 complaints.append(str(error))
         return made, complaints
-
-
-def _is_whole(content: bytes) -> bool:
-    """Return whether a library has its end, if it is an ELF file; the system ends a process that opens a cut one."""
-    if not content.startswith(b"\x7fELF\x02\x01"):  # 64 bits, little-endian
-        return True
-    if len(content) < 64:
-        return False
-    (sections_begin,) = struct.unpack_from("<Q", content, 40)
-    section_size, sections = struct.unpack_from("<HH", content, 58)
-    return len(content) >= int(sections_begin) + int(section_size) * int(sections)
 
 
 KERNEL_LIBRARY = Library(

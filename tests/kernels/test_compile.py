@@ -148,18 +148,6 @@ def test_an_unusable_compiler_is_reported_in_one_line(
         library.compile_level()
 
 
-@needs_compiler
-def test_a_library_that_was_cut_anywhere_is_not_opened(library: Library) -> None:
-    """The system ends a process that opens a library without its end."""
-    whole = library.compile_level().read_bytes()
-    for size in (*range(0, len(whole), 1_000), len(whole) - 1):
-        library.path().write_bytes(whole[:size])
-        with pytest.warns(UserWarning, match="were not compiled from these sources"):
-            assert library.compiled()[0] == {}
-    library.path().write_bytes(whole)
-    assert list(library.compiled()[0]) == ["portable"]
-
-
 def test_the_command_refuses_arguments_and_names_an_interrupt(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
