@@ -5,7 +5,6 @@ Imports nothing of simnmt: the build hook runs this file before the package is i
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import hashlib
 import os
@@ -16,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,16 +104,13 @@ class Library:
             names = ", ".join(path.name for path in paths)
             warnings.warn(f"the native libraries {names} {why}: {self.remedy}", NativeLibraryWarning, stacklevel=5)
 
-    def compile_level(self, level: str = PORTABLE, machine: str | None = None) -> Path:
-        """Compile the library of one level, whole or not at all. Raises `CompileError`.
-
-        `machine`: the processor family that the compiler compiles for, as `platform.machine` names it; None for this one.
-        """
+    def compile_level(self, level: str = PORTABLE) -> Path:
+        """Compile the library of one level, whole or not at all. Raises `CompileError`."""
         target = self.path(level)
         with tempfile.TemporaryDirectory(prefix=".compiling-", dir=self.folder) as scratch:
             made = Path(scratch) / target.name
             compiler = find_compiler()
-            flags = (*self.flags, *family_flags(machine or platform.machine()), *self.level_flags[level])
+            flags = (*self.flags, *family_flags(platform.machine()), *self.level_flags[level])
             sources = (f'-DSIMNMT_SOURCES="{self.sources_hash()}"', str(self.folder / f"{self.name}.c"))
             command = [*compiler, *flags, *sources, "-o", str(made), "-lm"]
             run = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -125,18 +121,18 @@ class Library:
             made.replace(target)
         return target
 
-    def compile_all(self, machine: str | None = None) -> tuple[list[Path], list[str]]:
+    def compile_all(self) -> tuple[list[Path], list[str]]:
         """Compile all levels of this processor family; return their paths, and why others could not be made.
 
         An old compiler may not support the widest level. Raises `CompileError` if the portable library cannot be made, which
         the others need beside them.
         """
-        made, complaints = [self.compile_level(PORTABLE, machine)], []
-        for level in levels_of(machine or platform.machine()):
+        made, complaints = [self.compile_level()], []
+        for level in levels_of(platform.machine()):
             if level == PORTABLE or level not in self.level_flags:
                 continue
             try:
-                made.append(self.compile_level(level, machine))
+                made.append(self.compile_level(level))
             except CompileError as error:
                 complaints.append(str(error))
         return made, complaints
@@ -183,27 +179,17 @@ def find_compiler() -> list[str]:
 
 def compile_libraries() -> tuple[list[Path], list[str]]:
     """Compile every library; return the paths, and complaints about levels that could not be made. Raises `CompileError`."""
-    made, complaints = list[Path](), list[str]()
-    for library in (KERNEL_LIBRARY, WORLD_LIBRARY):
-        paths, of_library = library.compile_all()
-        made += paths
-        complaints += of_library
-    return made, complaints
+    kernels, world = KERNEL_LIBRARY.compile_all(), WORLD_LIBRARY.compile_all()
+    return kernels[0] + world[0], kernels[1] + world[1]
 
 
-def main(arguments: Sequence[str] = ()) -> int:
-    """Compile all libraries and print the result; return 1 if one could not be made, and 130 if interrupted."""
-    argparse.ArgumentParser(prog="python -m simnmt.base.compile", description="Compile the native libraries.").parse_args(
-        arguments
-    )
+def main() -> int:
+    """Compile all libraries and print the result; return 1 if one could not be made."""
     try:
         made, complaints = compile_libraries()
     except (CompileError, OSError) as error:
         print(f"simnmt: not all native libraries are compiled; older ones are kept: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print("simnmt: interrupted; no library is left half-written", file=sys.stderr)
-        return 130
     for complaint in complaints:
         print(f"simnmt: {complaint}", file=sys.stderr)
     print("simnmt: native libraries compiled: " + ", ".join(path.name for path in made), file=sys.stderr)
@@ -211,4 +197,4 @@ def main(arguments: Sequence[str] = ()) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    raise SystemExit(main())
