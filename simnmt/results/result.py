@@ -16,7 +16,7 @@ from simnmt.results.device_accounts import BatchAccount, PlannedDevice, StreamAc
 from simnmt.results.energy import RunEnergy
 from simnmt.results.recommendation import best_row
 from simnmt.results.request_log import LIVE_MISROUTES, UNKNOWN_MISROUTES, DrawnLog, Misroutes, RequestLog
-from simnmt.results.service_level import Assertion, PlacedAssessment, assess_run
+from simnmt.results.service_level import Assertion, Assessment, assess_run
 from simnmt.results.summary import Device, Row
 from simnmt.workload.length_table import LengthTable
 
@@ -267,7 +267,7 @@ class FinishedRun(ABC):
         """
         return best_row(self.recommendations, self.summary_rows, workload, network)
 
-    def assess(self, text: str, workload: str | None = None, network: str | None = None) -> list[PlacedAssessment]:
+    def assess(self, text: str, workload: str | None = None, network: str | None = None) -> list[Assessment]:
         """Return whether the run meets a requirement such as `p95_ms<=300`, for every workload and network.
 
         Args:
