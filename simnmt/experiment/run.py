@@ -271,7 +271,7 @@ def cell_of(unit: Unit, result: UnitResult) -> Cell:
         profile_kinds=tuple(target.kind for target in case.targets),
         profile_names=tuple(map(_profile_name, case.targets)),
         profile_warnings=tuple(target.doubts for target in case.targets),
-        logs={name: RequestLog(truth, trail) for name, trail in trails.items()},
+        logs={name: RequestLog.of(truth, trail) for name, trail in trails.items()},
         transfers=tuple(_transfer(column) for column in truth.transfer_s if not result.live),
         misroutes={name: misroutes(truth, trail, most) for name, trail in trails.items() if known},
         batches={name: trail.batches for name, trail in trails.items() if trail.batches},

@@ -160,7 +160,7 @@ def run_unit(unit: Unit, progress: ShareDone | None = None) -> UnitResult:
         for removed, truths in truths_by_source(case.queues, case.streams).items():
             trail = _trail(unit, drawn, set_up_policy(unit, learnt, drawn, settings, truths))
             refuse_without_answers(unit, settings.kind, trail.outcome, cut)
-            counted = RequestLog(drawn.truth, trail, slice(cut, scenario.requests)).answered
+            counted = RequestLog.of(drawn.truth, trail, slice(cut, scenario.requests)).answered
             gap_totals_s[removed] = float(counted["latency_s"].sum()) * _per_counted(unit, cut) / _answered_share(trail, cut)
     is_kept = unit.is_kept
     return UnitResult(
@@ -254,7 +254,7 @@ def _run_policies(
         judged_share = _judged_share(scenario, unit.case) if unit.calibrated is None else 0.0
         trail = _trail(unit, drawn, setup, judged_share, progress_of(number))
         refuse_without_answers(unit, name, trail.outcome)
-        trail = replace(trail, energy=unit_energy(unit, RequestLog(drawn.truth, trail).answered, trail))
+        trail = replace(trail, energy=unit_energy(unit, RequestLog.of(drawn.truth, trail).answered, trail))
         estimates = setup.predicted_tgt_len is not None or isinstance(settings, CustomPolicy)
         run = _Simulated(trail, estimates)
         if by_rule:
@@ -262,7 +262,7 @@ def _run_policies(
         else:
             finish(name, run)
     if by_rule:
-        cut = max(mser5_cut(RequestLog(drawn.truth, run.trail)["latency_s"]) for run in waiting.values())
+        cut = max(mser5_cut(RequestLog.of(drawn.truth, run.trail)["latency_s"]) for run in waiting.values())
         for name, run in waiting.items():
             finish(name, run)
     return finished, cut
@@ -276,7 +276,7 @@ def _measured(unit: Unit, drawn: Drawn, run: _Simulated, cut: int) -> Numbers:
     lost = lost_s(drawn.truth, trail) if judged else None
     lost = lost[counted] if lost is not None and cut else lost
     # The joules of the run are in its account already: those of each request need not be computed for their mean.
-    log = RequestLog(drawn.truth, replace(trail, energy=None), counted).answered
+    log = RequestLog.of(drawn.truth, replace(trail, energy=None), counted).answered
     batches: list[BatchesOfDevice | None] = []
     for number, (account, target) in enumerate(zip(trail.batches, case.targets, strict=False)):
         if account is None or target.decoding is None:
@@ -399,7 +399,7 @@ def _trail(
     trail = _with_access(trail, drawn)
     if drawn.issued_s is not None:
         trail = trail.with_columns(arrival_s=drawn.issued_s)
-    return replace(trail, streams=_stream_accounts(case, RequestLog(drawn.truth, trail), trail), streamed=())
+    return replace(trail, streams=_stream_accounts(case, RequestLog.of(drawn.truth, trail), trail), streamed=())
 
 
 def _assumed_lengths(drawn: Drawn, setup: PolicySetup) -> NDArray[np.float64]:

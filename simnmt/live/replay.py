@@ -257,7 +257,7 @@ def live_devices(unit: Unit) -> list[Device]:
 def _result(unit: Unit, served: _Served, log: LoadLog, truth: Truth, trail: Trail) -> UnitResult:
     """Return a replication's measurements as the result of a unit. Raises `ReplayError` if no request was answered."""
     learnt = learn(unit)
-    answered = RequestLog(truth, trail).answered
+    answered = RequestLog.of(truth, trail).answered
     if not len(answered["request_id"]):
         raise ReplayError(f"no request was answered: {log.fault}", remedy="see the service's log")
     criteria = unit.scenario.criteria_of(unit.case.name)

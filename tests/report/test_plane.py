@@ -13,16 +13,15 @@ from simnmt.report.plane_figures import PLANE_REQUESTS, REGION_CELLS, axis_ends,
 from simnmt.results.result import Transfer
 from simnmt.results.summary import Device
 
-from .conftest import view_of
+from .conftest import MadeUpLog, view_of
 
 
 @pytest.fixture
 def worked_example(result: Any) -> Any:
     """The planes and lengths of CNMT-09, at an RTT of 50 ms."""
     src_len = np.arange(1, 61)
-    logs = {"cnmt": result.cells[0].logs["cnmt"].first(60)}
-    logs["cnmt"]["src_len"] = src_len
-    logs["cnmt"]["tgt_len_predicted"] = 0.8 * src_len + 1.0
+    first = result.cells[0].logs["cnmt"].first(60)
+    logs = {"cnmt": MadeUpLog({**first, "src_len": src_len, "tgt_len_predicted": 0.8 * src_len + 1.0})}
     series = SimpleNamespace(**{**vars(result.cells[0].series), "mean_s": 0.050})
     return replace(result.cells[0], logs=logs, series=series, planes=((0.0004, 0.003, 0.005), (0.0001, 0.001, 0.004)))
 

@@ -52,7 +52,7 @@ TRAIL = Trail(
 
 
 def test_the_log_of_four_requests_by_hand() -> None:
-    log = RequestLog(truth(), TRAIL)
+    log = RequestLog.of(truth(), TRAIL)
     assert " ".join(log) == (
         "request_id node arrival_s src_len tgt_len tgt_len_predicted target server t_queue_s t_exe_s t_tx_s latency_s "
         "first_token_s rtt_time_s rtt_estimate_s rtt_estimate_age_s outcome energy_j"
@@ -69,13 +69,13 @@ def test_the_log_of_four_requests_by_hand() -> None:
 
 
 def test_a_trail_with_a_truth_of_its_own_is_logged_with_that() -> None:
-    log = RequestLog(truth(), replace(TRAIL, truth=replace(truth(transfer_s=(7.0,) * 4), rtt_time_s=np.full(4, 0.125))))
+    log = RequestLog.of(truth(), replace(TRAIL, truth=replace(truth(transfer_s=(7.0,) * 4), rtt_time_s=np.full(4, 0.125))))
     assert log["t_tx_s"].tolist() == [0.0, 7.0, 7.0, 7.0]
     assert log["rtt_time_s"].tolist() == [0.125] * 4
 
 
 def test_the_numbers_of_that_run() -> None:
-    numbers = measure(RequestLog(truth(), TRAIL), np.array([0.0, 0.0, 7.5, 0.0]), DEVICES, "back_to_back")
+    numbers = measure(RequestLog.of(truth(), TRAIL), np.array([0.0, 0.0, 7.5, 0.0]), DEVICES, "back_to_back")
     assert numbers == {
         "total_latency_s": 15.75,
         "mean_latency_s": 3.9375,
@@ -114,7 +114,7 @@ def test_the_numbers_of_that_run() -> None:
 
 
 def test_an_answer_within_the_deadline_is_good_and_shares_are_of_all_requests() -> None:
-    log = {name: np.array(column) for name, column in RequestLog(truth(), TRAIL).items()}
+    log = {name: np.array(column) for name, column in RequestLog.of(truth(), TRAIL).items()}
     latency_s = sorted(log["latency_s"].tolist())
     metrics = (metric("answered_within_1000ms"), metric("p75_ms"))
     criteria = Criteria(metrics, ("p75",), deadline_s=latency_s[2], good_within_s=latency_s[1])
@@ -135,8 +135,8 @@ def test_shares_in_time_of_all_requests_count_those_without_an_answer() -> None:
 
 
 def test_without_the_warm_up_rates_begin_with_the_first_request_that_counts() -> None:
-    log = RequestLog(truth(), TRAIL)
-    whole, rest = log, RequestLog(truth(), TRAIL, slice(1, 4))
+    log = RequestLog.of(truth(), TRAIL)
+    whole, rest = log, RequestLog.of(truth(), TRAIL, slice(1, 4))
     start_s = float(whole["arrival_s"][1])
     numbers = measure(rest, np.zeros(3), DEVICES, "open", start_s=start_s)
     assert numbers["total_latency_s"] == whole["latency_s"][1:].sum()
@@ -145,7 +145,7 @@ def test_without_the_warm_up_rates_begin_with_the_first_request_that_counts() ->
 
 
 def test_the_first_token_is_back_after_the_transfer_and_unknown_where_one_request_has_none() -> None:
-    columns = {name: np.array(column) for name, column in RequestLog(truth(), TRAIL).items()}
+    columns = {name: np.array(column) for name, column in RequestLog.of(truth(), TRAIL).items()}
     columns |= {"first_token_s": np.array([0.1, 0.2, 0.3, np.nan]), "tgt_len": np.array([5, 6, 7, 0])}
     batching = [replace(device, batch=4) for device in DEVICES]
     numbers = measure(columns, None, batching, "open")
@@ -159,7 +159,7 @@ def test_the_first_token_is_back_after_the_transfer_and_unknown_where_one_reques
 
 def test_a_load_is_work_over_what_could_be_done_until_the_last_arrival() -> None:
     """One second at the gateway; in the cloud half a second on the one box, a whole one on the other, two workers each."""
-    numbers = measure(RequestLog(truth(), TRAIL), np.zeros(4), DEVICES, "open")
+    numbers = measure(RequestLog.of(truth(), TRAIL), np.zeros(4), DEVICES, "open")
     assert numbers["gateway_load"] == numbers["gateway_busiest_load"] == pytest.approx(1 / 3)
     assert numbers["cloud_load"] == pytest.approx(1.5 / (2 * 2 * 3))
     assert numbers["cloud_busiest_load"] == pytest.approx(1.0 / (2 * 3))
@@ -168,10 +168,10 @@ def test_a_load_is_work_over_what_could_be_done_until_the_last_arrival() -> None
 
 def test_in_a_closed_loop_a_load_is_work_over_what_could_be_done_until_the_last_answer() -> None:
     """Clients that all ask at once issue their last request long before the work is done."""
-    numbers = measure(RequestLog(truth(), TRAIL), np.zeros(4), DEVICES, "closed")
+    numbers = measure(RequestLog.of(truth(), TRAIL), np.zeros(4), DEVICES, "closed")
     assert numbers["gateway_load"] == pytest.approx(1 / 11.5)
     assert numbers["cloud_busiest_load"] == pytest.approx(1.0 / (2 * 11.5))
-    at_once = measure(RequestLog(truth(), TRAIL.with_columns(arrival_s=np.zeros(4))), np.zeros(4), DEVICES, "closed")
+    at_once = measure(RequestLog.of(truth(), TRAIL.with_columns(arrival_s=np.zeros(4))), np.zeros(4), DEVICES, "closed")
     assert at_once["gateway_load"] == pytest.approx(1 / 9.5)
     assert at_once["offered_rps"] is None
 
