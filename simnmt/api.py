@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import os
 import platform
 import sys
@@ -87,9 +88,26 @@ class Scenario:
 
 
 class _Drawable(results.FinishedRun):
-    """A finished run with the figures of its page for a notebook."""
+    """A finished run with the sentences and the figures of its page for a notebook."""
 
     __slots__ = ()
+
+    @property
+    def verdicts(self) -> list[dict[str, str]]:
+        """For each place: what to deploy (`sentence`), how far it is from the oracle (`gap`), and why (`reason`)."""
+        from simnmt.report.words import verdicts
+
+        return verdicts(self)
+
+    def __repr__(self) -> str:
+        """Return the verdicts, not the 150 kilobytes of numbers; `rows`, `differences` and `requests` hold these."""
+        kind = type(self).__name__
+        return "\n".join([f"{kind}({self.name!r}, seed {self.seed})", *(verdict["sentence"] for verdict in self.verdicts)])
+
+    def _repr_html_(self) -> str:
+        """Return the verdicts over the rows as HTML for a notebook; names are escaped."""
+        sentences = "".join(f"<p>{html.escape(verdict['sentence'])}</p>" for verdict in self.verdicts)
+        return sentences + self.rows.to_html(index=False, float_format="{:.4g}".format)
 
     @named_if_missing()
     def figure(self, name: str, *, workload: str | None = None, network: str | None = None, **options: str) -> Figure:
@@ -141,6 +159,10 @@ class RunResult(_Drawable, results.RunResult):
 
     __slots__ = ()
 
+    def document(self) -> dict[str, Any]:
+        """Return the content of summary.json."""
+        return super().document() | {"verdicts": self.verdicts}
+
 
 class LoadedRun(_Drawable, loaded_run.LoadedRun):
     """A finished run from its directory, with the tables, verdicts and figures of `RunResult`.
@@ -171,7 +193,7 @@ class Comparison(comparison.Comparison):
 
         Raises `InputError` if the runs have no such workload and network in common.
         """
-        from simnmt.report.comparison_chart import change_chart
+        from simnmt.report.comparison_page import change_chart
 
         places = list(dict.fromkeys((row["workload"], row["network"]) for row in self.changes))
         fitting = [place for place in places if workload in (None, place[0]) and network in (None, place[1])]
@@ -476,6 +498,7 @@ def _manifest(
         "argv": sys.argv[1:],
         "seed": result.seed,
         "engine": _engine(result.engines),
+        **({"engine_reasons": result.engine_reasons} if result.engine_reasons else {}),
         "rtt_pace_s": {f"{row['workload']} on {row['network']}": row["rtt_pace_s"] for row in paced},
         "started": datetime.fromtimestamp(times.started, timezone.utc).isoformat(timespec="seconds"),
         "duration_s": round(time.time() - times.started, 3),

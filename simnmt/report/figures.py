@@ -17,12 +17,14 @@ from simnmt.base.suggestions import format_list
 from simnmt.network.series import RttSeries
 from simnmt.report import thinning
 from simnmt.report.charts import DASHES, SYMBOLS, Axis, Chart, Control, Mark, Panel, panel, plain, short
-from simnmt.report.typography import significant
+from simnmt.report.run_tables import batches_of, batching_devices
+from simnmt.report.typography import number, significant
 from simnmt.results import Cell, RecordedCell
+from simnmt.results.device_accounts import SMALL_BATCH, BatchAccount
 from simnmt.results.device_timeline import device_timeline
 from simnmt.results.request_log import were_answered
 from simnmt.results.stability import busiest_device
-from simnmt.results.summary import PARTS, Row
+from simnmt.results.summary import PARTS, Row, objective_column
 
 ESTIMATE_OF = "cnmt"
 """The policy whose transfer estimate is drawn over the RTT series, where the scenario has it."""
@@ -459,3 +461,208 @@ def gaps(view: CellView[RecordedCell]) -> Panel:
     )
     alt = f"Change of the total time in percent with its interval, by source of loss removed, {view.place}"
     return panel("gaps", "What wrong beliefs cost", alt, lambda: chart, caption=caption)
+
+
+OVER_LOAD: dict[str, str] = {name: objective_column(name) for name in ("mean", "p95")}
+"""Figures over the load, with the keys of their values in the rows."""
+_LATENCY_TITLES = {"mean": "mean latency", "p95": "p95 of the latency"}
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSweep:
+    """Workloads that differ in their rate alone, on one network: the changes of policies against a baseline over the load."""
+
+    network: str
+    baseline: str
+    workloads: tuple[str, ...]
+    sweeps: tuple[Row, ...]
+    """One record of `RunResult.load_sweeps` for each policy that is compared."""
+
+    @property
+    def load(self) -> list[float]:
+        """Load of the busiest box under the baseline, per workload."""
+        return [round(point["load"], 4) for point in self.sweeps[0]["points"]]
+
+
+def group_sweeps(sweeps: Sequence[Row]) -> list[LoadSweep]:
+    """Return the sweeps over load, one for each network and baseline."""
+    groups: dict[tuple[str, str, tuple[str, ...]], list[Row]] = {}
+    for sweep in sweeps:
+        workloads = tuple(point["workload"] for point in sweep["points"])
+        groups.setdefault((sweep["network"], sweep["baseline"], workloads), []).append(sweep)
+    return [LoadSweep(*place, tuple(records)) for place, records in groups.items()]
+
+
+def over_load(sweep: LoadSweep, rows: Sequence[Row], colours: Mapping[str, int]) -> Panel:
+    """Draw the latency of every policy over the load, or its change against the baseline.
+
+    A policy has no latency at a load at which it is unstable, because no mean exists there.
+    """
+    by_place = {(row["workload"], row["network"], row["policy"]): row for row in rows}
+    lines = {
+        policy: [by_place[workload, sweep.network, policy] for workload in sweep.workloads]
+        for policy in dict.fromkeys(row["policy"] for row in rows)
+    }
+    missing = {
+        policy: [f"{load:.2f}" for load, row in zip(sweep.load, line, strict=True) if row.get("unstable")]
+        for policy, line in lines.items()
+    }
+    unstable = "; ".join(f"{policy} at load {format_list(loads)}" for policy, loads in missing.items() if loads)
+    load_axis = Axis(f"load of the busiest box under {short(sweep.baseline)}")
+
+    def draw(of: str, y: str) -> Chart:
+        if of == "change":
+            note = f"No steady mean exists, so the change is that of this run: {unstable}." if unstable else ""
+            title = Axis(f"total time against {short(sweep.baseline)}, %", zero_line=True)
+            return Chart([_change_line(record, sweep.load, colours) for record in sweep.sweeps], load_axis, title, note)
+        means = {policy: _stable_ms(line, OVER_LOAD[of]) for policy, line in lines.items()}
+        shown = {policy: columns for policy, columns in means.items() if any(value is not None for value in columns[0])}
+        log = y == "log"
+        unit, factor = time_scale([value for columns in shown.values() for value in columns[2]])
+        marks = [
+            policy_line(policy, colours[policy], sweep.load, _scaled(ms, factor), symbol="circle", size=5.0,
+                        low=_scaled([end if not log or end is None else max(end, 0.001) for end in low], factor),
+                        high=_scaled(high, factor), hover=f"%{{y:,.4~g}} {unit} at load %{{x:.2f}}")
+            for policy, (ms, low, high) in shown.items()
+        ]  # fmt: skip
+        note = f"Left out, because no steady mean exists: {unstable}." if unstable else ""
+        values = [value * factor for ms, *_ in shown.values() for value in ms if value]
+        # An interval that reaches far down must not flatten the line that it belongs to.
+        span = (min(values) / 1.3, max(values) * 1.15) if log and values else None
+        return Chart(marks, load_axis, Axis(f"{_LATENCY_TITLES[of]}, {unit}", log=log, span=span, from_zero=True), note)
+
+    change = f"change against {sweep.baseline}"
+    return panel(
+        "load",
+        "Latency over the load",
+        f"Latency over load, one line per policy, {sweep.network}",
+        draw,
+        [
+            Control("of", "Latency", [("mean", "mean"), ("p95", "p95"), ("change", change)]),
+            Control("y", "Latency axis", [("log", "log latency"), ("linear", "linear")]),
+        ],
+        caption=f"Latency of every policy over the load under {sweep.baseline}, with 95 % intervals over replications.",
+        across=True,
+    )
+
+
+Column = list[float | None]
+
+
+def _stable_ms(rows: Sequence[Row], key: str) -> tuple[Column, Column, Column]:
+    """Return a mean with its interval, ms; None where the policy is unstable."""
+    ms, low, high = (
+        [None if row.get("unstable") else milliseconds(row.get(key + end)) for row in rows] for end in ("", "_low", "_high")
+    )
+    return ms, low, high
+
+
+def _scaled(values: Sequence[float | None], factor: float) -> Column:
+    return [None if value is None else value * factor for value in values]
+
+
+def _change_line(record: Row, load: Sequence[float], colours: Mapping[str, int]) -> Mark:
+    change, low, high = (
+        [point[key] for point in record["points"]] for key in ("change_percent", "low_percent", "high_percent")
+    )
+    return policy_line(
+        record["policy"], colours[record["policy"]], load, change, low=low, high=high, symbol="circle", size=5.0,
+        hover="%{y:+.2f} % at load %{x:.2f}",
+    )  # fmt: skip
+
+
+MOST_BARS = 64
+"""Most bars of batch sizes; larger batches are grouped evenly."""
+BATCH_NUMBERS = 40_000
+"""Most numbers of all timelines of a page, which limits its size."""
+FEWEST_CHANGES = 100
+
+
+def batch_panels(view: CellView[RecordedCell]) -> list[Panel]:
+    """Return the figures of batches: how many sentences are active, step by step and in all; empty without batches."""
+    cell = view.cell
+    devices = batching_devices(cell)
+    if not devices:
+        return []
+    share = BATCH_NUMBERS // max(2 * view.cells * len(devices) * len(cell.logs), 1)
+    changes = max(share, FEWEST_CHANGES)
+    accounts = {
+        (str(device), policy): account
+        for device in devices
+        for policy in cell.logs
+        if (account := batches_of(cell, policy, device)) is not None and account.steps.sum()
+    }
+
+    def active(device: str, policy: str) -> Chart:
+        name = view.policies[int(policy)]
+        axes = Axis("decode step of the first server"), Axis("active sentences", from_zero=True)
+        account = accounts.get((device, name))
+        if account is None:
+            return Chart([], *axes, f"Nothing is decoded there under {name}.")
+        if not len(account.timeline):
+            return Chart([], *axes, f"Nothing is decoded at the first server under {name}. {_describe_batches(account)}")
+        step, sentences = account.timeline[:changes].T.tolist()
+        hover = "%{y} active from step %{x} on"
+        curve = view.line(name, step, sentences, dash="solid", width=1.4, step=True, fill="rtt-wash", hover=hover)
+        limit = Mark("line", [0, step[-1]], [account.size] * 2, "largest batch", dash="dot", width=1.2, hover="")
+        reading = f"The first {number(len(step), 0)} changes of the batch. In all: {_describe_batches(account)}"
+        return Chart([curve, limit], *axes, reading)
+
+    def sizes(device: str, of: str) -> Chart:
+        used = {policy: account for (place, policy), account in accounts.items() if place == device}
+        marks = [_size_line(view, policy, account, of) for policy, account in used.items()]
+        unused = [policy for policy in cell.logs if policy not in used]
+        title = "share of the decoding time, %" if of == "time" else "share of the decode steps, %"
+        reading = f"Nothing is decoded there under {format_list(unused)}." if unused else ""
+        return Chart(marks, Axis("active sentences", from_zero=True), Axis(title, from_zero=True), reading)
+
+    at = Control("device", "At the", [(str(device), cell.devices[device].name) for device in devices])
+    policies = Control("policy", "Policy", [(str(place), name) for place, name in enumerate(cell.logs)], str(most_used(cell)))
+    return [
+        panel(
+            "active",
+            "The batch, step by step",
+            f"Active sentences over decode steps, with the largest batch, {view.place}",
+            active,
+            [at, policies],
+            caption="Sentences decoded together from one step to the next, at the beginning of the run.",
+        ),
+        panel(
+            "sizes",
+            "How full the batches are",
+            f"Percentage of decode steps or of their time by active sentences, one line per policy, {view.place}",
+            sizes,
+            [at, Control("of", "Share", [("steps", "of the steps"), ("time", "of the time")])],
+            caption="Share of the decode steps, or of their time, by the number of sentences active in them.",
+        ),
+    ]
+
+
+def _size_line(view: CellView[RecordedCell], policy: str, account: BatchAccount, of: str) -> Mark:
+    """Return the shares of steps, or of their time, by active sentences; large batches in even groups of sizes."""
+    wide = -(-account.size // MOST_BARS)
+    first = np.arange(1, account.size + 1, wide)
+    # Sizes begin at 1: every step has an active sentence.
+    values = np.add.reduceat((account.step_s if of == "time" else account.steps)[1:], first - 1)
+    last = np.minimum(first + wide - 1, account.size)
+    labels = [f"{low}" if low == high else f"{low} to {high}" for low, high in zip(first.tolist(), last.tolist(), strict=True)]
+    symbol = SYMBOLS[view.policies.index(policy) % len(SYMBOLS)]
+    shares = thinning.numbers(100.0 * values / max(values.sum(), 1e-300), 4)
+    return view.line(policy, first.tolist(), shares, width=1.6, symbol=symbol, text=labels, hover="%{text} active: %{y:.2f} %")
+
+
+def most_used(cell: RecordedCell) -> int:
+    """Return the place of the policy with the most decode steps, whose batches are shown first."""
+    steps = [
+        sum(int(account.steps.sum()) for account in cell.batches.get(policy, ()) if account is not None) for policy in cell.logs
+    ]
+    return steps.index(max(steps))
+
+
+def _describe_batches(account: BatchAccount) -> str:
+    total = int(account.steps.sum())
+    return (
+        f"{number(total, 0)} steps, {significant(account.mean_active, 3)} of {account.size} active on average; full in "
+        f"{number(100 * account.share_full, 1)} % of them, fewer than {SMALL_BATCH} in "
+        f"{number(100 * account.share_below(SMALL_BATCH), 1)} %."
+    )

@@ -17,7 +17,8 @@ from simnmt.profile.execution_plane import ExecutionPlane
 from simnmt.report import thinning
 from simnmt.report.charts import SYMBOLS, Axis, Chart, Control, Mark, Panel, panel, plain, short
 from simnmt.report.figures import CellView, estimating_policy
-from simnmt.report.typography import DASH, MINUS, is_number, number, significant
+from simnmt.report.run_tables import share_explained
+from simnmt.report.typography import MINUS, is_number, number, significant
 from simnmt.results import Cell
 from simnmt.results.request_log import Misroutes, were_answered
 from simnmt.results.summary import Row
@@ -441,13 +442,6 @@ def _execution_curve(cell: Cell, target: int, fits: Sequence[Row], colour: str, 
     }
     fit = next((fit for fit in fits if fit["of"] == f"execution time on the {device}"), None)
     return _Curve([band, line, points], ends, _describe_plane(device, policy, int(here.sum()), here.size, width, fit))
-
-
-def share_explained(r2: Any) -> str:
-    """Return R² with three decimals; an imperfect fit never shows as 1."""
-    if not is_number(r2):
-        return DASH
-    return ">\u202f0.999" if 0.9995 <= r2 < 1.0 else number(r2, 3)
 
 
 def _means(at: NDArray[Any], values: NDArray[Any], count: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -192,7 +191,6 @@ class FinishedRun(ABC):
     summary_rows: list[Row]
     """One record per workload, network and policy (see `simnmt.results.summary`)."""
     comparisons: list[Row]
-    verdicts: list[Row]
     fits: list[Row]
     """Fits per workload and device: the beliefs of the policies, with their errors."""
     recommendations: list[Row] = field(default_factory=list, kw_only=True)
@@ -280,16 +278,6 @@ class FinishedRun(ABC):
         """
         return all(assessment.met for assessment in self.assess(text, workload, network))
 
-    def __repr__(self) -> str:
-        """Return the verdicts, not the 150 kilobytes of numbers; `rows`, `differences` and `requests` hold these."""
-        kind = type(self).__name__
-        return "\n".join([f"{kind}({self.name!r}, seed {self.seed})", *(verdict["sentence"] for verdict in self.verdicts)])
-
-    def _repr_html_(self) -> str:
-        """Return the verdicts over the rows as HTML for a notebook; names are escaped."""
-        sentences = "".join(f"<p>{html.escape(verdict['sentence'])}</p>" for verdict in self.verdicts)
-        return sentences + self.rows.to_html(index=False, float_format="{:.4g}".format)
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RunResult(FinishedRun):
@@ -306,7 +294,9 @@ class RunResult(FinishedRun):
     """Whether the replications sufficed for the precision asked for; empty if none was. Not part of a run directory: its
     scenario asks for the replications that were made, and a repeat writes the same."""
     engines: dict[str, str] = field(default_factory=dict)
-    """The engine of the world by policy, for the manifest: results are the same with either."""
+    """The engine of the world by policy."""
+    engine_reasons: dict[str, str] = field(default_factory=dict)
+    """Why a policy ran on its engine, by policy; without policies of which there is nothing to say."""
 
     @property
     def drawn_cells(self) -> list[Cell]:
@@ -332,7 +322,7 @@ class RunResult(FinishedRun):
 
     def document(self) -> dict[str, Any]:
         """Return the content of summary.json."""
-        keys = ("comparisons", "recommendations", "verdicts", "fits", "gaps", "load_sweeps")
+        keys = ("comparisons", "recommendations", "fits", "gaps", "load_sweeps")
         places = [({"workload": cell.workload, "network": cell.network}, cell) for cell in self.cells]
         batches = [
             {**place, "policy": policy, "device": device, **account.as_json()}

@@ -15,14 +15,15 @@ from simnmt.report.figures import (
     SPANS,
     coinciding,
     gaps,
+    group_sweeps,
     latency,
+    over_load,
     parts,
     rtt,
     share_by_length,
     shares,
     timeline,
 )
-from simnmt.report.load_figures import group_sweeps, over_load
 from simnmt.report.page import cell_panels
 from simnmt.results.live_log import OUTCOMES
 from simnmt.results.summary import Device
