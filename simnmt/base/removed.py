@@ -13,6 +13,7 @@ _BACKEND = "use --backend ctranslate2 or torch"
 
 COMMANDS: Mapping[str, str] = {
     "sweep --sample": "give a coarser grid, such as KEY=FROM:TO:N",
+    "sweep --local-if-cluster-fails": "go on without the cluster by simnmt sweep DIR",
     "trace record": "record with ping -D or irtt, and iperf3 -J, and read the files with simnmt trace import",
     "trace respond": "run irtt server or iperf3 -s at the far end",
     "trace synth": "draw a longer trace with simnmt trace resample",

@@ -22,7 +22,6 @@ from simnmt.network.message_paths import MessagePaths
 from simnmt.policies.decision import Knowledge, Resource
 from simnmt.profile.execution_plane import ExecutionPlane, PlaneFit, fit_plane
 from simnmt.profile.power import RequestCost
-from simnmt.profile.profile_variant import DecoderChoice
 from simnmt.results.columns import Array
 from simnmt.results.request_log import Truth
 from simnmt.results.requests import Requests
@@ -47,20 +46,6 @@ def more_s_per_tgt_token(case: Case, requests: int, uniform: Callable[[int], Sec
     ]
     drawn = uniform(requests) if any(varying) else np.empty(0)
     return [None if decoder is None else decoder.more_s_per_tgt_token(drawn) for decoder in varying]
-
-
-def describe_active_shares(decoder: DecoderChoice, *, together: bool) -> str:
-    """Describe how the active share enters the times; empty if it does not. `together`: the device batches."""
-    if together and decoder.describe_active():
-        return "a step takes the mean over active shares of as many sentences as decode together, which grow with their number"
-    if together or not decoder.varies:
-        return ""
-    assert decoder.alone is not None and decoder.alone.active is not None and decoder.alone.active.by_sentence is not None
-    least, *_, most = (100 * share for share in decoder.alone.active.by_sentence)
-    return (
-        f"a request's active share is drawn from those of single sentences, {least:.3g} to {most:.3g} %, whatever its length,"
-        " and moves its steps along a line through timed steps; policies assume the mean"
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ they are issued.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,9 +23,7 @@ from simnmt.base import random_streams
 from simnmt.experiment.cases import Case
 from simnmt.network.configuration import Network
 from simnmt.network.link import Hop, Link, MovingRoute
-from simnmt.results.number_text import duration
-from simnmt.results.summary import Row, by_cell
-from simnmt.scenario.configuration import END_NODE, ClockKind, Scenario
+from simnmt.scenario.configuration import END_NODE, Scenario
 from simnmt.workload.length_table import LengthTable
 
 Column = NDArray[np.float64]
@@ -178,8 +176,6 @@ def routes(
     )
 
 
-OFF_PACE = 3.0
-"""Ratio of the clock's pace to the time of a request, up or down, from which a run is marked."""
 _ACCESS_SAMPLES = 1_000
 """Moments of a lap at which an access link is looked up."""
 
@@ -240,39 +236,3 @@ def estimate_age_s(arrival_s: Column, decided_s: Column, measured_at_s: Column, 
     age_s = moments_s - np.where(last < 0, 0.0, moments_s[last])
     # Over access links of different lengths requests are decided on in another order than they met the traces.
     return np.maximum(age_s, 0.0)
-
-
-def describe_clocks(scenario: Scenario, rows: Sequence[Row]) -> Iterator[str]:
-    """Describe the pace of every RTT clock that no policy moves, and warn where it is far from the pace of the run itself.
-
-    `rows`: the summary's.
-    """
-    for (workload, network), of_cell in by_cell(rows).items():
-        pace_s = of_cell[0]["rtt_pace_s"]
-        if pace_s is None:
-            continue
-        kind = scenario.clock_of(workload, network)
-        how = "whatever the policy" if kind == "pace" else "as the requests are spread evenly over one lap of it"
-        yield (
-            f"{workload} on {network}: RTT clock {kind}: {duration(pace_s)} of trace pass from one request to the next, "
-            f"{how}.{_describe_pace_mismatch(network, kind, pace_s, of_cell)}"
-        )
-
-
-def _describe_pace_mismatch(network: str, kind: ClockKind, pace_s: float, rows: Sequence[Row]) -> str:
-    """Describe the policies whose requests follow each other at another pace than the clock's; empty if there are none."""
-    taken_s = {row["policy"]: 1.0 / row["throughput_rps"] for row in rows if row["throughput_rps"] > 0.0}
-    off = {policy: pace_s / seconds for policy, seconds in taken_s.items() if not 1 / OFF_PACE <= pace_s / seconds <= OFF_PACE}
-    if not off:
-        return ""
-    least, most = min(off.values()), max(off.values())
-    times = f"{least:.3g}" if f"{least:.3g}" == f"{most:.3g}" else f"{least:.3g} to {most:.3g}"
-    remedy = (
-        f"give networks.{network}.pace_s the mean latency of the policy of interest"
-        if kind == "pace"
-        else f"set networks.{network}.clock: pace for the pace of real requests"
-    )
-    return (
-        f" That is {times} times as long as a request takes under {', '.join(off)}, so the RTT changes, and transfer estimates "
-        f"age, {times} times as fast as they would; {remedy}."
-    )
