@@ -25,7 +25,7 @@ from simnmt.experiment.targets import Decoding
 from simnmt.policies import Choice
 from simnmt.policies.custom import CustomPolicy
 from simnmt.results.device_accounts import StreamAccount, stream_account
-from simnmt.results.request_log import RequestLog, Truth, lost_s, were_answered
+from simnmt.results.request_log import RequestLog, Truth, decision_regret_s, were_answered
 from simnmt.results.requests import Block, Engine, Trail
 from simnmt.results.summary import BatchesOfDevice, Device, Numbers, RunKey, known, measure
 from simnmt.results.warm_up import mser5_cut
@@ -273,7 +273,7 @@ def _measured(unit: Unit, drawn: Drawn, run: _Simulated, cut: int) -> Numbers:
     case, trail = unit.case, run.trail
     counted = slice(cut, unit.scenario.requests)
     judged = unit.calibrated is None and known_misroutes(unit.scenario, case)
-    lost = lost_s(drawn.truth, trail) if judged else None
+    lost = decision_regret_s(drawn.truth, trail) if judged else None
     lost = lost[counted] if lost is not None and cut else lost
     # The joules of the run are in its account already: those of each request need not be computed for their mean.
     log = RequestLog.of(drawn.truth, replace(trail, energy=None), counted).answered

@@ -168,7 +168,7 @@ def misrouted(view: CellView[Cell]) -> Panel | None:
 
     def draw(policy: str, colour: str, axes: str) -> Chart:
         chosen = list(wrong) if policy == "all" else [view.policies[int(policy)]]
-        lost_ms = {name: thinning.numbers(wrong[name].request_lost_s * 1e3, 3) for name in chosen}
+        lost_ms = {name: thinning.numbers(wrong[name].request_regret_s * 1e3, 3) for name in chosen}
         most = float(np.quantile([value for values in lost_ms.values() for value in values], 0.98, method="lower"))
         marks = []
         for place, name in enumerate(chosen):
@@ -210,12 +210,12 @@ def misrouted(view: CellView[Cell]) -> Panel | None:
 
 
 def _losses(misroutes: Misroutes, names: Sequence[str]) -> list[str]:
-    columns = (misroutes.target.tolist(), misroutes.request_lost_s.tolist(), misroutes.best_target.tolist())
+    columns = (misroutes.target.tolist(), misroutes.request_regret_s.tolist(), misroutes.best_target.tolist())
     # Of streamed and many devices only the loss may be known, not the best one.
     known = [*map(plain, names)]
     return [
-        f"sent to {known[target]}, {_duration(lost_s)} slower than {known[best] if 0 <= best < len(known) else 'the fastest'}"
-        for target, lost_s, best in zip(*columns, strict=True)
+        f"sent to {known[target]}, {_duration(regret_s)} slower than {known[best] if 0 <= best < len(known) else 'the fastest'}"
+        for target, regret_s, best in zip(*columns, strict=True)
     ]
 
 
@@ -225,13 +225,13 @@ def _duration(seconds: float) -> str:
 
 def _describe_misroutes(policy: str, misroutes: Misroutes, requests: int, short_form: bool) -> str:
     judged = requests if misroutes.judged is None else misroutes.judged
-    share, lost = 100 * misroutes.count / judged, _duration(misroutes.lost_s / misroutes.count)
+    share, lost = 100 * misroutes.count / judged, _duration(misroutes.regret_s / misroutes.count)
     if short_form:
         return f"{policy} {share:.1f} % ({lost} each)"
     sample = "judged " if judged < requests else ""
     return (
         f"{policy} misrouted {number(misroutes.count, 0)} of {number(judged, 0)} {sample}requests ({share:.1f} %), which lost "
-        f"{lost} each and {_duration(misroutes.lost_s)} in all"
+        f"{lost} each and {_duration(misroutes.regret_s)} in all"
     )
 
 

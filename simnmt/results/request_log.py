@@ -196,9 +196,9 @@ class Misroutes:
     """The requests that one policy misrouted, of those judged, and an even sample of them; columns of shape (sampled,)."""
 
     count: int
-    lost_s: float
+    regret_s: float
     """Seconds beyond the best device, of all misrouted requests together."""
-    request_lost_s: NDArray[np.float64]
+    request_regret_s: NDArray[np.float64]
     """Seconds beyond the best device, of each sampled request."""
     src_len: NDArray[np.int64]
     tgt_len: NDArray[np.int64]
@@ -216,15 +216,15 @@ def misroutes(truth: Truth, trail: Trail, most: int) -> Misroutes:
     """Return the requests that a policy misrouted, at most `most` of them in the sample. `truth` is used unless the trail has
     its own."""
     truth = trail.truth or truth
-    lost = lost_s(truth, trail)
+    lost = decision_regret_s(truth, trail)
     misrouted = np.flatnonzero(lost > 0.0)
     sampled = misrouted[np.unique(np.linspace(0, max(len(misrouted) - 1, 0), min(most, len(misrouted))).astype(np.int64))]
     total_s = np.stack([truth.total_s(number, sampled) for number in range(len(truth.execution_s))])
     target = trail.target[sampled]
     chosen = target[None].astype(np.int64)
-    request_lost_s = np.take_along_axis(total_s, chosen, 0)[0] - total_s.min(0)
+    request_regret_s = np.take_along_axis(total_s, chosen, 0)[0] - total_s.min(0)
     if trail.lost_s is not None:
-        request_lost_s = trail.lost_s[sampled]
+        request_regret_s = trail.lost_s[sampled]
         np.put_along_axis(total_s, chosen, np.inf, 0)
     best_target = total_s.argmin(0).astype(np.int8)
     if trail.lost_s is not None and len(total_s) > 2:
@@ -232,8 +232,8 @@ def misroutes(truth: Truth, trail: Trail, most: int) -> Misroutes:
         best_target[:] = len(total_s)
     return Misroutes(
         count=len(misrouted),
-        lost_s=float(np.nansum(lost, dtype=np.float64)),
-        request_lost_s=request_lost_s,
+        regret_s=float(np.nansum(lost, dtype=np.float64)),
+        request_regret_s=request_regret_s,
         src_len=truth.src_len[sampled],
         tgt_len=_known(truth.tgt_len)[sampled],
         target=target,
@@ -243,11 +243,11 @@ def misroutes(truth: Truth, trail: Trail, most: int) -> Misroutes:
     )
 
 
-def lost_s(truth: Truth, trail: Trail) -> NDArray[np.float32]:
-    """Return by how many seconds each request takes longer than on the best device; 0 on the best device.
+def decision_regret_s(truth: Truth, trail: Trail) -> NDArray[np.float32]:
+    """Return by how many seconds each request takes longer than on the best device, as foreseen at its decision.
 
-    If an oracle judged decisions, the loss is the one it foresaw, and NaN for requests that were not judged. A request with a
-    loss above 0 was misrouted. `truth` is used unless the trail has its own.
+    NaN for requests that no oracle judged; where nothing waits, the true times are what would be foreseen. A request with a
+    regret above 0 was misrouted. `truth` is used unless the trail has its own.
     """
     truth = trail.truth or truth
     if trail.lost_s is not None:

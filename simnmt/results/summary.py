@@ -76,7 +76,7 @@ def by_cell(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
 
 def measure(
     log: Log,
-    lost_s: NDArray[np.float32] | None,
+    decision_regret_s: NDArray[np.float32] | None,
     devices: Sequence[Device],
     discipline: Discipline,
     batched: Sequence[BatchesOfDevice | None] = (),
@@ -94,7 +94,7 @@ def measure(
 
     Args:
         log: columns of the requests by name.
-        lost_s: loss of each judged request by its target (`request_log.lost_s`), NaN for the others; None if unknown.
+        decision_regret_s: of each judged request, NaN for the others (`request_log.decision_regret_s`); None if unknown.
         devices: in the order of the targets.
         discipline: what sets the pace of the requests.
         batched: batches per device. The work of a device that batches is its work with full batches, since a box with little to
@@ -114,7 +114,7 @@ def measure(
         "mean_latency_s": totals.sums["latency_s"] / requests,
         **quantiles,
         "offloaded_share": (requests - int(totals.sent[0])) / requests,
-        **_misrouted(lost_s),
+        **_misrouted(decision_regret_s),
         **_parts(log, totals, quantiles, (*TAILS, *criteria.tails)),
         "mean_estimate_age_s": totals.sums["rtt_estimate_age_s"] / requests,
         "mean_energy_j": _known(totals.sums["energy_j"] / requests),
@@ -224,14 +224,14 @@ class _Totals:
             self.work.append(np.bincount(log["server"][there], weights, minlength=device.servers).astype(np.float64))
 
 
-def _misrouted(lost_s: NDArray[np.float32] | None) -> Numbers:
-    """Return the share of the judged requests that were misrouted, and their mean loss."""
-    judged_s = np.empty(0) if lost_s is None else lost_s[np.isfinite(lost_s)]
+def _misrouted(decision_regret_s: NDArray[np.float32] | None) -> Numbers:
+    """Return the share of the judged requests that were misrouted, and the mean decision regret of all judged ones."""
+    judged_s = np.empty(0) if decision_regret_s is None else decision_regret_s[np.isfinite(decision_regret_s)]
     if not judged_s.size:
-        return {"misrouted_share": None, "mean_lost_s": None}
+        return {"misrouted_share": None, "mean_decision_regret_s": None}
     return {
         "misrouted_share": np.count_nonzero(judged_s > 0.0) / judged_s.size,
-        "mean_lost_s": float(judged_s.sum(dtype=np.float64)) / judged_s.size,
+        "mean_decision_regret_s": float(judged_s.sum(dtype=np.float64)) / judged_s.size,
     }
 
 

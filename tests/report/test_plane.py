@@ -116,7 +116,7 @@ def test_misroutes_are_sampled_and_the_sentence_sums_up_all(result: Any) -> None
         misroutes = cell.misroutes[policy]
         (mark,) = drawn.charts[place, "lost", "near"].marks
         assert list(mark.x) == misroutes.src_len.tolist() and len(mark.x) <= 300
-        assert mark.values == pytest.approx((1e3 * misroutes.request_lost_s).tolist(), rel=1e-2)
+        assert mark.values == pytest.approx((1e3 * misroutes.request_regret_s).tolist(), rel=1e-2)
         reading = drawn.charts[place, "lost", "near"].reading
         assert f"{policy} misrouted {misroutes.count:,} of 20,000 requests".replace(",", "\u202f") in reading
     assert drawn.charts["all", "lost", "near"].reading.endswith("oracle nothing.")

@@ -86,7 +86,7 @@ def test_the_numbers_of_that_run() -> None:
         "p999_latency_s": None,
         "offloaded_share": 0.75,
         "misrouted_share": 0.25,
-        "mean_lost_s": 1.875,
+        "mean_decision_regret_s": 1.875,
         "mean_queue_s": 0.5625,
         "mean_execution_s": 0.625,
         "mean_transfer_s": 2.75,
