@@ -154,7 +154,7 @@ def _assumption(view: CellView[Cell], policy: str, tgt_end: float, bordered: boo
 
 
 def misrouted(view: CellView[Cell]) -> Panel | None:
-    """Draw a sample of the requests that another device would truly have answered sooner; None where there are none."""
+    """Draw a sample of the requests that another device would have answered sooner, as foreseen; None where there are none."""
     cell = view.cell
     wrong = {
         policy: cell.misroutes[policy] for policy in view.policies if policy in cell.misroutes and cell.misroutes[policy].count
@@ -205,7 +205,7 @@ def misrouted(view: CellView[Cell]) -> Panel | None:
             Control("colour", "Colour", [("lost", "time lost"), ("policy", "policy")]),
             _RANGE,
         ],
-        caption=f"Requests that another device would truly have answered sooner{oracle}; a sample of each policy's.",
+        caption=f"Requests that another device would have answered sooner{oracle}; a sample of each policy's.",
     )  # fmt: skip
 
 
