@@ -27,7 +27,7 @@ from simnmt.policies.custom import CustomPolicy
 from simnmt.results.device_accounts import StreamAccount, stream_account
 from simnmt.results.request_log import RequestLog, Truth, decision_regret_s, were_answered
 from simnmt.results.requests import Block, Engine, Trail
-from simnmt.results.summary import BatchesOfDevice, Device, Numbers, RunKey, known, measure
+from simnmt.results.summary import BatchesOfDevice, Device, Numbers, Place, known, measure
 from simnmt.results.warm_up import mser5_cut
 from simnmt.scenario.configuration import Scenario
 from simnmt.scenario.service_level import WarmUpRequests
@@ -122,7 +122,7 @@ def saturated_s(
 class UnitResult:
     """The result of one unit."""
 
-    numbers: dict[RunKey, Numbers]
+    numbers: dict[Place, Numbers]
     best_offloaded_share: float
     """Share of requests whose execution plus transfer is truly least on another device than the first."""
     mean_transfer_s: float
@@ -164,7 +164,7 @@ def run_unit(unit: Unit, progress: ShareDone | None = None) -> UnitResult:
             gap_totals_s[removed] = float(counted["latency_s"].sum()) * _per_counted(unit, cut) / _answered_share(trail, cut)
     is_kept = unit.is_kept
     return UnitResult(
-        numbers={RunKey(case.name, unit.network, name, unit.replication): of_run for name, (_, of_run) in finished.items()},
+        numbers={(case.name, unit.network, name): of_run for name, (_, of_run) in finished.items()},
         best_offloaded_share=drawn.truth.best_offloaded_share,
         mean_transfer_s=_mean_transfer_s(drawn, [trail for trail, _ in finished.values()]),
         learnt=learnt,

@@ -20,10 +20,10 @@ from simnmt.base.extension import OBJECT, is_code
 from simnmt.base.suggestions import format_list
 from simnmt.results.loaded_run import LoadedRun
 from simnmt.results.number_text import percent
-from simnmt.results.result import FinishedRun, Place
+from simnmt.results.result import FinishedRun
 from simnmt.results.run_directory import RESOLVED, SUMMARY, check_unchanged
 from simnmt.results.statistics import Estimate, change_columns, change_percent, student_quantile
-from simnmt.results.summary import Row, judge_change
+from simnmt.results.summary import Place, Row, judge_change
 
 if TYPE_CHECKING:
     import pandas as pd

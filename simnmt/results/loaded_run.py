@@ -14,9 +14,9 @@ from simnmt.base.files import MOST_DOCUMENT_BYTES, read_bounded
 from simnmt.results.columns import Array
 from simnmt.results.device_accounts import BatchAccount
 from simnmt.results.request_log import Log, RequestLog, drawn_logs
-from simnmt.results.result import MOST_DRAWN, FinishedRun, LiveMeasurement, Place, RecordedCell
+from simnmt.results.result import MOST_DRAWN, FinishedRun, LiveMeasurement, RecordedCell
 from simnmt.results.run_directory import BATCHES, DEVICES, REPLICATIONS, REQUESTS, SUMMARY, RunDirectoryError, read_manifest
-from simnmt.results.summary import Device, Row, by_cell
+from simnmt.results.summary import Device, Place, Row, by_cell
 
 if TYPE_CHECKING:
     import pandas as pd

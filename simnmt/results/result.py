@@ -14,14 +14,12 @@ from simnmt.results.energy import RunEnergy
 from simnmt.results.recommendation import best_row
 from simnmt.results.request_log import LIVE_MISROUTES, UNKNOWN_MISROUTES, Misroutes, RequestLog, drawn_logs
 from simnmt.results.service_level import Assertion, Assessment, assess_run
-from simnmt.results.summary import Device, Row
+from simnmt.results.summary import Device, Place, Row
 from simnmt.workload.length_table import LengthTable
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Place = tuple[str, str, str]
-"""Workload, network and policy."""
 MOST_DRAWN = 2_000_000
 """Most requests of a policy that the figures show; of more, an even sample."""
 Account = TypeVar("Account")

@@ -20,8 +20,8 @@ import numpy as np
 from simnmt.base import files
 from simnmt.base.errors import InputError
 from simnmt.results.columns import arrow_array
-from simnmt.results.result import Cell, Place
-from simnmt.results.summary import Row
+from simnmt.results.result import Cell
+from simnmt.results.summary import Place, Row
 
 MANIFEST, RESOLVED, INPUT = "manifest.json", "scenario.resolved.yaml", "scenario.input.yaml"
 SUMMARY, TABLE, REQUESTS, PAGE = "summary.json", "summary.csv", "requests.parquet", "report.html"

@@ -10,18 +10,14 @@ import pytest
 from simnmt.results.metrics import Criteria, metric
 from simnmt.results.request_log import RequestLog, Truth
 from simnmt.results.requests import Requests, Trail
-from simnmt.results.summary import PARTS, WITH_INTERVAL, Device, RunKey, comparisons, measure, rows, shares_of_all, with_regret
+from simnmt.results.summary import PARTS, WITH_INTERVAL, Device, comparisons, measure, rows, shares_of_all, with_regret
 
-Runs = dict[RunKey, dict[str, float | None]]
+Runs = dict[tuple[str, str, str], list[dict[str, float | None]]]
 
 
 def totals(**per_policy: list[float]) -> Runs:
     """Runs of one cell that differ in their total latency alone, per policy and replication."""
-    return {
-        RunKey("w", "n", policy, replication): {"total_latency_s": total_s}
-        for policy, replications in per_policy.items()
-        for replication, total_s in enumerate(replications)
-    }
+    return {("w", "n", policy): [{"total_latency_s": total_s} for total_s in of] for policy, of in per_policy.items()}
 
 
 DEVICES = (Device("gateway", 1, 1), Device("cloud", 2, 2))
@@ -193,15 +189,15 @@ def test_the_parts_of_the_slowest_add_up_to_their_latency() -> None:
 
 def test_regret_is_taken_within_a_replication_and_may_be_negative() -> None:
     runs = with_regret(totals(best=[10.0, 20.0], other=[13.0, 19.0]), "best")
-    assert [runs[RunKey("w", "n", "other", r)]["regret_s"] for r in (0, 1)] == [3.0, -1.0]
-    assert [runs[RunKey("w", "n", "best", r)]["regret_s"] for r in (0, 1)] == [0.0, 0.0]
+    assert [numbers["regret_s"] for numbers in runs["w", "n", "other"]] == [3.0, -1.0]
+    assert [numbers["regret_s"] for numbers in runs["w", "n", "best"]] == [0.0, 0.0]
 
 
 def test_the_interval_of_a_regret_goes_below_zero_only_where_requests_wait() -> None:
     runs = totals(best=[10.0, 10.0, 10.0], other=[10.0, 10.0, 13.0])
     row = next(row for row in rows(with_regret(runs, "best"), 1) if row["policy"] == "other")
     assert 0.0 < row["regret_s_low"] < row["regret_s"] == 1.0 < row["regret_s_high"]
-    queued = {key: {**numbers, "cloud_busiest_load": 0.5} for key, numbers in runs.items()}
+    queued = {place: [{**numbers, "cloud_busiest_load": 0.5} for numbers in of] for place, of in runs.items()}
     row = next(row for row in rows(with_regret(queued, "best"), 1) if row["policy"] == "other")
     assert row["regret_s_low"] < 0.0
 
@@ -216,7 +212,7 @@ def test_a_regret_that_is_below_zero_in_some_replication_has_an_interval_of_eith
 
 
 def test_without_an_oracle_there_is_no_regret() -> None:
-    assert all(numbers["regret_s"] is None for numbers in with_regret(totals(a=[1.0], b=[2.0]), None).values())
+    assert all(numbers["regret_s"] is None for (numbers,) in with_regret(totals(a=[1.0], b=[2.0]), None).values())
     row = rows(with_regret(totals(a=[1.0, 2.0]), None), 1)[0]
     assert (row["regret_s"], row["regret_s_low"], row["regret_s_high"]) == (None, None, None)
 
@@ -225,9 +221,9 @@ def test_rows_are_means_over_replications_in_the_order_of_the_runs() -> None:
     runs: Runs = {}
     for workload, network in (("b", "y"), ("b", "x"), ("a", "y")):
         for policy in ("second", "first"):
-            for replication in (1, 0, 2):
-                key = RunKey(workload, network, policy, replication)
-                runs[key] = {"total_latency_s": 10.0 + replication, "p999_latency_s": None, "makespan_s": 5.0}
+            runs[workload, network, policy] = [
+                {"total_latency_s": 10.0 + number, "p999_latency_s": None, "makespan_s": 5.0} for number in range(3)
+            ]
     table = rows(runs, 77)
     cells = [("b", "y"), ("b", "x"), ("a", "y")]
     assert [(row["workload"], row["network"], row["policy"]) for row in table] == [
@@ -280,15 +276,6 @@ def test_verdicts_of_comparisons(ours: list[float], verdict: str) -> None:
         assert pair["low_percent"] is None and pair["high_percent"] is None
     else:
         assert pair["low_percent"] <= pair["change_percent"] <= pair["high_percent"]
-
-
-def test_the_order_in_which_replications_come_in_changes_nothing() -> None:
-    runs = totals(base=[100.0, 300.0, 200.0], ours=[90.0, 310.0, 150.0])
-    order = sorted(runs, key=lambda key: -key.replication if key.policy == "ours" else key.replication)
-    backwards = {key: runs[key] for key in order}
-    assert comparisons(runs, ["base"]) == comparisons(backwards, ["base"])
-    by_policy = {row["policy"]: row for row in rows(backwards, 1)}
-    assert [by_policy[row["policy"]] for row in rows(runs, 1)] == rows(runs, 1)
 
 
 def test_every_policy_meets_every_baseline_but_itself() -> None:
