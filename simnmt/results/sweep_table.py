@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +15,7 @@ from simnmt.base import VERSION
 from simnmt.base.errors import InputError
 from simnmt.base.files import written_whole
 from simnmt.results.columns import arrow_array
-from simnmt.results.metrics import PLAIN_METRICS, metric
+from simnmt.results.metrics import Metric, metric
 from simnmt.results.summary import Row
 
 if TYPE_CHECKING:
@@ -38,47 +36,6 @@ UNSTABLE, BOUND = "unstable", "bound"
 """Verdicts on a policy at its point, with those above: `bound` for the oracle, which knows the truth."""
 
 
-@dataclass(frozen=True, slots=True)
-class SweptMetric:
-    """A metric in the table of a sweep: three columns, the mean and the ends of its 95 % interval."""
-
-    name: str
-    unit: str
-    per_si_unit: float = 1.0
-    most: float | None = None
-    """Greatest possible value; None if there is none."""
-    is_latency: bool = False
-
-    @property
-    def columns(self) -> tuple[str, str, str]:
-        """Names of the columns."""
-        return self.name, f"{self.name}_low", f"{self.name}_high"
-
-
-_PERCENTILE = re.compile(r"p(?P<percent>\d\d)(?P<tenths>\d?)_(?P<sample>latency|first_token)_s")
-_WITHIN = re.compile(r"(answered_within_.*ms)_share")
-
-
-@cache
-def metric_of_column(column: str) -> SweptMetric | None:
-    """Return the metric that a column of a run's summary holds; None for a column that is none.
-
-    >>> metric_of_column("p95_latency_s").name, metric_of_column("p999_latency_s").name
-    ('p95_ms', 'p99.9_ms')
-    """
-    name = next((known.name for known in PLAIN_METRICS.values() if known.column == column), None)
-    if match := _PERCENTILE.fullmatch(column):
-        first = "first_token_" if match["sample"] == "first_token" else ""
-        tenths = f".{match['tenths']}" if match["tenths"] else ""
-        name = f"{first}p{match['percent']}{tenths}_ms"
-    elif match := _WITHIN.fullmatch(column):
-        name = match[1]
-    if name is None:
-        return None
-    known = metric(name)
-    return SweptMetric(known.name, known.unit, known.per_si_unit, known.most, is_latency=known.unit == "ms")
-
-
 class SweepTableError(InputError):
     """A table of a sweep that cannot be read or written."""
 
@@ -94,7 +51,7 @@ class SweepTable:
     """The metric by which `verdict` judges, such as `mean_ms`."""
     keys: tuple[str, ...]
     """Swept keys, which are columns."""
-    metrics: tuple[SweptMetric, ...]
+    metrics: tuple[Metric, ...]
     """Metrics that some row knows, each three columns."""
     rows: list[Row]
     failed: int = 0
@@ -109,7 +66,8 @@ def write_table(path: Path, table: SweepTable) -> None:
 
     names = list(dict.fromkeys(name for row in table.rows for name in row))
     arrays = {name: _array([row.get(name) for row in table.rows], name) for name in names}
-    about = {name: value for name, value in asdict(table).items() if name != "rows"} | {"format": FORMAT}
+    about = {name: value for name, value in asdict(table).items() if name != "rows"}
+    about |= {"metrics": [known.name for known in table.metrics], "format": FORMAT}
     content = pa.table(arrays).replace_schema_metadata({_METADATA: json.dumps(about)})
     try:
         with written_whole(path) as partial:
@@ -138,7 +96,7 @@ def read_table(directory: Path) -> SweepTable:
     return SweepTable(
         rows=content.to_pylist(),
         keys=tuple(about["keys"]),
-        metrics=tuple(SweptMetric(**record) for record in about["metrics"]),
+        metrics=tuple(map(metric, about["metrics"])),
         **{name: about[name] for name in ("name", "seed", "objective", "failed", "simnmt")},
     )
 

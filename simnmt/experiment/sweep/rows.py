@@ -10,12 +10,12 @@ import numpy as np
 from simnmt.experiment.run import goal_of, roles_of
 from simnmt.experiment.sweep.tasks import Point, task_key
 from simnmt.experiment.units import devices
-from simnmt.results.metrics import objective_metric
+from simnmt.results.metrics import Metric, metric_of_column, objective_metric
 from simnmt.results.recommendation import recommend
 from simnmt.results.stability import with_stability
 from simnmt.results.statistics import Estimate, change_percent, interval_columns, mean_intervals
 from simnmt.results.summary import Numbers, Place, Row, Runs, by_cell, rows, with_regret
-from simnmt.results.sweep_table import BEST, BOUND, EQUAL, POINT, TIED, UNSTABLE, WORSE, SweptMetric, metric_of_column
+from simnmt.results.sweep_table import BEST, BOUND, EQUAL, POINT, TIED, UNSTABLE, WORSE
 from simnmt.scenario.configuration import Scenario
 
 ReadResult = Callable[[str], tuple[list[str], list[Row]] | None]
@@ -25,7 +25,7 @@ _PLACE = ("workload", "network", "policy", "replications", "requests")
 
 def gather_rows(
     points: Sequence[Point], keys: Sequence[str], digests: Mapping[int, str], read: ReadResult
-) -> tuple[list[Row], tuple[SweptMetric, ...]]:
+) -> tuple[list[Row], tuple[Metric, ...]]:
     """Return the rows of all points whose tasks have finished, and the metrics that some row knows.
 
     Args:
@@ -106,7 +106,7 @@ def _verdicts(scenario: Scenario, of_cell: Sequence[Row], numbers: Runs) -> Iter
         }
 
 
-def _with_metrics(table: Sequence[Row], runs: Sequence[Sequence[Numbers]]) -> tuple[list[Row], tuple[SweptMetric, ...]]:
+def _with_metrics(table: Sequence[Row], runs: Sequence[Sequence[Numbers]]) -> tuple[list[Row], tuple[Metric, ...]]:
     """Return the rows with three columns a metric in place of the summary's, and the metrics that some row knows.
 
     `runs`: the numbers of each replication by row. The intervals of all rows are computed together, which takes a tenth of the
