@@ -24,7 +24,6 @@ def format_result(result: RunResult) -> str:
     by_rule = result.scenario.get("warm_up") == "mser5"
     parts = [
         [f"{result.name}: {one['requests']:,} requests each, {repeats}", *_sources(result), *result.scope],
-        [sweep["sentence"] for sweep in result.load_sweeps],
         *_recommendations(result),
         [
             policies.to_text(),
@@ -36,7 +35,6 @@ def format_result(result: RunResult) -> str:
         _lines(energy_table(result.summary_rows)),
         *_gaps(result),
         _missed_deadlines(result),
-        *([table.title, Table.of_texts("", table.columns, table.rows, words=3).to_text()] for table in result.tables),
     ]
     return "\n\n".join("\n".join(filter(None, lines)) for lines in parts if lines)
 

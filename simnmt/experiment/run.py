@@ -11,7 +11,7 @@ from itertools import product
 import numpy as np
 
 from simnmt.experiment.cases import RunPlan, ShareDone, Unit
-from simnmt.experiment.comparisons import baselines, gap_rows, load_sweeps
+from simnmt.experiment.comparisons import baselines, gap_rows
 from simnmt.experiment.draws import Learnt
 from simnmt.experiment.notes import describe_scope, fits, notes, stopped_sending, warnings
 from simnmt.experiment.processes import run_in_processes, worthwhile_processes
@@ -179,7 +179,6 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunR
         scope=list(describe_scope(plan)),
         gaps=_gaps(scenario, by_place),
         replicated=replicated(numbers, scenario.measured_metrics),
-        load_sweeps=list(load_sweeps(plan, table, compared)),
         scenario=scenario.document(),
         engines=_engines(results),
     )

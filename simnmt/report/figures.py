@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.suggestions import format_list
-from simnmt.network.series import RttSeries
 from simnmt.report import thinning
 from simnmt.report.charts import DASHES, SYMBOLS, Axis, Chart, Control, Mark, Panel, panel, plain, short
 from simnmt.report.run_tables import batches_of, batching_devices
@@ -24,7 +23,7 @@ from simnmt.results.device_accounts import SMALL_BATCH, BatchAccount
 from simnmt.results.device_timeline import device_timeline
 from simnmt.results.request_log import were_answered
 from simnmt.results.stability import busiest_device
-from simnmt.results.summary import PARTS, Row, objective_column
+from simnmt.results.summary import PARTS, Row
 
 ESTIMATE_OF = "cnmt"
 """The policy whose transfer estimate is drawn over the RTT series, where the scenario has it."""
@@ -230,32 +229,28 @@ def timeline(view: CellView[RecordedCell]) -> Panel:
     unit, length_s = time_unit(max(float(run.edges_s[-1]) for run in runs.values()))
     edges = {policy: run.edges_s / length_s for policy, run in runs.items()}
     arrivals = max(float(values[_turn(values)]) for values in edges.values())
-    end = max(float(values[-1]) for values in edges.values())
+    log = any(map(view.unstable, view.policies))
 
-    def draw(device: str, of: str, y: str, x: str) -> Chart:
+    def draw(device: str, of: str) -> Chart:
         number, backlog = int(device), of == "waiting"
-        log = backlog and y == "log"
         heights = {policy: run.waiting[number] if backlog else 100.0 * run.busy_share[number] for policy, run in runs.items()}
         idle = [policy for policy, values in heights.items() if not values.any()]
+        hover = f"{'%{y:,.4~g} waiting' if backlog else '%{y:.1f} % busy'} at %{{x:.4~g}} {unit}"
         marks = []
         for policy, values in heights.items():
             if policy not in idle:
-                shown = thinning.numbers(np.where(log & (values < LEAST_SHOWN), np.nan, values), 3)
-                hover = f"{'%{y:,.4~g} waiting' if backlog else '%{y:.1f} % busy'} at %{{x:.4~g}} {unit}"
+                shown = thinning.numbers(np.where(log & backlog & (values < LEAST_SHOWN), np.nan, values), 3)
                 marks.append(view.line(policy, edges[policy], [*shown, shown[-1]], width=1.4, step=True, hover=hover))
         name = cell.devices[number].name
         waits, works = f"Requests that wait at all boxes of {name} together.", f"Busy share of the workers of {name}."
         nothing = f" Nothing {'waits' if backlog else 'is executed'} there under {format_list(idle)}." if idle else ""
         height = Axis("requests waiting", log=log, from_zero=not log) if backlog else Axis("workers busy, %", span=(0.0, 102.0))
-        width = Axis(f"time of the run, {unit}", span=(0.0, end if x == "all" else arrivals))
+        width = Axis(f"time of the run, {unit}", span=(0.0, arrivals))
         return Chart(marks, width, height, (waits if backlog else works) + nothing)
 
     estimating = estimating_policy(cell.logs)
     busiest = busiest_device([row for row in view.rows if row["policy"] == (estimating or row["policy"])])
     names = [device.name for device in cell.devices]
-    until = [("arrivals", "while requests come"), ("all", "until the last answer")]
-    drained = any(_turn(values) < values.size - 1 for values in edges.values())
-    unstable = any(map(view.unstable, view.policies))
     return panel(
         "timeline",
         "Backlog and utilisation",
@@ -264,10 +259,8 @@ def timeline(view: CellView[RecordedCell]) -> Panel:
         [
             view.device_control("At the", names.index(busiest) if busiest in names else 0),
             Control("of", "Of", [("waiting", "backlog"), ("busy", "utilisation")]),
-            Control("y", "Backlog axis", [("linear", "linear"), ("log", "log backlog")], "log" if unstable else "linear"),
-            Control("x", "Time span", until if drained else until[1:]),
         ],
-        caption="What waits at a device, and how much of it works, over the time of the run; means over spans of time.",
+        caption="What waits at a device, and how much of it works, while requests come; means over spans of time.",
         across=True,
     )
 
@@ -333,66 +326,37 @@ def share_by_length(logs: Mapping[str, Log], devices: int) -> tuple[list[float |
 def rtt(view: CellView[Cell]) -> Panel:
     """Draw the RTT series over one lap, and the transfer estimate that one policy held while it met that lap.
 
-    The span in use is shown first, unless requests met at least half of the lap, or met its end and began anew.
+    Only the span in use is shown, unless requests met at least half of the lap, or met its end and began anew.
     """
     cell, series = view.cell, view.cell.series
-    used_s = _used_span_s(cell)
-    kept = _kept_samples(series, used_s)
-    time_s = np.append(series.time_s[kept], max(series.duration_s, float(series.time_s[-1])))
-    unit, length_s = time_unit(float(time_s[-1]) if used_s is None else used_s[1] - used_s[0])
+    begin_s, end_s = _used_span_s(cell) or (0.0, max(series.duration_s, float(series.time_s[-1])))
+    first, last = np.searchsorted(series.time_s, (begin_s, end_s), side="right")
+    first = max(int(first) - 1, 0)
+    rtt_s = series.rtt_s[first:last]
+    kept = thinning.extremes(rtt_s, RTT_POINTS - 1)
+    time_s = np.append(series.time_s[first:last][kept], end_s)
+    unit, length_s = time_unit(end_s - begin_s)
     policy = estimating_policy(cell.logs)
     hover = f"%{{y:,.4~g}} ms at %{{x:.4~g}} {unit}"
-    times, heights = time_s / length_s, np.append(series.rtt_s[kept], series.rtt_s[-1]) * 1e3
-    lines = [(times, heights)]
-    marks = [Mark("line", times, heights, "RTT", "rtt", width=1.2, step=True, hover=hover)]
+    heights_ms = 1e3 * np.append(rtt_s[kept], rtt_s[-1])
+    marks = [Mark("line", time_s / length_s, heights_ms, "RTT", "rtt", width=1.2, step=True, hover=hover)]
     if policy is not None:
         held_s, estimate_s = _estimate_on_lap(cell.logs[policy], float(series.duration_s))
-        lines.append((held_s / length_s, estimate_s * 1e3))
-        symbol = "" if held_s.size > 1 else "circle"
-        name = f"estimate of {plain(policy)}"
-        marks.append(view.line(policy, *lines[1], name=name, dash="solid", width=1.2, step=True, symbol=symbol, hover=hover))
-
-    def draw(x: str, y: str) -> Chart:
-        span = None if x == "all" or used_s is None else (used_s[0] / length_s, used_s[1] / length_s)
-        margin = 0.0 if span is None else 0.01 * (span[1] - span[0])
-        shown = None if span is None else (span[0] - margin, span[1] + margin)
-        height = Axis("round trip, ms", log=y == "log", span=_heights_seen(lines, span, y == "log"))
-        return Chart(marks, Axis(f"time on the trace, {unit}", span=shown), height)
-
-    last = cell.devices[-1].name if len(cell.devices) > 2 else ""
-    link = f", the last link on the way to the {last}," if last else ""
-    to = f"to the {last} " if last else ""
+        symbol, name = "" if held_s.size > 1 else "circle", f"estimate of {plain(policy)}"
+        look = {"name": name, "dash": "solid", "width": 1.2, "step": True, "symbol": symbol, "hover": hover}
+        marks.append(view.line(policy, held_s / length_s, estimate_s * 1e3, **look))
+    destination = cell.devices[-1].name if len(cell.devices) > 2 else ""
+    link = f", the last link on the way to the {destination}," if destination else ""
+    to = f"to the {destination} " if destination else ""
     learns = f" and the transfer time {to}that {policy} assumes. It learns only from requests that it sends away."
-    spans = [("used", "while requests ran"), ("all", "whole series")]
     return panel(
         "rtt",
         "The network, and what was believed of it",
         f"Round-trip time in milliseconds over the time of the trace, with the transfer estimate over it, {view.place}",
-        draw,
-        [
-            Control("x", "Time span", spans if used_s is not None else spans[1:]),
-            Control("y", "RTT axis", [("linear", "linear"), ("log", "log RTT")]),
-        ],
+        lambda y: Chart(marks, Axis(f"time on the trace, {unit}"), Axis("round trip, ms", log=y == "log")),
+        [Control("y", "RTT axis", [("linear", "linear"), ("log", "log RTT")])],
         caption=f"Round-trip time of {series.name} ({series.kind}){link}" + ("." if policy is None else learns),
     )
-
-
-def _heights_seen(lines: Sequence[tuple[Any, Any]], span: tuple[float, float] | None, log: bool) -> tuple[float, float] | None:
-    """Return the range of the heights in a span of time: plotly fits an axis to all points, of which a zoom shows few."""
-    if span is None:
-        return None
-    seen = []
-    for times, heights in lines:
-        until = np.append(times[1:], np.inf)
-        # The last value before the span holds into it.
-        seen.append(heights[(times <= span[1]) & (until >= span[0])])
-    values = np.concatenate(seen)
-    values = values[np.isfinite(values) & (values > 0)]
-    if not values.size:
-        return None
-    least, most = float(values.min()), float(values.max())
-    margin = 0.05 * (most - least) or 0.05 * most
-    return (least / 1.05, most * 1.05) if log else (max(least - margin, 0.0), most + margin)
 
 
 def estimating_policy(logs: Mapping[str, Log]) -> str | None:
@@ -425,16 +389,6 @@ def _used_span_s(cell: Cell) -> tuple[float, float] | None:
     return (begin_s, end_s) if 0.0 < end_s - begin_s < 0.5 * cell.series.duration_s else None
 
 
-def _kept_samples(series: RttSeries, used_s: tuple[float, float] | None) -> NDArray[np.int64]:
-    """Return indices of the samples drawn, half of them in the span in use, which then is sharp when it fills the figure."""
-    if used_s is None or series.rtt_s.size < RTT_POINTS:
-        return thinning.extremes(series.rtt_s, RTT_POINTS - 1)
-    begin, end = np.searchsorted(series.time_s, used_s)
-    begin = max(int(begin) - 1, 0)
-    close = begin + thinning.extremes(series.rtt_s[begin : int(end) + 1], RTT_POINTS // 2)
-    return np.union1d(thinning.extremes(series.rtt_s, RTT_POINTS // 2 - 1), close)
-
-
 def gaps(view: CellView[RecordedCell]) -> Panel:
     """Draw the change of the total time by source of loss removed, with its interval."""
     rows = [row for row in view.gaps if row["removed"] != "nothing"]
@@ -461,114 +415,6 @@ def gaps(view: CellView[RecordedCell]) -> Panel:
     )
     alt = f"Change of the total time in percent with its interval, by source of loss removed, {view.place}"
     return panel("gaps", "What wrong beliefs cost", alt, lambda: chart, caption=caption)
-
-
-OVER_LOAD: dict[str, str] = {name: objective_column(name) for name in ("mean", "p95")}
-"""Figures over the load, with the keys of their values in the rows."""
-_LATENCY_TITLES = {"mean": "mean latency", "p95": "p95 of the latency"}
-
-
-@dataclass(frozen=True, slots=True)
-class LoadSweep:
-    """Workloads that differ in their rate alone, on one network: the changes of policies against a baseline over the load."""
-
-    network: str
-    baseline: str
-    workloads: tuple[str, ...]
-    sweeps: tuple[Row, ...]
-    """One record of `RunResult.load_sweeps` for each policy that is compared."""
-
-    @property
-    def load(self) -> list[float]:
-        """Load of the busiest box under the baseline, per workload."""
-        return [round(point["load"], 4) for point in self.sweeps[0]["points"]]
-
-
-def group_sweeps(sweeps: Sequence[Row]) -> list[LoadSweep]:
-    """Return the sweeps over load, one for each network and baseline."""
-    groups: dict[tuple[str, str, tuple[str, ...]], list[Row]] = {}
-    for sweep in sweeps:
-        workloads = tuple(point["workload"] for point in sweep["points"])
-        groups.setdefault((sweep["network"], sweep["baseline"], workloads), []).append(sweep)
-    return [LoadSweep(*place, tuple(records)) for place, records in groups.items()]
-
-
-def over_load(sweep: LoadSweep, rows: Sequence[Row], colours: Mapping[str, int]) -> Panel:
-    """Draw the latency of every policy over the load, or its change against the baseline.
-
-    A policy has no latency at a load at which it is unstable, because no mean exists there.
-    """
-    by_place = {(row["workload"], row["network"], row["policy"]): row for row in rows}
-    lines = {
-        policy: [by_place[workload, sweep.network, policy] for workload in sweep.workloads]
-        for policy in dict.fromkeys(row["policy"] for row in rows)
-    }
-    missing = {
-        policy: [f"{load:.2f}" for load, row in zip(sweep.load, line, strict=True) if row.get("unstable")]
-        for policy, line in lines.items()
-    }
-    unstable = "; ".join(f"{policy} at load {format_list(loads)}" for policy, loads in missing.items() if loads)
-    load_axis = Axis(f"load of the busiest box under {short(sweep.baseline)}")
-
-    def draw(of: str, y: str) -> Chart:
-        if of == "change":
-            note = f"No steady mean exists, so the change is that of this run: {unstable}." if unstable else ""
-            title = Axis(f"total time against {short(sweep.baseline)}, %", zero_line=True)
-            return Chart([_change_line(record, sweep.load, colours) for record in sweep.sweeps], load_axis, title, note)
-        means = {policy: _stable_ms(line, OVER_LOAD[of]) for policy, line in lines.items()}
-        shown = {policy: columns for policy, columns in means.items() if any(value is not None for value in columns[0])}
-        log = y == "log"
-        unit, factor = time_scale([value for columns in shown.values() for value in columns[2]])
-        marks = [
-            policy_line(policy, colours[policy], sweep.load, _scaled(ms, factor), symbol="circle", size=5.0,
-                        low=_scaled([end if not log or end is None else max(end, 0.001) for end in low], factor),
-                        high=_scaled(high, factor), hover=f"%{{y:,.4~g}} {unit} at load %{{x:.2f}}")
-            for policy, (ms, low, high) in shown.items()
-        ]  # fmt: skip
-        note = f"Left out, because no steady mean exists: {unstable}." if unstable else ""
-        values = [value * factor for ms, *_ in shown.values() for value in ms if value]
-        # An interval that reaches far down must not flatten the line that it belongs to.
-        span = (min(values) / 1.3, max(values) * 1.15) if log and values else None
-        return Chart(marks, load_axis, Axis(f"{_LATENCY_TITLES[of]}, {unit}", log=log, span=span, from_zero=True), note)
-
-    change = f"change against {sweep.baseline}"
-    return panel(
-        "load",
-        "Latency over the load",
-        f"Latency over load, one line per policy, {sweep.network}",
-        draw,
-        [
-            Control("of", "Latency", [("mean", "mean"), ("p95", "p95"), ("change", change)]),
-            Control("y", "Latency axis", [("log", "log latency"), ("linear", "linear")]),
-        ],
-        caption=f"Latency of every policy over the load under {sweep.baseline}, with 95 % intervals over replications.",
-        across=True,
-    )
-
-
-Column = list[float | None]
-
-
-def _stable_ms(rows: Sequence[Row], key: str) -> tuple[Column, Column, Column]:
-    """Return a mean with its interval, ms; None where the policy is unstable."""
-    ms, low, high = (
-        [None if row.get("unstable") else milliseconds(row.get(key + end)) for row in rows] for end in ("", "_low", "_high")
-    )
-    return ms, low, high
-
-
-def _scaled(values: Sequence[float | None], factor: float) -> Column:
-    return [None if value is None else value * factor for value in values]
-
-
-def _change_line(record: Row, load: Sequence[float], colours: Mapping[str, int]) -> Mark:
-    change, low, high = (
-        [point[key] for point in record["points"]] for key in ("change_percent", "low_percent", "high_percent")
-    )
-    return policy_line(
-        record["policy"], colours[record["policy"]], load, change, low=low, high=high, symbol="circle", size=5.0,
-        hover="%{y:+.2f} % at load %{x:.2f}",
-    )  # fmt: skip
 
 
 MOST_BARS = 64

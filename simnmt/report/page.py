@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from simnmt.base.suggestions import format_list
 from simnmt.report import figures
 from simnmt.report.charts import POLICY_COLOURS, Panel
-from simnmt.report.figures import CellView, LoadSweep, batch_panels, group_sweeps, over_load
+from simnmt.report.figures import CellView, batch_panels
 from simnmt.report.page_template import Section, render_page
 from simnmt.report.pipelines import planned_pipelines_svg
 from simnmt.report.plane_figures import execution, lengths, misrouted, plane
@@ -27,7 +27,6 @@ from simnmt.report.run_tables import (
     recommendations_table,
     stream_table,
 )
-from simnmt.report.table import Table
 from simnmt.report.typography import significant
 from simnmt.report.words import gap_words, verdicts, words
 from simnmt.results import Cell, FinishedRun, RecordedCell, RunResult
@@ -49,32 +48,17 @@ KINDS_OF_NUMBERS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedTable:
-    """Table of a paper with published and simulated numbers, and notes on contradictions in the paper."""
-
-    title: str
-    columns: Sequence[str]
-    """Heads of all columns, with units; the first column names the line."""
-    rows: Sequence[Sequence[str]]
-    """One text per column in each row."""
-    notes: Sequence[str] = ()
-    """Errors of the paper and origins of our numbers, one sentence each."""
-
-
-def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()) -> str:
+def render(result: RunResult) -> str:
     """Return the page as text, to be written as UTF-8; the same result gives the same text.
 
     It opens from disk without a network, and every name that came with the input is escaped.
     """
     result = replace(result, cells=result.drawn_cells, notes=[*result.notes, *_sampling(result)])
     sections = [
-        *_load_sections(result),
         *_verdict_sections(result),
         *doubt_sections(doubtful_profiles(result.cells)),
         Section("All policies", "table", tables=[policies_table(result, policy_colours(result))]),
         *_figure_sections(result),
-        *(_published_section(table) for table in published_tables),
         _making_section(result),
     ]
     return render_page("simnmt run" if result.live is None else "simnmt live replay", result.name, sections, _facts(result))
@@ -96,18 +80,6 @@ def _sampling(result: RunResult) -> list[str]:
     sampled = [f"Figures over single requests show an even sample of at most {MOST_DRAWN:,}."] if most > MOST_DRAWN else []
     loses = any(row.get("lost_share") for row in result.summary_rows)
     return sampled + ["Figures over single requests show those that every policy answered."] * loses
-
-
-def _load_sections(result: RunResult) -> list[Section]:
-    return [
-        Section(
-            f"Over the load on {sweep.network}",
-            f"load-{place}",
-            panels=[panel],
-            notes=[record["sentence"] for record in sweep.sweeps],
-        )
-        for place, (sweep, panel) in enumerate(sweep_panels(result))
-    ]
 
 
 def _verdict_sections(result: RunResult) -> list[Section]:
@@ -193,11 +165,6 @@ def _fit_section(index: int, names: Sequence[str], cell: Cell, result: RunResult
     return Section(name, f"fit-{index}", text=text, panels=panels, style="fit", folded=index > 0)
 
 
-def _published_section(published: PublishedTable) -> Section:
-    table = Table.of_texts("", published.columns, published.rows)
-    return Section(published.title, tables=[table], notes=published.notes)
-
-
 def _making_section(result: RunResult) -> Section:
     cells = result.cells
     workloads = _first_by_name((cell.workload, cell) for cell in cells)
@@ -278,23 +245,16 @@ NOT_RECORDED = ("rtt", "plane", "misroutes", "lengths", "execution")
 
 def run_panels(result: FinishedRun, cell: RecordedCell) -> list[Panel]:
     """Return the figures of a cell of `drawn_cells` and its network: all of a run just made, else all but `NOT_RECORDED`."""
-    sweeps = [panel for sweep, panel in sweep_panels(result) if sweep.network == cell.network]
     if isinstance(cell, Cell):
-        return [*cell_panels(view_of(result, cell)), *fit_panels(cell, result.fits, cell.workload), *sweeps]
+        return [*cell_panels(view_of(result, cell)), *fit_panels(cell, result.fits, cell.workload)]
     view = view_of(result, cell)
-    return [*_latency_panels(view), *_loss_panels(view), *sweeps]
+    return [*_latency_panels(view), *_loss_panels(view)]
 
 
 def fit_panels(cell: Cell, fits: Sequence[Row], name: str) -> list[Panel]:
     """Return the figures of what was fitted for a workload; `fits`: of all workloads, `name`: in the figures' descriptions."""
     own_fits = [fit for fit in fits if fit["workload"] == cell.workload]
     return [lengths(cell, own_fits, name), execution(cell, own_fits, name, CellView(cell, [], [], {}).device_colour)]
-
-
-def sweep_panels(result: FinishedRun) -> list[tuple[LoadSweep, Panel]]:
-    """Return the sweeps over load, each with its figure."""
-    colours = policy_colours(result)
-    return [(sweep, over_load(sweep, result.summary_rows, colours)) for sweep in group_sweeps(result.load_sweeps)]
 
 
 def view_of(result: FinishedRun, cell: ViewedCell) -> CellView[ViewedCell]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
+from operator import itemgetter
 from typing import Any
 
 from simnmt.base.extension import OBJECT
@@ -13,7 +14,7 @@ from simnmt.report.typography import is_number, significant
 from simnmt.report.words import gap_outcome, words
 from simnmt.results import Cell, FinishedRun, RecordedCell, RunResult
 from simnmt.results.device_accounts import BatchAccount, PlannedDevice, PlannedState
-from simnmt.results.energy import PartEnergy
+from simnmt.results.energy import HEADS, PartEnergy
 from simnmt.results.number_text import digits
 from simnmt.results.recommendation import by_objective
 from simnmt.results.result import format_sources
@@ -373,20 +374,9 @@ def device_table(cell: Cell, rows: Sequence[Row]) -> Table:
     return Table("Who worked how much", columns, cell.devices, "Share of the requests, %, and load of the device's boxes.")
 
 
-ENERGY_COLUMNS = (
-    Column("J", "mean_energy_j", significant=3),
-    Column("static J", "mean_static_j", significant=3),
-    Column("executing J", "mean_dynamic_j", significant=3),
-    Column("links J", "mean_transfer_j", significant=3),
-    Column("J/1000 tokens", "energy_j_per_thousand_tokens", significant=3),
-    Column("money", "mean_cost", significant=3),
-    Column("money/1000 tokens", "cost_per_thousand_tokens", significant=3),
-)
-
-
 def energy_table(rows: Sequence[Row]) -> Table | None:
     """Return energy and money of every policy; None without powers and prices. Columns without any number are left out."""
-    columns = [column for column in ENERGY_COLUMNS if any(read_value(row, column.value) is not None for row in rows)]
+    columns = [Column(head, key, significant=3) for key, head in HEADS.items() if any(row.get(key) is not None for row in rows)]
     title = "Energy and money, modelled, per request and target token"
     note = "Powers and prices times simulated times, means over replications; requests share evenly what is drawn at all times."
     name = Column("policy", "policy", words=True)
@@ -396,16 +386,14 @@ def energy_table(rows: Sequence[Row]) -> Table | None:
 def energy_devices_table(cell: Cell) -> Table | None:
     """Return joules and money by device and links, under each policy; None if they are not accounted for."""
     parts = [(policy, part) for policy, energy in cell.energies.items() for part in (*energy.devices, energy.links)]
-    names = [field.name for field in fields(PartEnergy)]
-    heads = ("policy", *(name.replace("_", " ") for name in names))
-    rows = [(policy, *(_shown(getattr(part, name)) for name in names)) for policy, part in parts]
+
+    def column(name: str) -> Column:
+        return Column(name.replace("_", " "), lambda row: getattr(row[1], name))
+
     spans = ", ".join(f"{policy} {significant(energy.span_s)} s" for policy, energy in cell.energies.items())
     note = f"Replication 0, which lasted: {spans}. Power is given in the scenario, or has the kind of the device's profile."
-    return Table.of_texts("Where energy and money went", heads, rows, words=3, note=note, id="energy-devices") if rows else None
-
-
-def _shown(value: object) -> str:
-    return value if isinstance(value, str) else significant(value) if is_number(value) else ""
+    columns = [Column("policy", itemgetter(0), words=True), *(column(field.name) for field in fields(PartEnergy))]
+    return Table("Where energy and money went", columns, parts, note, id="energy-devices") if parts else None
 
 
 def fits_table(fits: Sequence[Row]) -> Table:

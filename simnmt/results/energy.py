@@ -22,6 +22,18 @@ from simnmt.results.device_accounts import BatchAccount
 Log = Mapping[str, NDArray[Any]]
 
 
+HEADS = {
+    "mean_energy_j": "J",
+    "mean_static_j": "static J",
+    "mean_dynamic_j": "executing J",
+    "mean_transfer_j": "links J",
+    "energy_j_per_thousand_tokens": "J/1000 tokens",
+    "mean_cost": "money",
+    "cost_per_thousand_tokens": "money/1000 tokens",
+}
+"""Heads of a table by the columns of the summary (`RunEnergy.numbers`)."""
+
+
 @dataclass(frozen=True, slots=True)
 class TargetCosts:
     """What energy and money of one target depend on: power (None if unknown) and price of each box, and the links to it.
@@ -93,7 +105,7 @@ class RunEnergy:
         numbers = {f"mean_{name}": value / self.requests for name, value in sums.items()}
         for name in ("energy_j", "cost"):
             numbers[f"{name}_per_thousand_tokens"] = sums[name] / thousands if thousands else nan
-        shown = (column for column in numbers if "cost" not in column or not isnan(sums["cost"]))
+        shown = (column for column in HEADS if "cost" not in column or not isnan(sums["cost"]))
         return {column: None if isnan(numbers[column]) else numbers[column] for column in shown}
 
 

@@ -195,8 +195,6 @@ class FinishedRun(ABC):
     """The best deployable policy of each workload and network (see `simnmt.results.recommendation`)."""
     gaps: list[Row] = field(default_factory=list, kw_only=True)
     """The gap analysis: one row per workload, network and removed source of loss (CNMT-19); empty if none was asked for."""
-    load_sweeps: list[Row] = field(default_factory=list, kw_only=True)
-    """For workloads that differ in their rate alone: the load from which on one policy is faster than another."""
     notes: list[str] = field(default_factory=list, kw_only=True)
     """Sentences that a reader needs to judge the numbers."""
     replicated: dict[Place, dict[str, list[float | None]]] = field(default_factory=dict, kw_only=True)
@@ -286,8 +284,6 @@ class RunResult(FinishedRun):
     """Suspicious input, such as languages in the wrong order or a doubtful profile; also among the notes."""
     scope: list[str] = field(default_factory=list)
     """Notes on what the run covers, which the console prints too; also among the notes."""
-    tables: list[Any] = field(default_factory=list)
-    """Published tables to show beside ours."""
     precision: str = ""
     """Whether the replications sufficed for the precision asked for; empty if none was. Not part of a run directory: its
     scenario asks for the replications that were made, and a repeat writes the same."""
@@ -320,7 +316,7 @@ class RunResult(FinishedRun):
 
     def document(self) -> dict[str, Any]:
         """Return the content of summary.json."""
-        keys = ("comparisons", "recommendations", "fits", "gaps", "load_sweeps")
+        keys = ("comparisons", "recommendations", "fits", "gaps")
         places = [({"workload": cell.workload, "network": cell.network}, cell) for cell in self.cells]
         batches = [
             {**place, "policy": policy, "device": device, **account.as_json()}

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import simnmt.report
-from simnmt.report import PublishedTable, render
+from simnmt.report import render
 
 
 @pytest.fixture(scope="module")
@@ -77,13 +77,6 @@ def test_a_result_without_logs_has_a_page_without_figures(result: Any) -> None:
     assert "data-figure" not in page
     assert "plotly-packed" not in page
     assert len(page) < 100_000
-
-
-def test_published_numbers_stand_apart_from_ours(result: Any) -> None:
-    rows = [["DE-EN", "published", "-1.50", "2"], ["DE-EN", "ours", "<3>", "-"]]
-    page = render(result, published_tables=[PublishedTable("Table <I>", ["data", "", "GW", "Server"], rows, ["a <slip>"])])
-    assert "Table &lt;I&gt;" in page and "<li>a &lt;slip&gt;</li>" in page
-    assert all(f'<span class="value">{text}</span>' in page for text in ("\u22121.50", "&lt;3&gt;", "\u2013"))
 
 
 def test_notes_that_differ_in_their_workloads_are_merged(make_result: Any) -> None:
