@@ -37,7 +37,7 @@ from simnmt.results.request_log import FALLBACK, RequestLog, Truth
 from simnmt.results.requests import Requests, Trail
 from simnmt.results.result import LiveMeasurement, RunResult
 from simnmt.results.stability import with_stability
-from simnmt.results.summary import Device, Numbers, RunKey, measure, replicated, rows, shares_of_all, with_regret
+from simnmt.results.summary import Device, Numbers, measure, replicated, rows, shares_of_all, with_regret
 from simnmt.service.client import TranslationClient
 from simnmt.service.load import WARM_UP, Load, LoadLog, send_load
 from simnmt.service.messages import FORCED_LENGTH, ServiceError
@@ -257,7 +257,7 @@ def live_devices(unit: Unit) -> list[Device]:
 def _result(unit: Unit, served: _Served, log: LoadLog, truth: Truth, trail: Trail) -> UnitResult:
     """Return a replication's measurements as the result of a unit. Raises `ReplayError` if no request was answered."""
     learnt = learn(unit)
-    answered = RequestLog(truth, trail).answered
+    answered = RequestLog.of(truth, trail).answered
     if not len(answered["request_id"]):
         raise ReplayError(f"no request was answered: {log.fault}", remedy="see the service's log")
     criteria = unit.scenario.criteria_of(unit.case.name)
@@ -277,9 +277,9 @@ def _result(unit: Unit, served: _Served, log: LoadLog, truth: Truth, trail: Trai
         "rtt_pace_s": None,
     }
     first = unit.replication == 0
-    key = RunKey(unit.case.name, unit.network, served.policy, unit.replication)
+    place = unit.case.name, unit.network, served.policy
     return UnitResult(
-        numbers={key: numbers},
+        numbers={place: numbers},
         best_offloaded_share=np.nan,
         mean_transfer_s=np.nan,
         learnt=learnt,
@@ -351,7 +351,8 @@ def _outcomes(log: LoadLog) -> NDArray[np.int8]:
 def _run_result(plan: RunPlan, settings: ReplaySettings, served: _Served, replays: Sequence[_Replay]) -> RunResult:
     scenario, first = plan.scenario, replays[0]
     case, learnt = first.unit.case, first.result.learnt
-    numbers = with_regret({key: of_run for one in replays for key, of_run in one.result.numbers.items()}, None)
+    place = case.name, first.unit.network, served.policy
+    numbers = with_regret({place: [one.result.numbers[place] for one in replays]}, None)
     table = rows(numbers, scenario.requests, metrics=scenario.measured_metrics, objective=scenario.objective)
     judged = [device for device in live_devices(first.unit) if device.servers == 1]
     table = with_stability(table, numbers, {case.name: judged} if case.arrivals.discipline == "open" else {})

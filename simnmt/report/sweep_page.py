@@ -17,10 +17,11 @@ from simnmt.report.run_tables import cell_of
 from simnmt.report.table import Column, Table, estimate
 from simnmt.report.typography import typeset
 from simnmt.report.words import words
+from simnmt.results.metrics import Metric
 from simnmt.results.number_text import digits, percent
 from simnmt.results.simplicity import is_tie
 from simnmt.results.summary import Row
-from simnmt.results.sweep_table import BEST, BOUND, EQUAL, POINT, TABLE, TIED, UNSTABLE, SweepTable, SweptMetric
+from simnmt.results.sweep_table import BEST, BOUND, EQUAL, POINT, TABLE, TIED, UNSTABLE, SweepTable
 
 MOST_ROWS = 500
 """Most points in the page's table; the Parquet table has all."""
@@ -39,7 +40,7 @@ class SweepView:
     """Colour of each policy."""
 
     @property
-    def metrics(self) -> tuple[SweptMetric, ...]:
+    def metrics(self) -> tuple[Metric, ...]:
         """Metrics with figures, that of the objective first."""
         return tuple(sorted(self.table.metrics, key=lambda known: known.name != self.table.objective))[:MOST_METRICS]
 
@@ -58,7 +59,7 @@ class SweepView:
         workload, network = self.places[int(place)]
         return [row for row in self.table.rows if (row["workload"], row["network"]) == (workload, network)]
 
-    def metric(self, name: str) -> SweptMetric:
+    def metric(self, name: str) -> Metric:
         """Return the metric of a name."""
         return next(known for known in self.table.metrics if known.name == name)
 
@@ -122,9 +123,9 @@ def short_key(key: str) -> str:
     return ".".join(key.split(".")[-2:])
 
 
-def axis_title(known: SweptMetric) -> str:
+def axis_title(known: Metric) -> str:
     """Return the name of a metric for an axis: latencies have their unit in the name."""
-    return known.name if known.is_latency or not known.unit else f"{known.name}, {known.unit}"
+    return known.name if known.unit == "ms" or not known.unit else f"{known.name}, {known.unit}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,9 +379,9 @@ def _best_mark(
     )
 
 
-def pareto_pairs(view: SweepView) -> list[tuple[SweptMetric, SweptMetric]]:
+def pareto_pairs(view: SweepView) -> list[tuple[Metric, Metric]]:
     """Return the pairs of metrics whose fronts are drawn: a latency against cost and energy, else against other latencies."""
-    latencies = [known for known in view.metrics if known.is_latency]
+    latencies = [known for known in view.metrics if known.unit == "ms"]
     spent = [known for known in view.table.metrics if known.name.startswith(("energy", "cost"))]
     if not latencies:
         return []
@@ -445,9 +446,7 @@ def pareto_front(rows: Sequence[Row], one: str, other: str) -> list[Row]:
     return front
 
 
-def _pareto_mark(
-    view: SweepView, policy: str, rows: Sequence[Row], on_front: bool, pair: tuple[SweptMetric, SweptMetric]
-) -> Mark:
+def _pareto_mark(view: SweepView, policy: str, rows: Sequence[Row], on_front: bool, pair: tuple[Metric, Metric]) -> Mark:
     colour = view.colours[policy]
     texts = [", ".join(f"{short_key(key)} {format_swept(row[key])}" for key in view.table.keys) for row in rows]
     return Mark(

@@ -54,7 +54,7 @@ def test_a_column_is_one_line_from_the_world_to_the_log_and_the_docs(monkeypatch
     )
     trail = simulate(requests, everything_to(1), believing(0.0), [Warm()])
     assert trail.heat_k.tolist() == [290.0, 291.0]
-    log = RequestLog(requests, trail)
+    log = RequestLog.of(requests, trail)
     assert [*log][-1] == "heat_k" and log["heat_k"].tolist() == [290.0, 291.0]
     assert columns_table().endswith("| `heat_k` | K | heat of its box |")
 
@@ -78,4 +78,4 @@ def test_a_column_that_a_trail_lacks_is_none_and_an_unknown_name_is_an_error() -
     with pytest.raises(AttributeError):
         _ = trail.colour
     with pytest.raises(KeyError):
-        _ = RequestLog(Requests(np.array([1]), (np.ones(1),)), trail)["colour"]
+        _ = RequestLog.of(Requests(np.array([1]), (np.ones(1),)), trail)["colour"]

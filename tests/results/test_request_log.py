@@ -51,7 +51,7 @@ def same(one: RequestLog, other: RequestLog) -> bool:
 
 def test_logs_travel_between_processes(case: tuple[Truth, Trail]) -> None:
     truth, trail = case
-    logs = {"a": RequestLog(truth, trail)}
+    logs = {"a": RequestLog.of(truth, trail)}
     back = pickle.loads(pickle.dumps(logs))
     assert same(back["a"], logs["a"])
 
