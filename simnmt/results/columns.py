@@ -82,7 +82,7 @@ COLUMNS = {
             "energy_j",
         ),
         Column(
-            "lost_s", "f8", "s", "by how much the chosen device takes longer than the best one, as foreseen at the decision",
+            "regret_s", "f8", "s", "by how much the chosen device takes longer than the best one, as foreseen at the decision",
             "", "on_request", nan,
         ),
         Column(

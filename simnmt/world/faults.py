@@ -73,7 +73,7 @@ class FaultyLinks:
             yield from world.execute_here(request, decider)
             return
         world.trail["target"][request], world.trail["outcome"][request] = -1, LOST
-        for name in world.trail.keys() & {"queue_s", "transfer_s", "lost_s"}:
+        for name in world.trail.keys() & {"queue_s", "transfer_s", "regret_s"}:
             world.trail[name][request] = nan
 
     def _attempt(self, request: int, target: int) -> Process:

@@ -88,7 +88,7 @@ def simulate(
         clients: closed loop; it needs a `route`.
         local: kind of the deciders' own devices, if they are not first in, first out; it has a box for each decider.
         plan_beyond_for: needed if `beliefs` views states.
-        judged_share: share of the requests for which the trail holds `lost_s`; back to back all or none, and only if a target
+        judged_share: share of the requests for which the trail holds `regret_s`; back to back all or none, and only if a target
             streams.
         faults: of links and boxes, and what deciders do about late answers.
 
@@ -147,7 +147,7 @@ class World:
         self.node = [0] * count if requests.node is None else requests.node.tolist()
         self._decided_s = [0.0] * count
         self.devices_record = frozenset[str]().union(*(kind.records for kind in kinds))
-        judged = {"lost_s"} if judged_share > 0.0 else set[str]()
+        judged = {"regret_s"} if judged_share > 0.0 else set[str]()
         faulty = {"transfer_s", "outcome"} if faults is not None else set[str]()
         self.trail = recorder(count, self.devices_record | judged | faulty)
         self.faulty = None if faults is None else FaultyLinks(self, faults)
@@ -310,7 +310,7 @@ class World:
         trail["target"][request], trail["estimate_s"][request] = target, last.value_s
         trail["measured_at_s"][request] = last.measured_at_s
         if totals_s:
-            trail["lost_s"][request] = totals_s[target] - min(totals_s)
+            trail["regret_s"][request] = totals_s[target] - min(totals_s)
         return target
 
     def _is_judged(self, request: int) -> bool:

@@ -153,10 +153,10 @@ def make_cell(workload: str, network: str, requests: int, seed: int) -> Any:
 
 def make_misroutes(log: Any, best: Any) -> Misroutes:
     wrong = np.flatnonzero(log["target"] != best["target"])
-    lost_s = (log["latency_s"] - best["latency_s"])[wrong]
+    regret_s = (log["latency_s"] - best["latency_s"])[wrong]
     some = slice(0, 300)
     return Misroutes(
-        wrong.size, float(lost_s.sum()), lost_s[some], log["src_len"][wrong][some], log["tgt_len"][wrong][some],
+        wrong.size, float(regret_s.sum()), regret_s[some], log["src_len"][wrong][some], log["tgt_len"][wrong][some],
         log["target"][wrong][some], best["target"][wrong][some],
     )  # fmt: skip
 
