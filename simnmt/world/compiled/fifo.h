@@ -25,12 +25,11 @@ static inline double fifo_work_left(const FifoBox *self, double now_s) { return 
 /* Let the first worker that comes free work until a moment. */
 static void fifo_occupy(Memory *memory, FifoBox *self, double until_s) {
     moments_replace_first(&self->free_at_s, until_s);
-    self->first_s = self->free_at_s.items[0];
-    if (self->unused && self->first_s > 0.0) {
+    if (self->unused && self->free_at_s.items[0] > 0.0) {
         moments_push(memory, &self->free_at_s, 0.0);
-        self->first_s = 0.0;
         self->unused -= 1;
     }
+    self->first_s = self->free_at_s.items[0];
 }
 
 /* Return when a request that enters now starts. */
