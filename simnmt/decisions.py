@@ -21,7 +21,7 @@ from simnmt.results.service_level import Assertion, Requirement
 from simnmt.results.sweep_table import PAGE, SweepTable, read_frame
 from simnmt.scenario.configuration import Scenario as Configured
 from simnmt.scenario.document import Document, Override, overrides_of_call
-from simnmt.scenario.source import Source, open_source, refuse_pipes
+from simnmt.scenario.source import Source, open_source
 from simnmt.scenario.sweep_configuration import Sweep, read_sweep
 from simnmt.scenario.varied_keys import VariedKey, parse_varied_key
 
@@ -95,7 +95,6 @@ def plan(
     cache = InputCache()
 
     def opened(candidate: Configured, document: Document) -> RunPlan:
-        refuse_pipes(candidate, source.base)
         inputs = with_metrics(read_inputs(candidate, Path.cwd(), document, cache), asserted)
         for workload in inputs.cases:
             check_rate(inputs, workload, document)

@@ -7,29 +7,16 @@ name the option, or the argument, that set it.
 from __future__ import annotations
 
 import dataclasses
-import errno
 import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from simnmt.base.errors import InputError, printable
 from simnmt.base.files import read_bounded
 from simnmt.scenario.errors import Location, ScenarioError, describe_value, format_location, quote_text
-from simnmt.scenario.yaml_text import (
-    MAX_DEPTH,
-    MAX_KEY,
-    UNPRINTABLE,
-    Holds,
-    Node,
-    Place,
-    no_object,
-    node_of,
-    parse_node,
-    place_of,
-)
+from simnmt.scenario.yaml_text import MAX_DEPTH, Holds, Node, Place, no_object, node_of, parse_node, place_of
 
 MAX_BYTES = 1 << 18
 """A scenario has a few thousand bytes; the parser takes some seconds for this many."""
@@ -73,8 +60,7 @@ class Document:
         """Return an error about `location`, with its place in the file or the option that set it."""
         override = self.nearest(location)[0].override
         line, column = (None if override else self.position(location, key=key)) or (None, None)
-        whole = (*self.around, *location)
-        text = f"{format_location(whole)}: {what}" if whole else what
+        text = f"{format_location((*self.around, *location))}: {what}".removeprefix(": ")
         path = None if override else self.path
         return ScenarioError(text, path=path, line=line, column=column, remedy=remedy, override=override)
 
@@ -87,70 +73,41 @@ def read_document(path: str | os.PathLike[str]) -> Document:
     name = os.fspath(path)
     try:
         raw = read_bounded(path, MAX_BYTES, pipes=True)
+        return parse_document(raw.decode("utf-8"), name)
     except FileNotFoundError:
         raise ScenarioError("no such file", path=name, remedy="`simnmt init` writes a scenario to begin with") from None
-    except IsADirectoryError:
-        raise ScenarioError("is a folder, not a scenario file", path=name, remedy="name the YAML file in it") from None
-    except PermissionError:
-        raise ScenarioError("may not be read", path=name, remedy="check the file's permissions") from None
     except OSError as error:
-        if error.errno == errno.EFBIG:
-            what = f"larger than {MAX_BYTES:,} bytes, so no scenario"
-            raise ScenarioError(what, path=name, remedy="name a scenario file") from None
-        raise ScenarioError(f"cannot be read: {error.strerror}", path=printable(name)) from None
-    except InputError as error:  # another file in its place: packed, or a pointer of Git LFS
-        raise ScenarioError(error.what, path=name, remedy=error.remedy) from None
-    try:
-        text = raw.decode("utf-8")
+        raise ScenarioError(f"cannot be read: {error.strerror or error}", path=printable(name)) from None
     except UnicodeDecodeError as error:
         before = raw[: error.start].decode("utf-8")
         line, column = place_of(before, len(before))
         what = f"byte 0x{raw[error.start]:02x} is no UTF-8 text"
-        raise ScenarioError(what, path=name, line=line, column=column, remedy="save the file as UTF-8") from None
-    if Path(name).suffix == ".py":
-        raise ScenarioError("this is Python, no scenario", path=name, remedy=f"name it in one, kind: {Path(name).name}:CLASS")
-    try:
-        document = parse_document(text, name)
-    except ScenarioError as error:
-        if Path(name).suffix not in (".yaml", ".yml") and not _PART_OF_SCENARIO.search(text):
-            error.what = f"{error.what}; the file may be no scenario"
+        raise ScenarioError(what, path=name, line=line, column=column) from None
+    except ScenarioError:
         raise
-    content = document.root.content
-    if isinstance(content, dict) and content.keys() >= _KEYS_OF_PROFILE:
-        remedy = "name it in a scenario, devices.NAME.profile"
-        raise ScenarioError("this is a device profile, no scenario", path=name, remedy=remedy)
-    return document
-
-
-_PART_OF_SCENARIO = re.compile(r"""^\s*["']?(?:workloads|networks|devices|policies)\b["']?\s*:""", re.MULTILINE)
-"""A key that every scenario has."""
-_KEYS_OF_PROFILE = frozenset({"schema_version", "device", "execution"})
-"""Keys that every device profile has, and no scenario."""
+    except InputError as error:  # another file in its place: packed, or a pointer of Git LFS
+        raise ScenarioError(error.what, path=name, remedy=error.remedy) from None
 
 
 def parse_document(text: str, path: str | None = None) -> Document:
     """Read a scenario from its text; `path`: its name in errors. Raises `ScenarioError`."""
-    root = parse_node(text, path)
-    if root is None:
-        remedy = "`simnmt init` writes a scenario to begin with"
-        raise ScenarioError("says nothing", path=path, line=1, column=1, remedy=remedy)
-    document = Document(root, path)
-    if not isinstance(root.content, dict):
-        what = f"expected keys and values, got {describe_value(root.content)}"
-        raise document.error((), what, remedy="write lines such as `seed: 1`")
+    document = Document(parse_node(text, path) or Node(None, (1, 1)), path)
+    if not isinstance(document.root.content, dict):
+        what = f"expected keys and values, got {describe_value(document.root.plain())}"
+        raise document.error((), what, remedy="`simnmt init` writes a scenario to begin with")
     return document
 
 
 def document_of(data: Mapping[str, object], holds: Holds = no_object) -> Document:
     """Return a document of data that comes from no file, for instance a notebook's dict.
 
-    Tuples become lists, paths texts, and numbers of other libraries plain numbers. Values that no file can express are kept
-    where `holds` returns True, and raise `ScenarioError` elsewhere.
+    Tuples become lists, keys and paths texts, and numbers of other libraries plain numbers. Values that no file can express are
+    kept where `holds` returns True, and raise `ScenarioError` elsewhere.
     """
     return Document(node_of(data, holds=holds))
 
 
-_PART = re.compile(r'"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<bare>[^."\'=]+)')
+_PART = re.compile(r'\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<bare>[^."\'=]+?))\s*(?P<end>[.=])')
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,16 +124,14 @@ class Override:
     def parse(text: str, option: str = "--set") -> Override:
         """Read KEY=VALUE: keys joined by dots (one that holds a dot in double quotes), and a YAML value on one line.
 
-        A value that begins with `@` is a text without quotes too. Raises `ScenarioError`.
+        An `@name` needs no quotes. Raises `ScenarioError`.
         """
         label = f"{option} {printable(text)}".strip()
         location, rest = parse_key(text, label)
-        value = rest.strip()
+        value = quote_shipped_names(rest.strip())
         if not value:
             raise ScenarioError("nothing after the '='", remedy="write KEY=null for no value", override=label)
-        if value.startswith("@"):
-            return Override(location, node_of(value, override=label), label)
-        node = parse_node(value, override=label, key=location[-1])
+        node = parse_node(value, override=label)
         if node is None or (node.text is not None and node.text != value):
             raise ScenarioError("not one YAML value", remedy=f"write KEY={quote_text(value)}", override=label)
         return Override(location, node, label)
@@ -185,8 +140,14 @@ class Override:
     def of(location: str | Iterable[str], value: object, label: str | None = None) -> Override:
         """Return an override by a given value, such as that of an option `--seed 2` or of an argument of the library."""
         parts = (location,) if isinstance(location, str) else tuple(location)
-        label = f"{format_location(parts)}={value!r}" if label is None else label
-        return Override(parts, node_of(value, override=printable(label)), printable(label))
+        label = printable(f"{format_location(parts)}={value!r}" if label is None else label)
+        return Override(parts, node_of(value, override=label), label)
+
+
+def quote_shipped_names(value: str) -> str:
+    """Return a YAML value with each `@name` in quotes, without which it cannot begin a text."""
+    quoted_or_name = r"""("[^"]*"|'[^']*')|(?<![^\s,:\[{])(@[^\s,\]}]+)"""
+    return re.sub(quoted_or_name, lambda match: match[1] or f'"{match[2]}"', value)
 
 
 _KEYS = {"profile_uncertainty": ("profile_uncertainty", "profiles")}
@@ -228,55 +189,37 @@ def apply_overrides(document: Document | Mapping[str, object], overrides: Iterab
     root = document.root
     for given in overrides:
         override = Override.parse(given) if isinstance(given, str) else given
-        root = _replace_below(root, override, 0)
+        root = _replaced(root, override, 0)
     return dataclasses.replace(document, root=root)
 
 
-def _replace_below(node: Node, override: Override, depth: int) -> Node:
+def _replaced(node: Node, override: Override, depth: int) -> Node:
     """Return `node` with the override below it; unchanged parts are shared."""
     if depth == len(override.location):
         # The key keeps its place, so that errors keep the order of the file.
         return dataclasses.replace(override.node, key_place=node.key_place)
-    part = override.location[depth]
-    if node.content is None:
-        node = Node({}, node.place, node.key_place, override=override.label)
-    if isinstance(node.content, dict):
-        below = node.content.get(part, Node(None, override=override.label))
-        return dataclasses.replace(node, content={**node.content, part: _replace_below(below, override, depth + 1)})
-    here = format_location(override.location[:depth])
-    if isinstance(node.content, list):
-        if not (part.isascii() and part.isdigit() and len(part) < 10 and int(part) < len(node.content)):
-            remedy = f"name an item from 0 to {len(node.content) - 1}" if node.content else "the list is empty"
-            raise ScenarioError(f"{here}: a list has no {quote_text(part)}", remedy=remedy, override=override.label)
-        items = list(node.content)
-        items[int(part)] = _replace_below(items[int(part)], override, depth + 1)
+    part, content = override.location[depth], node.content
+    if content is None:
+        node, content = Node({}, node.place, node.key_place, override=override.label), {}
+    if isinstance(content, dict):
+        below = content.get(part, Node(None, override=override.label))
+        return dataclasses.replace(node, content={**content, part: _replaced(below, override, depth + 1)})
+    if isinstance(content, list) and part in map(str, range(len(content))):
+        index = int(part)
+        items = [*content[:index], _replaced(content[index], override, depth + 1), *content[index + 1 :]]
         return dataclasses.replace(node, content=items)
-    what = f"{here}: is {describe_value(node.content)} and has no keys"
-    raise ScenarioError(what, remedy=f"set {here} as a whole", override=override.label)
+    here = format_location(override.location[:depth])
+    raise ScenarioError(f"{here}: {describe_value(node.plain())} has no {quote_text(part)}", override=override.label)
 
 
 def parse_key(text: str, label: str) -> tuple[tuple[str, ...], str]:
     """Return the parts of the key of KEY=VALUE, and the text after the `=`. Raises `ScenarioError`, which names `label`."""
     parts: list[str] = []
     at = 0
-    while match := _PART.match(text, at):
-        part = match["bare"].strip() if match["bare"] is not None else _unquote(match[0], label)
-        if not part or len(part) > MAX_KEY or UNPRINTABLE.search(part):
-            break
-        parts.append(part)
+    while len(parts) < MAX_DEPTH and (match := _PART.match(text, at)):
+        quoted = None if match["quoted"] is None else parse_node(f'"{match["quoted"]}"', override=label)
+        parts.append(match["bare"] if quoted is None else str(quoted.content))
         at = match.end()
-        if text.startswith("=", at):
-            if len(parts) > MAX_DEPTH:
-                raise ScenarioError(f"nested deeper than {MAX_DEPTH} levels", override=label)
-            return tuple(parts), text[at + 1 :]
-        if not text.startswith(".", at):
-            break
-        at += 1
-    if "=" not in text:
-        raise ScenarioError("no '='", remedy="write KEY=VALUE", override=label)
-    raise ScenarioError("not a key before the '='", remedy="join keys by dots, quote one that holds a dot", override=label)
-
-
-def _unquote(text: str, label: str) -> str:
-    node = parse_node(text, override=label)
-    return node.content if node is not None and isinstance(node.content, str) else ""
+        if match["end"] == "=":
+            return tuple(parts), text[at:]
+    raise ScenarioError("not KEY=VALUE", remedy="join keys by dots, quote one that holds a dot", override=label)

@@ -30,6 +30,7 @@ from simnmt.base.extension import (
     of_object,
     parameter_model,
 )
+from simnmt.base.suggestions import did_you_mean
 from simnmt.batching.configuration import BatchingConfiguration
 from simnmt.batching.custom import custom_batching
 from simnmt.network.custom import custom_bandwidth, custom_rtt
@@ -38,8 +39,8 @@ from simnmt.policies.custom import custom_policy
 from simnmt.policies.decision import Estimation
 from simnmt.profile.custom import GIVEN, custom_device
 from simnmt.scenario.document import Document
-from simnmt.scenario.errors import Location, describe_value, format_location
-from simnmt.scenario.validation import describe_wrong_choice, validate
+from simnmt.scenario.errors import Location, format_location
+from simnmt.scenario.validation import validate
 from simnmt.scenario.yaml_text import Held, Node
 from simnmt.workload.arrivals import Arrivals
 from simnmt.workload.arrivals.custom import custom_arrivals
@@ -173,9 +174,8 @@ def find_extensions(document: Document) -> list[Mention]:
                 if is_code(mention.kind) or mention.kind in installed:
                     mentions.append(mention)
                 elif installed and "kind" in mention.keys:
-                    kinds, got = [*place.shipped, *installed], describe_value(mention.kind)
-                    fault, advice = describe_wrong_choice(kinds, mention.kind, got)
-                    raise document.error((*location, "kind"), fault, remedy=advice or remedy_of_unknown_kind(location))
+                    guess = did_you_mean(mention.kind, [*place.shipped, *installed], "") or remedy_of_unknown_kind(location)
+                    raise document.error((*location, "kind"), f"unknown kind {mention.kind}", remedy=guess)
     return mentions
 
 

@@ -122,37 +122,24 @@ def _policies_by_name(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def write_template(name: str, path: Path, *, replace: bool = False) -> list[Path]:
-    """Write a shipped scenario to `path` and the schema beside it, each whole; return the paths written.
+    """Write a shipped scenario to `path` and, unless there is one, the schema beside it; return the paths written.
 
-    The scenario is published last: if it exists, so does its schema. Unless `replace` is given, no scenario is overwritten, not
-    even what another process writes meanwhile; a published schema stays, since another scenario may need it. For `-`, the
-    scenario alone is written to standard output. Raises `ScenarioError` if `path` exists or cannot be written.
+    For `-`, the scenario alone is written to standard output. Raises `ScenarioError` if `path` exists, unless `replace` is
+    given, or cannot be written.
     """
-    text = shipped_files.find("scenarios", name).read_bytes()
-    if path.name == SCHEMA_FILE:
-        raise ScenarioError("the schema beside the scenario has this name", path=str(path), remedy="name another")
+    text, beside = shipped_files.find("scenarios", name).read_bytes(), path.with_name(SCHEMA_FILE)
+    if path == beside:
+        raise ScenarioError("the schema beside the scenario has this name", path=str(path))
     written = [path]
     try:
         with written_whole(path, new=not replace) as partial:
             partial.write_bytes(text)
-            if is_standard(path):
-                return []
-            beside = path.with_name(SCHEMA_FILE)
-            if _write_schema(beside):
+            if not is_standard(path) and not beside.exists():
+                with written_whole(beside) as partial_schema:
+                    partial_schema.write_bytes(schema_text().encode())
                 written.append(beside)
     except FileExistsError:
-        remedy = "choose another name, or replace it with --force"
-        raise ScenarioError("exists already", path=str(path), remedy=remedy) from None
+        raise ScenarioError("exists already", path=str(path), remedy="choose another name, or give --force") from None
     except OSError as error:
-        raise ScenarioError(f"cannot be written: {error.strerror}", path=str(path), remedy="name another") from None
+        raise ScenarioError(f"cannot be written: {error.strerror}", path=str(path)) from None
     return written
-
-
-def _write_schema(path: Path) -> bool:
-    """Write the schema; return False if something of its name exists, which is kept."""
-    try:
-        with written_whole(path, new=True) as partial:
-            partial.write_bytes(schema_text().encode())
-    except FileExistsError:
-        return False
-    return True

@@ -17,8 +17,7 @@ from simnmt.experiment.units import devices
 from simnmt.results.simplicity import simplest
 from simnmt.scenario.configuration import END_NODE, Scenario
 from simnmt.scenario.document import Override
-from simnmt.scenario.varied_keys import Span, VariedKey, check_disjoint
-from simnmt.scenario.yaml_text import Node
+from simnmt.scenario.varied_keys import VariedKey, check_disjoint
 
 POLICY = "policy"
 """Key of a choice that names the policy of the scenario."""
@@ -144,7 +143,6 @@ class Space:
         """
         for key in keys:
             key.check(FIXED_KEYS)
-        keys = [key.listed(MOST_CANDIDATES) for key in keys]
         check_disjoint(keys)
         self.keys, self._open, self._rate_rps = keys, open_plan, rate_rps
         combinations = prod(len(key.values) for key in keys)
@@ -211,9 +209,8 @@ def default_key(plan: RunPlan, rate_rps: float) -> tuple[VariedKey, str]:
     policies = sum(not policy.knows_truth for policy in plan.scenario.policies.values())
     step = ceil(most * policies / MOST_DEFAULT_CANDIDATES)
     if step <= 1:
-        return VariedKey(location, f"{name}=1:{most}", (), Span(1, most)), ""
+        return VariedKey.of(location, f"{name}=1:{most}", range(1, most + 1)), ""
     count = ceil(most / step)
     highest = min(step * count, MOST_BOXES)
-    label = f"{name}={step}:{highest}:{count}"
-    key = VariedKey(location, label, tuple(Node(boxes, override=label) for boxes in range(step, highest + 1, step)))
+    key = VariedKey.of(location, f"{name}={step}:{highest}:{count}", range(step, highest + 1, step))
     return key, f"{name} is varied in steps of {step}, from {step} to {highest} (vary {name}=FROM:TO to try every number)"

@@ -11,7 +11,7 @@ from simnmt.experiment.criteria import check_criteria
 from simnmt.experiment.inputs import InputCache, read_inputs
 from simnmt.scenario.configuration import Scenario
 from simnmt.scenario.document import Override
-from simnmt.scenario.source import Source, refuse_pipes
+from simnmt.scenario.source import Source
 from simnmt.scenario.sweep_configuration import Sweep
 from simnmt.scenario.varied_keys import VariedKey
 
@@ -57,5 +57,4 @@ def _read_inputs_of_values(keys: Sequence[VariedKey], source: Source, allow_code
             nodes = [node if place == other else first for other, first in enumerate(firsts)]
             overrides = [swept.override(value) for swept, value in zip(keys, nodes, strict=True)]
             scenario, document = source.with_overrides([*_NOT_MADE, *overrides], allow_code=allow_code)
-            refuse_pipes(scenario, source.base)
             check_criteria(read_inputs(scenario, source.base, document, cache), document)

@@ -33,7 +33,6 @@ from simnmt.scenario.document import Override
 from simnmt.scenario.errors import format_location
 from simnmt.scenario.sweep_configuration import Sweep
 from simnmt.scenario.varied_keys import VariedKey
-from simnmt.scenario.yaml_text import node_of
 
 TASKS, FAILED = "tasks", "failed.json"
 FORMAT = 1
@@ -76,8 +75,7 @@ class Header:
         keys = []
         for record in self.keys:
             label = f"--grid {format_location(tuple(record['key']))}"
-            nodes = tuple(node_of(value, override=label) for value in record["values"])
-            keys.append(VariedKey(tuple(record["key"]), label, nodes))
+            keys.append(VariedKey.of(tuple(record["key"]), label, record["values"]))
         return Sweep(str(folder / INPUT), tuple(overrides), tuple(keys))
 
 

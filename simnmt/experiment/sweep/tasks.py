@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from simnmt.base import VERSION
+from simnmt.base.configuration import input_files
 from simnmt.base.errors import InputError, SimnmtError, describe_error
 from simnmt.experiment.cases import RunPlan, Unit
 from simnmt.experiment.inputs import InputCache, read_inputs
@@ -27,7 +28,6 @@ from simnmt.results.requests import Engine
 from simnmt.results.run_directory import sha256
 from simnmt.results.summary import Row
 from simnmt.scenario.configuration import Scenario
-from simnmt.scenario.source import input_files
 
 _LOG = logging.getLogger("simnmt.experiment")
 

@@ -298,8 +298,8 @@ def test_probability_counts_misses_and_spread() -> None:
         ("metrics=[p97_ms],[p98_ms]", "metrics cannot be varied"),
         ("workloads.w.deadline_ms=100,200", "workloads.w.deadline_ms cannot be varied"),
         ("workloads.w.arrivals.rate_rps=1,2", "cannot be varied: the rate is that of the plan"),
-        ("devices.gateway.workers=1:20000000", "devices.gateway.workers: 1 to 20000000 holds more than 2,000 values"),
-        ("devices.gateway.outside_range_share=0.1:0.2", "a span of numbers without their number (write FROM:TO:N)"),
+        ("devices.gateway.workers=1:20000000", "20,000,000 values"),
+        ("devices.gateway.outside_range_share=0.1:0.2", "(write FROM:TO:N)"),
         ("workloads.w.arrivals={kind: back_to_back},{kind: poisson, rate_rps: 1}", "the rate is that of the plan"),
     ],
 )
@@ -318,7 +318,7 @@ def test_without_varied_keys_a_great_rate_is_planned_in_steps(shared: dict[str, 
 
 
 def test_two_keys_that_set_the_same_part_are_refused() -> None:
-    with pytest.raises(ScenarioError, match=r"workers is a part of devices\.gateway, which is varied too"):
+    with pytest.raises(ScenarioError, match=r"devices\.gateway\.workers"):
         least(vary=["devices.gateway={profile: a},{profile: b}", f"{WORKERS}=1,2"])
 
 
