@@ -18,11 +18,9 @@ from typing import Any
 
 from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.inputs import read_inputs
-from simnmt.experiment.plan.candidates import Deployment, Space
-from simnmt.experiment.plan.deployment import CERTAINTY, DRAWS, Chosen, choose, with_boxes
-from simnmt.experiment.plan.objectives import Minimised, objective
-from simnmt.experiment.plan.search import Search
-from simnmt.experiment.plan.trial import Level
+from simnmt.experiment.plan.candidates import Candidate, Minimised, make_candidates, objective
+from simnmt.experiment.plan.search import CERTAINTY, DRAWS, Search, choose, known_certainty, with_boxes
+from simnmt.experiment.plan.trial import Level, Site
 from simnmt.results.service_level import Requirement
 from simnmt.results.statistics import over_replications
 from simnmt.scenario.document import Override
@@ -63,53 +61,50 @@ def opener(seed: int, requests: int) -> Any:
     return open_plan
 
 
-def search_of(space: Space, minimised: Minimised) -> Search:
+def search_of(minimised: Minimised, open_plan: Any) -> Search:
     """Return a search among the candidates."""
-    scenario = space.first.scenario
-    level = Level([Requirement.parse(LEVEL)])
+    candidates = make_candidates([parse_varied_key(text) for text in VARIED], open_plan, RATE_RPS)
+    scenario = candidates[0].sites[0].plan.scenario
     return Search(
-        space.deployments(),
-        level,
+        candidates,
+        Level([Requirement.parse(LEVEL)]),
         objective(minimised, scenario),
         replications=scenario.replications,
         requests=scenario.requests,
     )
 
 
-def brute_force(space: Space, minimised: Minimised, open_plan: Any) -> tuple[Search, Chosen]:
+def brute_force(minimised: Minimised, open_plan: Any) -> tuple[Search, Candidate | None]:
     """Return the choice after all replications of all candidates."""
-    search = search_of(space, minimised)
+    search = search_of(minimised, open_plan)
     for candidate in search.candidates:
-        candidate.rung = len(search.rungs) - 2
-        search.climb(candidate)
-        if not candidate.rejected:
-            continue
-        candidate.rejected = "misses the level"
-    return search, choose(search, open_plan, CERTAINTY, DRAWS)
+        candidate.stage = len(search.stages) - 2
+        search.judge(candidate)
+        if candidate.rejected:
+            candidate.rejected = "misses the level"
+    return search, choose(search, open_plan, CERTAINTY, DRAWS)[0]
 
 
 def compare(seed: int, requests: int, minimised: Minimised) -> dict[str, Any]:
     """Return what the plan and the brute force choose, and what they cost."""
     open_plan = opener(seed, requests)
-    space = Space([parse_varied_key(text) for text in VARIED], open_plan, RATE_RPS)
-    search = search_of(space, minimised)
+    search = search_of(minimised, open_plan)
     begin_s = time.process_time()
-    for candidate in search.candidates:
-        search.reject_impossible(candidate)
-    plan = choose(search, open_plan, CERTAINTY, DRAWS)
+    search.reject_impossible()
+    plan = choose(search, open_plan, CERTAINTY, DRAWS)[0]
     plan_s = time.process_time() - begin_s
     begin_s = time.process_time()
-    whole, best = brute_force(space, minimised, open_plan)
+    whole, best = brute_force(minimised, open_plan)
     brute_s = time.process_time() - begin_s
-    assert plan.choice is not None and best.choice is not None
-    ours, theirs = ([outcome.objective for outcome in chosen.outcomes] for chosen in (plan.choice, best.choice))
+    assert plan is not None and best is not None
+    ours, theirs = ([outcome.objective for outcome in chosen.outcomes] for chosen in (plan, best))
     difference = over_replications([our - their for our, their in zip(ours, theirs, strict=True)])
     above = sum(ours) / sum(theirs) - 1.0
     return {
         "seed": seed,
-        "candidates": space.size,
-        "plan": plan.choice.deployment.describe(),
-        "brute_force": best.choice.deployment.describe(),
+        "candidates": len(search.candidates),
+        "plan": plan.describe(),
+        "brute_force": best.describe(),
         "objective_above_percent": 100.0 * above,
         "agrees": above <= 0.01 or not difference.excludes_zero,
         "requests": search.requests_simulated,
@@ -117,7 +112,7 @@ def compare(seed: int, requests: int, minimised: Minimised) -> dict[str, Any]:
         "share_of_requests": search.requests_simulated / whole.requests_simulated,
         "plan_cpu_s": plan_s,
         "brute_force_cpu_s": brute_s,
-        "p_slo": plan.choice.p_slo,
+        "p_slo": known_certainty(plan).p_slo,
         **held(search, plan, seed, requests),
     }
 
@@ -125,29 +120,26 @@ def compare(seed: int, requests: int, minimised: Minimised) -> dict[str, Any]:
 FRESH = 100
 
 
-def held(search: Search, plan: Chosen, seed: int, requests: int) -> dict[str, Any]:
+def held(search: Search, plan: Candidate, seed: int, requests: int) -> dict[str, Any]:
     """Return how many of 100 runs with fresh seeds, and of 100 with fresh profiles too, keep the level of a sure plan."""
-    assert plan.choice is not None
-    if (plan.choice.p_slo or 0.0) < CERTAINTY:
+    if known_certainty(plan).p_slo < CERTAINTY:
         return {"held_seeds": None, "held_profiles": None}
-    deployment = plan.choice.deployment
     drawn = opener(seed, requests)(
-        [*deployment.overrides, Override.of("profile_uncertainty", {"profiles": DRAWS + FRESH})],
+        [*plan.overrides, Override.of("profile_uncertainty", {"profiles": DRAWS + FRESH})],
     )
     seeds = profiles = 0
     for number in range(FRESH):
-        seeds += search.simulate(_with_seed(deployment, 1_000 + seed * FRESH + number), 0, requests).verdict.excess <= 0.0
-        fresh = with_boxes(deployment, drawn, DRAWS + number)
-        profiles += search.simulate(fresh, 1_000 + number, requests).verdict.excess <= 0.0
+        other = _with_seed(plan.sites, 1_000 + seed * FRESH + number)
+        seeds += search.simulate(plan, other, 0, requests).verdict.excess <= 0.0
+        fresh = with_boxes(plan.sites, drawn, DRAWS + number)
+        profiles += search.simulate(plan, fresh, 1_000 + number, requests).verdict.excess <= 0.0
     return {"held_seeds": seeds, "held_profiles": profiles}
 
 
-def _with_seed(deployment: Deployment, seed: int) -> Deployment:
-    sites = []
-    for site in deployment.sites:
-        scenario = site.plan.scenario.model_copy(update={"seed": seed})
-        sites.append(replace(site, plan=replace(site.plan, scenario=scenario)))
-    return replace(deployment, sites=tuple(sites))
+def _with_seed(sites: Sequence[Site], seed: int) -> list[Site]:
+    return [
+        replace(site, plan=replace(site.plan, scenario=site.plan.scenario.model_copy(update={"seed": seed}))) for site in sites
+    ]
 
 
 def main() -> None:

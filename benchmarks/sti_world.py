@@ -87,7 +87,7 @@ def device(resident_bytes: int = RESIDENT_BYTES) -> StreamingServerSpec:
 class Deployment:
     """Requests in engagements of one to three turns at many gateways, and what a policy expects of them."""
 
-    requests: Requests[NDArray[Any]]
+    requests: Requests
     streamed: StreamingServerSpec
     believed_s: tuple[Column, Column]
     """By target, as if models lay in memory, at the expected target length."""

@@ -341,10 +341,7 @@ def run(
             check_assertion(plan, assertion)
         inputs = _digests(source)
         replay_started = time.time()
-        with files.scratch(directory) as folder:
-            measured = run_plan(
-                plan, folder=folder, jobs=jobs, progress=progress, until_precision=until_precision, engine=engine
-            )
+        measured = run_plan(plan, jobs=jobs, progress=progress, until_precision=until_precision, engine=engine)
         result = replace(_with_figures(RunResult, measured), input_digests=inputs)
         source = replace(source, resolved_text=write_document(result.scenario))
         times = Times(started, time.time() - replay_started)

@@ -36,7 +36,8 @@ FLOORS = {
     "report": 12,
     "papers": 13,
     "api": 14,
-    "decisions": 15,
+    "sweeps": 15,
+    "plans": 15,
     "cli": 16,
 }
 """Floor of each room; a room imports only from lower floors."""

@@ -83,8 +83,8 @@ def plan(
 
     Example: simnmt plan @load-sweep --slo 'p95_ms<=300'
     """
-    import simnmt.decisions
     from simnmt.experiment.plan.capacity import Capacities
+    from simnmt.plans import plan as find_plan
     from simnmt.scenario.document import overrides_of_call
     from simnmt.scenario.varied_keys import parse_varied_key
 
@@ -94,7 +94,7 @@ def plan(
     if out is not None and rate is None:
         raise InputError("--out writes the deployment that is found for a rate", remedy="give --rate, or leave --out out")
     with progress_bar() as bar, prints_of_users():
-        answer = simnmt.decisions.plan(
+        answer = find_plan(
             scenario,
             slo or (),
             rate=rate,

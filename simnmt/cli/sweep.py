@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from simnmt.base.errors import SimnmtError
 from simnmt.base.text_tables import format_table
-from simnmt.cli.options import AllowCode, AsJson, argument, flag, option, print_json, prints_of_users
+from simnmt.cli.options import AllowCode, AsJson, argument, option, print_json, prints_of_users
 from simnmt.cli.progress import progress_bar
 from simnmt.cli.terminal import say, warn
 
@@ -49,9 +49,6 @@ def sweep(
             "--cluster",
         ),
     ] = None,
-    local_if_cluster_fails: Annotated[
-        bool, flag("--local-if-cluster-fails", "Go on on this machine if the cluster cannot be used or is lost.")
-    ] = False,
     allow_code: AllowCode = False,
     as_json: AsJson = False,
 ) -> None:
@@ -59,13 +56,13 @@ def sweep(
 
     Example: simnmt sweep @open-loop --grid devices.cloud.workers=1,2 --grid workloads.de-en.arrivals.rate_rps=5:11:4
     """
-    import simnmt.decisions
     from simnmt.scenario.document import overrides_of_call
     from simnmt.scenario.varied_keys import parse_varied_key
+    from simnmt.sweeps import sweep as run_sweep
 
     given_values = overrides_of_call(overrides or [], as_options=True, requests=requests, replications=replications, seed=seed)
     with progress_bar() as bar, prints_of_users():
-        result = simnmt.decisions.sweep(
+        result = run_sweep(
             given,
             grid=[parse_varied_key(text, "--grid") for text in grid or []],
             out=out,
@@ -73,7 +70,6 @@ def sweep(
             jobs=jobs or None,
             progress=lambda done, total: bar.runs(done, total, "tasks"),
             cluster=cluster,
-            local_if_cluster_fails=local_if_cluster_fails,
             allow_code=allow_code,
             announce=say,
         )

@@ -8,6 +8,7 @@ from typing import Any
 
 from simnmt.base.suggestions import format_list
 from simnmt.base.text_tables import format_table
+from simnmt.results.energy import HEADS
 from simnmt.results.metrics import SPENDINGS
 from simnmt.results.number_text import digits, format_interval, format_number
 from simnmt.results.prediction import prediction_sentences
@@ -103,23 +104,9 @@ def _reasons(verdicts: Sequence[Row]) -> list[str]:
     ]
 
 
-ENERGY_COLUMNS = {
-    "mean_energy_j": "J",
-    "mean_static_j": "static J",
-    "mean_dynamic_j": "executing J",
-    "mean_transfer_j": "links J",
-    "energy_j_per_thousand_tokens": "J/1000 tokens",
-    "energy_j_per_million_characters": "J/million chars",
-    "mean_cost": "money",
-    "cost_per_thousand_tokens": "money/1000 tokens",
-    "cost_per_million_characters": "money/million chars",
-}
-"""Keys of the summary with their heads; columns without any number are left out."""
-
-
 def _energy(result: RunResult) -> list[str]:
     """Return the table of energy and money; empty without powers and prices."""
-    columns = [key for key in ENERGY_COLUMNS if any(row.get(key) is not None for row in result.summary_rows)]
+    columns = [key for key in HEADS if any(row.get(key) is not None for row in result.summary_rows)]
     if not columns:
         return []
     places = ("workload", "network", "policy")
@@ -127,8 +114,8 @@ def _energy(result: RunResult) -> list[str]:
         [*(row[place] for place in places), *("-" if row.get(key) is None else digits(row[key]) for key in columns)]
         for row in result.summary_rows
     ]
-    about = "Energy and money, modelled, per request, target token and source character (notes in summary.json):"
-    return ["", about, format_table([*places, *(ENERGY_COLUMNS[key] for key in columns)], rows, 3)]
+    about = "Energy and money, modelled, per request and target token (notes in summary.json):"
+    return ["", about, format_table([*places, *(HEADS[key] for key in columns)], rows, 3)]
 
 
 def _format_scaled(value: float | None, factor: float, form: str) -> str:

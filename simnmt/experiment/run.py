@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import itertools
 import logging
-import shutil
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from simnmt.base.columns import AnyColumn, mean_of
+import numpy as np
+
 from simnmt.experiment.cases import RunPlan, ShareDone, Unit
 from simnmt.experiment.comparisons import baselines, gap_rows, load_sweeps, variants
 from simnmt.experiment.draws import Learnt
@@ -25,11 +23,10 @@ from simnmt.results.precision import describe_precision, next_replications
 from simnmt.results.prediction import describe_exact, describe_exclusions, describe_predictions, with_predictions
 from simnmt.results.recommendation import Goal, Roles, recommend
 from simnmt.results.recommendation_text import Reason, describe_recommendation
-from simnmt.results.request_log import RequestLog, misroutes, parts_of
-from simnmt.results.requests import Engine
+from simnmt.results.request_log import RequestLog, misroutes
+from simnmt.results.requests import Array, Engine
 from simnmt.results.result import Cell, RunResult, Transfer
 from simnmt.results.stability import mark_unstable, with_stability
-from simnmt.results.statistics import quantiles_of_parts
 from simnmt.results.summary import Numbers, Row, RunKey, by_cell, comparisons, replicated, rows, with_regret
 from simnmt.scenario.configuration import Scenario
 from simnmt.workload.arrivals import BackToBack
@@ -47,7 +44,6 @@ _LOG = logging.getLogger("simnmt.experiment")
 def run_plan(
     plan: RunPlan,
     *,
-    folder: Path | None = None,
     jobs: int | None = 1,
     progress: Progress | None = None,
     until_precision: float | None = None,
@@ -57,34 +53,20 @@ def run_plan(
 
     Args:
         plan: the scenario with its inputs.
-        folder: where the columns of the requests are written; None: the system's temporary folder. The files have no names
-            once this returns, but the result still reads them.
         jobs: number of processes; None: as many as save time, at most one per processor.
         progress: called with the number of finished units, a part of a unit included, and of all units.
         until_precision: add replications until the 95 % interval of every policy's objective reaches no
             further than this share of it, 100 replications at most; policies without a steady state are left out. The result
             is that of a scenario with this number of replications; its `precision` states whether they sufficed.
         engine: of the world; None: the compiled one where it covers a unit.
-
-    Raises `OSError` if the folder has no room.
     """
-    if folder is None:
-        with TemporaryDirectory(prefix="simnmt-", ignore_cleanup_errors=True) as temporary_folder:
-            return run_plan(
-                plan,
-                folder=Path(temporary_folder),
-                jobs=jobs,
-                progress=progress,
-                until_precision=until_precision,
-                engine=engine,
-            )
     units: list[Unit] = []
     results: list[UnitResult] = []
     while True:
         # Replication by replication, so that further ones are appended.
         places = product(range(plan.scenario.replications), plan.cases.values(), plan.networks.items())
         units += [
-            Unit(plan.scenario, case, network, links, replication, folder / str(number), engine=engine)
+            Unit(plan.scenario, case, network, links, replication, engine=engine)
             for number, (replication, case, (network, links)) in enumerate(places)
             if number >= len(units)
         ]
@@ -93,12 +75,12 @@ def run_plan(
         for policy, engine_of_policy in result.engines.items():
             _LOG.info("policy %s: the world ran in engine %s", policy, engine_of_policy)
         if until_precision is None:
-            return _with_predictions(plan, result, units, results, folder, jobs, progress)
+            return _with_predictions(plan, result, units, results, jobs, progress)
         objective = plan.scenario.objective
         replications = next_replications(result.summary_rows, objective, until_precision)
         if replications <= plan.scenario.replications:
             result = replace(result, precision=describe_precision(result.summary_rows, objective, until_precision))
-            return _with_predictions(plan, result, units, results, folder, jobs, progress)
+            return _with_predictions(plan, result, units, results, jobs, progress)
         plan = replace(plan, scenario=plan.scenario.model_copy(update={"replications": replications}))
 
 
@@ -107,7 +89,6 @@ def _with_predictions(
     result: RunResult,
     units: list[Unit],
     results: list[UnitResult],
-    folder: Path,
     jobs: int | None,
     progress: Progress | None,
 ) -> RunResult:
@@ -128,11 +109,10 @@ def _with_predictions(
             network,
             links,
             number % scenario.replications,
-            folder / f"profile {place}",
             calibrated=case,
             engine=units[0].engine,
         )
-        for place, (number, case, (network, links)) in enumerate(places)
+        for number, case, (network, links) in places
     ]
     drawn = _run(units + drawn_units, len(units), jobs, progress)
     numbers = {key: of_run for unit_result in results for key, of_run in unit_result.numbers.items()}
@@ -164,9 +144,6 @@ def _run(units: list[Unit], begin: int, jobs: int | None, progress: Progress | N
     with closing(run_in_processes(run_unit, waiting, jobs) if min(jobs, len(waiting)) > 1 else in_order) as finished:
         for done, (index, result) in enumerate(finished, start=begin + 1):
             results[index] = result
-            folder = waiting[index].folder
-            assert folder is not None
-            shutil.rmtree(folder, ignore_errors=True)
             if progress is not None:
                 progress(done, len(units))
     return [results[index] for index in range(len(waiting))]
@@ -310,6 +287,5 @@ def _profile_name(target: Target) -> str:
     return ", ".join(labels)
 
 
-def _transfer(seconds: AnyColumn) -> Transfer:
-    _, (low_s, high_s) = quantiles_of_parts(lambda: (seconds[rows] for rows in parts_of(len(seconds))), [0.1, 0.9])
-    return Transfer(mean_of(seconds), low_s, high_s)
+def _transfer(seconds: Array) -> Transfer:
+    return Transfer(float(seconds.mean()), *np.quantile(seconds, [0.1, 0.9]).tolist())

@@ -23,7 +23,7 @@ from simnmt.live.gateway import GatewaySettings
 from simnmt.live.server import ServerSettings
 from simnmt.live.testbed import EndService, Node, ServeGateway, ServeLink, ServeModel
 from simnmt.network.link import bytes_per_token
-from simnmt.results.live_log import DecisionRecord, LiveRequests, read_decider_events, read_live_log
+from simnmt.results.live_log import DecisionRecord, LiveColumns, read_decider_events, read_live_log
 from simnmt.service.addresses import parse_address
 from simnmt.service.client import TranslationClient
 from simnmt.service.link import LinkSettings
@@ -232,7 +232,7 @@ USUAL_S = 3e-4
 """Handover and turnaround where none was measured."""
 
 
-def _engine_gaps_s(requests: LiveRequests, device: str) -> tuple[float, float]:
+def _engine_gaps_s(requests: LiveColumns, device: str) -> tuple[float, float]:
     """Return the median handover and the median turnaround of a device, by a log of its own box."""
     done = requests.at((requests.device == device) & (requests.outcome == "done"))
     begin_s = done.decision_s + done.queue_s

@@ -151,7 +151,7 @@ def simulate_matched(
         filled = np.broadcast_to(np.asarray(of_beside, of_requests.dtype), beside.begin_s.shape)
         return np.concatenate([of_requests, filled])[order]
 
-    columns: Requests[Any] = Requests(
+    columns = Requests(
         src_len=column(requests.src_len, 1),
         tgt_len=column(requests.tgt_len, beside.tgt_len),
         execution_s=tuple(

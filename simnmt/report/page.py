@@ -22,7 +22,7 @@ from simnmt.report.devices import (
     roles,
     streamed_devices,
 )
-from simnmt.report.energy_tables import DEVICE_HEADS, energy_tables
+from simnmt.report.energy_tables import energy_tables
 from simnmt.report.figures import CellView
 from simnmt.report.load_figures import LoadSweep, group_sweeps, over_load
 from simnmt.report.page_template import render_template
@@ -109,7 +109,6 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
         batch_columns=[head for _, head, _, _ in BATCH_COLUMNS],
         stream_columns=[head for _, head, _, _ in STREAM_COLUMNS],
         plan_columns=PLAN_COLUMNS,
-        energy_device_heads=DEVICE_HEADS,
     )
 
 

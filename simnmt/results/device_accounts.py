@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.base.columns import Array
+Array = NDArray[Any]
+
 
 TIMELINE = 2_000
 """Largest number of batch changes that a timeline holds."""

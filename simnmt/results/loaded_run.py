@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simnmt.base.columns import Array
 from simnmt.base.files import MOST_DOCUMENT_BYTES, read_bounded
 from simnmt.results.device_accounts import BatchAccount
 from simnmt.results.request_log import DrawnLog, were_answered
+from simnmt.results.requests import Array
 from simnmt.results.result import MOST_DRAWN, FinishedRun, LiveMeasurement, Place, RecordedCell
 from simnmt.results.run_directory import BATCHES, DEVICES, REPLICATIONS, REQUESTS, SUMMARY, RunDirectoryError, read_manifest
 from simnmt.results.summary import Device, Row, by_cell

@@ -85,21 +85,20 @@ REQUESTS_BEYOND = 10
 """Requests that a percentile above the 99th needs beyond it: p99.9 is known from 10,000 requests on."""
 
 
-def _spendings() -> list[Metric]:
-    """Return the metrics of what a deployment spends: energy and money per request, token and character."""
-    metrics = []
-    for name, column, unit, label in (("energy_j", "mean_energy_j", "J", "energy"), ("cost", "mean_cost", "", "cost")):
-        by = {f"{name}_per_thousand_tokens": "thousand tokens", f"{name}_per_million_characters": "million characters"}
-        of_request = "cost_per_request" if name == "cost" else name
-        for full_name, per in {of_request: "request", **by}.items():
-            what = f"mean {label}" if per == "request" else f"mean {label} per {per}"
-            phrase = f"{what} within {{limit}}{f' {unit}' if unit else ''}"
-            metrics.append(Metric(full_name, column if per == "request" else full_name, unit, "<=", phrase, label=what))
-    return metrics
+def _spending(name: str, column: str, unit: str, label: str) -> Metric:
+    return Metric(name, column, unit, "<=", f"{label} within {{limit}} {unit}".rstrip(), label=label)
 
 
-SPENDINGS: dict[str, Metric] = {known.name: known for known in _spendings()}
-"""Metrics of energy and money (`results.run_energy`), which a run knows only with powers and prices."""
+SPENDINGS: dict[str, Metric] = {
+    known.name: known
+    for known in (
+        _spending("energy_j", "mean_energy_j", "J", "mean energy"),
+        _spending("energy_j_per_thousand_tokens", "energy_j_per_thousand_tokens", "J", "mean energy per thousand tokens"),
+        _spending("cost_per_request", "mean_cost", "", "mean cost"),
+        _spending("cost_per_thousand_tokens", "cost_per_thousand_tokens", "", "mean cost per thousand tokens"),
+    )
+}
+"""Metrics of energy and money (`results.energy`), which a run knows only with powers and prices."""
 PLAIN_METRICS: Mapping[str, Metric] = SPENDINGS | {
     known.name: known
     for known in (

@@ -1,34 +1,35 @@
 """The request log: one row per request with its true times and what a policy did, and the misrouted requests.
 
-A misrouted request would truly have been answered sooner by another device. If requests queue, a decision is judged by what an
-oracle foresaw at that moment, queues included (`Trail.lost_s`), for an even sample of the requests. If nothing waits, the truth
-is the time of an execution alone, plus the transfer.
+A request is misrouted if another device would have answered it sooner, as foreseen at the decision. If requests queue, a
+decision is judged by what an oracle foresaw at that moment, queues included, for an even sample of the requests: what happens
+later may change which device would have been the fastest. If nothing waits, the true execution and transfer times decide.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.base.columns import AnyColumn, Array, assemble, kept_columns, size_of
-from simnmt.base.random_streams import blocks_of
 from simnmt.results.live_log import OUTCOMES
-from simnmt.results.requests import STREAMED_COLUMNS, Requests, Trail
+from simnmt.results.requests import STREAMED_COLUMNS, Array, Requests, Trail
 
 Log = Mapping[str, Array]
 """Columns by name, all of shape (requests,)."""
 
-Truth = Requests[AnyColumn]
+Truth = Requests
 """The requests of a run with all their true times."""
 
 DONE, FALLBACK, LOST = (OUTCOMES.index(outcome) for outcome in ("done", "fallback", "lost"))
 """`outcome` of a request that was answered by the chosen target, or by the decider in its place; and of a lost one.
 Requests of other outcomes were not answered: their target is -1, and their times are NaN."""
+
+
+def _size_of(rows: slice) -> int:
+    return len(range(rows.start, rows.stop, rows.step or 1))
 
 
 def were_answered(outcome: Array) -> NDArray[np.bool_]:
@@ -37,12 +38,12 @@ def were_answered(outcome: Array) -> NDArray[np.bool_]:
     return answered
 
 
-def _known(column: AnyColumn | None) -> AnyColumn:
+def _known(column: Array | None) -> Array:
     assert column is not None, "a run knows this column"
     return column
 
 
-def _chosen(columns: tuple[AnyColumn, ...], trail: Trail, rows: slice) -> NDArray[np.float64]:
+def _chosen(columns: tuple[Array, ...], trail: Trail, rows: slice) -> NDArray[np.float64]:
     """Return the number of the target of each request."""
     chosen, target = np.array(columns[0][rows]), trail.target[rows]
     for number, column in enumerate(columns[1:], start=1):
@@ -67,13 +68,13 @@ def _transfer_s(truth: Truth, trail: Trail, rows: slice) -> NDArray[np.float64]:
 
 
 def _first_token_s(truth: Truth, trail: Trail, rows: slice) -> NDArray[np.float64]:
-    return np.full(size_of(rows), np.nan) if trail.first_token_s is None else trail.first_token_s[rows]
+    return np.full(_size_of(rows), np.nan) if trail.first_token_s is None else trail.first_token_s[rows]
 
 
 def _energy_j(truth: Truth, trail: Trail, rows: slice) -> NDArray[np.float64]:
     """Return the energy of each request; NaN, never 0, if it is unknown."""
     if trail.energy is None:
-        return np.full(size_of(rows), np.nan)
+        return np.full(_size_of(rows), np.nan)
     return trail.energy.request_j({name: _COLUMNS[name](truth, trail, rows) for name in trail.energy.COLUMNS})
 
 
@@ -96,7 +97,7 @@ _COLUMNS: dict[str, Callable[[Truth, Trail, slice], Array]] = {
     "rtt_time_s": lambda truth, _, rows: _known(truth.rtt_time_s)[rows],
     "rtt_estimate_s": lambda _, trail, rows: trail.estimate_s[rows],
     "rtt_estimate_age_s": lambda _, trail, rows: _known(trail.estimate_age_s)[rows],
-    "outcome": lambda _, trail, rows: np.full(size_of(rows), DONE, np.int8) if trail.outcome is None else trail.outcome[rows],
+    "outcome": lambda _, trail, rows: np.full(_size_of(rows), DONE, np.int8) if trail.outcome is None else trail.outcome[rows],
     "energy_j": _energy_j,
 }
 COLUMNS = tuple(_COLUMNS)
@@ -146,10 +147,9 @@ class RequestLog(DrawnLog):
 
     def _column(self, name: str) -> Array:
         if name in STREAMED_COLUMNS and self._trail.state is not None:
-            streamed: AnyColumn = getattr(self._trail, name)
-            return assemble(lambda rows: streamed[rows], self._rows)
-        column = _COLUMNS[name]
-        return assemble(lambda rows: column(self._truth, self._trail, rows), self._rows)
+            streamed: Array = getattr(self._trail, name)
+            return streamed[self._rows]
+        return _COLUMNS[name](self._truth, self._trail, self._rows)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -161,17 +161,9 @@ class RequestLog(DrawnLog):
     def _names(self) -> tuple[str, ...]:
         return COLUMNS if self._trail.state is None else (*COLUMNS, *STREAMED_COLUMNS)
 
-    def parts(self, requests: int) -> Iterator[Log]:
-        """Yield the log in parts of at most `requests` requests."""
-        requests *= self._rows.step or 1
-        for start in range(self._rows.start, self._rows.stop, requests):
-            rows = slice(start, min(start + requests, self._rows.stop), self._rows.step)
-            kept = None if self._kept is None else self._kept[start - self._rows.start : rows.stop - self._rows.start]
-            yield RequestLog(self._truth, self._trail, rows, kept)
-
     def thinned(self, most: int) -> RequestLog:
         """Return an even sample of at most `most` requests: every k-th one; the log itself if it has no more."""
-        requests = size_of(self._rows)
+        requests = _size_of(self._rows)
         if requests <= most:
             return self
         step = -(-requests // most)
@@ -211,22 +203,6 @@ class RequestLog(DrawnLog):
         return RequestLog(self._truth, self._trail, None, kept)
 
 
-PART = 1_000_000
-"""Requests summed up at a time."""
-
-
-def parts_of(requests: int) -> Iterator[slice]:
-    """Yield the rows of each part."""
-    for start in range(0, requests, PART):
-        yield slice(start, min(start + PART, requests))
-
-
-def parts(log: Log) -> Iterator[Log]:
-    """Yield a long log part by part if it supports that, else the whole log."""
-    read = getattr(log, "parts", None)
-    yield from [log] if read is None else read(PART)
-
-
 READ_ONCE_UP_TO = 1 << 18
 """Requests of the longest log whose columns are kept: the eight that a summary reads take 64 bytes a request."""
 
@@ -246,11 +222,6 @@ class _ReadOnce(dict[str, Array]):
 def read_once(log: Log) -> Log:
     """Return a log that computes each column once; the log itself if it is too long to keep columns."""
     return _ReadOnce(log) if isinstance(log, RequestLog) and log.requests <= READ_ONCE_UP_TO else log
-
-
-def total_latency_s(log: Log) -> float:
-    """Return the sum of all latencies."""
-    return float(sum(part["latency_s"].sum() for part in parts(log)))
 
 
 ROUNDING_S = 1e-9
@@ -294,13 +265,9 @@ def misroutes(truth: Truth, trail: Trail, most: int) -> Misroutes:
     """Return the requests that a policy misrouted, at most `most` of them in the sample. `truth` is used unless the trail has
     its own."""
     truth = trail.truth or truth
-    counts, judged, total_lost_s = list[int](), 0, 0.0
-    for rows in blocks_of(truth.all):
-        lost = _lost_of(truth, trail, rows)
-        judged += int(np.isfinite(lost).sum())
-        counts.append(int((lost > 0.0).sum()))
-        total_lost_s += float(np.nansum(lost, dtype=np.float64))
-    sampled = _sampled(truth, trail, counts, most)
+    lost = lost_s(truth, trail)
+    misrouted = np.flatnonzero(lost > 0.0)
+    sampled = misrouted[np.unique(np.linspace(0, max(len(misrouted) - 1, 0), min(most, len(misrouted))).astype(np.int64))]
     total_s = np.stack([truth.total_s(number, sampled) for number in range(len(truth.execution_s))])
     target = trail.target[sampled]
     chosen = target[None].astype(np.int64)
@@ -313,51 +280,33 @@ def misroutes(truth: Truth, trail: Trail, most: int) -> Misroutes:
         # Which of the others was foreseen to be best is not kept.
         best_target[:] = len(total_s)
     return Misroutes(
-        count=sum(counts),
-        lost_s=total_lost_s,
+        count=len(misrouted),
+        lost_s=float(np.nansum(lost, dtype=np.float64)),
         request_lost_s=request_lost_s,
         src_len=truth.src_len[sampled],
         tgt_len=_known(truth.tgt_len)[sampled],
         target=target,
         best_target=best_target,
         foreseen=trail.lost_s is not None,
-        judged=None if trail.lost_s is None else judged,
+        judged=None if trail.lost_s is None else int(np.isfinite(lost).sum()),
     )
 
 
-def _sampled(truth: Truth, trail: Trail, counts: Sequence[int], most: int) -> NDArray[np.int64]:
-    """Return the numbers of at most `most` misrouted requests, evenly among them; `counts`: misrouted requests by block."""
-    misrouted, before = sum(counts), 0
-    wanted = np.unique(np.linspace(0, max(misrouted - 1, 0), min(most, misrouted)).astype(np.int64))
-    sampled = [np.empty(0, np.int64)]
-    for rows, count in zip(blocks_of(truth.all), counts, strict=True):
-        of_block = wanted[np.searchsorted(wanted, before) : np.searchsorted(wanted, before + count)] - before
-        if of_block.size:
-            sampled.append(rows.start + np.flatnonzero(_lost_of(truth, trail, rows) > 0.0)[of_block])
-        before += count
-    return np.concatenate(sampled)
-
-
-def lost_s(truth: Truth, trail: Trail, folder: Path | None = None) -> AnyColumn:
-    """Return by how many seconds each request takes longer than on the best device, float32; 0 on the best device.
+def lost_s(truth: Truth, trail: Trail) -> NDArray[np.float32]:
+    """Return by how many seconds each request takes longer than on the best device; 0 on the best device.
 
     If an oracle judged decisions, the loss is the one it foresaw, and NaN for requests that were not judged. A request with a
-    loss above 0 was misrouted. `truth` is used unless the trail has its own. With a folder, a long column is in a file there.
+    loss above 0 was misrouted. `truth` is used unless the trail has its own.
     """
     truth = trail.truth or truth
-    return kept_columns(folder, len(truth), lambda rows: {"lost": _lost_of(truth, trail, rows)})["lost"]
-
-
-def _lost_of(truth: Truth, trail: Trail, rows: slice) -> NDArray[np.float32]:
-    """Return the seconds of some requests beyond those of the best device."""
     if trail.lost_s is not None:
-        foreseen_s: NDArray[np.float32] = trail.lost_s[rows].astype(np.float32)
+        foreseen_s: NDArray[np.float32] = trail.lost_s.astype(np.float32)
         foreseen_s[foreseen_s < ROUNDING_S] = 0.0
         return foreseen_s
-    target = trail.target[rows]
-    least_s = chosen_s = truth.total_s(0, rows)
+    target = trail.target
+    least_s = chosen_s = truth.total_s(0, truth.all)
     for number in range(1, len(truth.execution_s)):
-        total_s = truth.total_s(number, rows)
+        total_s = truth.total_s(number, truth.all)
         chosen_s = np.where(target == number, total_s, chosen_s)
         least_s = np.minimum(least_s, total_s)
     lost: NDArray[np.float32] = (chosen_s - least_s).astype(np.float32)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from simnmt.network.series import RttSeries
 from simnmt.results.device_accounts import BatchAccount, PlannedDevice, StreamAccount
+from simnmt.results.energy import RunEnergy
 from simnmt.results.recommendation import best_row
 from simnmt.results.request_log import LIVE_MISROUTES, UNKNOWN_MISROUTES, DrawnLog, Misroutes, RequestLog
-from simnmt.results.run_energy import RunEnergy
 from simnmt.results.service_level import Assertion, PlacedAssessment, assess_run
 from simnmt.results.summary import Device, Row
 from simnmt.workload.length_table import LengthTable
@@ -361,13 +361,17 @@ class RunResult(FinishedRun):
         ]
         streamed = {"plans": plans, "streams": streams} if plans else {}
         energy = [
-            {**place, "policy": policy, **record}
+            {**place, "policy": policy, **_without_nan(asdict(part))}
             for place, cell in places
             for policy, of_policy in cell.energies.items()
-            for record in of_policy.as_json()
+            for part in (*of_policy.devices, of_policy.links)
         ]
         accounted = {"energy": energy} if energy else {}
         live = {} if self.live is None else {"live": asdict(self.live)}
         named = {"name": self.name, "seed": self.seed, "rows": self.summary_rows}
         named |= {key: getattr(self, key) for key in keys}
         return {**named, "batches": batches, **streamed, **accounted, **live, "notes": self.notes}
+
+
+def _without_nan(record: Row) -> Row:
+    return {name: None if value != value else value for name, value in record.items()}

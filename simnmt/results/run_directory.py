@@ -9,7 +9,6 @@ import io
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timezone
@@ -19,9 +18,8 @@ from typing import Any
 import numpy as np
 
 from simnmt.base import files
-from simnmt.base.columns import Array
 from simnmt.base.errors import InputError
-from simnmt.results.request_log import Log
+from simnmt.results.requests import Array
 from simnmt.results.result import Cell, Place
 from simnmt.results.summary import Row
 
@@ -121,26 +119,6 @@ def _replace(place: Path, new: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-@contextmanager
-def scratch(target: Path | None) -> Iterator[Path]:
-    """Yield a folder for temporary files of a run: beside `target`, which needs the room anyway, or the system's without a
-    target.
-
-    Raises `RunDirectoryError` if the room there runs out.
-    """
-    beside = Path(tempfile.gettempdir()) if target is None else next(filter(Path.is_dir, _place(target).parents))
-    try:
-        with files.partial_folder(beside) as folder:
-            yield folder
-    except OSError as error:
-        if error.errno not in files.NO_ROOM:
-            raise
-        if target is not None:
-            raise _unwritable(target, error) from error
-        remedy = "free some space, set TMPDIR to a folder that has more, or run fewer requests"
-        raise RunDirectoryError(f"no room for the requests: {error.strerror}", path=beside, remedy=remedy) from error
-
-
 def check_free(target: Path, *, replace: bool | None = None) -> None:
     """Refuse a target that is no folder, is not empty, or cannot be made, before a long run rather than after it.
 
@@ -234,8 +212,12 @@ def write_rows(path: Path, rows: list[Row]) -> None:
     path.write_text(text.getvalue(), encoding="utf-8")
 
 
+ROW_GROUP = 131_072
+"""Requests written at a time."""
+
+
 def write_requests(path: Path, cells: Iterable[Cell]) -> None:
-    """Write one row per request of replication 0, a row group per workload, network and policy."""
+    """Write one row per request of replication 0, row groups of one workload, network and policy each."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -249,29 +231,30 @@ def write_requests(path: Path, cells: Iterable[Cell]) -> None:
     writer: Any = None
     # The file is opened here: pyarrow would take no name that is not UTF-8, and blurs the reason of a failed write.
     with path.open("wb") as file, ExitStack() as open_writer:
-        for cell, policy, part in _parts(cells):
-            names = {"workload": cell.workload, "network": cell.network, "policy": policy}
-            rows = len(part["request_id"])
-            columns: dict[str, Any] = {
-                key: pa.DictionaryArray.from_arrays(
-                    _arrow_array(np.full(rows, labels[key].index(value), np.int32)), label_arrays[key]
-                )
-                for key, value in names.items()
-            }
-            table = pa.table(columns | {name: _arrow_array(values) for name, values in part.items()})
-            if writer is None:
-                floats = [field.name for field in table.schema if pa.types.is_floating(field.type)]
-                writer = open_writer.enter_context(
-                    pq.ParquetWriter(
-                        file,
-                        table.schema,
-                        compression="zstd",
-                        compression_level=1,
-                        use_dictionary=[name for name in table.schema.names if name not in floats],
-                        column_encoding=dict.fromkeys(floats, "BYTE_STREAM_SPLIT"),
+        for cell in cells:
+            for policy, log in cell.logs.items():
+                names = {"workload": cell.workload, "network": cell.network, "policy": policy}
+                rows = len(log["request_id"])
+                columns: dict[str, Any] = {
+                    key: pa.DictionaryArray.from_arrays(
+                        _arrow_array(np.full(rows, labels[key].index(value), np.int32)), label_arrays[key]
                     )
-                )
-            writer.write_table(table, row_group_size=rows)
+                    for key, value in names.items()
+                }
+                table = pa.table(columns | {name: _arrow_array(values) for name, values in log.items()})
+                if writer is None:
+                    floats = [field.name for field in table.schema if pa.types.is_floating(field.type)]
+                    writer = open_writer.enter_context(
+                        pq.ParquetWriter(
+                            file,
+                            table.schema,
+                            compression="zstd",
+                            compression_level=1,
+                            use_dictionary=[name for name in table.schema.names if name not in floats],
+                            column_encoding=dict.fromkeys(floats, "BYTE_STREAM_SPLIT"),
+                        )
+                    )
+                writer.write_table(table, row_group_size=ROW_GROUP)
 
 
 def _arrow_array(values: Array) -> Any:
@@ -312,18 +295,6 @@ def write_batches(path: Path, cells: Iterable[Cell]) -> None:
     table = pa.table({**names, "step": changes[:, 0], "active": changes[:, 1]})
     with path.open("wb") as file:
         pq.write_table(table, file, compression="zstd")
-
-
-ROW_GROUP = 131_072
-"""Requests written at a time."""
-
-
-def _parts(cells: Iterable[Cell]) -> Iterator[tuple[Cell, str, Log]]:
-    """Yield cell, policy and a block of requests, in the order of the file."""
-    for cell in cells:
-        for policy, log in cell.logs.items():
-            for part in log.parts(ROW_GROUP):
-                yield cell, policy, part
 
 
 def sha256(path: Path) -> str:

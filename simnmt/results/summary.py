@@ -11,12 +11,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.base.columns import AnyColumn
-from simnmt.base.random_streams import blocks_of
 from simnmt.results.device_accounts import BatchAccount, StreamAccount, batch_columns, stream_columns
 from simnmt.results.metrics import NO_CRITERIA, STANDARD_METRICS, Criteria, Metric, columns_of, objective_metric
 from simnmt.results.number_text import digits, duration
-from simnmt.results.request_log import Log, parts, read_once
+from simnmt.results.request_log import Log, read_once
 from simnmt.results.simplicity import is_tie
 from simnmt.results.statistics import (
     Estimate,
@@ -25,7 +23,6 @@ from simnmt.results.statistics import (
     interval_columns,
     latency_quantiles,
     over_replications,
-    quantiles_of_parts,
 )
 
 Row = dict[str, Any]
@@ -79,7 +76,7 @@ def by_cell(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
 
 def measure(
     log: Log,
-    lost_s: AnyColumn | None,
+    lost_s: NDArray[np.float32] | None,
     devices: Sequence[Device],
     discipline: Discipline,
     batched: Sequence[BatchesOfDevice | None] = (),
@@ -108,9 +105,7 @@ def measure(
         start_s: when the first request of the log was issued, if requests before it are left out as warm-up; else 0.
     """
     log = read_once(log)
-    totals = _Totals(len(devices), [device.servers for device in devices])
-    for part in parts(log):
-        totals.add(part, [bool(batched) and batched[number] is not None for number in range(len(devices))])
+    totals = _Totals(log, devices, [bool(batched) and batched[number] is not None for number in range(len(devices))])
     issued_s, makespan_s, requests = totals.issued_s, totals.makespan_s, totals.requests
     working_s = {"back_to_back": 0.0, "open": issued_s - start_s, "closed": makespan_s - start_s}[discipline]
     quantiles = _latency_quantiles(log, criteria.metrics)
@@ -152,7 +147,7 @@ def measure(
 def _latency_quantiles(log: Log, metrics: Sequence[Metric]) -> Numbers:
     """Return the quantiles of the latency that every summary has, and those of the metrics."""
     wanted = {known.column: known.quantile for known in metrics if known.sample == "latency" and known.quantile is not None}
-    return latency_quantiles(lambda: (part["latency_s"] for part in parts(log)), wanted)
+    return latency_quantiles(log["latency_s"], wanted)
 
 
 def _answered_in_time(log: Log, criteria: Criteria, duration_s: float) -> Numbers:
@@ -161,16 +156,15 @@ def _answered_in_time(log: Log, criteria: Criteria, duration_s: float) -> Number
     Shares are of all requests; one without an answer has no latency, so it is in none.
     """
     within = {known.column: known.within_s for known in criteria.metrics if known.within_s is not None}
-    limits_s = {"deadline_met_share": criteria.deadline_s, "goodput_rps": criteria.good_within_s} | within
-    counts, requests = dict.fromkeys(limits_s, 0), 0
-    for part in parts(log):
-        latency_s = part["latency_s"]
-        requests += len(latency_s)
-        for name, limit_s in limits_s.items():
-            counts[name] += int(np.count_nonzero(latency_s <= (inf if limit_s is None else limit_s)))
-    numbers: Numbers = {name: counts[name] / requests for name in within}
-    numbers["deadline_met_share"] = None if criteria.deadline_s is None else counts["deadline_met_share"] / requests
-    return numbers | {"goodput_rps": counts["goodput_rps"] / duration_s, "good_within_s": criteria.good_within_s}
+    latency_s = log["latency_s"]
+
+    def answered(within_s: float | None) -> int:
+        return int(np.count_nonzero(latency_s <= (inf if within_s is None else within_s)))
+
+    numbers: Numbers = {name: answered(within_s) / len(latency_s) for name, within_s in within.items()}
+    deadline_s, good_within_s = criteria.deadline_s, criteria.good_within_s
+    numbers["deadline_met_share"] = None if deadline_s is None else answered(deadline_s) / len(latency_s)
+    return numbers | {"goodput_rps": answered(good_within_s) / duration_s, "good_within_s": good_within_s}
 
 
 def shares_of_all(numbers: Numbers, criteria: Criteria, answered_share: float) -> Numbers:
@@ -180,36 +174,29 @@ def shares_of_all(numbers: Numbers, criteria: Criteria, answered_share: float) -
     return numbers | {name: None if share is None else share * answered_share for name, share in shares.items()}
 
 
-def first_token_latency_s(part: Log) -> Column:
+def first_token_latency_s(log: Log) -> Column:
     """Return the time from issuing each request until its first token would be back; NaN for unknown ones.
 
     A service that sends each token at once answers the first one after the same transfer as the whole text, whose bytes are
     few. A text without tokens has its end instead. Unknown on devices that neither batch nor stream: their cost models know
     whole executions only.
     """
-    first_s = part["first_token_s"] + part["t_tx_s"]
-    without_tokens = (part["tgt_len"] == 0) & np.isnan(first_s)
-    latency_s: Column = np.where(without_tokens, part["latency_s"], first_s)
+    first_s = log["first_token_s"] + log["t_tx_s"]
+    without_tokens = (log["tgt_len"] == 0) & np.isnan(first_s)
+    latency_s: Column = np.where(without_tokens, log["latency_s"], first_s)
     return latency_s
 
 
 def _first_tokens(log: Log, metrics: Sequence[Metric]) -> Numbers:
     """Return the mean and quantiles of the time to the first token; None unless it is known of every request."""
     wanted = {known.column: known for known in (*STANDARD_METRICS, *metrics) if known.sample == "first_token"}
-    total_s, requests = 0.0, 0
-    for part in parts(log):
-        first_s = first_token_latency_s(part)
-        total_s += float(first_s.sum())
-        requests += len(first_s)
-    if isnan(total_s):
+    first_s = first_token_latency_s(log)
+    if np.isnan(first_s).any():
         return dict.fromkeys(wanted)
-    quantiles = [known.quantile for known in wanted.values() if known.quantile is not None]
-    _, values_s = quantiles_of_parts(lambda: (first_token_latency_s(part) for part in parts(log)), quantiles)
-    by_quantile = dict(zip(quantiles, values_s, strict=True))
     numbers: Numbers = {}
     for name, known in wanted.items():
-        value_s = total_s / requests if known.quantile is None else by_quantile[known.quantile]
-        numbers[name] = value_s if requests >= known.least_requests else None
+        value_s = float(first_s.sum()) / len(first_s) if known.quantile is None else float(np.quantile(first_s, known.quantile))
+        numbers[name] = value_s if len(first_s) >= known.least_requests else None
     return numbers
 
 
@@ -217,46 +204,35 @@ SUMMED = ("latency_s", "rtt_estimate_age_s", "energy_j", "t_queue_s", "t_exe_s",
 
 
 class _Totals:
-    """Sums and counts over the parts of a log."""
+    """Sums and counts over a log."""
 
-    def __init__(self, devices: int, servers: Sequence[int]) -> None:
-        self.requests = 0
-        self.issued_s = self.makespan_s = -inf
+    def __init__(self, log: Log, devices: Sequence[Device], batches: Sequence[bool]) -> None:
+        """`batches`: whether each device does."""
+        latency_s, arrival_s, target = log["latency_s"], log["arrival_s"], log["target"]
+        self.requests = len(latency_s)
+        self.issued_s, self.makespan_s = float(arrival_s.max()), float((arrival_s + latency_s).max())
         """When the last request was issued, and answered."""
-        self.sums = dict.fromkeys(SUMMED, 0.0)
-        self.sent = np.zeros(max(devices, 1), np.int64)
+        self.sums = {name: float(log[name].sum()) for name in SUMMED}
+        self.sent = np.zeros(max(len(devices), 1), np.int64)
         """Requests by device."""
-        self.work = [np.zeros(boxes) for boxes in servers]
+        self.work = list[Column]()
         """By device and box, seconds of execution; of a device that batches, target tokens with the end of the sentence."""
-
-    def add(self, part: Log, batches: Sequence[bool]) -> None:
-        """Add a part; `batches`: by device."""
-        latency_s, arrival_s, target = part["latency_s"], part["arrival_s"], part["target"]
-        self.requests += len(latency_s)
-        self.issued_s = max(self.issued_s, float(arrival_s.max()))
-        self.makespan_s = max(self.makespan_s, float((arrival_s + latency_s).max()))
-        for name in SUMMED:
-            self.sums[name] += float(part[name].sum())
-        for number, boxes in enumerate(self.work):
+        for number, device in enumerate(devices):
             there = target == number
-            self.sent[number] += int(there.sum())
-            weights = part["tgt_len"][there] + 1.0 if batches[number] else part["t_exe_s"][there]
-            self.work[number] = boxes + np.bincount(part["server"][there], weights, minlength=boxes.size)
+            self.sent[number] = there.sum()
+            weights = log["tgt_len"][there] + 1.0 if batches[number] else log["t_exe_s"][there]
+            self.work.append(np.bincount(log["server"][there], weights, minlength=device.servers).astype(np.float64))
 
 
-def _misrouted(lost_s: AnyColumn | None) -> Numbers:
+def _misrouted(lost_s: NDArray[np.float32] | None) -> Numbers:
     """Return the share of the judged requests that were misrouted, and their mean loss."""
-    judged, misrouted, total_s = 0, 0, 0.0
-    for rows in blocks_of(slice(0, 0 if lost_s is None else len(lost_s))):
-        assert lost_s is not None
-        of_block = lost_s[rows]
-        judged_s = of_block[np.isfinite(of_block)]
-        judged += judged_s.size
-        misrouted += int((judged_s > 0.0).sum())
-        total_s += float(judged_s.sum(dtype=np.float64))
-    if not judged:
+    judged_s = np.empty(0) if lost_s is None else lost_s[np.isfinite(lost_s)]
+    if not judged_s.size:
         return {"misrouted_share": None, "mean_lost_s": None}
-    return {"misrouted_share": misrouted / judged, "mean_lost_s": total_s / judged}
+    return {
+        "misrouted_share": np.count_nonzero(judged_s > 0.0) / judged_s.size,
+        "mean_lost_s": float(judged_s.sum(dtype=np.float64)) / judged_s.size,
+    }
 
 
 Objective = str
@@ -305,21 +281,13 @@ TAILS = ("p95", "p99")
 
 def _parts(log: Log, totals: _Totals, quantiles: Numbers, tails: Sequence[str]) -> Numbers:
     """Return the mean parts of all requests, and of those that take as long as a quantile (`tails`) or longer."""
-    beyond = {(name, part): 0.0 for part in PARTS for name in tails}
-    slow = dict.fromkeys(tails, 0)
-    for of_log in parts(log):
-        latency_s = of_log["latency_s"]
-        slowest = {name: latency_s >= known(quantiles[objective_column(name)]) for name in slow}
-        for name, those in slowest.items():
-            slow[name] += int(those.sum())
-        for part, column in PARTS.items():
-            seconds = of_log[column]
-            for name, those in slowest.items():
-                beyond[name, part] += float(seconds[those].sum())
+    latency_s = log["latency_s"]
+    slowest = {name: latency_s >= known(quantiles[objective_column(name)]) for name in tails}
     means: Numbers = {}
     for part, column in PARTS.items():
+        seconds = log[column]
         means[f"mean_{part}_s"] = totals.sums[column] / totals.requests
-        means |= {f"beyond_{name}_{part}_s": beyond[name, part] / slow[name] for name in slow}
+        means |= {f"beyond_{name}_{part}_s": float(seconds[those].mean()) for name, those in slowest.items()}
     return means
 
 

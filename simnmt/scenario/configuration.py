@@ -253,11 +253,11 @@ class Scenario(Configuration):
     """Seed of all random numbers: the same seed gives the same bytes."""
     replications: Annotated[int, Field(ge=1, le=10_000)] = 5
     """Independent repeats, over which intervals are formed; the trace starts elsewhere in each."""
-    requests: Annotated[int, Field(ge=1, le=100_000_000)] = 100_000
+    requests: Annotated[int, Field(ge=1, le=10_000_000)] = 100_000
     """Requests per workload, network, policy and replication."""
     objective: Objective = "mean"
     """By what the best policy is chosen: the latency as `mean` or a percentile such as `p95` or `p99.9`; or a spending such as
-    `energy_j`, `cost_per_request` or `cost_per_million_characters`."""
+    `energy_j` or `cost_per_request`."""
     slo: ServiceLevel | None = None
     """Service level that the recommended policy should meet, such as `{p95_ms: 300}` or
     `{answered_within: {ms: 500, share: 0.99}}`."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heappush
 from math import nan
-from typing import Any
 
 from simnmt.results.requests import Block, Requests, Trail, recorder
 from simnmt.world.clock import REACHES_SERVER, Clock
@@ -29,7 +28,7 @@ class Traffic:
     def __init__(
         self,
         clock: Clock,
-        requests: Requests[Any],
+        requests: Requests,
         servers: Sequence[Server],
         deciders: int,
         workers: int,

@@ -20,11 +20,10 @@ POLICIES: dict[str, dict[str, Any]] = {"edge": {}, "cloud": {}, "cnmt": {}}
 
 
 def priced(make_scenario: MakeScenario, **keys: Any) -> dict[str, Any]:
-    """A scenario with powers, a price and characters; the cloud takes the least energy of a request."""
+    """A scenario with powers and a price; the cloud takes the least energy of a request."""
     scenario = make_scenario(policies=dict(POLICIES))
     scenario["devices"]["gateway"]["power"] = {"idle_w": 1, "busy_w": 30}
     scenario["devices"]["cloud"] |= {"power": {"idle_w": 2, "busy_w": 40}, "price_per_hour": 3.0}
-    scenario["workloads"]["de-en"]["characters_per_src_token"] = 6.0
     return scenario | {"requests": 300, "replications": 3} | keys
 
 
@@ -73,11 +72,6 @@ def test_a_run_directory_keeps_what_each_replication_spent(make_scenario: MakeSc
     [
         ("power", "energy_j", "the power of gateway and cloud is unknown (give devices.gateway.power, such as {idle_w: 5"),
         ("price_per_hour", "cost_per_request", "the scenario has no price (give devices.cloud.price_per_hour)"),
-        (
-            "characters_per_src_token",
-            "cost_per_million_characters",
-            "the lengths of workload de-en are no text (give workloads.de-en.characters_per_src_token)",
-        ),
     ],
 )
 def test_a_spending_that_the_run_would_not_know_is_refused_before_it(

@@ -230,9 +230,7 @@ def of_profile(folder: Path, *overrides: str, **block: Any) -> StreamedDevice:
 def test_a_cold_start_reads_what_is_in_no_shard_first(folder: Path) -> None:
     """12 MB at the profile's 30 MB/s: known by the profile, said by the scenario, or not known and then counted as nothing."""
     unknown = plan_of(folder)
-    assert "what a cold start reads beside shards (embeddings, norms, head) is in no profile and counted as nothing" in (
-        notes_of(unknown)
-    )
+    assert "what a cold start reads beside shards is in no profile and counted as nothing" in notes_of(unknown)
     plain = unknown.cases["w"].targets[0].streaming
     assert plain is not None
     of_block = of_profile(folder, resident_bytes=12_000_000)
@@ -294,31 +292,28 @@ def test_a_deadline_that_nothing_meets_is_planned_as_small_as_can_be_and_said(fo
     device = plan.cases["w"].targets[0].streaming
     assert device is not None
     assert (device.planned.states[0].layers, device.planned.states[0].slices) == (1, 1)
-    assert (
-        "the deadline of 1 ms is not met even by the smallest submodel, 1 layer of 1 slice, in these states: cold, turn 1 on."
-        in (notes_of(plan))
-    )
+    assert "the deadline of 1 ms is not met in these states: cold, turn 1 on." in notes_of(plan)
 
 
 def test_a_run_warns_of_a_plan_that_misses_its_deadline_and_says_how_small_it_is(folder: Path) -> None:
     late = "the deadline of 1 ms is not met even so: turn 1 on takes "
     (warning,) = warnings(plan_of(folder, TEXT, "devices.gateway.sti.deadline_ms=1"), [])
     size = "w, gateway: streamed model planned as 1 of 6 encoder and 1 of 6 decoder layers x 1 of 8 slices, "
-    assert warning.startswith(size + late) and warning.endswith(" (set a longer deadline_ms)")
+    assert warning.startswith(size + late)
     (warning,) = warnings(plan_of(folder, TEXT, "devices.gateway.sti.changes=[{at_s: 60, deadline_ms: 1}]"), [])
     assert "planned from 60 s on as 1 of 6 encoder and " in warning and late in warning
     (warning,) = warnings(
         plan_of(folder, TEXT.replace("preload_mb: 2", "preload_mb: 0"), "devices.gateway.sti.deadline_ms=450"), []
     )
-    assert "turn 1 takes " in warning and warning.endswith(" (set a longer deadline_ms or more preload_mb)")
+    assert "turn 1 takes " in warning
     assert warnings(plan_of(folder, TEXT, "devices.gateway.sti.preload_mb=20"), []) == [], "a cold start is late"
 
 
 def test_a_disk_that_is_too_slow_and_a_buffer_that_holds_no_shard_are_said(folder: Path) -> None:
     """At 2 bits a shard is 98 kB and more."""
     message = notes_of(plan_of(folder, TEXT.replace("preload_mb: 2", "preload_mb: 0.05")))
-    assert "the disk is too slow to read 2 bits of every weight in time, so the processor waits for it, in: turn 1." in message
-    assert "no shard fits into the preload buffer of 0.05 MB, so the first turn finds nothing in it." in message
+    assert "the disk is too slow to read 2 bits of every weight in time in: turn 1." in message
+    assert "no shard fits into the preload buffer of 0.05 MB." in message
     enough = notes_of(plan_of(folder, TEXT.replace("preload_mb: 2, cache_mb: 20", "preload_mb: 20")))
     assert "too slow" not in enough and "no shard fits" not in enough
 
@@ -330,15 +325,14 @@ def notes_of(plan: RunPlan) -> str:
 
 def test_the_notes_say_what_is_planned_on_which_numbers_and_what_is_not_known(folder: Path) -> None:
     message = notes_of(plan_of(folder))
-    assert "w, gateway: streams made up from its disk, layer by layer: 6 of 6 encoder and 6 of 6 decoder layers with" in message
+    assert "w, gateway: streams made up from its disk: 6 of 6 encoder and 6 of 6 decoder layers" in message
     assert "tokens within 900 ms." in message
     assert "w, gateway: profile phone of a box (synthetic)" in message, "of the block sti; all else in the profile is measured"
-    assert "a preload buffer of 2 MB, 20 MB from turn to turn, and beside it 16.8 MB in which a layer is computed" in message
-    assert "predicted for such a request at an idle box, synthetic profile: cold " in message
-    assert "latencies are compared, not quality" in message
+    assert "preload 2 MB, cache 20 MB within an engagement, 16.8 MB for the layer" in message
+    assert "predicted at an idle box, synthetic profile: cold " in message
+    assert "was not measured" in message
     plain = notes_of(plan_of(folder, TEXT.replace(f"    {STI}\n", "")))
     assert "streams made up" not in plain
-    assert "No device streams its model, so there is no state of a plan to be known by knowing." in plain
 
 
 def test_a_streamed_device_is_learnt_as_planned_not_by_the_plane_of_the_whole_model(folder: Path) -> None:
@@ -353,13 +347,13 @@ def test_a_streamed_device_is_learnt_as_planned_not_by_the_plane_of_the_whole_mo
     assert planes[0].s_per_tgt_token < 0.012
 
 
-def test_who_knows_the_state_adds_what_it_reads_and_nothing_of_the_planes_error(folder: Path, tmp_path: Path) -> None:
+def test_who_knows_the_state_adds_what_it_reads_and_nothing_of_the_planes_error(folder: Path) -> None:
     """A plane that is wrong by half stays wrong by half; told the true times, computing is scaled by each request's own
     residual, in the state as in the plane (XP-04)."""
     plan = plan_of(folder, TEXT.replace("cache_mb: 20", "cache_mb: 1000"), "devices.gateway.sti.preload_mb=1000")
     streamed = plan.cases["w"].targets[0].streamed
     assert streamed is not None
-    unit = replace(unit_of(plan), folder=tmp_path)
+    unit = unit_of(plan)
     learnt = learn(unit)
     plane = learnt.planes[0]
     wrong = replace(plane, s_per_src_token=1.5 * plane.s_per_src_token, s_per_tgt_token=1.5 * plane.s_per_tgt_token)

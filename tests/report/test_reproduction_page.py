@@ -22,7 +22,7 @@ DRAWN = "count => document.querySelectorAll('figure[data-drawn]').length === cou
 @pytest.fixture(scope="module")
 def reproduction(tmp_path_factory: pytest.TempPathFactory) -> Reproduction:
     scenario = write_stand_ins(tmp_path_factory.mktemp("stand-ins"), device={"name": HOSTILE})
-    return reproduce(measured=scenario, requests=300, folder=tmp_path_factory.mktemp("room"))
+    return reproduce(measured=scenario, requests=300)
 
 
 @pytest.fixture(scope="module")

@@ -102,12 +102,6 @@ def test_the_log_tells_what_an_execution_took_in_its_batch() -> None:
     assert np.isnan(RequestLog(truth(), TRAIL)["first_token_s"]).all()
 
 
-def test_a_passage_keeps_that_in_files_too(tmp_path: Path) -> None:
-    stored = RequestLog(truth(), IN_BATCHES.stored(tmp_path))
-    for name, column in RequestLog(truth(), IN_BATCHES).items():
-        np.testing.assert_array_equal(stored[name], column)
-
-
 def test_the_numbers_of_a_device_that_batches() -> None:
     """Three requests of eight tokens each, over a run of eleven seconds in which the last was issued at 3 s."""
     numbers = measure(RequestLog(truth(), IN_BATCHES), np.zeros(4), BATCHING, "open", (None, BatchesOfDevice(account(), 3.0)))

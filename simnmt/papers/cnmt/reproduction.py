@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from simnmt.base.errors import InputError
@@ -232,7 +231,6 @@ def reproduce(
     measured: str | os.PathLike[str] = MEASURED,
     allow_code: bool = False,
     requests: int | None = None,
-    folder: Path,
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> Reproduction:
@@ -242,7 +240,6 @@ def reproduce(
         measured: scenario of Table I that names the measured profiles.
         allow_code: whether modules and files that it names may run.
         requests: requests per run; None: those of the scenarios.
-        folder: empty folder for the columns of the runs.
         jobs: processes.
         progress: called after each run.
 
@@ -268,7 +265,7 @@ def reproduce(
     replayed = []
     for number, (part_name, plans) in enumerate(todo):
         count = table_replay.count_from(progress, sum(units[:number]), whole)
-        replayed.append(table_replay.replay(part_name, plans, folder=folder, jobs=jobs, progress=count))
+        replayed.append(table_replay.replay(part_name, plans, jobs=jobs, progress=count))
     if tested.plan is None:
         replayed.append(table_replay.without(name, tested.missing))
     elif tested.missing:

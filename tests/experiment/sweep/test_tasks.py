@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +11,8 @@ from typing import Any
 import pytest
 
 from simnmt.base.errors import InputError
-from simnmt.experiment.sweep.points import Point, make_points
-from simnmt.experiment.sweep.tasks import run_point_tasks, tasks_of_points
+from simnmt.experiment.sweep.execution import _run_in_processes
+from simnmt.experiment.sweep.tasks import Point, Task, TaskResult, make_points, run_task, tasks_of_points
 from simnmt.scenario.source import open_source
 from simnmt.scenario.sweep_configuration import Sweep, checked
 from simnmt.scenario.varied_keys import parse_varied_key
@@ -63,7 +64,7 @@ def test_every_value_is_checked_before_anything_runs(given: str, grid: tuple[str
 
 def test_points_that_differ_in_the_network_alone_meet_the_same_requests(given: str) -> None:
     tasks, _ = tasks_of_points(points_of(given, "networks.cp1.rtt_mean_ms=20,80"), {})
-    runs = [run_point_tasks(of_point.only([0]))[0].runs for of_point in tasks]
+    runs = [run_task(task).runs for task in tasks if task.replication == 0]
     edge = [run[0]["numbers"] for run in runs]
     cnmt = [run[1]["numbers"] for run in runs]
     assert edge[0]["total_latency_s"] == edge[1]["total_latency_s"]
@@ -73,7 +74,7 @@ def test_points_that_differ_in_the_network_alone_meet_the_same_requests(given: s
 def test_a_digest_covers_scenario_inputs_and_replication(given: str, tmp_path: Path) -> None:
     def keys(*grid: str, code: dict[str, str] | None = None) -> list[str]:
         tasks, _ = tasks_of_points(points_of(given, *grid), code or {})
-        return [key for of_point in tasks for key in of_point.keys]
+        return [task.key for task in tasks]
 
     before = keys("devices.cloud.workers=1,2")
     assert len(set(before)) == 4, "two points of two replications"
@@ -87,5 +88,20 @@ def test_a_digest_covers_scenario_inputs_and_replication(given: str, tmp_path: P
 def test_equal_points_are_run_once(given: str) -> None:
     points = points_of(given, "devices.cloud.workers=1,2")
     tasks, digests = tasks_of_points([points[0], replace(points[0], number=1), replace(points[1], number=2)], {})
-    assert len(tasks) == 2
+    assert len(tasks) == 2 * 2, "two replications"
     assert digests[0] == digests[1] != digests[2]
+
+
+def _exit_at_the_third(task: Task) -> TaskResult:
+    if task.point == 2:
+        os._exit(1)
+    return TaskResult(task.key, task.point, task.replication)
+
+
+@pytest.mark.deep
+def test_a_task_that_ends_its_process_fails_and_all_others_end() -> None:
+    scenario: Any = None
+    tasks = [Task(str(number), number, 0, scenario, {}) for number in range(12)]
+    results = list(_run_in_processes(tasks, _exit_at_the_third, 2))
+    assert sorted(result.point for result in results) == list(range(12))
+    assert [result.point for result in results if result.error] == [2]
