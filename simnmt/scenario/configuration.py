@@ -14,8 +14,7 @@ from pydantic import ConfigDict, Discriminator, Field, StringConstraints, Tag, m
 
 from simnmt.base.configuration import NO_TRUTH_VALUE, Configuration, InputFile, misfit
 from simnmt.batching.configuration import BatchingConfiguration
-from simnmt.network import configuration as network_room
-from simnmt.network.configuration import NetworkConfiguration
+from simnmt.network.configuration import LinkConfiguration, NetworkConfiguration, links_of
 from simnmt.network.overhead import OverheadConfiguration
 from simnmt.policies import KINDS, PolicyConfiguration
 from simnmt.policies.cnmt import CNmtPolicy
@@ -318,18 +317,20 @@ class Scenario(Configuration):
         return self.model_dump(mode="json", warnings=False)
 
     @property
+    def _links(self) -> list[LinkConfiguration]:
+        return [link for network in self.networks.values() for _, link in links_of(network)]
+
+    @property
     def has_prices(self) -> bool:
         """Whether it gives a price of a device or of a link."""
-        links = (link.price_per_gb for network in self.networks.values() for _, link in network_room.links_of(network))
-        devices = (device.price_per_hour for device in self.devices.values())
-        return any(price is not None for price in (*links, *devices))
+        prices = [link.price_per_gb for link in self._links] + [device.price_per_hour for device in self.devices.values()]
+        return any(price is not None for price in prices)
 
     @property
     def has_costs(self) -> bool:
         """Whether it gives the power of a device, the energy of a byte, or a price."""
-        links = (link.joules_per_byte for network in self.networks.values() for _, link in network_room.links_of(network))
-        devices = (device.power for device in self.devices.values())
-        return self.has_prices or any(value is not None for value in (*links, *devices))
+        links = any(link.joules_per_byte is not None for link in self._links)
+        return self.has_prices or links or any(device.power is not None for device in self.devices.values())
 
     def profile_of(self, device: str, workload_name: str) -> str | CustomDevice:
         """Return the profile that a device uses for a workload, as named in the file, or as a user brings it."""
@@ -377,9 +378,8 @@ class Scenario(Configuration):
     @property
     def has_faults(self) -> bool:
         """True if links or devices fail, or late answers are not waited for."""
-        links = (link for network in self.networks.values() for _, link in network_room.links_of(network))
         fails = any(device.failures is not None for device in self.devices.values())
-        return self.late_answers is not None or fails or any(link.outages is not None for link in links)
+        return self.late_answers is not None or fails or any(link.outages is not None for link in self._links)
 
     @property
     def analysed_policy(self) -> str | None:

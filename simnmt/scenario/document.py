@@ -16,7 +16,7 @@ from typing import Any
 from simnmt.base.errors import InputError, printable
 from simnmt.base.files import read_bounded
 from simnmt.scenario.errors import Location, ScenarioError, describe_value, format_location, quote_text
-from simnmt.scenario.yaml_text import MAX_DEPTH, Holds, Node, Place, no_object, node_of, parse_node, place_of
+from simnmt.scenario.yaml_text import MAX_DEPTH, Holds, Node, Place, node_of, parse_node, place_of
 
 MAX_BYTES = 1 << 18
 """A scenario has a few thousand bytes; the parser takes some seconds for this many."""
@@ -98,7 +98,7 @@ def parse_document(text: str, path: str | None = None) -> Document:
     return document
 
 
-def document_of(data: Mapping[str, object], holds: Holds = no_object) -> Document:
+def document_of(data: Mapping[str, object], holds: Holds | None = None) -> Document:
     """Return a document of data that comes from no file, for instance a notebook's dict.
 
     Tuples become lists, keys and paths texts, and numbers of other libraries plain numbers. Values that no file can express are

@@ -78,19 +78,14 @@ Holds = Callable[[Location, object], bool]
 """Returns whether a value at a location is kept as an object."""
 
 
-def no_object(location: Location, value: object) -> bool:
-    """Return False: no object is kept."""
-    return False
-
-
-def node_of(value: object, *, override: str | None = None, location: Location = (), holds: Holds = no_object) -> Node:
+def node_of(value: object, *, override: str | None = None, location: Location = (), holds: Holds | None = None) -> Node:
     """Return the node of plain data (`document_of`)."""
     node = partial(Node, override=override)
     value = os.fspath(value) if isinstance(value, os.PathLike) else value
     what = f"a {type(value).__name__} is no text, number, mapping or list"
     if len(location) > MAX_DEPTH:
         what, location = f"nested deeper than {MAX_DEPTH} levels", ()
-    elif holds(location, value):
+    elif holds is not None and holds(location, value):
         return node(Held(value))
     elif isinstance(value, str) and UNPRINTABLE.search(value):
         what = f"{format_value(value)} holds a control character"
