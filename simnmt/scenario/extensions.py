@@ -37,10 +37,10 @@ from simnmt.policies import KINDS as POLICY_KINDS
 from simnmt.policies.custom import custom_policy
 from simnmt.policies.decision import Estimation
 from simnmt.profile.custom import GIVEN, custom_device
-from simnmt.scenario.document import Document
+from simnmt.scenario.document import Document, Override, apply_overrides
 from simnmt.scenario.errors import Location, format_location
 from simnmt.scenario.validation import literal_kind, validate
-from simnmt.scenario.yaml_text import Held, Node
+from simnmt.scenario.yaml_text import Held, Node, node_of
 from simnmt.workload.arrivals import Arrivals
 from simnmt.workload.arrivals.custom import custom_arrivals
 from simnmt.workload.custom import custom_lengths
@@ -203,27 +203,8 @@ def _nodes(node: Node, pattern: Sequence[str], location: Location = ()) -> Itera
 
 def with_stand_ins(document: Document, mentions: Sequence[Mention]) -> Document:
     """Return the document with a shipped kind in the place of each extension."""
-    root = document.root
-    for mention in mentions:
-        root = _replaced_node(root, mention.location, mention.place.stand_in)
-    return replace(document, root=root)
-
-
-def _replaced_node(node: Node, location: Location, value: Any) -> Node:
-    if not location:
-        return _plain_node(value, node)
-    part, below = location[0], node.child(location[0])
-    assert below is not None
-    changed = _replaced_node(below, location[1:], value)
-    if isinstance(node.content, dict):
-        return replace(node, content={**node.content, str(part): changed})
-    assert isinstance(node.content, list)
-    return replace(node, content=[changed if at == part else item for at, item in enumerate(node.content)])
-
-
-def _plain_node(value: Any, at: Node) -> Node:
-    content = {key: Node(below, at.place, at.place) for key, below in value.items()} if isinstance(value, dict) else value
-    return replace(at, content=content, text=None)
+    stand_ins = [(map(str, mention.location), node_of(mention.place.stand_in)) for mention in mentions]
+    return apply_overrides(document, [Override(tuple(location), node, "") for location, node in stand_ins])
 
 
 def adopt_extensions(
