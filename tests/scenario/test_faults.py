@@ -6,13 +6,10 @@ import pickle
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from simnmt.base.removed import removed_key_remedy
-from simnmt.network.configuration import ConstantRtt, CsvRtt
 from simnmt.scenario.configuration import Scenario
-from simnmt.scenario.document import Override, parse_document
+from simnmt.scenario.document import parse_document
 from simnmt.scenario.errors import ScenarioError
 from simnmt.scenario.source import open_source
 from simnmt.scenario.validation import MAX_FAULTS, validate
@@ -158,39 +155,9 @@ def test_a_fault_of_an_override_names_it() -> None:
         assert line.startswith(f"--set {override}: ") and line.endswith(f"(did you mean {name}?)")
 
 
-def test_right_values_are_taken() -> None:
-    rtts = [validate(Scenario, WHOLE, [f"networks.n.rtt={text}"]).networks["n"].rtt for text in ("x", "{constant_ms: 5}")]
-    assert rtts == [CsvRtt(csv="x"), ConstantRtt(constant_ms=5)]
-    scenario = validate(Scenario, {**WHOLE, "policies": {"edge": None, "mine": {"kind": "cnmt"}}})
-    assert [policy.kind for policy in scenario.policies.values()] == ["edge", "cnmt"]
-
-
 def test_an_error_survives_the_way_between_processes() -> None:
     with pytest.raises(ScenarioError) as caught:
         validate(Scenario, parse_document("sed: 1\nx: 1", "s.yaml"), ["name=a/b"])
     again = pickle.loads(pickle.dumps(caught.value))
     assert str(again) == str(caught.value)
     assert (again.exit_status, again.path, again.line, again.column) == (2, "s.yaml", 1, 1)
-
-
-KEYS = st.sampled_from([*WHOLE, *"abnw", "cnmt", "rtt", "csv", "constant_ms", "kind", "profile", "one", "[key]", "x\ny"])
-SCALARS = st.none() | st.booleans() | st.integers(-5, 5) | st.floats(-2, 2) | st.sampled_from(["poisson", "5 ms", "a\nb", "1"])
-VALUES = st.recursive(
-    SCALARS, lambda below: st.lists(below, max_size=3) | st.dictionaries(KEYS, below, max_size=4), max_leaves=15
-)
-PLACES = [
-    (),
-    *((key,) for key in WHOLE),
-    ("workloads", "w", "lengths"),
-    ("networks", "n", "rtt"),
-    ("devices", "cloud", "profile"),
-    ("policies", "cnmt"),
-]
-
-
-@given(st.sampled_from(PLACES), st.dictionaries(KEYS, VALUES, max_size=4))
-def test_any_data_is_taken_or_refused_in_printable_lines(place: tuple[str, ...], data: dict[str, Any]) -> None:
-    try:
-        validate(Scenario, WHOLE if place else data, [Override.of(place, data)] if place else [])
-    except ScenarioError as error:
-        assert all(line.isprintable() and line for line in error.lines)

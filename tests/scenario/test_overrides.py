@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.base.errors import printable
-from simnmt.scenario.document import Override, apply_overrides, document_of, parse_document
+from simnmt.scenario.document import Override, apply_overrides, parse_document
 from simnmt.scenario.errors import ScenarioError, format_location
 from simnmt.scenario.yaml_text import UNPRINTABLE
 
@@ -43,26 +43,17 @@ def test_a_value_is_read_as_the_file_would_read_it(text: str, value: object) -> 
     assert overridden({}, f"a={text}") == {"a": value}
 
 
-def test_mappings_on_the_way_are_made() -> None:
-    assert overridden({"policies": {"cnmt": None}}, "policies.cnmt.len_slope=0.8", "a.b-c.d=1") == {
-        "policies": {"cnmt": {"len_slope": 0.8}},
-        "a": {"b-c": {"d": 1}},
-    }
-
-
-def test_a_list_is_entered_by_index_and_a_mapping_by_key() -> None:
-    assert overridden({"a": [{"b": 1}, 2], "c": {"0": 1}}, "a.0.b=3", "a.1=4", "c.0=5") == {
-        "a": [{"b": 3}, 4],
-        "c": {"0": 5},
-    }
-
-
-def test_a_key_that_holds_a_dot_is_quoted() -> None:
-    assert overridden({"policies": {}}, 'policies."a.b".x=1') == {"policies": {"a.b": {"x": 1}}}
-
-
-def test_the_later_override_wins() -> None:
-    assert overridden({}, "a.b=1", "a={c: 2}", "a.d=3") == {"a": {"c": 2, "d": 3}}
+@pytest.mark.parametrize(
+    ("data", "overrides", "expected"),
+    [
+        ({"p": {"c": None}}, ["p.c.x=0.8", "a.b-c.d=1"], {"p": {"c": {"x": 0.8}}, "a": {"b-c": {"d": 1}}}),
+        ({"a": [{"b": 1}, 2], "c": {"0": 1}}, ["a.0.b=3", "a.1=4", "c.0=5"], {"a": [{"b": 3}, 4], "c": {"0": 5}}),
+        ({"p": {}}, ['p."a.b".x=1'], {"p": {"a.b": {"x": 1}}}),
+        ({}, ["a.b=1", "a={c: 2}", "a.d=3"], {"a": {"c": 2, "d": 3}}),
+    ],
+)
+def test_mappings_on_the_way_are_made_and_the_later_override_wins(data: Any, overrides: list[str], expected: Any) -> None:
+    assert overridden(data, *overrides) == expected
 
 
 def test_the_document_given_stays_as_it_is() -> None:
@@ -96,14 +87,3 @@ def test_a_location_as_shown_leads_back_to_itself(location: list[str], value: in
         assert list(data) == [key]
         data = data[key]
     assert data == value
-
-
-@given(
-    st.dictionaries(st.sampled_from("abc"), st.none() | st.integers() | st.lists(st.integers(), max_size=2)),
-    st.text(st.sampled_from("abc.01=\"'{}[]:,# \\@&*!\n"), max_size=15),
-)
-def test_whatever_an_override_says_it_is_applied_or_refused_on_one_line(data: dict[str, Any], text: str) -> None:
-    try:
-        apply_overrides(document_of(data), [text])
-    except ScenarioError as error:
-        assert str(error).isprintable()

@@ -40,11 +40,6 @@ def test_values_are_yaml_between_commas_or_numbers_between_two_ends(text: str, e
     assert list(map(type, parsed)) == list(map(type, expected))
 
 
-def test_a_dotted_key_may_quote_parts() -> None:
-    key = parse_varied_key('workloads."load-0.2".end_nodes=1,2')
-    assert (key.location, key.name) == (("workloads", "load-0.2", "end_nodes"), 'workloads."load-0.2".end_nodes')
-
-
 @pytest.mark.parametrize("option", ["--grid", ""])
 @pytest.mark.parametrize(
     "text",
