@@ -87,7 +87,7 @@ def test_every_verb_is_on_its_page_with_every_option(verbs: str) -> None:
 
 def test_every_key_of_a_scenario_is_on_its_page(reference: ModuleType) -> None:
     page = html.unescape(reference.scenario_page())
-    top, _, rest = page.partition("\n## warm_up")
+    top, _, rest = page.partition("\n## slo")
     assert set(re.findall(r"^\| <code>(\w+)</code>", top, re.MULTILINE)) == Scenario.model_fields.keys()
     for kind in ("policies: cnmt", "arrivals: poisson", "batching: top_up", "lengths: jsonl", "hops"):
         assert f"\n### {kind} {{#" in rest
