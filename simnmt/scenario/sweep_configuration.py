@@ -77,7 +77,7 @@ class SweepConfiguration(Configuration):
 
 def is_sweep_file(document: Document) -> bool:
     """Return whether a document is a sweep file rather than a scenario."""
-    content = document.root.content
+    content = document.content
     return isinstance(content, dict) and "workloads" not in content and ("scenario" in content or "grid" in content)
 
 
@@ -115,15 +115,14 @@ def _of_file(document: Document, path: Path) -> Sweep:
     for key, location, label in _entries(document, "grid"):
         values = configuration.grid[key]
         numbers = values if isinstance(values, list) else spaced_numbers(values.from_, values.to, values.steps, label)
-        keys.append(VariedKey.of(location, label, numbers))
+        keys.append(VariedKey(location, label, tuple(numbers)))
     return Sweep(scenario, tuple(overrides), tuple(keys))
 
 
 def _entries(document: Document, block: str) -> Iterator[tuple[str, tuple[str, ...], str]]:
     """Yield the dotted keys of a block, the location of each, and the name of its place in errors."""
-    node = document.root.child(block)
-    for key, below in node.content.items() if node is not None and isinstance(node.content, dict) else ():
-        line, column = below.key_place or (1, 1)
+    for key in document.content.get(block, {}):
+        line, column = document.position((block, key), key=True) or (1, 1)
         label = f"{document.path}:{line}:{column}"
         yield key, parse_key(f"{key}=", label)[0], label
 

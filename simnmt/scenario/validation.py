@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import math
 import re
 import types
@@ -16,9 +15,8 @@ from pydantic_core.core_schema import ErrorType
 from simnmt.base.configuration import message_of
 from simnmt.base.removed import removed_key_remedy
 from simnmt.base.suggestions import did_you_mean, format_list
-from simnmt.scenario.document import Document, Override, apply_overrides
+from simnmt.scenario.document import Document, Override, apply_overrides, child
 from simnmt.scenario.errors import Location, ScenarioError, describe_value
-from simnmt.scenario.yaml_text import Node
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 RemedyAt = Callable[[Location], str | None]
@@ -44,9 +42,9 @@ def validate(
     """
     document = apply_overrides(document, overrides)
     try:
-        return model.model_validate_json(json.dumps(document.data))
+        return model.model_validate_json(document.json)
     except ValidationError as error:
-        faults = [(_location(document.root, fault), fault) for fault in error.errors(include_url=False)]
+        faults = [(_location(document.content, fault), fault) for fault in error.errors(include_url=False)]
     unknown = {location[:-1] for location, fault in faults if fault["type"] == "extra_forbidden"}
     # A misspelt key is not reported as a missing one, too.
     faults = [(location, fault) for location, fault in faults if fault["type"] != "missing" or location[:-1] not in unknown]
@@ -58,16 +56,15 @@ def validate(
     raise first
 
 
-def _location(node: Node, fault: Mapping[str, Any]) -> Location:
+def _location(value: Any, fault: Mapping[str, Any]) -> Location:
     """Return the user's keys in pydantic's `loc`, which names the branches of unions, too."""
     location: list[str | int] = []
     is_branch_named = False
     for part in fault["loc"]:
-        kind, below = node.child("kind"), node.child(part)
-        if kind is not None and kind.content == part and not is_branch_named:
+        if child(value, "kind") == part and not is_branch_named:
             is_branch_named = True
-        elif below is not None:
-            location, node, is_branch_named = [*location, part], below, False
+        elif (isinstance(value, dict) and part in value) or child(value, part) is not None:
+            location, value, is_branch_named = [*location, part], child(value, part), False
     missing = fault["loc"][-1:] if fault["type"] == "missing" else ()
     return (*location, *missing, *fault.get("ctx", {}).get("location", ()))
 
@@ -94,20 +91,17 @@ def _fields(form: Any) -> dict[str, Any]:
     return {field.alias or name: field.annotation for name, field in form.model_fields.items()}
 
 
-def _forms_at(model: type[BaseModel], root: Node, location: Location) -> list[Any]:
+def _forms_at(model: type[BaseModel], document: Document, location: Location) -> list[Any]:
     """Return the types that a value may have; of models with a kind, those of the value's kind."""
     forms: list[Any] = [model]
-    node: Node | None = root
-    for part in location:
+    for depth, part in enumerate(location, start=1):
         below = []
         for form in forms:
             if get_origin(form) in (dict, list):
                 below += _forms(get_args(form)[-1])
             elif part in _fields(form):
                 below += _forms(_fields(form)[str(part)])
-        node = None if node is None else node.child(part)
-        named = None if node is None else node.child("kind")
-        kind = part if named is None else named.content
+        kind = document.value((*location[:depth], "kind")) or part
         forms = [form for form in below if _fields(form) and literal_kind(form) == kind] or below
     return forms
 
@@ -117,19 +111,18 @@ def _error(
 ) -> ScenarioError:
     """Return the line about one of pydantic's faults."""
     kind, value, context = fault["type"], fault["input"], fault.get("ctx", {})
-    node = document.nearest(location)[0]
-    is_written = node.text and node.content == value and not isinstance(value, str)
-    got = node.text if is_written else describe_value(value)
+    written = document.mark(location)[0].text
+    got = written if written and not isinstance(value, str) and value is not None else describe_value(value)
     choices = re.findall(r"'([^']*)'", context.get("expected") or context.get("expected_tags") or "")
     if remedy := removed_key_remedy(location, value):
         return document.error(location, "removed", remedy=remedy, key=kind == "extra_forbidden")
     if kind == "extra_forbidden":
-        given = document.nearest(location[:-1])[0].plain().keys()
-        forms = [_fields(form) for form in _forms_at(model, document.root, location[:-1])]
+        given = document.value(location[:-1]).keys()
+        forms = [_fields(form) for form in _forms_at(model, document, location[:-1])]
         meant = max((keys for keys in forms if location[-1] not in keys), key=lambda keys: len(given & keys), default={})
         return document.error(location, "unknown key", remedy=did_you_mean(location[-1], meant), key=True)
     if kind == "union_tag_not_found" and context["discriminator"] == "'kind'":
-        kinds = [literal_kind(form) for form in _forms_at(model, document.root, location) if _fields(form)]
+        kinds = [literal_kind(form) for form in _forms_at(model, document, location) if _fields(form)]
         remedy = _meant_name(document, location) or f"one of {format_list(filter(None, kinds), ',')}"
         return document.error((*location, "kind"), "missing key", remedy=remedy)
     if kind == "missing":
@@ -139,7 +132,7 @@ def _error(
         remedy = did_you_mean(context["tag"], choices, "") or unknown_kind(location[:-1])
         return document.error(location, f"must be one of {format_list(choices, ',')}, got {got}", remedy=remedy)
     if kind == "union_tag_not_found" or kind.endswith(("_type", "_parsing", "int_from_float")):
-        words = [_word(form) for form in _forms_at(model, document.root, location)]
+        words = [_word(form) for form in _forms_at(model, document, location)]
         return document.error(location, f"expected {' or '.join(dict.fromkeys(words)) or 'another value'}, got {got}")
     message = " ".join(message_of(fault).split()).replace("Input should be", "must be")
     for name, sign in _BOUNDS.items():
@@ -159,7 +152,8 @@ def _word(form: Any) -> str:
 
 def _meant_name(document: Document, location: Location) -> str | None:
     """Return the remedy for a name that an option alone has made, such as that of a device, from the names beside it."""
-    node, around = document.nearest(location)[0], document.nearest(location[:-1])[0]
-    if node.override is None or node.key_place is not None or not isinstance(around.content, dict):
+    mark = document.mark(location)[0]
+    if mark.override is None or mark.key_place is not None or not location:
         return None
-    return did_you_mean(location[-1], [name for name, other in around.content.items() if other.override is None], "") or None
+    names = [name for name in document.value(location[:-1]) if document.mark((*location[:-1], name))[0].override is None]
+    return did_you_mean(location[-1], names, "") or None

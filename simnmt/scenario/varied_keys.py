@@ -20,7 +20,7 @@ from simnmt.base.suggestions import did_you_mean
 from simnmt.scenario.configuration import Scenario
 from simnmt.scenario.document import Override, parse_key, quote_shipped_names
 from simnmt.scenario.errors import ScenarioError, format_location, format_value
-from simnmt.scenario.yaml_text import Node, node_of, parse_node
+from simnmt.scenario.yaml_text import parse_yaml
 
 MOST_VALUES = 100_000
 """Most values of a key."""
@@ -34,12 +34,8 @@ class VariedKey:
     location: tuple[str, ...]
     label: str
     """The option, or the place in the sweep file, that errors name."""
-    values: tuple[Node, ...]
-
-    @staticmethod
-    def of(location: tuple[str, ...], label: str, values: Sequence[object]) -> VariedKey:
-        """Return a key with plain values."""
-        return VariedKey(location, label, tuple(node_of(value, override=label) for value in values))
+    values: tuple[Any, ...]
+    """Plain data."""
 
     @property
     def name(self) -> str:
@@ -51,7 +47,7 @@ class VariedKey:
         """One for each value."""
         return tuple(map(self.override, self.values))
 
-    def override(self, value: Node) -> Override:
+    def override(self, value: Any) -> Override:
         """Return the override that gives the key this value."""
         return Override(self.location, value, self.label)
 
@@ -74,9 +70,9 @@ class VariedKey:
             raise ScenarioError(f"{self.name}: no values", remedy=_FORMS, override=self.label)
         seen = set()
         for value in self.values:
-            text = json.dumps(_comparable(value.plain()), sort_keys=True)
+            text = json.dumps(_comparable(value), sort_keys=True)
             if text in seen:
-                raise ScenarioError(f"{self.name}: {format_value(value.plain())} is given twice", override=self.label)
+                raise ScenarioError(f"{self.name}: {format_value(value)} is given twice", override=self.label)
             seen.add(text)
 
 
@@ -108,21 +104,21 @@ def parse_varied_key(text: str, option: str = "") -> VariedKey:
         text: the key and its values.
         option: option of the command line that gives it, which errors name, such as `--grid`.
 
-    >>> [node.plain() for node in parse_varied_key("devices.cloud.count=2:8:4").values]
-    [2, 4, 6, 8]
-    >>> [node.plain() for node in parse_varied_key("devices.cloud.count=1:4").values]
-    [1, 2, 3, 4]
+    >>> parse_varied_key("devices.cloud.count=2:8:4").values
+    (2, 4, 6, 8)
+    >>> parse_varied_key("devices.cloud.count=1:4").values
+    (1, 2, 3, 4)
     """
     label = f"{option} {shorten(printable(text), 100)}".strip()
     location, rest = parse_key(text, label)
     if ends := _RANGE.fullmatch(rest):
         low, high = (int(end) if re.fullmatch("[-+]?[0-9]{1,18}", end) else float(end) for end in ends.groups()[:2])
         count = None if ends[3] is None else float(ends[3])
-        return VariedKey.of(location, label, spaced_numbers(low, high, count, label))
-    listed = parse_node(f"[{quote_shipped_names(rest)}]", override=label)
-    if listed is None or not isinstance(listed.content, list) or not rest.strip():
+        return VariedKey(location, label, tuple(spaced_numbers(low, high, count, label)))
+    listed, _ = parse_yaml(f"[{quote_shipped_names(rest)}]", override=label)
+    if not listed:
         raise ScenarioError("no values", remedy=_FORMS, override=label)
-    return VariedKey(location, label, tuple(listed.content))
+    return VariedKey(location, label, tuple(listed))
 
 
 def spaced_numbers(low: float, high: float, count: float | None, label: str) -> Sequence[float]:

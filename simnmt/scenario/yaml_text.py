@@ -1,4 +1,4 @@
-"""Read YAML 1.2 in its core schema into nodes with their line and column, and write it.
+"""Read YAML 1.2 in its core schema into plain data and the place of every value in the text, and write it.
 
 `no` and `10:30` are texts, `1e5` is a float, and every key is a text. Constructs that a scenario never needs are refused:
 duplicate keys, anchors, tags, several documents. ruamel.yaml supplies only the parser's events, so no object is constructed.
@@ -7,106 +7,17 @@ duplicate keys, anchors, tags, several documents. ruamel.yaml supplies only the 
 from __future__ import annotations
 
 import json
-import numbers
-import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from simnmt.base.errors import name_of_path
-from simnmt.base.extension import OBJECT, of_object
-from simnmt.scenario.errors import Location, ScenarioError, format_location, format_value, quote_text
-
-Scalar = str | int | float | bool | None
+from simnmt.scenario.errors import Location, ScenarioError, format_location, quote_text
 
 MAX_DEPTH = 40
 UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that YAML does not allow in a text."""
-
-
-Place = tuple[int, int]
-"""Line and column in a file, from 1."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Held:
-    """An object of Python that no file can express, in a place where an extension may stand."""
-
-    value: Any
-
-    def __repr__(self) -> str:
-        """Return its class, for messages."""
-        return f"a {type(self.value).__name__} object"
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A value with its place."""
-
-    content: dict[str, Node] | list[Node] | Scalar | Held
-    place: Place | None = None
-    """Place of the value; None if it comes from no file."""
-    key_place: Place | None = None
-    """Place of the value's key; in a list, that of the value itself."""
-    text: str | None = None
-    """A number or word as it was written (`1e5`); None for quoted texts and for mappings and lists."""
-    override: str | None = None
-    """The option that set this value in place of the file's."""
-
-    def plain(self) -> Any:
-        """Return the value as dict, list, str, int, float, bool or None; a fresh copy. An object is the name of its class."""
-        if isinstance(self.content, dict):
-            return {key: node.plain() for key, node in self.content.items()}
-        if isinstance(self.content, list):
-            return [node.plain() for node in self.content]
-        if isinstance(self.content, Held):
-            return {OBJECT: of_object(self.content.value).label}
-        return self.content
-
-    def child(self, part: str | int) -> Node | None:
-        """Return the node under a key or an index; None if there is none."""
-        if isinstance(self.content, dict):
-            return self.content.get(str(part))
-        if isinstance(self.content, list) and isinstance(part, int) and 0 <= part < len(self.content):
-            return self.content[part]
-        return None
-
-
-Holds = Callable[[Location, object], bool]
-"""Returns whether a value at a location is kept as an object."""
-
-
-def node_of(value: object, *, override: str | None = None, location: Location = (), holds: Holds | None = None) -> Node:
-    """Return the node of plain data (`document_of`)."""
-    node = partial(Node, override=override)
-    value = os.fspath(value) if isinstance(value, os.PathLike) else value
-    what = f"a {type(value).__name__} is no text, number, mapping or list"
-    if len(location) > MAX_DEPTH:
-        what, location = f"nested deeper than {MAX_DEPTH} levels", ()
-    elif holds is not None and holds(location, value):
-        return node(Held(value))
-    elif isinstance(value, str) and UNPRINTABLE.search(value):
-        what = f"{format_value(value)} holds a control character"
-    elif isinstance(value, (Mapping, list, tuple)):
-        below = value if isinstance(value, Mapping) else dict(enumerate(value))
-        nodes = {key: node_of(part, override=override, location=(*location, key), holds=holds) for key, part in below.items()}
-        return node({_text_of_key(key): part for key, part in nodes.items()} if below is value else list(nodes.values()))
-    elif value is None or isinstance(value, bool):
-        return node(value)
-    elif isinstance(value, str):
-        return node(str.__str__(value))
-    elif isinstance(value, numbers.Real):
-        return node(int(value) if isinstance(value, numbers.Integral) else float(value))
-    raise ScenarioError(f"{format_location(location)}: {what}".removeprefix(": "), override=override)
-
-
-def _text_of_key(key: object) -> str:
-    text: str = node_of(str(key)).plain()
-    return text
-
-
 _INTEGER = re.compile(r"[-+]?[0-9]{1,64}|0o[0-7]{1,64}|0x[0-9a-fA-F]{1,64}")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _WORDS: dict[str, bool | None] = {
@@ -118,33 +29,49 @@ _YAML_1_1_WORDS = frozenset({"y", "n", "yes", "no", "on", "off"})
 """Texts that older readers take for booleans; the writer quotes them."""
 _PLAIN_TEXT = re.compile(r"[A-Za-z_/][A-Za-z0-9_./%+-]*( [A-Za-z0-9_./%+(][A-Za-z0-9_./%+()-]*)*")
 
+Place = tuple[int, int]
+"""Line and column in a file, from 1."""
 
-def parse_node(text: str, path: str | None = None, *, override: str | None = None) -> Node | None:
-    """Return the one value of a YAML text, None if it has none. Raises `ScenarioError`."""
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Where a value comes from."""
+
+    place: Place | None = None
+    """Place of the value; None if it comes from no file."""
+    key_place: Place | None = None
+    """Place of the value's key; in a list, that of the value itself."""
+    text: str | None = None
+    """A number or word as it was written (`1e5`); None for quoted texts and for mappings and lists."""
+    override: str | None = None
+    """The option that set this value in place of the file's."""
+
+
+Marks = Mapping[Location, Mark]
+"""The marks of values by their locations."""
+
+
+def parse_yaml(text: str, path: str | None = None, *, override: str | None = None) -> tuple[Any, Marks]:
+    """Return the one value of a YAML text and its marks, which are empty for a text without a value.
+
+    Errors name `path` with line and column, or `override`. Raises `ScenarioError`.
+    """
     text = text.removeprefix("\ufeff")
+    value, marks = None, dict[Location, Mark]()
     try:
         if odd := UNPRINTABLE.search(text):
             raise _fault(f"character U+{ord(odd[0]):04X} is no part of a text", place_of(text, odd.start()))
         events = _events(text)
-        first = next(events, None)
-        root = None if first is None else _node(first, events)
+        if first := next(events, None):
+            value = _value(first, events, (), marks)
         if second := next(events, None):
             raise _fault("a second document begins", _place(second.start_mark))
-        return root if override is None or root is None else _of_option(root, override)
     except ScenarioError as error:
         error.path, error.override = None if path is None else name_of_path(path), override
         if override:
             error.line = error.column = None
         raise
-
-
-def _of_option(node: Node, override: str) -> Node:
-    content = node.content
-    if isinstance(content, dict):
-        content = {key: _of_option(below, override) for key, below in content.items()}
-    elif isinstance(content, list):
-        content = [_of_option(below, override) for below in content]
-    return Node(content, text=node.text, override=override)
+    return value, marks
 
 
 def _fault(what: str, place: Place, remedy: str | None = None) -> ScenarioError:
@@ -178,8 +105,8 @@ def _events(text: str) -> Iterator[Any]:
         raise _fault(f"no YAML: {what}", place if mark is None else _place(mark)) from None
 
 
-def _node(event: Any, events: Iterator[Any], location: Location = ()) -> Node:
-    """Return the value that begins with an event."""
+def _value(event: Any, events: Iterator[Any], location: Location, marks: dict[Location, Mark]) -> Any:
+    """Return the value that begins with an event, and add its marks."""
     from ruamel.yaml.events import MappingStartEvent, ScalarEvent, SequenceStartEvent
 
     place = _place(event.start_mark)
@@ -189,25 +116,30 @@ def _node(event: Any, events: Iterator[Any], location: Location = ()) -> Node:
         raise _fault("tags are not read", place, "remove the tag")
     if len(location) > MAX_DEPTH:
         raise _fault(f"nested deeper than {MAX_DEPTH} levels", place)
+    marks[location] = Mark(place, place)
     if isinstance(event, SequenceStartEvent):
-        return Node([_node(item, events, (*location, at)) for at, item in enumerate(_items(events))], place, place)
+        return [_value(item, events, (*location, at), marks) for at, item in enumerate(_items(events))]
     if not isinstance(event, MappingStartEvent):
         if UNPRINTABLE.search(event.value):
             raise _fault("an escape stands for a character that is no part of a text", place)
-        return Node(event.value if event.style else _scalar(event.value), place, place, None if event.style else event.value)
-    content: dict[str, Node] = {}
+        if event.style:  # quoted, or a block: always a text
+            return event.value
+        marks[location] = Mark(place, place, event.value)
+        return _scalar(event.value)
+    content: dict[str, Any] = {}
     for item in _items(events):
         key_place = _place(item.start_mark)
         if not isinstance(item, ScalarEvent):
             raise _fault("only a text can be a key", key_place)
-        _node(item, events)  # checks it
-        key = (*location, item.value)
+        key = (*location, str(item.value))
+        _value(item, events, key, marks)  # checks it
         if item.value in content:
             raise _fault(f"{format_location(key)}: given twice", key_place, "keep one")
-        value = _node(next(events), events, key)
+        content[item.value] = _value(next(events), events, key, marks)
+        mark = marks[key]
         # The parser places an empty value at the next token.
-        content[item.value] = replace(value, place=key_place if value.text == "" else value.place, key_place=key_place)
-    return Node(content, place, place)
+        marks[key] = replace(mark, place=key_place if mark.text == "" else mark.place, key_place=key_place)
+    return content
 
 
 def _items(events: Iterator[Any]) -> Iterator[Any]:
@@ -220,7 +152,7 @@ def _items(events: Iterator[Any]) -> Iterator[Any]:
         yield event
 
 
-def _scalar(text: str) -> Scalar:
+def _scalar(text: str) -> str | int | float | bool | None:
     """Return the value of a text without quotes."""
     if text in _WORDS:
         return _WORDS[text]
@@ -235,11 +167,8 @@ def place_of(text: str, index: int) -> Place:
 
 
 def write_document(data: Mapping[str, object]) -> str:
-    """Return the data as YAML in block style, in the order given; `read_document` reads it back.
-
-    The same data gives the same bytes. Raises `ScenarioError` for values that no file can express.
-    """
-    return "\n".join(_lines(node_of(data).plain())) + "\n"
+    """Return plain data as YAML in block style, in the order given; the same data gives the same bytes."""
+    return "\n".join(_lines(data)) + "\n"
 
 
 def _lines(value: Any) -> list[str]:

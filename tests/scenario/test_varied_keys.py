@@ -15,7 +15,7 @@ from simnmt.scenario.varied_keys import VariedKey, check_disjoint, parse_varied_
 
 
 def values(key: VariedKey) -> list[object]:
-    return [node.plain() for node in key.values]
+    return list(key.values)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_a_sweep_file_names_its_scenario_beside_it(tmp_path: Path) -> None:
     assert [key.name for key in sweep.keys] == ["devices.cloud.count", "networks.cp1.rtt_mean_ms"]
     assert list(map(values, sweep.keys)) == [[1, 2], [20, 40, 60]]
     assert type(values(sweep.keys[1])[0]) is int
-    assert [(override.location, override.node.plain()) for override in sweep.overrides] == [(("requests",), 500)]
+    assert [(override.location, override.value) for override in sweep.overrides] == [(("requests",), 500)]
 
 
 @pytest.mark.parametrize(

@@ -221,7 +221,7 @@ def make_candidates(keys: Sequence[VariedKey], open_plan: Open, rate_rps: float)
     candidates: list[Candidate] = []
     for overrides in product(*(key.overrides for key in keys)):
         plan = open_plan(overrides)
-        values = {key.name: override.node.plain() for key, override in zip(keys, overrides, strict=True)}
+        values = {key.name: override.value for key, override in zip(keys, overrides, strict=True)}
         policies = [name for name, policy in plan.scenario.policies.items() if not policy.knows_truth]
         if not policies:
             raise InputError("no policy of the scenario can be deployed", remedy="add one that is no oracle")
@@ -245,7 +245,7 @@ def make_candidates(keys: Sequence[VariedKey], open_plan: Open, rate_rps: float)
 
 
 def _is_count(key: VariedKey) -> bool:
-    return key.location[-1] in COUNTS and all(isinstance(value.plain(), int) for value in key.values)
+    return key.location[-1] in COUNTS and all(isinstance(value, int) for value in key.values)
 
 
 def default_key(plan: RunPlan, rate_rps: float) -> tuple[VariedKey, str]:
@@ -265,8 +265,8 @@ def default_key(plan: RunPlan, rate_rps: float) -> tuple[VariedKey, str]:
     policies = sum(not policy.knows_truth for policy in plan.scenario.policies.values())
     step = ceil(most * policies / MOST_DEFAULT_CANDIDATES)
     if step <= 1:
-        return VariedKey.of(location, f"{name}=1:{most}", range(1, most + 1)), ""
+        return VariedKey(location, f"{name}=1:{most}", tuple(range(1, most + 1))), ""
     count = ceil(most / step)
     highest = min(step * count, MOST_BOXES)
-    key = VariedKey.of(location, f"{name}={step}:{highest}:{count}", range(step, highest + 1, step))
+    key = VariedKey(location, f"{name}={step}:{highest}:{count}", tuple(range(step, highest + 1, step)))
     return key, f"{name} is varied in steps of {step}, from {step} to {highest} (vary {name}=FROM:TO to try every number)"

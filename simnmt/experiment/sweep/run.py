@@ -70,8 +70,8 @@ class Header:
     @staticmethod
     def of(sweep: Sweep, source: Source, tasks: Sequence[Task]) -> Header:
         """Return the record of a sweep."""
-        overrides = [[list(override.location), override.node.plain()] for override in sweep.overrides]
-        keys = [[list(key.location), [node.plain() for node in key.values]] for key in sweep.keys]
+        overrides = [[list(override.location), override.value] for override in sweep.overrides]
+        keys = [[list(key.location), list(key.values)] for key in sweep.keys]
         inputs = {name: digest for task in tasks for name, (_, digest) in task.inputs.items()} | source.code_digests
         return Header(source.scenario.name, str(source.base), overrides, keys, dict(sorted(inputs.items())))
 
@@ -83,7 +83,7 @@ class Header:
         keys = []
         for location, values in self.keys:
             label = f"--grid {format_location(tuple(location))}"
-            keys.append(VariedKey.of(tuple(location), label, values))
+            keys.append(VariedKey(tuple(location), label, tuple(values)))
         return Sweep(str(folder / INPUT), tuple(overrides), tuple(keys))
 
 

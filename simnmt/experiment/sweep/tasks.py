@@ -67,7 +67,7 @@ def make_points(sweep: Sweep, source: Source, *, allow_code: bool = False) -> li
     for number, combination in enumerate(itertools.product(*(key.values for key in sweep.keys))):
         overrides = [key.override(node) for key, node in zip(sweep.keys, combination, strict=True)]
         scenario, _ = source.with_overrides([*_NOT_MADE, *overrides], allow_code=allow_code)
-        points.append(Point(number, tuple(node.plain() for node in combination), scenario))
+        points.append(Point(number, tuple(combination), scenario))
     return points
 
 
