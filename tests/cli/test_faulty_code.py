@@ -50,7 +50,7 @@ def function(knowledge):
 """
 KEY = "simnmt: own.yaml:15:25: policies.mine"
 AT = "simnmt: policy mine (workload news, network office, replication 0)"
-WHOLE = "which is no whole number (return the number of a target, 0 to 1)"
+TARGET = "(return the number of a target, 0 to 1)"
 SO = "so it is no policy (write a class with prepare(src_len), which returns decide(request, delay_s))"
 FAULTS = {
     "a class that is not there": (
@@ -83,23 +83,23 @@ FAULTS = {
     "exits in decide": ("Mine", "", "exit('\\n')", f"{AT}, request 0: decide raised SystemExit in mine.py:10"),
     "a target beyond the last": (
         "Mine", "", "2 * (request == 9)",
-        f"{AT}, request 9: decide returned the target 2 of 2 (return the number of a target, 0 to 1)",
+        f"{AT}, request 9: decide returned 2 {TARGET}",
     ),
     "a target below 0": (
-        "Mine", "", "-1", f"{AT}, request 0: decide returned the target -1 of 2 (return the number of a target, 0 to 1)"
+        "Mine", "", "-1", f"{AT}, request 0: decide returned -1 {TARGET}"
     ),
     "a number of numpy beyond the last": (
         "Mine", "", "np.int64(2)",
-        f"{AT}, request 0: decide returned the target 2 of 2 (return the number of a target, 0 to 1)",
+        f"{AT}, request 0: decide returned {np.int64(2)!r} {TARGET}",
     ),
-    "a fraction": ("Mine", "", "0.5", f"{AT}, request 0: decide returned 0.5, {WHOLE}"),
-    "a whole float": ("Mine", "", "1.0", f"{AT}, request 0: decide returned 1.0, {WHOLE}"),
-    "a float of numpy": ("Mine", "", "np.float64(1)", f"{AT}, request 0: decide returned {np.float64(1)!r}, {WHOLE}"),
-    "a truth value": ("Mine", "", "True", f"{AT}, request 0: decide returned True, {WHOLE}"),
-    "a truth value of numpy": ("Mine", "", "np.bool_(True)", f"{AT}, request 0: decide returned {np.bool_(True)!r}, {WHOLE}"),
-    "nothing": ("Mine", "", "None", f"{AT}, request 0: decide returned None, {WHOLE}"),
-    "a text": ("Mine", "", "'cloud'", f"{AT}, request 0: decide returned 'cloud', {WHOLE}"),
-    "an array": ("Mine", "", "np.array([1, 0])", f"{AT}, request 0: decide returned array([1, 0]), {WHOLE}"),
+    "a fraction": ("Mine", "", "0.5", f"{AT}, request 0: decide returned 0.5 {TARGET}"),
+    "a whole float": ("Mine", "", "1.0", f"{AT}, request 0: decide returned 1.0 {TARGET}"),
+    "a float of numpy": ("Mine", "", "np.float64(1)", f"{AT}, request 0: decide returned {np.float64(1)!r} {TARGET}"),
+    "a truth value": ("Mine", "", "True", f"{AT}, request 0: decide returned True {TARGET}"),
+    "a truth value of numpy": ("Mine", "", "np.bool_(True)", f"{AT}, request 0: decide returned {np.bool_(True)!r} {TARGET}"),
+    "nothing": ("Mine", "", "None", f"{AT}, request 0: decide returned None {TARGET}"),
+    "a text": ("Mine", "", "'cloud'", f"{AT}, request 0: decide returned 'cloud' {TARGET}"),
+    "an array": ("Mine", "", "np.array([1, 0])", f"{AT}, request 0: decide returned array([1, 0]) {TARGET}"),
 }  # fmt: skip
 
 
