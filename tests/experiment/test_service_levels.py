@@ -128,7 +128,7 @@ def test_an_asserted_metric_is_measured_recorded_and_repeated(make_open: MakeSce
         ),
         (
             {"slo": {"first_token_ms": 9}},
-            "first_token_ms of edge and cloud is not known: gateway executes requests of de-en",
+            "first_token_ms of edge is not known: gateway executes requests of de-en",
         ),
         ({"slo": {"p99.9_ms": 9}}, r'slo."p99.9_ms": p99.9_ms is not known from 500 requests per replication \(give 10000'),
         ({"objective": "p100"}, "objective: unknown objective p100"),
