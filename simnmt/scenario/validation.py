@@ -136,7 +136,7 @@ def _error(
         return document.error(location, f"expected {' or '.join(dict.fromkeys(words)) or 'another value'}, got {got}")
     message = " ".join(message_of(fault).split()).replace("Input should be", "must be")
     for name, sign in _BOUNDS.items():
-        message = f"must be {sign} {context[name]:g}" if name in context else message
+        message = f"must be {sign} {context[name]:,.12g}" if name in context else message
     is_of_validator = kind not in get_args(ErrorType) or kind in ("value_error", "assertion_error")
     if not is_of_validator and not kind.endswith(("too_short", "too_long")):
         message = f"{message}, got {got}"
