@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from simnmt.scenario.errors import ScenarioError
-from simnmt.scenario.source import describe_separate_runs, open_source
+from simnmt.scenario.source import Source, describe_separate_runs, open_source
 
 GOOD = """\
 version: 1
@@ -30,143 +28,99 @@ policies:
   cnmt: {}
   near: {kind: fixed, device: region}
 """
-HOPS = GOOD[GOOD.index("    hops") : GOOD.index("devices:")]
-END_NODES = GOOD.replace("  gateway: {profile", "  end_node: {profile").replace(", count: 20", "").replace(
-    "      gateway: [{rtt: {constant_ms: 1}}, {rtt: {constant_ms: 2}}]\n", ""
-)  # fmt: skip
-LISTED = END_NODES.replace("region: {rtt: {constant_ms: 5}}", "region: [{rtt: {constant_ms: 5}}, {rtt: {constant_ms: 6}}]")
-"""End nodes reach the first remote device over links of their own."""
-ALONE = GOOD[: GOOD.index("  region: {pro")].replace(HOPS, "") + "policies: {edge: {}}\n"
-FAILS = "failures: {mttf_s: 60, mttr_s: 5}"
+END_NODES = ["devices={end_node: {profile: '@a'}, region: {profile: '@a', balancer: random}, cloud: {profile: '@b'}}"]
+END_NODES += ["networks.n.hops={region: {rtt: {constant_ms: 5}}}"]
+ALONE = ["devices={gateway: {profile: '@a', count: 20}}", "networks.n.hops={}", "policies={edge: {}}"]
+LINK, STI, BATCHING = "{rtt: {constant_ms: 5}}", "{deadline_ms: 9, preload_mb: 0}", "{kind: mini, size: 4}"
+FAILS = "failures={mttf_s: 60, mttr_s: 5}"
 
 
-def fault(tmp_path: Path, text: str, *overrides: str) -> str:
-    path = tmp_path / "s.yaml"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(ScenarioError) as caught:
-        open_source(path, overrides)
-    (line,) = caught.value.lines
-    return line.removeprefix(f"{tmp_path}/")
+def source_of(folder: Path, *overrides: str) -> Source:
+    (folder / "s.yaml").write_text(GOOD, encoding="utf-8")
+    return open_source(folder / "s.yaml", overrides)
 
 
 @pytest.mark.parametrize(
-    "text",
+    "overrides",
     [
-        GOOD,
+        [],
         END_NODES,
-        LISTED,
-        GOOD.replace('"@cp1"\n', '"@cp1"\n    clock: own\n'),
-        GOOD.replace("count: 2, balancer: least_work", "count: 50, balancer: random"),
+        [*END_NODES, f"networks.n.hops.region=[{LINK}, {LINK}]"],
+        ["networks.n.clock=own"],
+        ["devices.region={profile: '@a', count: 50, balancer: random}"],
+        ["devices={gateway: {profile: '@a'}, cloud: {profile: '@b'}}", "networks.n.hops={}", "policies={cnmt: {}}"],
     ],
 )
-def test_parts_that_fit_are_taken(tmp_path: Path, text: str) -> None:
-    (tmp_path / "s.yaml").write_text(text, encoding="utf-8")
-    assert len(open_source(tmp_path / "s.yaml").scenario.devices) == 3
-
-
-def test_two_devices_need_no_hop(make_scenario: Callable[..., dict[str, Any]]) -> None:
-    assert open_source(make_scenario()).scenario.networks["cp1"].hops == {}
+def test_parts_that_fit_are_taken(tmp_path: Path, overrides: list[str]) -> None:
+    assert source_of(tmp_path, *overrides).scenario.devices
 
 
 @pytest.mark.parametrize(
-    ("base", "before", "after", "place"),
+    ("overrides", "key"),
     [
-        (GOOD, "      region: {rtt: {constant_ms: 5}}\n", "", "9:7: networks.n.hops"),
-        (GOOD, HOPS, "", "7:5: networks.n"),
-        (GOOD, "devices:", '  m: {rtt: "@cp2"}\ndevices:', "11:6: networks.m"),
-        (GOOD, "      region: {rtt", "      moon: {rtt", "10:13: networks.n.hops.moon"),
-        (GOOD, "      region: {rtt", "      cloud: {rtt", "10:14: networks.n.hops.cloud"),
-        (GOOD, "region: {rtt: {constant_ms: 5}}", "region: [{rtt: {constant_ms: 5}}]", "10:15: networks.n.hops.region"),
-        (ALONE, '"@cp1"\n', '"@cp1"\n    hops: {gateway: {rtt: "@cp2"}}\n', "8:21: networks.n.hops.gateway"),
-        (GOOD, "device: region", "device: regoin", "17:31: policies.near.device"),
-        (GOOD, "policies:", "gap_analysis: true\npolicies:", ""),
-        (GOOD, "count: 20}", "count: 20, balancer: round_robin}", "12:58: devices.gateway.balancer"),
-        (GOOD, '"@cp1"\n', '"@cp1"\n    clock: pace\n', "8:12: networks.n.clock"),
-        (GOOD, '"@cp1"\n', '"@cp1"\n    pace_s: 0.1\n', "8:13: networks.n.pace_s"),
-        (GOOD, 'region: {profile: "@tx2-bilstm"', 'region: {profile: {v: "@tx2-bilstm"}', "13:21: devices.region.profile"),
-        (GOOD, "end_nodes: 20", "end_nodes: 19", "12:44: devices.gateway.count"),
-        (GOOD, "count: 2, balancer: least_work", "count: 50", "13:43: devices.region.count"),
+        (["networks.n.hops={}"], "networks.n"),
+        ([f"networks.n.hops={{gateway: {LINK}}}"], "networks.n.hops"),
+        (["networks.m={rtt: '@cp2'}"], "networks.m"),
+        ([f"networks.n.hops.moon={LINK}"], "networks.n.hops.moon"),
+        ([f"networks.n.hops.cloud={LINK}"], "networks.n.hops.cloud"),
+        ([f"networks.n.hops.region=[{LINK}]"], "networks.n.hops.region"),
+        ([*ALONE, f"networks.n.hops.gateway={LINK}"], "networks.n.hops.gateway"),
+        ([*END_NODES, f"networks.n.hops.end_node={LINK}"], "networks.n.hops.end_node"),
+        (["policies.near.device=regoin"], "policies.near.device"),
+        (["policies={edge: {}}", "gap_analysis=true"], "gap_analysis"),
+        (["networks.n.clock=pace"], "networks.n.clock"),
+        (["networks.n.pace_s=0.1"], "networks.n.pace_s"),
+        (["devices.region.profile={v: '@a'}"], "devices.region.profile"),
+        (["devices.gateway.balancer=round_robin"], "devices.gateway.balancer"),
+        (["workloads.w.end_nodes=19"], "devices.gateway.count"),
+        (["devices.region={profile: '@a', count: 50}"], "devices.region.count"),
+        (["workloads.w.arrivals={kind: clients, clients: 5, think_time: {constant_s: 1}}"], "devices.gateway.count"),
+        ([*ALONE, "devices={offloaded: {profile: '@a'}}"], "devices.offloaded"),
+        ([*ALONE, "devices={a_busiest: {profile: '@a'}}"], "devices.a_busiest"),
+        (["devices.cloud.beyond_measured_batch=true"], "devices.cloud.beyond_measured_batch"),
+        ([f"devices.cloud.batching={BATCHING}", "devices.cloud.workers=4"], "devices.cloud.workers"),
+        ([f"devices.cloud.sti={STI}", "devices.cloud.workers=4"], "devices.cloud.workers"),
+        ([f"devices.cloud.sti={STI}", f"devices.cloud.batching={BATCHING}"], "devices.cloud.batching"),
+        ([f"devices.cloud.sti={STI}", f"devices.cloud.{FAILS}"], "devices.cloud.failures"),
+        ([*END_NODES, "devices.end_node.count=20"], "devices.end_node.count"),
+        ([*ALONE, "devices={a: {profile: '@a'}, end_node: {profile: '@a'}}"], "devices.end_node"),
+        (["networks.n.hops.gateway.1.shared=true"], "networks.n.hops.gateway.1.shared"),
+        ([*ALONE, "networks.n.shared=true"], "networks.n.shared"),
+        (["networks.n.shared=true", "networks.n.clock=spread", "networks.n.uplink_mbps=up.csv"], "networks.n.shared"),
+        (["networks.n.shared=true", "late_answers={timeout_ms: 9}"], "networks.n.shared"),
+        (["networks.n.hops.gateway.1.outages={intervals_s: [[1, 2]]}"], "networks.n.hops.gateway.1.outages"),
+        (["networks.n.outages=trace", "networks.n.clock=spread"], "networks.n.outages"),
+        ([f"devices.gateway.{FAILS}"], "devices.gateway.failures"),
         (
-            GOOD,
-            "{kind: poisson, rate_rps: 3}",
-            "{kind: clients, clients: 5, think_time: {constant_s: 1}}",
-            "12:44: devices.gateway.count",
+            [f"devices.cloud.batching={BATCHING}", f"devices.cloud.{FAILS}", "devices.cloud.failures.requests=resumed"],
+            "devices.cloud.failures.requests",
         ),
-        (GOOD, "region", "offloaded", "13:14: devices.offloaded"),
-        (GOOD, "region", "region_busiest", "13:19: devices.region_busiest"),
-        (GOOD, "count: 4", "count: 4, beyond_measured_batch: true", "14:73: devices.cloud.beyond_measured_batch"),
-        (GOOD, "count: 4", "workers: 4, batching: {kind: mini, size: 4}", "14:49: devices.cloud.workers"),
-        (GOOD, "count: 4", "workers: 4, sti: {deadline_ms: 9, preload_mb: 0}", "14:49: devices.cloud.workers"),
-        (GOOD, "count: 4", f"sti: {{deadline_ms: 9, preload_mb: 0}}, {FAILS}", "14:88: devices.cloud.failures"),
-        (
-            END_NODES,
-            '_node: {profile: "@tx2-bilstm"',
-            '_node: {profile: "@tx2-bilstm", count: 20',
-            "11:45: devices.end_node.count",
-        ),
-        (
-            END_NODES,
-            '  end_node: {profile: "@tx2-bilstm"}\n  region:',
-            '  gw: {profile: "@cp1"}\n  end_node:',
-            "12:13: devices.end_node",
-        ),
-        (
-            END_NODES,
-            "      region: {rtt",
-            "      end_node: {rtt: {constant_ms: 1}}\n      region: {rtt",
-            "9:17: networks.n.hops.end_node",
-        ),
-        (GOOD, "{constant_ms: 2}}", "{constant_ms: 2}, shared: true}", "9:74: networks.n.hops.gateway.1.shared"),
-        (ALONE, '"@cp1"\n', '"@cp1"\n    shared: true\n', "8:13: networks.n.shared"),
-        (GOOD, '"@cp1"\n', '"@cp1"\n    shared: true\n    clock: spread\n    uplink_mbps: up.csv\n', "8:13: networks.n.shared"),
-        (
-            GOOD,
-            '"@cp1"\n',
-            '"@cp1"\n    shared: true\n    outages: {mean_between_s: 60, mean_duration_s: 5}\n',
-            "8:13: networks.n.shared",
-        ),
-        (
-            GOOD,
-            "{constant_ms: 2}}",
-            "{constant_ms: 2}, outages: {intervals_s: [[1, 2]]}}",
-            "9:75: networks.n.hops.gateway.1.outages",
-        ),
-        (GOOD, '"@cp1"\n', '"@cp1"\n    outages: trace\n    clock: spread\n', "8:14: networks.n.outages"),
-        (GOOD, '"@tx2-bilstm", count: 20', f'"@tx2-bilstm", count: 20, {FAILS}', "12:58: devices.gateway.failures"),
-        (
-            GOOD,
-            "count: 4",
-            "batching: {kind: mini, size: 4}, failures: {mttf_s: 60, mttr_s: 5, requests: resumed}",
-            "14:117: devices.cloud.failures.requests",
-        ),
-        (GOOD, ", arrivals: {kind: poisson, rate_rps: 3}}", "}\nlate_answers: {timeout_ms: 100}", "4:6: workloads.w"),
-        (ALONE, "policies", "late_answers: {timeout_ms: 50}\npolicies", "10:15: late_answers"),
+        (["workloads.w.arrivals={kind: back_to_back}", "late_answers={timeout_ms: 100}"], "workloads.w"),
+        ([*ALONE, "late_answers={timeout_ms: 50}"], "late_answers"),
     ],
 )
-def test_a_part_that_does_not_fit_is_refused_at_its_key(tmp_path: Path, base: str, before: str, after: str, place: str) -> None:
-    assert before in base
-    text = base.replace(before, after)
-    if "gap_analysis" in text:
-        text, place = text.replace("  cnmt: {}\n", "  edge: {}\n"), "15:15: gap_analysis"
-    assert fault(tmp_path, text).startswith(f"s.yaml:{place}: ")
+def test_a_part_that_does_not_fit_is_refused_at_its_key(tmp_path: Path, overrides: list[str], key: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        source_of(tmp_path, *overrides)
+    (line,) = caught.value.lines
+    assert f": {key}: " in line
 
 
-def test_a_fault_that_an_option_brings_in_names_it(tmp_path: Path) -> None:
-    option = "policies.near.device=moon"
-    assert fault(tmp_path, GOOD, option).startswith(f"--set {option}: policies.near.device: ")
+def test_the_key_is_named_with_its_place_in_the_file(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        source_of(tmp_path, "workloads.w.end_nodes=19")
+    assert str(caught.value).startswith(f"{tmp_path}/s.yaml:12:44: devices.gateway.count: ")
 
 
-def test_workloads_with_rates_are_named_separate_runs_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("kinds", "separate"),
+    [(["poisson, rate_rps: 3"], False), (["back_to_back"] * 2, False), (["poisson, rate_rps: 3"] * 2, True)],
+)
+def test_workloads_with_rates_are_named_separate_runs_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kinds: list[str], separate: bool
+) -> None:
     caplog.set_level("INFO", "simnmt.scenario")
-    (tmp_path / "s.yaml").write_text(GOOD, encoding="utf-8")
-    for kinds, separate in (
-        (["poisson, rate_rps: 3"], False),
-        (["back_to_back"] * 2, False),
-        (["poisson, rate_rps: 3"] * 2, True),
-    ):
-        caplog.clear()
-        workload = "workloads.{}={{lengths: '@de-en-news', end_nodes: 20, arrivals: {{kind: {}}}}}"
-        overrides = [workload.format(name, kind) for name, kind in zip("wv", kinds, strict=False)]
-        source = open_source(tmp_path / "s.yaml", overrides)
-        assert any("separate" in line for line in caplog.messages) is separate
-        assert bool(describe_separate_runs(source.scenario)) is separate
+    workload = "workloads.{}={{lengths: '@de-en-news', end_nodes: 20, arrivals: {{kind: {}}}}}"
+    source = source_of(tmp_path, *(workload.format(name, kind) for name, kind in zip("wv", kinds, strict=False)))
+    assert any("separate" in line for line in caplog.messages) is separate
+    assert bool(describe_separate_runs(source.scenario)) is separate
