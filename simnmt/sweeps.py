@@ -50,7 +50,7 @@ def sweep(
         overrides, requests, replications, seed, engine, allow_code: as of `run`, the same at all points.
         jobs: processes; None: as many as save time. Unless it is 1, a script must call this below
             `if __name__ == "__main__":`.
-        cluster: the address of a Dask scheduler, on this machine or with TLS (docs/how-to/run-on-a-cluster.md).
+        cluster: the address of a Dask scheduler, on this machine or with TLS (docs/reference/sweep.md#run-it-on-a-cluster).
         progress: called with the number of finished tasks and of all tasks.
         announce: called with a line on the folder before the first task.
 

@@ -132,7 +132,7 @@ def _run_on_cluster(tasks: Sequence[Task], run: RunTask, address: str) -> Result
         from distributed import Client, as_completed
     for name in [name for name in logging.root.manager.loggerDict if name.startswith("distributed")]:
         logging.getLogger(name).setLevel(logging.CRITICAL)  # a lost connection is reported here, in one line
-    unreachable = "start one (docs/how-to/run-on-a-cluster.md), or name no cluster"
+    unreachable = "start one (docs/reference/sweep.md#run-it-on-a-cluster), or name no cluster"
     try:
         client = Client(check_address(address), timeout=CONNECT_S, set_as_default=False)
     except (OSError, TimeoutError, ValueError, RuntimeError, TypeError) as error:
