@@ -69,7 +69,7 @@ def test_devices_without_samples_are_named_and_taken_as_exact() -> None:
     ("change", "message"),
     [
         ({"profile_uncertainty": {"profiles": 19}}, "profile_uncertainty.profiles: must be >= 20, got 19"),
-        ({"profile_uncertainty": {"profiles": 2001}}, "profile_uncertainty.profiles: must be <= 2000, got 2001"),
+        ({"profile_uncertainty": {"profiles": 2001}}, "profile_uncertainty.profiles: must be <= 2,000, got 2001"),
         ({"profile_uncertainty": {"profiles": 20, "confidence": 0.95}}, "profile_uncertainty.profiles: "),
         (
             {"devices": {"gateway": {"profile": "@tx2-gru"}, "cloud": {"profile": "@titan-xp-gru"}}},
