@@ -49,8 +49,12 @@ def gather_rows(
         place = {POINT: point.number, **dict(zip(keys, point.values, strict=True))}
         for row in _rows_of_point(point.scenario, numbers, results[0][0]):
             table.append(place | row)
-            runs.append([numbers[RunKey(*(row[name] for name in _PLACE[:3]), at)] for at in range(row["replications"])])
+            runs.append([numbers[_run_key(row, row["policy"], at)] for at in range(row["replications"])])
     return _with_metrics(table, runs)
+
+
+def _run_key(row: Row, policy: str, replication: int) -> RunKey:
+    return RunKey(row["workload"], row["network"], policy, replication)
 
 
 def _rows_of_point(scenario: Scenario, numbers: Mapping[RunKey, Numbers], open_loops: Sequence[str]) -> Iterator[Row]:
@@ -76,14 +80,13 @@ def _verdicts(scenario: Scenario, of_cell: Sequence[Row], numbers: Mapping[RunKe
     best, fixed = recommended["policy"], recommended["best_fixed"]
     column = objective_metric(goal.objective).column
 
+    def values(row: Row, policy: str) -> list[float]:
+        runs = [numbers[_run_key(row, policy, at)].get(column) for at in range(row["replications"])]
+        return [value for value in runs if value is not None]
+
     def change(row: Row, baseline: str | None) -> Estimate | None:
-        if baseline is None:
-            return None
-        ours, theirs = (
-            [numbers[RunKey(row["workload"], row["network"], policy, at)].get(column) for at in range(row["replications"])]
-            for policy in (row["policy"], baseline)
-        )
-        return None if None in ours + theirs else change_percent(ours, theirs)
+        ours, theirs = values(row, row["policy"]), [] if baseline is None else values(row, baseline)
+        return change_percent(ours, theirs) if len(ours) == len(theirs) == row["replications"] else None
 
     for row in of_cell:
         policy = row["policy"]
