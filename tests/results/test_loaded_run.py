@@ -84,14 +84,9 @@ def test_a_loaded_run_draws_the_figures_of_its_directory_as_the_run_itself_did(b
         assert loaded.figure(name).to_dict() == result.figure(name).to_dict()
 
 
-def test_a_loaded_run_draws_its_sweep_over_the_load(make_scenario: MakeScenario, tmp_path: Path) -> None:
-    rates = {f"at {rate}": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": rate}} for rate in (2.0, 4.0)}
-    policies = {"edge": {}, "cnmt": {}, "queue": {"kind": "cnmt", "sees_backlog": True}}
-    result = simnmt.run(make_scenario(requests=50, workloads=rates, policies=policies), out=tmp_path / "run")
-    loaded = simnmt.load(tmp_path / "run")
-    assert loaded.figure("load", of="change").to_dict() == result.figure("load", of="change").to_dict()
-    with pytest.raises(simnmt.InputError, match=r"no results of at 8 .*this run has: at 2.0 on cp1, at 4.0 on cp1"):
-        loaded.figure("latency", workload="at 8")
+def test_a_figure_of_a_place_that_the_run_does_not_have_is_refused(batched: tuple[simnmt.RunResult, Path]) -> None:
+    with pytest.raises(simnmt.InputError):
+        batched[0].figure("latency", workload="at 8")
 
 
 @pytest.mark.parametrize("name", NOT_RECORDED)
