@@ -311,9 +311,8 @@ def _best_mark(
     """Return the points at which a policy is best: over one key at its gain, else at the values of both keys."""
     best, tied = kind
     name = f"{short(best)}, not distinguishable" if tied else short(best) if best else "none is stable"
-    colour, symbol = (
-        ("ink", "x-thin-open") if not best else (f"policy-{view.colours[best]}", "square-open" if tied else "square")
-    )
+    colour = f"policy-{view.colours[best]}" if best else "ink"
+    symbol = ("square-open" if tied else "square") if best else "x-thin-open"
     look: dict[str, Any] = {"symbol": symbol, "size": 12.0, "text": [texts[row[POINT]] for row in winners]}
     x = [scales[0].at(row) for row in winners]
     if len(scales) > 1:
@@ -380,11 +379,10 @@ def _pareto_mark(
     colour = view.colours[policy]
     texts = [", ".join(f"{short_key(key)} {format_swept(row[key])}" for key in view.table.keys) for row in rows]
     look: dict[str, Any] = {"size": 9.0, "opacity": 1.0} if on_front else {"size": 4.0, "opacity": 0.5}
-    return Mark(
-        "points", *([row[known.name] for row in rows] for known in pair), short(policy) if on_front else "", f"policy-{colour}",
-        symbol=SYMBOLS[colour % len(SYMBOLS)], text=[plain(f"{policy}: {text}") for text in texts],
-        hover="%{text}: %{x:,.4~g}, %{y:,.4~g}", **look,
-    )  # fmt: skip
+    x, y = ([row[known.name] for row in rows] for known in pair)
+    look |= {"symbol": SYMBOLS[colour % len(SYMBOLS)], "text": [plain(f"{policy}: {text}") for text in texts]}
+    name = short(policy) if on_front else ""
+    return Mark("points", x, y, name, f"policy-{colour}", hover="%{text}: %{x:,.4~g}, %{y:,.4~g}", **look)
 
 
 def write_sweep_page(path: str | os.PathLike[str], table: SweepTable) -> None:
