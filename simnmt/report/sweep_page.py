@@ -167,7 +167,7 @@ def _response(view: SweepView, number: int, key: str) -> Panel:
             stable = [row for row in rows if row["policy"] == policy and row[metric] is not None and not row["unstable"]]
             stable.sort(key=scale.at)
             values, low, high = ([row[f"{metric}{end}"] for row in stable] for end in ("", "_low", "_high"))
-            look = {"low": low, "high": high, "symbol": "circle", "size": 5.0, "hover": hover}
+            look: dict[str, Any] = {"low": low, "high": high, "symbol": "circle", "size": 5.0, "hover": hover}
             marks.append(policy_line(policy, view.colours[policy], [scale.at(row) for row in stable], values, **look))
         unstable = sorted({row["policy"] for row in rows if row["unstable"]})
         reading = f"Left out where unstable: {plain(format_list(unstable))}." if unstable else ""
