@@ -17,6 +17,7 @@ COMMANDS: Mapping[str, str] = {
     "trace respond": "run irtt server or iperf3 -s at the far end",
     "trace synth": "draw a longer trace with simnmt trace resample",
     "trace fetch": "download the results from atlas.ripe.net and read them with simnmt trace import",
+    "validate --record": "keep the folder of --out",
     "live watch": "calibrate again, and compare the profiles with simnmt profile compare",
     "trace import --host": "give a log of ping to one host",
     "trace inspect --host": "give a log of ping to one host",

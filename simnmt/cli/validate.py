@@ -44,7 +44,6 @@ def validate(
     allow_code: AllowCode = False,
     smoke: Annotated[bool, flag("--smoke", "One load, short runs, one repeat: about three minutes for six cells.")] = False,
     out: Annotated[Path | None, option("DIR", "Folder of logs and results. [default: a new one under reports/]")] = None,
-    name: Annotated[str | None, option("NAME", "Record the result in validation/NAME of the sources.", "--record")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a scenario live on this box, simulate the same requests, and compare; ends with status 3 if a gated bar is missed.
@@ -52,8 +51,6 @@ def validate(
     Example: simnmt validate @live-smoke --engine cloud=gru:torch:float16_weights --smoke
     """
     from simnmt.live.protocol import Protocol
-    from simnmt.live.recorded_runs import RUNS
-    from simnmt.live.recorded_validation import check_name, record
     from simnmt.live.validation import validate as run_validation
     from simnmt.live.validation_text import format_validation
     from simnmt.results.run_directory import check_free, reserved
@@ -69,13 +66,6 @@ def validate(
         seed=seed,
         text="" if text is None else str(text),
     )
-    if name is not None and text is not None:
-        raise typer.BadParameter("recorded runs have forced lengths; leave out --text or --record", param_hint="--record")
-    if name is not None and allow_code:
-        what = "recorded runs are replayed without code of users; leave out --allow-code or --record"
-        raise typer.BadParameter(what, param_hint="--record")
-    if name is not None:
-        check_name(name)
 
     def measure(folder: Path) -> bool:
         try:
@@ -90,12 +80,9 @@ def validate(
                     progress=say,
                 )
         except BaseException:
-            if not (folder / RUNS).exists():  # not all runs are measured: the folder is free for another attempt
-                rmtree(folder, ignore_errors=True)
+            rmtree(folder, ignore_errors=True)
             raise
         print_result(as_json, validation.document, lambda: format_validation(validation))
-        if name is not None:
-            say(f"recorded {record(folder, name)}")
         missed = [result.bar.name for result in validation.bars if result.bar.gated and result.met is False]
         if missed:
             warn(f"missed: {'; '.join(missed)}")

@@ -37,7 +37,6 @@ from simnmt.live.deployment import ReplayedRequests, replayed_requests
 from simnmt.live.drawn_paces import BoxPaces, calibration_levels, drawn_paces
 from simnmt.live.matched_simulation import Costs, SimulatedRun, Simulations, predicted_costs, simulate_matched, slowed
 from simnmt.live.protocol import ALONE, Bench, Progress, Protocol, server_batching
-from simnmt.live.recorded_runs import RUNS, save_runs
 from simnmt.live.service_measurement import calibrated_profile, measure_in_service, parse_engine, single_device_policies
 from simnmt.live.text import read_texts
 from simnmt.results.run_directory import INPUT
@@ -133,8 +132,6 @@ def validate(
                 unit, requests = prepared[cell]
                 progress(f"repeat {repeat + 1} of {protocol.repeats}, cell {done} of {len(cells)}: {_name(cell)}")
                 runs[cell].append(testbed.run(unit, cell.policy, requests, link_begin_s=_link_begin_s(repeat, unit)))
-    of_cells = {cell: requests.decoded(runs[cell][0].log) for cell, (_, requests) in prepared.items()}
-    save_runs(out / RUNS, cells, of_cells, runs)
     paces = BoxPaces(measured.reference_s, [run for of_cell in runs.values() for run in of_cell])
     levels = calibration_levels(next(iter(prepared.values()))[0], protocol.draws)
     results = []

@@ -24,7 +24,6 @@ from tests.refusals import assert_complaint
         (("@live-smoke", "--policies", "oracle"), "oracle is no policy"),
         (("@live-smoke", "--batching", "{kind: minni, size: 8}"), "minni"),
         (("@live-smoke", "--repeats", "0"), "too few"),
-        (("@live-smoke", "--record", "../x"), "not a name"),
         (("@tiers",), "validate a gateway and one server"),
         (("@live-smok",), "did you mean @live-smoke"),
     ],

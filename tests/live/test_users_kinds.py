@@ -194,8 +194,3 @@ def test_no_verb_runs_code_of_a_scenario_without_leave(
     assert "imported" not in refused.err
     with_leave = simnmt(*VERBS[verb], "--allow-code")
     assert "imported" not in with_leave.out and "allow it" not in with_leave.err
-
-
-def test_a_recorded_validation_takes_no_code(own: Path, simnmt: Callable[..., Outcome]) -> None:  # noqa: F811
-    refused = simnmt("validate", "own.yaml", "--allow-code", "--record", "mine")
-    assert refused.status == 2 and "recorded runs are replayed without code of users" in refused.err
