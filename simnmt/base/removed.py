@@ -18,6 +18,7 @@ COMMANDS: Mapping[str, str] = {
     "trace synth": "draw a longer trace with simnmt trace resample",
     "trace fetch": "download the results from atlas.ripe.net and read them with simnmt trace import",
     "validate --record": "keep the folder of --out",
+    "live stream-server": "run the streamed model with simnmt sti run, and simulate its device",
     "live watch": "calibrate again, and compare the profiles with simnmt profile compare",
     "trace import --host": "give a log of ping to one host",
     "trace inspect --host": "give a log of ping to one host",

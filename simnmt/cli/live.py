@@ -8,9 +8,7 @@ from simnmt.cli.app import Verb
 from simnmt.cli.live_link import link
 from simnmt.cli.live_replay import replay
 from simnmt.cli.live_serve import gateway, server
-from simnmt.cli.live_stream import stream_server
 
 app = typer.Typer(help="A live testbed: real servers, gateways and links, and what their logs show.", no_args_is_help=True)
 for verb in (server, gateway, link, replay):
     app.command(cls=Verb)(verb)
-app.command("stream-server", cls=Verb)(stream_server)

@@ -1,7 +1,7 @@
 """The process of a live engine: it decodes the sentences that its front sends, in the batches that a `Batcher` forms.
 
-`load_model` makes a `ServedModel` of a whole model in memory. An engine of another kind (a model streamed by its plan, or one
-that answers at once to measure the front) is another function that returns one, named in `EngineSettings.loader`.
+`load_model` makes a `ServedModel` of a whole model in memory. An engine of another kind (one that
+answers at once to measure the front) is another function that returns one, named in `EngineSettings.loader`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from math import inf
 from typing import Any
 
 from simnmt.base.errors import SimnmtError
@@ -31,7 +30,7 @@ from simnmt.live.engine_process import (
     codec_of,
     frame,
 )
-from simnmt.live.text import Codec, is_of_hugging_face
+from simnmt.live.text import TextCodec, is_of_hugging_face
 from simnmt.nmt.architecture import MultilingualArchitecture
 from simnmt.nmt.engine import DecodeRequest, Hypothesis, SentenceDecoder, Work
 from simnmt.nmt.engines import load_engine
@@ -116,7 +115,7 @@ class _Loop:
     frames: Frames
     model: ServedModel
     decoder: SentenceDecoder
-    codec: Codec
+    codec: TextCodec
     reference_every_s: float
     sentences: dict[int, _Sentence] = field(default_factory=dict)
     """Sentences that the front waits for, by key."""
@@ -143,9 +142,7 @@ class _Loop:
         while True:
             wait_s = 0.0
             if idle:
-                rest = self.model.rest
-                rest_due_s = inf if rest is None or self.decoder.busy else rest(time.monotonic())
-                due_s = min(self.decoder.batcher.due_s, self.next_reference_s, rest_due_s)
+                due_s = min(self.decoder.batcher.due_s, self.next_reference_s)
                 wait_s = max(min(due_s - time.monotonic(), 1.0), 0.0)
             self._receive(wait_s)
             if not self.is_open:
@@ -182,7 +179,7 @@ class _Loop:
             line, forced_len, arrival_s, is_begin_wanted = content
             self.sentences[key] = _Sentence(line, is_begin_wanted)
             most = None if forced_len is not None else line.most
-            request = DecodeRequest(line.ids, forced_len=forced_len, max_len=most, arrived_s=arrival_s)
+            request = DecodeRequest(line.ids, forced_len=forced_len, max_len=most)
             decoder.arrive(key, request, arrival_s)
         elif kind == "withdraw":
             decoder.withdraw(key)
@@ -234,7 +231,7 @@ class _Loop:
         text, steps = self.codec.text(sentence.line, hypothesis), hypothesis.steps or len(hypothesis.tokens)
         end_s = time.monotonic()  # with the text: the next sentence waits for that too
         left = decoder.active, decoder.batcher.waiting
-        execution = Execution(text, steps, sentence.begin_s, end_s, sentence.largest_batch, *left, hypothesis.report)
+        execution = Execution(text, steps, sentence.begin_s, end_s, sentence.largest_batch, *left)
         self._send("done", key, execution)
 
     def _drop_lost(self, error: SimnmtError) -> None:
@@ -276,11 +273,11 @@ def serve_engine(connection: socket.socket) -> None:
         _place(settings)
         model = (settings.loader or load_model)(settings)
         decoder = model.new_decoder(settings.batching)
-        codec = codec_of(settings, model.engine, model.codec)
+        codec = codec_of(settings, model.engine)
     except SimnmtError as error:
         connection.sendall(frame(("refused", str(error))))
         return
-    connection.sendall(frame(("ready", EngineFacts(model.engine, model.codec, os.getpid(), model.about))))
+    connection.sendall(frame(("ready", EngineFacts(model.engine, os.getpid()))))
     loop = _Loop(connection, frames, model, decoder, codec, settings.reference_every_s)
     with closing(loop.arrivals):
         loop.run()

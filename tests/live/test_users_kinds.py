@@ -172,7 +172,6 @@ def test_a_gateway_decides_by_the_users_policy_and_survives_its_faults(own: Path
 VERBS = {
     "server": ("live", "server", "own.yaml", "--device", "nope"),
     "gateway": ("live", "gateway", "own.yaml", "--policy", "nope", "--server", "http://127.0.0.1:1"),
-    "stream-server": ("live", "stream-server", "store", "own.yaml"),
     "replay": ("live", "replay", "own.yaml", "--gateway", "http://127.0.0.1:1"),
     "validate": ("validate", "own.yaml", "--smoke", "--policies", "nope"),
     "reproduce": ("reproduce", "cnmt", "--measured", "own.yaml"),
