@@ -20,12 +20,13 @@ from simnmt.batching import Batching
 from simnmt.batching.custom import CustomBatching
 from simnmt.experiment.cases import Unit
 from simnmt.experiment.draws import draw, learn
+from simnmt.experiment.routes import Routes, routes
 from simnmt.experiment.targets import Target
 from simnmt.live.engine_process import ONE_BY_ONE, EngineSettings
+from simnmt.network.link import bytes_per_token
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.results.run_directory import SUMMARY
-from simnmt.service.load import LoadLog
 from simnmt.world.simulation import Clients
 
 
@@ -140,6 +141,13 @@ def batching_of(target: Target) -> Batching:
     return batching
 
 
+def routes_of(unit: Unit) -> Routes:
+    """Return the links of a unit with the moments at which its series begin, as its simulation has them."""
+    token_bytes = tuple(bytes_per_token(profile.model.vocab) for profile in unit.case.profiles)
+    devices, scenario = tuple(unit.scenario.devices), unit.scenario
+    return routes(unit.links, devices, token_bytes, unit.nodes, scenario.seed, unit.replication, unit.network)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ReplayedRequests:
     """The requests of one replication of a unit, as a load generator sends them; shape (requests,)."""
@@ -155,14 +163,6 @@ class ReplayedRequests:
     """The end node that asks; in a closed loop, that of each client counts instead."""
     clients: Clients | None
     """The clients of a closed loop; None in another."""
-    forced: bool = True
-    """False: the model ends its outputs itself, so that the lengths are known when the texts are decoded."""
-
-    def decoded(self, log: LoadLog) -> ReplayedRequests:
-        """Return the requests with the lengths that a service counted, unless they were forced; 0, if unknown, counts as 1."""
-        if self.forced:
-            return self
-        return replace(self, src_len=np.maximum(log.src_len, 1), tgt_len=np.maximum(log.tgt_len, 1))
 
 
 def replayed_requests(unit: Unit) -> ReplayedRequests:

@@ -12,7 +12,6 @@ import signal
 import socket
 import sys
 import time
-from collections import deque
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
@@ -39,13 +38,13 @@ from simnmt.nmt.hub import model_path
 from simnmt.nmt.pretrained_config import read_pretrained_architecture
 from simnmt.nmt.pretrained_tokenizer import Languages
 from simnmt.nmt.source_lines import SourceLine
-from simnmt.service.precise_timers import PreciseSelector
+from simnmt.service.event_loop import PreciseSelector
 
 REFERENCE = Work(src_len=8, tgt_len=6)
 """The fixed work of a reference execution."""
 BEFORE_REFERENCE = Work(src_len=8, tgt_len=2)
 """Work right before it, which is not measured: the reference shall tell the pace of the box, not how long the engine idled."""
-REST = 10.0
+REST = 40.0
 """Least time between two reference executions, as a multiple of theirs: requests meet them seldom."""
 
 
@@ -123,10 +122,6 @@ class _Loop:
     """Sentences that take part in the steps, given up or not."""
     hurried: bool = False
     """Whether no sentence waits for company any more."""
-    next_batching: Batching | None = None
-    """Batching that begins when nothing is under way; what is received after it waits."""
-    received: deque[Any] = field(default_factory=deque)
-    """Messages to be taken."""
     next_reference_s: float = field(init=False)
     arrivals: PreciseSelector = field(default_factory=PreciseSelector)
     """Tells when something can be received; select() alone would refuse a descriptor above 1023, as of a busy front."""
@@ -147,7 +142,6 @@ class _Loop:
             self._receive(wait_s)
             if not self.is_open:
                 return
-            self._take_received()
             idle = self._act() if self.decoder.busy else True
             if idle and time.monotonic() >= self.next_reference_s:
                 self._run_reference()
@@ -160,18 +154,9 @@ class _Loop:
                 data = b""
             if not data:
                 self.is_open = False
-            self.received += self.frames.feed(data)
+            for message in self.frames.feed(data):
+                self._take(*message)
             timeout_s = 0.0
-
-    def _take_received(self) -> None:
-        while True:
-            if self.next_batching is not None:
-                if self.decoder.busy:
-                    return
-                self.decoder, self.next_batching = self.model.new_decoder(self.next_batching), None
-            if not self.received:
-                return
-            self._take(*self.received.popleft())
 
     def _take(self, kind: str, key: int = 0, *content: Any) -> None:
         decoder = self.decoder
@@ -184,8 +169,6 @@ class _Loop:
         elif kind == "withdraw":
             decoder.withdraw(key)
             self.sentences.pop(key, None)  # what has begun goes on, and nobody waits for it
-        elif kind == "batching":
-            self.next_batching = content[0]
         else:
             self.hurried = True
         if self.hurried:

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from typing import Any
 
@@ -246,14 +246,6 @@ class EngineProcess:
         """Give a sentence up: it is not decoded unless it has begun, and its answer is dropped."""
         if self._jobs.pop(key, None) is not None and self._transport is not None:
             self._transport.write(frame(("withdraw", key)))
-
-    def use(self, batching: Batching) -> None:
-        """Batch otherwise as soon as nothing is under way. Raises `ServiceError` while a sentence is waited for."""
-        if self._jobs:
-            raise ServiceError(409, "sentences are under way, so that the batching cannot change")
-        self.settings = replace(self.settings, batching=batching)
-        if self._transport is not None:
-            self._transport.write(frame(("batching", 0, batching)))
 
     def hurry(self) -> None:
         """Let no sentence wait for company from now on, since the service ends."""

@@ -173,7 +173,7 @@ VERBS = {
     "server": ("live", "server", "own.yaml", "--device", "nope"),
     "gateway": ("live", "gateway", "own.yaml", "--policy", "nope", "--server", "http://127.0.0.1:1"),
     "replay": ("live", "replay", "own.yaml", "--gateway", "http://127.0.0.1:1"),
-    "validate": ("validate", "own.yaml", "--smoke", "--policies", "nope"),
+    "validate": ("validate", "own.yaml", "--policies", "nope"),
     "reproduce": ("reproduce", "cnmt", "--measured", "own.yaml"),
     "run": ("run", "own.yaml", "--requests", "100", "--replications", "2"),
 }
