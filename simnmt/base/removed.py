@@ -26,6 +26,9 @@ COMMANDS: Mapping[str, str] = {
     "validate --text": "send the texts with simnmt live replay --text",
     "live stream-server": "run the streamed model with simnmt sti run, and simulate its device",
     "live link": "give --delays to live gateway or live replay; between boxes, use the kernel's netem",
+    **dict.fromkeys(
+        ("live server --connections", "live gateway --connections"), "limit connections in a proxy before the service"
+    ),
     "live watch": "calibrate again, and compare the profiles with simnmt profile compare",
     "trace import --host": "give a log of ping to one host",
     "trace inspect --host": "give a log of ping to one host",

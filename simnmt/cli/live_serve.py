@@ -101,7 +101,6 @@ Deadline = Annotated[
     float,
     option("TIME", "Longest time of a request (504). [default: 30s]", "--deadline", parser=parse_duration, show_default=False),
 ]
-Connections = Annotated[int, option("N", "Most open connections.", "--connections", min=1, max=100_000)]
 Drain = Annotated[
     float,
     option(
@@ -149,7 +148,6 @@ def server(
     max_texts: MaxTexts = 100,
     max_body: MaxBody = 1_000_000,
     deadline: Deadline = 30.0,
-    connections: Connections = 512,
     drain: Drain = 30.0,
     log: Log = None,
     overrides: Overrides = None,
@@ -244,7 +242,6 @@ def gateway(
     max_texts: MaxTexts = 100,
     max_body: MaxBody = 1_000_000,
     deadline: Deadline = 30.0,
-    connections: Connections = 512,
     drain: Drain = 30.0,
     log: Log = None,
     overrides: Overrides = None,
@@ -333,7 +330,7 @@ def service_settings(params: Mapping[str, Any]) -> tuple[FrontSettings, Access, 
         params["allow_origin"],
     )
     access.ssl_context()  # refuses unusable files before the model is loaded
-    return front, access, Limits(params["max_body"], params["connections"], drain_s=params["drain"])
+    return front, access, Limits(params["max_body"], drain_s=params["drain"])
 
 
 def _engine_options(params: Mapping[str, Any], **others: str | None) -> Mapping[str, Any]:

@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Protocol, TextIO
@@ -95,15 +95,15 @@ class Front:
     _number: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        routes: Mapping[tuple[str, str], Callable[[web.BaseRequest], Awaitable[web.Response]]] = {
-            ("POST", "/translate"): self._translate,
-            ("GET", "/languages"): self._languages,
-            ("POST", "/detect"): self._detect,
-            ("GET", "/health"): self._health,
-        }
+        routes = [
+            web.post("/translate", self._translate),
+            web.get("/languages", self._languages),
+            web.post("/detect", self._detect),
+            web.get("/health", self._health),
+        ]
         self.service = HttpService(routes, self.access, self.limits, self.metrics, on_error=self.on_error)
 
-    async def _translate(self, request: web.BaseRequest) -> web.Response:
+    async def _translate(self, request: web.Request) -> web.Response:
         settings = self.settings
         body = await self.service.read_body(request)
         ingress_s = time.monotonic()
@@ -115,8 +115,6 @@ class Front:
         if len(asked.texts) > settings.waiting:
             what = f"q has {len(asked.texts)} texts, and {settings.waiting} at most are translated at a time"
             raise ServiceError(400, f"{what}; send fewer")
-        if self.service.draining:
-            raise ServiceError(503, "the service is ending", retry_after_s=1.0)
         if self.waiting + len(asked.texts) > settings.waiting:
             self.outcomes["refused"] += len(asked.texts)
             raise ServiceError(429, f"{self.waiting} sentences are under way; try again later", retry_after_s=1.0)
@@ -176,25 +174,21 @@ class Front:
         )
         return web.Response(body=body, content_type="application/json", headers=headers)
 
-    async def _languages(self, request: web.BaseRequest) -> web.Response:
+    async def _languages(self, request: web.Request) -> web.Response:
         source, target = self.settings.source, self.settings.target
         return json_response(
             [{"code": source, "name": source, "targets": [target]}, {"code": target, "name": target, "targets": []}]
         )
 
-    async def _detect(self, request: web.BaseRequest) -> web.Response:
+    async def _detect(self, request: web.Request) -> web.Response:
         # One language is translated here, so nothing is detected: no confidence.
         await self.service.read_body(request)
         return json_response([{"language": self.settings.source, "confidence": 0}])
 
-    async def _health(self, request: web.BaseRequest) -> web.Response:
-        status = "ending" if self.service.draining else "ok"
+    async def _health(self, request: web.Request) -> web.Response:
         if "Authorization" in request.headers:  # a client that has a token learns whether it is the right one
             self.service.check_token(request, "")
-        response = json_response({"status": status, "needs_token": self.service.needs_token, **self.translator.health()})
-        if self.service.draining:
-            response.set_status(503)
-        return response
+        return json_response({"status": "ok", "needs_token": self.service.needs_token, **self.translator.health()})
 
 
 def outcome_of(error: ServiceError) -> Outcome:

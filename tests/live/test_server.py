@@ -37,7 +37,7 @@ from tests.campaigns.harness import SCALE
 from tests.live.fake_engines import FATAL
 from tests.live.live_services import FRONT, Services, ask, host_port, together, unit_of
 
-LIMITS = Limits(body_bytes=2000, connections=40, read_s=0.2, idle_s=0.4, drain_s=5.0)
+LIMITS = Limits(body_bytes=2000, read_s=0.2, idle_s=0.4, drain_s=5.0)
 
 
 @pytest.fixture(scope="module")
@@ -117,12 +117,12 @@ def test_compressed_bodies_are_refused_unread(services: Services, front: Any, fo
 def serve_alone(urls: Connection, *, inflates: bool) -> None:
     """Serve in a process of its own, which states its largest memory and its time. `inflates`: as aiohttp does by default."""
 
-    async def use(request: web.BaseRequest) -> web.Response:
+    async def use(request: web.Request) -> web.Response:
         peak = re.findall(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[0]
         return web.json_response([int(peak), time.process_time()])
 
     async def serve() -> None:
-        service = HttpService({("GET", "/use"): use, ("POST", "/translate"): use}, Access(Address(port=0)), Limits(), Metrics())
+        service = HttpService([web.get("/use", use), web.post("/translate", use)], Access(Address(port=0)), Limits(), Metrics())
         await service.start()
         urls.send(service.url)
         await asyncio.to_thread(urls.poll, None)
@@ -254,26 +254,6 @@ def test_bytes_that_are_no_request_close_only_their_connection(services: Service
 def test_wrong_requests_are_told_what_is_wrong(services: Services, served: LiveServer, body: bytes, message: str) -> None:
     answer = speak(services, served, post(body))
     assert (status(answer), error_text(answer)) == (400, message)
-
-
-def test_connections_that_send_no_request_are_closed(services: Services, served: LiveServer) -> None:
-    begin_s = time.monotonic()
-    assert speak(services, served, b"") == b""
-    assert speak(services, served, b"POST /translate HTT") == b""  # and so is one that stops amid its head
-    assert time.monotonic() - begin_s < 5.0
-
-
-def test_connections_beyond_the_limit_are_closed_at_once(services: Services, served: LiveServer) -> None:
-    ends = [socket.create_connection(host_port(served.front.service.url)) for _ in range(60)]
-    try:
-        services.wait(0.1)
-        assert "simnmt_connections 40.0" in served.front.metrics.text().decode()
-    finally:
-        for end in ends:
-            end.close()
-    services.wait(0.1)
-    assert "simnmt_connections 0.0" in served.front.metrics.text().decode()
-    assert_serves(services, served)
 
 
 def test_connections_opened_reset_and_half_closed_leave_nothing(services: Services, served: LiveServer) -> None:
