@@ -310,8 +310,7 @@ def _print_line(as_json: bool, document: Mapping[str, Any], text: str, out: Text
 def service_settings(params: Mapping[str, Any]) -> tuple[FrontSettings, Access, Limits]:
     """Return what the options say about clients. Raises `InputError`."""
     from simnmt.live.front import FrontSettings
-    from simnmt.service.addresses import parse_address
-    from simnmt.service.http_server import Access, Limits
+    from simnmt.service.http_server import Access, Limits, parse_address
 
     front = FrontSettings(
         params["source"],

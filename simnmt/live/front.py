@@ -105,11 +105,9 @@ class Front:
 
     async def _translate(self, request: web.Request) -> web.Response:
         settings = self.settings
-        body = await self.service.read_body(request)
+        content = await self.service.read_content(request)
         ingress_s = time.monotonic()
-        asked = messages.parse_request(
-            body, request.headers.get("Content-Type", ""), request.headers, request.query_string, most_texts=settings.texts
-        )
+        asked = messages.parse_request(content, request.headers, most_texts=settings.texts)
         self.service.check_token(request, asked.api_key)
         self._check(asked)
         if len(asked.texts) > settings.waiting:
@@ -182,7 +180,6 @@ class Front:
 
     async def _detect(self, request: web.Request) -> web.Response:
         # One language is translated here, so nothing is detected: no confidence.
-        await self.service.read_body(request)
         return json_response([{"language": self.settings.source, "confidence": 0}])
 
     async def _health(self, request: web.Request) -> web.Response:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import ipaddress
 import json
 import logging
 import re
@@ -18,16 +19,50 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
-from simnmt.base.errors import InputError
+from simnmt.base.errors import InputError, shorten
 from simnmt.base.files import MOST_SECRET_BYTES, check_regular
-from simnmt.service.addresses import Address, listen_at
-from simnmt.service.messages import ServiceError
+from simnmt.service.messages import ServiceError, form_content, parse_json
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A host, by name or number, and a port; port 0 stands for any that is free."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """True if only programs on this box reach the address."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+def parse_address(text: str, option: str) -> Address:
+    """Return the address of `HOST:PORT`, `[::1]:PORT`, or `PORT` on this box. Raises `InputError` that names `option`."""
+    host, _, port = text.strip().rpartition(":")
+    if not (port.isascii() and port.isdecimal() and len(port) < 8):
+        raise InputError(
+            f"{option} {shorten(text)!r} is not an address", remedy="write it as HOST:PORT, such as 127.0.0.1:5000"
+        )
+    if int(port) > 65_535:
+        raise InputError(f"{option}: {int(port)} is not a valid port (1-65535)")
+    return Address(host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port))
 
 
 _ORIGIN = re.compile(r"https?://[^/\s]+")
@@ -148,8 +183,12 @@ class HttpService:
     async def start(self) -> None:
         """Listen. Raises `InputError` if the address or the certificate cannot be used."""
         await self._runner.setup()
-        listener = listen_at(self._access.address)
-        await web.SockSite(self._runner, listener, ssl_context=self._access.ssl_context(), backlog=1024).start()
+        address = self._access.address
+        try:
+            await web.TCPSite(self._runner, address.host, address.port, ssl_context=self._access.ssl_context()).start()
+        except (OSError, UnicodeError) as error:
+            what = f"--listen {address}: cannot listen there: {getattr(error, 'strerror', None) or error}"
+            raise InputError(what, remedy="choose another port, or an address of this machine") from None
         host, port = self._runner.addresses[0][:2]
         scheme = "http" if self._access.tls_cert is None else "https"
         self.url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
@@ -172,14 +211,23 @@ class HttpService:
         """Take no more connections, let the requests under way finish, and close; may be called again."""
         await self._runner.cleanup()
 
-    async def read_body(self, request: web.Request) -> bytes:
-        """Return the body of a request. Raises `ServiceError` if it is too large or too slow."""
+    async def read_content(self, request: web.Request) -> dict[str, Any]:
+        """Return the content of a request: JSON, or the fields of a form and of the address's query.
+
+        Raises `ServiceError` for a body that is neither, too large or too slow.
+        """
+        is_form = request.content_type in ("application/x-www-form-urlencoded", "multipart/form-data")
         try:
-            return await asyncio.wait_for(request.read(), self._limits.read_s)
+            if is_form or (request.query_string and not request.can_read_body):
+                form = await asyncio.wait_for(request.post(), self._limits.read_s)
+                return form_content([*request.query.items(), *form.items()])
+            return parse_json(await asyncio.wait_for(request.read(), self._limits.read_s))
         except web.HTTPRequestEntityTooLarge:
             raise ServiceError(413, f"the body is larger than {self._limits.body_bytes:,} bytes") from None
         except asyncio.TimeoutError:
             raise ServiceError(408, f"the body did not come within {self._limits.read_s:g} s") from None
+        except (ValueError, LookupError, AssertionError, HttpProcessingError):
+            raise ServiceError(400, "the body is no form in UTF-8") from None
 
     def check_token(self, request: web.Request, api_key: str) -> None:
         """Raise `ServiceError` with status 403 for a request without the token."""

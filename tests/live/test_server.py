@@ -29,9 +29,8 @@ from simnmt.live.front import FrontSettings
 from simnmt.live.gateway import GatewaySettings
 from simnmt.live.server import LiveServer, LocalEngine
 from simnmt.results.live_log import read_live_log
-from simnmt.service.addresses import Address
 from simnmt.service.client import Exchange, TranslationClient
-from simnmt.service.http_server import Access, HttpService, Limits, Metrics
+from simnmt.service.http_server import Access, Address, HttpService, Limits, Metrics
 from simnmt.service.messages import ServiceError
 from tests.campaigns.harness import SCALE
 from tests.live.fake_engines import FATAL
@@ -205,6 +204,24 @@ def test_forms_and_queries_are_translated_as_json_is(services: Services, front: 
     first, *others = [json.loads(answer.partition(b"\r\n\r\n")[2]) for answer in answers]
     assert others == [first] * 2
     assert texts == 1 or len(first["translatedText"]) == texts
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (b"--x\r\nContent-Disposition: form-data; name=q\r\n\r\na\r\n", "multipart/form-data; boundary=x"),
+        (b"--x\r\nno header\r\n\r\na\r\n--x--\r\n", "multipart/form-data; boundary=x"),
+        (b"nothing of it", "multipart/form-data; boundary=x"),
+        (b"a=1", "multipart/form-data"),
+        (b"--x\r\n\r\na\r\n--x--\r\n", "multipart/form-data; boundary=x"),
+        (b"q=\xff&source=de&target=en", "application/x-www-form-urlencoded"),
+        (b"q=a&source=de&target=en", "application/x-www-form-urlencoded; charset=none"),
+        (b"q=a&source=de", "application/x-www-form-urlencoded"),
+    ],
+)
+def test_a_body_that_is_no_form_is_refused(services: Services, served: LiveServer, body: bytes, kind: str) -> None:
+    assert status(speak(services, served, post_form("/translate", body, f"Content-Type: {kind}"))) == 400
+    assert services.errors == []
 
 
 def test_a_language_left_to_the_service_is_stated(services: Services, front: Any) -> None:
@@ -429,7 +446,7 @@ def test_web_pages_of_the_allowed_origin_may_ask(services: Services, faulty: Loc
 
 def test_a_server_for_others_needs_a_token_and_encryption() -> None:
     from simnmt.base.errors import InputError
-    from simnmt.service.addresses import Address
+    from simnmt.service.http_server import Address
 
     everywhere = Address("0.0.0.0", 0)
     for settings in ({}, {"token": "t"}, {"behind_proxy": True}, {"token": "t", "tls_cert": Path("c.pem")}):
