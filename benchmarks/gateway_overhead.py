@@ -32,9 +32,9 @@ import numpy as np
 
 from simnmt.experiment.inputs import read_inputs
 from simnmt.live.decider import live_unit
-from simnmt.live.engine_process import EngineSettings, ServedModel
+from simnmt.live.engine_process import EngineProcess, EngineSettings, ServedModel
 from simnmt.live.gateway import GatewaySettings, LiveGateway
-from simnmt.live.server import LiveServer, LocalEngine, ServerSettings
+from simnmt.live.server import LiveServer, ServerSettings
 from simnmt.nmt.architecture import RecurrentArchitecture
 from simnmt.nmt.engine import DecodeRequest, Hypothesis
 from simnmt.nmt.whole_batch_decoder import WholeBatchDecoder
@@ -84,7 +84,7 @@ async def _bare() -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def _gateway(policy: str, log: Path, engine: LocalEngine) -> AsyncIterator[str]:
+async def _gateway(policy: str, log: Path, engine: EngineProcess) -> AsyncIterator[str]:
     """Serve a gateway of this process before a server in another one."""
     away = subprocess.Popen([sys.executable, "-m", __spec__.name, "--serve"], stdout=subprocess.PIPE, text=True)
     assert away.stdout is not None
@@ -150,8 +150,8 @@ async def _load(url: str, rate_rps: float, seconds: float, cpu: int | None) -> l
 async def _measure(rounds: int, seconds: float, cpu: int | None, profile: bool) -> dict[str, list[list[float]]]:
     latency_s: dict[str, list[list[float]]] = {name: [] for name in RATES}
     log = Path("gateway_overhead.jsonl")
-    engine = LocalEngine(ENGINE)
-    await engine.started()
+    engine = EngineProcess(ENGINE)
+    await engine.ready()
     for number in range(rounds):
         for name in RATES:
             rate_rps = 50.0 if profile else RATES[name]
@@ -170,7 +170,7 @@ async def _measure(rounds: int, seconds: float, cpu: int | None, profile: bool) 
                 print(
                     f"{name}: {1e6 * busy_s / (rate_rps * seconds):.0f} us of processor time in the front a request", flush=True
                 )
-    await engine.process.close()
+    await engine.close()
     log.unlink()
     return latency_s
 

@@ -16,7 +16,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -220,11 +220,47 @@ class EngineProcess:
         self.codec = codec_of(self.settings, self.facts.engine)
         return self.facts
 
-    async def started(self) -> EngineFacts:
-        """Return the facts of the process, which is started unless it has been, or is being. Raises `NmtError`."""
+    async def ready(self) -> str:
+        """Return the hash of the engine, whose process is started unless it has been, or is being. Raises `NmtError`."""
         if self._restarting is not None:
             await asyncio.shield(self._restarting)
-        return self.facts if self.alive else await self.start()
+        return (self.facts if self.alive else await self.start()).engine.hash
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return what clients may know of the engine."""
+        engine = self.facts.engine
+        return {
+            "engine_hash": engine.hash,
+            "backend": engine.backend,
+            "compute_type": engine.compute_type,
+            "model": engine.architecture.get("kind", ""),
+            "threads": engine.threads,
+            "weights": "trained" if self.codec.has_subwords else "random: translations mean nothing",
+            "alive": self.alive,
+            "restarts": self.restarts,
+            "waiting": self.waiting,
+            "task": "translation",
+        }
+
+    def line(self, text: str) -> SourceLine:
+        """Return a text as a source line, without tokens if it is empty. Raises `ServiceError` if it is too long."""
+        (line,) = self.codec.lines([text])
+        return line
+
+    async def execute(
+        self, line: SourceLine, forced_len: int | None, began: Callable[[float], None] | None = None
+    ) -> tuple[Execution, float]:
+        """Decode a line; return its execution and when it was handed over. Raises `ServiceError`.
+
+        `began`: as of `submit`. A caller that is cancelled withdraws the line.
+        """
+        submitted_s = time.monotonic()
+        key, done = self.submit(line, forced_len, began)
+        try:
+            return await done, submitted_s
+        except asyncio.CancelledError:
+            self.withdraw(key)
+            raise
 
     def submit(
         self, line: SourceLine, forced_len: int | None = None, began: Callable[[float], None] | None = None

@@ -20,9 +20,9 @@ from simnmt.experiment.cases import Unit
 from simnmt.experiment.targets import Target
 from simnmt.live.decider import Decision, LiveDecider, deployable_policy
 from simnmt.live.deployment import check_engine, expected_hash, routes_of
-from simnmt.live.engine_process import EngineSettings, Reference
+from simnmt.live.engine_process import EngineProcess, EngineSettings, Reference
 from simnmt.live.front import EventLog, Front, FrontSettings, Result, Task, outcome_of
-from simnmt.live.server import EngineMetrics, GatewayEngine, LocalEngine, local_result
+from simnmt.live.server import EngineMetrics, local_result
 from simnmt.live.service_engine import LocalService, ServiceEngine
 from simnmt.nmt.source_lines import SourceLine
 from simnmt.policies.custom import PolicyError
@@ -128,12 +128,6 @@ class _Drift:
         self._gauge.labels(device).set(measured_s / predicted_s)
 
 
-def _new_engine(settings: GatewaySettings) -> GatewayEngine:
-    if isinstance(settings.engine, LocalService):
-        return ServiceEngine(settings.engine, settings.front)
-    return LocalEngine(settings.engine)
-
-
 class LiveGateway:
     """A gateway: `start` it, then `front.service.serve_until_stopped`, then `close`."""
 
@@ -142,7 +136,7 @@ class LiveGateway:
         settings: GatewaySettings,
         log: TextIO | None = None,
         on_error: Callable[[str], None] = print,
-        engine: LocalEngine | None = None,
+        engine: EngineProcess | None = None,
     ) -> None:
         """`engine`: one that outlives the gateway.
 
@@ -158,8 +152,12 @@ class LiveGateway:
         registry = metrics.registry
         self._log = EventLog(log, on_error)
         self._owns_engine = engine is None
-        self.engine: GatewayEngine = engine or _new_engine(settings)
-        self.engine.report_to(self._note_reference, on_error)
+        self.engine: EngineProcess | ServiceEngine
+        if isinstance(settings.engine, LocalService):
+            self.engine = ServiceEngine(settings.engine, settings.front)
+        else:
+            self.engine = engine or EngineProcess(settings.engine)
+        self.engine.on_reference, self.engine.on_error = self._note_reference, on_error
         self._observed = EngineMetrics(metrics, lambda: self.waiting)
         self._drift = _Drift(unit.case.targets, metrics)
         self._decided = Counter("simnmt_decisions", "Requests by device and outcome.", ["device", "outcome"], registry=registry)
@@ -182,7 +180,7 @@ class LiveGateway:
         """
         settings, hashes = self._settings, dict[str, str]()
         running = await self.engine.ready()
-        place = str(self.engine.facts().get("local_server", "this gateway"))
+        place = str(self.engine.describe().get("local_server", "this gateway"))
         check_engine(place, running, None if settings.any_model else expected_hash(settings.unit.case.targets[0]))
         hashes[self.devices[0]] = running
         initial_s: dict[int, float] = {}
@@ -222,7 +220,7 @@ class LiveGateway:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._stack.aclose()
-        self.engine.report_to(lambda reference: None)
+        self.engine.on_reference = lambda reference: None
         if self._owns_engine:
             await self.engine.close()
         self._log.close()
@@ -242,7 +240,7 @@ class LiveGateway:
         facts = {"service": "gateway", "simnmt": VERSION, "policy": self._settings.policy, "servers": servers}
         if self.transports:
             facts["delays"] = self._settings.unit.network
-        return {**facts, **self.engine.facts(), "waiting": self.waiting}
+        return {**facts, **self.engine.describe(), "waiting": self.waiting}
 
     async def translate(self, task: Task) -> Result:
         """See `Translator`: decide, translate at the chosen target, and here if that fails."""

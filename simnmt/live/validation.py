@@ -28,11 +28,11 @@ from simnmt.experiment.targets import Target
 from simnmt.experiment.units import run_unit, server_specs, servers
 from simnmt.live.decider import deployable_policy, live_unit, replayed_targets
 from simnmt.live.deployment import ReplayedRequests, engine_settings, replayed_requests, routes_of, target_of
-from simnmt.live.engine_process import EngineSettings
+from simnmt.live.engine_process import EngineProcess, EngineSettings
 from simnmt.live.front import FrontSettings
 from simnmt.live.gateway import GatewaySettings, LiveGateway
 from simnmt.live.replay import ReplaySettings, send
-from simnmt.live.server import LiveServer, LocalEngine, ServerSettings
+from simnmt.live.server import LiveServer, ServerSettings
 from simnmt.policies.estimates import TransferEstimate
 from simnmt.results.live_log import DecisionRecord, LiveRequests, read_decider_events, read_live_log
 from simnmt.results.requests import Block, Requests
@@ -295,7 +295,7 @@ async def _replayed(
     progress: Progress,
 ) -> list[LiveRun]:
     """Replay every policy on every network once a replication, in another order each time."""
-    engines, runs = [LocalEngine(one) for one in settings], list[LiveRun]()
+    engines, runs = [EngineProcess(one) for one in settings], list[LiveRun]()
     try:
         progress("loading the engines")
         for engine in engines:
@@ -316,7 +316,7 @@ async def _replayed(
 
 
 async def _live_run(
-    unit: Unit, policy: str, engines: Sequence[LocalEngine], folder: Path, any_model: bool, progress: Progress
+    unit: Unit, policy: str, engines: Sequence[EngineProcess], folder: Path, any_model: bool, progress: Progress
 ) -> LiveRun:
     front = FrontSettings(forced_lengths=True, deadline_s=120.0, waiting=100_000)
     devices = [target.device for target in unit.case.targets]
@@ -326,14 +326,12 @@ async def _live_run(
     try:
         urls = {}
         for device, engine, log in list(zip(devices, engines, logs, strict=True))[1:]:
-            server = LiveServer(ServerSettings(engine.process.settings, front), log, progress, engine)
+            server = LiveServer(ServerSettings(engine.settings, front), log, progress, engine)
             started.append(server)
             await server.start()
             urls[device] = server.front.service.url
         gateway = LiveGateway(
-            GatewaySettings(
-                unit, policy, urls, engines[0].process.settings, front, any_model=any_model, offload_s=60.0, delays=True
-            ),
+            GatewaySettings(unit, policy, urls, engines[0].settings, front, any_model=any_model, offload_s=60.0, delays=True),
             logs[0],
             progress,
             engines[0],

@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from simnmt.batching import Batching
 from simnmt.live.engine_process import EngineProcess, Execution, Frames, frame
 from simnmt.live.front import EventLog
-from simnmt.live.server import LocalEngine
 from simnmt.nmt.errors import NmtError
 from simnmt.results.live_log import ReferenceRecord
 from simnmt.service.messages import ServiceError
@@ -51,10 +50,10 @@ def decode(services: Services, process: EngineProcess, texts: list[str]) -> list
 
 @pytest.fixture(scope="module")
 def paced(services: Services) -> Any:
-    engine = LocalEngine(engine_settings(load_paced, batching=Batching(4)))
+    engine = EngineProcess(engine_settings(load_paced, batching=Batching(4)))
     services.run(engine.ready())
-    yield engine.process
-    services.run(engine.process.close())
+    yield engine
+    services.run(engine.close())
 
 
 def test_sentences_are_batched_as_the_settings_say(services: Services, paced: EngineProcess) -> None:
@@ -75,7 +74,7 @@ def test_an_engine_whose_restart_is_refused_is_started_again(services: Services,
         (line,) = process.codec.lines(["a b"])
         with pytest.raises(ServiceError, match="ended"):
             await process.submit(line, FATAL)[1]
-        await process.started()
+        await process.ready()
         steps = (await process.submit(line)[1]).tgt_len
         await process.close()
         return steps
@@ -137,10 +136,10 @@ def test_an_engine_of_a_front_with_more_than_a_thousand_connections_serves(servi
     try:
         while held[-1] <= 1024:  # beyond what select() takes
             held.append(os.dup(held[0]))
-        engine = LocalEngine(engine_settings())
+        engine = EngineProcess(engine_settings())
         services.run(engine.ready())
-        assert len(decode(services, engine.process, ["a b"])) == 1
-        services.run(engine.process.close())
+        assert len(decode(services, engine, ["a b"])) == 1
+        services.run(engine.close())
     finally:
         for descriptor in held:
             os.close(descriptor)

@@ -21,9 +21,9 @@ import pytest
 from simnmt.base.configuration import end_tokens
 from simnmt.base.errors import InputError
 from simnmt.live.decider import replayed_targets
+from simnmt.live.engine_process import EngineProcess
 from simnmt.live.front import Result
 from simnmt.live.gateway import GatewaySettings, LiveGateway, _Drift
-from simnmt.live.server import LocalEngine
 from simnmt.results.live_log import DecisionRecord, read_decider_events, read_live_log
 from simnmt.service.client import Exchange, TranslationClient
 from simnmt.service.http_server import Access, Metrics
@@ -40,9 +40,11 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("simnmt.live.gateway.PAUSES_S", (0.05,))
 
 
-def settings(scenario: dict[str, Any], url: str, engine: LocalEngine, policy: str = "cloud", **others: Any) -> GatewaySettings:
+def settings(
+    scenario: dict[str, Any], url: str, engine: EngineProcess, policy: str = "cloud", **others: Any
+) -> GatewaySettings:
     unit = unit_of(scenario, "fit.inferences=0")
-    return GatewaySettings(unit, policy, {"cloud": url}, engine.process.settings, **{"front": FRONT, "offload_s": 1.0} | others)
+    return GatewaySettings(unit, policy, {"cloud": url}, engine.settings, **{"front": FRONT, "offload_s": 1.0} | others)
 
 
 def device_of(answer: Exchange) -> int:
@@ -73,7 +75,7 @@ def logged(path: Path, gateway: LiveGateway, unit: Any, policy: str) -> Any:
     ids=["plain", "backlog"],
 )
 def test_decisions_replay_to_the_same_targets(
-    services: Services, faulty: LocalEngine, make_scenario: Scenario, tmp_path: Path, policy: str, overrides: list[str]
+    services: Services, faulty: EngineProcess, make_scenario: Scenario, tmp_path: Path, policy: str, overrides: list[str]
 ) -> None:
     server = services.server(faulty)
     scenario = make_scenario(workloads={"de-en": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 5.0}}})
@@ -96,16 +98,14 @@ def test_decisions_replay_to_the_same_targets(
     assert np.all(requests.decision_s >= requests.ingress_s)
 
 
-def test_batched_targets_are_seen_by_their_reports(services: Services, faulty: LocalEngine, tmp_path: Path) -> None:
+def test_batched_targets_are_seen_by_their_reports(services: Services, faulty: EngineProcess, tmp_path: Path) -> None:
     unit = unit_of("@batched-cloud", "fit.inferences=0")
     policy = next(name for name, chosen in unit.scenario.policies.items() if chosen.estimation.hears_batches)
     server = services.server(faulty)
     path = tmp_path / "log.jsonl"
     with path.open("w") as log:
         devices = {target.device: server.front.service.url for target in unit.case.targets[1:]}
-        gateway = services.gateway(
-            GatewaySettings(unit, policy, devices, faulty.process.settings, FRONT, any_model=True), log, faulty
-        )
+        gateway = services.gateway(GatewaySettings(unit, policy, devices, faulty.settings, FRONT, any_model=True), log, faulty)
         for _ in range(3):
             answered(services.translate(gateway.front.service.url, *[ask("w " * 30)] * 10))
         services.stop(gateway)
@@ -142,7 +142,7 @@ def wait_until_in_use(services: Services, gateway: LiveGateway) -> None:
 
 
 def test_a_server_killed_under_load_is_replaced_by_the_gateway_until_it_is_back(
-    services: Services, faulty: LocalEngine, make_scenario: Scenario, tmp_path: Path
+    services: Services, faulty: EngineProcess, make_scenario: Scenario, tmp_path: Path
 ) -> None:
     scenario, path, log = make_scenario(), tmp_path / "log.jsonl", io.StringIO()
     with process_of_a_server() as (process, url):
@@ -175,7 +175,7 @@ def test_a_server_killed_under_load_is_replaced_by_the_gateway_until_it_is_back(
 
 
 def test_a_server_that_falls_silent_is_survived_and_used_again(
-    services: Services, faulty: LocalEngine, make_scenario: Scenario
+    services: Services, faulty: EngineProcess, make_scenario: Scenario
 ) -> None:
     with process_of_a_server() as (process, server_url):
         gateway = services.gateway(settings(make_scenario(), server_url, faulty, offload_s=0.2), None, faulty)
@@ -192,7 +192,7 @@ def test_a_server_that_falls_silent_is_survived_and_used_again(
 
 
 def test_delays_of_the_scenarios_network_are_slept_before_the_server(
-    services: Services, faulty: LocalEngine, make_scenario: Scenario
+    services: Services, faulty: EngineProcess, make_scenario: Scenario
 ) -> None:
     server = services.server(faulty)
     scenario = make_scenario(networks={"far": {"rtt": {"constant_ms": 80}}})
@@ -219,7 +219,7 @@ def test_the_drift_of_a_device_is_a_gauge(make_scenario: Scenario) -> None:
 
 
 def test_a_client_in_a_hurry_takes_no_server_from_the_others(
-    services: Services, faulty: LocalEngine, make_scenario: Scenario
+    services: Services, faulty: EngineProcess, make_scenario: Scenario
 ) -> None:
     server = services.server(faulty)
     scenario = make_scenario(networks={"far": {"rtt": {"constant_ms": 300}}})
@@ -233,7 +233,7 @@ def test_a_client_in_a_hurry_takes_no_server_from_the_others(
 
 
 def test_a_server_with_another_model_is_refused_with_both_hashes(
-    services: Services, faulty: LocalEngine, make_scenario: Scenario, make_profile: Callable[..., Any], tmp_path: Path
+    services: Services, faulty: EngineProcess, make_scenario: Scenario, make_profile: Callable[..., Any], tmp_path: Path
 ) -> None:
     from simnmt.profile.profile_file import write_profile
 
@@ -246,14 +246,14 @@ def test_a_server_with_another_model_is_refused_with_both_hashes(
     with pytest.raises(InputError) as caught:
         services.gateway(settings(scenario, server.front.service.url, faulty), None, faulty)
     assert profile.engine.hash in str(caught.value)
-    assert faulty.process.facts.engine.hash in str(caught.value)
+    assert faulty.facts.engine.hash in str(caught.value)
     gateway = services.gateway(settings(scenario, server.front.service.url, faulty, any_model=True), None, faulty)
     services.stop(gateway)
     services.stop(server)
 
 
 def test_a_server_of_other_languages_is_refused_at_the_start(
-    services: Services, faulty: LocalEngine, make_scenario: Scenario
+    services: Services, faulty: EngineProcess, make_scenario: Scenario
 ) -> None:
     server = services.server(faulty, dataclasses.replace(FRONT, source="fr"))
     url = server.front.service.url
@@ -272,7 +272,7 @@ def test_a_server_of_other_languages_is_refused_at_the_start(
     "languages", [None, {"languages": ["de", "en"]}, [{"code": "de"}, {"code": "en"}]], ids=["none", "other JSON", "no targets"]
 )
 def test_a_server_that_does_not_list_its_pairs_is_used(
-    services: Services, faulty: LocalEngine, make_scenario: Scenario, languages: Any
+    services: Services, faulty: EngineProcess, make_scenario: Scenario, languages: Any
 ) -> None:
     with stub_service(health='{"status": "ok"}', languages=languages, pace=0.01) as stub:
         gateway = services.gateway(settings(make_scenario(), stub.url, faulty, any_model=True), None, faulty)
@@ -281,7 +281,7 @@ def test_a_server_that_does_not_list_its_pairs_is_used(
 
 
 def test_a_server_that_comes_back_with_other_languages_stays_out_of_use(
-    services: Services, faulty: LocalEngine, make_scenario: Scenario
+    services: Services, faulty: EngineProcess, make_scenario: Scenario
 ) -> None:
     server = services.server(faulty)
     url = server.front.service.url
@@ -301,7 +301,7 @@ def test_a_server_that_comes_back_with_other_languages_stays_out_of_use(
 
 
 def test_a_gateway_without_the_servers_token_is_refused_at_the_start(
-    services: Services, faulty: LocalEngine, make_scenario: Scenario
+    services: Services, faulty: EngineProcess, make_scenario: Scenario
 ) -> None:
     server = services.server(faulty, access=Access(token="secret"))
     url = server.front.service.url
@@ -316,7 +316,7 @@ def test_a_gateway_without_the_servers_token_is_refused_at_the_start(
 
 
 def test_no_wall_clock_is_used(
-    services: Services, faulty: LocalEngine, make_scenario: Scenario, monkeypatch: pytest.MonkeyPatch
+    services: Services, faulty: EngineProcess, make_scenario: Scenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The engine's process has the true time, everything else one that is an hour ahead and then jumps back."""
     server = services.server(faulty)
@@ -336,7 +336,7 @@ def test_no_wall_clock_is_used(
 
 
 def test_an_overloaded_server_is_left_alone_for_a_while(
-    services: Services, faulty: LocalEngine, make_scenario: Scenario
+    services: Services, faulty: EngineProcess, make_scenario: Scenario
 ) -> None:
     server = services.server(faulty, dataclasses.replace(FRONT, waiting=2))
     gateway = services.gateway(settings(make_scenario(), server.front.service.url, faulty), None, faulty)
@@ -350,7 +350,7 @@ def test_an_overloaded_server_is_left_alone_for_a_while(
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 def test_a_server_with_encryption_is_verified(
-    services: Services, faulty: LocalEngine, make_scenario: Scenario, tmp_path: Path
+    services: Services, faulty: EngineProcess, make_scenario: Scenario, tmp_path: Path
 ) -> None:
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "1"]
