@@ -441,13 +441,13 @@ def _servers(given: Sequence[str], devices: Sequence[str]) -> dict[str, str]:
 
 @contextmanager
 def log_file(path: Path | None) -> Iterator[TextIO | None]:
-    """Open a log to append to; None for no log. A log that is new and empty is removed if the service fails."""
+    """Open a log to append lines to; None for no log. A log that is new and empty is removed if the service fails."""
     if path is None:
         yield None
         return
     is_new = not os.path.lexists(path)
     try:
-        with path.open("a", encoding="utf-8") as file:
+        with path.open("a", encoding="utf-8", buffering=1) as file:
             yield file
     except BaseException:
         if is_new and path.is_file() and not path.stat().st_size:

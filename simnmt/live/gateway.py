@@ -215,7 +215,7 @@ class LiveGateway:
         await self.front.service.start()
 
     async def close(self) -> None:
-        """End the connections, and the engine unless it outlives the gateway; write what is left of the log."""
+        """End the connections, and the engine unless it outlives the gateway."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -223,7 +223,6 @@ class LiveGateway:
         self.engine.on_reference = lambda reference: None
         if self._owns_engine:
             await self.engine.close()
-        self._log.close()
 
     def hurry(self) -> None:
         """Let no sentence wait for company, since the service ends."""

@@ -42,7 +42,7 @@ from simnmt.results.summary import Device, Numbers, RunKey, measure, replicated,
 from simnmt.service.client import TranslationClient
 from simnmt.service.delays import DelayedTransport
 from simnmt.service.event_loop import run_precisely
-from simnmt.service.load import WARM_UP, Load, LoadLog, send_load
+from simnmt.service.load import Load, LoadLog, send_load
 from simnmt.service.messages import FORCED_LENGTH, ServiceError
 
 LIVE = "live"
@@ -398,9 +398,7 @@ def _run_result(plan: RunPlan, settings: ReplaySettings, served: _Served, replay
     warnings += live_warnings(live, settings.timeout_s, means, settings.connections)
     texts = None if settings.texts is None else len(settings.texts)
     fault = next((one.log.fault for one in replays if one.log.fault), "")
-    notes = live_notes(
-        first.unit, live, warm_up=WARM_UP, texts=texts, remarks=served.remarks, slept_by=served.slept_by, fault=fault
-    )
+    notes = live_notes(first.unit, live, texts=texts, remarks=served.remarks, slept_by=served.slept_by, fault=fault)
     return RunResult(
         name=scenario.name,
         seed=scenario.seed,

@@ -93,11 +93,10 @@ class LiveServer:
         await self.front.service.start()
 
     async def close(self) -> None:
-        """End the engine, unless it outlives the server, and write what is left of the log."""
+        """End the engine, unless it outlives the server."""
         self.engine.on_reference = lambda reference: None
         if self._owns_engine:
             await self.engine.close()
-        self._log.close()
 
     def hurry(self) -> None:
         """Let no sentence wait for company, since the service ends."""

@@ -178,21 +178,14 @@ class _FullDisk(io.StringIO):
         raise OSError(28, "No space left on device")
 
 
-def test_a_log_reaches_its_file_within_a_second_and_a_full_disk_stops_nothing() -> None:
+def test_a_full_disk_stops_nothing_but_the_log() -> None:
     record, complaints = ReferenceRecord("gateway", 1.0, 0.5), list[str]()
     good, bad = io.StringIO(), _FullDisk()
     logs = [EventLog(good), EventLog(bad, complaints.append), EventLog(None)]
     for _ in range(100):
         for log in logs:
             log.write(record)
-    deadline_s = time.monotonic() + 5.0
-    while good.getvalue().count("\n") < 100 and time.monotonic() < deadline_s:
-        time.sleep(0.02)
     assert good.getvalue().count("\n") == 100
-    logs[0].write(record)
-    for log in logs:
-        log.close()
-    assert good.getvalue().count("\n") == 101
     assert complaints == ["the log cannot be written any more: No space left on device"]
 
 
