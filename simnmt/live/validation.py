@@ -26,7 +26,7 @@ from simnmt.base.text_tables import format_table
 from simnmt.experiment.cases import RunPlan, Unit
 from simnmt.experiment.targets import Target
 from simnmt.experiment.units import run_unit, server_specs, servers
-from simnmt.live.decider import deployable_policy, live_unit, replayed_targets
+from simnmt.live.decider import deployable_policy, live_unit
 from simnmt.live.deployment import ReplayedRequests, engine_settings, replayed_requests, routes_of, target_of
 from simnmt.live.engine_process import EngineProcess, EngineSettings
 from simnmt.live.front import FrontSettings
@@ -34,7 +34,7 @@ from simnmt.live.gateway import GatewaySettings, LiveGateway
 from simnmt.live.replay import ReplaySettings, send
 from simnmt.live.server import LiveServer, ServerSettings
 from simnmt.policies.estimates import TransferEstimate
-from simnmt.results.live_log import DecisionRecord, LiveRequests, read_decider_events, read_live_log
+from simnmt.results.live_log import LiveRequests, read_live_log
 from simnmt.results.requests import Block, Requests
 from simnmt.service.event_loop import run_precisely
 from simnmt.service.load import LoadLog
@@ -101,8 +101,6 @@ class LiveRun:
     """Of each device, the usual time from the end of an execution to the begin of the next one that waits."""
     references_s: Mapping[str, Column]
     """Seconds of the reference executions by device."""
-    decisions_identical: bool
-    """True if the policy, given what the gateway had measured, makes the same decisions again."""
 
     @property
     def valid(self) -> NDArray[np.bool_]:
@@ -172,7 +170,6 @@ class Comparison:
     """Why replications were left out."""
     void: bool
     """True if every replication is void."""
-    decisions_identical: bool
 
     def document(self) -> dict[str, Any]:
         """Return the comparison as JSON, with the errors of both simulations."""
@@ -241,8 +238,10 @@ def validate(
     with TemporaryDirectory(prefix="simnmt-", ignore_cleanup_errors=True) as folder:
         settings = _engines(unit, Path(folder), engines or {})
         runs = run_precisely(_replayed(plan, unit, names, settings, Path(folder), any_model, progress))
-    references_s = {target.device: [run.references_s[target.device] for run in runs] for target in unit.case.targets}
-    usual_s = {device: float(np.median(np.concatenate(columns))) for device, columns in references_s.items()}
+    usual_s = {}
+    for target in unit.case.targets:
+        seconds = np.concatenate([run.references_s[target.device] for run in runs])
+        usual_s[target.device] = float(np.median(seconds)) if seconds.size else np.nan
     predicted: dict[tuple[str, str, int], Figures] = {}
     for of_run in {(run.unit.network, run.unit.replication): run.unit for run in runs}.values():
         progress(f"simulating {of_run.network}, replication {of_run.replication + 1}")
@@ -348,15 +347,11 @@ async def _live_run(
         for log in logs:
             log.close()
     read = [read_live_log(path) for path in paths]
-    assert read[0].begin is not None
-    events = list(read_decider_events(paths[0]))
-    again = replayed_targets(unit, policy, dict(enumerate(read[0].begin.initial_s, start=1)), events)
-    decided = [event.target for event in events if isinstance(event, DecisionRecord)]
     references_s = {device: log.references.execution_s for device, log in zip(devices, read, strict=True)}
     names = [devices[0], *("server" for _ in devices[1:])]
     gaps_s = [_engine_gaps_s(log.requests, name) for log, name in zip(read, names, strict=True)]
     handover_s, turnaround_s = zip(*gaps_s, strict=True)
-    return LiveRun(unit, policy, requests, load, handover_s, turnaround_s, references_s, again == decided)
+    return LiveRun(unit, policy, requests, load, handover_s, turnaround_s, references_s)
 
 
 def _compared(
@@ -382,7 +377,6 @@ def _compared(
         live_means_s=tuple(figures.mean_s for figures in live),
         voids=tuple(filter(None, voids)),
         void=all(voids),
-        decisions_identical=all(run.decisions_identical for run in runs),
     )
 
 
@@ -486,7 +480,7 @@ def table_rows(validation: Validation) -> Iterator[list[str]]:
 
 
 def describe_validation(validation: Validation) -> Iterator[str]:
-    """Yield the sentences below the table: rankings, voids and decisions."""
+    """Yield the sentences below the table: rankings and voids."""
     for ranking in validation.rankings:
         if not ranking.live:
             yield f"{ranking.network}: every run is void, so that nothing is ranked"
@@ -500,8 +494,6 @@ def describe_validation(validation: Validation) -> Iterator[str]:
         if row.voids:
             what = "void, and shown over all its runs" if row.void else f"{len(row.voids)} runs left out"
             yield f"{row.policy} on {row.network}: {what}: {'; '.join(dict.fromkeys(row.voids))}"
-        if not row.decisions_identical:
-            yield f"{row.policy} on {row.network}: decisions replay to other targets than those logged"
 
 
 def format_validation(validation: Validation) -> str:

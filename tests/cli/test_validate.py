@@ -34,7 +34,7 @@ def test_the_result_is_printed_written_and_judged(
     simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, within: str, status: int
 ) -> None:
     live, structural, predicted = (validation.Figures(mean, mean, mean, 0.5) for mean in (1.0, 1.02, 1.4))
-    row = validation.Comparison("lan", "cnmt", live, live, structural, predicted, (1.0,), (), False, True)
+    row = validation.Comparison("lan", "cnmt", live, live, structural, predicted, (1.0,), (), False)
     made = validation.Validation("mine <1>", 1, 10, [row], [validation.Ranking("lan", ("cnmt",), ("cnmt",), ())])
     monkeypatch.setattr(validation, "validate", lambda plan, **options: made)
     done = simnmt("validate", "@live-smoke", "--within", within, "--out", str(tmp_path / "out"))
