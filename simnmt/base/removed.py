@@ -29,6 +29,10 @@ COMMANDS: Mapping[str, str] = {
     **dict.fromkeys(
         ("live server --connections", "live gateway --connections"), "limit connections in a proxy before the service"
     ),
+    **dict.fromkeys(
+        ("live server --reference-every", "live gateway --reference-every"),
+        "watch the gauge simnmt_execution_over_predicted of the gateway",
+    ),
     "live watch": "calibrate again, and compare the profiles with simnmt profile compare",
     "trace import --host": "give a log of ping to one host",
     "trace inspect --host": "give a log of ping to one host",

@@ -72,12 +72,6 @@ Prefix = Annotated[str | None, option("TEXT", "Text before each text, as 'transl
 Cpus = Annotated[
     Any, option("N[,N]", "Processors to which the engine is pinned. [default: any]", "--cpus", parser=parse_integers)
 ]
-ReferenceEvery = Annotated[
-    float | None,
-    option(
-        "TIME", "Log the time of a fixed piece of work, when idle. [default: never]", "--reference-every", parser=parse_duration
-    ),
-]
 AnyModel = Annotated[bool, flag("--any-model", "Allow engines other than those of the profiles.")]
 Source = Annotated[str, option("CODE", "Language that is translated.", "--source", group="Clients")]
 TargetLanguage = Annotated[str, option("CODE", "Language of the translations.", "--target")]
@@ -133,7 +127,6 @@ def server(
     tgt_lang: TgtLang = None,
     prefix: Prefix = None,
     cpus: Cpus = None,
-    reference_every: ReferenceEvery = None,
     any_model: AnyModel = False,
     source: Source = "de",
     target: TargetLanguage = "en",
@@ -227,7 +220,6 @@ def gateway(
     tgt_lang: TgtLang = None,
     prefix: Prefix = None,
     cpus: Cpus = None,
-    reference_every: ReferenceEvery = None,
     any_model: AnyModel = False,
     source: Source = "de",
     target: TargetLanguage = "en",
@@ -342,8 +334,6 @@ def _engine_options(params: Mapping[str, Any], **others: str | None) -> Mapping[
     }
     if "backend" in options:
         options["backend"] = options["backend"].value
-    if params["reference_every"] is not None:
-        options["reference_every_s"] = params["reference_every"]
     if params["batching"] is not None:
         options["batching"] = _parse_batching(params["batching"], params["longest_wait"] or 0.0)
     elif params["longest_wait"] is not None:
@@ -353,7 +343,7 @@ def _engine_options(params: Mapping[str, Any], **others: str | None) -> Mapping[
 
 _ENGINE_OPTIONS = (
     *("model", "backend", "compute_type", "threads", "beam", "fused", "batching", "longest_wait", "max_len", "cpus"),
-    *("src_lang", "tgt_lang", "prefix", "reference_every"),
+    *("src_lang", "tgt_lang", "prefix"),
 )
 
 

@@ -33,7 +33,6 @@ from simnmt.live.front import outcome_of
 from simnmt.live.replay_text import describe_verdict, live_notes, live_warnings
 from simnmt.network.series import RttSeries
 from simnmt.results.live_log import LIVE_OUTCOMES
-from simnmt.results.number_text import duration
 from simnmt.results.request_log import FALLBACK, RequestLog, Truth
 from simnmt.results.requests import Requests, Trail
 from simnmt.results.result import LiveMeasurement, RunResult
@@ -142,7 +141,8 @@ def replay_plan(
         if settings.texts is not None:
             texts = [settings.texts[number % len(settings.texts)] for number in range(len(requests.texts))]
             requests = replace(requests, texts=texts)
-        announce(_announcement(unit_of, served, settings, requests))
+        turn = f", replication {replication + 1} of {scenario.replications}" if scenario.replications > 1 else ""
+        announce(f"sending {scenario.requests:,} requests to {settings.url} ({served.policy}){turn}")
         begun = datetime.now(timezone.utc)
         transport = _transport(unit_of, served) if settings.delays else None
         log = run_precisely(send(requests, settings, count, transport))
@@ -207,17 +207,6 @@ def _other_engine(unit: Unit, number: int, running: object) -> tuple[str, ...]:
     if expected == running:
         return ()
     return (f"The service runs engine {running}, the profile of {target.device} is of engine {expected}.",)
-
-
-def _announcement(unit: Unit, served: _Served, settings: ReplaySettings, requests: ReplayedRequests) -> str:
-    scenario = unit.scenario
-    turn = "" if scenario.replications == 1 else f"replication {unit.replication + 1} of {scenario.replications}: "
-    pace = ""
-    if requests.offsets_s is not None:
-        pace = f" within {duration(float(requests.offsets_s[-1]))}"
-    elif requests.clients is not None:
-        pace = f" of {requests.clients.count:,} clients"
-    return f"{turn}sending {len(requests.texts):,} requests{pace} to {settings.url} ({served.policy})"
 
 
 def _transport(unit: Unit, served: _Served) -> DelayedTransport:

@@ -26,7 +26,7 @@ from simnmt.base.text_tables import format_table
 from simnmt.experiment.cases import RunPlan, Unit
 from simnmt.experiment.targets import Target
 from simnmt.experiment.units import run_unit, server_specs, servers
-from simnmt.live.decider import deployable_policy, live_unit
+from simnmt.live.decider import deployable_policy, live_unit, replayed_targets
 from simnmt.live.deployment import ReplayedRequests, engine_settings, replayed_requests, routes_of, target_of
 from simnmt.live.engine_process import EngineProcess, EngineSettings
 from simnmt.live.front import FrontSettings
@@ -34,7 +34,7 @@ from simnmt.live.gateway import GatewaySettings, LiveGateway
 from simnmt.live.replay import ReplaySettings, send
 from simnmt.live.server import LiveServer, ServerSettings
 from simnmt.policies.estimates import TransferEstimate
-from simnmt.results.live_log import LiveRequests, read_live_log
+from simnmt.results.live_log import DecisionRecord, LiveRequests, read_decider_events, read_live_log
 from simnmt.results.requests import Block, Requests
 from simnmt.service.event_loop import run_precisely
 from simnmt.service.load import LoadLog
@@ -101,6 +101,8 @@ class LiveRun:
     """Of each device, the usual time from the end of an execution to the begin of the next one that waits."""
     references_s: Mapping[str, Column]
     """Seconds of the reference executions by device."""
+    decides_again: bool
+    """True if the policy, given what the gateway had measured, makes the same decisions again."""
 
     @property
     def valid(self) -> NDArray[np.bool_]:
@@ -347,11 +349,15 @@ async def _live_run(
         for log in logs:
             log.close()
     read = [read_live_log(path) for path in paths]
+    assert read[0].begin is not None
+    events, initial_s = list(read_decider_events(paths[0])), dict(enumerate(read[0].begin.initial_s, start=1))
+    decided = [event.target for event in events if isinstance(event, DecisionRecord)]
+    decides_again = replayed_targets(unit, policy, initial_s, events) == decided
     references_s = {device: log.references.execution_s for device, log in zip(devices, read, strict=True)}
     names = [devices[0], *("server" for _ in devices[1:])]
     gaps_s = [_engine_gaps_s(log.requests, name) for log, name in zip(read, names, strict=True)]
     handover_s, turnaround_s = zip(*gaps_s, strict=True)
-    return LiveRun(unit, policy, requests, load, handover_s, turnaround_s, references_s)
+    return LiveRun(unit, policy, requests, load, handover_s, turnaround_s, references_s, decides_again)
 
 
 def _compared(
@@ -382,6 +388,8 @@ def _compared(
 
 def _reason_void(run: LiveRun, usual_s: Mapping[str, float]) -> str:
     """Return why a run does not count; empty if it does. `usual_s`: by device, the median of its reference executions."""
+    if not run.decides_again:
+        return "the policy decides otherwise on what the gateway had measured"
     answered = float(run.valid.mean())
     if answered < ANSWERED:
         return f"{100 * (1 - answered):.1f} % of the requests were not answered where they were sent"

@@ -80,7 +80,7 @@ def run_of(plan: RunPlan, policy: str, target: int, pace: float = 1.0) -> LiveRu
         fell_back=np.zeros(count, np.bool_),
     )
     references_s = {"gateway": np.full(9, 0.01), "cloud": np.full(9, 0.01)}
-    return LiveRun(unit, policy, requests, log, (0.0, 0.0), (0.0, 0.0), references_s)
+    return LiveRun(unit, policy, requests, log, (0.0, 0.0), (0.0, 0.0), references_s, True)
 
 
 @pytest.mark.parametrize(("policy", "target"), [("edge", 0), ("cloud", 1)])
@@ -110,6 +110,7 @@ def test_a_run_beside_other_load_or_with_lost_requests_is_void(plan: RunPlan) ->
     assert _reason_void(run, usual_s) == ""
     disturbed = replace(run, references_s={"gateway": np.full(9, 0.016), "cloud": np.full(9, 0.01)})
     assert "gateway" in _reason_void(disturbed, usual_s)
+    assert _reason_void(replace(run, decides_again=False), usual_s)
     lost = replace(run, log=replace(run.log, status=np.where(np.arange(60) < 2, 504, 200)))
     assert "not answered" in _reason_void(lost, usual_s)
 
