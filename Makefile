@@ -11,7 +11,7 @@ CAMPAIGNS := tests/campaigns tests/live/test_server.py tests/kernels/test_saniti
 ROUNDED := $(addprefix tests/,goldens kernels nmt streaming)
 BIN := $(VENV)/bin
 
-.PHONY: quickstart test docs check check-deep check-lowest check-python check-dist dist gallery clean
+.PHONY: quickstart test docs lint check check-deep check-lowest check-python check-dist dist clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/simnmt run @quickstart
@@ -23,18 +23,22 @@ test: $(VENV)/.installed-test
 docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+# Style, types, and the floors of the rooms (pyproject.toml).
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/mypy
+
 # What .ci/run adds to the tests: lint, types, the documentation's examples and site, the GPU's kernels in Triton's interpreter, and
 # the numeric tests as on a processor without AVX-512. Beside that a small validation of a live testbed, which takes a minute and
 # wants a quiet box: SMOKE=skip leaves it out.
 check: $(VENV)/.installed-dev
 	SIMNMT_TRITON=required $(BIN)/python -m pytest tests/kernels/test_triton.py
 	sh .ci/as-avx2 $(BIN)/python $(BIN)/python -m pytest -n auto --dist worksteal $(ROUNDED)
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(MAKE) lint
 	$(BIN)/python docs/run_examples.py
 	$(MAKE) docs
-	SIMNMT_SITE=$(abspath site) $(BIN)/python -m pytest tests/site
 	$(if $(filter skip,$(SMOKE)),,$(BIN)/simnmt validate @live-smoke --requests 60 --any-model)
 
 # The tests and cases marked `deep`, and the properties of all rooms (with 50 times as many examples if they name no number); then
@@ -57,10 +61,6 @@ check-dist: $(VENV)/.installed-test dist
 dist: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet -e ".[dist]"
 	sh .ci/make-dist $(abspath $(BIN))/python dist
-
-# The pictures of docs/gallery/index.md anew, by the code that stands below each of them.
-gallery: $(VENV)/.installed-test
-	$(BIN)/python docs/make_gallery.py
 
 # The suite with the lowest versions that pyproject.toml declares, in an environment of its own. torch stays the tested one. Old
 # libraries call what new ones deprecate, so that warnings are no failures here.

@@ -7,16 +7,13 @@ lists, each request reads its own entries, and nothing is recorded but completio
 
 from __future__ import annotations
 
-import argparse
-import json
-import time
 from collections.abc import Generator
 
 import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from benchmarks.inputs import WorldInputs, cnmt_inputs
+from benchmarks.inputs import WorldInputs
 
 Answer = tuple[NDArray[np.float64], NDArray[np.int8]]
 """Completion times (s) and targets (0 gateway, 1 cloud), each of shape (requests,)."""
@@ -80,30 +77,3 @@ def _simulate(inputs: WorldInputs, workers: int, back_to_back: bool) -> Answer:
     env.process(one_after_another() if back_to_back else arrivals())
     env.run()
     return np.array(completion_s), np.array(target, dtype=np.int8)
-
-
-def main() -> None:
-    """Run one world as a whole process and print what it cost."""
-    parser = argparse.ArgumentParser(description="One C-NMT world in idiomatic SimPy; prints JSON.")
-    parser.add_argument("--requests", type=int, default=100_000)
-    parser.add_argument("--load", type=float, default=0.6, help="of the busier server (default: 0.6)")
-    parser.add_argument("--workers", type=int, default=1, help="cloud workers (default: 1)")
-    parser.add_argument("--seed", type=int, default=1)
-    arguments = parser.parse_args()
-    inputs = cnmt_inputs(arguments.requests, arguments.load, arguments.seed)
-    start_s = time.process_time()
-    completion_s, target = simulate(inputs, arguments.workers)
-    end_s = time.process_time()
-    answer = {
-        **vars(arguments),
-        "offloaded_share": float(target.mean()),
-        "mean_latency_s": float((completion_s - inputs.arrival_s).mean()),
-        "simulate_cpu_s": end_s - start_s,
-        "simulate_cpu_us_per_request": 1e6 * (end_s - start_s) / arguments.requests,
-        "process_cpu_s": end_s,
-    }
-    print(json.dumps(answer, indent=2))
-
-
-if __name__ == "__main__":
-    main()

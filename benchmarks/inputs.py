@@ -45,15 +45,6 @@ class WorldInputs:
         return len(self.arrival_s)
 
 
-@dataclass(frozen=True, slots=True)
-class EndNodes:
-    """Who asks; columns have shape (requests,)."""
-
-    node: NDArray[np.int32]
-    access_s: Column
-    """From the end node to the gateway."""
-
-
 GATEWAY_PLANE = (1.4 * 0.0004, 1.4 * 0.003, 1.4 * 0.005)
 """Seconds per source token, per target token, fixed: CNMT-09's on a slower device, to open the choice."""
 CLOUD_PLANE = (0.0001, 0.001, 0.004)
@@ -81,21 +72,6 @@ def cnmt_inputs(requests: int, load: float = 0.6, seed: int = 1) -> WorldInputs:
     mean_gap_s = max(gateway_work_s, cloud_work_s) / load
     gap_s = mean_gap_s * draw(seed, 0, "benchmark arrivals", requests, np.random.Generator.standard_exponential)
     return WorldInputs(arrival_s=np.cumsum(gap_s), **_columns(requests, seed, replication=0))
-
-
-def end_nodes(requests: int, nodes: int, seed: int = 1) -> EndNodes:
-    """As many requests from one node as from another, each over a link of its own that takes 2 to 10 ms, give or take 10 %."""
-    node = (nodes * draw(seed, 0, "benchmark nodes", requests, np.random.Generator.random)).astype(np.int32)
-    link_s = 0.002 + 0.008 * draw(seed, 0, "benchmark access links", nodes, np.random.Generator.random)
-    jitter = 0.9 + 0.2 * draw(seed, 0, "benchmark access", requests, np.random.Generator.random)
-    return EndNodes(node, link_s[node] * jitter)
-
-
-def two_choices(requests: int, servers: int, seed: int = 1) -> NDArray[np.int64]:
-    """Two different servers for each request, shape (requests, 2)."""
-    first, step = (draw(seed, 0, f"benchmark choice {k}", requests, np.random.Generator.random) for k in range(2))
-    one = (servers * first).astype(np.int64)
-    return np.stack([one, (one + 1 + ((servers - 1) * step).astype(np.int64)) % servers], axis=1)
 
 
 def _columns(requests: int, seed: int, replication: int) -> dict[str, Column]:

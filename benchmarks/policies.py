@@ -1,8 +1,7 @@
 """Where each policy beyond the paper wins and where it loses: `python -m benchmarks.policies --json`.
 
 Per question, each policy is held against the paper's on the deployments of `policy_cases`, replication by replication on
-the same requests: the change of the mean latency and of its 95th percentile, with 95 % intervals. Beside them stands which of
-the plain policy's beliefs costs how much, found by replacing one at a time by the truth.
+the same requests: the change of the mean latency and of its 95th percentile, with 95 % intervals.
 
 A change is the ratio of the means over the replications, as everywhere in simnmt (`simnmt.results.statistics`).
 """
@@ -35,21 +34,18 @@ from simnmt.scenario.source import open_source
 Row = dict[str, Any]
 Runs = dict[tuple[str, str, str], list[Row]]
 """The numbers of every replication, by workload, network and policy."""
-HALF_LOAD = 0.5
 
 
 def measure(only: Sequence[str], requests: int, replications: int) -> dict[str, Any]:
-    """The comparisons and gaps of each question, and over all of `queues` how often seeing them made slower."""
+    """Return the comparisons of each question, and over all of `queues` how often seeing them made slower."""
     found: dict[str, Any] = {"requests": requests, "replications": replications}
     with TemporaryDirectory() as folder:
         for question in only:
             rows: list[Row] = []
-            gaps: list[Row] = []
             for case in QUESTIONS[question](Path(folder)):
                 print(f"{question}: {case.name}", file=sys.stderr)
-                for row in run_case(case, requests, replications):
-                    (gaps if "shares_percent" in row else rows).append(row)
-            found[question] = {"comparisons": rows, "gaps": gaps}
+                rows += run_case(case, requests, replications)
+            found[question] = {"comparisons": rows}
     if "queues" in only:
         found["queues"]["never_slower"] = bar(found["queues"]["comparisons"])
     return found
@@ -71,23 +67,17 @@ def bar(rows: Sequence[Row]) -> Row:
 
 
 def run_case(case: Case, requests: int, replications: int) -> Iterator[Row]:
-    """A comparison for each pair of policies, network and load or rate; the gaps after them."""
+    """Yield a comparison for each pair of policies, network and load or rate."""
     with believing(case.planes_off):
         workloads = _workloads(case, requests)
         scenario = _scenario(case, workloads, requests, replications)
-        runs, _ = run(scenario)
+        runs = run(scenario)
         plain = case.pairs[0][1]
         places = [(workload, network) for workload in workloads for network in case.networks]
         for place in places:
             for policy, baseline in case.pairs:
                 ours, theirs = runs[(*place, policy)], runs[(*place, baseline)]
                 yield _placed(case, place, runs[(*place, plain)]) | compared(policy, ours, baseline, theirs)
-        if case.gaps:
-            asked = [name for name in workloads if not case.loads or name == f"load {HALF_LOAD}"]
-            alone = {"workloads": {name: workloads[name] for name in asked}, "policies": {plain: case.policies[plain]}}
-            _, totals = run({**scenario, **alone, "gap_analysis": True})
-            for place, by_removed in totals.items():
-                yield _placed(case, place, runs[(*place, plain)]) | gap(by_removed)
 
 
 def compared(policy: str, ours: Sequence[Row], baseline: str, theirs: Sequence[Row]) -> Row:
@@ -108,30 +98,18 @@ def change(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float
     return estimate.mean, estimate.low, estimate.high
 
 
-def gap(totals_s: dict[str, list[float]]) -> Row:
-    """Which share of the way from the policy as it is to one that is told everything each single truth goes."""
-    total_s = {removed: sum(totals) for removed, totals in totals_s.items()}
-    as_it_is, at_best = total_s.pop("nothing"), total_s.pop("everything")
-    gap_s = as_it_is - at_best
-    shares = {removed: 100.0 * (as_it_is - total) / gap_s if gap_s > 0.0 else None for removed, total in total_s.items()}
-    return {"gap_percent": 100.0 * gap_s / at_best, "shares_percent": shares}
-
-
-def run(scenario: dict[str, Any]) -> tuple[Runs, dict[tuple[str, str], dict[str, list[float]]]]:
-    """A scenario's numbers replication by replication; total latencies of the gap analysis by workload and network."""
+def run(scenario: dict[str, Any]) -> Runs:
+    """Return a scenario's numbers, replication by replication."""
     source = open_source(scenario)
     plan = read_inputs(source.scenario, Path.cwd(), source.document)
     runs: Runs = {}
-    totals: dict[tuple[str, str], dict[str, list[float]]] = {}
     for replication in range(plan.scenario.replications):
         for case in plan.cases.values():
             for network, links in plan.networks.items():
                 result = run_unit(Unit(plan.scenario, case, network, links, replication))
                 for key, numbers in result.numbers.items():
                     runs.setdefault((key.workload, key.network, key.policy), []).append(numbers)
-                for removed, total_s in result.gap_totals_s.items():
-                    totals.setdefault((case.name, network), {}).setdefault(removed, []).append(total_s)
-    return runs, totals
+    return runs
 
 
 def believing(planes_off: Sequence[float]) -> AbstractContextManager[Any]:
@@ -174,7 +152,7 @@ def _full_rps(case: Case, lengths: dict[str, Any], requests: int) -> float:
     rate_rps = float(next(iter(case.devices.values())).get("count", 1))
     few = {"quiet": {**lengths, "arrivals": poisson(rate_rps)}}
     blind = {plain: {**case.policies[plain], "sees_backlog": False}}
-    runs, _ = run(_scenario(case, few, min(requests, 5_000), 1) | {"policies": blind})
+    runs = run(_scenario(case, few, min(requests, 5_000), 1) | {"policies": blind})
     load = busiest_load(runs["quiet", next(iter(case.networks)), plain][0])
     assert load is not None
     return rate_rps / load
@@ -206,12 +184,6 @@ def printed(found: dict[str, Any]) -> Iterator[str]:
                 f"  {row['at']:44}{pair:32}mean {_shown(row['mean_percent'])}  p95 {_shown(row['p95_percent'])}"
                 f"  away {there:.0f} -> {ours:.0f} %"
             )
-        if found[question]["gaps"]:
-            yield "\n  what a plain policy loses for want of knowledge, and the share that each single truth wins back"
-        for row in found[question]["gaps"]:
-            found_shares = row["shares_percent"].items()
-            shares = ", ".join(f"{removed} {_share(share)}" for removed, share in found_shares if share is not None)
-            yield f"  {row['case']}, {row['at']}: {row['gap_percent']:+.2f} %: {shares}"
     for name, made in found.get("queues", {}).get("never_slower", {}).items():
         mean, p95 = made["most_slower_percent"]
         yield (
@@ -219,11 +191,6 @@ def printed(found: dict[str, Any]) -> Iterator[str]:
             f"{made['faster_in_the_mean']}, slower in {made['slower_in_the_mean']} (asked: 0), by {mean:.2f} % at most; "
             f"in p95 slower in {made['slower_in_p95']}, by {p95:.2f} % at most"
         )
-
-
-def _share(percent: float) -> str:
-    """A gap may be next to nothing beside what a single truth does: true times fill the server that wrong ones spared."""
-    return f"{percent:.0f} %" if abs(percent) < 1_000.0 else "far worse" if percent < 0.0 else "far better"
 
 
 def _shown(change: Sequence[float]) -> str:

@@ -53,8 +53,6 @@ class Case:
     fit: Mapping = field(default_factory=dict)
     planes_off: tuple[float, ...] = ()
     """Factors on what the policies believe of each device's times; empty: as they measured them."""
-    gaps: bool = False
-    """Also ask which of the first pair's second policy's beliefs costs how much: at half load, where loads are swept."""
 
 
 def poisson(rate_rps: float) -> Mapping:
@@ -99,16 +97,16 @@ def queues(folder: Path) -> Iterator[Case]:
     def two(name: str, gateway: Mapping, cloud: Mapping, networks: Mapping, **keys: Any) -> Case:
         return Case(name, {"gateway": gateway, "cloud": cloud}, networks, **{"policies": QUEUES, **open_loop, **keys})
 
-    yield two("gateway fills first (@load-sweep)", GATEWAY, SERVER, cp1, full_rps=SWEEP_FULL_RPS, gaps=True)
-    yield two("server fills first: a third as fast", GATEWAY, slow, constant(20), gaps=True)
+    yield two("gateway fills first (@load-sweep)", GATEWAY, SERVER, cp1, full_rps=SWEEP_FULL_RPS)
+    yield two("server fills first: a third as fast", GATEWAY, slow, constant(20))
     yield two("server hardly faster than the gateway", GATEWAY, hardly_faster, constant(20))
     shipped_tiers = {"devices": tiers["devices"], "networks": tiers["networks"], "policies": QUEUES, "end_nodes": 60}
     yield Case("@tiers: 3 gateways, 2 regional, 4 servers", **shipped_tiers, **open_loop)
     for balancer in ("round_robin", "least_work", "two_choices", "random"):
         servers = {**slow, "count": 4, "balancer": balancer}
         yield two(f"20 gateways, 4 slow servers, {balancer}", many, servers, cp2, end_nodes=200)
-    yield two("20 gateways, 1 server", many, SERVER, cp2, end_nodes=200, gaps=True)
-    yield two("20 gateways that never fill, 1 server", roomy, SERVER, constant(60), end_nodes=200, gaps=True)
+    yield two("20 gateways, 1 server", many, SERVER, cp2, end_nodes=200)
+    yield two("20 gateways that never fill, 1 server", roomy, SERVER, constant(60), end_nodes=200)
     random = {**SERVER, "count": 16, "balancer": "random"}
     yield two("20 gateways that never fill, 16 random servers", roomy, random, constant(60), end_nodes=200)
     yield two("bursts, gateway fills first", GATEWAY, SERVER, cp1, full_rps=SWEEP_FULL_RPS, arrivals=bursts)
@@ -126,7 +124,7 @@ def queues(folder: Path) -> Iterator[Case]:
         yield two(f"{believed}, server fills first", GATEWAY, slow, constant(20), **off)
         yield two(f"{believed}, 20 gateways, 1 server", many, SERVER, cp2, end_nodes=200, **off)
         never = f"{believed}, 20 gateways that never fill, 1 server"
-        yield two(never, roomy, SERVER, constant(60), end_nodes=200, gaps=True, **off)
+        yield two(never, roomy, SERVER, constant(60), end_nodes=200, **off)
 
 
 TABLES = {
@@ -153,7 +151,7 @@ def lengths(folder: Path) -> Iterator[Case]:
             "cloud": {"profile": f"@titan-xp-{model}", "outside_range_share": 1},
         }
         back_to_back: Mapping = {"kind": "cnmt"}
-        yield _lengths_case(f"{name}, back to back", devices, spread, back_to_back, lengths=table, gaps=True)
+        yield _lengths_case(f"{name}, back to back", devices, spread, back_to_back, lengths=table)
         open_loop = {"kind": "cnmt", "sees_backlog": True}
         for network, link in networks.items():
             half = {"lengths": table, "arrivals": poisson, "loads": (0.5,)}
@@ -190,7 +188,7 @@ def smoothing(folder: Path) -> Iterator[Case]:
     policies: Mapping = {"last": {"kind": "cnmt"}}
     policies |= {f"weight {w}": {"kind": "cnmt", "transfer_estimate": {"kind": "smoothed", "weight": w}} for w in weights}
     pairs = [(name, "last") for name in list(policies)[1:]]
-    yield Case("back to back", {"gateway": GATEWAY, "cloud": SERVER}, networks, policies, pairs=pairs, gaps=True)
+    yield Case("back to back", {"gateway": GATEWAY, "cloud": SERVER}, networks, policies, pairs=pairs)
 
 
 def overheads(folder: Path) -> Iterator[Case]:

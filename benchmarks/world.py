@@ -1,255 +1,180 @@
-"""The world's speed, as ratios taken in one interleaved run: `python -m benchmarks.world --json`.
+"""The simulator's speed and memory, as ratios of contestants that run in turn: `python -m benchmarks.world`.
 
-Absolute times mean little on a shared machine; a ratio of two things measured in turn, minimum of repeats on either side, does.
+Absolute times mean little on a shared machine. Each round runs every contestant once, and the least processor time of each
+counts. `--quick` tries the script with small sizes; the bars hold for the default sizes.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import resource
 import subprocess
 import sys
 import tempfile
 import time
-import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks import ciw_model, compiled, idiomatic
-from benchmarks.inputs import EndNodes, WorldInputs, cnmt_inputs, end_nodes, two_choices
-from benchmarks.printing import print_figures
-from benchmarks.process_costs import simnmt_command
+import simnmt
+from benchmarks import ciw_model, idiomatic
+from benchmarks.inputs import WorldInputs, cnmt_inputs
+from simnmt.experiment.cases import Unit
+from simnmt.experiment.inputs import read_inputs
+from simnmt.experiment.units import run_unit
 from simnmt.policies import LeastTotal, TransferEstimate
 from simnmt.results.requests import Block, Requests, Trail
-from simnmt.world import compiled_world, simulation
+from simnmt.scenario.source import open_source
 from simnmt.world.compiled_world import simulate_compiled
 from simnmt.world.deciders import Beliefs
-from simnmt.world.fifo_server import FifoPool, LeastWork
-from simnmt.world.server import InTurn, LeastLoadedOfDrawn, Server
+from simnmt.world.fifo_server import FifoPool
+from simnmt.world.simulation import simulate
 
-LOAD, OVERLOAD = 0.6, 1.9
-COMPILED_LARGE = 10_000_000
-"""Requests of the largest world that the compiled engine runs."""
-SIZES = (10_000, 100_000, 1_000_000)
-"""Requests of the small world, of the common one that all models run, and of the large one; figures are named after these."""
-NODES, SERVERS = 1_000, 16
-"""End nodes, and servers in the cloud, of the wider worlds."""
 BARS = {
-    "vs_idiomatic": (">=", 5.0),
-    "vs_ciw": (">=", 20.0),
-    "scale_1m_over_10k": ("<=", 1.15),
-    "overload_100k_over_10k": ("<=", 1.1),
-    "nodes_1000_over_1": ("<=", 1.1),
-    "servers_16_over_1": ("<=", 1.25),
+    "compiled_vs_idiomatic": (">=", 150.0),
+    "compiled_scale": ("<=", 1.15),
     "identical_to_ciw": ("==", True),
-    "table1_over_idiomatic_process": ("<=", 12.0),
-    **compiled.BARS,
+    "open_loop_compiled_vs_simpy": (">=", 8.0),
+    "streamed_compiled_vs_simpy": (">=", 15.0),
+    "user_decide_fastest_over_simpy": ("<=", 1.0),
+    "peak_gib": ("<=", 2.5),
 }
-"""What the project asks of the figures; a figure that misses its bar is printed as it is."""
+"""What the project asks; a figure that misses its bar is printed as it is."""
+UNITS = {"open_loop": "@open-loop", "batched": "@batched-cloud", "streamed": "@sti-gateway"}
 
 
-def run_world(
-    inputs: WorldInputs,
-    asking: EndNodes | None = None,
-    deciders: int = 1,
-    pool: Callable[[], Server] = FifoPool,
-    simulate: Callable[..., Trail] = simulation.simulate,
-) -> Trail:
-    """simnmt's own world on the common inputs, with C-NMT's rule; entries of the trail in the order of the decisions.
-
-    `asking`: end nodes with links of their own to the one decider; with several, each decides for its share of the end nodes,
-    without a link. `pool`: the cloud's servers, idle. `simulate`: of an engine.
-    """
+def run_world(inputs: WorldInputs, engine: Callable[..., Trail]) -> Trail:
+    """Run simnmt's world on the common inputs, with C-NMT's rule."""
     numbers = np.arange(inputs.requests)
     columns = (inputs.gateway_s, inputs.cloud_s), (inputs.uplink_s,), (inputs.downlink_s,)
-    requests = Requests(numbers, *columns, inputs.arrival_s, None if asking is None else asking.node)
-    if asking is not None and deciders == 1:
-        decided_s = inputs.arrival_s + asking.access_s
-        requests = requests.in_order(np.argsort(decided_s, kind="stable"), decided_s)
+    requests = Requests(numbers, *columns, inputs.arrival_s, None)
 
     def decide_for(block: Block) -> LeastTotal:
         return LeastTotal([inputs.local_predicted_s[block.src_len], inputs.remote_predicted_s[block.src_len]])
 
     beliefs = Beliefs(lambda decider, target: TransferEstimate(inputs.initial_transfer_s))
-    return simulate(requests, decide_for, beliefs, [pool()], deciders=deciders)
+    return engine(requests, decide_for, beliefs, [FifoPool()])
 
 
-def wider_worlds(inputs: WorldInputs) -> dict[str, Callable[[], Trail]]:
-    """The same requests in a world with more boxes, by the figure that is their cost over that of the plain world.
+def first_unit(scenario: str, requests: int) -> Unit:
+    """Return the first unit of work of a scenario."""
+    source = open_source(scenario, [f"requests={requests}"])
+    plan = read_inputs(source.scenario, Path.cwd(), source.document)
+    case, (network, links) = next(iter(plan.cases.values())), next(iter(plan.networks.items()))
+    return Unit(plan.scenario, case, network, links, 0)
 
-    1,000 end nodes with links of their own to the gateway; the same deciding themselves, with a device each; and 16 servers
-    behind a balancer, 16 gateways before them, asked 16 times as often, so that each box is as busy as in the plain world.
-    """
-    many, sixteen = end_nodes(inputs.requests, NODES), end_nodes(inputs.requests, SERVERS)
-    busy = replace(inputs, arrival_s=inputs.arrival_s / SERVERS)
-    choices = two_choices(inputs.requests, SERVERS)
-    balancers: dict[str, Callable[[], Server]] = {
-        "round_robin": lambda: FifoPool(SERVERS, balancer=InTurn()),
-        "least_work": lambda: LeastWork(SERVERS),
-        "two_choices": lambda: FifoPool(SERVERS, balancer=LeastLoadedOfDrawn(choices)),
+
+class CNmtInPython:
+    """C-NMT for two targets, as a user would write it."""
+
+    def __init__(self, knowledge: Any) -> None:
+        self.knowledge = knowledge
+
+    def prepare(self, src_len: Any) -> Any:
+        """Return the rule for a block of requests."""
+        tgt_len = self.knowledge.lengths.predict(src_len)
+        local_s, remote_s = (plane.seconds(src_len, tgt_len).tolist() for plane in self.knowledge.planes)
+
+        def decide(request: int, delay_s: Any) -> int:
+            return 0 if local_s[request] + delay_s[0] <= remote_s[request] + delay_s[1] else 1
+
+        return decide
+
+
+def run_policy(policies: Mapping[str, Any], engine: str | None, requests: int) -> None:
+    """Run one policy of a user or of the house in an open loop; an engine of None is the fastest that covers the policy."""
+    scenario = {
+        "version": 1,
+        "name": "users policy",
+        "requests": requests,
+        "replications": 1,
+        "workloads": {"de-en": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 4.0}}},
+        "networks": {"cp1": {"rtt": "@cp1"}},
+        "devices": {"gateway": {"profile": "@tx2-bilstm"}, "cloud": {"profile": "@titan-xp-bilstm"}},
+        "policies": dict(policies),
     }
-    return {
-        "nodes_1000_over_1": lambda: run_world(inputs, many),
-        "deciders_1000_over_1": lambda: run_world(inputs, many, deciders=NODES),
-        **{
-            f"servers_16_{name}_over_1": (lambda pool=pool: run_world(busy, sixteen, deciders=SERVERS, pool=pool))
-            for name, pool in balancers.items()
-        },
-    }
+    simnmt.run(scenario, jobs=1, engine=engine)
 
 
-def completion_s(inputs: WorldInputs, trail: Trail) -> np.ndarray:
-    """When each request was answered, from its columns."""
-    away = trail.target == 1
-    served_s = np.where(away, inputs.uplink_s + inputs.cloud_s + inputs.downlink_s, inputs.gateway_s)
-    return trail.arrival_s + trail.queue_s + served_s
-
-
-def cpu_s(work: Callable[[], Any], at_least_s: float = 0.1) -> float:
-    """CPU seconds of one call, the mean over as many calls as fill a moment."""
-    calls, started = 0, time.process_time()
-    while True:
-        work()
-        calls += 1
-        spent = time.process_time() - started
-        if spent >= at_least_s:
-            return spent / calls
-
-
-def measure(
-    rounds: int,
-    whole_processes: bool,
-    ciw: bool = True,
-    sizes: tuple[int, int, int] = SIZES,
-    largest: int = COMPILED_LARGE,
-    huge: bool = False,
-) -> dict[str, Any]:
-    """All figures; each round runs every contestant once, and the minimum of each counts.
-
-    `sizes`: see `SIZES`; `huge`: with runs of 100,000,000 requests.
-    """
-    small, middle, large = sizes
-    world = {(n, LOAD): cnmt_inputs(n, LOAD) for n in sizes}
-    over = {(n, OVERLOAD): cnmt_inputs(n, OVERLOAD) for n in (small, middle)}
-    contestants: dict[Any, Callable[[], Any]] = {key: (lambda x=inputs: run_world(x)) for key, inputs in (world | over).items()}
-    common = world[middle, LOAD]
-    wider = wider_worlds(common)
-    contestants |= wider
-    contestants["idiomatic"] = lambda: idiomatic.simulate(common)
-    if ciw:
-        contestants["ciw"] = lambda: ciw_model.simulate(common)
-    least = dict.fromkeys(contestants, float("inf"))
-    for number in range(rounds):
-        for key, work in contestants.items():
-            if key == "ciw" and number % 2:
-                continue  # 40 times as long as ours: every other round
-            least[key] = min(least[key], cpu_s(work))
-    ours = least[middle, LOAD]
-    figures: dict[str, Any] = {
-        "vs_idiomatic": least["idiomatic"] / ours,
-        "vs_ciw": least["ciw"] / ours if ciw else None,
-        "scale_1m_over_10k": least[large, LOAD] / large / (least[small, LOAD] / small),
-        "overload_100k_over_10k": least[middle, OVERLOAD] / middle / (least[small, OVERLOAD] / small),
-        **{name: least[name] / ours for name in wider},
-        "servers_16_over_1": max(least[name] / ours for name in wider if name.startswith("servers_16_")),
-        "bytes_per_request": bytes_per_request(common),
-        "identical_to_ciw": None,
-        "largest_difference_to_ciw_s": None,
-        "us_per_request": ours / middle * 1e6,
-        "sizes": list(sizes),
-        "rounds": rounds,
-        "python": sys.version.split()[0],
-    }
-    if ciw:
-        trail = run_world(common)
-        theirs, target = ciw_model.simulate(common)
-        difference = float(np.abs(completion_s(common, trail) - np.asarray(theirs)).max())
-        figures["largest_difference_to_ciw_s"] = difference
-        figures["identical_to_ciw"] = difference <= 1e-9 and bool((trail.target == np.asarray(target)).all())
-    if compiled_world.library() is not None:
-        figures |= measure_compiled(rounds, least["idiomatic"], common, largest)
-        if huge:
-            figures |= compiled.measure_memory()
-    if whole_processes:
-        figures |= measure_table1(requests=middle)
-    return figures
-
-
-def measure_compiled(rounds: int, idiomatic_s: float, common: WorldInputs, largest: int) -> dict[str, Any]:
-    """The compiled engine's figures; `idiomatic_s`: CPU seconds of the idiomatic model on the common inputs, taken before."""
-    contestants = {size: cnmt_inputs(size, LOAD) for size in (common.requests, largest)}
+def least_cpu_s(rounds: int, contestants: Mapping[str, Callable[[], Any]]) -> dict[str, float]:
+    """Return the least processor seconds of each contestant over rounds in which each runs once."""
     least_s = dict.fromkeys(contestants, float("inf"))
     for _ in range(rounds):
-        for size, inputs in contestants.items():
-            least_s[size] = min(least_s[size], cpu_s(lambda inputs=inputs: run_world(inputs, simulate=simulate_compiled)))
-    full = largest == COMPILED_LARGE
-    fewer = max(rounds // 2, 1)
-    return {
-        "compiled_vs_idiomatic": idiomatic_s / least_s[common.requests],
-        "compiled_scale_10m_over_100k": least_s[largest] / largest / (least_s[common.requests] / common.requests),
-        "compiled_us_per_request": least_s[common.requests] / common.requests * 1e6,
-        "compiled_batched_vs_simpy": compiled.measure_batched(fewer, *(() if full else (500,))),
-        **compiled.measure_units(fewer, None if full else ["requests=200"]),
-        **compiled.measure_wheel(),
-        **compiled.PUBLISHED,
+        for name, work in contestants.items():
+            begin_s = time.process_time()
+            work()
+            least_s[name] = min(least_s[name], time.process_time() - begin_s)
+    return least_s
+
+
+def identical_to_ciw(inputs: WorldInputs) -> bool:
+    """Return whether Ciw makes the same choices and completes requests at the same times, to 1e-9 s."""
+    trail = run_world(inputs, simulate_compiled)
+    remote_s = inputs.uplink_s + inputs.cloud_s + inputs.downlink_s
+    completion_s = trail.arrival_s + trail.queue_s + np.where(trail.target == 1, remote_s, inputs.gateway_s)
+    ciw_s, ciw_target = ciw_model.simulate(inputs)
+    return bool(np.abs(completion_s - ciw_s).max() <= 1e-9 and (trail.target == ciw_target).all())
+
+
+def peak_gib(requests: int) -> float:
+    """Return the most memory of a whole run of one policy in an open loop, page and request table included."""
+    with tempfile.TemporaryDirectory() as folder:
+        options = ["--requests", str(requests), "--replications", "1", "--jobs", "1", "--set", "policies={cnmt: {}}"]
+        command = [sys.executable, "-c", "from simnmt.cli import main; main()", "run", "@open-loop", *options]
+        subprocess.run([*command, "--out", f"{folder}/run"], check=True, stdout=subprocess.DEVNULL)
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+
+
+def measure(rounds: int, requests: int, largest: int) -> dict[str, Any]:
+    """Return all figures, by name."""
+    inputs, large = cnmt_inputs(requests), cnmt_inputs(largest)
+    worlds: dict[str, Callable[[], Any]] = {
+        "compiled": lambda: run_world(inputs, simulate_compiled),
+        "simpy": lambda: run_world(inputs, simulate),
+        "idiomatic": lambda: idiomatic.simulate(inputs),
+        "ciw": lambda: ciw_model.simulate(inputs),
+        "large": lambda: run_world(large, simulate_compiled),
     }
-
-
-def bytes_per_request(inputs: WorldInputs) -> float:
-    """Peak memory that a run allocates beside its inputs, per request."""
-    tracemalloc.start()
-    try:
-        run_world(inputs)
-        return tracemalloc.get_traced_memory()[1] / inputs.requests
-    finally:
-        tracemalloc.stop()
-
-
-def measure_table1(rounds: int = 3, requests: int = SIZES[1]) -> dict[str, float]:
-    """`simnmt run @table1` on two jobs over the idiomatic model, both at `requests`: wall time of whole processes, in turn."""
-    table1, yardstick = [], []
-    command = simnmt_command()
-    size = ["--requests", str(requests)]
-    for _ in range(rounds):
-        with tempfile.TemporaryDirectory() as folder:
-            table1.append(_wall_s([command, "run", "@table1", "--jobs", "2", *size, "--out", f"{folder}/run"]))
-        yardstick.append(_wall_s([sys.executable, "-m", "benchmarks.idiomatic", *size]))
+    for policy, policies in {"shipped": {"cnmt": {}}, "user": {"mine": CNmtInPython}}.items():
+        for engine in ("simpy", None):
+            worlds[f"{policy} {engine}"] = lambda p=policies, e=engine: run_policy(p, e, requests)
+    for name, scenario in UNITS.items():
+        unit = first_unit(scenario, requests)
+        for engine in ("simpy", "compiled"):
+            worlds[f"{name} {engine}"] = lambda u=unit, e=engine: run_unit(replace(u, engine=e))
+    cpu_s = least_cpu_s(rounds, worlds)
     return {
-        "table1_over_idiomatic_process": float(np.median(table1) / np.median(yardstick)),
-        "table1_wall_s": float(np.median(table1)),
-        "idiomatic_process_wall_s": float(np.median(yardstick)),
-        "table1_peak_mib": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024,
+        **{f"compiled_vs_{name}": cpu_s[name] / cpu_s["compiled"] for name in ("idiomatic", "simpy", "ciw")},
+        "compiled_us_per_request": 1e6 * cpu_s["compiled"] / requests,
+        "compiled_scale": cpu_s["large"] / largest / (cpu_s["compiled"] / requests),
+        "identical_to_ciw": identical_to_ciw(inputs),
+        **{f"{name}_compiled_vs_simpy": cpu_s[f"{name} simpy"] / cpu_s[f"{name} compiled"] for name in UNITS},
+        "user_decide_simpy_over_shipped": cpu_s["user simpy"] / cpu_s["shipped simpy"],
+        "user_decide_fastest_over_simpy": cpu_s["user None"] / cpu_s["user simpy"],
+        "peak_gib": peak_gib(largest),
+        "requests": requests,
+        "largest": largest,
     }
-
-
-def _wall_s(command: list[str]) -> float:
-    started = time.perf_counter()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return time.perf_counter() - started
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Print a line a figure, or JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
     parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds (default 5)")
-    parser.add_argument("--skip-table1", action="store_true", help="leave out the whole-process comparison")
-    parser.add_argument("--skip-100m", action="store_true", help="leave out the runs of 100,000,000 requests (40 GB of disk)")
-    help_sizes = "requests of the small, the common and the large world, for a quick look; the bars hold for the default"
-    parser.add_argument("--sizes", type=int, nargs=3, default=SIZES, metavar=("SMALL", "COMMON", "LARGE"), help=help_sizes)
+    parser.add_argument("--quick", action="store_true", help="small sizes")
     arguments = parser.parse_args()
-    sizes = tuple(arguments.sizes)
-    largest = COMPILED_LARGE if sizes == SIZES else sizes[2]
-    figures = measure(
-        arguments.rounds,
-        whole_processes=not arguments.skip_table1,
-        sizes=sizes,
-        largest=largest,
-        huge=sizes == SIZES and not arguments.skip_100m,
-    )
-    print_figures(figures, BARS, as_json=arguments.json)
+    figures = measure(arguments.rounds, *((2_000, 20_000) if arguments.quick else (100_000, 10_000_000)))
+    if arguments.json:
+        print(json.dumps(figures, indent=1))
+        return
+    for name, value in figures.items():
+        sign, bar = BARS.get(name, ("", None))
+        print(f"{name:34}{value:>12.4g}" + (f"   asked: {sign} {bar}" if bar is not None else ""))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Run the documentation's examples: `python docs/run_examples.py [FILE.md ...]`; without a file, those of all pages.
 
 A fenced block `python` is executed; in a block `console`, each line that begins with `$ ` is run by a shell and what
-follows must be what it prints, where `...` stands for any text, also over several lines. A block marked `console not-run` is
-for reading alone. A block `yaml` is a scenario, or some keys of one that are put into `BASE`: it is checked and built as
+follows must be what it prints, where `...` stands for any text, also over several lines. Blocks `sh`, `py` and `text` are for
+reading alone. A block `yaml` is a scenario, or some keys of one that are put into `BASE`: it is checked and built as
 `simnmt run` does before the first request, beside the `FILES` that the examples name. The blocks of a file share one
 empty folder, its scenarios another, and its Python blocks one namespace. A block `yaml` whose first line is the comment
 `# NAME.yaml` is a file of that name in the folder of the commands, where it is checked beside what these have written.
@@ -27,16 +27,14 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-BLOCK = re.compile(r"^```(console|python|yaml)( not-run)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(console|python|yaml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def examples(text: str) -> Iterator[tuple[int, str, str, str]]:
     """(line, language, what is run, what it should print) of each example in a document."""
     for block in BLOCK.finditer(text):
-        language, skipped, body = block.groups()
+        language, body = block.groups()
         line = text.count("\n", 0, block.start()) + 2
-        if skipped:
-            continue
         if language != "console":
             yield line, language, body, ""
             continue

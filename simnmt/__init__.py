@@ -20,9 +20,9 @@ _HOMES = {
     "run": "simnmt.api",
     "load": "simnmt.api",
     "compare": "simnmt.api",
-    "sweep": "simnmt.decisions",
-    "load_sweep": "simnmt.decisions",
-    "plan": "simnmt.decisions",
+    "sweep": "simnmt.sweeps",
+    "load_sweep": "simnmt.sweeps",
+    "plan": "simnmt.plans",
     "Scenario": "simnmt.api",
     "RunResult": "simnmt.api",
     "InputError": "simnmt.base.errors",
@@ -71,11 +71,12 @@ if TYPE_CHECKING:
     from simnmt.api import Comparison, LoadedRun, RunResult, Scenario, compare, load, run
     from simnmt.base.errors import InputError
     from simnmt.batching.batcher import Batcher, Encode, Join
-    from simnmt.decisions import load_sweep, plan, sweep
     from simnmt.network.series import BandwidthSeries, RttSeries
+    from simnmt.plans import plan
     from simnmt.policies.decision import Knowledge, PolicySettings
     from simnmt.policies.views import DecisionView
     from simnmt.profile.device_profile import DeviceProfile
+    from simnmt.sweeps import load_sweep, sweep
     from simnmt.workload.arrivals.process import OpenProcess
     from simnmt.workload.length_table import LengthTable
 

@@ -10,7 +10,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, nullcontext
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -162,14 +161,6 @@ def make_profile() -> Callable[..., DeviceProfile]:
         return DeviceProfile.model_validate(content | blocks)
 
     return make
-
-
-@pytest.fixture(scope="session")
-def docs_script() -> Iterator[Callable[[str], Any]]:
-    """Imports a script of docs/ by its name."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(Path(__file__).parents[1] / "docs")
-        yield import_module
 
 
 @pytest.fixture

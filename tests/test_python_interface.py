@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import doctest
-import inspect
-import re
 import sys
 from collections.abc import Callable
 from dataclasses import fields
@@ -127,22 +125,6 @@ def test_every_public_name_has_an_example_that_prints_what_it_says(name: str) ->
     complaints: list[str] = []
     doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(example, out=complaints.append)
     assert complaints == []
-
-
-def test_the_documentation_lists_the_public_names_and_no_others() -> None:
-    page = (Path(__file__).parents[1] / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
-    table = [line for line in page.partition("## Public names")[2].splitlines() if line.startswith("| `")]
-    assert sorted(name for line in table for name in re.findall(r"`(\w+)`", line.split("|")[1])) == sorted(simnmt.__all__)
-
-
-@pytest.mark.parametrize("kind", [simnmt.Scenario, simnmt.RunResult, simnmt.LoadedRun, simnmt.Comparison])
-def test_functions_and_methods_of_the_front_door_are_typed_and_documented(kind: type) -> None:
-    members = [(name, member) for name, member in inspect.getmembers(kind) if name[0] != "_" and callable(member)]
-    for name, member in [*members, *((name, getattr(simnmt, name)) for name in ("run", "load", "compare"))]:
-        parameters = inspect.signature(member)
-        annotated = [parameter.annotation for key, parameter in parameters.parameters.items() if key != "self"]
-        assert inspect.Signature.empty not in [*annotated, parameters.return_annotation], name
-        assert inspect.getdoc(member), name
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parent
 COUNTS = {"CNMT": 20, "FNI": 19, "FVP": 21, "STI": 28, "SHARP": 19, "XP": 7}
-"""Number of requirements by paper; 114 in all (docs/reference/requirement-ids.md)."""
+"""Number of requirements by paper; 114 in all."""
 
 SHOWN_BY = {
     "CNMT-01": ["invariants/test_whole_scenarios.py::test_each_request_is_executed_whole_by_the_device_that_its_row_names"],

@@ -53,10 +53,10 @@ def watched(patch: pytest.MonkeyPatch, unit: Unit) -> tuple[list[Run], UnitResul
     simulate = unit_module.simulate
 
     def noting(
-        requests: Requests, decide_for: DecideFor, beliefs: Beliefs, servers: Any, *, engine: Any, folder: Path, **keywords: Any
+        requests: Requests, decide_for: DecideFor, beliefs: Beliefs, servers: Any, *, engine: Any, **keywords: Any
     ) -> Trail:
         idle_pools = deepcopy(servers)
-        trail = simulate(requests, decide_for, beliefs, servers, engine=engine, folder=folder, **keywords)
+        trail = simulate(requests, decide_for, beliefs, servers, engine=engine, **keywords)
         runs.append(Run(requests, decide_for, beliefs, idle_pools, keywords, trail))
         return trail
 

@@ -13,6 +13,7 @@ _BACKEND = "use --backend ctranslate2 or torch"
 
 COMMANDS: Mapping[str, str] = {
     "sweep --sample": "give a coarser grid, such as KEY=FROM:TO:N",
+    "sweep --local-if-cluster-fails": "go on without the cluster by simnmt sweep DIR",
     "trace record": "record with ping -D or irtt, and iperf3 -J, and read the files with simnmt trace import",
     "trace respond": "run irtt server or iperf3 -s at the far end",
     "trace synth": "draw a longer trace with simnmt trace resample",
@@ -61,8 +62,11 @@ KEYS: Mapping[str, str] = {
     "retransmission": "remove it: a message that is sent during an outage is lost",
     "neighbour": "remove it: no time depended on it",
     "carbon_intensity": "remove it, and multiply mean_energy_j by your intensity: 3.6e6 J are one kWh",
+    "power load_w": "remove it: a box whose workers are all busy draws busy_w",
+    "characters_per_src_token": "remove it, and judge energy and money per thousand tokens",
     "minimises energy": "compare policies by objective: energy_j, or write one that compares knowledge.costs",
     "minimises cost": "compare policies by objective: cost_per_request, or write one that compares knowledge.costs",
+    "published": "remove it: simnmt reproduce cnmt sets the paper's Table I beside ours",
     "budget": "limit policies by slo, such as {energy_j: 2.5}, or write one that compares knowledge.costs",
 }
 """Remedy by a key of a scenario and a key or a value below it."""

@@ -163,7 +163,7 @@ def torch_finding(box: BoxDescription) -> Iterator[Finding]:
     """Yield the compute types of the torch engine by device, if a small product is correct there."""
     torch = loaded("torch")
     if isinstance(torch, str):
-        remedy = f"{install_command('models')}; on a Jetson NVIDIA's own torch, see docs/how-to/calibrate-a-jetson.md"
+        remedy = f"{install_command('models')}; on a Jetson NVIDIA's own torch, see docs/how-to/measure.md"
         yield Finding("cannot", "torch", _unusable("torch", torch, box), remedy)
         return
     devices = ["cpu", *(f"cuda:{gpu.index}" for gpu in box.gpus if "torch" in gpu.seen_by)]
@@ -248,7 +248,7 @@ def _computes(torch: Any, device: str) -> bool:
 
 def _why_unseen(box: BoxDescription) -> str:
     if box.jetson is not None:
-        return "install NVIDIA's torch for this JetPack, and keep pip from replacing it: docs/how-to/calibrate-a-jetson.md"
+        return "install NVIDIA's torch for this JetPack, and keep pip from replacing it: docs/how-to/measure.md"
     torch = loaded("torch")
     if isinstance(torch, str):
         return install_command("models")

@@ -124,12 +124,9 @@ def cnmt(
 
 def _replay_table(measured: str, allow_code: bool, requests: int | None, jobs: int, bar: Bar, directory: Path) -> PaperReport:
     from simnmt.papers.cnmt.reproduction import reproduce
-    from simnmt.results.run_directory import scratch
 
-    with scratch(directory) as folder, prints_of_users():
-        return reproduce(
-            measured=measured, allow_code=allow_code, requests=requests, folder=folder, jobs=jobs, progress=bar.runs
-        ).report()
+    with prints_of_users():
+        return reproduce(measured=measured, allow_code=allow_code, requests=requests, jobs=jobs, progress=bar.runs).report()
 
 
 def _find_network(measured: str, allow_code: bool, as_json: bool) -> None:

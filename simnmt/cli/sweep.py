@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from simnmt.base.errors import SimnmtError
-from simnmt.base.text_tables import format_table
-from simnmt.cli.options import AllowCode, AsJson, argument, flag, option, print_json, prints_of_users
+from simnmt.cli.options import AllowCode, AsJson, argument, option, print_json, prints_of_users
 from simnmt.cli.progress import progress_bar
 from simnmt.cli.terminal import say, warn
 
@@ -49,9 +48,6 @@ def sweep(
             "--cluster",
         ),
     ] = None,
-    local_if_cluster_fails: Annotated[
-        bool, flag("--local-if-cluster-fails", "Go on on this machine if the cluster cannot be used or is lost.")
-    ] = False,
     allow_code: AllowCode = False,
     as_json: AsJson = False,
 ) -> None:
@@ -59,13 +55,13 @@ def sweep(
 
     Example: simnmt sweep @open-loop --grid devices.cloud.workers=1,2 --grid workloads.de-en.arrivals.rate_rps=5:11:4
     """
-    import simnmt.decisions
     from simnmt.scenario.document import overrides_of_call
     from simnmt.scenario.varied_keys import parse_varied_key
+    from simnmt.sweeps import sweep as run_sweep
 
     given_values = overrides_of_call(overrides or [], as_options=True, requests=requests, replications=replications, seed=seed)
     with progress_bar() as bar, prints_of_users():
-        result = simnmt.decisions.sweep(
+        result = run_sweep(
             given,
             grid=[parse_varied_key(text, "--grid") for text in grid or []],
             out=out,
@@ -73,7 +69,6 @@ def sweep(
             jobs=jobs or None,
             progress=lambda done, total: bar.runs(done, total, "tasks"),
             cluster=cluster,
-            local_if_cluster_fails=local_if_cluster_fails,
             allow_code=allow_code,
             announce=say,
         )
@@ -105,6 +100,7 @@ def document_of(result: SweepResult) -> dict[str, object]:
 def format_sweep(result: SweepResult) -> str:
     """Return the text of a sweep that has ended: how often each policy is best, and where the table is."""
     from simnmt.base.suggestions import format_list
+    from simnmt.report.table import Table
     from simnmt.results.sweep_table import BEST, BOUND, EQUAL, PAGE, TABLE, TIED, UNSTABLE, WORSE
 
     table = result.table
@@ -122,7 +118,7 @@ def format_sweep(result: SweepResult) -> str:
     ]
     lines = [f"{result.points} point{'s' * (result.points != 1)} of {', '.join(table.keys)}"]
     if rows:
-        lines.append(f"\nBy {table.objective}, policies are at so many points:\n{format_table(header, rows, 1)}\n")
+        lines.append(f"\nBy {table.objective}, policies are at so many points:\n{Table.of_texts('', header, rows).to_text()}\n")
     if bounds:
         lines.append(f"Left out: {format_list(bounds, 'and')}, a bound that cannot be deployed (the table has its numbers).")
     best = [row for row in table.rows if row["verdict"] == BEST]

@@ -13,6 +13,11 @@ from simnmt.cli.live_serve import AnyModel
 from simnmt.cli.options import AllowCode, AsJson, Overrides, argument, option, parse_share, print_result, prints_of_users
 from simnmt.cli.terminal import note, warn
 
+LEGEND = (
+    "Simulated over live less 1, of means over the replications. Structural: with the executions and targets of the live run. "
+    "Predicted: from the profiles alone. Spread: range of the live means over their mean. *: void, the box was disturbed."
+)
+
 
 def validate(
     scenario: Annotated[str, argument("SCENARIO|@NAME", "Its first workload is replayed, by its own arrivals.")],
@@ -37,7 +42,8 @@ def validate(
         from simnmt.live.validation import HEADER, describe_validation, format_validation, table_rows
         from simnmt.live.validation import validate as run_validation
     from simnmt.experiment.inputs import read_inputs
-    from simnmt.report.page_template import render_template, write_page
+    from simnmt.report.page_template import Section, render_page, write_page
+    from simnmt.report.table import Table
     from simnmt.results.run_directory import check_free, reserved
     from simnmt.scenario.document import overrides_of_call
     from simnmt.scenario.source import open_source
@@ -53,10 +59,11 @@ def validate(
 
     def write(folder: Path) -> None:
         (folder / "validation.json").write_text(json.dumps(validation.document(), indent=1) + "\n", encoding="utf-8")
-        content = {"header": HEADER, "rows": list(table_rows(validation)), "sentences": list(describe_validation(validation))}
-        write_page(
-            folder / "validation.html", render_template("validation_page.html.j2", (), name=validation.scenario, **content)
+        table = Table.of_texts("", HEADER, list(table_rows(validation)), words=2, id="errors")
+        section = Section(
+            "Errors of the simulations", text=[LEGEND], tables=[table], notes=list(describe_validation(validation))
         )
+        write_page(folder / "validation.html", render_page("simnmt validate", validation.scenario, [section]))
         note(f"wrote {folder}/validation.html")
 
     print_result(as_json, validation.document, lambda: format_validation(validation))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,16 +25,6 @@ ShareDone = Callable[[float], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Characters:
-    """Mean characters of a source, blanks between words included."""
-
-    per_src_token: float
-    """Per source token of the workload."""
-    kind: Literal["counted", "given"]
-    """Whether they were counted on the text, or given in the scenario."""
-
-
-@dataclass(frozen=True, slots=True)
 class Case:
     """The inputs of one workload, independent of the network and the replication."""
 
@@ -49,8 +37,6 @@ class Case:
     """Suspicious properties of the lengths, such as languages in the wrong order."""
     outliers: LengthTable | None = None
     """Pairs that the filter drops but requests are still drawn from; None if they are left out."""
-    characters: Characters | None = None
-    """Characters of sources; None if they are unknown or not needed."""
 
     @property
     def profiles(self) -> tuple[DeviceProfile, ...]:
@@ -112,8 +98,6 @@ class Unit:
     network: str
     links: Network
     replication: int
-    folder: Path | None = None
-    """Where its long columns are written, a folder that is made when needed; None: a temporary one for this process alone."""
     calibrated: Case | None = None
     """The inputs with the profiles as calibrated, which policies know, if those of `case` are drawn; None if they are not."""
     engine: Engine | None = None

@@ -14,19 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base import random_streams
-from simnmt.base.columns import AnyColumn, Array, Column, Computed, collect_columns
 from simnmt.experiment.cases import Case, ShareDone, Unit
 from simnmt.experiment.energy_setup import request_costs
-from simnmt.experiment.routes import HalfOverheads, Routes, clock_pace_s, half_overheads_s, routes
+from simnmt.experiment.routes import Routes, clock_pace_s, half_overheads_s, routes
 from simnmt.network.link import bytes_per_token
 from simnmt.network.message_paths import MessagePaths
 from simnmt.policies.decision import Knowledge, Resource
 from simnmt.profile.execution_plane import ExecutionPlane, PlaneFit, fit_plane
 from simnmt.profile.power import RequestCost
-from simnmt.profile.profile_variant import DecoderChoice
+from simnmt.results.columns import Array
 from simnmt.results.request_log import Truth
 from simnmt.results.requests import Requests
-from simnmt.workload.arrivals.process import times_by_block
 from simnmt.workload.length_regression import LengthFit, LengthRegression, fit_lengths
 from simnmt.workload.length_table import LengthTable
 from simnmt.world.simulation import Clients, Route
@@ -48,20 +46,6 @@ def more_s_per_tgt_token(case: Case, requests: int, uniform: Callable[[int], Sec
     ]
     drawn = uniform(requests) if any(varying) else np.empty(0)
     return [None if decoder is None else decoder.more_s_per_tgt_token(drawn) for decoder in varying]
-
-
-def describe_active_shares(decoder: DecoderChoice, *, together: bool) -> str:
-    """Describe how the active share enters the times; empty if it does not. `together`: the device batches."""
-    if together and decoder.describe_active():
-        return "a step takes the mean over active shares of as many sentences as decode together, which grow with their number"
-    if together or not decoder.varies:
-        return ""
-    assert decoder.alone is not None and decoder.alone.active is not None and decoder.alone.active.by_sentence is not None
-    least, *_, most = (100 * share for share in decoder.alone.active.by_sentence)
-    return (
-        f"a request's active share is drawn from those of single sentences, {least:.3g} to {most:.3g} %, whatever its length,"
-        " and moves its steps along a line through timed steps; policies assume the mean"
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,22 +119,22 @@ class Drawn:
     """In the order of the decisions, at the moments of the decisions."""
     decided_order: NDArray[np.int64] | None
     """Numbers of the requests in the order of the decisions; None if that is the order of issue."""
-    issued_s: AnyColumn | None
+    issued_s: Array | None
     """When requests are issued; None if the world sets the pace."""
     routes: Routes
     route: Route | None
     """For a world that looks links up during the run."""
-    moments_s: AnyColumn | None
+    moments_s: Array | None
     """When requests meet the links, on the time of the run, for every policy; None if that is when they are issued."""
     pace_s: float | None
     """Seconds from one such moment to the next."""
     clients: Clients | None
-    half_overhead_s: tuple[AnyColumn | None, ...]
+    half_overhead_s: tuple[Array | None, ...]
     """`HalfOverheads` of all requests."""
     paths: MessagePaths | None = None
     """Of all messages, in the order of the decisions, if they meet each other on shared lines."""
 
-    def mean_overhead_s(self, target: AnyColumn, first: int = 0) -> float | None:
+    def mean_overhead_s(self, target: Array, first: int = 0) -> float | None:
         """Return the mean overhead of requests that were executed on these targets; None if no device has an overhead.
 
         `first`: number of the first request that counts.
@@ -158,54 +142,47 @@ class Drawn:
         if all(half_s is None for half_s in self.half_overhead_s):
             return None
         total_s = 0.0
-        for rows in random_streams.blocks_of(slice(first, len(target))):
-            chosen = target[rows]
-            for number, half_s in enumerate(self.half_overhead_s):
-                if half_s is not None:
-                    # Every request pays the first device's overhead.
-                    total_s += 2.0 * float(half_s[rows].sum() if number == 0 else half_s[rows][chosen == number].sum())
+        for number, half_s in enumerate(self.half_overhead_s):
+            if half_s is not None:
+                # Every request pays the first device's overhead.
+                total_s += 2.0 * float(half_s[first:].sum() if number == 0 else half_s[first:][target[first:] == number].sum())
         return total_s / (len(target) - first)
 
-    def own_truth(self, arrival_s: AnyColumn, node: AnyColumn) -> Truth | None:
+    def own_truth(self, arrival_s: Array, node: Array) -> Truth | None:
         """Return the truth of the requests that a policy issued at these moments; None if all policies share one truth."""
         if self.route is None:
             return None
         truth, at_s = self.truth, arrival_s if self.moments_s is None else self.moments_s
         assert truth.tgt_len is not None
-        tgt_len = truth.tgt_len
-
-        def transfer_s(rows: slice) -> tuple[Seconds, ...]:
-            half_s = _rows_of(self.half_overhead_s, rows)
-            return self.routes.ways(at_s[rows], node[rows], truth.src_len[rows], tgt_len[rows], half_s).transfer_s
-
-        whole_s = tuple(map(np.concatenate, zip(*map(transfer_s, random_streams.blocks_of(truth.all)), strict=True)))
-        trace_s = np.mod(self.routes.begin_s + at_s[:], self.routes.lap_s)
-        return replace(truth, node=node, transfer_s=whole_s, rtt_time_s=trace_s)
+        ways = self.routes.ways(at_s, node, truth.src_len, truth.tgt_len, self.half_overhead_s)
+        trace_s = np.mod(self.routes.begin_s + at_s, self.routes.lap_s)
+        return replace(truth, node=node, transfer_s=ways.transfer_s, rtt_time_s=trace_s)
 
 
 def draw(unit: Unit, learnt: Learnt, progress: ShareDone | None = None) -> Drawn:
-    """Draw the requests of a unit, long columns into files of its folder; `progress` is called with the share that is drawn."""
-    assert unit.folder is not None
+    """Draw the requests of a unit; `progress` is called with the share that is drawn."""
     scenario, case, size = unit.scenario, unit.case, unit.scenario.requests
     arrivals = case.arrivals
-    issued_s: Column | None = None
-    if arrivals.discipline == "open":
-        times_s = times_by_block(arrivals, size, *unit.stream("arrivals"))
-        issued_s = collect_columns(unit.folder, ({"issued_s": of_block} for of_block in times_s))["issued_s"]
+    issued_s = arrivals.times(size, *unit.stream("arrivals")) if arrivals.discipline == "open" else None
     token_bytes = tuple(bytes_per_token(profile.model.vocab) for profile in case.profiles)
     network_routes = routes(
         unit.links, tuple(scenario.devices), token_bytes, unit.nodes, scenario.seed, unit.replication, unit.network
     )
     clock = scenario.clock_of(case.name, unit.network)
     pace_s = clock_pace_s(scenario, unit.known_case, unit.network, network_routes)
-    moments_s: AnyColumn
+    moments_s: Array
     if pace_s is not None and clock == "pace":
-        moments_s = Computed(size, lambda rows: rows.astype(np.float64) * np.float64(pace_s))
+        moments_s = np.arange(size, dtype=np.float64) * pace_s
     elif clock == "spread" or issued_s is None:
-        moments_s = Computed(size, lambda rows: (rows + 0.5) / size * network_routes.lap_s)
+        moments_s = (np.arange(size) + 0.5) / size * network_routes.lap_s
     else:
         moments_s = issued_s
-    columns = collect_columns(unit.folder, _blocks(unit, learnt, network_routes, moments_s, progress))
+    columns: dict[str, Array] = {}
+    for rows, block in _blocks(unit, learnt, network_routes, moments_s, progress):
+        if not columns:
+            columns = {name: np.empty(size, part.dtype) for name, part in block.items()}
+        for name, part in block.items():
+            columns[name][rows] = part
     truth: Truth = Requests(
         src_len=columns["src_len"],
         tgt_len=columns["tgt_len"],
@@ -220,9 +197,7 @@ def draw(unit: Unit, learnt: Learnt, progress: ShareDone | None = None) -> Drawn
     half_overhead_s = tuple(columns.get(f"half_overhead_s {number}") for number in range(len(case.targets)))
     route = None
     if looked_up:
-        half_s = _rows_of(half_overhead_s, truth.all)
-        met_s = None if run_moments_s is None else run_moments_s[:]
-        route = network_routes.route(columns["src_len"][:], columns["tgt_len"][:], met_s, half_s)
+        route = network_routes.route(columns["src_len"], columns["tgt_len"], run_moments_s, half_overhead_s)
     clients = None
     if arrivals.discipline == "closed":
         think_s = arrivals.think_times(size + arrivals.clients, *unit.stream("thinking"))
@@ -245,12 +220,11 @@ def draw(unit: Unit, learnt: Learnt, progress: ShareDone | None = None) -> Drawn
     return replace(drawn, paths=_paths(drawn))
 
 
-def _in_order(drawn: Drawn, column: AnyColumn | None) -> Array | None:
+def _in_order(drawn: Drawn, column: Array | None) -> Array | None:
     """Return a column in the order of the decisions."""
     if column is None:
         return None
-    whole: Array = column[:]
-    return whole if drawn.decided_order is None else whole[drawn.decided_order]
+    return column if drawn.decided_order is None else column[drawn.decided_order]
 
 
 def _paths(drawn: Drawn) -> MessagePaths:
@@ -263,15 +237,10 @@ def _paths(drawn: Drawn) -> MessagePaths:
     return MessagePaths(hops, drawn.routes.token_bytes, src_len, tgt_len, _in_order(drawn, met_s), halves_s)
 
 
-def _rows_of(half_overhead_s: Sequence[AnyColumn | None], rows: slice) -> HalfOverheads:
-    """Return the overheads of some requests."""
-    return [None if column is None else column[rows] for column in half_overhead_s]
-
-
 def _blocks(
-    unit: Unit, learnt: Learnt, network_routes: Routes, moments_s: AnyColumn, progress: ShareDone | None
-) -> Iterator[dict[str, Array]]:
-    """Yield the columns of each block of requests by name; columns per target are numbered."""
+    unit: Unit, learnt: Learnt, network_routes: Routes, moments_s: Array, progress: ShareDone | None
+) -> Iterator[tuple[slice, dict[str, Array]]]:
+    """Yield each block of requests with its columns by name; columns per target are numbered."""
     case, size = unit.case, unit.scenario.requests
     ranks = case.arrivals.size_ranks(size, *unit.stream("arrivals"))
     node_of = _nodes_of_engagements(unit)
@@ -312,7 +281,7 @@ def _blocks(
         columns |= {f"half_overhead_s {number}": column for number, column in enumerate(half_s) if column is not None}
         if ways.access_up_s is not None and ways.access_down_s is not None:
             columns |= {"access_up_s": ways.access_up_s, "access_s": ways.access_up_s + ways.access_down_s}
-        yield columns
+        yield rows, columns
 
 
 def _nodes_of_engagements(unit: Unit) -> NDArray[np.int32] | None:
@@ -329,13 +298,13 @@ def _numbered(name: str, columns: Sequence[Array]) -> dict[str, Array]:
     return {f"{name} {number}": column for number, column in enumerate(columns)}
 
 
-def _numbers(columns: dict[str, Column], name: str) -> tuple[Column, ...]:
+def _numbers(columns: dict[str, Array], name: str) -> tuple[Array, ...]:
     """Return the columns that `_numbered` had named, in their order."""
     return tuple(column for key, column in columns.items() if key.rpartition(" ")[0] == name)
 
 
 def _order_by_decision(
-    truth: Truth, columns: dict[str, Column], issued_s: Column | None
+    truth: Truth, columns: dict[str, Array], issued_s: Array | None
 ) -> tuple[Truth, NDArray[np.int64] | None]:
     """Return the requests as the deciders receive them, after the access link, and their order if it is another one."""
     requests = replace(
@@ -347,6 +316,6 @@ def _order_by_decision(
     )
     if issued_s is None or "access_up_s" not in columns:
         return requests, None
-    decided_s = issued_s[:] + columns["access_up_s"][:]
+    decided_s = issued_s + columns["access_up_s"]
     order = np.argsort(decided_s, kind="stable")
     return requests.in_order(order, decided_s), order

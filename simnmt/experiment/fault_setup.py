@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from simnmt.base.columns import AnyColumn
 from simnmt.base.down_times import ALWAYS_UP, DownTimes
 from simnmt.base.errors import InputError
 from simnmt.base.suggestions import format_list
@@ -15,6 +14,7 @@ from simnmt.experiment.cases import RunPlan, Unit
 from simnmt.experiment.draws import Drawn
 from simnmt.experiment.targets import Target
 from simnmt.network.link import Link
+from simnmt.results.columns import Array
 from simnmt.results.metrics import Criteria
 from simnmt.results.number_text import digits, duration
 from simnmt.results.request_log import FALLBACK, LOST, were_answered
@@ -134,7 +134,7 @@ class NoAnswers(InputError):
     """A run whose requests are all lost."""
 
 
-def refuse_without_answers(unit: Unit, policy: str, outcome: AnyColumn | None, cut: int = 0) -> None:
+def refuse_without_answers(unit: Unit, policy: str, outcome: Array | None, cut: int = 0) -> None:
     """Raise `NoAnswers` if every request of a run after its first `cut` is lost, since nothing is left to be summarised."""
     if outcome is None or were_answered(outcome[cut:]).any():
         return

@@ -16,13 +16,7 @@ from simnmt.base import random_streams
 from simnmt.base.errors import InputError
 from simnmt.base.extension import ExtensionError
 from simnmt.base.suggestions import format_list
-from simnmt.experiment.cases import (
-    REPRESENTATIVE,
-    Case,
-    Characters,
-    DrawnProfiles,
-    RunPlan,
-)
+from simnmt.experiment.cases import REPRESENTATIVE, Case, DrawnProfiles, RunPlan
 from simnmt.experiment.streaming_setup import StreamedDevice, streamed_device
 from simnmt.experiment.targets import Conversion, Decoding, Target
 from simnmt.network.configuration import load_network
@@ -178,7 +172,6 @@ class _CaseReader:
             stepping = [profile for profile in known if profile.step or profile.decoder or profile.sti]
             ends = (stepping or known)[0].length_unit.end_of_sentence if known else table.end_of_sentence
             applied = (stated if converts else None, unit.src, unit.tgt, ends)
-            mean_src_len = table.mean_src_len
             table = convert_units(table, *applied)
             outliers = None if outliers is None else convert_units(outliers, *applied)
             fertility = stated or Fertility()
@@ -188,8 +181,6 @@ class _CaseReader:
                 for side, table_unit in table_units.items()
             }
             counted = lengths.count_fertility(base, wanted)
-            has_costs = scenario.has_costs or any(profile.energy is not None for profile in known)
-            characters = self.characters(mean_src_len, table) if has_costs else None
             table.split(scenario.fit.share, scenario.seed)  # refuses a corpus too small to split, here where its key is known
         replayed = table if outliers is None else table.plus(outliers)
         profiles = {device: profile or self.fitted_profile(device, replayed) for device, profile in measured.items()}
@@ -201,22 +192,7 @@ class _CaseReader:
             arrivals = scenario.workloads[name].arrivals.process(base)
         if arrivals.discipline != "back_to_back":
             targets = tuple(target.with_queues for target in targets)
-        return Case(name, table, targets, arrivals, warnings, outliers, characters)
-
-    def characters(self, mean_src_len: float, table: LengthTable) -> Characters | None:
-        """Return the characters of sources, as the scenario gives them or else counted on the text; None without a text.
-
-        `mean_src_len`: of the lengths as they were read; `table`: in the unit of the profiles.
-        """
-        workload = self.scenario.workloads[self.workload]
-        if workload.characters_per_src_token is not None:
-            return Characters(workload.characters_per_src_token * mean_src_len / table.mean_src_len, "given")
-        counted = workload.lengths.count_fertility(self.base, {"src": {"char", "word"}, "tgt": set()})["src"]
-        if not {"char", "word"} <= counted.keys():
-            return None
-        # The unit char leaves blanks out; there is one between two words.
-        per_sentence = mean_src_len * (counted["char"] + counted["word"]) - 1.0
-        return Characters(per_sentence / table.mean_src_len, "counted")
+        return Case(name, table, targets, arrivals, warnings, outliers)
 
     def draws(self, case: Case) -> DrawnProfiles:
         """Draw the profiles of the workload's devices. A profile has the same draws on all devices and workloads that use it.

@@ -13,20 +13,17 @@ they are issued.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base import random_streams
-from simnmt.base.columns import AnyColumn, numbers_below
 from simnmt.experiment.cases import Case
 from simnmt.network.configuration import Network
 from simnmt.network.link import Hop, Link, MovingRoute
-from simnmt.results.number_text import duration
-from simnmt.results.summary import Row, by_cell
-from simnmt.scenario.configuration import END_NODE, ClockKind, Scenario
+from simnmt.scenario.configuration import END_NODE, Scenario
 from simnmt.workload.length_table import LengthTable
 
 Column = NDArray[np.float64]
@@ -179,8 +176,6 @@ def routes(
     )
 
 
-OFF_PACE = 3.0
-"""Ratio of the clock's pace to the time of a request, up or down, from which a run is marked."""
 _ACCESS_SAMPLES = 1_000
 """Moments of a lap at which an access link is looked up."""
 
@@ -222,13 +217,10 @@ def _mean_access_s(table: LengthTable, network_routes: Routes) -> float:
     return sum(way_s) / len(way_s)
 
 
-def estimate_age_s(
-    rows: slice, arrival_s: AnyColumn, decided_s: AnyColumn, measured_at_s: AnyColumn, moments_s: AnyColumn | None
-) -> Column:
-    """Return the age of the transfer estimate at some decisions, seconds on the clock by which RTT is looked up.
+def estimate_age_s(arrival_s: Column, decided_s: Column, measured_at_s: Column, moments_s: Column | None) -> Column:
+    """Return the age of the transfer estimate at each decision, seconds on the clock by which RTT is looked up.
 
     Args:
-        rows: the decisions.
         arrival_s: when each request is issued, in the order of the decisions; ascending.
         decided_s: when each decision is made, on the time of the run.
         measured_at_s: when the measurement behind the estimate was received, on the time of the run; 0 for the initial belief.
@@ -238,45 +230,9 @@ def estimate_age_s(
     request met the traces when the measurement was received.
     """
     if moments_s is None:
-        age_s: Column = decided_s[rows] - measured_at_s[rows]
+        age_s: Column = decided_s - measured_at_s
         return age_s
-    last = numbers_below(arrival_s, measured_at_s[rows]) - 1
-    age_s = moments_s[rows] - np.where(last < 0, 0.0, moments_s[last])
+    last = np.searchsorted(arrival_s, measured_at_s, side="left") - 1
+    age_s = moments_s - np.where(last < 0, 0.0, moments_s[last])
     # Over access links of different lengths requests are decided on in another order than they met the traces.
     return np.maximum(age_s, 0.0)
-
-
-def describe_clocks(scenario: Scenario, rows: Sequence[Row]) -> Iterator[str]:
-    """Describe the pace of every RTT clock that no policy moves, and warn where it is far from the pace of the run itself.
-
-    `rows`: the summary's.
-    """
-    for (workload, network), of_cell in by_cell(rows).items():
-        pace_s = of_cell[0]["rtt_pace_s"]
-        if pace_s is None:
-            continue
-        kind = scenario.clock_of(workload, network)
-        how = "whatever the policy" if kind == "pace" else "as the requests are spread evenly over one lap of it"
-        yield (
-            f"{workload} on {network}: RTT clock {kind}: {duration(pace_s)} of trace pass from one request to the next, "
-            f"{how}.{_describe_pace_mismatch(network, kind, pace_s, of_cell)}"
-        )
-
-
-def _describe_pace_mismatch(network: str, kind: ClockKind, pace_s: float, rows: Sequence[Row]) -> str:
-    """Describe the policies whose requests follow each other at another pace than the clock's; empty if there are none."""
-    taken_s = {row["policy"]: 1.0 / row["throughput_rps"] for row in rows if row["throughput_rps"] > 0.0}
-    off = {policy: pace_s / seconds for policy, seconds in taken_s.items() if not 1 / OFF_PACE <= pace_s / seconds <= OFF_PACE}
-    if not off:
-        return ""
-    least, most = min(off.values()), max(off.values())
-    times = f"{least:.3g}" if f"{least:.3g}" == f"{most:.3g}" else f"{least:.3g} to {most:.3g}"
-    remedy = (
-        f"give networks.{network}.pace_s the mean latency of the policy of interest"
-        if kind == "pace"
-        else f"set networks.{network}.clock: pace for the pace of real requests"
-    )
-    return (
-        f" That is {times} times as long as a request takes under {', '.join(off)}, so the RTT changes, and transfer estimates "
-        f"age, {times} times as fast as they would; {remedy}."
-    )

@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
-import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from simnmt.base.columns import AnyColumn, mean_of
+import numpy as np
+
 from simnmt.experiment.cases import RunPlan, ShareDone, Unit
-from simnmt.experiment.comparisons import baselines, gap_rows, load_sweeps, variants
+from simnmt.experiment.comparisons import baselines, gap_rows
 from simnmt.experiment.draws import Learnt
 from simnmt.experiment.notes import describe_scope, fits, notes, stopped_sending, warnings
 from simnmt.experiment.processes import run_in_processes, worthwhile_processes
 from simnmt.experiment.targets import Target
 from simnmt.experiment.units import UnitResult, devices, expected_s, known_misroutes, run_unit
 from simnmt.policies.cnmt import CNmtPolicy
+from simnmt.results.columns import Array
 from simnmt.results.precision import describe_precision, next_replications
-from simnmt.results.prediction import describe_exact, describe_exclusions, describe_predictions, with_predictions
+from simnmt.results.prediction import describe_exact, describe_predictions, with_predictions
 from simnmt.results.recommendation import Goal, Roles, recommend
-from simnmt.results.recommendation_text import Reason, describe_recommendation
-from simnmt.results.request_log import RequestLog, misroutes, parts_of
+from simnmt.results.request_log import RequestLog, misroutes
 from simnmt.results.requests import Engine
 from simnmt.results.result import Cell, RunResult, Transfer
 from simnmt.results.stability import mark_unstable, with_stability
-from simnmt.results.statistics import quantiles_of_parts
-from simnmt.results.summary import Numbers, Row, RunKey, by_cell, comparisons, replicated, rows, with_regret
+from simnmt.results.summary import Numbers, Place, Row, Runs, by_cell, comparisons, replicated, rows, with_regret
 from simnmt.scenario.configuration import Scenario
 from simnmt.workload.arrivals import BackToBack
 from simnmt.world.compiled_library import library
@@ -47,7 +43,6 @@ _LOG = logging.getLogger("simnmt.experiment")
 def run_plan(
     plan: RunPlan,
     *,
-    folder: Path | None = None,
     jobs: int | None = 1,
     progress: Progress | None = None,
     until_precision: float | None = None,
@@ -57,34 +52,20 @@ def run_plan(
 
     Args:
         plan: the scenario with its inputs.
-        folder: where the columns of the requests are written; None: the system's temporary folder. The files have no names
-            once this returns, but the result still reads them.
         jobs: number of processes; None: as many as save time, at most one per processor.
         progress: called with the number of finished units, a part of a unit included, and of all units.
         until_precision: add replications until the 95 % interval of every policy's objective reaches no
             further than this share of it, 100 replications at most; policies without a steady state are left out. The result
             is that of a scenario with this number of replications; its `precision` states whether they sufficed.
         engine: of the world; None: the compiled one where it covers a unit.
-
-    Raises `OSError` if the folder has no room.
     """
-    if folder is None:
-        with TemporaryDirectory(prefix="simnmt-", ignore_cleanup_errors=True) as temporary_folder:
-            return run_plan(
-                plan,
-                folder=Path(temporary_folder),
-                jobs=jobs,
-                progress=progress,
-                until_precision=until_precision,
-                engine=engine,
-            )
     units: list[Unit] = []
     results: list[UnitResult] = []
     while True:
         # Replication by replication, so that further ones are appended.
         places = product(range(plan.scenario.replications), plan.cases.values(), plan.networks.items())
         units += [
-            Unit(plan.scenario, case, network, links, replication, folder / str(number), engine=engine)
+            Unit(plan.scenario, case, network, links, replication, engine=engine)
             for number, (replication, case, (network, links)) in enumerate(places)
             if number >= len(units)
         ]
@@ -93,12 +74,12 @@ def run_plan(
         for policy, engine_of_policy in result.engines.items():
             _LOG.info("policy %s: the world ran in engine %s", policy, engine_of_policy)
         if until_precision is None:
-            return _with_predictions(plan, result, units, results, folder, jobs, progress)
+            return _with_predictions(plan, result, units, results, jobs, progress)
         objective = plan.scenario.objective
         replications = next_replications(result.summary_rows, objective, until_precision)
         if replications <= plan.scenario.replications:
             result = replace(result, precision=describe_precision(result.summary_rows, objective, until_precision))
-            return _with_predictions(plan, result, units, results, folder, jobs, progress)
+            return _with_predictions(plan, result, units, results, jobs, progress)
         plan = replace(plan, scenario=plan.scenario.model_copy(update={"replications": replications}))
 
 
@@ -107,7 +88,6 @@ def _with_predictions(
     result: RunResult,
     units: list[Unit],
     results: list[UnitResult],
-    folder: Path,
     jobs: int | None,
     progress: Progress | None,
 ) -> RunResult:
@@ -128,24 +108,21 @@ def _with_predictions(
             network,
             links,
             number % scenario.replications,
-            folder / f"profile {place}",
             calibrated=case,
             engine=units[0].engine,
         )
-        for place, (number, case, (network, links)) in enumerate(places)
+        for number, case, (network, links) in places
     ]
     drawn = _run(units + drawn_units, len(units), jobs, progress)
-    numbers = {key: of_run for unit_result in results for key, of_run in unit_result.numbers.items()}
-    table, compared = with_predictions(
-        result.summary_rows, result.comparisons, numbers, [unit_result.numbers for unit_result in drawn], uncertainty.confidence
-    )
+    drawn_numbers = [(unit.replication, of_unit.numbers) for unit, of_unit in zip(drawn_units, drawn, strict=True)]
+    runs = _in_order(scenario, units, results)
+    table, compared = with_predictions(result.summary_rows, result.comparisons, runs, drawn_numbers, uncertainty.confidence)
     exact = {device: reason for case in plan.drawn.values() for device, reason in case.exact.items()}
-    note = describe_predictions(uncertainty.profiles, uncertainty.confidence, exact)
     return replace(
         result,
         summary_rows=table,
         comparisons=compared,
-        notes=[*result.notes, note, *describe_exclusions(table)],
+        notes=[*result.notes, *describe_predictions(table, uncertainty.profiles, uncertainty.confidence, exact)],
         warnings=result.warnings + [describe_exact(exact)] * bool(exact),
     )
 
@@ -164,9 +141,6 @@ def _run(units: list[Unit], begin: int, jobs: int | None, progress: Progress | N
     with closing(run_in_processes(run_unit, waiting, jobs) if min(jobs, len(waiting)) > 1 else in_order) as finished:
         for done, (index, result) in enumerate(finished, start=begin + 1):
             results[index] = result
-            folder = waiting[index].folder
-            assert folder is not None
-            shutil.rmtree(folder, ignore_errors=True)
             if progress is not None:
                 progress(done, len(units))
     return [results[index] for index in range(len(waiting))]
@@ -175,7 +149,7 @@ def _run(units: list[Unit], begin: int, jobs: int | None, progress: Progress | N
 def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunResult:
     scenario = plan.scenario
     roles = roles_of(scenario)
-    numbers = with_regret(_in_order(scenario, results), roles.oracle)
+    numbers = with_regret(_in_order(scenario, units, results), roles.oracle)
     open_loops = {case.name: devices(scenario, case.name) for case in plan.cases.values() if case.arrivals.discipline == "open"}
     table = rows(numbers, scenario.requests, metrics=scenario.measured_metrics, objective=scenario.objective)
     table = with_stability(table, numbers, open_loops)
@@ -186,20 +160,17 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunR
     first = [(unit, result) for unit, result in zip(units, results, strict=True) if unit.replication == 0]
     learnt = {unit.case.name: result.learnt for unit, result in first}
     goal = goal_of(scenario)
-    rows_by_cell, pairs_by_cell = by_cell(table), by_cell(compared)
-    verdicts, recommendations = [], []
-    for place, of_cell in rows_by_cell.items():
-        recommendations.append(recommend(of_cell, numbers, roles, goal))
-        reason = _reason(scenario, place[0], learnt[place[0]], by_place[place])
-        verdicts.append(describe_recommendation(recommendations[-1], of_cell, pairs_by_cell.get(place, []), roles, reason))
+    recommendations = [
+        recommend(of_cell, numbers, roles, goal, _reason(scenario, place[0], learnt[place[0]], by_place[place]))
+        for place, of_cell in by_cell(table).items()
+    ]
     cells = [cell_of(unit, result) for unit, result in first]
-    cautions = dict.fromkeys(record["caution"] for record in verdicts if record["caution"])
+    cautions = dict.fromkeys(record["caution"] for record in recommendations if record["caution"])
     return RunResult(
         name=scenario.name,
         seed=scenario.seed,
         summary_rows=table,
         comparisons=compared,
-        verdicts=verdicts,
         recommendations=recommendations,
         fits=[row for case in plan.cases.values() for row in fits(case, learnt[case.name])],
         cells=cells,
@@ -208,7 +179,6 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunR
         scope=list(describe_scope(plan)),
         gaps=_gaps(scenario, by_place),
         replicated=replicated(numbers, scenario.measured_metrics),
-        load_sweeps=list(load_sweeps(plan, table, compared)),
         scenario=scenario.document(),
         engines=_engines(results),
     )
@@ -223,11 +193,15 @@ def _engines(results: list[UnitResult]) -> dict[str, str]:
     return {policy: ", ".join(sorted(engines)) for policy, engines in by_policy.items()}
 
 
-def _in_order(scenario: Scenario, results: list[UnitResult]) -> dict[RunKey, Numbers]:
-    """Return the numbers by workload, network and policy in the order of the scenario."""
-    merged = {key: numbers for result in results for key, numbers in result.numbers.items()}
-    keys = product(scenario.workloads, scenario.networks, scenario.policies, range(scenario.replications))
-    return {key: merged[key] for key in itertools.starmap(RunKey, keys)}
+def _in_order(scenario: Scenario, units: Sequence[Unit], results: Sequence[UnitResult]) -> Runs:
+    """Return the numbers of each replication by workload, network and policy in the order of the scenario."""
+    runs: dict[Place, list[Numbers]] = {
+        place: [] for place in product(scenario.workloads, scenario.networks, scenario.policies)
+    }
+    for _, result in sorted(zip(units, results, strict=True), key=lambda pair: pair[0].replication):
+        for place, numbers in result.numbers.items():
+            runs[place].append(numbers)
+    return runs
 
 
 def goal_of(scenario: Scenario) -> Goal:
@@ -242,22 +216,26 @@ def roles_of(scenario: Scenario) -> Roles:
         deployable=[name for name, policy in policies.items() if not policy.knows_truth],
         fixed=[name for name, policy in policies.items() if policy.single_device],
         oracle=next((name for name, policy in policies.items() if policy.knows_truth), None),
-        variants=variants(scenario),
         settings={name: policy.settings_given for name, policy in policies.items()},
     )
 
 
-def _reason(scenario: Scenario, workload: str, learnt: Learnt, results: list[UnitResult]) -> Reason:
+def _reason(scenario: Scenario, workload: str, learnt: Learnt, results: list[UnitResult]) -> Row:
+    """Return the facts behind the decisions of the policies.
+
+    These are the mean transfer time to the last device, the source lengths that each policy keeps at the first device at that
+    time, and the share of requests that are truly executed sooner on another device.
+    """
     transfer_s = sum(result.mean_transfer_s for result in results) / len(results)
     knowledge = learnt.knowledge(list(scenario.devices))
     kept = {name: policy.kept_lengths(knowledge, transfer_s) for name, policy in scenario.policies.items()}
-    return Reason(
-        transfer_s=transfer_s,
-        kept={name: lengths for name, lengths in kept.items() if lengths},
-        best_offloaded_share=sum(result.best_offloaded_share for result in results) / len(results),
-        queues=not isinstance(scenario.workloads[workload].arrivals, BackToBack),
-        devices=list(scenario.devices),
-    )
+    return {
+        "transfer_s": transfer_s,
+        "kept": {name: lengths for name, lengths in kept.items() if lengths},
+        "best_offloaded_share": sum(result.best_offloaded_share for result in results) / len(results),
+        "queues": not isinstance(scenario.workloads[workload].arrivals, BackToBack),
+        "devices": list(scenario.devices),
+    }
 
 
 def _gaps(scenario: Scenario, by_place: Mapping[tuple[str, str], list[UnitResult]]) -> list[Row]:
@@ -293,7 +271,7 @@ def cell_of(unit: Unit, result: UnitResult) -> Cell:
         profile_kinds=tuple(target.kind for target in case.targets),
         profile_names=tuple(map(_profile_name, case.targets)),
         profile_warnings=tuple(target.doubts for target in case.targets),
-        logs={name: RequestLog(truth, trail) for name, trail in trails.items()},
+        logs={name: RequestLog.of(truth, trail) for name, trail in trails.items()},
         transfers=tuple(_transfer(column) for column in truth.transfer_s if not result.live),
         misroutes={name: misroutes(truth, trail, most) for name, trail in trails.items() if known},
         batches={name: trail.batches for name, trail in trails.items() if trail.batches},
@@ -310,6 +288,5 @@ def _profile_name(target: Target) -> str:
     return ", ".join(labels)
 
 
-def _transfer(seconds: AnyColumn) -> Transfer:
-    _, (low_s, high_s) = quantiles_of_parts(lambda: (seconds[rows] for rows in parts_of(len(seconds))), [0.1, 0.9])
-    return Transfer(mean_of(seconds), low_s, high_s)
+def _transfer(seconds: Array) -> Transfer:
+    return Transfer(float(seconds.mean()), *np.quantile(seconds, [0.1, 0.9]).tolist())

@@ -11,10 +11,8 @@ from simnmt.experiment.streaming_setup import StreamedDevice
 from simnmt.profile.batch_cost import DecodingCost
 from simnmt.profile.custom import CostFunction
 from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.power import BoxPower
 from simnmt.profile.profile_variant import DecoderChoice
 from simnmt.profile.service_block import ServiceBlock
-from simnmt.scenario.configuration import DeviceConfiguration
 from simnmt.workload.length_table import LengthTable
 from simnmt.world.batch_pool import BatchServerSpec
 from simnmt.world.streaming_server import StreamingServerSpec
@@ -126,19 +124,3 @@ class Target:
         else:
             alone_s = self.profile.plane.seconds(src_len, tgt_len)
         return float(np.average(alone_s, weights=table.count))
-
-
-def box_power(target: Target, part: DeviceConfiguration, *, batches: bool) -> BoxPower | None:
-    """Return the power of one box of a device: as the scenario gives it, else as its profile has it; None if it is unknown.
-
-    `batches`: whether requests may share a batch; back to back they never do.
-    """
-    capacity = part.workers
-    if target.decoding is not None:
-        capacity = target.decoding.batching.size if batches else 1
-    if part.power is not None:
-        return BoxPower.given(part.power, capacity)
-    power = BoxPower.of_profile(target.profile.energy_cost, capacity)
-    # Joules by lengths were measured with the whole model in memory, one request at a time.
-    by_power = target.streaming is not None or (target.decoding is not None and batches)
-    return replace(power, measured=None) if power is not None and by_power else power

@@ -6,20 +6,13 @@ each policy, and measures the log. The load of a batching server is judged by th
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from secrets import token_hex
-from tempfile import TemporaryDirectory, gettempdir
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base import random_streams
-from simnmt.base.columns import Column, kept_columns, mean_of
 from simnmt.batching.custom import CustomBatchingConfiguration
 from simnmt.experiment.cases import Case, ShareDone, Unit
 from simnmt.experiment.comparisons import truths_by_source
@@ -32,9 +25,9 @@ from simnmt.experiment.targets import Decoding
 from simnmt.policies import Choice
 from simnmt.policies.custom import CustomPolicy
 from simnmt.results.device_accounts import StreamAccount, stream_account
-from simnmt.results.request_log import RequestLog, Truth, lost_s, parts, total_latency_s, were_answered
+from simnmt.results.request_log import RequestLog, Truth, decision_regret_s, were_answered
 from simnmt.results.requests import Block, Engine, Trail
-from simnmt.results.summary import BatchesOfDevice, Device, Numbers, RunKey, known, measure
+from simnmt.results.summary import BatchesOfDevice, Device, Numbers, Place, known, measure
 from simnmt.results.warm_up import mser5_cut
 from simnmt.scenario.configuration import Scenario
 from simnmt.scenario.service_level import WarmUpRequests
@@ -129,7 +122,7 @@ def saturated_s(
 class UnitResult:
     """The result of one unit."""
 
-    numbers: dict[RunKey, Numbers]
+    numbers: dict[Place, Numbers]
     best_offloaded_share: float
     """Share of requests whose execution plus transfer is truly least on another device than the first."""
     mean_transfer_s: float
@@ -149,12 +142,8 @@ class UnitResult:
 def run_unit(unit: Unit, progress: ShareDone | None = None) -> UnitResult:
     """Draw the requests of a unit and run them under every policy of the scenario.
 
-    `progress`: called between blocks of requests with the share of the unit that is done. Raises `OSError` without room for the
-    requests.
+    `progress`: called between blocks of requests with the share of the unit that is done.
     """
-    if unit.folder is None:
-        with _temporary_folder(unit.scenario.requests) as folder:
-            return run_unit(replace(unit, folder=folder), progress)
     scenario, case = unit.scenario, unit.case
     # Policies know the profiles as calibrated, also where the boxes have drawn ones.
     learnt = learn(unit.known)
@@ -169,15 +158,13 @@ def run_unit(unit: Unit, progress: ShareDone | None = None) -> UnitResult:
     if scenario.gap_analysis and scenario.analysed_policy is not None and unit.calibrated is None:
         settings = scenario.policies[scenario.analysed_policy]
         for removed, truths in truths_by_source(case.queues, case.streams).items():
-            place = unit.folder / f"without {removed}"
-            trail = _trail(unit, drawn, set_up_policy(unit, learnt, drawn, settings, truths), place)
+            trail = _trail(unit, drawn, set_up_policy(unit, learnt, drawn, settings, truths))
             refuse_without_answers(unit, settings.kind, trail.outcome, cut)
-            counted = RequestLog(drawn.truth, trail, slice(cut, scenario.requests)).answered
-            gap_totals_s[removed] = total_latency_s(counted) * _per_counted(unit, cut) / _answered_share(trail, cut)
-            shutil.rmtree(place, ignore_errors=True)
+            counted = RequestLog.of(drawn.truth, trail, slice(cut, scenario.requests)).answered
+            gap_totals_s[removed] = float(counted["latency_s"].sum()) * _per_counted(unit, cut) / _answered_share(trail, cut)
     is_kept = unit.is_kept
     return UnitResult(
-        numbers={RunKey(case.name, unit.network, name, unit.replication): of_run for name, (_, of_run) in finished.items()},
+        numbers={(case.name, unit.network, name): of_run for name, (_, of_run) in finished.items()},
         best_offloaded_share=drawn.truth.best_offloaded_share,
         mean_transfer_s=_mean_transfer_s(drawn, [trail for trail, _ in finished.values()]),
         learnt=learnt,
@@ -188,29 +175,12 @@ def run_unit(unit: Unit, progress: ShareDone | None = None) -> UnitResult:
     )
 
 
-LONGEST_ITEM_BYTES = 8
-"""Bytes of the longest number of a column."""
-
-
-@contextmanager
-def _temporary_folder(requests: int) -> Iterator[Path]:
-    """Yield the path of a folder for the columns of so many requests, and remove what is there afterwards.
-
-    If no column is long enough for a file, nothing is made: a folder costs a fifth of a run of 1,000 requests.
-    """
-    if requests * LONGEST_ITEM_BYTES < Column.FILES_FROM_BYTES:
-        yield Path(gettempdir()) / f"simnmt-{token_hex(16)}"
-        return
-    with TemporaryDirectory(prefix="simnmt-", ignore_cleanup_errors=True) as private:
-        yield Path(private) / "unit"
-
-
 def _mean_transfer_s(drawn: Drawn, trails: Sequence[Trail]) -> float:
     """Return the mean transfer time to the last device: measured under all policies, if messages delay each other."""
     last = len(drawn.truth.execution_s) - 1
-    measured_s = [trail.transfer_s[:][trail.target[:] == last] for trail in trails if trail.transfer_s is not None]
+    measured_s = [trail.transfer_s[trail.target == last] for trail in trails if trail.transfer_s is not None]
     together_s = np.concatenate([*measured_s, np.empty(0)])
-    return float(together_s.mean()) if together_s.size else mean_of(drawn.truth.transfer_s[-1])
+    return float(together_s.mean()) if together_s.size else float(drawn.truth.transfer_s[-1].mean())
 
 
 REQUEST_S: dict[Engine, dict[str, float]] = {
@@ -253,72 +223,47 @@ def devices(scenario: Scenario, workload: str) -> list[Device]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Simulated:
-    """One policy's run before it is measured."""
-
-    trail: Trail
-    folder: Path
-    """Of its columns."""
-    estimates: bool
-    """True if the policy may use estimates of the transfer time: one that predicts target lengths does, and a user's may."""
-
-
 def _run_policies(
     unit: Unit, learnt: Learnt, drawn: Drawn, progress_of: Callable[[int], ShareDone | None]
 ) -> tuple[dict[str, tuple[Trail, Numbers]], int]:
     """Run every policy; return its trail and its numbers by name, and how many requests are left out of these as warm-up.
 
-    A run with a cut by MSER-5 is measured when all have ended: one cut holds for all policies, the largest, so that they are
-    compared over the same requests. Trails of replications that are not kept lose their columns.
+    One cut by MSER-5 holds for all policies, the largest, so that they are compared over the same requests.
     """
-    scenario, finished, waiting = unit.scenario, dict[str, tuple[Trail, Numbers]](), dict[str, _Simulated]()
-    by_rule = scenario.warm_up == "mser5" and not unit.case.arrivals.is_finite
-    cut = scenario.warm_up.requests if isinstance(scenario.warm_up, WarmUpRequests) else 0
-    is_kept = unit.is_kept
-    assert unit.folder is not None
-
-    def finish(name: str, run: _Simulated) -> None:
-        refuse_without_answers(unit, name, run.trail.outcome, cut)
-        finished[name] = run.trail, _measured(unit, drawn, run, cut)
-        if is_kept:
-            finished[name] = run.trail.stored(run.folder), finished[name][1]
-        else:
-            shutil.rmtree(run.folder, ignore_errors=True)
-
+    scenario = unit.scenario
+    # Misroutes of runs with drawn profiles are shown nowhere.
+    judged_share = _judged_share(scenario, unit.case) if unit.calibrated is None else 0.0
+    trails, estimating = dict[str, Trail](), set[str]()
     for number, (name, settings) in enumerate(scenario.policies.items()):
-        # The folder has a number, since the name of a policy need not be one of a file.
-        folder = unit.folder / str(number)
         setup = set_up_policy(unit.known, learnt, drawn, settings)
-        # Misroutes of runs with drawn profiles are shown nowhere.
-        judged_share = _judged_share(scenario, unit.case) if unit.calibrated is None else 0.0
-        trail = _trail(unit, drawn, setup, folder, judged_share, progress_of(number))
+        trail = _trail(unit, drawn, setup, judged_share, progress_of(number))
         refuse_without_answers(unit, name, trail.outcome)
-        trail = replace(trail, energy=unit_energy(unit, RequestLog(drawn.truth, trail).answered, trail))
-        estimates = setup.predicted_tgt_len is not None or isinstance(settings, CustomPolicy)
-        run = _Simulated(trail, folder, estimates)
-        if by_rule:
-            waiting[name] = run
-        else:
-            finish(name, run)
-    if by_rule:
-        cut = max(
-            mser5_cut(part["latency_s"] for part in parts(RequestLog(drawn.truth, run.trail))) for run in waiting.values()
-        )
-        for name, run in waiting.items():
-            finish(name, run)
+        trails[name] = replace(trail, energy=unit_energy(unit, RequestLog.of(drawn.truth, trail).answered, trail))
+        # A policy that predicts target lengths uses estimates of the transfer time, and a user's may.
+        if setup.predicted_tgt_len is not None or isinstance(settings, CustomPolicy):
+            estimating.add(name)
+    cut = scenario.warm_up.requests if isinstance(scenario.warm_up, WarmUpRequests) else 0
+    if scenario.warm_up == "mser5" and not unit.case.arrivals.is_finite:
+        cut = max(mser5_cut(RequestLog.of(drawn.truth, trail)["latency_s"]) for trail in trails.values())
+    finished = {}
+    for name, trail in trails.items():
+        refuse_without_answers(unit, name, trail.outcome, cut)
+        numbers = _measured(unit, drawn, trail, cut)
+        if name not in estimating:
+            numbers["mean_estimate_age_s"] = None
+        finished[name] = (trail, numbers)
     return finished, cut
 
 
-def _measured(unit: Unit, drawn: Drawn, run: _Simulated, cut: int) -> Numbers:
+def _measured(unit: Unit, drawn: Drawn, trail: Trail, cut: int) -> Numbers:
     """Return the numbers of one policy's run without its first `cut` requests."""
-    case, trail = unit.case, run.trail
+    case = unit.case
     counted = slice(cut, unit.scenario.requests)
     judged = unit.calibrated is None and known_misroutes(unit.scenario, case)
-    lost = lost_s(drawn.truth, trail, run.folder) if judged else None
+    lost = decision_regret_s(drawn.truth, trail) if judged else None
     lost = lost[counted] if lost is not None and cut else lost
     # The joules of the run are in its account already: those of each request need not be computed for their mean.
-    log = RequestLog(drawn.truth, replace(trail, energy=None), counted).answered
+    log = RequestLog.of(drawn.truth, replace(trail, energy=None), counted).answered
     batches: list[BatchesOfDevice | None] = []
     for number, (account, target) in enumerate(zip(trail.batches, case.targets, strict=False)):
         if account is None or target.decoding is None:
@@ -343,9 +288,6 @@ def _measured(unit: Unit, drawn: Drawn, run: _Simulated, cut: int) -> Numbers:
     # As if all requests were like those that count, so that totals of replications with different cuts are of as many.
     numbers["total_latency_s"] = known(numbers["total_latency_s"]) * _per_counted(unit, cut)
     numbers = with_faults(numbers, fault_numbers(unit, drawn, trail, counted, known(numbers["makespan_s"])), criteria)
-    if not run.estimates:
-        # A shipped policy that predicts nothing uses no estimate of the transfer time, so no estimate has an age.
-        numbers["mean_estimate_age_s"] = None
     if (overhead_s := drawn.mean_overhead_s(trail.target, cut)) is not None:
         numbers["mean_overhead_s"] = overhead_s
     if trail.energy is not None:
@@ -398,11 +340,10 @@ def _trail(
     unit: Unit,
     drawn: Drawn,
     setup: PolicySetup,
-    folder: Path,
     judged_share: float = 0.0,
     progress: ShareDone | None = None,
 ) -> Trail:
-    """Simulate a policy; return the trail of the requests in the order of issue. Long columns are in files of the folder."""
+    """Simulate a policy; return the trail of the requests in the order of issue."""
     scenario, case = unit.scenario, unit.case
     first, device = next(iter(scenario.devices.items()))
     deciders = scenario.count_of(first, case.name)
@@ -422,50 +363,32 @@ def _trail(
         plan_beyond_for=setup.plan_beyond_for,
         paths=drawn.paths,
         faults=faults(unit, drawn),
-        folder=folder / "world",
     )
     issued_s, decided_s, measured_at_s = trail.arrival_s, trail.decided_s, trail.measured_at_s
     node = drawn.requests.node if trail.node is None else trail.node
-    assert node is not None and decided_s is not None and measured_at_s is not None
+    assert node is not None
     moments_s = drawn.moments_s
     if moments_s is not None and drawn.decided_order is not None:
         moments_s = moments_s[drawn.decided_order]
-
-    recorded = trail
-
-    def finished(rows: slice) -> dict[str, NDArray[Any]]:
-        server = np.where(recorded.target[rows] == 0, node[rows] % deciders, recorded.server[rows])
-        return {
-            "server": server.astype(np.int32),
-            "estimate_age_s": estimate_age_s(rows, issued_s, decided_s, measured_at_s, moments_s),
-        }
-
-    made = kept_columns(folder, scenario.requests, finished)
-    trail = replace(
-        trail,
-        server=made["server"],
-        estimate_age_s=made["estimate_age_s"],
-        tgt_len_by_src_len=_assumed_lengths(drawn, setup),
-        truth=drawn.own_truth(issued_s, node),
+    trail = trail.with_columns(
+        server=np.where(trail.target == 0, node % deciders, trail.server).astype(np.int32),
+        estimate_age_s=estimate_age_s(issued_s, decided_s, measured_at_s, moments_s),
         decided_s=None,
         measured_at_s=None,
         node=None,
     )
+    trail = replace(trail, tgt_len_by_src_len=_assumed_lengths(drawn, setup), truth=drawn.own_truth(issued_s, node))
     if drawn.decided_order is not None:
         trail = trail.in_order(drawn.decided_order)
     trail = _with_access(trail, drawn)
     if drawn.issued_s is not None:
-        trail = replace(trail, arrival_s=drawn.issued_s)
-        (folder / "world" / "arrival_s").unlink(missing_ok=True)
-    for replaced in ("server", "decided_s", "measured_at_s"):
-        (folder / "world" / replaced).unlink(missing_ok=True)
-    return replace(trail, streams=_stream_accounts(case, RequestLog(drawn.truth, trail), trail), streamed=())
+        trail = trail.with_columns(arrival_s=drawn.issued_s)
+    return replace(trail, streams=_stream_accounts(case, RequestLog.of(drawn.truth, trail), trail), streamed=())
 
 
 def _assumed_lengths(drawn: Drawn, setup: PolicySetup) -> NDArray[np.float64]:
     """Return the target length that a policy assumes by source length, up to the longest drawn; NaN if it assumes none."""
-    longest = max(int(drawn.truth.src_len[rows].max()) for rows in random_streams.blocks_of(drawn.truth.all))
-    by_src_len = np.full(longest + 1, np.nan)
+    by_src_len = np.full(int(drawn.truth.src_len.max()) + 1, np.nan)
     if setup.predicted_tgt_len is not None:
         by_src_len[1:] = setup.predicted_tgt_len(np.arange(1, len(by_src_len)))
     return by_src_len
@@ -476,7 +399,7 @@ def _with_access(trail: Trail, drawn: Drawn) -> Trail:
     if trail.transfer_s is None:
         return trail
     access_s = (trail.truth or drawn.truth).transfer_s[0]
-    return replace(trail, transfer_s=trail.transfer_s[:] + access_s[:])
+    return trail.with_columns(transfer_s=trail.transfer_s + access_s)
 
 
 def _stream_accounts(case: Case, log: RequestLog, trail: Trail) -> tuple[StreamAccount | None, ...]:
@@ -484,9 +407,8 @@ def _stream_accounts(case: Case, log: RequestLog, trail: Trail) -> tuple[StreamA
     if not trail.streamed:
         return ()
     end_s = float(np.nanmax(log["arrival_s"] + log["latency_s"]))
-    lost = None if trail.lost_s is None else trail.lost_s[:]
     return tuple(
-        stream_account(log, number, len(target.streamed.states), boxes_until(end_s), lost)
+        stream_account(log, number, len(target.streamed.states), boxes_until(end_s), trail.lost_s)
         if target.streamed is not None and boxes_until is not None
         else None
         for number, (target, boxes_until) in enumerate(zip(case.targets, trail.streamed, strict=True))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -167,13 +166,9 @@ class ReplayedRequests:
 
 def replayed_requests(unit: Unit) -> ReplayedRequests:
     """Draw the requests of a unit, with texts of random words."""
-    with TemporaryDirectory(prefix="simnmt-", ignore_cleanup_errors=True) as folder:
-        drawn = draw(replace(unit, folder=Path(folder)), learn(unit))
-        assert drawn.truth.tgt_len is not None
-        src_len, tgt_len = np.array(drawn.truth.src_len[:]), np.array(drawn.truth.tgt_len[:])
-        offsets_s = None if drawn.issued_s is None else np.array(drawn.issued_s[:])
-        assert drawn.truth.node is not None
-        node = np.array(drawn.truth.node[:])
+    drawn = draw(unit, learn(unit))
+    src_len, tgt_len, node, offsets_s = drawn.truth.src_len, drawn.truth.tgt_len, drawn.truth.node, drawn.issued_s
+    assert tgt_len is not None and node is not None
     src_end, tgt_end = end_tokens(unit.case.profiles[0].length_unit.end_of_sentence)
     src_len = np.maximum(src_len + (1 - src_end), 2)
     tgt_len = np.maximum(tgt_len + (1 - tgt_end), 1)

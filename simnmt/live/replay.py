@@ -30,14 +30,14 @@ from simnmt.experiment.units import UnitResult
 from simnmt.live.decider import live_unit
 from simnmt.live.deployment import ReplayedRequests, expected_hash, replayed_requests, routes_of
 from simnmt.live.front import outcome_of
-from simnmt.live.replay_text import describe_verdict, live_notes, live_warnings
+from simnmt.live.replay_text import live_notes, live_warnings
 from simnmt.network.series import RttSeries
 from simnmt.results.live_log import LIVE_OUTCOMES
 from simnmt.results.request_log import FALLBACK, RequestLog, Truth
 from simnmt.results.requests import Requests, Trail
 from simnmt.results.result import LiveMeasurement, RunResult
 from simnmt.results.stability import with_stability
-from simnmt.results.summary import Device, Numbers, RunKey, measure, replicated, rows, shares_of_all, with_regret
+from simnmt.results.summary import Device, Numbers, measure, replicated, rows, shares_of_all, with_regret
 from simnmt.service.client import TranslationClient
 from simnmt.service.delays import DelayedTransport
 from simnmt.service.event_loop import run_precisely
@@ -280,7 +280,7 @@ def live_devices(unit: Unit) -> list[Device]:
 def _result(unit: Unit, served: _Served, log: LoadLog, truth: Truth, trail: Trail) -> UnitResult:
     """Return a replication's measurements as the result of a unit. Raises `ReplayError` if no request was answered."""
     learnt = learn(unit)
-    answered = RequestLog(truth, trail).answered
+    answered = RequestLog.of(truth, trail).answered
     if not len(answered["request_id"]):
         raise ReplayError(f"no request was answered: {log.fault}", remedy="see the service's log")
     criteria = unit.scenario.criteria_of(unit.case.name)
@@ -300,9 +300,9 @@ def _result(unit: Unit, served: _Served, log: LoadLog, truth: Truth, trail: Trai
         "rtt_pace_s": None,
     }
     first = unit.replication == 0
-    key = RunKey(unit.case.name, unit.network, served.policy, unit.replication)
+    place = unit.case.name, unit.network, served.policy
     return UnitResult(
-        numbers={key: numbers},
+        numbers={place: numbers},
         best_offloaded_share=np.nan,
         mean_transfer_s=np.nan,
         learnt=learnt,
@@ -351,17 +351,16 @@ def measured_columns(
         node=requests.node if clients is None else (log.client % clients.nodes).astype(np.int32),
         rtt_time_s=arrival_s,
     )
-    trail = Trail(
-        arrival_s=arrival_s,
-        target=taken,
-        server=np.zeros(count, np.int32),
-        queue_s=queue_s,
-        estimate_s=log.estimate_s,
-        estimate_age_s=log.age_s,
-        tgt_len_by_src_len=predicted,
-        outcome=outcome,
-    )
-    return truth, trail
+    columns: dict[str, NDArray[Any]] = {
+        "arrival_s": arrival_s,
+        "target": taken,
+        "server": np.zeros(count, np.int32),
+        "queue_s": queue_s,
+        "estimate_s": log.estimate_s,
+        "estimate_age_s": log.age_s,
+        "outcome": outcome,
+    }
+    return truth, Trail(columns, tgt_len_by_src_len=predicted)
 
 
 def _outcomes(log: LoadLog) -> NDArray[np.int8]:
@@ -375,7 +374,8 @@ def _outcomes(log: LoadLog) -> NDArray[np.int8]:
 def _run_result(plan: RunPlan, settings: ReplaySettings, served: _Served, replays: Sequence[_Replay]) -> RunResult:
     scenario, first = plan.scenario, replays[0]
     case, learnt = first.unit.case, first.result.learnt
-    numbers = with_regret({key: of_run for one in replays for key, of_run in one.result.numbers.items()}, None)
+    place = case.name, first.unit.network, served.policy
+    numbers = with_regret({place: [one.result.numbers[place] for one in replays]}, None)
     table = rows(numbers, scenario.requests, metrics=scenario.measured_metrics, objective=scenario.objective)
     judged = [device for device in live_devices(first.unit) if device.servers == 1]
     table = with_stability(table, numbers, {case.name: judged} if case.arrivals.discipline == "open" else {})
@@ -393,7 +393,6 @@ def _run_result(plan: RunPlan, settings: ReplaySettings, served: _Served, replay
         seed=scenario.seed,
         summary_rows=table,
         comparisons=[],
-        verdicts=[describe_verdict(table[0], live, cell.devices)],
         fits=list(fits(case, learnt)),
         cells=[cell],
         notes=[*notes, *(f"{warning}." for warning in warnings)],

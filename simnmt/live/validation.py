@@ -34,7 +34,7 @@ from simnmt.live.gateway import GatewaySettings, LiveGateway
 from simnmt.live.replay import ReplaySettings, send
 from simnmt.live.server import LiveServer, ServerSettings
 from simnmt.policies.estimates import TransferEstimate
-from simnmt.results.live_log import DecisionRecord, LiveRequests, read_decider_events, read_live_log
+from simnmt.results.live_log import DecisionRecord, LiveColumns, read_live_log
 from simnmt.results.requests import Block, Requests
 from simnmt.service.event_loop import run_precisely
 from simnmt.service.load import LoadLog
@@ -140,7 +140,7 @@ class LiveRun:
         return overhead_s
 
 
-def _engine_gaps_s(requests: LiveRequests, device: str) -> tuple[float, float]:
+def _engine_gaps_s(requests: LiveColumns, device: str) -> tuple[float, float]:
     """Return the usual handover to an idle engine and its usual turnaround, by the log of its own box.
 
     Between two executions of which the second waits, the engine sends an answer, and its front may use the same processor.
@@ -247,9 +247,9 @@ def validate(
     predicted: dict[tuple[str, str, int], Figures] = {}
     for of_run in {(run.unit.network, run.unit.replication): run.unit for run in runs}.values():
         progress(f"simulating {of_run.network}, replication {of_run.replication + 1}")
-        for key, numbers in run_unit(of_run).numbers.items():
+        for (_, network, policy), numbers in run_unit(of_run).numbers.items():
             columns = ("mean_latency_s", "p50_latency_s", "p95_latency_s", "offloaded_share")
-            predicted[key.network, key.policy, key.replication] = Figures(*(float(numbers[name] or 0.0) for name in columns))
+            predicted[network, policy, of_run.replication] = Figures(*(float(numbers[name] or 0.0) for name in columns))
     rows = []
     for network in plan.networks:
         for policy in names:
@@ -350,7 +350,7 @@ async def _live_run(
             log.close()
     read = [read_live_log(path) for path in paths]
     assert read[0].begin is not None
-    events, initial_s = list(read_decider_events(paths[0])), dict(enumerate(read[0].begin.initial_s, start=1))
+    events, initial_s = read[0].decider_events, dict(enumerate(read[0].begin.initial_s, start=1))
     decided = [event.target for event in events if isinstance(event, DecisionRecord)]
     decides_again = replayed_targets(unit, policy, initial_s, events) == decided
     references_s = {device: log.references.execution_s for device, log in zip(devices, read, strict=True)}
@@ -424,7 +424,7 @@ def structural_figures(run: LiveRun, others: Sequence[LiveRun]) -> Figures:
         return lambda in_block, delay_s: int(target[block.first + in_block])
 
     for step in range(BATCH_STEPS + 1 if batching else 1):
-        columns: Requests[Any] = Requests(
+        columns = Requests(
             src_len=requests.src_len,
             tgt_len=requests.tgt_len,
             execution_s=tuple(execution_s),

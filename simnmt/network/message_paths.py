@@ -10,14 +10,15 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from simnmt.base.columns import Array
 from simnmt.network.link import Hop
 from simnmt.network.series import BandwidthSeries
 
+Array = NDArray[Any]
 NO_LINE = -1
 
 

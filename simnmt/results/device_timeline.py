@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.results.request_log import parts
 from simnmt.results.summary import Device
 
 Column = NDArray[np.float64]
@@ -42,25 +41,24 @@ def device_timeline(log: Log, devices: Sequence[Device], spans: int) -> DeviceTi
     Four fifths of the spans divide the time until the last request is issued evenly, the others divide the remaining time.
     There are no others if that is no longer than one of the spans before it. At least 2 spans.
     """
-    last_s = max((float(part["arrival_s"].max()) for part in parts(log)), default=0.0)
-    end_s = max((float((part["arrival_s"] + part["latency_s"]).max()) for part in parts(log)), default=0.0)
+    last_s = float(log["arrival_s"].max(initial=0.0))
+    end_s = float((log["arrival_s"] + log["latency_s"]).max(initial=0.0))
     edges_s = edges(last_s, end_s, spans)
     waiting_s, busy_s = (np.zeros((len(devices), edges_s.size - 1)) for _ in range(2))
-    for part in parts(log):
-        target, execution_s = part["target"], part["t_exe_s"]
-        entry_s = part["arrival_s"] + part["t_tx_s"] / 2
-        start_s = entry_s + part["t_queue_s"]
-        for number in np.unique(target).tolist():
-            there = target == number
-            starts_s = start_s[there]
-            ends_s = starts_s + execution_s[there]
-            waiting_s[number] += presence_s(entry_s[there], starts_s, edges_s)
-            if devices[number].batch is None:
-                busy_from_s = starts_s
-            else:
-                first_s = entry_s[there] + part["first_token_s"][there]
-                busy_from_s = np.where(np.isnan(first_s), ends_s, first_s)
-            busy_s[number] += presence_s(busy_from_s, ends_s, edges_s)
+    target, execution_s = log["target"], log["t_exe_s"]
+    entry_s = log["arrival_s"] + log["t_tx_s"] / 2
+    start_s = entry_s + log["t_queue_s"]
+    for number in np.unique(target).tolist():
+        there = target == number
+        starts_s = start_s[there]
+        ends_s = starts_s + execution_s[there]
+        waiting_s[number] += presence_s(entry_s[there], starts_s, edges_s)
+        if devices[number].batch is None:
+            busy_from_s = starts_s
+        else:
+            first_s = entry_s[there] + log["first_token_s"][there]
+            busy_from_s = np.where(np.isnan(first_s), ends_s, first_s)
+        busy_s[number] += presence_s(busy_from_s, ends_s, edges_s)
     length_s = np.diff(edges_s)
     workers = np.array([device.servers * (device.batch or device.workers) for device in devices], np.float64)
     return DeviceTimeline(edges_s, waiting_s / length_s, busy_s / (workers[:, None] * length_s))

@@ -39,19 +39,6 @@ def digits(value: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def format_power(idle_w: float | None, busy_w: float | None, load_w: float | None) -> str:
-    """Return the power of a box as text; `unknown` if any of it is.
-
-    >>> format_power(5.0, 15.0, 15.0), format_power(100.0, 150.0, 300.0)
-    ('5 W idle, 15 W busy', '100 W idle, 150 W with one request, 300 W at full load')
-    """
-    if idle_w is None or busy_w is None or load_w is None:
-        return "unknown"
-    if busy_w == load_w:
-        return f"{digits(idle_w)} W idle, {digits(busy_w)} W busy"
-    return f"{digits(idle_w)} W idle, {digits(busy_w)} W with one request, {digits(load_w)} W at full load"
-
-
 def percent(share: float, *, signed: bool = False) -> str:
     """Return a share or relative change in percent with two decimals at most, whole from 10 % on; never rounded to 0 or 100.
 

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import html
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import reduce
-from operator import and_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from simnmt.network.series import RttSeries
 from simnmt.results.device_accounts import BatchAccount, PlannedDevice, StreamAccount
+from simnmt.results.energy import RunEnergy
 from simnmt.results.recommendation import best_row
-from simnmt.results.request_log import LIVE_MISROUTES, UNKNOWN_MISROUTES, DrawnLog, Misroutes, RequestLog
-from simnmt.results.run_energy import RunEnergy
-from simnmt.results.service_level import Assertion, PlacedAssessment, assess_run
-from simnmt.results.summary import Device, Row
+from simnmt.results.request_log import LIVE_MISROUTES, UNKNOWN_MISROUTES, Misroutes, RequestLog, drawn_logs
+from simnmt.results.service_level import Assertion, Assessment, assess_run
+from simnmt.results.summary import Device, Place, Row
 from simnmt.workload.length_table import LengthTable
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Place = tuple[str, str, str]
-"""Workload, network and policy."""
 MOST_DRAWN = 2_000_000
 """Most requests of a policy that the figures show; of more, an even sample."""
 Account = TypeVar("Account")
@@ -78,7 +73,7 @@ class RecordedCell:
     network: str
     devices: tuple[Device, ...]
     """In the order of the targets."""
-    logs: Mapping[str, DrawnLog]
+    logs: Mapping[str, RequestLog]
     """Policy -> request log."""
     batches: Mapping[str, tuple[BatchAccount | None, ...]] = field(default_factory=dict, kw_only=True)
     """Policy -> batches of each target, None for one that did not batch; without policies for which no target batched."""
@@ -97,7 +92,6 @@ class Cell(RecordedCell):
     profile_kinds: tuple[str, ...]
     """How the numbers of each target's profile are known."""
     profile_names: tuple[str, ...]
-    logs: Mapping[str, RequestLog]
     transfers: tuple[Transfer, ...] = ()
     """Transfer time of each target, the first included; empty if unknown."""
     misroutes: Mapping[str, Misroutes] = field(default_factory=dict)
@@ -111,12 +105,6 @@ class Cell(RecordedCell):
     """Policy -> its joules and money; empty if they are not accounted for."""
     profile_warnings: tuple[tuple[str, ...], ...] = ()
     """Effects on the numbers of what is doubtful about each target's profile; empty if they were not determined."""
-
-    def drawn(self) -> Cell:
-        """Return the cell for figures: with the requests alone that every policy answered, and of many an even sample."""
-        answered = [of_policy for log in self.logs.values() if (of_policy := log.is_answered) is not None]
-        kept = reduce(and_, answered) if answered else None
-        return replace(self, logs={policy: log.among(kept).thinned(MOST_DRAWN) for policy, log in self.logs.items()})
 
     @property
     def shown_kinds(self) -> tuple[str, ...]:
@@ -201,15 +189,12 @@ class FinishedRun(ABC):
     summary_rows: list[Row]
     """One record per workload, network and policy (see `simnmt.results.summary`)."""
     comparisons: list[Row]
-    verdicts: list[Row]
     fits: list[Row]
     """Fits per workload and device: the beliefs of the policies, with their errors."""
     recommendations: list[Row] = field(default_factory=list, kw_only=True)
     """The best deployable policy of each workload and network (see `simnmt.results.recommendation`)."""
     gaps: list[Row] = field(default_factory=list, kw_only=True)
     """The gap analysis: one row per workload, network and removed source of loss (CNMT-19); empty if none was asked for."""
-    load_sweeps: list[Row] = field(default_factory=list, kw_only=True)
-    """For workloads that differ in their rate alone: the load from which on one policy is faster than another."""
     notes: list[str] = field(default_factory=list, kw_only=True)
     """Sentences that a reader needs to judge the numbers."""
     replicated: dict[Place, dict[str, list[float | None]]] = field(default_factory=dict, kw_only=True)
@@ -267,7 +252,7 @@ class FinishedRun(ABC):
         """
         return best_row(self.recommendations, self.summary_rows, workload, network)
 
-    def assess(self, text: str, workload: str | None = None, network: str | None = None) -> list[PlacedAssessment]:
+    def assess(self, text: str, workload: str | None = None, network: str | None = None) -> list[Assessment]:
         """Return whether the run meets a requirement such as `p95_ms<=300`, for every workload and network.
 
         Args:
@@ -289,16 +274,6 @@ class FinishedRun(ABC):
         """
         return all(assessment.met for assessment in self.assess(text, workload, network))
 
-    def __repr__(self) -> str:
-        """Return the verdicts, not the 150 kilobytes of numbers; `rows`, `differences` and `requests` hold these."""
-        kind = type(self).__name__
-        return "\n".join([f"{kind}({self.name!r}, seed {self.seed})", *(verdict["sentence"] for verdict in self.verdicts)])
-
-    def _repr_html_(self) -> str:
-        """Return the verdicts over the rows as HTML for a notebook; names are escaped."""
-        sentences = "".join(f"<p>{html.escape(verdict['sentence'])}</p>" for verdict in self.verdicts)
-        return sentences + self.rows.to_html(index=False, float_format="{:.4g}".format)
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RunResult(FinishedRun):
@@ -309,18 +284,18 @@ class RunResult(FinishedRun):
     """Suspicious input, such as languages in the wrong order or a doubtful profile; also among the notes."""
     scope: list[str] = field(default_factory=list)
     """Notes on what the run covers, which the console prints too; also among the notes."""
-    tables: list[Any] = field(default_factory=list)
-    """Published tables to show beside ours."""
     precision: str = ""
     """Whether the replications sufficed for the precision asked for; empty if none was. Not part of a run directory: its
     scenario asks for the replications that were made, and a repeat writes the same."""
     engines: dict[str, str] = field(default_factory=dict)
-    """The engine of the world by policy, for the manifest: results are the same with either."""
+    """The engine of the world by policy."""
+    engine_reasons: dict[str, str] = field(default_factory=dict)
+    """Why a policy ran on its engine, by policy; without policies of which there is nothing to say."""
 
     @property
     def drawn_cells(self) -> list[Cell]:
         """The cells for figures: with the answered requests alone, and of many an even sample."""
-        return [cell.drawn() for cell in self.cells]
+        return [replace(cell, logs=drawn_logs(cell.logs, MOST_DRAWN)) for cell in self.cells]
 
     @property
     def unknown_misroutes(self) -> str:
@@ -341,7 +316,7 @@ class RunResult(FinishedRun):
 
     def document(self) -> dict[str, Any]:
         """Return the content of summary.json."""
-        keys = ("comparisons", "recommendations", "verdicts", "fits", "gaps", "load_sweeps")
+        keys = ("comparisons", "recommendations", "fits", "gaps")
         places = [({"workload": cell.workload, "network": cell.network}, cell) for cell in self.cells]
         batches = [
             {**place, "policy": policy, "device": device, **account.as_json()}
@@ -361,13 +336,17 @@ class RunResult(FinishedRun):
         ]
         streamed = {"plans": plans, "streams": streams} if plans else {}
         energy = [
-            {**place, "policy": policy, **record}
+            {**place, "policy": policy, **_without_nan(asdict(part))}
             for place, cell in places
             for policy, of_policy in cell.energies.items()
-            for record in of_policy.as_json()
+            for part in (*of_policy.devices, of_policy.links)
         ]
         accounted = {"energy": energy} if energy else {}
         live = {} if self.live is None else {"live": asdict(self.live)}
         named = {"name": self.name, "seed": self.seed, "rows": self.summary_rows}
         named |= {key: getattr(self, key) for key in keys}
         return {**named, "batches": batches, **streamed, **accounted, **live, "notes": self.notes}
+
+
+def _without_nan(record: Row) -> Row:
+    return {name: None if value != value else value for name, value in record.items()}

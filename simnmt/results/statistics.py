@@ -9,7 +9,7 @@ numbers of a table. `tests/results/test_coverage.py` counts how often each inter
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from statistics import NormalDist
@@ -251,64 +251,14 @@ QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 REQUESTS_FOR_P999 = 10_000
 
 
-Parts = Callable[[], Iterable[NDArray[np.float64]]]
-"""Returns the parts of a long column, each time anew."""
-
-
-def latency_quantiles(parts: Parts, further: Mapping[str, float] | None = None) -> dict[str, float | None]:
+def latency_quantiles(latency_s: NDArray[np.float64], further: Mapping[str, float] | None = None) -> dict[str, float | None]:
     """Return `p50_latency_s` and so on of latencies; None for p99.9 where there are too few requests to know it.
 
     `further`: other quantiles by column.
     """
     wanted = {f"{name}_latency_s": share for name, share in QUANTILES.items()} | dict(further or {})
-    requests, values_s = quantiles_of_parts(parts, list(wanted.values()))
+    values_s = np.quantile(latency_s, list(wanted.values())).tolist()
     quantiles: dict[str, float | None] = dict(zip(wanted, values_s, strict=True))
-    if requests < REQUESTS_FOR_P999:
+    if len(latency_s) < REQUESTS_FOR_P999:
         quantiles["p999_latency_s"] = None
     return quantiles
-
-
-_CELL_BITS = 43
-"""Lowest bits of a float64 that values of one cell may differ in: 512 cells for each power of two."""
-
-
-def quantiles_of_parts(parts: Parts, shares: Sequence[float]) -> tuple[int, list[float]]:
-    """Return the number of values and their quantiles, as `np.quantile` gives them, without holding all values at a time.
-
-    Values are 0 or more; at least one. A part of a single one is given to numpy. Otherwise a first pass counts values by cells
-    of the leading bits of their floats, which order as the values do; a second one collects the cells with the order
-    statistics.
-    """
-    iterator = iter(parts())
-    first, second = next(iterator), next(iterator, None)
-    if second is None:
-        return first.size, np.quantile(first, shares).tolist()
-    counts = np.zeros(1 << (64 - _CELL_BITS - 1), np.int64)
-    for values in parts():
-        counts += np.bincount(_cells(values), minlength=counts.size)
-    until = np.cumsum(counts)
-    total = int(until[-1])
-    at = np.asarray(shares) * (total - 1)
-    below = np.floor(at).astype(np.int64)
-    ranks = np.unique(np.concatenate([below, np.minimum(below + 1, total - 1)]))
-    wanted = np.zeros(counts.size, bool)
-    wanted[np.searchsorted(until, ranks, side="right")] = True
-    distinct, numbers = np.empty(0), np.empty(0, np.int64)
-    for values in parts():
-        there, many = np.unique(values[wanted[_cells(values)]], return_counts=True)
-        distinct, inverse = np.unique(np.concatenate([distinct, there]), return_inverse=True)
-        numbers = np.bincount(inverse, np.concatenate([numbers, many]), distinct.size).astype(np.int64)
-    # The rank of the last of each collected value: those of cells that were not collected lie between.
-    before = until - counts
-    cells = _cells(distinct)
-    within = np.cumsum(numbers)
-    begins = np.searchsorted(cells, cells, side="left")
-    last = before[cells] + within - np.where(begins > 0, within[begins - 1], 0) - 1
-    of_rank = dict(zip(ranks.tolist(), distinct[np.searchsorted(last, ranks, side="left")].tolist(), strict=True))
-    pairs = ([of_rank[low], of_rank[min(low + 1, total - 1)]] for low in below.tolist())
-    return total, [float(np.quantile(pair, share)) for pair, share in zip(pairs, (at - below).tolist(), strict=True)]
-
-
-def _cells(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    # Adding 0 makes -0 a 0.
-    return (np.ascontiguousarray(values) + 0.0).view(np.int64) >> _CELL_BITS

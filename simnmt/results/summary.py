@@ -11,12 +11,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.base.columns import AnyColumn
-from simnmt.base.random_streams import blocks_of
 from simnmt.results.device_accounts import BatchAccount, StreamAccount, batch_columns, stream_columns
 from simnmt.results.metrics import NO_CRITERIA, STANDARD_METRICS, Criteria, Metric, columns_of, objective_metric
 from simnmt.results.number_text import digits, duration
-from simnmt.results.request_log import Log, parts, read_once
+from simnmt.results.request_log import Log, read_once
 from simnmt.results.simplicity import is_tie
 from simnmt.results.statistics import (
     Estimate,
@@ -25,24 +23,17 @@ from simnmt.results.statistics import (
     interval_columns,
     latency_quantiles,
     over_replications,
-    quantiles_of_parts,
 )
 
 Row = dict[str, Any]
 Numbers = dict[str, float | None]
 """The numbers of one run by the column of the summary; None for unknown ones."""
+Place = tuple[str, str, str]
+"""Workload, network and policy."""
+Runs = Mapping[Place, Sequence[Numbers]]
+"""The numbers of each replication by place."""
 Column = NDArray[np.float64]
 Discipline = Literal["back_to_back", "open", "closed"]
-
-
-@dataclass(frozen=True, slots=True)
-class RunKey:
-    """The key of a run: one policy on one workload and network, in one replication."""
-
-    workload: str
-    network: str
-    policy: str
-    replication: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +70,7 @@ def by_cell(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
 
 def measure(
     log: Log,
-    lost_s: AnyColumn | None,
+    decision_regret_s: NDArray[np.float32] | None,
     devices: Sequence[Device],
     discipline: Discipline,
     batched: Sequence[BatchesOfDevice | None] = (),
@@ -97,7 +88,7 @@ def measure(
 
     Args:
         log: columns of the requests by name.
-        lost_s: loss of each judged request by its target (`request_log.lost_s`), NaN for the others; None if unknown.
+        decision_regret_s: of each judged request, NaN for the others (`request_log.decision_regret_s`); None if unknown.
         devices: in the order of the targets.
         discipline: what sets the pace of the requests.
         batched: batches per device. The work of a device that batches is its work with full batches, since a box with little to
@@ -108,9 +99,7 @@ def measure(
         start_s: when the first request of the log was issued, if requests before it are left out as warm-up; else 0.
     """
     log = read_once(log)
-    totals = _Totals(len(devices), [device.servers for device in devices])
-    for part in parts(log):
-        totals.add(part, [bool(batched) and batched[number] is not None for number in range(len(devices))])
+    totals = _Totals(log, devices, [bool(batched) and batched[number] is not None for number in range(len(devices))])
     issued_s, makespan_s, requests = totals.issued_s, totals.makespan_s, totals.requests
     working_s = {"back_to_back": 0.0, "open": issued_s - start_s, "closed": makespan_s - start_s}[discipline]
     quantiles = _latency_quantiles(log, criteria.metrics)
@@ -119,7 +108,7 @@ def measure(
         "mean_latency_s": totals.sums["latency_s"] / requests,
         **quantiles,
         "offloaded_share": (requests - int(totals.sent[0])) / requests,
-        **_misrouted(lost_s),
+        **_misrouted(decision_regret_s),
         **_parts(log, totals, quantiles, (*TAILS, *criteria.tails)),
         "mean_estimate_age_s": totals.sums["rtt_estimate_age_s"] / requests,
         "mean_energy_j": _known(totals.sums["energy_j"] / requests),
@@ -152,7 +141,7 @@ def measure(
 def _latency_quantiles(log: Log, metrics: Sequence[Metric]) -> Numbers:
     """Return the quantiles of the latency that every summary has, and those of the metrics."""
     wanted = {known.column: known.quantile for known in metrics if known.sample == "latency" and known.quantile is not None}
-    return latency_quantiles(lambda: (part["latency_s"] for part in parts(log)), wanted)
+    return latency_quantiles(log["latency_s"], wanted)
 
 
 def _answered_in_time(log: Log, criteria: Criteria, duration_s: float) -> Numbers:
@@ -161,16 +150,15 @@ def _answered_in_time(log: Log, criteria: Criteria, duration_s: float) -> Number
     Shares are of all requests; one without an answer has no latency, so it is in none.
     """
     within = {known.column: known.within_s for known in criteria.metrics if known.within_s is not None}
-    limits_s = {"deadline_met_share": criteria.deadline_s, "goodput_rps": criteria.good_within_s} | within
-    counts, requests = dict.fromkeys(limits_s, 0), 0
-    for part in parts(log):
-        latency_s = part["latency_s"]
-        requests += len(latency_s)
-        for name, limit_s in limits_s.items():
-            counts[name] += int(np.count_nonzero(latency_s <= (inf if limit_s is None else limit_s)))
-    numbers: Numbers = {name: counts[name] / requests for name in within}
-    numbers["deadline_met_share"] = None if criteria.deadline_s is None else counts["deadline_met_share"] / requests
-    return numbers | {"goodput_rps": counts["goodput_rps"] / duration_s, "good_within_s": criteria.good_within_s}
+    latency_s = log["latency_s"]
+
+    def answered(within_s: float | None) -> int:
+        return int(np.count_nonzero(latency_s <= (inf if within_s is None else within_s)))
+
+    numbers: Numbers = {name: answered(within_s) / len(latency_s) for name, within_s in within.items()}
+    deadline_s, good_within_s = criteria.deadline_s, criteria.good_within_s
+    numbers["deadline_met_share"] = None if deadline_s is None else answered(deadline_s) / len(latency_s)
+    return numbers | {"goodput_rps": answered(good_within_s) / duration_s, "good_within_s": good_within_s}
 
 
 def shares_of_all(numbers: Numbers, criteria: Criteria, answered_share: float) -> Numbers:
@@ -180,36 +168,29 @@ def shares_of_all(numbers: Numbers, criteria: Criteria, answered_share: float) -
     return numbers | {name: None if share is None else share * answered_share for name, share in shares.items()}
 
 
-def first_token_latency_s(part: Log) -> Column:
+def first_token_latency_s(log: Log) -> Column:
     """Return the time from issuing each request until its first token would be back; NaN for unknown ones.
 
     A service that sends each token at once answers the first one after the same transfer as the whole text, whose bytes are
     few. A text without tokens has its end instead. Unknown on devices that neither batch nor stream: their cost models know
     whole executions only.
     """
-    first_s = part["first_token_s"] + part["t_tx_s"]
-    without_tokens = (part["tgt_len"] == 0) & np.isnan(first_s)
-    latency_s: Column = np.where(without_tokens, part["latency_s"], first_s)
+    first_s = log["first_token_s"] + log["t_tx_s"]
+    without_tokens = (log["tgt_len"] == 0) & np.isnan(first_s)
+    latency_s: Column = np.where(without_tokens, log["latency_s"], first_s)
     return latency_s
 
 
 def _first_tokens(log: Log, metrics: Sequence[Metric]) -> Numbers:
     """Return the mean and quantiles of the time to the first token; None unless it is known of every request."""
     wanted = {known.column: known for known in (*STANDARD_METRICS, *metrics) if known.sample == "first_token"}
-    total_s, requests = 0.0, 0
-    for part in parts(log):
-        first_s = first_token_latency_s(part)
-        total_s += float(first_s.sum())
-        requests += len(first_s)
-    if isnan(total_s):
+    first_s = first_token_latency_s(log)
+    if np.isnan(first_s).any():
         return dict.fromkeys(wanted)
-    quantiles = [known.quantile for known in wanted.values() if known.quantile is not None]
-    _, values_s = quantiles_of_parts(lambda: (first_token_latency_s(part) for part in parts(log)), quantiles)
-    by_quantile = dict(zip(quantiles, values_s, strict=True))
     numbers: Numbers = {}
     for name, known in wanted.items():
-        value_s = total_s / requests if known.quantile is None else by_quantile[known.quantile]
-        numbers[name] = value_s if requests >= known.least_requests else None
+        value_s = float(first_s.sum()) / len(first_s) if known.quantile is None else float(np.quantile(first_s, known.quantile))
+        numbers[name] = value_s if len(first_s) >= known.least_requests else None
     return numbers
 
 
@@ -217,46 +198,35 @@ SUMMED = ("latency_s", "rtt_estimate_age_s", "energy_j", "t_queue_s", "t_exe_s",
 
 
 class _Totals:
-    """Sums and counts over the parts of a log."""
+    """Sums and counts over a log."""
 
-    def __init__(self, devices: int, servers: Sequence[int]) -> None:
-        self.requests = 0
-        self.issued_s = self.makespan_s = -inf
+    def __init__(self, log: Log, devices: Sequence[Device], batches: Sequence[bool]) -> None:
+        """`batches`: whether each device does."""
+        latency_s, arrival_s, target = log["latency_s"], log["arrival_s"], log["target"]
+        self.requests = len(latency_s)
+        self.issued_s, self.makespan_s = float(arrival_s.max()), float((arrival_s + latency_s).max())
         """When the last request was issued, and answered."""
-        self.sums = dict.fromkeys(SUMMED, 0.0)
-        self.sent = np.zeros(max(devices, 1), np.int64)
+        self.sums = {name: float(log[name].sum()) for name in SUMMED}
+        self.sent = np.zeros(max(len(devices), 1), np.int64)
         """Requests by device."""
-        self.work = [np.zeros(boxes) for boxes in servers]
+        self.work = list[Column]()
         """By device and box, seconds of execution; of a device that batches, target tokens with the end of the sentence."""
-
-    def add(self, part: Log, batches: Sequence[bool]) -> None:
-        """Add a part; `batches`: by device."""
-        latency_s, arrival_s, target = part["latency_s"], part["arrival_s"], part["target"]
-        self.requests += len(latency_s)
-        self.issued_s = max(self.issued_s, float(arrival_s.max()))
-        self.makespan_s = max(self.makespan_s, float((arrival_s + latency_s).max()))
-        for name in SUMMED:
-            self.sums[name] += float(part[name].sum())
-        for number, boxes in enumerate(self.work):
+        for number, device in enumerate(devices):
             there = target == number
-            self.sent[number] += int(there.sum())
-            weights = part["tgt_len"][there] + 1.0 if batches[number] else part["t_exe_s"][there]
-            self.work[number] = boxes + np.bincount(part["server"][there], weights, minlength=boxes.size)
+            self.sent[number] = there.sum()
+            weights = log["tgt_len"][there] + 1.0 if batches[number] else log["t_exe_s"][there]
+            self.work.append(np.bincount(log["server"][there], weights, minlength=device.servers).astype(np.float64))
 
 
-def _misrouted(lost_s: AnyColumn | None) -> Numbers:
-    """Return the share of the judged requests that were misrouted, and their mean loss."""
-    judged, misrouted, total_s = 0, 0, 0.0
-    for rows in blocks_of(slice(0, 0 if lost_s is None else len(lost_s))):
-        assert lost_s is not None
-        of_block = lost_s[rows]
-        judged_s = of_block[np.isfinite(of_block)]
-        judged += judged_s.size
-        misrouted += int((judged_s > 0.0).sum())
-        total_s += float(judged_s.sum(dtype=np.float64))
-    if not judged:
-        return {"misrouted_share": None, "mean_lost_s": None}
-    return {"misrouted_share": misrouted / judged, "mean_lost_s": total_s / judged}
+def _misrouted(decision_regret_s: NDArray[np.float32] | None) -> Numbers:
+    """Return the share of the judged requests that were misrouted, and the mean decision regret of all judged ones."""
+    judged_s = np.empty(0) if decision_regret_s is None else decision_regret_s[np.isfinite(decision_regret_s)]
+    if not judged_s.size:
+        return {"misrouted_share": None, "mean_decision_regret_s": None}
+    return {
+        "misrouted_share": np.count_nonzero(judged_s > 0.0) / judged_s.size,
+        "mean_decision_regret_s": float(judged_s.sum(dtype=np.float64)) / judged_s.size,
+    }
 
 
 Objective = str
@@ -305,21 +275,13 @@ TAILS = ("p95", "p99")
 
 def _parts(log: Log, totals: _Totals, quantiles: Numbers, tails: Sequence[str]) -> Numbers:
     """Return the mean parts of all requests, and of those that take as long as a quantile (`tails`) or longer."""
-    beyond = {(name, part): 0.0 for part in PARTS for name in tails}
-    slow = dict.fromkeys(tails, 0)
-    for of_log in parts(log):
-        latency_s = of_log["latency_s"]
-        slowest = {name: latency_s >= known(quantiles[objective_column(name)]) for name in slow}
-        for name, those in slowest.items():
-            slow[name] += int(those.sum())
-        for part, column in PARTS.items():
-            seconds = of_log[column]
-            for name, those in slowest.items():
-                beyond[name, part] += float(seconds[those].sum())
+    latency_s = log["latency_s"]
+    slowest = {name: latency_s >= known(quantiles[objective_column(name)]) for name in tails}
     means: Numbers = {}
     for part, column in PARTS.items():
+        seconds = log[column]
         means[f"mean_{part}_s"] = totals.sums[column] / totals.requests
-        means |= {f"beyond_{name}_{part}_s": beyond[name, part] / slow[name] for name in slow}
+        means |= {f"beyond_{name}_{part}_s": float(seconds[those].mean()) for name, those in slowest.items()}
     return means
 
 
@@ -328,15 +290,14 @@ def _known(mean: float) -> float | None:
     return None if isnan(mean) else mean
 
 
-def with_regret(runs: Mapping[RunKey, Numbers], oracle: str | None) -> dict[RunKey, Numbers]:
+def with_regret(runs: Runs, oracle: str | None) -> Runs:
     """Add `regret_s`: total latency above the oracle's in the same replication; None where there is no oracle."""
-    regrets: dict[RunKey, Numbers] = {}
-    for key, numbers in runs.items():
-        regret: float | None = None
-        if oracle is not None:
-            best = runs[RunKey(key.workload, key.network, oracle, key.replication)]
-            regret = known(numbers["total_latency_s"]) - known(best["total_latency_s"])
-        regrets[key] = {**numbers, "regret_s": regret}
+    totals_s, regrets = total_latencies_s(runs), dict[Place, list[Numbers]]()
+    for (workload, network, policy), replications in runs.items():
+        place = workload, network, policy
+        best_s = totals_s[place] if oracle is None else totals_s[workload, network, oracle]
+        regrets_s = [None if oracle is None else ours - best for ours, best in zip(totals_s[place], best_s, strict=True)]
+        regrets[place] = [{**of, "regret_s": regret_s} for of, regret_s in zip(replications, regrets_s, strict=True)]
     return regrets
 
 
@@ -346,20 +307,18 @@ WITH_INTERVAL = ("total_latency_s", "regret_s")
 """Numbers beside the metrics with a 95 % interval over replications, as `..._low` and `..._high`."""
 
 
-def rows(
-    runs: Mapping[RunKey, Numbers], requests: int, *, metrics: Sequence[Metric] = (), objective: Objective = "mean"
-) -> list[Row]:
+def rows(runs: Runs, requests: int, *, metrics: Sequence[Metric] = (), objective: Objective = "mean") -> list[Row]:
     """Return one row per workload, network and policy: means over the replications, in the order of the runs.
 
     Args:
-        runs: the numbers of every run.
+        runs: the numbers of each replication.
         requests: issued in each run.
         metrics: metrics that were measured beside the standard ones.
         objective: a latency whose spread over the replications is shown, beside `OBJECTIVES`.
     """
     with_interval = {*WITH_INTERVAL, *columns_of(metrics)}
     table: list[Row] = []
-    for (workload, network, policy), replications in _by_policy(runs).items():
+    for (workload, network, policy), replications in runs.items():
         row: Row = {
             "workload": workload,
             "network": network,
@@ -419,7 +378,7 @@ def _most_spread_part(replications: Sequence[Numbers], objective: Objective) -> 
     return max(ranges, key=ranges.__getitem__)
 
 
-def comparisons(runs: Mapping[RunKey, Numbers], baselines: Iterable[str]) -> list[Row]:
+def comparisons(runs: Runs, baselines: Iterable[str]) -> list[Row]:
     """Return each policy against each baseline, paired by replication: percent change of total latency, negative is faster.
 
     The change is the ratio of the two totals shown in the rows, and its interval covers that ratio.
@@ -435,24 +394,20 @@ def comparisons(runs: Mapping[RunKey, Numbers], baselines: Iterable[str]) -> lis
     return table
 
 
-def total_latencies_s(runs: Mapping[RunKey, Numbers]) -> dict[tuple[str, str, str], list[float]]:
-    """Return the total latency of each replication by workload, network and policy."""
-    return {
-        key: [known(numbers["total_latency_s"]) for numbers in replications] for key, replications in _by_policy(runs).items()
-    }
+def total_latencies_s(runs: Runs) -> dict[Place, list[float]]:
+    """Return the total latency of each replication by place."""
+    return {place: [known(numbers["total_latency_s"]) for numbers in replications] for place, replications in runs.items()}
 
 
-def replicated(
-    runs: Mapping[RunKey, Numbers], metrics: Sequence[Metric] = ()
-) -> dict[tuple[str, str, str], dict[str, list[float | None]]]:
-    """Return the value of each replication by workload, network and policy, and by column, of the totals and all metrics.
+def replicated(runs: Runs, metrics: Sequence[Metric] = ()) -> dict[Place, dict[str, list[float | None]]]:
+    """Return the value of each replication by place and by column, of the totals and all metrics.
 
     By these numbers runs are compared and judged. `metrics`: those that were measured beside the standard ones.
     """
     columns = ("total_latency_s", *columns_of(metrics))
     return {
-        key: {name: [numbers[name] for numbers in replications] for name in columns if name in replications[0]}
-        for key, replications in _by_policy(runs).items()
+        place: {name: [numbers[name] for numbers in replications] for name in columns if name in replications[0]}
+        for place, replications in runs.items()
     }
 
 
@@ -467,15 +422,6 @@ def judge_change(change: Estimate, same: bool) -> str:
     if is_tie(1.0 + change.mean / 100.0, 1.0):
         return "same"
     return "faster" if change.mean < 0.0 else "slower"
-
-
-def _by_policy(
-    runs: Mapping[RunKey, Numbers],
-) -> dict[tuple[str, str, str], list[Numbers]]:
-    grouped: dict[tuple[str, str, str], list[Numbers]] = {}
-    for key in sorted(runs, key=lambda key: key.replication):
-        grouped.setdefault((key.workload, key.network, key.policy), []).append(runs[key])
-    return grouped
 
 
 def known(value: float | None) -> float:

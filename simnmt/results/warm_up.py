@@ -7,7 +7,7 @@ simulation, Winter Simulation Conference 2000, 755-760.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ BATCH = 5
 """Requests whose mean is one observation."""
 
 
-def mser5_cut(parts: Iterable[NDArray[np.float64]]) -> int:
+def mser5_cut(latency_s: NDArray[np.float64]) -> int:
     """Return how many requests at the beginning of a run MSER-5 leaves out.
 
     The latencies are cut into means of five. Of all cuts up to the middle, the one is chosen that leaves the mean of the rest
@@ -26,13 +26,13 @@ def mser5_cut(parts: Iterable[NDArray[np.float64]]) -> int:
     count in no mean.
 
     Args:
-        parts: the latencies in the order of issue; every part but the last has a multiple of five.
+        latency_s: in the order of issue.
 
     Example:
-        >>> mser5_cut([np.array([0.0] * 5 + [9.0, 11.0, 10.0, 10.0, 10.0] * 7)])
+        >>> mser5_cut(np.array([0.0] * 5 + [9.0, 11.0, 10.0, 10.0, 10.0] * 7))
         5
     """
-    means = np.concatenate([_batch_means(part) for part in parts])
+    means = _batch_means(latency_s)
     answered = np.flatnonzero(~np.isnan(means))
     if len(answered) < 2:
         return 0

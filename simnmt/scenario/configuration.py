@@ -289,11 +289,11 @@ class Scenario(Configuration):
     """Seed of all random numbers: the same seed gives the same bytes."""
     replications: Annotated[int, Field(ge=1, le=10_000)] = 5
     """Independent repeats, over which intervals are formed; the trace starts elsewhere in each."""
-    requests: Annotated[int, Field(ge=1, le=100_000_000)] = 100_000
+    requests: Annotated[int, Field(ge=1, le=10_000_000)] = 100_000
     """Requests per workload, network, policy and replication."""
     objective: Objective = "mean"
     """By what the best policy is chosen: the latency as `mean` or a percentile such as `p95` or `p99.9`; or a spending such as
-    `energy_j`, `cost_per_request` or `cost_per_million_characters`."""
+    `energy_j` or `cost_per_request`."""
     slo: ServiceLevel | None = None
     """Service level that the recommended policy should meet, such as `{p95_ms: 300}` or
     `{answered_within: {ms: 500, share: 0.99}}`."""
@@ -324,9 +324,6 @@ class Scenario(Configuration):
     """If requests queue at a device that batches, or a device streams its model, judge each decision by what an oracle foresees
     of queues, batches and states at that moment, which costs as much as an oracle for each policy. Otherwise misroutes are
     unknown with such a device. Plain queues are always foreseen, for a sample of the requests."""
-    published: str | None = None
-    """Name of a paper's table to show beside ours, such as `cnmt-table-1`; cells are matched by the names of workload,
-    network and policy."""
 
     @field_validator("warm_up")
     @classmethod

@@ -355,9 +355,6 @@ class WorkloadConfiguration(Configuration):
     """When requests arrive."""
     end_nodes: int = Field(default=1, ge=1, le=1_000_000)
     """End nodes that share the gateway; their requests together make up the arrivals."""
-    characters_per_src_token: Annotated[float, Field(gt=0.0, le=1000.0)] | None = None
-    """Mean characters of a source text, blanks included, per source token, for numbers per million characters; left out:
-    counted on the text, if `lengths` names one."""
     deadline_ms: Annotated[float, Field(gt=0.0, le=1e9)] | None = None
     """Time from a request to its answer within which the answer is useful: `deadline_met_share` and `goodput_rps` of the
     summary count by it. It changes no decision."""

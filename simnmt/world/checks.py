@@ -33,7 +33,7 @@ class _Clients(Protocol):
 
 
 def check_run(
-    requests: Requests[Any],
+    requests: Requests,
     servers: Sequence[Server],
     deciders: int,
     workers: int,
@@ -120,7 +120,7 @@ def _refuse_first(block: Block, faulty: NDArray[np.bool_], fault: str, remedy: s
         raise InputError(fault.format(block.first + int(faulty.argmax())), remedy=remedy)
 
 
-def _columns(requests: Requests[Any], has_links: bool, only: int | None = None) -> Iterator[tuple[str, Any]]:
+def _columns(requests: Requests, has_links: bool, only: int | None = None) -> Iterator[tuple[str, Any]]:
     """Yield the columns that a run reads, with their names; `only`: the target whose times are read, if not all are."""
     for name in ("src_len", "tgt_len", "arrival_s", "node", "access_s"):
         if (column := getattr(requests, name)) is not None:

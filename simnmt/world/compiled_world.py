@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import ctypes
 import logging
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.base.columns import AnyColumn, ColumnFile, are_kept_in_files
 from simnmt.network.link import Hop, MovingRoute
 from simnmt.network.message_paths import Capacity, ConstantCapacity, MessagePaths, SeriesCapacity
 from simnmt.network.series import Series
 from simnmt.policies.decision import Choice, Fixed, LeastTotal
 from simnmt.policies.views import BatchView, PlanView
+from simnmt.results.columns import COLUMNS
 from simnmt.results.device_accounts import BatchAccount, BoxesUntil
 from simnmt.results.requests import Block, Engine, Requests, Trail
 from simnmt.world import compiled_library as c
@@ -62,33 +60,29 @@ MOST_TARGETS, MOST_BOXES = 128, 32_768
 
 
 def simulate(
-    requests: Requests[AnyColumn],
+    requests: Requests,
     decide_for: DecideFor,
     beliefs: Beliefs,
     servers: Sequence[Server],
     *,
     engine: Engine | None = None,
-    folder: Path | None = None,
     **settings: Any,
 ) -> Trail:
     """Run every request through the world, as `simulation.simulate` does with these arguments; the trail names its engine.
 
-    `engine`: None for the compiled one where it covers the run; `folder`: where that keeps the columns of a long run. Raises
-    `InputError` if the run needs the other one.
+    `engine`: None for the compiled one where it covers the run. Raises `InputError` if the run needs the other one.
     """
     if engine != "simpy":
         try:
-            return simulate_compiled(requests, decide_for, beliefs, servers, folder=folder, **settings)
+            return simulate_compiled(requests, decide_for, beliefs, servers, **settings)
         except UncompiledError as error:
             refuse_if_chosen(engine, error)
             _LOG.debug("in SimPy, since %s", error)
-            if folder is not None:
-                shutil.rmtree(folder, ignore_errors=True)
     return simulation.simulate(requests, decide_for, beliefs, servers, **settings)
 
 
 def simulate_compiled(
-    requests: Requests[AnyColumn],
+    requests: Requests,
     decide_for: DecideFor,
     beliefs: Beliefs,
     servers: Sequence[Server],
@@ -103,15 +97,13 @@ def simulate_compiled(
     judged_share: float = 0.0,
     paths: MessagePaths | None = None,
     faults: Faults | None = None,
-    folder: Path | None = None,
     allocations: int = -1,
     pause_after_ms: int = PAUSE_AFTER_MS,
 ) -> Trail:
     """Run every request through the compiled world, and return its trail; arguments as in `simulation.simulate`.
 
-    `folder`: for the columns of a long run. `allocations`: of memory that succeed; below 0 all. `pause_after_ms`: see
-    `PAUSE_AFTER_MS`; 0: pause between all events. Raises `UncompiledError` for a run that it does not cover, `MemoryError`, and
-    `InputError` as `simulation.simulate` does.
+    `allocations`: of memory that succeed; below 0 all. `pause_after_ms`: see `PAUSE_AFTER_MS`; 0: pause between all events.
+    Raises `UncompiledError` for a run that it does not cover, `MemoryError`, and `InputError` as `simulation.simulate` does.
     """
     cdll = library()
     if cdll is None:
@@ -121,7 +113,7 @@ def simulate_compiled(
         raise UncompiledError("faults")
     pools = [None if local is None else local.servers(deciders), *servers]
     _check(beliefs, requests, route, clients, pools)
-    run = _Run(requests, beliefs, pools, deciders, workers, judged_share, allocations, folder, has_messages=paths is not None)
+    run = _Run(requests, beliefs, pools, deciders, workers, judged_share, allocations, has_messages=paths is not None)
     run.pause(pause_after_ms)
     run.meet_links(route, clients)
     if paths is not None:
@@ -132,14 +124,13 @@ def simulate_compiled(
             choice = decide_for(block)
             checks.check(block, choice)
             run.go(cdll.simnmt_world_block, world, run.block(block, choice, expected_for, plan_beyond_for))
-            run.release()
         run.go(cdll.simnmt_world_end, world)
         return run.trail(cdll, world)
 
 
 def _check(
     beliefs: Beliefs,
-    requests: Requests[AnyColumn],
+    requests: Requests,
     route: Route | None,
     clients: Clients | None,
     pools: Sequence[Server | None],
@@ -162,14 +153,13 @@ class _Run:
 
     def __init__(
         self,
-        requests: Requests[AnyColumn],
+        requests: Requests,
         beliefs: Beliefs,
         pools: Sequence[Server | None],
         deciders: int,
         workers: int,
         judged_share: float,
         allocations: int,
-        folder: Path | None,
         *,
         has_messages: bool = False,
     ) -> None:
@@ -192,16 +182,9 @@ class _Run:
         }
         recorded = frozenset[str]().union(*(pool.records for pool in pools if pool is not None))
         optional |= {name: name in recorded for name in ("execution_s", "first_token_s")}
-        unset = {"state": -1, **dict.fromkeys(("lost_s", "execution_s", "first_token_s", "transfer_s"), np.nan)}
-        self._files = dict[str, ColumnFile]()
-        """Of a long run's columns."""
-        wanted = {name: dtype for name, dtype in c.TRAIL.items() if optional.get(name, True)}
-        if folder is not None and are_kept_in_files(count):
-            folder.mkdir(parents=True, exist_ok=True)
-            self._files = {name: ColumnFile(folder / name, dtype, count, unset.get(name, 0)) for name, dtype in wanted.items()}
-            self._columns: dict[str, NDArray[Any]] = {name: file.array for name, file in self._files.items()}
-        else:
-            self._columns = {name: np.full(count, unset.get(name, 0), dtype) for name, dtype in wanted.items()}
+        self._columns: dict[str, NDArray[Any]] = {
+            name: COLUMNS[name].array(count) for name in c.TRAIL if optional.get(name, True)
+        }
         estimates = [beliefs.estimate(number, target) for number in range(deciders) for target in range(1, self._targets)]
         settings = self._settings = c.WorldSettings()
         settings.targets, settings.deciders, settings.workers = self._targets, deciders, workers
@@ -350,11 +333,6 @@ class _Run:
         kept.append(made)
         return ctypes.byref(made)
 
-    def release(self) -> None:
-        """Give the memory of columns in files back."""
-        for file in self._files.values():
-            file.release()
-
     def _factors(self, target: int, block: Block) -> NDArray[np.float64] | None:
         """Return by how much each sentence takes longer than usual at a target; None if sentences do not vary there."""
         pool = self._batched.get(target)
@@ -375,12 +353,8 @@ class _Run:
         for target, streamed in self._streamed.items():
             take_back(cdll, world, target, streamed)
             accounts[target] = streamed.account()
-        read_as = {"deadline_missed": np.bool_}
-        columns = {name: file.column(read_as.get(name)) for name, file in self._files.items()} or self._columns
-        trail = Trail.recorded(columns, tuple(accounts))
-        of_clients = self._of_clients
-        decided_s = of_clients.get("decided_s", trail.decided_s)
-        return replace(trail, node=of_clients.get("node"), decided_s=decided_s, engine="compiled")
+        trail = Trail.recorded(self._columns, tuple(accounts)).with_columns(**self._of_clients)
+        return replace(trail, engine="compiled")
 
     def _pool(self, server: Server) -> c.PoolSettings:
         boxes, workers = len(server.boxes), 1

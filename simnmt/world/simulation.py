@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from heapq import heappush
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.base.columns import AnyColumn
 from simnmt.network.message_paths import MessagePaths
 from simnmt.policies.decision import Choice
 from simnmt.results.requests import Block, Requests, Trail
@@ -36,7 +35,7 @@ and back."""
 
 
 def back_to_back(
-    traffic: Traffic, requests: Requests[AnyColumn], prepare: Callable[[Block], None], beliefs: Beliefs, route: Route | None
+    traffic: Traffic, requests: Requests, prepare: Callable[[Block], None], beliefs: Beliefs, route: Route | None
 ) -> Iterator[float]:
     """Yield the moments at which requests end; `route`: looks links up, if their times depend on the answers.
 
@@ -90,7 +89,7 @@ def back_to_back(
             yield now_s
 
 
-def open_loop(traffic: Traffic, requests: Requests[AnyColumn], prepare: Callable[[Block], None]) -> Iterator[float]:
+def open_loop(traffic: Traffic, requests: Requests, prepare: Callable[[Block], None]) -> Iterator[float]:
     """Yield the moments of arrival and decide at each, in one re-armed event for all end nodes; a source for each would cost 60
     % more at 1,000.
 
@@ -144,7 +143,7 @@ class ClosedLoop:
     The traffic reports every answer by `answered`.
     """
 
-    def __init__(self, clock: Clock, clients: Clients, requests: Requests[AnyColumn], prepare: Callable[[Block], None]) -> None:
+    def __init__(self, clock: Clock, clients: Clients, requests: Requests, prepare: Callable[[Block], None]) -> None:
         self._heap = clock.heap
         self._clients = clients
         self._requests = requests
@@ -211,7 +210,7 @@ class ClosedLoop:
     def completed(self, trail: Trail) -> Trail:
         """Return the trail with the columns that only the loop knows."""
         node, decided_s = np.frombuffer(self._node, np.int32), np.frombuffer(self._decided_s, np.float64)
-        return replace(trail, node=node, decided_s=decided_s)
+        return trail.with_columns(node=node, decided_s=decided_s)
 
     def answered(self, request: int, received_s: float) -> None:
         """Let the client receive the answer a little after the decider, think, and ask again."""
@@ -232,7 +231,7 @@ PlanBeyondFor = Callable[[Block], Sequence[Sequence[NDArray[np.float64]] | None]
 
 
 def simulate(
-    requests: Requests[AnyColumn],
+    requests: Requests,
     decide_for: DecideFor,
     beliefs: Beliefs,
     servers: Sequence[Server],

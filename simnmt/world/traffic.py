@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heappush
 from math import nan
-from typing import Any
 
-from simnmt.results.requests import Block, Requests, Trail, recorder
+from simnmt.results.columns import recorder
+from simnmt.results.requests import Block, Requests, Trail
 from simnmt.world.clock import REACHES_SERVER, Clock
 from simnmt.world.deciders import Beliefs, Decider, DecisionInput, Prepared
 from simnmt.world.fifo_server import FifoServer
@@ -29,7 +29,7 @@ class Traffic:
     def __init__(
         self,
         clock: Clock,
-        requests: Requests[Any],
+        requests: Requests,
         servers: Sequence[Server],
         deciders: int,
         workers: int,

@@ -116,7 +116,7 @@ def test_a_gpu_that_torch_sees_can_and_one_that_only_the_driver_sees_cannot(monk
 
 def test_a_jetson_whose_torch_was_replaced_is_led_to_the_documentation(tmp_path: Path) -> None:
     (finding,) = doctor.gpu_finding(describe(orin(tmp_path)))
-    assert finding.verdict == "cannot" and "docs/how-to/calibrate-a-jetson.md" in str(finding)
+    assert finding.verdict == "cannot" and "docs/how-to/measure.md" in str(finding)
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,8 @@ import pandas as pd
 import pytest
 
 import simnmt
-from simnmt.cli.tables import format_result
-from simnmt.results.recommendation_text import gap_sentences
-from simnmt.results.request_log import COLUMNS, STREAMED_COLUMNS
+from simnmt.cli.run_text import format_result
+from simnmt.results.columns import STREAMED_COLUMNS
 from tests.experiment.streamed_profile import STI, TEXT, streamed_profile, written
 
 OTHER_DISCIPLINES = {
@@ -69,10 +68,9 @@ def test_a_tighter_deadline_from_the_middle_of_a_run_on_holds_for_what_comes_the
     assert first.state in (0, 1), "a change ends the engagement"
     [planned] = [device for device in changed.cells[0].planned if device is not None]
     assert planned.plannings == 2
-    changes = [note for note in changed.notes if "planned anew" in note or "times in all" in note]
-    assert changes[0].startswith("w, gateway: from 83.3 min on planned anew for 500 ms and a preload buffer of 2 MB: ")
-    assert changes[1].startswith("w, gateway: planned 2 times in all. ") and len(changes) == 2
-    assert "missed the deadlines of 900, then 500 ms" in format_result(changed)
+    assert any("from 83.3 min on for 500 ms and 2 MB: " in note for note in changed.notes)
+    assert any("planned 2 times in all" in note for note in changed.notes)
+    assert "missed the deadline of 900, then 500 ms" in format_result(changed)
     assert changed.document()["plans"][0]["plannings"] == 2
 
 
@@ -137,14 +135,13 @@ def test_a_plane_of_the_warm_model_loses_on_cold_requests(folder: Path) -> None:
     one_turn = ("workloads.w.arrivals.turns=[1.0]", "networks.n.rtt={constant_ms: 120}", "foresee_misroutes=true")
     cheap = ("devices.gateway.sti={deadline_ms: 500, preload_mb: 0, keeps_preload: false}",)
     found = run(folder, *one_turn, *cheap, requests=2500, replications=3)
-    lost_s = {policy: run_row(found, policy)["gateway_cold_lost_mean_s"] for policy in ("oracle", "cnmt", "knowing")}
-    assert lost_s["cnmt"] > 0.03, "30 ms and more of each"
-    assert lost_s["knowing"] is None or lost_s["knowing"] < lost_s["cnmt"] / 5
+    regret_s = {policy: run_row(found, policy)["gateway_cold_decision_regret_s"] for policy in ("oracle", "cnmt", "knowing")}
+    assert regret_s["cnmt"] > 0.03, "30 ms and more of each"
+    assert regret_s["knowing"] is None or regret_s["knowing"] < regret_s["cnmt"] / 5
     total = {row["policy"]: row["total_latency_s"] for row in found.summary_rows}
     assert total["oracle"] <= total["knowing"] < total["cnmt"]
     comparison = next(c for c in found.comparisons if (c["policy"], c["baseline"]) == ("knowing", "cnmt"))
     assert comparison["verdict"] == "faster"
-    assert "Total time against cnmt: knowing -" in found.verdicts[0]["variants"]
 
 
 def test_a_greedy_rule_that_knows_the_state_may_never_warm_the_box(folder: Path) -> None:
@@ -204,7 +201,7 @@ def test_a_run_directory_gives_the_same_bytes_again(folder: Path, tmp_path: Path
 
 def test_without_a_streamed_device_nothing_of_it_is_to_be_seen(folder: Path) -> None:
     found = run(folder, "devices.gateway={profile: phone.json}", requests=50, replications=1)
-    assert list(found.cells[0].logs["edge"]) == list(COLUMNS)
+    assert not {*STREAMED_COLUMNS} & {*found.cells[0].logs["edge"]}
     assert not found.cells[0].planned and not found.cells[0].streams
     assert "plans" not in found.document() and "streams" not in found.document()
     assert not any("_cold_" in name or "_stall" in name for row in found.summary_rows for name in row)
@@ -217,7 +214,6 @@ def test_the_gap_analysis_and_foreseen_misroutes_run_with_states(folder: Path) -
     assert run_row(found, "oracle")["misrouted_share"] == 0.0
     assert run_row(found, "cnmt")["misrouted_share"] > 0.0
     assert {"nothing", "unseen queues and states", "everything"} <= {gap["removed"] for gap in found.gaps}
-    assert any("the true waits and states of streamed models" in sentence for sentence in gap_sentences(found.gaps))
     back = run(folder, "gap_analysis=true", "workloads.w.arrivals={kind: back_to_back}", requests=100, replications=1)
     assert "unseen states" in {gap["removed"] for gap in back.gaps}
 
@@ -231,6 +227,3 @@ def test_misroutes_back_to_back_are_judged_with_the_state_of_the_model_or_left_o
     assert "what a request takes there depends on the requests before it" in page
     judged = run(folder, *back_to_back, "foresee_misroutes=true", requests=200, replications=1, out=tmp_path / "judged")
     assert run_row(judged, "oracle")["misrouted_share"] == 0.0
-    page = (tmp_path / "judged" / "report.html").read_text(encoding="utf-8")
-    assert "answered it sooner, with the streamed models of that moment, as an oracle foresees them." in page
-    assert "with the queues" not in page

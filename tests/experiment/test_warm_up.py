@@ -36,7 +36,7 @@ def cuts(result: simnmt.RunResult) -> dict[str, list[float]]:
 def test_all_policies_of_a_replication_lose_the_longest_warm_up_of_any(make_open: MakeScenario) -> None:
     result = simnmt.run(make_open(replications=1))
     logs = result.cells[0].logs
-    longest = max(mser5_cut([log["latency_s"]]) for log in logs.values())
+    longest = max(mser5_cut(log["latency_s"]) for log in logs.values())
     assert longest > 0 and cuts(result) == dict.fromkeys(POLICIES, longest)
     assert f"the first {longest} of 1,200 requests are warm-up, chosen by MSER-5" in " ".join(result.notes)
     for row in result.summary_rows:

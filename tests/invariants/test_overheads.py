@@ -166,8 +166,8 @@ def test_notes_name_the_overheads_and_their_source(make_scenario: MakeScenario) 
     first, second = (
         note for note in simnmt.run(with_overheads(scenario, gateway=2, cloud=CLOUD_MS)).notes if "overhead" in note
     )
-    assert first.startswith("de-en, gateway: overhead 2 ms a request, as stated in the scenario; every request pays it")
-    assert "mean 8 ms and standard deviation 12 ms" in second and "are 10 ms in the mean" in second
+    assert first.startswith("de-en, gateway: overhead 2 ms a request")
+    assert "mean 8 ms and standard deviation 12 ms" in second
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,7 @@ def _stub_of_litellm() -> dict[str, types.ModuleType]:
 def test_the_recipe_for_litellm(services: Services, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Against a stub of its base class: LiteLLM itself is not installed for the tests."""
     page = (Path(__file__).parents[2] / "docs" / "reference" / "live.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```python not-run\n(.*?)```", page, re.S)
+    blocks = re.findall(r"```py\n(.*?)```", page, re.S)
     (recipe,) = (block for block in blocks if block.startswith('"""simnmt_provider.py'))
     assert len(recipe.splitlines()) <= 65
     for name, module in _stub_of_litellm().items():

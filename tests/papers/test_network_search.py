@@ -69,11 +69,9 @@ def test_the_oracle_of_a_run_sends_away_the_predicted_shares(tmp_path: Path) -> 
     search = search_networks(prepared.plan, requests=4000)
     assert set(search.by_workload) == {"de-en", "fr-en", "en-zh"}
     levels = search.by_workload["fr-en"]
-    room = tmp_path / "room"
-    room.mkdir()
     plan = table_replay.at_levels(prepared.plan, "fr-en", levels)
     first = read_inputs(plan.scenario.model_copy(update={"replications": 1}), Path.cwd())  # the search uses replication 0 alone
-    part = table_replay.replay("measured", [first], folder=room, jobs=1, progress=None)
+    part = table_replay.replay("measured", [first], jobs=1, progress=None)
     sent = {network: share for (_, network), share in part.run.oracle_share.items()}
     assert sent == pytest.approx({network: levels.offloaded_share["fr-en", network] for network in ("cp1", "cp2")}, abs=0.002)
     assert {cell.network: 1e3 * cell.series.mean_s for cell in part.cells} == pytest.approx(levels.mean_rtt_ms)

@@ -26,8 +26,8 @@ def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def reproduction(scenario: Path, tmp_path_factory: pytest.TempPathFactory) -> Reproduction:
-    return reproduce(measured=scenario, requests=REQUESTS, folder=tmp_path_factory.mktemp("room"))
+def reproduction(scenario: Path) -> Reproduction:
+    return reproduce(measured=scenario, requests=REQUESTS)
 
 
 @pytest.fixture(scope="module")
@@ -115,9 +115,7 @@ def test_parts_on_profiles_that_were_not_measured_are_not_called_measured(
     for synthetic, fitted in profiles.items():
         text = text.replace(synthetic, fitted)
     path.write_text(text)
-    room = tmp_path / basis
-    room.mkdir()
-    reproduction = reproduce(measured=path, requests=200, folder=room)
+    reproduction = reproduce(measured=path, requests=200)
     names = {record.device for record in reproduction.claims if record.device != "inferred"}
     assert all(name.startswith(f"given, {basis}") for name in names) and f"given, {basis}" in names
     assert {r.basis for r in reproduction.claims if r.device in names} == {basis}
@@ -139,8 +137,7 @@ def test_networks_that_suit_all_data_sets_are_those_of_the_scenario(tmp_path: Pa
     text = re.sub(r'("@cp1", rtt_mean_ms:) [\d.]+', r"\1 118", "\n".join(lines))
     text = re.sub(r'("@cp2", rtt_mean_ms:) [\d.]+', r"\1 86", text)
     path.write_text(text.replace(', en-zh: "cpu1-marian.json"', "").replace(', en-zh: "cpu2-marian-int8.json"', ""))
-    (tmp_path / "room").mkdir()
-    reproduction = reproduce(measured=path, requests=REQUESTS, folder=tmp_path / "room")
+    reproduction = reproduce(measured=path, requests=REQUESTS)
     assert [part.name for part in reproduction.parts] == ["inferred", "measured"]
     assert {round(row["mean_rtt_ms"]) for row in reproduction.networks if row["profiles"] == "measured"} == {118, 86}
     assert not any("RTT levels" in record.why for record in reproduction.claims)
@@ -180,9 +177,9 @@ def test_the_text_shows_errors_claims_and_levels(report: PaperReport) -> None:
 
 
 @pytest.mark.usefixtures("one_replication")
-def test_missing_profiles_leave_their_claims_not_measurable(without_profiles: Any, tmp_path: Path) -> None:
+def test_missing_profiles_leave_their_claims_not_measurable(without_profiles: Any) -> None:
     without_profiles("cpu")
-    reproduction = reproduce(requests=200, folder=tmp_path)
+    reproduction = reproduce(requests=200)
     measured = [record for record in reproduction.claims if record.device == "measured"]
     assert len(measured) == 10 and {record.verdict for record in measured} == {"not measurable here"}
     assert all("FR-EN needs @cpu1-gru and @cpu2-gru" in record.why for record in measured if record.hardware_dependent)
@@ -197,12 +194,12 @@ def test_missing_profiles_leave_their_claims_not_measurable(without_profiles: An
 
 
 @pytest.mark.usefixtures("one_replication")
-def test_one_missing_profile_leaves_the_other_data_sets(scenario: Path, without_profiles: Any, tmp_path: Path) -> None:
+def test_one_missing_profile_leaves_the_other_data_sets(scenario: Path, without_profiles: Any) -> None:
     text = scenario.read_text().replace('"cpu2-gru.json"', '"@cpu2-gru"')
     part = scenario.with_name("one-missing.yaml")
     part.write_text(text)
     without_profiles("cpu")
-    reproduction = reproduce(measured=part, requests=200, folder=tmp_path)
+    reproduction = reproduce(measured=part, requests=200)
     assert {row["workload"] for row in reproduction.networks if row["profiles"] == "measured"} == {"de-en", "en-zh"}
     why = next(record.why for record in reproduction.claims if record.id == "CNMT-17 (b), measured")
     assert "not at hand: FR-EN needs @cpu2-gru" in why

@@ -75,17 +75,15 @@ def test_so_it_is_with_times_that_are_30_percent_wrong_where_the_gateway_has_a_q
         assert row["mean_percent"][0] < 0.0 and not slower(row["mean_percent"])
 
 
-def test_where_the_gateway_is_believed_too_fast_and_never_fills_even_the_true_waits_cost(tmp_path: Path) -> None:
+def test_where_the_gateway_is_believed_too_fast_and_never_fills_seeing_queues_costs(tmp_path: Path) -> None:
     """Too little is sent away already, and a wait at the server is one more reason to send less."""
     workloads = {"w": {"lengths": "@de-en-news", "end_nodes": 200, "arrivals": poisson(40.0)}}
-    small = {"version": 1, "name": "small", "requests": 2_000, "replications": 5, "workloads": workloads, "gap_analysis": True}
+    small = {"version": 1, "name": "small", "requests": 2_000, "replications": 5, "workloads": workloads}
     deployment = many_gateways_that_never_fill(tmp_path)
     with policies.believing((0.7, 1.3)):
-        runs, told = policies.run(small | {"policies": QUEUES} | {key: deployment[key] for key in ("devices", "networks")})
+        runs = policies.run(small | {"policies": QUEUES} | {key: deployment[key] for key in ("devices", "networks")})
     blind, seeing = ([row["total_latency_s"] for row in runs["w", "n", name]] for name in QUEUES)
-    assert told["w", "n"]["nothing"] == blind
     assert slower(policies.change(seeing, blind))
-    assert slower(policies.change(told["w", "n"]["unseen queues"], blind))
 
 
 @cache

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,6 @@ from simnmt.results.live_log import (
     LIVE_OUTCOMES,
     BeginRecord,
     LiveLogError,
-    LiveLogReader,
     ReferenceRecord,
     RequestRecord,
     format_record,
@@ -34,7 +35,7 @@ def written(path: Path, *lines: str) -> Path:
 
 
 def test_what_a_gateway_writes_is_read(tmp_path: Path) -> None:
-    log = read_live_log(written(tmp_path / "log", *map(format_record, (BEGIN, DONE, REFERENCE, REFUSED))))
+    log = read_live_log(written(tmp_path / "log", *(format_record(record) for record in (BEGIN, DONE, REFERENCE, REFUSED))))
     assert (log.begin, log.torn_lines, log.unknown_events) == (BEGIN, 0, 0)
     requests = log.requests
     assert requests.line.tolist() == [2, 4]
@@ -50,7 +51,7 @@ def test_what_a_gateway_writes_is_read(tmp_path: Path) -> None:
 @given(
     st.lists(
         st.builds(
-            DONE._replace,
+            partial(replace, DONE),
             request=st.integers(0, 2**40),
             src_len=st.integers(0, 10**6),
             execution_s=st.floats(0.0, 1e6),
@@ -64,26 +65,13 @@ def test_what_a_gateway_writes_is_read(tmp_path: Path) -> None:
 def test_a_log_cut_anywhere_loses_only_its_last_record(
     tmp_path_factory: pytest.TempPathFactory, records: list[RequestRecord], cut: int
 ) -> None:
-    text = "".join(map(format_record, (BEGIN, *records))).encode()
+    text = (format_record(BEGIN) + "".join(map(format_record, records))).encode()
     path = tmp_path_factory.mktemp("log") / "log"
     path.write_bytes(text[: max(len(text) - cut, 0)])
     log = read_live_log(path)
     whole = path.read_bytes().count(b"\n")
     assert max(whole - 1, 0) <= len(log.requests) <= whole
     assert log.requests.execution_s.tolist() == [record.execution_s for record in records[: len(log.requests)]]
-
-
-def test_a_growing_log_is_read_line_by_line(tmp_path: Path) -> None:
-    path = written(tmp_path / "log", format_record(BEGIN))
-    reader = LiveLogReader(path)
-    line = format_record(DONE)
-    assert reader.read().begin == BEGIN
-    for piece, many in ((line[:40], 0), (line[40:] + line, 2), (line[:-1], 0)):
-        with path.open("a") as file:
-            file.write(piece)
-        assert len(reader.read().requests) == many
-    last = reader.finish()
-    assert (last.requests.line.tolist(), last.torn_lines) == ([4], 0)
 
 
 def test_a_half_written_last_line_is_left_out_and_counted(tmp_path: Path) -> None:
@@ -97,56 +85,47 @@ def test_an_empty_log_has_no_requests(tmp_path: Path) -> None:
 
 
 def test_events_and_keys_of_later_versions_are_passed_over(tmp_path: Path) -> None:
-    later = json.dumps({"event": "request", **DONE._asdict(), "colour": "red"}) + "\n"
+    later = json.dumps({"event": "request", **asdict(DONE), "colour": "red"}) + "\n"
     log = read_live_log(written(tmp_path / "log", '{"event": "end"}\n', "\n", later))
     assert (len(log.requests), log.unknown_events) == (1, 1)
 
 
 def changed(**keys: Any) -> str:
-    return json.dumps({"event": "request", **DONE._asdict(), **keys}) + "\n"
+    return json.dumps({"event": "request", **asdict(DONE), **keys}) + "\n"
 
 
 @pytest.mark.parametrize(
-    ("line", "fault"),
+    ("line", "key"),
     [
-        ("{not json}\n", "no JSON"),
-        ("[1]\n", "not a JSON object"),
-        ('{"request": 1}\n', "event: missing"),
-        ("\udcff\n", "no UTF-8"),
-        (changed(execution_s=-0.1), "execution_s: a duration is not negative"),
-        (changed(execution_s="fast"), "execution_s: not a number"),
-        (changed(execution_s=None), "execution_s: a request that is done has one"),
-        (changed(execution_s=float("nan")), "execution_s: "),
-        (changed(src_len=True), "src_len: not a number"),
-        (changed(src_len=2.5), "src_len: not a whole number"),
-        (changed(tgt_len=10**400), "tgt_len: not a finite number in range"),
-        (changed(batch=0), "batch: not a whole number in range"),
-        (changed(device=None), "device: a request that is done has a device"),
-        (changed(outcome="lost"), "outcome: none of done,"),
-        (changed(ingress_s=None), "ingress_s: missing"),
-        ('{"event": "begin", "devices": []}\n', "devices: a list of names"),
-        ('{"event": "reference", "device": "gateway", "at_s": 1}\n', "execution_s: missing"),
+        ("{not json}\n", ""),
+        ("[1]\n", ""),
+        ('{"request": 1}\n', "event"),
+        ("\udcff\n", ""),
+        (changed(execution_s=-0.1), "execution_s"),
+        (changed(execution_s="fast"), "execution_s"),
+        (changed(execution_s=None), "execution_s"),
+        (changed(execution_s=float("nan")), "execution_s"),
+        (changed(src_len=True), "src_len"),
+        (changed(src_len=2.5), "src_len"),
+        (changed(tgt_len=10**400), "tgt_len"),
+        (changed(batch=0), "batch"),
+        (changed(device=None), "device"),
+        (changed(outcome="lost"), "outcome"),
+        (changed(ingress_s=None), "ingress_s"),
+        ('{"event": "begin", "policy": "cnmt", "devices": []}\n', "devices"),
+        ('{"event": "reference", "device": "gateway", "at_s": 1}\n', "execution_s"),
     ],
 )
-def test_a_wrong_line_is_named(tmp_path: Path, line: str, fault: str) -> None:
+def test_a_wrong_line_is_named(tmp_path: Path, line: str, key: str) -> None:
     path = tmp_path / "log"
     path.write_bytes((format_record(DONE) + line + format_record(DONE)).encode(errors="surrogateescape"))
     with pytest.raises(LiveLogError) as error:
         read_live_log(path)
     assert (error.value.line, error.value.path) == (2, str(path))
-    assert fault in str(error.value)
+    assert key in error.value.what
 
 
 def test_a_missing_log_and_a_folder_are_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "none", tmp_path):
-        with pytest.raises(LiveLogError, match="cannot read the log"):
+        with pytest.raises(LiveLogError):
             read_live_log(path)
-
-
-def test_a_log_that_becomes_shorter_is_refused(tmp_path: Path) -> None:
-    path = written(tmp_path / "log", format_record(DONE) * 2)
-    reader = LiveLogReader(path)
-    reader.read()
-    written(path, format_record(DONE))
-    with pytest.raises(LiveLogError, match="became shorter"):
-        reader.read()

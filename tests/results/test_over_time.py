@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import simnmt
-from simnmt.results import request_log
 from simnmt.results.device_timeline import device_timeline, edges, presence_s
 from simnmt.results.summary import Device
 
@@ -75,19 +74,6 @@ def test_one_request_by_hand() -> None:
     assert found.edges_s.tolist() == [0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 6.0, 10.0]
     assert found.waiting.tolist() == [[0.0] * 8 + [0.5, 0.0]]
     assert found.busy_share.tolist() == [[0.0] * 8 + [0.125, 0.375]]
-
-
-def test_a_log_read_block_by_block_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Blocks(dict[str, Any]):
-        def parts(self, requests: int) -> Iterator[dict[str, Any]]:
-            for start in range(0, LONG, requests):
-                yield {name: column[start : start + requests] for name, column in self.items()}
-
-    monkeypatch.setattr(request_log, "PART", 700)
-    whole, blocks = device_timeline(made_up_log(LONG), DEVICES, 50), device_timeline(Blocks(made_up_log(LONG)), DEVICES, 50)
-    np.testing.assert_array_equal(whole.edges_s, blocks.edges_s)
-    np.testing.assert_allclose(whole.waiting, blocks.waiting, atol=1e-9)
-    np.testing.assert_allclose(whole.busy_share, blocks.busy_share, atol=1e-9)
 
 
 def test_an_overloaded_run_keeps_sharp_spans_while_requests_come() -> None:

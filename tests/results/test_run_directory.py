@@ -22,7 +22,6 @@ from simnmt.results.result import Cell
 from simnmt.results.run_directory import (
     RunDirectoryError,
     check_free,
-    scratch,
     sha256,
     whole,
     write_json,
@@ -197,7 +196,7 @@ def cell(workload: str, network: str, seed: int, requests: int = 50) -> Cell:
     return Cell(
         workload=workload, network=network, lengths=names, series=None, regression_slope=1.0, regression_offset=0.0,
         devices=(), planes=(), profile_kinds=(), profile_names=(),
-        logs={policy: RequestLog(truth, trail) for policy, trail in trails.items()},
+        logs={policy: RequestLog.of(truth, trail) for policy, trail in trails.items()},
     )  # type: ignore[arg-type]  # fmt: skip
 
 
@@ -232,58 +231,17 @@ def test_requests_are_the_same_bytes_for_the_same_logs_and_others_for_others(tmp
 
     assert digest("one", CELLS) == digest("two", CELLS)
     log = CELLS[2].logs["cnmt"]
-    queue_s = log._trail.queue_s.copy()
+    queue_s = log.columns.trail.queue_s.copy()
     queue_s[-1] = np.nextafter(queue_s[-1], 1.0)
-    changed = {**CELLS[2].logs, "cnmt": RequestLog(log._truth, replace(log._trail, queue_s=queue_s))}
+    changed = {**CELLS[2].logs, "cnmt": RequestLog.of(log.columns.truth, log.columns.trail.with_columns(queue_s=queue_s))}
     assert digest("three", [*CELLS[:2], replace(CELLS[2], logs=changed)]) != digest("one", CELLS)
 
 
 def test_an_error_in_the_middle_of_the_table_is_not_swallowed(tmp_path: Path) -> None:
     log = CELLS[1].logs["edge"]
-    broken = {"edge": RequestLog(log._truth, replace(log._trail, queue_s=np.zeros(3)))}
+    broken = {"edge": RequestLog.of(log.columns.truth, log.columns.trail.with_columns(queue_s=np.zeros(3)))}
     with pytest.raises(ValueError, match="broadcast"):
         write_requests(tmp_path / "requests.parquet", [CELLS[0], replace(CELLS[1], logs=broken)])
-
-
-class TestScratch:
-    """The folder of a run's columns stands where there is room, and is gone in the end."""
-
-    def test_it_lies_beside_the_run_directory(self, tmp_path: Path) -> None:
-        (tmp_path / "there").mkdir()
-        for target in ("run", "there/run", "there/not/yet/run"):
-            with scratch(tmp_path / target) as folder:
-                assert folder.parent == (tmp_path / "there" if "there" in target else tmp_path)
-                (folder / "column").write_text("numbers")
-            assert [path.name for path in tmp_path.rglob("*")] == ["there"]
-
-    def test_without_one_it_lies_in_the_system_s(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-        with scratch(None) as folder:
-            assert folder.parent == tmp_path
-        assert list(tmp_path.iterdir()) == []
-
-    @pytest.mark.parametrize(
-        "error", [KeyboardInterrupt(), RuntimeError("ours"), InputError("theirs"), OSError(errno.EPIPE, "")]
-    )
-    def test_whatever_goes_wrong_it_is_gone(self, tmp_path: Path, error: BaseException) -> None:
-        with pytest.raises(type(error)) as caught, scratch(tmp_path / "run") as folder:
-            (folder / "1").mkdir()
-            (folder / "1" / "column").write_text("numbers")
-            raise error
-        assert caught.value is error
-        assert list(tmp_path.iterdir()) == []
-
-    @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
-    def test_no_room_is_one_line(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-        run = tmp_path / "deep" / "run"
-        for target, said in ((run, f"{run}: cannot write the run"), (None, f"{tmp_path}: no room for the requests")):
-            with pytest.raises(RunDirectoryError) as caught, scratch(target):
-                raise OSError(number, os.strerror(number))
-            text = str(caught.value)
-            assert text.startswith(f"{said}: {os.strerror(number)} (free some space, ")
-            assert "\n" not in text
-            assert list(tmp_path.iterdir()) == []
 
 
 def test_a_reproduction_is_replaced_where_that_is_asked_for(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from simnmt.results.statistics import (
     difference_of_changes,
     latency_quantiles,
     over_replications,
-    quantiles_of_parts,
     student_quantile,
 )
 
@@ -105,7 +104,7 @@ def test_an_interval_that_touches_zero_leaves_the_sign_open(low: float, high: fl
 
 def test_quantiles_of_the_latency() -> None:
     latency_s = np.random.default_rng(1).permutation(np.arange(10_001) / 1e4)
-    found = latency_quantiles(lambda: [latency_s])
+    found = latency_quantiles(latency_s)
     assert found == {
         "p50_latency_s": pytest.approx(0.5),
         "p90_latency_s": pytest.approx(0.9),
@@ -115,20 +114,9 @@ def test_quantiles_of_the_latency() -> None:
     }
 
 
-VALUES = st.lists(st.sampled_from([0.0, 0.125, 0.3, 7.0]) | st.floats(0.0, 1e9), min_size=1, max_size=60)
-SHARES = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=5)
-
-
-@given(VALUES, SHARES, st.integers(1, 7))
-def test_quantiles_of_parts_are_those_of_the_whole(values: list[float], shares: list[float], size: int) -> None:
-    column = np.array(values)
-    parts = [column[start : start + size] for start in range(0, column.size, size)]
-    assert quantiles_of_parts(lambda: parts, shares) == (column.size, np.quantile(column, shares).tolist())
-
-
 @pytest.mark.parametrize(("requests", "known"), [(1, False), (9_999, False), (10_000, True)])
 def test_p999_is_unknown_below_10_000_requests(requests: int, known: bool) -> None:
-    found = latency_quantiles(lambda: [np.linspace(0.0, 1.0, requests)])
+    found = latency_quantiles(np.linspace(0.0, 1.0, requests))
     assert (found["p999_latency_s"] is not None) is known
     assert found["p99_latency_s"] is not None
 

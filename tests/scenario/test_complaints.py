@@ -135,6 +135,7 @@ CASES = {
         "s.yaml:1:7: fit.[key]: unknown key (known here: share, inferences)",
     ),
     "too small": ("requests: 0", "s.yaml:1:11: requests: must be >= 1, got 0"),
+    "too many requests": ("requests: 10000001", "s.yaml:1:11: requests: must be <= 10000000, got 10000001"),
     "too large": ("fit: {share: 1.0}", "s.yaml:1:14: fit.share: must be < 1, got 1.0"),
     "a wrong version": ("version: 2", "s.yaml:1:10: version: must be 1, got 2"),
     "a quoted version": ("version: '1'", "s.yaml:1:10: version: must be 1, got the text '1' (write 1, without quotes)"),

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.countdown_server import CountdownServer
 from simnmt.base import shipped_files
 from simnmt.batching import Batching, maxi, mini, top_up
 from simnmt.profile.batch_cost import DecodingCost
@@ -20,6 +19,7 @@ from simnmt.workload.length_table import read_table
 from simnmt.world.batch_pool import Decoded, decode_all
 from simnmt.world.batch_server import BatchServer, StepTimes
 from simnmt.world.fifo_server import FifoServer
+from tests.world.countdown_server import CountdownServer
 from tests.world.decoding import EIGHTHS, LEAVING, LEAVING_EIGHTHS, SECONDS, batchings, cost, rows
 from tests.world.theory import m_g_1_wait
 

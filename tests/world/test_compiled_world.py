@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -13,7 +12,6 @@ import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
-from simnmt.base import columns
 from simnmt.base.errors import InputError
 from simnmt.batching import Batching
 from simnmt.network.link import Hop, Link, MovingRoute
@@ -184,13 +182,6 @@ def test_without_a_compiled_world_the_message_says_how_to_compile_it(monkeypatch
     with pytest.raises(InputError, match=r"^the compiled world is not compiled"):
         compiled_decoding.decode_all(BATCHINGS["one"], COST, [3], [4], engine="compiled")
     assert compiled_world.simulate(*world).engine == "simpy"
-
-
-def test_a_policy_in_python_leaves_no_files_of_the_compiled_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "FILES_FROM_ROWS", 10)
-    world = asked(50), lambda block: lambda in_block, delay_s: 0, Beliefs(guess), [FifoPool()]
-    assert compiled_world.simulate(*world, folder=tmp_path / "world").engine == "simpy"
-    assert list(tmp_path.iterdir()) == []
 
 
 def assert_refused_alike(message: str, **changed: Any) -> None:

@@ -18,7 +18,7 @@ from simnmt.experiment.plan.trial import Level, Site
 from simnmt.network.outages import DrawnOutages
 from simnmt.results.number_text import digits, duration
 from simnmt.results.service_level import Requirement
-from simnmt.results.summary import Numbers, Row
+from simnmt.results.summary import Numbers
 from simnmt.scenario.source import describe_separate_runs
 
 REQUESTS_BEYOND = 20
@@ -44,11 +44,7 @@ class Basis:
 
     sources: str
     """Kinds of the device profiles and of the round trips; of several workloads with rates, that they are separate runs."""
-    warnings: tuple[str, ...]
-
-    def document(self) -> Row:
-        """Return the basis as JSON."""
-        return {"sources": self.sources, "warnings": list(self.warnings)}
+    warnings: list[str]
 
 
 def finite(value: float) -> float | None:
@@ -56,16 +52,11 @@ def finite(value: float) -> float | None:
     return value if isfinite(value) else None
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """A run on which an answer rests."""
-
-    site: Site
-    rate_rps: float
-    numbers: Numbers
+Runs = Sequence[tuple[Site, Numbers]]
+"""Runs on which an answer rests, each with its site at the rate of the run."""
 
 
-def basis_of(plan: RunPlan, level: Level, replications: int, runs: Sequence[Run] = ()) -> Basis:
+def basis_of(plan: RunPlan, level: Level, replications: int, runs: Runs = ()) -> Basis:
     """Return what an answer rests on.
 
     Args:
@@ -74,42 +65,35 @@ def basis_of(plan: RunPlan, level: Level, replications: int, runs: Sequence[Run]
         replications: of each run by which deployments were compared.
         runs: one run of each place in the answer, at its rate.
     """
-    plan = _with_used_devices(plan, runs)
-    places = [{"workload": run.site.workload, "network": run.site.network, "policy": run.site.policy} for run in runs]
-    rows = [place | run.numbers for place, run in zip(places, runs, strict=True)]
-    doubts = [*_few_requests(plan, level), *_short_runs(plan, level, runs), *_few_replications(replications)]
+    used = frozenset().union(*(site.used for site, _ in runs))
+    if used:
+        # Inputs of devices on which no policy of the answer executes requests do not matter.
+        cases = {
+            name: replace(case, targets=tuple(target for target in case.targets if target.device in used))
+            for name, case in plan.cases.items()
+        }
+        plan = replace(plan, cases=cases)
+    rows = [{"workload": site.workload, "network": site.network, "policy": site.policy, **numbers} for site, numbers in runs]
+    doubts = [*_few_requests(plan, level), *_short_runs(plan, level, runs)]
+    if replications < FEW_REPLICATIONS:
+        doubts.append(
+            f"replications: {replications} show little of how runs differ by chance (give {FEW_REPLICATIONS} or more)"
+        )
     sources = "; ".join(filter(None, (describe_sources(plan), describe_separate_runs(plan.scenario))))
-    return Basis(sources, (*doubts, *_free_refills(plan), *faults_outside(plan, rows), *warnings(plan, rows)))
-
-
-def _with_used_devices(plan: RunPlan, runs: Sequence[Run]) -> RunPlan:
-    """Return a plan without the devices on which no policy of the answer executes requests; all of them without an answer."""
-    devices = list(plan.scenario.devices)
-    used = {device for run in runs for device in plan.scenario.policies[run.site.policy].devices_of(devices)}
-    if not used:
-        return plan
-    cases = {
-        name: replace(case, targets=tuple(target for target in case.targets if target.device in used))
-        for name, case in plan.cases.items()
-    }
-    return replace(plan, cases=cases)
+    return Basis(sources, [*doubts, *_free_refills(plan), *faults_outside(plan, rows), *warnings(plan, rows)])
 
 
 def _free_refills(plan: RunPlan) -> Iterator[str]:
     """Yield the devices whose batches are refilled at no cost because the scenario says so."""
     free = {
-        target.device: (target.profile.name, target.profile.knows_refills)
+        target.device: target.profile
         for case in plan.cases.values()
         for target in case.targets
         if target.decoding is not None and target.decoding.free_refills and target.decoding.batching.threshold
     }
-    for device, (profile, is_known) in free.items():
-        why = f"{'though' if is_known else 'for'} profile {profile} has {'the' if is_known else 'no'} cost of it"
-        remedy = "give refill: measured" if is_known else "calibrate it with refills, and give refill: measured"
-        yield (
-            f"{device}: joining a running batch is taken as free (refill: free), {why}: a real server takes fewer requests "
-            f"({remedy})"
-        )
+    for device, profile in free.items():
+        remedy = "give refill: measured" if profile.knows_refills else "calibrate it with refills, and give refill: measured"
+        yield f"{device}: joining a running batch is taken as free; a real server takes fewer requests ({remedy})"
 
 
 def _few_requests(plan: RunPlan, level: Level) -> Iterator[str]:
@@ -120,8 +104,8 @@ def _few_requests(plan: RunPlan, level: Level) -> Iterator[str]:
             needed, what = REQUESTS_OF_A_MEAN, f"by {counted:,} requests of a run"
         else:
             needed = ceil(REQUESTS_BEYOND / beyond - 1e-6) if beyond > 0.0 else 0
-            chance = f", which chance moves by {100.0 / sqrt(max(counted * beyond, 1.0)):.0f} %, and queues by more"
-            what = f"by about {digits(counted * beyond)} of {counted:,} requests of a run that lie beyond it{chance}"
+            chance = 100.0 / sqrt(max(counted * beyond, 1.0))
+            what = f"by about {digits(counted * beyond)} of {counted:,} requests of a run, which chance moves by {chance:.0f} %"
         if counted < needed:
             requests = _rounded_up(needed * plan.scenario.requests / counted)
             yield f"{requirement} is judged {what} (give {requests:,} requests or more)"
@@ -135,7 +119,7 @@ def _share_beyond(requirement: Requirement) -> float | None:
     return 1.0 - requirement.limit if metric.most is not None else None
 
 
-def _short_runs(plan: RunPlan, level: Level, runs: Sequence[Run]) -> Iterator[str]:
+def _short_runs(plan: RunPlan, level: Level, runs: Runs) -> Iterator[str]:
     limits_s = {
         str(limit): limit.limit / limit.metric.per_si_unit if limit.metric.within_s is None else limit.metric.within_s
         for limit in level.limits
@@ -144,14 +128,13 @@ def _short_runs(plan: RunPlan, level: Level, runs: Sequence[Run]) -> Iterator[st
     if not limits_s or not runs:
         return
     requirement = max(limits_s, key=limits_s.__getitem__)
-    limit_s, rate_rps = limits_s[requirement], max(run.rate_rps for run in runs)
+    limit_s, rate_rps = limits_s[requirement], max(site.rate_rps for site, _ in runs)
     run_s = plan.scenario.requests / rate_rps
     if run_s < LIMITS_IN_A_RUN * limit_s:
         requests = _rounded_up(LIMITS_IN_A_RUN * limit_s * rate_rps)
         yield (
-            f"a run of {plan.scenario.requests:,} requests at {digits(rate_rps)} requests/s lasts {duration(run_s)}, "
-            f"{digits(run_s / limit_s)} times the limit of {requirement}, and begins with empty queues: latencies may be too "
-            f"low (give {requests:,} requests or more)"
+            f"a run of {plan.scenario.requests:,} requests lasts {duration(run_s)}, {digits(run_s / limit_s)} times the limit "
+            f"of {requirement}, and begins with empty queues: latencies may be too low (give {requests:,} requests or more)"
         )
 
 
@@ -161,29 +144,19 @@ def _rounded_up(requests: float) -> int:
     return ceil(requests / unit - 1e-9) * unit
 
 
-def _few_replications(replications: int) -> Iterator[str]:
-    if replications < FEW_REPLICATIONS:
-        few = "one replication" if replications == 1 else f"{replications} replications"
-        shows = "shows" if replications == 1 else "show"
-        yield f"{few} {shows} little of how runs differ by chance (give {FEW_REPLICATIONS} or more)"
-
-
 def check_faults(sites: Iterable[Site], level: Level, requests: int) -> int:
     """Return how many requests a run needs to hold enough of the random faults that the policies of sites meet.
 
     Sites are judged at their rates. Raises `InputError` if that is more than the runs have.
     """
     needed, fault = 0, ""
+    spared = min((_share_beyond(requirement) or 0.0 for requirement in level.limits), default=0.0)
     for site in sites:
         for name, between_s, share in _random_faults(site):
-            spared = min((_share_beyond(requirement) or 0.0 for requirement in level.limits), default=0.0)
             of_faults = ceil(FAULTS_IN_A_RUN * between_s * site.rate_rps)
             if share >= RARE * spared and of_faults > needed:
-                run_s = duration(requests / site.rate_rps)
                 needed = of_faults
-                fault = (
-                    f"{name} begin every {duration(between_s)} in the mean, and a run of {requests:,} requests lasts {run_s}"
-                )
+                fault = f"{name} begin every {duration(between_s)}, and a run lasts {duration(requests / site.rate_rps)}"
     if needed > requests:
         raise InputError(f"{fault}: too short to judge {level}", remedy=f"give {_rounded_up(needed):,} requests or more")
     return needed
@@ -196,20 +169,19 @@ def _random_faults(site: Site) -> Iterator[tuple[str, float, float]]:
     """
     scenario, network = site.plan.scenario, site.plan.networks[site.network]
     devices = list(scenario.devices)
-    used = scenario.policies[site.policy].devices_of(devices)
+    used = [device for device in devices if device in site.used]
+    faults = []
     for device in used:
-        failures, boxes = scenario.devices[device].failures, scenario.count_of(device, site.workload)
+        failures = scenario.devices[device].failures
         if failures is not None and failures.mttf_s is not None and failures.mttr_s is not None:
-            yield _faults_of(f"failures of {device}", boxes, failures.mttf_s, failures.mttr_s)
-    last = max(map(devices.index, used), default=0)
-    for device in devices[1 : last + 1]:
+            boxes = scenario.count_of(device, site.workload)
+            faults.append((f"failures of {device}", boxes, failures.mttf_s, failures.mttr_s))
+    for device in devices[1 : max(map(devices.index, used), default=0) + 1]:
         links = (network.link,) if device == devices[-1] else network.hops[device]
         for link in dict.fromkeys(links):
             if isinstance(outages := link.outages, DrawnOutages):
-                mean_s = outages.mean_between_s, outages.mean_duration_s
-                yield _faults_of(f"outages of the link to {device}", links.count(link), *mean_s)
-
-
-def _faults_of(name: str, parts: int, mean_up_s: float, mean_down_s: float) -> tuple[str, float, float]:
-    between_s = (mean_up_s + mean_down_s) / parts
-    return name, between_s, mean_down_s / between_s
+                name = f"outages of the link to {device}"
+                faults.append((name, links.count(link), outages.mean_between_s, outages.mean_duration_s))
+    for name, parts, mean_up_s, mean_down_s in faults:
+        between_s = (mean_up_s + mean_down_s) / parts
+        yield name, between_s, mean_down_s / between_s

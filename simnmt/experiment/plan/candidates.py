@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from itertools import product
-from math import ceil, prod
-from typing import Any
+from math import ceil, inf, prod
+from statistics import mean
+from typing import Any, Literal
 
 from simnmt.base.errors import InputError
 from simnmt.experiment.cases import RunPlan
-from simnmt.experiment.plan.analytic import saturation_rps
-from simnmt.experiment.plan.trial import Site
+from simnmt.experiment.plan.trial import Site, Verdict, box_saturation_rps
 from simnmt.experiment.units import devices
-from simnmt.results.simplicity import simplest
+from simnmt.results.metrics import metric, objective_metric
+from simnmt.results.summary import Numbers, known
 from simnmt.scenario.configuration import END_NODE, Scenario
 from simnmt.scenario.document import Override
 from simnmt.scenario.varied_keys import Span, VariedKey, check_disjoint
@@ -22,24 +23,15 @@ from simnmt.scenario.yaml_text import Node
 
 POLICY = "policy"
 """Key of a choice that names the policy of the scenario."""
-_NO_PART = "it is no part of a deployment"
 FIXED_KEYS = {
-    "version": _NO_PART,
-    "name": _NO_PART,
-    "description": _NO_PART,
-    "published": _NO_PART,
-    "seed": _NO_PART,
-    "replications": _NO_PART,
-    "requests": _NO_PART,
-    "objective": _NO_PART,
-    "slo": _NO_PART,
-    "metrics": _NO_PART,
-    "warm_up": _NO_PART,
-    "gap_analysis": _NO_PART,
-    "profile_uncertainty": _NO_PART,
-    "foresee_misroutes": _NO_PART,
+    **dict.fromkeys(
+        (
+            *("version", "name", "description", "seed", "replications", "requests", "objective", "slo", "metrics"),
+            *("warm_up", "gap_analysis", "profile_uncertainty", "foresee_misroutes", "workloads.*.deadline_ms"),
+        ),
+        "it is no part of a deployment",
+    ),
     "workloads.*.arrivals": "the rate is that of the plan",
-    "workloads.*.deadline_ms": _NO_PART,
 }
 """Keys that no plan varies, and the reason: they describe the run or the question, not the deployment."""
 MOST_CANDIDATES = 2_000
@@ -51,50 +43,129 @@ COUNTS = ("count", "workers")
 """Last parts of the keys whose greater values never make a deployment slower."""
 Open = Callable[[Sequence[Override]], RunPlan]
 """Returns the scenario with further overrides, checked, with its inputs."""
-
-
-def is_count(key: VariedKey) -> bool:
-    """Return whether a key is a number of boxes or workers."""
-    return key.location[-1] in COUNTS and all(isinstance(value.plain(), int) for value in key.values)
+Minimised = Literal["servers", "cost", "energy", "latency"]
 
 
 @dataclass(frozen=True, slots=True)
-class Deployment:
-    """One candidate: the scenario with one value of each varied key, under one policy, at the rate of the plan."""
+class Objective:
+    """A number of a deployment that is to be as small as possible."""
 
+    name: Minimised
+    what: str
+    """What it is, such as `p95 latency`."""
+    unit: str
+    per_si_unit: float
+    """Factor from the SI unit to `unit`."""
+    column: str
+    """Column of a run's numbers; empty for servers, whose number is known without a run."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the number is known without a simulation."""
+        return not self.column
+
+    def value(self, candidate: Candidate, numbers: Sequence[Numbers]) -> float:
+        """Return the number from those of the candidate's sites in one replication. Raises `InputError` if a run lacks it."""
+        if self.is_exact:
+            return float(candidate.servers)
+        values = [of_site.get(self.column) for of_site in numbers]
+        if None in values:
+            lacking = {"cost": "prices", "energy": "power of its devices"}.get(self.name, "latency")
+            raise InputError(f"minimise {self.name}: the scenario gives no {lacking}", remedy="minimise servers or latency")
+        return mean(known(value) for value in values)
+
+
+def objective(name: Minimised, scenario: Scenario) -> Objective:
+    """Return what `--minimise NAME` minimises."""
+    if name == "servers":
+        return Objective(name, "servers", "", 1.0, "")
+    if name == "cost":
+        return Objective(name, "cost per million requests", "", 1e6, metric("cost_per_request").column)
+    if name == "energy":
+        return Objective(name, "energy per request", "J", 1.0, metric("energy_j").column)
+    # A scenario may be judged by what it spends, which is another objective here.
+    latency = scenario.objective if objective_metric(scenario.objective).sample == "latency" else "mean"
+    return Objective(name, f"{latency} latency", "ms", 1e3, objective_metric(latency).column)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One replication of a candidate."""
+
+    verdict: Verdict
+    """That of the site that is worst."""
+    objective: float
+    latency_s: float
+    """Mean latency over its sites, which decides between equal objectives."""
+    numbers: tuple[Numbers, ...]
+    """By site."""
+
+
+@dataclass(frozen=True, slots=True)
+class Certainty:
+    """How probably a run of a deployment keeps the level."""
+
+    p_slo: float
+    """The probability (`deployment.probability_met`)."""
+    over: str
+    """What the probability is over."""
+    runs: int
+    """Runs from which it follows."""
+    runs_met: int
+    """Those of them that keep the level."""
+    worst_excess: float
+    """The greatest excess of these runs."""
+    is_close: bool
+    """Whether other runs may give a probability on the other side of the certainty asked for."""
+
+
+@dataclass(eq=False, slots=True)
+class Candidate:
+    """The scenario with one value of each varied key, under one policy, at the rate of the plan, and how its runs ended."""
+
+    number: int
     choice: dict[str, Any]
     """Varied key to value, and `policy` if the scenario has several."""
     overrides: tuple[Override, ...]
     policy: str
     sites: tuple[Site, ...]
     """One for each workload and network."""
-    counts: tuple[int, ...]
+    counts: tuple[int, ...] = ()
     """Values of the keys that are counts."""
-    others: str
-    """The other values and the policy, as text: deployments that differ in their counts alone have the same."""
-    boxes: dict[str, int]
+    others: str = ""
+    """The other values and the policy, as text: candidates that differ in their counts alone have the same."""
+    boxes: dict[str, int] = field(default_factory=dict)
     """Boxes of the devices that are varied and that the policy may use: those of other devices are there in any case."""
-
-    @property
-    def policy_rank(self) -> int:
-        """Place of the policy among those of the scenario, the simplest one first."""
-        return by_simplicity(self.sites[0].plan.scenario).index(self.policy)
+    stage: int = -1
+    """The last stage of the search that it has passed or failed; -1 for none."""
+    outcomes: list[Outcome] = field(default_factory=list)
+    """Of that stage."""
+    rejected: str = ""
+    """Why it is out; empty if it is not."""
+    certainty: Certainty | None = None
+    """None until it is judged (`deployment.is_sure`)."""
 
     @property
     def servers(self) -> int:
         """Number of these boxes."""
         return sum(self.boxes.values())
 
+    @property
+    def excess(self) -> float:
+        """Mean excess over the replications of the last stage."""
+        return mean(outcome.verdict.excess for outcome in self.outcomes) if self.outcomes else inf
+
     def describe(self) -> str:
         """Return the choice on one line, such as `2 cloud servers, policy cnmt`."""
         return describe_choice(self.choice, self.boxes)
 
-
-def by_simplicity(scenario: Scenario) -> list[str]:
-    """Return the policies of a scenario, the simplest one first."""
-    policies = scenario.policies
-    settings = {name: policy.settings_given for name, policy in policies.items()}
-    return simplest(list(policies), settings, [name for name, policy in policies.items() if policy.single_device])
+    def estimate(self, minimised: Objective) -> tuple[float, float]:
+        """Return the objective and the latency by what is known; a candidate without a run may have any."""
+        exact = float(self.servers) if minimised.is_exact else -inf
+        if not self.outcomes:
+            return exact, -inf
+        objective = exact if minimised.is_exact else mean(outcome.objective for outcome in self.outcomes)
+        return objective, mean(outcome.latency_s for outcome in self.outcomes)
 
 
 def describe_choice(choice: Mapping[str, Any], boxes: Mapping[str, int]) -> str:
@@ -131,67 +202,52 @@ def format_choice(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-class Space:
-    """All candidates of a plan, made one by one: checking a scenario and reading its inputs takes a moment."""
+def make_candidates(keys: Sequence[VariedKey], open_plan: Open, rate_rps: float) -> list[Candidate]:
+    """Return all candidates, each checked. Raises the error of a wrong key or value.
 
-    def __init__(self, keys: Sequence[VariedKey], open_plan: Open, rate_rps: float) -> None:
-        """Check every value of every key, the other keys at their first values. Raises the error of a wrong one.
-
-        Args:
-            keys: the varied keys.
-            open_plan: opens the scenario with the values of a candidate.
-            rate_rps: mean rate of every workload.
-        """
-        for key in keys:
-            key.check(FIXED_KEYS)
-        keys = [key.listed(MOST_CANDIDATES) for key in keys]
-        check_disjoint(keys)
-        self.keys, self._open, self._rate_rps = keys, open_plan, rate_rps
-        combinations = prod(len(key.values) for key in keys)
-        if combinations > MOST_CANDIDATES:
-            raise InputError(
-                f"{combinations:,} combinations of the varied keys, more than {MOST_CANDIDATES:,}", remedy="give fewer values"
-            )
-        firsts = [key.override(key.values[0]) for key in keys]
-        self.first = open_plan(firsts)
-        self.policies = [name for name, policy in self.first.scenario.policies.items() if not policy.knows_truth]
-        if not self.policies:
+    Args:
+        keys: the varied keys.
+        open_plan: opens the scenario with the values of a candidate.
+        rate_rps: mean rate of every workload.
+    """
+    for key in keys:
+        key.check(FIXED_KEYS)
+    keys = [key.listed(MOST_CANDIDATES) for key in keys]
+    check_disjoint(keys)
+    combinations = prod(len(key.values) for key in keys)
+    if combinations > MOST_CANDIDATES:
+        what = f"{combinations:,} combinations of the varied keys, more than {MOST_CANDIDATES:,}"
+        raise InputError(what, remedy="give fewer values")
+    counts = [key.name for key in keys if _is_count(key)]
+    varied = {key.location[1] for key in keys if key.location[0] == "devices"} - {END_NODE}
+    candidates: list[Candidate] = []
+    for overrides in product(*(key.overrides for key in keys)):
+        plan = open_plan(overrides)
+        values = {key.name: override.node.plain() for key, override in zip(keys, overrides, strict=True)}
+        policies = [name for name, policy in plan.scenario.policies.items() if not policy.knows_truth]
+        if not policies:
             raise InputError("no policy of the scenario can be deployed", remedy="add one that is no oracle")
-        for place, key in enumerate(keys):
-            for override in key.overrides[1:]:
-                open_plan([override if place == at else first for at, first in enumerate(firsts)])
+        for policy in policies:
+            places = product(plan.cases, plan.networks)
+            sites = tuple(Site(plan, workload, network, policy).at_rate(rate_rps) for workload, network in places)
+            used = varied & sites[0].used
+            candidates.append(
+                Candidate(
+                    len(candidates),
+                    values | ({POLICY: policy} if len(policies) > 1 else {}),
+                    tuple(overrides),
+                    policy,
+                    sites,
+                    tuple(values[name] for name in counts),
+                    json.dumps([{name: value for name, value in values.items() if name not in counts}, policy], sort_keys=True),
+                    {device.name: device.servers for device in sites[0].devices if device.name in used},
+                )
+            )
+    return candidates
 
-    @property
-    def size(self) -> int:
-        """Number of candidates."""
-        return len(self.policies) * prod(len(key.values) for key in self.keys)
 
-    def deployments(self) -> list[Deployment]:
-        """Return all candidates."""
-        made = []
-        for overrides in product(*(key.overrides for key in self.keys)):
-            plan = self._open(overrides)
-            made += [self._deployment(plan, overrides, policy) for policy in self.policies]
-        return made
-
-    def _deployment(self, plan: RunPlan, overrides: Sequence[Override], policy: str) -> Deployment:
-        values = {key.name: override.node.plain() for key, override in zip(self.keys, overrides, strict=True)}
-        others = {key.name: values[key.name] for key in self.keys if not is_count(key)}
-        sites = tuple(
-            Site(plan, workload, network, policy).at_rate(self._rate_rps)
-            for workload, network in product(plan.cases, plan.networks)
-        )
-        varied = {key.location[1] for key in self.keys if key.location[0] == "devices"} - {END_NODE}
-        used = varied.intersection(plan.scenario.policies[policy].devices_of(list(plan.scenario.devices)))
-        return Deployment(
-            values | ({POLICY: policy} if len(self.policies) > 1 else {}),
-            tuple(overrides),
-            policy,
-            sites,
-            tuple(values[key.name] for key in self.keys if is_count(key)),
-            json.dumps([others, policy], sort_keys=True),
-            {device.name: device.servers for device in sites[0].devices if device.name in used},
-        )
+def _is_count(key: VariedKey) -> bool:
+    return key.location[-1] in COUNTS and all(isinstance(value.plain(), int) for value in key.values)
 
 
 def default_key(plan: RunPlan, rate_rps: float) -> tuple[VariedKey, str]:
@@ -202,8 +258,8 @@ def default_key(plan: RunPlan, rate_rps: float) -> tuple[VariedKey, str]:
         raise InputError("there is no device whose boxes could be counted", remedy="name keys to vary")
     most = 1
     for case in plan.cases.values():
-        box = replace(devices(plan.scenario, case.name)[-1], servers=1)
-        most = max(most, 2 * ceil(rate_rps / saturation_rps(case, case.targets[-1], box)) + 2)
+        box_rps = box_saturation_rps(case, case.targets[-1], devices(plan.scenario, case.name)[-1])
+        most = max(most, 2 * ceil(rate_rps / box_rps) + 2)
     if most > MOST_BOXES:
         what = f"{rate_rps:g} requests/s saturate more boxes of {device} than a device can have, {MOST_BOXES:,}"
         raise InputError(what, remedy="give a lower rate, or the values of the candidates")

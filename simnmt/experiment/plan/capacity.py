@@ -16,15 +16,14 @@ from math import exp, inf, log
 from statistics import mean
 
 from simnmt.experiment.cases import RunPlan
-from simnmt.experiment.plan.analytic import saturation_of, saturation_rps, start_rps
-from simnmt.experiment.plan.basis import Basis, Run, basis_of, check_faults, finite
-from simnmt.experiment.plan.candidates import by_simplicity
+from simnmt.experiment.plan.basis import Basis, basis_of, check_faults, finite
 from simnmt.experiment.plan.trial import STABLE, Level, Site, Verdict
 from simnmt.experiment.processes import run_tasks
-from simnmt.results.simplicity import is_tie
+from simnmt.results.simplicity import is_tie, simplest
 from simnmt.results.stability import judged_load
 from simnmt.results.statistics import Estimate, over_replications
 from simnmt.results.summary import PARTS, Numbers, Row, known
+from simnmt.scenario.configuration import Scenario
 
 TOLERANCE = 0.004
 """Relative width of the bracket at which a bisection ends."""
@@ -39,9 +38,10 @@ PILOT_LOAD = 0.3
 """Requests, and share of the saturation of all devices together, of the run that shows how a policy divides the requests."""
 COARSE = 8
 """The first bisection has so many times fewer requests."""
-OTHER_LOADS = (0.99, 0.96, 0.93, 0.9, 0.8, 0.6)
-"""Shares of the saturation from which the search starts again if it has found no rate and some number must be great enough: a
-goodput is too small at low rates."""
+START = 0.85
+"""Share of the saturation at which the first bisection starts."""
+OTHER_STARTS = (0.99, 0.96, 0.93, 0.9, 0.8, 0.6)
+"""Further starts if no rate below that keeps the level, tried for requirements with a lower limit: low rates miss a goodput."""
 FIRST_STEP = 1.03
 """Factor of the first step from a start to the other end of a bracket; each further step is twice as long."""
 MOST_REPLICATIONS = 20
@@ -69,7 +69,6 @@ class Root:
     """The run at the highest rate that keeps the level, or at the lowest rate if none does."""
     points: tuple[tuple[float, float], ...]
     """Rate and ratio of the worst value to its limit of every run."""
-    requests_simulated: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,14 +131,13 @@ class Capacity:
         return asdict(self) | {
             "binding": str(self.binding),
             "resource": self.binding.resource,
-            "roots": list(self.roots),
             "values": {name: finite(value) for name, value in self.values.items()},
         }
 
 
 @dataclass(frozen=True, slots=True)
 class SureRate:
-    """The rate that a run keeps with a probability, the error of the calibration included (`sure_rate`)."""
+    """The rate that a run keeps with a probability, the error of the calibration included."""
 
     rate_rps: float | None
     """None if it lies far below the capacity."""
@@ -150,10 +148,6 @@ class SureRate:
     runs_met: int
     """Those of them that keep the level."""
     requests_simulated: int
-
-    def document(self) -> Row:
-        """Return the rate as JSON."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,12 +181,11 @@ class Capacities:
     @property
     def _tied(self) -> list[Capacity]:
         """The capacities that are tied for the highest, that of the simplest policy first."""
-        by_policy: dict[str, list[Capacity]] = {}
+        least: dict[str, Capacity] = {}
         for row in self.rows:
-            by_policy.setdefault(row.policy, []).append(row)
-        least = [min(rows, key=lambda row: row.rate_rps) for rows in by_policy.values()]
-        most_rps = max(row.rate_rps for row in least)
-        tied = [row for row in least if is_tie(row.rate_rps, most_rps)]
+            least[row.policy] = min(least.get(row.policy, row), row, key=lambda capacity: capacity.rate_rps)
+        most_rps = max(row.rate_rps for row in least.values())
+        tied = [row for row in least.values() if is_tie(row.rate_rps, most_rps)]
         return sorted(tied, key=lambda row: self.by_simplicity.index(row.policy))
 
     @property
@@ -208,26 +201,21 @@ class Capacities:
 
     def document(self) -> Row:
         """Return the capacities as JSON."""
-        best = self.best
+        rows = [row.document() for row in self.rows]
+        best = rows[self.rows.index(self.best)]
+        shown = ("rate_rps", "low", "high", "binding", "resource", "policy", "workload", "network")
         return {
             "name": self.name,
             "level": self.level,
-            "capacity": {
-                "rate_rps": best.rate_rps,
-                "low": best.low,
-                "high": best.high,
-                "binding": str(best.binding),
-                "resource": best.binding.resource,
-                "policy": best.policy,
+            "capacity": {name: best[name] for name in shown}
+            | {
                 "as_good": self.as_good,
-                "workload": best.workload,
-                "network": best.network,
                 "interval_over": INTERVAL_OVER,
-                "sure": None if self.sure is None else self.sure.document(),
+                "sure": None if self.sure is None else asdict(self.sure),
             },
-            "capacities": [row.document() for row in self.rows],
+            "capacities": rows,
             "requests_simulated": self.requests_simulated,
-            **self.basis.document(),
+            **asdict(self.basis),
         }
 
 
@@ -248,7 +236,6 @@ def find_capacities(
         jobs: processes.
         progress: called with the number of finished policies, a part of one included, and of all.
     """
-    scenario = plan.scenario
     sites = list(deployable_sites(plan))
     rows, runs = [], []
     for number, site in enumerate(sites):
@@ -257,21 +244,12 @@ def find_capacities(
             if progress is not None:
                 progress(number + done / total, len(sites))
 
-        row, numbers = find_capacity(
-            site,
-            level,
-            requests=scenario.requests,
-            replications=scenario.replications,
-            precision=precision,
-            jobs=jobs,
-            progress=report,
-        )
+        row, numbers = find_capacity(site, level, precision=precision, jobs=jobs, progress=report)
         rows.append(row)
         if row.is_met:
-            runs.append(Run(site, row.rate_rps, numbers))
-    fewest = min(len(row.roots) for row in rows)
-    basis = basis_of(plan, level, fewest, runs)
-    return Capacities(scenario.name, str(level), tuple(rows), basis, tuple(by_simplicity(scenario)))
+            runs.append((site.at_rate(row.rate_rps), numbers))
+    basis = basis_of(plan, level, min(len(row.roots) for row in rows), runs)
+    return Capacities(plan.scenario.name, str(level), tuple(rows), basis, tuple(by_simplicity(plan.scenario)))
 
 
 def deployable_sites(plan: RunPlan) -> Iterator[Site]:
@@ -282,60 +260,51 @@ def deployable_sites(plan: RunPlan) -> Iterator[Site]:
                 yield Site(plan, workload, network, policy)
 
 
+def by_simplicity(scenario: Scenario) -> list[str]:
+    """Return the policies of a scenario, the simplest one first."""
+    policies = scenario.policies
+    settings = {name: policy.settings_given for name, policy in policies.items()}
+    return simplest(list(policies), settings, [name for name, policy in policies.items() if policy.single_device])
+
+
 def find_capacity(
-    site: Site,
-    level: Level,
-    *,
-    requests: int,
-    replications: int,
-    precision: float,
-    jobs: int = 1,
-    progress: Callable[[int, int], None] | None = None,
+    site: Site, level: Level, *, precision: float, jobs: int = 1, progress: Callable[[int, int], None] | None = None
 ) -> tuple[Capacity, Numbers]:
     """Return the highest rate at which the site keeps the level, and the numbers of a run there.
 
     Args:
-        site: the deployment; its present rate does not matter.
+        site: the deployment, with the fewest replications; its present rate does not matter.
         level: what is to be kept.
-        requests: of every run.
-        replications: fewest replications.
         precision: replications are added until the interval reaches no further than this share of the capacity,
             `MOST_REPLICATIONS` at most.
         jobs: processes.
         progress: called with the number of finished replications and of all.
     """
-    boxes_rps = sum(
-        saturation_rps(site.case, target, device) for target, device in zip(site.case.targets, site.devices, strict=True)
-    )
-    # All boxes that the policy may use serve no higher rate, so that the runs at every rate hold as many faults.
-    used = site.plan.scenario.policies[site.policy].devices_of([device.name for device in site.devices])
-    used_rps = sum(
-        saturation_rps(site.case, target, device)
-        for target, device in zip(site.case.targets, site.devices, strict=True)
-        if device.name in used
-    )
-    for_faults = check_faults([site.at_rate(used_rps)], level, requests)
+    requests, replications = site.plan.scenario.requests, site.plan.scenario.replications
+    boxes_rps = site.saturation_rps()
+    # No higher rate can be served, so that the runs at every rate last as long, and hold as many faults, or more.
+    for_faults = check_faults([site.at_rate(sum(boxes_rps[name] for name in site.used))], level, requests)
     few = min(max(PILOT_REQUESTS, level.least_requests(site.plan.scenario), for_faults), requests)
-    pilot = site.at_rate(PILOT_LOAD * boxes_rps).simulate(0, few)
-    saturation = saturation_of(site, pilot)
-    most_rps = min(saturation.values())
+    pilot = site.at_rate(PILOT_LOAD * sum(boxes_rps.values())).simulate(0, few)
+    shares = {name: known(pilot[f"{name}_share"]) for name in boxes_rps}
+    most_rps = min(boxes_rps[name] / share for name, share in shares.items() if share > 0.0)
     less = max(requests // COARSE, few)
-    coarse = find_root(site, level, 0, less, start_rps(site, level, saturation, pilot), most_rps)
-    simulated = few + coarse.requests_simulated
-    for load in OTHER_LOADS if coarse.rate_rps <= 0.0 and any(limit.comparison == ">=" for limit in level.limits) else ():
-        other = find_root(site, level, 0, less, load * most_rps, most_rps)
-        simulated += other.requests_simulated
-        if other.rate_rps > 0.0:
-            coarse = other
+    simulated = few
+    has_lower_limit = any(limit.comparison == ">=" for limit in level.limits)
+    for start in (START, *OTHER_STARTS) if has_lower_limit else (START,):
+        coarse = find_root(site, level, 0, less, start * most_rps, most_rps)
+        simulated += less * len(coarse.points)
+        if coarse.rate_rps > 0.0:
             break
     roots: list[Root] = []
-    wanted = max(replications, 1) if coarse.rate_rps > 0.0 else 0
+    wanted = replications if coarse.rate_rps > 0.0 else 0
+    find = partial(find_root, site, level, requests=requests, start_rps=coarse.rate_rps, most_rps=most_rps)
     while len(roots) < wanted:
-        work = partial(_root_of_replication, site, level, requests, coarse.rate_rps, most_rps)
-        roots += run_tasks(work, range(len(roots), wanted), jobs, progress)
+        roots += run_tasks(find, range(len(roots), wanted), jobs, progress)
         rates = [root.rate_rps for root in roots]
-        wanted = _replications_for(rates, precision) if replications > 1 and min(rates) > 0.0 else len(roots)
-    simulated += sum(root.requests_simulated for root in roots)
+        if replications > 1 and min(rates) > 0.0:
+            wanted = _replications_for(rates, precision)
+    simulated += sum(requests * len(root.points) for root in roots)
     unmet = next((root for root in (*roots, coarse) if root.rate_rps <= 0.0), None)
     trials = [root.at for root in roots] if unmet is None else [unmet.at]
     loads = mean_loads(site, trials, requests)
@@ -386,10 +355,6 @@ def _replications_for(rates: Sequence[float], precision: float) -> int:
     return int(min(max(needed, count + 1), 2 * count, MOST_REPLICATIONS))
 
 
-def _root_of_replication(site: Site, level: Level, requests: int, start_rps: float, most_rps: float, replication: int) -> Root:
-    return find_root(site, level, replication, requests, start_rps, most_rps)
-
-
 def find_root(site: Site, level: Level, replication: int, requests: int, start_rps: float, most_rps: float) -> Root:
     """Return the highest rate at which one replication keeps the level; 0 if none does.
 
@@ -408,6 +373,9 @@ def find_root(site: Site, level: Level, replication: int, requests: int, start_r
         trials.append(Trial(rate_rps, level.judge(numbers, requests, site.devices), numbers))
         return trials[-1]
 
+    def root(rate_rps: float) -> Root:
+        return Root(rate_rps, low, tuple((run.rate_rps, exp(run.verdict.excess)) for run in trials))
+
     low = high = trial(start_rps)
     step = log(FIRST_STEP)
     while high.verdict.excess <= 0.0:
@@ -415,7 +383,7 @@ def find_root(site: Site, level: Level, replication: int, requests: int, start_r
         step *= 2.0
     while low.verdict.excess > 0.0:
         if low.rate_rps <= most_rps * LEAST_SHARE:
-            return Root(0.0, low, _points(trials), requests * len(trials))
+            return root(0.0)
         high, low = low, trial(max(low.rate_rps * exp(-step), most_rps * LEAST_SHARE))
         step *= 2.0
     # Regula falsi on the logarithm of the rate; the middle after two steps that moved the same end.
@@ -426,12 +394,7 @@ def find_root(site: Site, level: Level, replication: int, requests: int, start_r
         is_low = middle.verdict.excess <= 0.0
         moved = [moved[0] + 1, 0] if is_low else [0, moved[1] + 1]
         low, high = (middle, high) if is_low else (low, middle)
-    rate_rps = low.rate_rps * (high.rate_rps / low.rate_rps) ** _root_share(low, high)
-    return Root(rate_rps, low, _points(trials), requests * len(trials))
-
-
-def _points(trials: Sequence[Trial]) -> tuple[tuple[float, float], ...]:
-    return tuple((trial.rate_rps, exp(trial.verdict.excess)) for trial in trials)
+    return root(low.rate_rps * (high.rate_rps / low.rate_rps) ** _root_share(low, high))
 
 
 def _root_share(low: Trial, high: Trial) -> float:
@@ -459,7 +422,7 @@ def binding(site: Site, trials: Sequence[Trial], loads: Mapping[str, float]) -> 
         return Binding(requirement, busiest, part if part == "execution" else "queue", loads[busiest])
     if part == "transfer":
         return Binding(requirement, site.network, part, None)
-    shares = {device.name: mean(known(trial.numbers[f"{device.name}_share"]) for trial in trials) for device in site.devices}
+    shares = {name: mean(known(trial.numbers[f"{name}_share"]) for trial in trials) for name in loads}
     slowest = max(shares, key=shares.__getitem__)
     return Binding(requirement, slowest, part, loads[slowest])
 

@@ -9,43 +9,33 @@ from pathlib import Path
 from statistics import mean
 
 from simnmt.experiment.cases import RunPlan
-from simnmt.experiment.fault_setup import NoAnswers
-from simnmt.experiment.plan.basis import Basis, Run, basis_of, check_faults, finite
-from simnmt.experiment.plan.candidates import Deployment, Open, Space
-from simnmt.experiment.plan.capacity import Binding, Trial, binding, mean_loads
-from simnmt.experiment.plan.objectives import Objective, spending
-from simnmt.experiment.plan.search import Candidate, Certainty, Search, is_close, is_hopeless, probability_met
-from simnmt.experiment.plan.trial import MOST_EXCESS, Level
-from simnmt.profile.blocks import ProfileError
-from simnmt.results.simplicity import is_tie
+from simnmt.experiment.plan.basis import Basis, basis_of, check_faults, finite
+from simnmt.experiment.plan.candidates import Candidate, Certainty, Objective, Open
+from simnmt.experiment.plan.capacity import Binding, Capacities, SureRate, Trial, binding, mean_loads
+from simnmt.experiment.plan.search import CERTAINTY, DRAWS, Search, choose, draw_profiles, is_sure, known_certainty
+from simnmt.experiment.plan.trial import Level, Site
 from simnmt.results.statistics import Estimate, change_percent, over_replications
 from simnmt.results.summary import Row, known
 from simnmt.scenario.configuration import Scenario
 from simnmt.scenario.document import Override
 
-DRAWS = 40
-"""Runs by which the certainty of a plan is judged, each with profiles and random numbers of its own."""
-MOST_DRAWS = 4
-"""The certainty is judged by so many times as many runs at most, if it is close to the one asked for."""
-CERTAINTY = 0.95
-"""Probability from which a plan counts as sure."""
-MOST_UNSURE = 12
-"""Candidates whose certainty is judged before the surest of them is taken."""
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """The runner-up less the choice, paired by replication."""
-
-    objective: Estimate
-    """Of the objective, in its SI unit."""
-    latency_percent: Estimate
-    """Change of the mean latency from the choice to the runner-up."""
+RATE_STEP = 0.95
+"""Factor between neighbouring rates below a capacity that are tried for certainty."""
+RATE_STEPS = 13
+"""Rates that are tried so: to 0.51 of the capacity."""
+SPENT = {
+    "mean_cost": "cost",
+    "mean_energy_j": "energy_j",
+    "mean_static_j": "static_j",
+    "mean_dynamic_j": "dynamic_j",
+    "mean_transfer_j": "transfer_j",
+}
+"""Columns of money and joules by their names in a plan, per request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A candidate as a plan describes it."""
+    """A candidate that was simulated, as a plan shows it."""
 
     choice: Row
     policy: str
@@ -66,7 +56,7 @@ class Described:
     certainty: Certainty | None
     """How probably a run keeps the level; None if that was not judged."""
     spending: dict[str, float]
-    """Money and joules that are known (`objectives.SPENT`)."""
+    """Money and joules that are known (`SPENT`)."""
 
     @property
     def servers(self) -> int:
@@ -80,21 +70,54 @@ class Described:
 
     def document(self) -> Row:
         """Return the candidate as JSON."""
-        return {
-            "choice": self.choice,
-            "policy": self.policy,
-            "servers": self.servers,
-            "boxes": self.boxes,
-            "objective": self.objective,
+        shown = ("choice", "policy", "servers", "boxes", "objective", "worst", "lost_share", "p_slo", "spending")
+        return {name: getattr(self, name) for name in shown} | {
             "values": {name: finite(value) for name, value in self.values.items()},
             "headroom": {name: finite(value) for name, value in self.headroom.items()},
-            "worst": self.worst,
-            "lost_share": self.lost_share,
-            "p_slo": self.p_slo,
             "p_runs": 0 if self.certainty is None else self.certainty.runs,
             "p_runs_met": 0 if self.certainty is None else self.certainty.runs_met,
-            "spending": self.spending,
         }
+
+
+def describe(search: Search, candidate: Candidate) -> Described:
+    """Return a candidate that was simulated, as a plan shows it."""
+    outcomes, sites = candidate.outcomes, range(len(candidate.sites))
+    values, headroom = {}, {}
+    for requirement in search.level.limits:
+        by_site = [mean(search.level.value(requirement, outcome.numbers[at]) for outcome in outcomes) for at in sites]
+        is_upper = requirement.comparison == "<="
+        value = max(by_site) if is_upper else min(by_site)
+        values[str(requirement)] = value
+        headroom[str(requirement)] = (requirement.limit - value) / requirement.limit * (1.0 if is_upper else -1.0)
+    worst = [outcome.verdict.worst for outcome in outcomes]
+    spending = {}
+    for column, name in SPENT.items():
+        amounts = [numbers.get(column) for outcome in outcomes for numbers in outcome.numbers]
+        if None not in amounts:
+            spending[name] = mean(known(amount) for amount in amounts)
+    return Described(
+        choice=candidate.choice,
+        policy=candidate.policy,
+        boxes=candidate.boxes,
+        objective=mean(outcome.objective for outcome in outcomes),
+        values=values,
+        headroom=headroom,
+        excess=candidate.excess,
+        worst=max(dict.fromkeys(worst), key=worst.count),
+        lost_share=max(mean(outcome.numbers[at].get("lost_share") or 0.0 for outcome in outcomes) for at in sites),
+        certainty=candidate.certainty,
+        spending=spending,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The runner-up less the choice, paired by replication."""
+
+    objective: Estimate
+    """Of the objective, in its SI unit."""
+    latency_percent: Estimate
+    """Change of the mean latency from the choice to the runner-up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,67 +165,55 @@ class DeploymentPlan:
     @property
     def is_sure(self) -> bool:
         """Whether the choice keeps the level with the probability asked for."""
-        return self.choice is not None and self.choice.p_slo is not None and self.choice.p_slo >= self.certainty
+        return self.choice is not None and (self.choice.p_slo or 0.0) >= self.certainty
 
     def document(self) -> Row:
         """Return the plan as JSON."""
-        choice, difference = self.choice, self.difference
-        return {
-            "name": self.name,
-            "level": self.level,
-            "rate_rps": self.rate_rps,
+        choice, described = self.choice, {"chosen": self.choice, "runner_up": self.runner_up, "nearest_miss": self.nearest_miss}
+        shown = ("name", "level", "rate_rps", "candidates", "requests", "replications", "requests_simulated")
+        return {name: getattr(self, name) for name in shown} | {
             "minimise": self.objective.name,
             "choice": None if choice is None else choice.choice,
-            "chosen": None if choice is None else choice.document(),
-            "as_good": [described.choice for described in self.as_good],
-            "runner_up": None if self.runner_up is None else self.runner_up.document(),
-            "difference": None
-            if difference is None
-            else {"objective": asdict(difference.objective), "latency_percent": asdict(difference.latency_percent)},
+            **{name: None if one is None else one.document() for name, one in described.items()},
+            "as_good": [one.choice for one in self.as_good],
+            "difference": None if self.difference is None else asdict(self.difference),
             "p_slo": None if choice is None else choice.p_slo,
             "p_over": "" if choice is None or choice.certainty is None else choice.certainty.over,
             "sure": self.is_sure,
-            "close": [described.choice for described in self.close],
+            "close": [one.choice for one in self.close],
             "binding": None if self.binding is None else str(self.binding),
-            "nearest_miss": None if self.nearest_miss is None else self.nearest_miss.document(),
-            "candidates": self.candidates,
-            "requests": self.requests,
-            "replications": self.replications,
-            "requests_simulated": self.requests_simulated,
-            **self.basis.document(),
+            **asdict(self.basis),
         }
 
 
 def find_deployment(
-    space: Space,
+    candidates: Sequence[Candidate],
     open_plan: Open,
     level: Level,
     objective: Objective,
     *,
     rate_rps: float,
     certainty: float = CERTAINTY,
-    draws: int | None = None,
     progress: Callable[[float, int], None] | None = None,
     warnings: Sequence[str] = (),
 ) -> DeploymentPlan:
-    """Return the least deployment of a space that keeps the level with a certainty.
+    """Return the least candidate that keeps the level with a certainty.
 
     Args:
-        space: the candidates.
+        candidates: those of `make_candidates`.
         open_plan: opens the scenario with the values of a candidate.
         level: what is to be kept.
         objective: what is to be least.
         rate_rps: the rate of the candidates.
         certainty: probability of keeping the level from which a candidate is chosen.
-        draws: runs by which that probability is judged; None: as many as can reach the certainty though one misses the level.
         progress: called with the number of judged candidates and of all.
-        warnings: about the space.
+        warnings: about the candidates.
     """
-    scenario = space.first.scenario
-    deployments = space.deployments()
-    sites = [site for deployment in deployments for site in deployment.sites]
+    first = candidates[0].sites[0].plan
+    scenario = first.scenario
+    sites = [site for candidate in candidates for site in candidate.sites]
     search = Search(
-        deployments,
+        candidates,
         level,
         objective,
         replications=scenario.replications,
@@ -210,188 +221,56 @@ def find_deployment(
         least=max(level.least_requests(scenario), check_faults(sites, level, scenario.requests)),
         progress=progress,
     )
-    for candidate in search.candidates:
-        search.reject_impossible(candidate)
-    draws = max(DRAWS, ceil(2.0 * certainty / (1.0 - certainty))) if draws is None else draws
-    chosen = choose(search, open_plan, certainty, draws)
-    plan = _plan(search, space, rate_rps, certainty, chosen)
-    return replace(plan, basis=replace(plan.basis, warnings=(*warnings, *plan.basis.warnings)))
-
-
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """What a search found."""
-
-    choice: Candidate | None
-    """The least candidate that keeps the level with the certainty asked for, else the surest; None if all miss the level."""
-    as_good: list[Candidate]
-    """Those that are tied with the choice, as sure, and not simpler."""
-    runner_up: Candidate | None
-    """The next one of the others."""
-
-
-def choose(search: Search, open_plan: Open, certainty: float, draws: int) -> Chosen:
-    """Return the choice among the candidates of a search, those that are as good, and the next one.
-
-    Of the candidates that are tied the choice has the simplest policy.
-    """
-    choice: Candidate | None = None
-    runner_up: Candidate | None = None
-    tied: dict[str, Candidate] = {}
-    """Candidates by their text: those that differ in devices that their policy does not use are the same."""
-    unsure: list[Candidate] = []
-    for candidate in search.at_top():
-        if choice is not None:
-            if _are_tied(search, candidate, choice):
-                if candidate.deployment.describe() not in tied and is_sure(search, candidate, open_plan, certainty, draws):
-                    tied[candidate.deployment.describe()] = candidate
-                continue
-            runner_up = candidate
-            is_less = candidate.estimate(search.objective) < choice.estimate(search.objective)
-            # A short run made it look worse. It is the plan, if it is as sure.
-            if is_less and is_sure(search, candidate, open_plan, certainty, draws):
-                choice, runner_up, tied = candidate, choice, {candidate.deployment.describe(): candidate}
-            break
-        if is_sure(search, candidate, open_plan, certainty, draws):
-            choice = candidate
-            tied[candidate.deployment.describe()] = candidate
-        else:
-            unsure.append(candidate)
-            if len(unsure) >= MOST_UNSURE:
-                break
-    if choice is None and unsure:
-        for candidate in unsure:
-            if candidate.certainty is None or candidate.certainty.runs < draws:
-                # A sample that ended with the run that was one too many would understate the probability.
-                is_sure(search, candidate, open_plan, 0.0, draws)
-        choice = max(unsure, key=lambda candidate: candidate.certainty.p_slo if candidate.certainty is not None else 0.0)
-        unsure.remove(choice)
-    if runner_up is None:
-        runner_up = next(iter(unsure), None)
-    if tied:
-        choice = min(tied.values(), key=lambda candidate: (candidate.deployment.policy_rank, candidate.number))
-    return Chosen(choice, [candidate for candidate in tied.values() if candidate is not choice], runner_up)
-
-
-def _are_tied(search: Search, ours: Candidate, theirs: Candidate) -> bool:
-    pairs = zip(ours.estimate(search.objective), theirs.estimate(search.objective), strict=True)
-    return all(is_tie(our, their) for our, their in pairs)
-
-
-def is_sure(
-    search: Search, candidate: Candidate, open_plan: Open, certainty: float, draws: int, most_draws: int = MOST_DRAWS
-) -> bool:
-    """Return whether a run of a candidate keeps the level with a certainty; its `Certainty` is noted in the candidate.
-
-    Every run has random numbers that no candidate was chosen by, and boxes drawn within the error of their calibration. The
-    runs end as soon as too many have missed the level. While the probability is close to the certainty, more runs are added,
-    up to `most_draws` times `draws`.
-    """
-    deployment, first, most = candidate.deployment, search.top.replications, most_draws * draws
-    drawn: RunPlan | None = None
-    excesses: list[float] = []
-    hopeless = close = False
-    while not excesses or (close and not hopeless and len(excesses) < most):
-        drawn = draw_profiles(deployment.overrides, open_plan, len(excesses) + draws)
-        for number in range(len(excesses), len(excesses) + draws):
-            boxes = deployment if drawn is None else with_boxes(deployment, drawn, number)
-            try:
-                excesses.append(search.simulate(boxes, first + number, search.top.requests).verdict.excess)
-            except NoAnswers:
-                excesses.append(MOST_EXCESS)
-            hopeless = is_hopeless(excesses, certainty, most)
-            if hopeless:
-                break
-        close = not hopeless and is_close(excesses, certainty)
-    candidate.certainty = Certainty(
-        p_slo=probability_met(excesses),
-        over="replications alone" if drawn is None else "replications and the error of the calibration",
-        runs=len(excesses),
-        runs_met=sum(excess <= 0.0 for excess in excesses),
-        worst_excess=max(excesses),
-        is_close=close,
-    )
-    return candidate.certainty.p_slo >= certainty
-
-
-def with_boxes(deployment: Deployment, drawn: RunPlan, number: int) -> Deployment:
-    """Return a deployment with the drawn profiles of one number."""
-    sites = tuple(replace(site, boxes=drawn.drawn[site.workload].targets[number]) for site in deployment.sites)
-    return replace(deployment, sites=sites)
-
-
-def draw_profiles(overrides: Sequence[Override], open_plan: Open, draws: int) -> RunPlan | None:
-    """Return the scenario with some overrides and with drawn profiles; None if the error of no calibration is known."""
-    try:
-        return open_plan([*overrides, Override.of("profile_uncertainty", {"profiles": draws}, "simnmt plan")])
-    except ProfileError:
-        return None
-
-
-def _plan(
-    search: Search,
-    space: Space,
-    rate_rps: float,
-    certainty: float,
-    chosen: Chosen,
-) -> DeploymentPlan:
-    choice, runner_up = chosen.choice, chosen.runner_up
-    scenario = space.first.scenario
-    described = None if choice is None else describe(search, choice)
-    difference = None if choice is None or runner_up is None else _difference(search, choice, runner_up)
-    miss = search.nearest_miss()
+    search.reject_impossible()
+    # As many draws as can reach the certainty though one run misses the level.
+    choice, as_good, runner_up = choose(search, open_plan, certainty, max(DRAWS, ceil(2.0 * certainty / (1.0 - certainty))))
+    simulated = [candidate for candidate in candidates if candidate.outcomes]
+    miss = min(simulated, key=lambda candidate: (candidate.excess, candidate.number), default=None) if choice is None else None
+    shown = choice or miss
+    plan = first if shown is None else shown.sites[0].plan
+    runs = [
+        (site, numbers)
+        for outcome in (() if shown is None else shown.outcomes)
+        for site, numbers in zip(shown.sites, outcome.numbers, strict=True)
+    ]
+    basis = basis_of(plan, level, search.replications, runs)
     return DeploymentPlan(
         name=scenario.name,
-        level=str(search.level),
+        level=str(level),
         rate_rps=rate_rps,
-        objective=search.objective,
-        candidates=space.size,
-        choice=described,
-        as_good=[describe(search, candidate) for candidate in chosen.as_good],
+        objective=objective,
+        candidates=len(candidates),
+        choice=None if choice is None else describe(search, choice),
+        as_good=[describe(search, candidate) for candidate in as_good],
         runner_up=None if runner_up is None else describe(search, runner_up),
-        difference=difference,
+        difference=None if choice is None or runner_up is None else _difference(choice, runner_up),
         certainty=certainty,
         close=[
             describe(search, candidate)
-            for candidate in search.candidates
+            for candidate in candidates
             if candidate.certainty is not None and candidate.certainty.is_close
         ],
         binding=None if choice is None else _binding(search, choice),
-        nearest_miss=None if choice is not None or miss is None else describe(search, miss),
-        judged=[(describe(search, candidate), candidate.rejected) for candidate in search.candidates if candidate.outcomes],
-        overrides=() if choice is None else choice.deployment.overrides,
+        nearest_miss=None if miss is None else describe(search, miss),
+        judged=[(describe(search, candidate), candidate.rejected) for candidate in simulated],
+        overrides=() if choice is None else choice.overrides,
         scenario=scenario if choice is None else _scenario_at_rate(choice, rate_rps),
-        without_engine=_without_engine(space.first if choice is None else choice.deployment.sites[0].plan),
+        without_engine=frozenset(
+            target.device
+            for case in (first if choice is None else plan).cases.values()
+            for target in case.targets
+            if target.profile.engine is None or not target.profile.engine.architecture
+        ),
         requests=scenario.requests,
         replications=scenario.replications,
         requests_simulated=search.requests_simulated,
-        basis=_basis(search, space, choice or miss),
+        basis=replace(basis, warnings=[*warnings, *basis.warnings]),
     )
-
-
-def _without_engine(plan: RunPlan) -> frozenset[str]:
-    targets = [target for case in plan.cases.values() for target in case.targets]
-    return frozenset(
-        target.device for target in targets if target.profile.engine is None or not target.profile.engine.architecture
-    )
-
-
-def _basis(search: Search, space: Space, shown: Candidate | None) -> Basis:
-    """Return what a plan rests on. `shown`: the choice, or the nearest miss."""
-    if shown is None or not shown.outcomes:
-        return basis_of(space.first, search.level, search.top.replications)
-    sites = shown.deployment.sites
-    runs = [
-        Run(site, site.rate_rps, numbers)
-        for outcome in shown.outcomes
-        for site, numbers in zip(sites, outcome.numbers, strict=True)
-    ]
-    return basis_of(sites[0].plan, search.level, search.top.replications, runs)
 
 
 def _scenario_at_rate(choice: Candidate, rate_rps: float) -> Scenario:
     """Return the scenario of a choice with the rate in the keys of its arrivals, where such keys are known."""
-    scenario = choice.deployment.sites[0].plan.scenario
+    scenario = choice.sites[0].plan.scenario
     workloads = {}
     for name, workload in scenario.workloads.items():
         # All paths of a checked scenario are absolute.
@@ -401,57 +280,49 @@ def _scenario_at_rate(choice: Candidate, rate_rps: float) -> Scenario:
     return scenario.model_copy(update={"workloads": workloads})
 
 
-def describe(search: Search, candidate: Candidate) -> Described:
-    """Return a candidate that was simulated, as a plan describes it."""
-    values, headroom = {}, {}
-    for requirement in search.level.limits:
-        by_site = [
-            mean(search.level.value(requirement, outcome.numbers[site]) for outcome in candidate.outcomes)
-            for site in range(len(candidate.deployment.sites))
-        ]
-        upper = requirement.comparison == "<="
-        value = max(by_site) if upper else min(by_site)
-        values[str(requirement)] = value
-        headroom[str(requirement)] = (requirement.limit - value) / requirement.limit * (1.0 if upper else -1.0)
-    worst = [outcome.verdict.worst for outcome in candidate.outcomes]
-    return Described(
-        choice=candidate.deployment.choice,
-        policy=candidate.deployment.policy,
-        boxes=candidate.deployment.boxes,
-        objective=mean(outcome.objective for outcome in candidate.outcomes),
-        values=values,
-        headroom=headroom,
-        excess=candidate.excess,
-        worst=max(dict.fromkeys(worst), key=worst.count),
-        lost_share=max(
-            mean(outcome.numbers[site].get("lost_share") or 0.0 for outcome in candidate.outcomes)
-            for site in range(len(candidate.deployment.sites))
-        ),
-        certainty=candidate.certainty,
-        spending=spending([outcome.numbers for outcome in candidate.outcomes]),
-    )
-
-
-def _difference(search: Search, choice: Candidate, runner_up: Candidate) -> Difference:
-    ours, theirs = choice.outcomes, runner_up.outcomes
-    count = min(len(ours), len(theirs))
+def _difference(choice: Candidate, runner_up: Candidate) -> Difference:
+    pairs = list(zip(runner_up.outcomes, choice.outcomes, strict=False))
     return Difference(
-        over_replications([theirs[at].objective - ours[at].objective for at in range(count)]),
-        change_percent([run.latency_s for run in theirs[:count]], [run.latency_s for run in ours[:count]]),
+        over_replications([theirs.objective - ours.objective for theirs, ours in pairs]),
+        change_percent([theirs.latency_s for theirs, _ in pairs], [ours.latency_s for _, ours in pairs]),
     )
 
 
 def _binding(search: Search, choice: Candidate) -> Binding:
     """Return what the choice is nearest to missing, at its worst site."""
-    sites = choice.deployment.sites
-    requests = search.top.requests
-    verdicts = [
-        [search.level.judge(outcome.numbers[at], requests, site.devices) for outcome in choice.outcomes]
-        for at, site in enumerate(sites)
+    by_site = [
+        [
+            Trial(site.rate_rps, search.level.judge(numbers, search.requests, site.devices), numbers)
+            for numbers in (outcome.numbers[at] for outcome in choice.outcomes)
+        ]
+        for at, site in enumerate(choice.sites)
     ]
-    at = max(range(len(sites)), key=lambda place: mean(verdict.excess for verdict in verdicts[place]))
-    trials = [
-        Trial(sites[at].rate_rps, verdict, outcome.numbers[at])
-        for verdict, outcome in zip(verdicts[at], choice.outcomes, strict=True)
-    ]
-    return binding(sites[at], trials, mean_loads(sites[at], trials, requests))
+    at = max(range(len(by_site)), key=lambda place: mean(trial.verdict.excess for trial in by_site[place]))
+    return binding(choice.sites[at], by_site[at], mean_loads(choice.sites[at], by_site[at], search.requests))
+
+
+def find_sure_rate(
+    plan: RunPlan, capacities: Capacities, level: Level, objective: Objective, open_plan: Open
+) -> SureRate | None:
+    """Return the rate at which a run keeps the level with the probability `CERTAINTY`, the calibration's error included.
+
+    It is that of the best policy in the place where it takes least: the test of a plan is made at rates downwards from the
+    capacity, which takes profiles as exact. None if no rate keeps the level, or if the error of no calibration is known; a
+    rate of None if it lies below all that are tried.
+    """
+    best = capacities.best
+    drawn = draw_profiles((), open_plan, DRAWS) if best.is_met else None
+    if drawn is None:
+        return None
+    site = Site(plan, best.workload, best.network, best.policy)
+    simulated = 0
+    for step in range(1, RATE_STEPS + 1):
+        rate_rps = float(f"{best.rate_rps * RATE_STEP**step:.3g}")  # as a user would type it
+        candidate = Candidate(0, {}, (), best.policy, (site.at_rate(rate_rps),))
+        search = Search([candidate], level, objective, replications=plan.scenario.replications, requests=best.requests)
+        sure = is_sure(search, candidate, lambda _: drawn, CERTAINTY, DRAWS, most_draws=1)
+        simulated += search.requests_simulated
+        if sure:
+            certainty = known_certainty(candidate)
+            return SureRate(rate_rps, CERTAINTY, certainty.runs, certainty.runs_met, simulated)
+    return SureRate(None, CERTAINTY, 0, 0, simulated)

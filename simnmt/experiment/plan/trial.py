@@ -1,4 +1,4 @@
-"""Simulate one deployment at one rate, and judge it by a service level."""
+"""One simulated run of a deployment at one rate, judged by a service level."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil, inf, log
 
+import numpy as np
+
 from simnmt.base.errors import InputError
 from simnmt.experiment.cases import Case, RunPlan, Unit
 from simnmt.experiment.targets import Target
-from simnmt.experiment.units import devices, run_unit
+from simnmt.experiment.units import SATURATION_SAMPLE, devices, run_unit, saturated_s
 from simnmt.results.service_level import Requirement
 from simnmt.results.stability import excess_load
-from simnmt.results.summary import Device, Numbers, RunKey
+from simnmt.results.summary import Device, Numbers
 from simnmt.scenario.configuration import Scenario
 from simnmt.scenario.document import Document
 from simnmt.scenario.service_level import WarmUpRequests
@@ -52,6 +54,18 @@ class Site:
         assert rate_rps is not None
         return rate_rps
 
+    @property
+    def used(self) -> frozenset[str]:
+        """Names of the devices on which the policy may execute requests."""
+        return frozenset(self.plan.scenario.policies[self.policy].devices_of(list(self.plan.scenario.devices)))
+
+    def saturation_rps(self) -> dict[str, float]:
+        """Return how many requests of the workload per second all boxes of each device can serve in the long run."""
+        return {
+            device.name: device.servers * box_saturation_rps(self.case, target, device)
+            for target, device in zip(self.case.targets, self.devices, strict=True)
+        }
+
     def at_rate(self, rate_rps: float) -> Site:
         """Return the site with another mean rate of the workload, and the same random numbers."""
         case = replace(self.case, arrivals=self.case.arrivals.at_rate(rate_rps))
@@ -74,7 +88,19 @@ class Site:
         unit = Unit(scenario, self.case, self.network, self.plan.networks[self.network], replication)
         if self.boxes is not None:
             unit = replace(unit, case=replace(self.case, targets=self.boxes), calibrated=self.case)
-        return run_unit(unit).numbers[RunKey(self.workload, self.network, self.policy, replication)]
+        return run_unit(unit).numbers[self.workload, self.network, self.policy]
+
+
+def box_saturation_rps(case: Case, target: Target, device: Device) -> float:
+    """Return how many requests of the workload per second one box of a device can serve in the long run.
+
+    Of a device that batches, by its step costs with full batches.
+    """
+    if target.decoding is None:
+        return device.workers / target.mean_alone_s(case.replayed)
+    rows = np.random.default_rng(0).permutation(SATURATION_SAMPLE)  # not sorted: batches hold sentences of all lengths
+    src_len, tgt_len = case.replayed.at_quantiles((rows + 0.5) / SATURATION_SAMPLE)
+    return len(src_len) / saturated_s(target.decoding, src_len, tgt_len)
 
 
 def check_rate(plan: RunPlan, workload: str, document: Document) -> None:

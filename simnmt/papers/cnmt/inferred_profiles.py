@@ -170,7 +170,7 @@ def confirm(
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> Part:
-    """Replay Table I on the profiles and RTT series in `folder`, which also holds the columns of the runs meanwhile.
+    """Replay Table I on the profiles and RTT series in `folder`.
 
     Raises `InputError` for a missing or wrong file in `folder`.
     """
@@ -191,7 +191,7 @@ def confirm(
         "policies": {policy: {} for policy in ALL_POLICIES},
     }
     scenario = open_source(content).scenario
-    return table_replay.replay("inferred", table_replay.separated(scenario), folder=folder, jobs=jobs, progress=progress)
+    return table_replay.replay("inferred", table_replay.separated(scenario), jobs=jobs, progress=progress)
 
 
 def fit_and_replay(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from simnmt.base.errors import InputError
@@ -31,7 +30,8 @@ from simnmt.papers.cnmt.table_replay import Part, Prepared, Progress
 from simnmt.papers.kit.claim import ClaimRecord
 from simnmt.papers.kit.page import Row, Rows
 from simnmt.papers.kit.report import PaperReport
-from simnmt.papers.kit.table import Column, Figure, Table, percent, record
+from simnmt.papers.kit.table import Table, percent, record
+from simnmt.report.table import Column, TableCell
 from simnmt.results.result import doubtful_profiles
 
 TABLE_TITLE = "C-NMT, Table I: change of total time, %, negative is faster"
@@ -42,10 +42,10 @@ def table_one(parts: Sequence[Part]) -> Table:
     """Return Table I: in the document its cells, on page and terminal a line for each data set, policy and origin."""
     kinds = {part.name: part.shown_kinds for part in parts}
 
-    def origin(line: Any) -> Figure:
+    def origin(line: Any) -> TableCell:
         shown = ["published"] if line.origin == "published" else kinds[line.origin].get(line.workload, ["not at hand"])
         name = ", ".join(shown)
-        return Figure("" if line.origin == name else line.origin, kind=name)
+        return TableCell("" if line.origin == name else line.origin, kind=name)
 
     columns = [
         Column(head, lambda line, place=place: line.changes[place], digits=2, signed=True)  # type: ignore[misc]
@@ -232,7 +232,6 @@ def reproduce(
     measured: str | os.PathLike[str] = MEASURED,
     allow_code: bool = False,
     requests: int | None = None,
-    folder: Path,
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> Reproduction:
@@ -242,7 +241,6 @@ def reproduce(
         measured: scenario of Table I that names the measured profiles.
         allow_code: whether modules and files that it names may run.
         requests: requests per run; None: those of the scenarios.
-        folder: empty folder for the columns of the runs.
         jobs: processes.
         progress: called after each run.
 
@@ -268,7 +266,7 @@ def reproduce(
     replayed = []
     for number, (part_name, plans) in enumerate(todo):
         count = table_replay.count_from(progress, sum(units[:number]), whole)
-        replayed.append(table_replay.replay(part_name, plans, folder=folder, jobs=jobs, progress=count))
+        replayed.append(table_replay.replay(part_name, plans, jobs=jobs, progress=count))
     if tested.plan is None:
         replayed.append(table_replay.without(name, tested.missing))
     elif tested.missing:

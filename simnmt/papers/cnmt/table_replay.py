@@ -156,15 +156,13 @@ def name_of(profiles: Mapping[str, Sequence[DeviceProfile]]) -> str:
     return basis if basis == "measured" else f"given, {basis}"
 
 
-def replay(name: str, plans: Sequence[RunPlan], *, folder: Path, jobs: int, progress: Progress | None) -> Part:
-    """Run the plans of Table I, or of some of its data sets, and judge the claims; `folder` holds the columns meanwhile."""
+def replay(name: str, plans: Sequence[RunPlan], *, jobs: int, progress: Progress | None) -> Part:
+    """Run the plans of Table I, or of some of its data sets, and judge the claims."""
     results = []
     units = [units_of(plan) for plan in plans]
     for number, plan in enumerate(plans):
-        room = folder / f"{name} {number}"
-        room.mkdir()
         count = count_from(progress, sum(units[:number]), sum(units))
-        results.append(run_plan(plan, folder=room, jobs=jobs, progress=count))
+        results.append(run_plan(plan, jobs=jobs, progress=count))
     cells = [cell for result in results for cell in result.cells]
     run = TableRun.joined([TableRun.of(result.summary_rows, result.gaps, result.totals_s) for result in results])
     return Part(

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar, Literal, Protocol, cast, runtime_checkable
+from typing import ClassVar, Literal, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.configuration import Configuration
-from simnmt.base.random_streams import blocks_of
 
 Times = NDArray[np.float64]
 Discipline = Literal["back_to_back", "open", "closed"]
@@ -110,24 +108,6 @@ class OpenProcess(Undrawn):
 
     discipline: ClassVar[Discipline] = "open"
     clients: ClassVar[int] = 0
-
-
-@runtime_checkable
-class DrawnByBlock(Protocol):
-    """An open arrival process that can draw its times one block after another, in less memory than `times` takes."""
-
-    def times_by_block(self, size: int, seed: int, replication: int, stream_name: str) -> Iterator[Times]:
-        """Yield `times` in the blocks of the random streams."""
-
-
-def times_by_block(process: ArrivalProcess, size: int, seed: int, replication: int, stream_name: str) -> Iterator[Times]:
-    """Yield the arrival times of an open process in the blocks of the random streams."""
-    if isinstance(process, DrawnByBlock):
-        yield from process.times_by_block(size, seed, replication, stream_name)
-        return
-    times_s = process.times(size, seed, replication, stream_name)
-    for rows in blocks_of(slice(0, size)):
-        yield times_s[rows]
 
 
 class ArrivalsConfiguration(Configuration):

@@ -50,19 +50,8 @@ class Poisson(OpenProcess, ArrivalsConfiguration):
 
     def times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
         """Return arrival times in seconds, shape (size,), sorted."""
-        return np.concatenate([np.empty(0), *self.times_by_block(size, seed, replication, stream_name)])
-
-    def times_by_block(self, size: int, seed: int, replication: int, stream_name: str) -> Iterator[Times]:
-        """Yield the arrival times, a block of the random stream at a time."""
-        before_s = 0.0
-        for block, rows in random_streams.blocks(size):
-            gap_s = _unit_gaps(random_streams.stream(seed, replication, stream_name, block), rows.stop - rows.start)
-            gap_s /= self.rate_rps
-            gap_s[0] += before_s
-            # cumsum adds one after another, so a longer run begins with the times of a shorter one, to the bit.
-            times_s = np.cumsum(gap_s, out=gap_s)
-            before_s = float(times_s[-1])
-            yield times_s
+        # cumsum adds one after another, so a longer run begins with the times of a shorter one, to the bit.
+        return np.cumsum(random_streams.draw(seed, replication, stream_name, size, _unit_gaps) / self.rate_rps)
 
 
 class Renewal(OpenProcess, ArrivalsConfiguration):

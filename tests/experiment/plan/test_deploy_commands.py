@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from simnmt.experiment.plan.messages import PLACEHOLDERS, deploy_commands
+from simnmt.experiment.plan.messages import deploy_commands
 
 
 def plan(*without_engine: str, **streams: bool) -> Any:
@@ -20,13 +20,16 @@ def plan(*without_engine: str, **streams: bool) -> Any:
     return SimpleNamespace(scenario=scenario, choice=choice, overrides=(), without_engine=frozenset(without_engine))
 
 
-def test_no_command_is_named_for_a_device_that_streams_its_model() -> None:
-    (remark,) = deploy_commands(plan(gateway=False, cloud=True), "own.yaml")
-    assert remark.startswith("#") and "cloud" in remark
+def test_a_device_that_streams_its_model_is_left_to_the_user() -> None:
+    server, gateway = deploy_commands(plan(gateway=False, cloud=True), "own.yaml")
+    assert server.startswith("# for cloud")
+    assert gateway == "simnmt live gateway own.yaml --policy cnmt --server cloud=http://CLOUD:5001"
+    server, remark = deploy_commands(plan(gateway=True, cloud=False), "own.yaml")
+    assert server.startswith("simnmt live server own.yaml --device cloud ")
+    assert remark.startswith("# for gateway")
 
 
 def test_a_model_is_asked_for_where_no_profile_names_one() -> None:
     server, gateway = deploy_commands(plan("gateway", "cloud", gateway=False, cloud=False), "own.yaml", "choice.yaml")
     assert server.startswith("simnmt live server choice.yaml --device cloud --model MODEL ")
     assert gateway.startswith("simnmt live gateway choice.yaml --policy cnmt --model MODEL --server ")
-    assert set(PLACEHOLDERS) == {"MODEL"}

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
-from math import inf, log
+from math import inf
 from typing import Any
 
 import pytest
 
 import simnmt
 from simnmt.experiment.plan import candidates
-from simnmt.experiment.plan.messages import describe_certainty, describe_plan, format_probability
-from simnmt.experiment.plan.search import Certainty, is_close, is_hopeless, probability_met
+from simnmt.experiment.plan.messages import describe_plan, format_probability
+from simnmt.experiment.plan.search import is_close, is_hopeless, probability_met
 from simnmt.experiment.plan.trial import MOST_EXCESS, Level
 from simnmt.results.service_level import Requirement
 from simnmt.scenario.errors import ScenarioError
@@ -237,7 +236,7 @@ def test_a_level_that_no_request_meets_is_a_number_in_json() -> None:
 def test_a_great_certainty_is_reached_by_more_runs() -> None:
     plan = least(vary=[f"{WORKERS}=5:6"], certainty=0.99)
     assert plan.is_sure and plan.choice.p_slo >= 0.99
-    with pytest.raises(simnmt.InputError, match="takes thousands of runs"):
+    with pytest.raises(simnmt.InputError, match="certainty"):
         least(certainty=0.9999)
 
 
@@ -274,14 +273,7 @@ def test_a_close_choice_is_judged_by_more_runs_and_called_close() -> None:
     plan = least(vary=[f"{WORKERS}=3"], slo="mean_ms<=19", requests=300, minimise="latency")
     assert plan.choice.certainty.runs == 160
     assert plan.document()["close"] == [plan.choice.choice]
-    assert any(line.startswith(f"Close: {WORKERS}=3 (") for line in describe_plan(plan))
-
-
-def test_a_probability_below_the_share_of_the_runs_is_explained(plan: Any) -> None:
-    certainty = Certainty(0.77, "replications alone", 40, 39, log(1.63), is_close=False)
-    unsure = replace(plan, choice=replace(plan.choice, certainty=certainty))
-    assert describe_certainty(unsure).endswith("how far each is from the limit: the worst misses it by 63 %.")
-    assert "how far" not in describe_certainty(plan)
+    assert any(line.startswith(f"Close: {WORKERS}=3 ") for line in describe_plan(plan))
 
 
 def test_probability_counts_misses_and_spread() -> None:
@@ -291,22 +283,21 @@ def test_probability_counts_misses_and_spread() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "what"),
+    "text",
     [
-        ("seed=1,2", "seed cannot be varied: it is no part of a deployment"),
-        ("warm_up=none,mser5", "warm_up cannot be varied: it is no part of a deployment"),
-        ("metrics=[p97_ms],[p98_ms]", "metrics cannot be varied"),
-        ("workloads.w.deadline_ms=100,200", "workloads.w.deadline_ms cannot be varied"),
-        ("workloads.w.arrivals.rate_rps=1,2", "cannot be varied: the rate is that of the plan"),
-        ("devices.gateway.workers=1:20000000", "devices.gateway.workers: 1 to 20000000 holds more than 2,000 values"),
-        ("devices.gateway.outside_range_share=0.1:0.2", "a span of numbers without their number (write FROM:TO:N)"),
-        ("workloads.w.arrivals={kind: back_to_back},{kind: poisson, rate_rps: 1}", "the rate is that of the plan"),
+        "seed=1,2",
+        "warm_up=none,mser5",
+        "metrics=[p97_ms],[p98_ms]",
+        "workloads.w.deadline_ms=100,200",
+        "workloads.w.arrivals.rate_rps=1,2",
+        "devices.gateway.workers=1:20000000",
+        "devices.gateway.outside_range_share=0.1:0.2",
+        "workloads.w.arrivals={kind: back_to_back},{kind: poisson, rate_rps: 1}",
     ],
 )
-def test_a_key_that_no_deployment_has_is_refused_with_its_text(text: str, what: str) -> None:
-    with pytest.raises(ScenarioError, match="^" + re.escape(text)) as refused:
+def test_a_key_that_no_deployment_has_is_refused_with_its_text(text: str) -> None:
+    with pytest.raises(ScenarioError, match="^" + re.escape(text)):
         least(vary=[text])
-    assert what in str(refused.value)
 
 
 def test_without_varied_keys_a_great_rate_is_planned_in_steps(shared: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,7 +331,6 @@ def test_a_rate_for_more_boxes_than_a_device_can_have_is_refused_at_once(shared:
         lambda: simnmt.plan("@capacity"),
         lambda: simnmt.plan("@capacity", "p95_ms<=300", vary=["devices.cloud.count=1,2"]),
         lambda: simnmt.plan("@capacity", "p95_ms<=300", rate=1.0, vary=["workloads.de-en.arrivals.rate_rps=1,2"]),
-        lambda: simnmt.sweep("@open-loop", grid=["devices.cloud.workers=1,2"], local_if_cluster_fails=True),
         lambda: simnmt.sweep("@open-loop", grid=["devices.cloud.workers=1,2"], cluster="tcp://10.1.2.3:8786"),
         lambda: simnmt.sweep("@open-loop"),
     ],

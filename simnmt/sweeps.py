@@ -1,0 +1,104 @@
+"""The public functions of sweeps: run a scenario at many points of its keys, and read their table."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from simnmt.api import check_jobs, notebook_progress
+from simnmt.base.errors import InputError
+from simnmt.experiment.run import Progress
+from simnmt.experiment.sweep.execution import check_address, run_tasks
+from simnmt.experiment.sweep.run import SweepResult, is_sweep_folder, new_folder, read_header, run_sweep
+from simnmt.results.requests import Engine
+from simnmt.results.sweep_table import PAGE, read_frame
+from simnmt.scenario.document import Override, overrides_of_call
+from simnmt.scenario.source import open_source
+from simnmt.scenario.sweep_configuration import read_sweep
+from simnmt.scenario.varied_keys import VariedKey
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def sweep(
+    given: str | os.PathLike[str],
+    *,
+    grid: Sequence[str | VariedKey] = (),
+    out: str | os.PathLike[str] | None = None,
+    under: str | os.PathLike[str] = "reports",
+    overrides: Iterable[str | Override] = (),
+    requests: int | None = None,
+    replications: int | None = None,
+    seed: int | None = None,
+    jobs: int | None = None,
+    cluster: str | None = None,
+    progress: Progress | None = None,
+    engine: Engine | None = None,
+    allow_code: bool = False,
+    announce: Callable[[str], None] = lambda line: None,
+) -> SweepResult:
+    """Run a scenario at many points of its keys, and write their table; or go on with a sweep that stopped.
+
+    Args:
+        given: a sweep file, a scenario as of `run`, or the folder of a sweep, which goes on where it stopped.
+        grid: swept keys, such as `"devices.cloud.count=1,2,4"` or `"workloads.de-en.arrivals.rate_rps=5:20:4"`.
+        out: the folder to write; None: a new one in `under`.
+        under: where a new folder is made.
+        overrides, requests, replications, seed, engine, allow_code: as of `run`, the same at all points.
+        jobs: processes; None: as many as save time. Unless it is 1, a script must call this below
+            `if __name__ == "__main__":`.
+        cluster: the address of a Dask scheduler, on this machine or with TLS (docs/reference/sweep.md#run-it-on-a-cluster).
+        progress: called with the number of finished tasks and of all tasks.
+        announce: called with a line on the folder before the first task.
+
+    Raises `InputError` for any fault of the input, before anything runs; `SimnmtError` for a cluster that is lost.
+
+    Example:
+        >>> result = simnmt.sweep("@open-loop", grid=["devices.cloud.workers=1,2"], jobs=1)  # doctest: +SKIP
+        >>> result.table.keys  # doctest: +SKIP
+        ('devices.cloud.workers',)
+    """
+    from simnmt.report.sweep_page import write_sweep_page
+
+    check_jobs(jobs)
+    address = None if cluster is None else check_address(cluster)
+    folder = Path(given)
+    if is_sweep_folder(folder):
+        if any(option not in (None, (), []) for option in (grid, out, overrides, requests, replications, seed)):
+            what = "a sweep goes on as it was begun, without further keys, values, numbers or another folder"
+            raise InputError(what, remedy="begin a new sweep with them")
+        header = read_header(folder)
+        plan = header.sweep(folder)
+        source = open_source(plan.scenario, plan.overrides, allow_code=allow_code, base=Path(header.base))
+    else:
+        options = overrides_of_call(overrides, requests=requests, replications=replications, seed=seed)
+        plan = read_sweep(os.fspath(given), grid, options)
+        source = open_source(plan.scenario, plan.overrides, allow_code=allow_code)
+        folder = new_folder(Path(under), f"{source.scenario.name}-sweep") if out is None else Path(out)
+    result = run_sweep(
+        plan,
+        source,
+        folder,
+        lambda tasks: run_tasks(tasks, jobs, engine, address),
+        progress or notebook_progress(),
+        announce=announce,
+        allow_code=allow_code,
+    )
+    write_sweep_page(folder / PAGE, result.table)
+    return result
+
+
+def load_sweep(directory: str | os.PathLike[str]) -> pd.DataFrame:
+    """Return the table of a finished sweep: a row for each point, workload, network and policy.
+
+    The columns are `point`, the swept keys, and those of a run's summary; `attrs["keys"]` names the swept keys. Raises
+    `InputError` for a folder without such a table, and for one of another version.
+
+    Example:
+        >>> table = simnmt.load_sweep("reports/open-loop-sweep-20260701-101500")  # doctest: +SKIP
+        >>> table.groupby("policy")["mean_latency_s"].min()  # doctest: +SKIP
+    """
+    return read_frame(Path(directory))
