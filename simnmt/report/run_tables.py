@@ -269,7 +269,7 @@ STREAM_COLUMNS = (
     Column("later turns, ms", "later_turn_mean_s", scale=1e3),
     share("stalled, % of the execution", "stall_share"),
     share("after the deadline, %", "missed_share"),
-    Column("lost by a cold one, ms", "cold_lost_mean_s", scale=1e3),
+    Column("lost by a cold one, ms", "cold_decision_regret_s", scale=1e3),
     Column("read for a request, MB", "read_mean_bytes", scale=1e-6),
     Column("in the buffer, MB", "mean_buffer_bytes", scale=1e-6, small=_small("peak_buffer_bytes", "peak {}", 1e-6)),
     Column("at most with what is read, MB", "peak_shard_bytes", scale=1e-6),

@@ -18,10 +18,11 @@ from simnmt.report.run_tables import cell_of
 from simnmt.report.table import Column, Table, estimate
 from simnmt.report.typography import typeset
 from simnmt.report.words import words
+from simnmt.results.metrics import Metric
 from simnmt.results.number_text import digits, percent
 from simnmt.results.simplicity import is_tie
 from simnmt.results.summary import Row
-from simnmt.results.sweep_table import BEST, BOUND, EQUAL, POINT, TABLE, TIED, UNSTABLE, SweepTable, SweptMetric
+from simnmt.results.sweep_table import BEST, BOUND, EQUAL, POINT, TABLE, TIED, UNSTABLE, SweepTable
 
 MOST_ROWS = 500
 """Most points in the page's table; the Parquet table has all."""
@@ -43,7 +44,7 @@ class SweepView:
     """Colour of each policy."""
 
     @property
-    def metrics(self) -> tuple[SweptMetric, ...]:
+    def metrics(self) -> tuple[Metric, ...]:
         """Metrics with figures, that of the objective first."""
         return tuple(sorted(self.table.metrics, key=lambda known: known.name != self.table.objective))[:MOST_METRICS]
 
@@ -57,7 +58,7 @@ class SweepView:
         """Names of the policies."""
         return list(dict.fromkeys(row["policy"] for row in self.table.rows))
 
-    def metric(self, name: str) -> SweptMetric:
+    def metric(self, name: str) -> Metric:
         """Return the metric of a name."""
         return next(known for known in self.table.metrics if known.name == name)
 
@@ -120,9 +121,9 @@ def short_key(key: str) -> str:
     return ".".join(key.split(".")[-2:])
 
 
-def axis_title(known: SweptMetric) -> str:
+def axis_title(known: Metric) -> str:
     """Return the name of a metric for an axis: latencies have their unit in the name."""
-    return known.name if known.is_latency or not known.unit else f"{known.name}, {known.unit}"
+    return known.name if known.unit == "ms" or not known.unit else f"{known.name}, {known.unit}"
 
 
 class _Scale:
@@ -322,9 +323,9 @@ def _best_mark(
     return Mark("points", x, heights, name, colour, low=low, high=high, hover="%{text} (%{x})", **look)
 
 
-def pareto_pairs(view: SweepView) -> list[tuple[SweptMetric, SweptMetric]]:
+def pareto_pairs(view: SweepView) -> list[tuple[Metric, Metric]]:
     """Return the pairs of metrics whose fronts are drawn: a latency against cost and energy, else against other latencies."""
-    latencies = [known for known in view.metrics if known.is_latency]
+    latencies = [known for known in view.metrics if known.unit == "ms"]
     spent = [known for known in view.table.metrics if known.name.startswith(("energy", "cost"))]
     return [(latencies[0], other) for other in (spent or latencies[1:])] if latencies else []
 
@@ -373,9 +374,7 @@ def pareto_front(rows: Sequence[Row], one: str, other: str) -> list[Row]:
     return front
 
 
-def _pareto_mark(
-    view: SweepView, policy: str, rows: Sequence[Row], on_front: bool, pair: tuple[SweptMetric, SweptMetric]
-) -> Mark:
+def _pareto_mark(view: SweepView, policy: str, rows: Sequence[Row], on_front: bool, pair: tuple[Metric, Metric]) -> Mark:
     colour = view.colours[policy]
     texts = [", ".join(f"{short_key(key)} {format_swept(row[key])}" for key in view.table.keys) for row in rows]
     look: dict[str, Any] = {"size": 9.0, "opacity": 1.0} if on_front else {"size": 4.0, "opacity": 0.5}

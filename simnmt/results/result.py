@@ -5,8 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import reduce
-from operator import and_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -14,16 +12,14 @@ from simnmt.network.series import RttSeries
 from simnmt.results.device_accounts import BatchAccount, PlannedDevice, StreamAccount
 from simnmt.results.energy import RunEnergy
 from simnmt.results.recommendation import best_row
-from simnmt.results.request_log import LIVE_MISROUTES, UNKNOWN_MISROUTES, DrawnLog, Misroutes, RequestLog
-from simnmt.results.service_level import Assertion, PlacedAssessment, assess_run
-from simnmt.results.summary import Device, Row
+from simnmt.results.request_log import LIVE_MISROUTES, UNKNOWN_MISROUTES, Misroutes, RequestLog, drawn_logs
+from simnmt.results.service_level import Assertion, Assessment, assess_run
+from simnmt.results.summary import Device, Place, Row
 from simnmt.workload.length_table import LengthTable
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Place = tuple[str, str, str]
-"""Workload, network and policy."""
 MOST_DRAWN = 2_000_000
 """Most requests of a policy that the figures show; of more, an even sample."""
 Account = TypeVar("Account")
@@ -77,7 +73,7 @@ class RecordedCell:
     network: str
     devices: tuple[Device, ...]
     """In the order of the targets."""
-    logs: Mapping[str, DrawnLog]
+    logs: Mapping[str, RequestLog]
     """Policy -> request log."""
     batches: Mapping[str, tuple[BatchAccount | None, ...]] = field(default_factory=dict, kw_only=True)
     """Policy -> batches of each target, None for one that did not batch; without policies for which no target batched."""
@@ -96,7 +92,6 @@ class Cell(RecordedCell):
     profile_kinds: tuple[str, ...]
     """How the numbers of each target's profile are known."""
     profile_names: tuple[str, ...]
-    logs: Mapping[str, RequestLog]
     transfers: tuple[Transfer, ...] = ()
     """Transfer time of each target, the first included; empty if unknown."""
     misroutes: Mapping[str, Misroutes] = field(default_factory=dict)
@@ -110,12 +105,6 @@ class Cell(RecordedCell):
     """Policy -> its joules and money; empty if they are not accounted for."""
     profile_warnings: tuple[tuple[str, ...], ...] = ()
     """Effects on the numbers of what is doubtful about each target's profile; empty if they were not determined."""
-
-    def drawn(self) -> Cell:
-        """Return the cell for figures: with the requests alone that every policy answered, and of many an even sample."""
-        answered = [of_policy for log in self.logs.values() if (of_policy := log.is_answered) is not None]
-        kept = reduce(and_, answered) if answered else None
-        return replace(self, logs={policy: log.among(kept).thinned(MOST_DRAWN) for policy, log in self.logs.items()})
 
     @property
     def shown_kinds(self) -> tuple[str, ...]:
@@ -263,7 +252,7 @@ class FinishedRun(ABC):
         """
         return best_row(self.recommendations, self.summary_rows, workload, network)
 
-    def assess(self, text: str, workload: str | None = None, network: str | None = None) -> list[PlacedAssessment]:
+    def assess(self, text: str, workload: str | None = None, network: str | None = None) -> list[Assessment]:
         """Return whether the run meets a requirement such as `p95_ms<=300`, for every workload and network.
 
         Args:
@@ -306,7 +295,7 @@ class RunResult(FinishedRun):
     @property
     def drawn_cells(self) -> list[Cell]:
         """The cells for figures: with the answered requests alone, and of many an even sample."""
-        return [cell.drawn() for cell in self.cells]
+        return [replace(cell, logs=drawn_logs(cell.logs, MOST_DRAWN)) for cell in self.cells]
 
     @property
     def unknown_misroutes(self) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import inf, log, sqrt
 from statistics import NormalDist
 
-from simnmt.results.summary import Device, Numbers, Row, RunKey, known
+from simnmt.results.summary import Device, Numbers, Row, Runs, known
 
 LOAD_SUFFIX = "_busiest_load"
 _LOAD, _IN = "_overload", "_overloaded_in"
@@ -146,9 +146,7 @@ def _by_chance(boxes: int, box_requests: float) -> float:
     return 1.0 + sqrt(4.0 * unlikely / box_requests) + unlikely / box_requests
 
 
-def with_stability(
-    rows: Sequence[Row], runs: Mapping[RunKey, Numbers], open_loops: Mapping[str, Sequence[Device]]
-) -> list[Row]:
+def with_stability(rows: Sequence[Row], runs: Runs, open_loops: Mapping[str, Sequence[Device]]) -> list[Row]:
     """Add to each row its overloaded devices; None everywhere for a stable row.
 
     The columns are `unstable`: text such as `cloud: load 1.30`; `unstable_device`: the worst; `unstable_replications`: in how
@@ -161,9 +159,8 @@ def with_stability(
     judged = []
     for row in rows:
         place = row["workload"], row["network"], row["policy"]
-        of_row = [runs[RunKey(*place, replication)] for replication in range(row["replications"])]
         counted = row["requests"] - round(row.get("warm_up_requests") or 0)
-        overloaded = overloads(of_row, counted, open_loops.get(row["workload"], ()))
+        overloaded = overloads(runs[place], counted, open_loops.get(row["workload"], ()))
         judged.append(
             row
             | {

@@ -28,18 +28,12 @@ from simnmt.results.statistics import (
 Row = dict[str, Any]
 Numbers = dict[str, float | None]
 """The numbers of one run by the column of the summary; None for unknown ones."""
+Place = tuple[str, str, str]
+"""Workload, network and policy."""
+Runs = Mapping[Place, Sequence[Numbers]]
+"""The numbers of each replication by place."""
 Column = NDArray[np.float64]
 Discipline = Literal["back_to_back", "open", "closed"]
-
-
-@dataclass(frozen=True, slots=True)
-class RunKey:
-    """The key of a run: one policy on one workload and network, in one replication."""
-
-    workload: str
-    network: str
-    policy: str
-    replication: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +70,7 @@ def by_cell(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
 
 def measure(
     log: Log,
-    lost_s: NDArray[np.float32] | None,
+    decision_regret_s: NDArray[np.float32] | None,
     devices: Sequence[Device],
     discipline: Discipline,
     batched: Sequence[BatchesOfDevice | None] = (),
@@ -94,7 +88,7 @@ def measure(
 
     Args:
         log: columns of the requests by name.
-        lost_s: loss of each judged request by its target (`request_log.lost_s`), NaN for the others; None if unknown.
+        decision_regret_s: of each judged request, NaN for the others (`request_log.decision_regret_s`); None if unknown.
         devices: in the order of the targets.
         discipline: what sets the pace of the requests.
         batched: batches per device. The work of a device that batches is its work with full batches, since a box with little to
@@ -114,7 +108,7 @@ def measure(
         "mean_latency_s": totals.sums["latency_s"] / requests,
         **quantiles,
         "offloaded_share": (requests - int(totals.sent[0])) / requests,
-        **_misrouted(lost_s),
+        **_misrouted(decision_regret_s),
         **_parts(log, totals, quantiles, (*TAILS, *criteria.tails)),
         "mean_estimate_age_s": totals.sums["rtt_estimate_age_s"] / requests,
         "mean_energy_j": _known(totals.sums["energy_j"] / requests),
@@ -224,14 +218,14 @@ class _Totals:
             self.work.append(np.bincount(log["server"][there], weights, minlength=device.servers).astype(np.float64))
 
 
-def _misrouted(lost_s: NDArray[np.float32] | None) -> Numbers:
-    """Return the share of the judged requests that were misrouted, and their mean loss."""
-    judged_s = np.empty(0) if lost_s is None else lost_s[np.isfinite(lost_s)]
+def _misrouted(decision_regret_s: NDArray[np.float32] | None) -> Numbers:
+    """Return the share of the judged requests that were misrouted, and the mean decision regret of all judged ones."""
+    judged_s = np.empty(0) if decision_regret_s is None else decision_regret_s[np.isfinite(decision_regret_s)]
     if not judged_s.size:
-        return {"misrouted_share": None, "mean_lost_s": None}
+        return {"misrouted_share": None, "mean_decision_regret_s": None}
     return {
         "misrouted_share": np.count_nonzero(judged_s > 0.0) / judged_s.size,
-        "mean_lost_s": float(judged_s.sum(dtype=np.float64)) / judged_s.size,
+        "mean_decision_regret_s": float(judged_s.sum(dtype=np.float64)) / judged_s.size,
     }
 
 
@@ -296,15 +290,14 @@ def _known(mean: float) -> float | None:
     return None if isnan(mean) else mean
 
 
-def with_regret(runs: Mapping[RunKey, Numbers], oracle: str | None) -> dict[RunKey, Numbers]:
+def with_regret(runs: Runs, oracle: str | None) -> Runs:
     """Add `regret_s`: total latency above the oracle's in the same replication; None where there is no oracle."""
-    regrets: dict[RunKey, Numbers] = {}
-    for key, numbers in runs.items():
-        regret: float | None = None
-        if oracle is not None:
-            best = runs[RunKey(key.workload, key.network, oracle, key.replication)]
-            regret = known(numbers["total_latency_s"]) - known(best["total_latency_s"])
-        regrets[key] = {**numbers, "regret_s": regret}
+    totals_s, regrets = total_latencies_s(runs), dict[Place, list[Numbers]]()
+    for (workload, network, policy), replications in runs.items():
+        place = workload, network, policy
+        best_s = totals_s[place] if oracle is None else totals_s[workload, network, oracle]
+        regrets_s = [None if oracle is None else ours - best for ours, best in zip(totals_s[place], best_s, strict=True)]
+        regrets[place] = [{**of, "regret_s": regret_s} for of, regret_s in zip(replications, regrets_s, strict=True)]
     return regrets
 
 
@@ -314,20 +307,18 @@ WITH_INTERVAL = ("total_latency_s", "regret_s")
 """Numbers beside the metrics with a 95 % interval over replications, as `..._low` and `..._high`."""
 
 
-def rows(
-    runs: Mapping[RunKey, Numbers], requests: int, *, metrics: Sequence[Metric] = (), objective: Objective = "mean"
-) -> list[Row]:
+def rows(runs: Runs, requests: int, *, metrics: Sequence[Metric] = (), objective: Objective = "mean") -> list[Row]:
     """Return one row per workload, network and policy: means over the replications, in the order of the runs.
 
     Args:
-        runs: the numbers of every run.
+        runs: the numbers of each replication.
         requests: issued in each run.
         metrics: metrics that were measured beside the standard ones.
         objective: a latency whose spread over the replications is shown, beside `OBJECTIVES`.
     """
     with_interval = {*WITH_INTERVAL, *columns_of(metrics)}
     table: list[Row] = []
-    for (workload, network, policy), replications in _by_policy(runs).items():
+    for (workload, network, policy), replications in runs.items():
         row: Row = {
             "workload": workload,
             "network": network,
@@ -387,7 +378,7 @@ def _most_spread_part(replications: Sequence[Numbers], objective: Objective) -> 
     return max(ranges, key=ranges.__getitem__)
 
 
-def comparisons(runs: Mapping[RunKey, Numbers], baselines: Iterable[str]) -> list[Row]:
+def comparisons(runs: Runs, baselines: Iterable[str]) -> list[Row]:
     """Return each policy against each baseline, paired by replication: percent change of total latency, negative is faster.
 
     The change is the ratio of the two totals shown in the rows, and its interval covers that ratio.
@@ -403,24 +394,20 @@ def comparisons(runs: Mapping[RunKey, Numbers], baselines: Iterable[str]) -> lis
     return table
 
 
-def total_latencies_s(runs: Mapping[RunKey, Numbers]) -> dict[tuple[str, str, str], list[float]]:
-    """Return the total latency of each replication by workload, network and policy."""
-    return {
-        key: [known(numbers["total_latency_s"]) for numbers in replications] for key, replications in _by_policy(runs).items()
-    }
+def total_latencies_s(runs: Runs) -> dict[Place, list[float]]:
+    """Return the total latency of each replication by place."""
+    return {place: [known(numbers["total_latency_s"]) for numbers in replications] for place, replications in runs.items()}
 
 
-def replicated(
-    runs: Mapping[RunKey, Numbers], metrics: Sequence[Metric] = ()
-) -> dict[tuple[str, str, str], dict[str, list[float | None]]]:
-    """Return the value of each replication by workload, network and policy, and by column, of the totals and all metrics.
+def replicated(runs: Runs, metrics: Sequence[Metric] = ()) -> dict[Place, dict[str, list[float | None]]]:
+    """Return the value of each replication by place and by column, of the totals and all metrics.
 
     By these numbers runs are compared and judged. `metrics`: those that were measured beside the standard ones.
     """
     columns = ("total_latency_s", *columns_of(metrics))
     return {
-        key: {name: [numbers[name] for numbers in replications] for name in columns if name in replications[0]}
-        for key, replications in _by_policy(runs).items()
+        place: {name: [numbers[name] for numbers in replications] for name in columns if name in replications[0]}
+        for place, replications in runs.items()
     }
 
 
@@ -435,15 +422,6 @@ def judge_change(change: Estimate, same: bool) -> str:
     if is_tie(1.0 + change.mean / 100.0, 1.0):
         return "same"
     return "faster" if change.mean < 0.0 else "slower"
-
-
-def _by_policy(
-    runs: Mapping[RunKey, Numbers],
-) -> dict[tuple[str, str, str], list[Numbers]]:
-    grouped: dict[tuple[str, str, str], list[Numbers]] = {}
-    for key in sorted(runs, key=lambda key: key.replication):
-        grouped.setdefault((key.workload, key.network, key.policy), []).append(runs[key])
-    return grouped
 
 
 def known(value: float | None) -> float:

@@ -13,16 +13,15 @@ from simnmt.report.plane_figures import PLANE_REQUESTS, REGION_CELLS, axis_ends,
 from simnmt.results.result import Transfer
 from simnmt.results.summary import Device
 
-from .conftest import view_of
+from .conftest import MadeUpLog, view_of
 
 
 @pytest.fixture
 def worked_example(result: Any) -> Any:
     """The planes and lengths of CNMT-09, at an RTT of 50 ms."""
     src_len = np.arange(1, 61)
-    logs = {"cnmt": result.cells[0].logs["cnmt"].first(60)}
-    logs["cnmt"]["src_len"] = src_len
-    logs["cnmt"]["tgt_len_predicted"] = 0.8 * src_len + 1.0
+    first = result.cells[0].logs["cnmt"].first(60)
+    logs = {"cnmt": MadeUpLog({**first, "src_len": src_len, "tgt_len_predicted": 0.8 * src_len + 1.0})}
     series = SimpleNamespace(**{**vars(result.cells[0].series), "mean_s": 0.050})
     return replace(result.cells[0], logs=logs, series=series, planes=((0.0004, 0.003, 0.005), (0.0001, 0.001, 0.004)))
 
@@ -115,7 +114,7 @@ def test_misroutes_are_sampled_and_the_sentence_sums_up_all(result: Any) -> None
         misroutes = cell.misroutes[policy]
         (mark,) = drawn.charts[policy,].marks
         assert list(mark.x) == misroutes.src_len.tolist() and len(mark.x) <= 300
-        assert mark.values == pytest.approx((1e3 * misroutes.request_lost_s).tolist(), rel=1e-2)
+        assert mark.values == pytest.approx((1e3 * misroutes.request_regret_s).tolist(), rel=1e-2)
         reading = drawn.charts[policy,].reading
         assert f"{policy} misrouted {misroutes.count:,} of 20,000 requests".replace(",", "\u202f") in reading
     assert misrouted(view_of(replace(cell, misroutes={}))) is None
