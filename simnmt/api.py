@@ -308,8 +308,8 @@ def run(
 ) -> RunResult:
     """Run a scenario: a file's path, a shipped `@name`, a run directory, a mapping, or a `Scenario`.
 
-    In a mapping, objects may have the places of shipped kinds: policies, arrivals, lengths, series, profiles, batchers and
-    balancers. A run directory of such a run says which keys were objects; it cannot be repeated from its files.
+    In a mapping, objects may have the places of shipped kinds: policies, arrivals, lengths, series, profiles and
+    batchers. A run directory of such a run says which keys were objects; it cannot be repeated from its files.
 
     Args:
         scenario: what to run.

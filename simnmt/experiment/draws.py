@@ -22,8 +22,9 @@ from simnmt.network.message_paths import MessagePaths
 from simnmt.policies.decision import Knowledge, Resource
 from simnmt.profile.execution_plane import ExecutionPlane, PlaneFit, fit_plane
 from simnmt.profile.power import RequestCost
+from simnmt.results.columns import Array
 from simnmt.results.request_log import Truth
-from simnmt.results.requests import Array, Requests
+from simnmt.results.requests import Requests
 from simnmt.workload.length_regression import LengthFit, LengthRegression, fit_lengths
 from simnmt.workload.length_table import LengthTable
 from simnmt.world.simulation import Clients, Route

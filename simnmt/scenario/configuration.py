@@ -38,7 +38,6 @@ from simnmt.scenario.service_level import (
 )
 from simnmt.workload.arrivals import BackToBack
 from simnmt.workload.configuration import WorkloadConfiguration
-from simnmt.world.custom_balancer import CustomBalancer
 
 MEGABYTE = 10**6
 """Bytes of an MB."""
@@ -422,7 +421,7 @@ class Scenario(Configuration):
         """The policy of the gap analysis: the first of kind cnmt; None without one."""
         return next((name for name, policy in self.policies.items() if isinstance(policy, CNmtPolicy)), None)
 
-    def balancer_of(self, device: str) -> Balancer | CustomBalancer:
+    def balancer_of(self, device: str) -> Balancer:
         """Return the balancer of a device, which is its default if none is set."""
         default: Balancer = "round_robin" if device == list(self.devices)[-1] else "attached"
         return self.devices[device].balancer or default

@@ -23,7 +23,15 @@ from simnmt.network.outages import TraceOutages
 from simnmt.policies.baselines import FixedPolicy
 from simnmt.profile.custom import CustomDevice
 from simnmt.results.device_accounts import BATCH_COLUMNS, STREAMING_COLUMNS
-from simnmt.results.run_directory import INPUT, RESOLVED, RunDirectoryError, check_packages, check_unchanged, read_manifest
+from simnmt.results.run_directory import (
+    INPUT,
+    RESOLVED,
+    RunDirectoryError,
+    check_packages,
+    check_unchanged,
+    read_manifest,
+    sha256,
+)
 from simnmt.scenario.configuration import END_NODE, Scenario, resolved
 from simnmt.scenario.document import Document, Override, apply_overrides, document_of, read_document
 from simnmt.scenario.errors import Location, ScenarioError, describe_value
@@ -335,12 +343,13 @@ class Source:
     @property
     def objects(self) -> dict[str, str]:
         """The objects of Python by their places: with any of them, no file can repeat the run."""
-        return {place: extension.label for place, extension in self.extensions.items() if extension.is_object}
+        return {place: extension.label for place, extension in self.extensions.items() if extension.code is None}
 
     @property
     def code_digests(self) -> dict[str, str]:
-        """SHA-256 of each file of users' code, of installed packages too, as it was executed."""
-        return {file: digest for extension in self.extensions.values() for file, digest in extension.digests.items()}
+        """SHA-256 of each file of users' code that the scenario names."""
+        codes = [extension.code for extension in self.extensions.values() if extension.code is not None]
+        return {str(code.file): sha256(code.file) for code in codes if code.file is not None}
 
     @property
     def packages(self) -> dict[str, str]:

@@ -84,7 +84,7 @@ def _accept_extensions(schema: JsonSchemaValue) -> None:
         "networks": ("LinkConfiguration", "NetworkConfiguration"),
         "devices": ("DeviceConfiguration",),
     }
-    for place in PLACES:
+    for place in [place for place in PLACES if place.group is not None]:
         room, *_, key = place.pattern
         if room == "policies":
             ((pattern, union),) = schema["properties"]["policies"]["patternProperties"].items()
