@@ -22,8 +22,9 @@ from simnmt.network.message_paths import MessagePaths
 from simnmt.policies.decision import Knowledge, Resource
 from simnmt.profile.execution_plane import ExecutionPlane, PlaneFit, fit_plane
 from simnmt.profile.power import RequestCost
+from simnmt.results.columns import Array
 from simnmt.results.request_log import Truth
-from simnmt.results.requests import Array, Requests
+from simnmt.results.requests import Requests
 from simnmt.workload.length_regression import LengthFit, LengthRegression, fit_lengths
 from simnmt.workload.length_table import LengthTable
 from simnmt.world.simulation import Clients, Route
@@ -124,7 +125,7 @@ class Drawn:
     route: Route | None
     """For a world that looks links up during the run."""
     moments_s: Array | None
-    """When requests meet the links, on the time of the run, for every policy; None if that is when they are issued."""
+    """Moments at which requests meet the links, the same for every policy; None if they meet the links when they are issued."""
     pace_s: float | None
     """Seconds from one such moment to the next."""
     clients: Clients | None

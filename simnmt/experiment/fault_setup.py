@@ -14,10 +14,11 @@ from simnmt.experiment.cases import RunPlan, Unit
 from simnmt.experiment.draws import Drawn
 from simnmt.experiment.targets import Target
 from simnmt.network.link import Link
+from simnmt.results.columns import Array
 from simnmt.results.metrics import Criteria
 from simnmt.results.number_text import digits, duration
 from simnmt.results.request_log import FALLBACK, LOST, were_answered
-from simnmt.results.requests import Array, Trail
+from simnmt.results.requests import Trail
 from simnmt.results.summary import Numbers, Row, known, shares_of_all
 from simnmt.world.batch_pool import BatchPool, BatchServerSpec
 from simnmt.world.failing_boxes import AvailableBoxes, FailingBatchPool, FailingPool

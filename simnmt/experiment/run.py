@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import product
-
-import numpy as np
 
 from simnmt.experiment.cases import RunPlan, ShareDone, Unit
 from simnmt.experiment.comparisons import baselines, gap_rows
@@ -23,10 +20,10 @@ from simnmt.results.precision import describe_precision, next_replications
 from simnmt.results.prediction import describe_exact, describe_predictions, with_predictions
 from simnmt.results.recommendation import Goal, Roles, recommend
 from simnmt.results.request_log import RequestLog, misroutes
-from simnmt.results.requests import Array, Engine
-from simnmt.results.result import Cell, RunResult, Transfer
+from simnmt.results.requests import Engine
+from simnmt.results.result import Cell, RunResult
 from simnmt.results.stability import mark_unstable, with_stability
-from simnmt.results.summary import Numbers, Row, RunKey, by_cell, comparisons, replicated, rows, with_regret
+from simnmt.results.summary import Numbers, Place, Row, Runs, by_cell, comparisons, replicated, rows, with_regret
 from simnmt.scenario.configuration import Scenario
 from simnmt.workload.arrivals import BackToBack
 from simnmt.world.compiled_library import library
@@ -114,10 +111,9 @@ def _with_predictions(
         for number, case, (network, links) in places
     ]
     drawn = _run(units + drawn_units, len(units), jobs, progress)
-    numbers = {key: of_run for unit_result in results for key, of_run in unit_result.numbers.items()}
-    table, compared = with_predictions(
-        result.summary_rows, result.comparisons, numbers, [unit_result.numbers for unit_result in drawn], uncertainty.confidence
-    )
+    drawn_numbers = [(unit.replication, of_unit.numbers) for unit, of_unit in zip(drawn_units, drawn, strict=True)]
+    runs = _in_order(scenario, units, results)
+    table, compared = with_predictions(result.summary_rows, result.comparisons, runs, drawn_numbers, uncertainty.confidence)
     exact = {device: reason for case in plan.drawn.values() for device, reason in case.exact.items()}
     return replace(
         result,
@@ -150,7 +146,7 @@ def _run(units: list[Unit], begin: int, jobs: int | None, progress: Progress | N
 def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunResult:
     scenario = plan.scenario
     roles = roles_of(scenario)
-    numbers = with_regret(_in_order(scenario, results), roles.oracle)
+    numbers = with_regret(_in_order(scenario, units, results), roles.oracle)
     open_loops = {case.name: devices(scenario, case.name) for case in plan.cases.values() if case.arrivals.discipline == "open"}
     table = rows(numbers, scenario.requests, metrics=scenario.measured_metrics, objective=scenario.objective)
     table = with_stability(table, numbers, open_loops)
@@ -194,11 +190,15 @@ def _engines(results: list[UnitResult]) -> dict[str, str]:
     return {policy: ", ".join(sorted(engines)) for policy, engines in by_policy.items()}
 
 
-def _in_order(scenario: Scenario, results: list[UnitResult]) -> dict[RunKey, Numbers]:
-    """Return the numbers by workload, network and policy in the order of the scenario."""
-    merged = {key: numbers for result in results for key, numbers in result.numbers.items()}
-    keys = product(scenario.workloads, scenario.networks, scenario.policies, range(scenario.replications))
-    return {key: merged[key] for key in itertools.starmap(RunKey, keys)}
+def _in_order(scenario: Scenario, units: Sequence[Unit], results: Sequence[UnitResult]) -> Runs:
+    """Return the numbers of each replication by workload, network and policy in the order of the scenario."""
+    runs: dict[Place, list[Numbers]] = {
+        place: [] for place in product(scenario.workloads, scenario.networks, scenario.policies)
+    }
+    for _, result in sorted(zip(units, results, strict=True), key=lambda pair: pair[0].replication):
+        for place, numbers in result.numbers.items():
+            runs[place].append(numbers)
+    return runs
 
 
 def goal_of(scenario: Scenario) -> Goal:
@@ -268,8 +268,8 @@ def cell_of(unit: Unit, result: UnitResult) -> Cell:
         profile_kinds=tuple(target.kind for target in case.targets),
         profile_names=tuple(map(_profile_name, case.targets)),
         profile_warnings=tuple(target.doubts for target in case.targets),
-        logs={name: RequestLog(truth, trail) for name, trail in trails.items()},
-        transfers=tuple(_transfer(column) for column in truth.transfer_s if not result.live),
+        logs={name: RequestLog.of(truth, trail) for name, trail in trails.items()},
+        mean_transfers_s=tuple(float(column.mean()) for column in truth.transfer_s if not result.live),
         misroutes={name: misroutes(truth, trail, most) for name, trail in trails.items() if known},
         batches={name: trail.batches for name, trail in trails.items() if trail.batches},
         streams={name: trail.streams for name, trail in trails.items() if trail.streams},
@@ -283,7 +283,3 @@ def _profile_name(target: Target) -> str:
     labels += [] if target.decoder is None else [target.decoder.short]
     labels += [] if target.streaming is None else [target.streaming.planned.short]
     return ", ".join(labels)
-
-
-def _transfer(seconds: Array) -> Transfer:
-    return Transfer(float(seconds.mean()), *np.quantile(seconds, [0.1, 0.9]).tolist())

@@ -25,9 +25,9 @@ from simnmt.experiment.targets import Decoding
 from simnmt.policies import Choice
 from simnmt.policies.custom import CustomPolicy
 from simnmt.results.device_accounts import StreamAccount, stream_account
-from simnmt.results.request_log import RequestLog, Truth, lost_s, were_answered
+from simnmt.results.request_log import RequestLog, Truth, decision_regret_s, were_answered
 from simnmt.results.requests import Block, Engine, Trail
-from simnmt.results.summary import BatchesOfDevice, Device, Numbers, RunKey, known, measure
+from simnmt.results.summary import BatchesOfDevice, Device, Numbers, Place, known, measure
 from simnmt.results.warm_up import mser5_cut
 from simnmt.scenario.configuration import Scenario
 from simnmt.scenario.service_level import WarmUpRequests
@@ -119,7 +119,7 @@ def saturated_s(
 class UnitResult:
     """The result of one unit."""
 
-    numbers: dict[RunKey, Numbers]
+    numbers: dict[Place, Numbers]
     best_offloaded_share: float
     """Share of requests whose execution plus transfer is truly least on another device than the first."""
     mean_transfer_s: float
@@ -157,11 +157,11 @@ def run_unit(unit: Unit, progress: ShareDone | None = None) -> UnitResult:
         for removed, truths in truths_by_source(case.queues, case.streams).items():
             trail = _trail(unit, drawn, set_up_policy(unit, learnt, drawn, settings, truths))
             refuse_without_answers(unit, settings.kind, trail.outcome, cut)
-            counted = RequestLog(drawn.truth, trail, slice(cut, scenario.requests)).answered
+            counted = RequestLog.of(drawn.truth, trail, slice(cut, scenario.requests)).answered
             gap_totals_s[removed] = float(counted["latency_s"].sum()) * _per_counted(unit, cut) / _answered_share(trail, cut)
     is_kept = unit.is_kept
     return UnitResult(
-        numbers={RunKey(case.name, unit.network, name, unit.replication): of_run for name, (_, of_run) in finished.items()},
+        numbers={(case.name, unit.network, name): of_run for name, (_, of_run) in finished.items()},
         best_offloaded_share=drawn.truth.best_offloaded_share,
         mean_transfer_s=_mean_transfer_s(drawn, [trail for trail, _ in finished.values()]),
         learnt=learnt,
@@ -232,13 +232,13 @@ def _run_policies(
         setup = set_up_policy(unit.known, learnt, drawn, settings)
         trail = _trail(unit, drawn, setup, judged_share, progress_of(number))
         refuse_without_answers(unit, name, trail.outcome)
-        trails[name] = replace(trail, energy=unit_energy(unit, RequestLog(drawn.truth, trail).answered, trail))
+        trails[name] = replace(trail, energy=unit_energy(unit, RequestLog.of(drawn.truth, trail).answered, trail))
         # A policy that predicts target lengths uses estimates of the transfer time, and a user's may.
         if setup.predicted_tgt_len is not None or isinstance(settings, CustomPolicy):
             estimating.add(name)
     cut = scenario.warm_up.requests if isinstance(scenario.warm_up, WarmUpRequests) else 0
     if scenario.warm_up == "mser5" and not unit.case.arrivals.is_finite:
-        cut = max(mser5_cut(RequestLog(drawn.truth, trail)["latency_s"]) for trail in trails.values())
+        cut = max(mser5_cut(RequestLog.of(drawn.truth, trail)["latency_s"]) for trail in trails.values())
     finished = {}
     for name, trail in trails.items():
         refuse_without_answers(unit, name, trail.outcome, cut)
@@ -254,10 +254,9 @@ def _measured(unit: Unit, drawn: Drawn, trail: Trail, cut: int) -> Numbers:
     case = unit.case
     counted = slice(cut, unit.scenario.requests)
     judged = unit.calibrated is None and known_misroutes(unit.scenario, case)
-    lost = lost_s(drawn.truth, trail) if judged else None
+    lost = decision_regret_s(drawn.truth, trail) if judged else None
     lost = lost[counted] if lost is not None and cut else lost
-    # The joules of the run are in its account already: those of each request need not be computed for their mean.
-    log = RequestLog(drawn.truth, replace(trail, energy=None), counted).answered
+    log = RequestLog.of(drawn.truth, trail, counted).answered
     batches: list[BatchesOfDevice | None] = []
     for number, (account, target) in enumerate(zip(trail.batches, case.targets, strict=False)):
         if account is None or target.decoding is None:
@@ -360,26 +359,24 @@ def _trail(
     )
     issued_s, decided_s, measured_at_s = trail.arrival_s, trail.decided_s, trail.measured_at_s
     node = drawn.requests.node if trail.node is None else trail.node
-    assert node is not None and decided_s is not None and measured_at_s is not None
+    assert node is not None
     moments_s = drawn.moments_s
     if moments_s is not None and drawn.decided_order is not None:
         moments_s = moments_s[drawn.decided_order]
-    trail = replace(
-        trail,
+    trail = trail.with_columns(
         server=np.where(trail.target == 0, node % deciders, trail.server).astype(np.int32),
         estimate_age_s=estimate_age_s(issued_s, decided_s, measured_at_s, moments_s),
-        tgt_len_by_src_len=_assumed_lengths(drawn, setup),
-        truth=drawn.own_truth(issued_s, node),
         decided_s=None,
         measured_at_s=None,
         node=None,
     )
+    trail = replace(trail, tgt_len_by_src_len=_assumed_lengths(drawn, setup), truth=drawn.own_truth(issued_s, node))
     if drawn.decided_order is not None:
         trail = trail.in_order(drawn.decided_order)
     trail = _with_access(trail, drawn)
     if drawn.issued_s is not None:
-        trail = replace(trail, arrival_s=drawn.issued_s)
-    return replace(trail, streams=_stream_accounts(case, RequestLog(drawn.truth, trail), trail), streamed=())
+        trail = trail.with_columns(arrival_s=drawn.issued_s)
+    return replace(trail, streams=_stream_accounts(case, RequestLog.of(drawn.truth, trail), trail), streamed=())
 
 
 def _assumed_lengths(drawn: Drawn, setup: PolicySetup) -> NDArray[np.float64]:
@@ -395,7 +392,7 @@ def _with_access(trail: Trail, drawn: Drawn) -> Trail:
     if trail.transfer_s is None:
         return trail
     access_s = (trail.truth or drawn.truth).transfer_s[0]
-    return replace(trail, transfer_s=trail.transfer_s + access_s)
+    return trail.with_columns(transfer_s=trail.transfer_s + access_s)
 
 
 def _stream_accounts(case: Case, log: RequestLog, trail: Trail) -> tuple[StreamAccount | None, ...]:

@@ -149,7 +149,7 @@ def _assumption(view: CellView[Cell], policy: str, tgt_end: float, bordered: boo
 
 
 def misrouted(view: CellView[Cell]) -> Panel | None:
-    """Draw a sample of the requests that another device would truly have answered sooner; None where there are none."""
+    """Draw a sample of the requests that another device would have answered sooner, as foreseen; None where there are none."""
     cell = view.cell
     wrong = {policy: found for policy, found in cell.misroutes.items() if found.count}
     if not wrong:
@@ -159,7 +159,7 @@ def misrouted(view: CellView[Cell]) -> Panel | None:
 
     def draw(policy: str) -> Chart:
         misroutes = wrong[policy]
-        lost_ms = misroutes.request_lost_s * 1e3
+        lost_ms = misroutes.request_regret_s * 1e3
         most = float(np.quantile(lost_ms, 0.98, method="lower"))
         points = Mark(
             "points", misroutes.src_len.tolist(), misroutes.tgt_len.tolist(), symbol="x", opacity=0.55,
@@ -177,17 +177,17 @@ def misrouted(view: CellView[Cell]) -> Panel | None:
         f"Misrouted requests in the plane of source and target length, coloured by the time that each lost, {view.place}",
         draw,
         [Control("policy", "Policy", [(name, name) for name in wrong], estimating if estimating in wrong else "")],
-        caption=f"Requests that another device would truly have answered sooner{oracle}; a sample of each policy's.",
+        caption=f"Requests that another device would have answered sooner{oracle}; a sample of each policy's.",
     )
 
 
 def _losses(misroutes: Misroutes, names: Sequence[str]) -> list[str]:
-    columns = (misroutes.target.tolist(), misroutes.request_lost_s.tolist(), misroutes.best_target.tolist())
+    columns = (misroutes.target.tolist(), misroutes.request_regret_s.tolist(), misroutes.best_target.tolist())
     # Of streamed and many devices only the loss may be known, not the best one.
     known = [*map(plain, names)]
     return [
-        f"sent to {known[target]}, {_duration(lost_s)} slower than {known[best] if 0 <= best < len(known) else 'the fastest'}"
-        for target, lost_s, best in zip(*columns, strict=True)
+        f"sent to {known[target]}, {_duration(regret_s)} slower than {known[best] if 0 <= best < len(known) else 'the fastest'}"
+        for target, regret_s, best in zip(*columns, strict=True)
     ]
 
 
@@ -197,11 +197,11 @@ def _duration(seconds: float) -> str:
 
 def _describe_misroutes(policy: str, misroutes: Misroutes, requests: int) -> str:
     judged = requests if misroutes.judged is None else misroutes.judged
-    share, lost = 100 * misroutes.count / judged, _duration(misroutes.lost_s / misroutes.count)
+    share, lost = 100 * misroutes.count / judged, _duration(misroutes.regret_s / misroutes.count)
     sample = "judged " if judged < requests else ""
     return (
         f"{policy} misrouted {number(misroutes.count, 0)} of {number(judged, 0)} {sample}requests ({share:.1f} %), which lost "
-        f"{lost} each and {_duration(misroutes.lost_s)} in all."
+        f"{lost} each and {_duration(misroutes.regret_s)} in all."
     )
 
 
@@ -213,8 +213,8 @@ def _believed_s(cell: Cell, src: Any, tgt: Any) -> NDArray[np.float64] | None:
     """Return believed seconds by device at the mean transfer times, shape (devices, ...); None if these are not known."""
     if len(cell.planes) == 2:
         transfers_s = [0.0, float(cell.series.mean_s)]
-    elif cell.transfers:
-        transfers_s = [transfer.mean_s - cell.transfers[0].mean_s for transfer in cell.transfers]
+    elif cell.mean_transfers_s:
+        transfers_s = [mean_s - cell.mean_transfers_s[0] for mean_s in cell.mean_transfers_s]
     else:
         return None
     planes = zip(cell.planes, transfers_s, strict=True)

@@ -16,22 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.errors import InputError
+from simnmt.base.extension import OBJECT, is_code
 from simnmt.base.suggestions import format_list
 from simnmt.results.loaded_run import LoadedRun
 from simnmt.results.number_text import percent
-from simnmt.results.pairing import changed_inputs, differences, objects_in, unpaired_reasons
-from simnmt.results.result import FinishedRun, Place
-from simnmt.results.run_directory import (
-    REPLICATIONS,
-    RESOLVED,
-    SUMMARY,
-    RunDirectoryError,
-    check_unchanged,
-    read_manifest,
-    replications_document,
-)
+from simnmt.results.result import FinishedRun
+from simnmt.results.run_directory import RESOLVED, SUMMARY, check_unchanged
 from simnmt.results.statistics import Estimate, change_columns, change_percent, student_quantile
-from simnmt.results.summary import Row, judge_change
+from simnmt.results.summary import Place, Row, judge_change
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -155,24 +147,16 @@ def compare_runs(first: FinishedRun, *others: FinishedRun) -> Comparison:
 
 
 def _check_distinct(runs: Sequence[FinishedRun]) -> None:
-    seen: set[object] = set()
-    for run in runs:
-        keys: set[object] = {id(run)}
-        if run.directory is not None and _holds(run.directory, run):
-            keys.add(os.path.realpath(run.directory))
-        if not seen.isdisjoint(keys):
+    """Raise `InputError` if a run is given twice: as itself, or by a directory that still holds it."""
+    for at, run in enumerate(runs):
+        if any(run is other or (run.directory is not None and _same_directory(run, other)) for other in runs[:at]):
             raise InputError("the same run is given twice", path=run.directory, remedy="give two different ones")
-        seen |= keys
 
 
-def _holds(directory: Path, run: FinishedRun) -> bool:
-    """Return whether a run's directory is still its own, and was not replaced by another run."""
-    if isinstance(run, LoadedRun):
-        return True
-    try:
-        return bool(read_manifest(directory).get(REPLICATIONS) == replications_document(run.replicated))
-    except RunDirectoryError:
+def _same_directory(run: FinishedRun, other: FinishedRun) -> bool:
+    if other.directory is None or os.path.realpath(run.directory or "") != os.path.realpath(other.directory):
         return False
+    return run.replicated == other.replicated
 
 
 def _checked_manifest(run: FinishedRun) -> Row:
@@ -182,22 +166,20 @@ def _checked_manifest(run: FinishedRun) -> Row:
         manifest = run.manifest
         digests = {name: manifest["outputs"].get(name, "") for name in (SUMMARY, RESOLVED)}
         check_unchanged(digests, "a file", run.directory.joinpath, f"run {run.directory / RESOLVED} anew")
-    remedy = "replay it anew" if run.live is not None else "simulate it anew"
-    if not run.totals_s:
-        raise InputError(f"run {run.name} has no totals of its replications", path=run.directory, remedy=remedy)
     replications = {_place(row): row["replications"] for row in run.summary_rows}
-    for place, totals_s in run.totals_s.items():
-        columns: list[object] = [totals_s, run.replicated[place].get("mean_latency_s")]
-        if not all(_are_latencies(values, replications.get(place)) for values in columns):
-            what = f"no total latency of each replication of {place[2]} on {place[0]}, {place[1]}"
-            raise InputError(what, path=run.directory, remedy=remedy)
+    values = [(totals_s, run.replicated[place].get("mean_latency_s")) for place, totals_s in run.totals_s.items()]
+    counts = [replications.get(place) for place in run.totals_s]
+    if not values or not all(_are_latencies(of, count) for both, count in zip(values, counts, strict=True) for of in both):
+        remedy = "replay it anew" if run.live is not None else "simulate it anew"
+        raise InputError(f"run {run.name} has no latencies of its replications", path=run.directory, remedy=remedy)
     return manifest
 
 
 def _are_latencies(values: object, count: int | None) -> bool:
     """Return whether what a manifest holds are so many positive seconds."""
-    known = isinstance(values, list) and len(values) == count
-    return known and all(isinstance(value, float) and 0.0 < value < inf for value in cast(list[object], values))
+    if not isinstance(values, list) or len(values) != count:
+        return False
+    return all(isinstance(value, float) and 0.0 < value < inf for value in cast(list[object], values))
 
 
 def _rows(baseline: tuple[str, FinishedRun, Row], compared: tuple[str, FinishedRun, Row]) -> Iterator[Row]:
@@ -280,9 +262,6 @@ def _not_in_all(runs: Mapping[str, FinishedRun]) -> Iterator[Row]:
                 yield {"part": part, "name": value, "runs": present, "missing_in": missing}
 
 
-_PLURAL = {"workload": "workloads", "network": "networks", "policy": "policies"}
-
-
 def _missing_notes(not_in_all: Sequence[Row]) -> Iterator[str]:
     """Yield a sentence for all parts of one kind that the same runs lack."""
     names: dict[tuple[str, str, str], list[str]] = {}
@@ -290,45 +269,33 @@ def _missing_notes(not_in_all: Sequence[Row]) -> Iterator[str]:
         place = (record["part"], format_list(record["runs"]), format_list(record["missing_in"]))
         names.setdefault(place, []).append(record["name"])
     for (part, runs, missing_in), of_part in names.items():
-        what = f"{part} {of_part[0]} is" if len(of_part) == 1 else f"{_PLURAL[part]} {', '.join(of_part)} are"
-        yield f"{what} in {runs}, not in {missing_in}: not compared there."
+        yield f"{part} {', '.join(of_part)}: in {runs}, not in {missing_in}, and not compared there."
 
 
-def _pairing_notes(rows: Sequence[Row]) -> list[str]:
-    """Return a sentence for each run on how it is compared, or one for each of its workloads if these differ."""
-    reasons: dict[tuple[str, str], dict[str, list[str]]] = {}
+def _pairing_notes(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield how each run is compared: a sentence for the workloads for which the reasons are the same."""
+    workloads: dict[tuple[str, str, tuple[str, ...]], dict[str, None]] = {}
     for row in rows:
-        reasons.setdefault((row["run"], row["baseline"]), {})[row["workload"]] = row["unpaired_because"]
-    notes = []
-    for (run, baseline), by_workload in reasons.items():
-        alike = all(because == next(iter(by_workload.values())) for because in by_workload.values())
-        for workload, because in [*by_workload.items()][: 1 if alike else None]:
-            what = f"{run} against {baseline}" + ("" if alike else f", workload {workload}")
-            notes.append(f"{what}: unpaired ({'; '.join(because)})." if because else f"{what}: paired by replication.")
-    return notes
+        workloads.setdefault((row["run"], row["baseline"], tuple(row["unpaired_because"])), {})[row["workload"]] = None
+    for (run, baseline, because), of_reason in workloads.items():
+        how = f"unpaired ({'; '.join(because)})" if because else "paired by replication"
+        differ = sum(key[:2] == (run, baseline) for key in workloads) > 1
+        where = f", workload {', '.join(of_reason)}" if differ else ""
+        yield f"{run} against {baseline}{where}: {how}."
 
 
 def _origin_notes(runs: Mapping[str, FinishedRun], manifests: Sequence[Row]) -> Iterator[str]:
-    """Yield sentences on objects, changed files, versions of simnmt and live runs."""
-    holders: dict[str, list[str]] = {}
-    for name, run in runs.items():
-        for place in objects_in(run.scenario):
-            holders.setdefault(place, []).append(name)
-    for place, names in holders.items():
-        yield f"{place} is an object of Python in {format_list(names)}: its class is recorded, its content may differ unseen."
+    """Yield sentences on objects, changed files, versions of simnmt, live runs and lost requests."""
     first, baseline = next(iter(runs)), manifests[0]
-    for name, manifest in zip(runs, manifests, strict=True):
+    for (name, run), manifest in zip(runs.items(), manifests, strict=True):
+        for place in objects_in(run.scenario):
+            yield f"{place} is an object of Python in {name}: its class is recorded, its content may differ unseen."
         for file in changed_inputs(baseline, manifest):
             yield f"{file} has another content in {name} than in {first}."
         if (ours := manifest.get("simnmt")) and (theirs := baseline.get("simnmt")) and ours != theirs:
             yield f"{name} is of simnmt {ours}, {first} of {theirs}."
-    for name, run in runs.items():
         if run.live is not None:
-            shares = [row["answered_share"] for row in run.summary_rows if row.get("answered_share") is not None]
-            answered = (
-                f"; {percent(min(shares))} of its requests were answered, and count" if shares and min(shares) < 1.0 else ""
-            )
-            yield f"{name} is measured live{answered}."
+            yield f"{name} is measured live; its latencies are of the answered requests."
             if run.live.late_ms is not None:
                 late = f"the load generator of {name} was {run.live.late_ms:.1f} ms late at p99"
                 yield f"{late}, which is part of its latencies: measure it again on a quiet machine before you judge a change."
@@ -355,3 +322,67 @@ def _labels(runs: Sequence[FinishedRun]) -> list[str]:
             labels[at] = next(name for number in count(at + 1) if (name := f"{label} ({number})") not in taken)
             taken.add(labels[at])
     return labels
+
+
+def unpaired_reasons(first: Row, second: Row, changed: Sequence[str], workload: str) -> Iterator[str]:
+    """Yield why two runs do not issue the same requests of a workload; nothing if they do.
+
+    Args:
+        first, second: the resolved scenarios.
+        changed: files that both read by the same name, with another content.
+        workload: its name.
+    """
+    if second["seed"] != first["seed"]:
+        yield f"seed {second['seed']} instead of {first['seed']}"
+    for key in ("replications", "requests"):
+        ours, theirs = second[key], first[key]
+        if ours != theirs:
+            yield f"{ours:,} instead of {theirs:,} {key}"
+    if second.get("fit", {}).get("share") != first.get("fit", {}).get("share"):
+        yield "another fit.share"
+    drawn = [scenario.get("workloads", {}).get(workload) for scenario in (first, second)]
+    place = f"workloads.{workload}"
+    yield from (f"another {key}" for key, _ in differences(drawn, place))
+    yield from (f"{key} is an object of Python" for key in objects_in(drawn[1], place) if key in objects_in(drawn[0], place))
+    others = {key: part for key, part in second.items() if key != "workloads"}
+    elsewhere = [others, {name: part for name, part in second["workloads"].items() if name != workload}]
+    for file in changed:
+        if _mentions(drawn[1], file) or not any(_mentions(part, file) for part in elsewhere):
+            yield f"another content of {file}"
+
+
+def _mentions(content: Any, file: str) -> bool:
+    """Return whether a part of a scenario names a file, code in it, or a folder that holds it."""
+    if isinstance(content, dict):
+        return any(_mentions(part, file) for part in content.values())
+    if isinstance(content, list):
+        return any(_mentions(part, file) for part in content)
+    if not isinstance(content, str) or not content:
+        return False
+    # Code may import any module beside it.
+    folder = Path(content.rpartition(":")[0]).parent if is_code(content) else content
+    return content == file or file.startswith(f"{folder}/")
+
+
+def changed_inputs(first: Row, second: Row) -> list[str]:
+    """Return the files that two runs read by the same name and with another content; the runs by their manifests."""
+    before = first.get("inputs", {})
+    return [name for name, digest in second.get("inputs", {}).items() if before.get(name, digest) != digest]
+
+
+def objects_in(content: Any, key: str = "") -> list[str]:
+    """Return the places of a scenario that objects of Python had, of which a run records the class alone."""
+    if not isinstance(content, dict):
+        return []
+    if content.keys() == {OBJECT}:
+        return [key]
+    return [place for name, part in content.items() for place in objects_in(part, f"{key}.{name}" if key else str(name))]
+
+
+def differences(contents: Sequence[Any], key: str = "") -> Iterator[tuple[str, Sequence[Any]]]:
+    """Yield each key below which contents differ, joined by dots, with its values; None where it is missing."""
+    if all(isinstance(content, dict) for content in contents):
+        for name in dict.fromkeys(name for content in contents for name in content):
+            yield from differences([content.get(name) for content in contents], f"{key}.{name}" if key else str(name))
+    elif len({json.dumps(content, sort_keys=True) for content in contents}) > 1:
+        yield key, contents

@@ -313,12 +313,12 @@ class StreamAccount:
     missed: NDArray[np.int64]
     """Requests that the box answered after the deadline, waiting time included."""
     boxes: BoxesAccount
-    lost_s: NDArray[np.float64] | None = None
-    """Total seconds that these requests lost against the best device, as foreseen by an oracle; None if not judged."""
+    decision_regret_s: NDArray[np.float64] | None = None
+    """Total decision regret of these requests; None if not judged."""
 
-    def mean_lost_s(self, state: int) -> float:
-        """Return the mean loss of requests in a state; NaN without such requests, or if losses are not known."""
-        return nan if self.lost_s is None else _ratio(float(self.lost_s[state]), int(self.requests[state]))
+    def mean_decision_regret_s(self, state: int) -> float:
+        """Return the mean decision regret of requests in a state; NaN without such requests, or if it is not known."""
+        return nan if self.decision_regret_s is None else _ratio(self.decision_regret_s[state], self.requests[state])
 
     def mean_execution_s(self, states: slice = slice(None)) -> float:
         """Return the mean execution time in some states; NaN without such requests."""
@@ -327,14 +327,14 @@ class StreamAccount:
     def as_json(self) -> dict[str, Any]:
         """Return the account for summary.json."""
         columns = {name: getattr(self, name).tolist() for name in ("requests", "execution_s", "stall_s", "missed")}
-        columns["lost_s"] = None if self.lost_s is None else self.lost_s.tolist()
+        columns["decision_regret_s"] = None if self.decision_regret_s is None else self.decision_regret_s.tolist()
         return {"state": [state_name(state, len(self.requests)) for state in range(len(self.requests))], **columns} | asdict(
             self.boxes
         )
 
 
 def stream_account(
-    log: Mapping[str, Array], target: int, states: int, boxes: BoxesAccount, lost_s: Array | None = None
+    log: Mapping[str, Array], target: int, states: int, boxes: BoxesAccount, decision_regret_s: Array | None = None
 ) -> StreamAccount:
     """Sum up one target's executions by state.
 
@@ -343,7 +343,7 @@ def stream_account(
         target: number of the streamed target.
         states: number of states.
         boxes: totals of the target's boxes.
-        lost_s: loss of every request as foreseen by an oracle; None if decisions were not judged.
+        decision_regret_s: loss of every request as foreseen by an oracle; None if decisions were not judged.
     """
     there = log["target"] == target
     state = log["state"][there].astype(np.int64)
@@ -352,7 +352,7 @@ def stream_account(
         return np.bincount(state, weights[there], minlength=states).astype(np.float64)
 
     requests, late = (np.bincount(counted, minlength=states) for counted in (state, state[log["deadline_missed"][there]]))
-    lost = None if lost_s is None else summed(lost_s)
+    lost = None if decision_regret_s is None else summed(decision_regret_s)
     return StreamAccount(requests, summed(log["t_exe_s"]), summed(log["stall_s"]), late, boxes, lost)
 
 
@@ -374,7 +374,7 @@ def stream_columns(device: str, account: StreamAccount | None, makespan_s: float
         "cold_mean_s": streams.mean_execution_s(slice(COLD, COLD + 1)),
         "first_turn_mean_s": streams.mean_execution_s(slice(1, 2)),
         "later_turn_mean_s": streams.mean_execution_s(slice(2, None)),
-        "cold_lost_mean_s": streams.mean_lost_s(COLD),
+        "cold_decision_regret_s": streams.mean_decision_regret_s(COLD),
         "read_mean_bytes": _ratio(boxes.read_bytes, requests),
         "peak_buffer_bytes": float(boxes.peak_buffer_bytes),
         "peak_shard_bytes": float(boxes.peak_shard_bytes),

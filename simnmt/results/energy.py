@@ -20,6 +20,8 @@ from simnmt.profile.power import SECONDS_PER_HOUR, BoxPower
 from simnmt.results.device_accounts import BatchAccount
 
 Log = Mapping[str, NDArray[Any]]
+
+
 HEADS = {
     "mean_energy_j": "J",
     "mean_static_j": "static J",

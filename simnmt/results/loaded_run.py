@@ -5,20 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
-from operator import and_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from simnmt.base.files import MOST_DOCUMENT_BYTES, read_bounded
+from simnmt.results.columns import Array
 from simnmt.results.device_accounts import BatchAccount
-from simnmt.results.request_log import DrawnLog, were_answered
-from simnmt.results.requests import Array
-from simnmt.results.result import MOST_DRAWN, FinishedRun, LiveMeasurement, Place, RecordedCell
+from simnmt.results.request_log import Log, RequestLog, drawn_logs
+from simnmt.results.result import MOST_DRAWN, FinishedRun, LiveMeasurement, RecordedCell
 from simnmt.results.run_directory import BATCHES, DEVICES, REPLICATIONS, REQUESTS, SUMMARY, RunDirectoryError, read_manifest
-from simnmt.results.summary import Device, Row, by_cell
+from simnmt.results.summary import Device, Place, Row, by_cell
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,19 +35,21 @@ class LoadedRun(FinishedRun):
 
     @property
     def drawn_cells(self) -> list[RecordedCell]:
-        """The cells for figures: with the answered requests alone, and of many an even sample."""
-        file = StoredRequests(self.directory / REQUESTS)
+        """The cells for figures: with the requests alone that every policy answered, and of many an even sample."""
+        logs, cells = stored_logs(self.directory / REQUESTS), list[RecordedCell]()
         timelines = _stored_timelines(self.directory / BATCHES) if self.batches else {}
         try:
             accounts = {_device_key(record): _account(record, timelines) for record in self.batches}
-            cells = []
             for place, rows in by_cell(self.summary_rows).items():
-                devices = [Device(**device) for device in self.manifest[DEVICES][place[0]]]
-                cells.append(_cell(file, place, devices, [row["policy"] for row in rows], accounts))
-            return cells
+                devices = tuple(Device(**device) for device in self.manifest[DEVICES][place[0]])
+                of_cell = {row["policy"]: logs[(*place, row["policy"])] for row in rows}
+                batches = {name: tuple(accounts.get((*place, name, device.name)) for device in devices) for name in of_cell}
+                batched = {name: of_policy for name, of_policy in batches.items() if any(of_policy)}
+                cells.append(RecordedCell(*place, devices, drawn_logs(of_cell, MOST_DRAWN), batches=batched))
         except (KeyError, TypeError, ValueError) as error:
-            what = f"no devices and batches of a run: {_describe_damage(error)}"
+            what = f"no devices, batches or requests of a run: {_describe_damage(error)}"
             raise RunDirectoryError(what, path=self.directory, remedy=REMEDY) from None
+        return cells
 
     @property
     def requests(self) -> pd.DataFrame:
@@ -86,79 +86,45 @@ def load_run(directory: Path, scenario: Row) -> LoadedRun:
         raise RunDirectoryError(f"no summary of a run: {_describe_damage(error)}", path=path, remedy=REMEDY) from None
 
 
-class StoredRequests:
-    """The requests of a run directory: a file of which every row group is of one workload, network and policy."""
+class StoredColumns(Log):
+    """The columns of one policy's requests in a run directory, each read on access."""
 
-    def __init__(self, path: Path) -> None:
-        """Read which rows the file has. Raises `RunDirectoryError`."""
-        import pyarrow.parquet as pq
+    def __init__(self, path: Path, file: Any, groups: Sequence[int]) -> None:
+        """`file`: the opened requests.parquet; `groups`: its row groups of the policy."""
+        self._path, self._file, self._groups = path, file, groups
 
-        self._path = path
+    def __getitem__(self, name: str) -> Array:
+        if name not in self._file.schema_arrow.names:
+            raise KeyError(name)
         try:
-            self._file = pq.ParquetFile(path)
-            self.columns = tuple(self._file.schema_arrow.names)
-            self._groups: dict[Place, list[int]] = {}
-            for number in range(self._file.num_row_groups):
-                labels = self._file.read_row_group(number, columns=["workload", "network", "policy"]).slice(0, 1).to_pylist()
-                self._groups.setdefault((labels[0]["workload"], labels[0]["network"], labels[0]["policy"]), []).append(number)
-        except (OSError, ValueError) as error:
-            raise _unreadable(path, error) from None
-
-    def log(self, place: Place) -> StoredLog:
-        """Return the requests of one policy. Raises `RunDirectoryError` if there are none."""
-        if place not in self._groups:
-            raise RunDirectoryError(f"no requests of {place[2]} on {place[0]} and {place[1]}", path=self._path, remedy=REMEDY)
-        return StoredLog(self, place)
-
-    def column(self, place: Place, name: str) -> Array:
-        """Return one column of one policy's requests. Raises `RunDirectoryError`."""
-        try:
-            values: Array = self._file.read_row_groups(self._groups[place], columns=[name])[name].to_numpy()
+            values: Array = self._file.read_row_groups(self._groups, columns=[name])[name].to_numpy()
         except (OSError, ValueError) as error:
             raise _unreadable(self._path, error) from None
         return values
 
-    def answered(self, place: Place) -> Array:
-        """Return for each request whether every policy of a workload and network answered it. Raises `RunDirectoryError`."""
-        beside = [other for other in self._groups if other[:2] == place[:2]]
-        return reduce(and_, [were_answered(self.column(other, "outcome")) for other in beside])
-
-
-class StoredLog(DrawnLog):
-    """The requests of one policy in a run directory that every policy answered, each column read on access; of many an even
-    sample."""
-
-    def __init__(self, file: StoredRequests, place: Place, most: int = MOST_DRAWN) -> None:
-        self._file, self._place, self._most = file, place, most
-
-    def __getitem__(self, name: str) -> Array:
-        if name not in self._file.columns:
-            raise KeyError(name)
-        return self._file.column(self._place, name)[self._answered][:: self._step]
-
     def __iter__(self) -> Iterator[str]:
-        return iter(self._file.columns)
+        return iter(self._file.schema_arrow.names)
 
     def __len__(self) -> int:
-        return len(self._file.columns)
+        return len(self._file.schema_arrow.names)
 
-    @cached_property
-    def _answered(self) -> Array:
-        return self._file.answered(self._place)
 
-    @property
-    def _step(self) -> int:
-        return max(-(-self.requests // self._most), 1)
+def stored_logs(path: Path) -> dict[Place, RequestLog]:
+    """Return the requests of a run directory by workload, network and policy. Raises `RunDirectoryError`.
 
-    @property
-    def requests(self) -> int:
-        """Number of answered requests, those left out of a sample included."""
-        return int(np.count_nonzero(self._answered))
+    Every row group of the file is of one of them.
+    """
+    import pyarrow.parquet as pq
 
-    @property
-    def whole(self) -> StoredLog:
-        """All answered requests."""
-        return StoredLog(self._file, self._place, max(self.requests, 1))
+    groups: dict[Place, list[int]] = {}
+    try:
+        file = pq.ParquetFile(path)
+        for number in range(file.num_row_groups):
+            (labels,) = file.read_row_group(number, columns=["workload", "network", "policy"]).slice(0, 1).to_pylist()
+            groups.setdefault((labels["workload"], labels["network"], labels["policy"]), []).append(number)
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from None
+    return {place: RequestLog(StoredColumns(path, file, numbers)) for place, numbers in groups.items()}
 
 
 _DEVICE_KEYS = ("workload", "network", "policy", "device")
@@ -166,18 +132,6 @@ _DEVICE_KEYS = ("workload", "network", "policy", "device")
 
 def _device_key(record: Row) -> tuple[str, ...]:
     return tuple(str(record[key]) for key in _DEVICE_KEYS)
-
-
-def _cell(
-    file: StoredRequests,
-    place: tuple[str, str],
-    devices: Sequence[Device],
-    policies: Sequence[str],
-    accounts: Mapping[tuple[str, ...], BatchAccount],
-) -> RecordedCell:
-    by_policy = {policy: tuple(accounts.get((*place, policy, device.name)) for device in devices) for policy in policies}
-    batches = {policy: of_devices for policy, of_devices in by_policy.items() if any(of_devices)}
-    return RecordedCell(*place, tuple(devices), {policy: file.log((*place, policy)) for policy in policies}, batches=batches)
 
 
 def _account(record: Row, timelines: Mapping[tuple[str, ...], Array]) -> BatchAccount:

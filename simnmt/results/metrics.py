@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import ceil, inf
 from typing import Literal
 
@@ -42,6 +43,11 @@ class Metric:
     """Time of which the metric is the share of the requests within it."""
     label: str = ""
     """Name in sentences of what a deployment spends; empty for a metric that is no spending."""
+
+    @property
+    def columns(self) -> tuple[str, str, str]:
+        """Names of the columns of a sweep's table: the mean and the ends of its 95 % interval."""
+        return self.name, f"{self.name}_low", f"{self.name}_high"
 
     @property
     def least_requests(self) -> int:
@@ -155,6 +161,23 @@ def metric(name: str) -> Metric:
         "deadline_met_share, goodput_rps, stable, energy_j and cost_per_request",
     )
     raise InputError(f"unknown metric {shorten(name)}", remedy=remedy)
+
+
+_COLUMN = re.compile(r"p(\d\d)(\d?)_(latency|first_token)_s")
+
+
+@cache
+def metric_of_column(column: str) -> Metric | None:
+    """Return the metric that a column of a run's summary holds; None for a column that is none.
+
+    >>> metric_of_column("p95_latency_s").name, metric_of_column("p999_latency_s").name
+    ('p95_ms', 'p99.9_ms')
+    """
+    name = next((known.name for known in PLAIN_METRICS.values() if known.column == column), column.removesuffix("_share"))
+    if match := _COLUMN.fullmatch(column):
+        percent, tenths, sample = match.groups()
+        name = f"{'first_token_' * (sample == 'first_token')}p{percent}{f'.{tenths}' * bool(tenths)}_ms"
+    return metric(name) if name in PLAIN_METRICS or match or _ANSWERED_WITHIN.fullmatch(name) else None
 
 
 def answered_within(limit_ms: float) -> Metric:

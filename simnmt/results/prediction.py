@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from simnmt.base.suggestions import format_list
 from simnmt.results.number_text import format_interval
-from simnmt.results.summary import Numbers, Row, RunKey
+from simnmt.results.summary import Numbers, Place, Row, Runs
 
 SHOWN = {
     "mean_latency_s": ("mean", 1e3, "ms"),
@@ -39,8 +39,8 @@ Floats = NDArray[np.float64]
 def with_predictions(
     rows: Sequence[Row],
     comparisons: Sequence[Row],
-    runs: Mapping[RunKey, Numbers],
-    drawn: Sequence[Mapping[RunKey, Numbers]],
+    runs: Runs,
+    drawn: Sequence[tuple[int, Mapping[Place, Numbers]]],
     confidence: float,
 ) -> tuple[list[Row], list[Row]]:
     """Return the rows and the comparisons with prediction intervals.
@@ -48,19 +48,17 @@ def with_predictions(
     Args:
         rows, comparisons: of the summary.
         runs: numbers of the calibrated profiles, from which rows and comparisons were made.
-        drawn: numbers of each run with drawn profiles; the replication of a key is the one it is compared with.
+        drawn: the replication of each unit with drawn profiles, with which it is compared, and its numbers.
         confidence: share of intervals that are to contain the true value.
     """
 
-    replications = 1 + max(key.replication for key in runs)
-
     def values(row: Row, policy: str, name: str) -> tuple[Floats, Floats, Floats]:
         """Return a number by replication, by draw, and in each draw's replication; NaN for unknown ones."""
-        keys = [RunKey(row["workload"], row["network"], policy, number) for number in range(replications)]
-        base = np.array([runs[key].get(name) for key in keys], np.float64)
-        draws = [(key, of_unit[key]) for of_unit in drawn for key in keys if key in of_unit]
-        moved = np.array([numbers.get(name) for _, numbers in draws], np.float64)
-        return base, moved, base[[key.replication for key, _ in draws]]
+        place = row["workload"], row["network"], policy
+        base = np.array([numbers.get(name) for numbers in runs[place]], np.float64)
+        draws = [(replication, of_unit[place].get(name)) for replication, of_unit in drawn if place in of_unit]
+        moved = np.array([value for _, value in draws], np.float64)
+        return base, moved, base[[replication for replication, _ in draws]]
 
     table = []
     for row in rows:

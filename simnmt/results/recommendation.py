@@ -16,7 +16,7 @@ from simnmt.results.precision import describe_short_tail
 from simnmt.results.service_level import Assessment, Requirement
 from simnmt.results.simplicity import is_tie, simplest
 from simnmt.results.statistics import Estimate, change_percent, interval_columns, over_replications
-from simnmt.results.summary import Numbers, Objective, Row, RunKey, known, objective_column
+from simnmt.results.summary import Objective, Row, Runs, known, objective_column
 
 TRIVIAL_SPREAD = 0.05
 """Relative spread between the worst and the best deployable policy below which the choice is nearly trivial."""
@@ -47,7 +47,7 @@ class Goal:
     """The service level."""
 
 
-def recommend(rows: Sequence[Row], runs: Mapping[RunKey, Numbers], roles: Roles, goal: Goal, reason: Row | None = None) -> Row:
+def recommend(rows: Sequence[Row], runs: Runs, roles: Roles, goal: Goal, reason: Row | None = None) -> Row:
     """Return the recommendation for one workload and network, as a record for `summary.json`.
 
     Policies are left out in this order, unless that would leave none: unstable ones, those that lose more requests than
@@ -56,7 +56,7 @@ def recommend(rows: Sequence[Row], runs: Mapping[RunKey, Numbers], roles: Roles,
 
     Args:
         rows: the rows of the workload and network in the summary, judged for stability (`stability.with_stability`).
-        runs: the numbers of every run.
+        runs: the numbers of each replication.
         roles: the policies by role.
         goal: the objective and the service level.
         reason: facts behind the decisions, for the words on the recommendation.
@@ -119,15 +119,14 @@ class _Cell:
     """The policies of one workload and network, compared with each other."""
 
     by_policy: Mapping[str, Row]
-    runs: Mapping[RunKey, Numbers]
+    runs: Runs
     workload: str
     network: str
     goal: Goal
     roles: Roles
 
     def values(self, policy: str, key: str) -> list[float]:
-        replications = range(self.by_policy[policy]["replications"])
-        return [known(self.runs[RunKey(self.workload, self.network, policy, number)][key]) for number in replications]
+        return [known(numbers[key]) for numbers in self.runs[self.workload, self.network, policy]]
 
     def objective_values(self, policy: str) -> list[float]:
         return self.values(policy, objective_column(self.goal.objective))
@@ -146,10 +145,9 @@ class _Cell:
 
     def assessments(self, policy: str) -> list[Assessment]:
         """Return whether a policy meets each requirement of the service level."""
-        row, replications = self.by_policy[policy], range(self.by_policy[policy]["replications"])
-        runs = [self.runs[RunKey(self.workload, self.network, policy, number)] for number in replications]
-        columns = {column: [run.get(column) for run in runs] for column in runs[0]}
-        return [requirement.assess_row(row, columns) for requirement in self.goal.requirements]
+        runs = self.runs[self.workload, self.network, policy]
+        columns = {column: [numbers.get(column) for numbers in runs] for column in runs[0]}
+        return [requirement.assess_row(self.by_policy[policy], columns) for requirement in self.goal.requirements]
 
     def worst_ratio(self, policy: str) -> float:
         """Return the greatest ratio of a limited number to its limit, above 1 if that is missed; 0 without a service level."""

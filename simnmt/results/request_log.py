@@ -7,15 +7,15 @@ later may change which device would have been the fastest. If nothing waits, the
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simnmt.results.columns import COLUMNS, Array
 from simnmt.results.live_log import OUTCOMES
-from simnmt.results.requests import STREAMED_COLUMNS, Array, Requests, Trail
+from simnmt.results.requests import Requests, Trail
 
 Log = Mapping[str, Array]
 """Columns by name, all of shape (requests,)."""
@@ -26,10 +26,6 @@ Truth = Requests
 DONE, FALLBACK, LOST = (OUTCOMES.index(outcome) for outcome in ("done", "fallback", "lost"))
 """`outcome` of a request that was answered by the chosen target, or by the decider in its place; and of a lost one.
 Requests of other outcomes were not answered: their target is -1, and their times are NaN."""
-
-
-def _size_of(rows: slice) -> int:
-    return len(range(rows.start, rows.stop, rows.step or 1))
 
 
 def were_answered(outcome: Array) -> NDArray[np.bool_]:
@@ -43,164 +39,119 @@ def _known(column: Array | None) -> Array:
     return column
 
 
-def _chosen(columns: tuple[Array, ...], trail: Trail, rows: slice) -> NDArray[np.float64]:
+def _chosen(columns: tuple[Array, ...], trail: Trail) -> NDArray[np.float64]:
     """Return the number of the target of each request."""
-    chosen, target = np.array(columns[0][rows]), trail.target[rows]
+    chosen = np.array(columns[0])
     for number, column in enumerate(columns[1:], start=1):
-        np.copyto(chosen, column[rows], where=target == number)
+        np.copyto(chosen, column, where=trail.target == number)
     return chosen
 
 
-def _execution_s(truth: Truth, trail: Trail, rows: slice) -> NDArray[np.float64]:
+def _execution_s(truth: Truth, trail: Trail) -> NDArray[np.float64]:
     """Return the execution time of each request, in its batch if it was decoded in one; NaN if it was not answered."""
-    alone_s = _chosen(truth.execution_s, trail, rows)
+    alone_s = _chosen(truth.execution_s, trail)
     if trail.outcome is not None:
-        alone_s[trail.target[rows] < 0] = np.nan
-    if trail.execution_s is None:
-        return alone_s
-    batched_s: NDArray[np.float64] = trail.execution_s[rows]
-    return np.where(np.isnan(batched_s), alone_s, batched_s)
+        alone_s[trail.target < 0] = np.nan
+    return alone_s if trail.execution_s is None else np.where(np.isnan(trail.execution_s), alone_s, trail.execution_s)
 
 
-def _transfer_s(truth: Truth, trail: Trail, rows: slice) -> NDArray[np.float64]:
+def _transfer_s(truth: Truth, trail: Trail) -> NDArray[np.float64]:
     """Return the transfer time of each request, as it met other messages on the way."""
-    return _chosen(truth.transfer_s, trail, rows) if trail.transfer_s is None else np.asarray(trail.transfer_s[rows])
+    return _chosen(truth.transfer_s, trail) if trail.transfer_s is None else np.asarray(trail.transfer_s)
 
 
-def _first_token_s(truth: Truth, trail: Trail, rows: slice) -> NDArray[np.float64]:
-    return np.full(_size_of(rows), np.nan) if trail.first_token_s is None else trail.first_token_s[rows]
-
-
-def _energy_j(truth: Truth, trail: Trail, rows: slice) -> NDArray[np.float64]:
+def _energy_j(truth: Truth, trail: Trail) -> NDArray[np.float64]:
     """Return the energy of each request; NaN, never 0, if it is unknown."""
     if trail.energy is None:
-        return np.full(_size_of(rows), np.nan)
-    return trail.energy.request_j({name: _COLUMNS[name](truth, trail, rows) for name in trail.energy.COLUMNS})
+        return np.full(len(truth), np.nan)
+    return trail.energy.request_j(RunColumns(truth, trail))
 
 
-_COLUMNS: dict[str, Callable[[Truth, Trail, slice], Array]] = {
-    "request_id": lambda _, __, rows: np.arange(rows.start, rows.stop, rows.step, dtype=np.int32),
-    "node": lambda truth, _, rows: _known(truth.node)[rows],
-    "arrival_s": lambda _, trail, rows: trail.arrival_s[rows],
-    "src_len": lambda truth, _, rows: truth.src_len[rows].astype(np.int32),
-    "tgt_len": lambda truth, _, rows: _known(truth.tgt_len)[rows].astype(np.int32),
-    "tgt_len_predicted": lambda truth, trail, rows: _known(trail.tgt_len_by_src_len)[truth.src_len[rows]],
-    "target": lambda _, trail, rows: trail.target[rows],
-    "server": lambda _, trail, rows: trail.server[rows],
-    "t_queue_s": lambda _, trail, rows: trail.queue_s[rows],
+_DERIVED: dict[str, Callable[[Truth, Trail], Array]] = {
+    "request_id": lambda truth, _: np.arange(len(truth), dtype=np.int32),
+    "node": lambda truth, _: _known(truth.node),
+    "src_len": lambda truth, _: truth.src_len.astype(np.int32),
+    "tgt_len": lambda truth, _: _known(truth.tgt_len).astype(np.int32),
+    "tgt_len_predicted": lambda truth, trail: _known(trail.tgt_len_by_src_len)[truth.src_len],
     "t_exe_s": _execution_s,
     "t_tx_s": _transfer_s,
-    "latency_s": lambda truth, trail, rows: (
-        trail.queue_s[rows] + _execution_s(truth, trail, rows) + _transfer_s(truth, trail, rows)
-    ),
-    "first_token_s": _first_token_s,
-    "rtt_time_s": lambda truth, _, rows: _known(truth.rtt_time_s)[rows],
-    "rtt_estimate_s": lambda _, trail, rows: trail.estimate_s[rows],
-    "rtt_estimate_age_s": lambda _, trail, rows: _known(trail.estimate_age_s)[rows],
-    "outcome": lambda _, trail, rows: np.full(_size_of(rows), DONE, np.int8) if trail.outcome is None else trail.outcome[rows],
+    "latency_s": lambda truth, trail: trail.queue_s + _execution_s(truth, trail) + _transfer_s(truth, trail),
+    "first_token_s": lambda truth, trail: np.full(len(truth), np.nan) if trail.first_token_s is None else trail.first_token_s,
+    "rtt_time_s": lambda truth, _: _known(truth.rtt_time_s),
+    "outcome": lambda truth, trail: np.full(len(truth), DONE, np.int8) if trail.outcome is None else trail.outcome,
     "energy_j": _energy_j,
 }
-COLUMNS = tuple(_COLUMNS)
-"""In the order in which they are written."""
+"""Columns of the log that are more than a column of the trail."""
 
 
-class DrawnLog(Log):
-    """The requests of one policy as figures read them: simulated just now, or stored in a run directory."""
+class RunColumns(Log):
+    """The columns of one policy's run, each computed on access: all of them take 111 bytes a request."""
 
-    __slots__ = ()
-
-    @property
-    @abstractmethod
-    def requests(self) -> int:
-        """Number of requests of the whole log."""
-
-    @property
-    @abstractmethod
-    def whole(self) -> Log:
-        """The log of which this is a sample; the log itself if it is none."""
-
-
-class RequestLog(DrawnLog):
-    """The columns of one policy's log, each computed on access: all of them take 111 bytes a request."""
-
-    __slots__ = ("_kept", "_rows", "_trail", "_truth", "_whole")
-
-    def __init__(
-        self,
-        truth: Truth,
-        trail: Trail,
-        rows: slice | None = None,
-        kept: NDArray[np.bool_] | None = None,
-        whole: RequestLog | None = None,
-    ) -> None:
-        """Create the log of some requests.
-
-        `rows`: the requests, with start and stop; None for all. `kept`: those of them that count; None for all. `whole`: the
-        log of which this is a sample.
-        """
-        self._truth, self._trail = trail.truth or truth, trail
-        self._rows, self._kept, self._whole = rows or self._truth.all, kept, whole
+    def __init__(self, truth: Truth, trail: Trail) -> None:
+        self.truth, self.trail = trail.truth or truth, trail
 
     def __getitem__(self, name: str) -> Array:
-        values = self._column(name)
-        return values if self._kept is None else values[self._kept]
-
-    def _column(self, name: str) -> Array:
-        if name in STREAMED_COLUMNS and self._trail.state is not None:
-            streamed: Array = getattr(self._trail, name)
-            return streamed[self._rows]
-        return _COLUMNS[name](self._truth, self._trail, self._rows)
+        if name in _DERIVED:
+            return _DERIVED[name](self.truth, self.trail)
+        recorded = next((column.name for column in COLUMNS.values() if column.log == name), name)
+        return self.trail.columns[recorded]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+        known = self.trail.columns
+        return (column.log for column in COLUMNS.values() if column.log in _DERIVED or (column.log and column.name in known))
 
     def __len__(self) -> int:
-        return len(self._names)
+        return sum(1 for _ in self)
 
-    @property
-    def _names(self) -> tuple[str, ...]:
-        return COLUMNS if self._trail.state is None else (*COLUMNS, *STREAMED_COLUMNS)
 
-    def thinned(self, most: int) -> RequestLog:
-        """Return an even sample of at most `most` requests: every k-th one; the log itself if it has no more."""
-        requests = _size_of(self._rows)
-        if requests <= most:
-            return self
-        step = -(-requests // most)
-        kept = None if self._kept is None else self._kept[::step]
-        return RequestLog(self._truth, self._trail, slice(self._rows.start, self._rows.stop, step), kept, self.whole)
+class RequestLog(Log):
+    """Some requests of the columns of one policy, simulated or stored, each column read on access."""
 
-    @property
-    def whole(self) -> RequestLog:
+    def __init__(self, columns: Log, rows: slice | Array = slice(None), whole: RequestLog | None = None) -> None:
+        """Create the log of some rows of the columns. `whole`: the log of which this is a sample."""
+        self.columns, self._rows = columns, rows
+        self.whole = whole or self
         """The log of which this is a sample; the log itself if it is none."""
-        if self._whole is not None:
-            return self._whole
-        return self if self._kept is not None else RequestLog(self._truth, self._trail)
+
+    @classmethod
+    def of(cls, truth: Truth, trail: Trail, rows: slice = slice(None)) -> RequestLog:
+        """Return the log of some requests of a run."""
+        return cls(RunColumns(truth, trail), rows)
+
+    def __getitem__(self, name: str) -> Array:
+        values: Array = self.columns[name][self._rows]
+        return values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.columns)
+
+    def __len__(self) -> int:
+        return len(self.columns)
 
     @property
     def requests(self) -> int:
         """Number of requests of the whole log."""
-        if self._whole is not None:
-            return self._whole.requests
-        return len(self._truth) if self._kept is None else int(self._kept.sum())
+        return len(self.whole["target"])
 
     @property
     def answered(self) -> RequestLog:
         """The log of the requests that were answered."""
-        if self._trail.outcome is None:
-            return self
-        return RequestLog(self._truth, self._trail, self._rows, self.is_answered)
+        outcome = self.columns["outcome"]
+        numbers = np.arange(len(outcome))[self._rows]
+        kept = were_answered(outcome[numbers])
+        return self if kept.all() else RequestLog(self.columns, numbers[kept])
 
-    @property
-    def is_answered(self) -> NDArray[np.bool_] | None:
-        """True for each request that was answered; None if all were."""
-        if self._trail.outcome is None:
-            return None
-        return were_answered(self._column("outcome"))
+    def sampled(self, most: int) -> RequestLog:
+        """Return an even sample of at most `most` requests: every k-th one; the log itself if it has no more."""
+        numbers = np.arange(len(self.columns["target"]))[self._rows]
+        return self if len(numbers) <= most else RequestLog(self.columns, numbers[:: -(-len(numbers) // most)], self)
 
-    def among(self, kept: NDArray[np.bool_] | None) -> RequestLog:
-        """Return the log of those requests that are `kept`, of all requests of the run; None keeps all."""
-        return RequestLog(self._truth, self._trail, None, kept)
+
+def drawn_logs(logs: Mapping[str, RequestLog], most: int) -> dict[str, RequestLog]:
+    """Return logs for figures: with the requests alone that every policy answered, and of many an even sample."""
+    answered = np.logical_and.reduce([were_answered(log["outcome"]) for log in logs.values()])
+    kept = slice(None) if answered.all() else np.flatnonzero(answered)
+    return {policy: RequestLog(log.columns, kept).sampled(most) for policy, log in logs.items()}
 
 
 READ_ONCE_UP_TO = 1 << 18
@@ -210,7 +161,7 @@ READ_ONCE_UP_TO = 1 << 18
 class _ReadOnce(dict[str, Array]):
     """The columns of a log, each computed when it is read first, and then kept."""
 
-    def __init__(self, log: RequestLog) -> None:
+    def __init__(self, log: Log) -> None:
         super().__init__()
         self._log = log
 
@@ -221,7 +172,7 @@ class _ReadOnce(dict[str, Array]):
 
 def read_once(log: Log) -> Log:
     """Return a log that computes each column once; the log itself if it is too long to keep columns."""
-    return _ReadOnce(log) if isinstance(log, RequestLog) and log.requests <= READ_ONCE_UP_TO else log
+    return _ReadOnce(log) if len(log["target"]) <= READ_ONCE_UP_TO else log
 
 
 ROUNDING_S = 1e-9
@@ -245,9 +196,9 @@ class Misroutes:
     """The requests that one policy misrouted, of those judged, and an even sample of them; columns of shape (sampled,)."""
 
     count: int
-    lost_s: float
+    regret_s: float
     """Seconds beyond the best device, of all misrouted requests together."""
-    request_lost_s: NDArray[np.float64]
+    request_regret_s: NDArray[np.float64]
     """Seconds beyond the best device, of each sampled request."""
     src_len: NDArray[np.int64]
     tgt_len: NDArray[np.int64]
@@ -265,15 +216,15 @@ def misroutes(truth: Truth, trail: Trail, most: int) -> Misroutes:
     """Return the requests that a policy misrouted, at most `most` of them in the sample. `truth` is used unless the trail has
     its own."""
     truth = trail.truth or truth
-    lost = lost_s(truth, trail)
+    lost = decision_regret_s(truth, trail)
     misrouted = np.flatnonzero(lost > 0.0)
     sampled = misrouted[np.unique(np.linspace(0, max(len(misrouted) - 1, 0), min(most, len(misrouted))).astype(np.int64))]
     total_s = np.stack([truth.total_s(number, sampled) for number in range(len(truth.execution_s))])
     target = trail.target[sampled]
     chosen = target[None].astype(np.int64)
-    request_lost_s = np.take_along_axis(total_s, chosen, 0)[0] - total_s.min(0)
+    request_regret_s = np.take_along_axis(total_s, chosen, 0)[0] - total_s.min(0)
     if trail.lost_s is not None:
-        request_lost_s = trail.lost_s[sampled]
+        request_regret_s = trail.lost_s[sampled]
         np.put_along_axis(total_s, chosen, np.inf, 0)
     best_target = total_s.argmin(0).astype(np.int8)
     if trail.lost_s is not None and len(total_s) > 2:
@@ -281,8 +232,8 @@ def misroutes(truth: Truth, trail: Trail, most: int) -> Misroutes:
         best_target[:] = len(total_s)
     return Misroutes(
         count=len(misrouted),
-        lost_s=float(np.nansum(lost, dtype=np.float64)),
-        request_lost_s=request_lost_s,
+        regret_s=float(np.nansum(lost, dtype=np.float64)),
+        request_regret_s=request_regret_s,
         src_len=truth.src_len[sampled],
         tgt_len=_known(truth.tgt_len)[sampled],
         target=target,
@@ -292,11 +243,11 @@ def misroutes(truth: Truth, trail: Trail, most: int) -> Misroutes:
     )
 
 
-def lost_s(truth: Truth, trail: Trail) -> NDArray[np.float32]:
-    """Return by how many seconds each request takes longer than on the best device; 0 on the best device.
+def decision_regret_s(truth: Truth, trail: Trail) -> NDArray[np.float32]:
+    """Return by how many seconds each request takes longer than on the best device, as foreseen at its decision.
 
-    If an oracle judged decisions, the loss is the one it foresaw, and NaN for requests that were not judged. A request with a
-    loss above 0 was misrouted. `truth` is used unless the trail has its own.
+    NaN for requests that no oracle judged; where nothing waits, the true times are what would be foreseen. A request with a
+    regret above 0 was misrouted. `truth` is used unless the trail has its own.
     """
     truth = trail.truth or truth
     if trail.lost_s is not None:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
-from math import nan
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simnmt.results.columns import COLUMNS, Array
 from simnmt.results.device_accounts import BatchAccount, BoxesUntil, StreamAccount
 from simnmt.results.energy import RunEnergy
 from simnmt.results.fault_account import FaultAccount
-
-Array = NDArray[Any]
 
 BLOCK = 4_096
 """Requests made into Python numbers at a time: few enough to stay in the processor's cache, so that the cost per request does
@@ -109,86 +107,20 @@ class Requests:
 
 Block = Requests
 """Consecutive requests."""
-
-_COMMON: dict[str, array[Any]] = {
-    **dict.fromkeys(("arrival_s", "queue_s", "estimate_s", "measured_at_s"), array("d", [0.0])),
-    "target": array("b", [0]),
-    "server": array("h", [0]),
-}
-"""Columns that every run records, each with its initial value."""
-_OPTIONAL: dict[str, array[Any]] = {
-    **dict.fromkeys(("execution_s", "first_token_s", "lost_s", "transfer_s"), array("d", [nan])),
-    "state": array("b", [-1]),
-    "stall_s": array("d", [0.0]),
-    "deadline_missed": array("b", [0]),
-    "outcome": array("b", [0]),
-}
-"""Columns that a run records if some server fills them, or if decisions are judged."""
-STREAMED_COLUMNS = ("state", "stall_s", "deadline_missed")
-"""Columns of a run in which a device streams its model."""
-
 Engine = Literal["compiled", "simpy"]
-Recorder = Mapping[str, "array[Any]"]
-"""A trail under way: plain columns by name; 35 bytes a request, 51 if servers batch, 61 if they stream, 8 more with
-`lost_s`."""
-
-
-def recorder(requests: int, optional: Collection[str] = ()) -> Recorder:
-    """Return empty columns for a run of `requests` requests; `optional`: names of further columns of the `Trail`."""
-    unknown = set(optional) - set(_OPTIONAL)
-    if unknown:
-        raise ValueError(f"a trail has no optional columns {', '.join(sorted(unknown))}")
-    return {name: empty * requests for name, empty in (_COMMON | {name: _OPTIONAL[name] for name in optional}).items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Trail:
-    """The results of one policy; one entry per request, in their order, seconds unless stated otherwise."""
+    """What one policy's run left: the columns of its requests, each also an attribute (None if unknown), and its accounts."""
 
-    arrival_s: Array
-    """When the request was issued. As the world returns it in an open loop: when its decider had it."""
-    target: Array
-    server: Array
-    """Number of the box within its target. As the world returns it: 0 on the decider's device."""
-    queue_s: Array
-    """Waiting time before execution."""
-    estimate_s: Array
-    """The decider's estimate of the transfer time to the last target when it decided."""
-    estimate_age_s: Array | None = None
-    """Age of that estimate at the decision, on the clock by which RTT is looked up."""
+    columns: Mapping[str, Array]
+    """By the names of `columns.COLUMNS`, in the order of the requests."""
     tgt_len_by_src_len: NDArray[np.float64] | None = None
     """Target tokens that the policy assumes, by source length, shape (longest source + 1,); NaN if it assumes none."""
-    measured_at_s: Array | None = None
-    """When the estimate was measured; 0 for the initial one. Kept, like `decided_s`, until the age is computed."""
-    decided_s: Array | None = None
-    """When its decider had it."""
-    node: Array | None = None
-    """End node of each request, in a closed loop, where the answers decide who asks next."""
     truth: Requests | None = None
     """The requests as this policy met them, if they meet the network when the policy issues them; None: as all policies met
     them."""
-    execution_s: Array | None = None
-    """At a target that batches, from the begin of the encoding to the end; at one that streams its model, from its turn at the
-    processor to the end; NaN elsewhere. None if no target batches or streams."""
-    first_token_s: Array | None = None
-    """At such a target, from the arrival there to the end of the first step, or of the model if it takes no step; NaN elsewhere
-    and, at a target that batches, without output."""
-    lost_s: Array | None = None
-    """By how much the chosen target takes longer than the best one, queues and batches included, as an oracle foresees at the
-    decision; NaN for requests that were not judged. None if none was judged."""
-    transfer_s: Array | None = None
-    """From the end node to the target and back, if other messages on the way make it longer. As the world returns it: from the
-    decider. None if the requests' own times hold."""
-    state: Array | None = None
-    """At a target that streams its model: 0 cold, k in the k-th turn of an engagement; -1 elsewhere. None if no target streams,
-    like the next two columns."""
-    stall_s: Array | None = None
-    """At such a target, seconds that the processor waited for reads; 0 elsewhere."""
-    deadline_missed: Array | None = None
-    """True if a streamed request missed its deadline."""
-    outcome: Array | None = None
-    """How each request ended: its index in `live_log.OUTCOMES`. None if all were answered as decided, as in simulations
-    without faults."""
     faults: FaultAccount | None = None
     """Account of the faults; None without any."""
     batches: tuple[BatchAccount | None, ...] = ()
@@ -202,6 +134,11 @@ class Trail:
     engine: Engine = "simpy"
     """The engine of the world that ran it; both give the same results."""
 
+    def __getattr__(self, name: str) -> Any:
+        if name not in COLUMNS:
+            raise AttributeError(name)
+        return self.columns.get(name)
+
     @classmethod
     def recorded(
         cls,
@@ -209,28 +146,24 @@ class Trail:
         accounts: tuple[BatchAccount | BoxesUntil | None, ...],
     ) -> Trail:
         """Return the trail of a run from its columns; `accounts`: of each target's servers."""
-        whole: dict[str, Any] = {name: np.asarray(column) for name, column in columns.items()}
-        if "deadline_missed" in whole:
-            whole["deadline_missed"] = whole["deadline_missed"].view(np.bool_)
+        arrays = {name: np.asarray(column).view(COLUMNS[name].dtype) for name, column in columns.items()}
         batches = tuple(account if isinstance(account, BatchAccount) else None for account in accounts)
         streamed = tuple(
             None if isinstance(account, BatchAccount) or not callable(account) else account for account in accounts
         )
         return cls(
-            **whole,
-            decided_s=whole["arrival_s"],
+            arrays | {"decided_s": arrays["arrival_s"]},
             batches=batches if any(batches) else (),
             streamed=streamed if any(streamed) else (),
         )
+
+    def with_columns(self, **columns: Array | None) -> Trail:
+        """Return the trail with other columns; None leaves one out."""
+        merged = {**self.columns, **columns}
+        return replace(self, columns={name: column for name, column in merged.items() if column is not None})
 
     def in_order(self, order: NDArray[np.int64]) -> Trail:
         """Return the trail, which is in the order of the decisions, in the order of issue; `order`: numbers of the requests as
         decided."""
         position = np.argsort(order)
-        values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
-        columns = {
-            name: value[position]
-            for name, value in values.items()
-            if isinstance(value, np.ndarray) and name != "tgt_len_by_src_len"
-        }
-        return replace(self, **(values | columns))
+        return replace(self, columns={name: column[position] for name, column in self.columns.items()})

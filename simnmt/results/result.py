@@ -5,8 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import reduce
-from operator import and_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -14,28 +12,17 @@ from simnmt.network.series import RttSeries
 from simnmt.results.device_accounts import BatchAccount, PlannedDevice, StreamAccount
 from simnmt.results.energy import RunEnergy
 from simnmt.results.recommendation import best_row
-from simnmt.results.request_log import LIVE_MISROUTES, UNKNOWN_MISROUTES, DrawnLog, Misroutes, RequestLog
-from simnmt.results.service_level import Assertion, PlacedAssessment, assess_run
-from simnmt.results.summary import Device, Row
+from simnmt.results.request_log import LIVE_MISROUTES, UNKNOWN_MISROUTES, Misroutes, RequestLog, drawn_logs
+from simnmt.results.service_level import Assertion, Assessment, assess_run
+from simnmt.results.summary import Device, Place, Row
 from simnmt.workload.length_table import LengthTable
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Place = tuple[str, str, str]
-"""Workload, network and policy."""
 MOST_DRAWN = 2_000_000
 """Most requests of a policy that the figures show; of more, an even sample."""
 Account = TypeVar("Account")
-
-
-@dataclass(frozen=True, slots=True)
-class Transfer:
-    """Transfer time to one target and back, over the requests of a run."""
-
-    mean_s: float
-    p10_s: float
-    p90_s: float
 
 
 MOST_LATENESS_MS = 5.0
@@ -77,7 +64,7 @@ class RecordedCell:
     network: str
     devices: tuple[Device, ...]
     """In the order of the targets."""
-    logs: Mapping[str, DrawnLog]
+    logs: Mapping[str, RequestLog]
     """Policy -> request log."""
     batches: Mapping[str, tuple[BatchAccount | None, ...]] = field(default_factory=dict, kw_only=True)
     """Policy -> batches of each target, None for one that did not batch; without policies for which no target batched."""
@@ -96,9 +83,8 @@ class Cell(RecordedCell):
     profile_kinds: tuple[str, ...]
     """How the numbers of each target's profile are known."""
     profile_names: tuple[str, ...]
-    logs: Mapping[str, RequestLog]
-    transfers: tuple[Transfer, ...] = ()
-    """Transfer time of each target, the first included; empty if unknown."""
+    mean_transfers_s: tuple[float, ...] = ()
+    """Mean transfer time to each target and back, the first included; empty if unknown."""
     misroutes: Mapping[str, Misroutes] = field(default_factory=dict)
     """Policy -> its misroutes; empty if the truth is unknown."""
     streams: Mapping[str, tuple[StreamAccount | None, ...]] = field(default_factory=dict)
@@ -110,12 +96,6 @@ class Cell(RecordedCell):
     """Policy -> its joules and money; empty if they are not accounted for."""
     profile_warnings: tuple[tuple[str, ...], ...] = ()
     """Effects on the numbers of what is doubtful about each target's profile; empty if they were not determined."""
-
-    def drawn(self) -> Cell:
-        """Return the cell for figures: with the requests alone that every policy answered, and of many an even sample."""
-        answered = [of_policy for log in self.logs.values() if (of_policy := log.is_answered) is not None]
-        kept = reduce(and_, answered) if answered else None
-        return replace(self, logs={policy: log.among(kept).thinned(MOST_DRAWN) for policy, log in self.logs.items()})
 
     @property
     def shown_kinds(self) -> tuple[str, ...]:
@@ -263,7 +243,7 @@ class FinishedRun(ABC):
         """
         return best_row(self.recommendations, self.summary_rows, workload, network)
 
-    def assess(self, text: str, workload: str | None = None, network: str | None = None) -> list[PlacedAssessment]:
+    def assess(self, text: str, workload: str | None = None, network: str | None = None) -> list[Assessment]:
         """Return whether the run meets a requirement such as `p95_ms<=300`, for every workload and network.
 
         Args:
@@ -306,7 +286,7 @@ class RunResult(FinishedRun):
     @property
     def drawn_cells(self) -> list[Cell]:
         """The cells for figures: with the answered requests alone, and of many an even sample."""
-        return [cell.drawn() for cell in self.cells]
+        return [replace(cell, logs=drawn_logs(cell.logs, MOST_DRAWN)) for cell in self.cells]
 
     @property
     def unknown_misroutes(self) -> str:
@@ -327,36 +307,25 @@ class RunResult(FinishedRun):
 
     def document(self) -> dict[str, Any]:
         """Return the content of summary.json."""
-        keys = ("comparisons", "recommendations", "fits", "gaps")
-        places = [({"workload": cell.workload, "network": cell.network}, cell) for cell in self.cells]
-        batches = [
-            {**place, "policy": policy, "device": device, **account.as_json()}
-            for place, cell in places
-            for policy, device, account in cell.accounts()
-        ]
-        plans = [
-            {**place, "device": device.name, **asdict(planned), "plannings": planned.plannings}
-            for place, cell in places
-            for device, planned in zip(cell.devices, cell.planned, strict=False)
-            if planned is not None
-        ]
-        streams = [
-            {**place, "policy": policy, "device": device, **account.as_json()}
-            for place, cell in places
-            for policy, device, account in cell.stream_accounts()
-        ]
-        streamed = {"plans": plans, "streams": streams} if plans else {}
-        energy = [
-            {**place, "policy": policy, **_without_nan(asdict(part))}
-            for place, cell in places
-            for policy, of_policy in cell.energies.items()
-            for part in (*of_policy.devices, of_policy.links)
-        ]
-        accounted = {"energy": energy} if energy else {}
-        live = {} if self.live is None else {"live": asdict(self.live)}
         named = {"name": self.name, "seed": self.seed, "rows": self.summary_rows}
-        named |= {key: getattr(self, key) for key in keys}
-        return {**named, "batches": batches, **streamed, **accounted, **live, "notes": self.notes}
+        named |= {key: getattr(self, key) for key in ("comparisons", "recommendations", "fits", "gaps")}
+        parts: dict[str, list[Row]] = {"batches": [], "plans": [], "streams": [], "energy": []}
+        for cell in self.cells:
+            place = {"workload": cell.workload, "network": cell.network}
+            for policy, device, batched in cell.accounts():
+                parts["batches"].append({**place, "policy": policy, "device": device, **batched.as_json()})
+            for of_device, planned in zip(cell.devices, cell.planned, strict=False):
+                if planned is not None:
+                    plan = asdict(planned) | {"plannings": planned.plannings}
+                    parts["plans"].append({**place, "device": of_device.name, **plan})
+            for policy, device, streamed in cell.stream_accounts():
+                parts["streams"].append({**place, "policy": policy, "device": device, **streamed.as_json()})
+            for policy, energy in cell.energies.items():
+                for part in (*energy.devices, energy.links):
+                    parts["energy"].append({**place, "policy": policy, **_without_nan(asdict(part))})
+        known = {name: records for name, records in parts.items() if records or name == "batches"}
+        live = {} if self.live is None else {"live": asdict(self.live)}
+        return {**named, **known, **live, "notes": self.notes}
 
 
 def _without_nan(record: Row) -> Row:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import csv
-import errno
 import hashlib
 import io
+import itertools
 import json
 import os
 import shutil
@@ -19,9 +19,9 @@ import numpy as np
 
 from simnmt.base import files
 from simnmt.base.errors import InputError
-from simnmt.results.requests import Array
-from simnmt.results.result import Cell, Place
-from simnmt.results.summary import Row
+from simnmt.results.columns import arrow_array
+from simnmt.results.result import Cell
+from simnmt.results.summary import Place, Row
 
 MANIFEST, RESOLVED, INPUT = "manifest.json", "scenario.resolved.yaml", "scenario.input.yaml"
 SUMMARY, TABLE, REQUESTS, PAGE = "summary.json", "summary.csv", "requests.parquet", "report.html"
@@ -51,7 +51,13 @@ def reserved(folder: Path, stem: str) -> Iterator[Path]:
     name = f"{stem}-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}"
     made = files.missing_parents(folder / name)
     try:
-        path = _new_folder(folder, name)
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / name
+        for number in itertools.count(2):
+            with suppress(FileExistsError):
+                path.mkdir()
+                break
+            path = folder / f"{name}-{number}"
     except OSError as error:
         files.remove_empty(made)
         raise _unwritable(folder, error) from None
@@ -59,21 +65,6 @@ def reserved(folder: Path, stem: str) -> Iterator[Path]:
         yield path
     finally:
         files.remove_empty([path, *made])
-
-
-_MOST_OF_A_SECOND = 1_000
-"""Most runs of one name that begin in one second."""
-
-
-def _new_folder(folder: Path, name: str) -> Path:
-    """Make a folder of that name, or with -2 and so on if the name is taken. Raises `OSError`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for number in range(1, _MOST_OF_A_SECOND + 1):
-        path = folder / (name if number == 1 else f"{name}-{number}")
-        with suppress(FileExistsError):
-            path.mkdir()
-            return path
-    raise FileExistsError(errno.EEXIST, "no free name")
 
 
 @contextmanager
@@ -152,29 +143,19 @@ def check_free(target: Path, *, replace: bool | None = None) -> None:
 
 def _refuse_occupied(target: Path, replace: bool | None) -> None:
     """Raise `RunDirectoryError` for a folder that is not empty, unless it is a run directory and may be replaced."""
-    remedy = f"{_ELSEWHERE}, or empty it"
-    foreign = _foreign_name(target)
+    names = sorted(entry.name for entry in target.iterdir())
+    ours: frozenset[str] = frozenset({REPRODUCTION, PAGE}) if REPRODUCTION in names else frozenset()
+    with suppress(RunDirectoryError):
+        ours |= OUTPUTS | {MANIFEST} if "simnmt" in read_manifest(target) else frozenset()
+    foreign = next((name for name in names if name not in ours), None)
+    if foreign is None and replace:
+        return
+    what, remedy = "the output folder is not empty", f"{_ELSEWHERE}, or empty it"
     if foreign is None and replace is False:
-        replacing = f"{_ELSEWHERE}, or replace it: --force, in Python force=True"
-        raise RunDirectoryError("a run is there", path=target, remedy=replacing)
-    if foreign is not None and replace:
+        what, remedy = "a run is there", f"{_ELSEWHERE}, or replace it: --force, in Python force=True"
+    elif replace:
         what = f"only a run directory can be replaced, and this folder holds {foreign}"
-        raise RunDirectoryError(what, path=target, remedy=remedy)
-    if not replace:
-        raise RunDirectoryError("the output folder is not empty", path=target, remedy=remedy)
-
-
-def _foreign_name(folder: Path) -> str | None:
-    """Return the name of something in a folder that no run or reproduction wrote; None for their folders."""
-    names = sorted(entry.name for entry in folder.iterdir())
-    if REPRODUCTION in names:
-        ours: frozenset[str] = frozenset({REPRODUCTION, PAGE})
-    else:
-        try:
-            ours = OUTPUTS | {MANIFEST} if "simnmt" in read_manifest(folder) else frozenset()
-        except RunDirectoryError:
-            ours = frozenset()
-    return next((name for name in names if name not in ours), None)
+    raise RunDirectoryError(what, path=target, remedy=remedy)
 
 
 def _place(target: Path) -> Path:
@@ -221,57 +202,28 @@ def write_requests(path: Path, cells: Iterable[Cell]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    cells = list(cells)
-    labels = {
-        "workload": list(dict.fromkeys(cell.workload for cell in cells)),
-        "network": list(dict.fromkeys(cell.network for cell in cells)),
-        "policy": list(dict.fromkeys(policy for cell in cells for policy in cell.logs)),
-    }
-    label_arrays = {key: _arrow_texts(texts) for key, texts in labels.items()}
-    writer: Any = None
+    logs = {(cell.workload, cell.network, policy): log for cell in cells for policy, log in cell.logs.items()}
+    labels = {key: list(dict.fromkeys(place[at] for place in logs)) for at, key in enumerate(("workload", "network", "policy"))}
+    texts = {key: arrow_array(of_key, str) for key, of_key in labels.items()}
     # The file is opened here: pyarrow would take no name that is not UTF-8, and blurs the reason of a failed write.
     with path.open("wb") as file, ExitStack() as open_writer:
-        for cell in cells:
-            for policy, log in cell.logs.items():
-                names = {"workload": cell.workload, "network": cell.network, "policy": policy}
-                rows = len(log["request_id"])
-                columns: dict[str, Any] = {
-                    key: pa.DictionaryArray.from_arrays(
-                        _arrow_array(np.full(rows, labels[key].index(value), np.int32)), label_arrays[key]
-                    )
-                    for key, value in names.items()
-                }
-                table = pa.table(columns | {name: _arrow_array(values) for name, values in log.items()})
-                if writer is None:
-                    floats = [field.name for field in table.schema if pa.types.is_floating(field.type)]
-                    writer = open_writer.enter_context(
-                        pq.ParquetWriter(
-                            file,
-                            table.schema,
-                            compression="zstd",
-                            compression_level=1,
-                            use_dictionary=[name for name in table.schema.names if name not in floats],
-                            column_encoding=dict.fromkeys(floats, "BYTE_STREAM_SPLIT"),
-                        )
-                    )
-                writer.write_table(table, row_group_size=ROW_GROUP)
-
-
-def _arrow_array(values: Array) -> Any:
-    """Return numbers or flags as an arrow array without `pa.array`, which imports pandas: a third of a small run's time."""
-    import pyarrow as pa
-
-    content = np.packbits(values, bitorder="little") if values.dtype == bool else np.ascontiguousarray(values)
-    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(content)])
-
-
-def _arrow_texts(texts: Sequence[str]) -> Any:
-    """Return texts as an arrow array, as `_arrow_array` does numbers."""
-    import pyarrow as pa
-
-    encoded = [text.encode() for text in texts]
-    starts = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
-    return pa.Array.from_buffers(pa.string(), len(texts), [None, pa.py_buffer(starts), pa.py_buffer(b"".join(encoded))])
+        writer: Any = None
+        for place, log in logs.items():
+            columns: dict[str, Any] = {name: arrow_array(values) for name, values in log.items()}
+            named = {
+                key: pa.DictionaryArray.from_arrays(
+                    arrow_array(np.full(len(log["target"]), of_key.index(value), np.int32)), texts[key]
+                )
+                for (key, of_key), value in zip(labels.items(), place, strict=True)
+            }
+            table = pa.table(named | columns)
+            if writer is None:
+                floats = [field.name for field in table.schema if pa.types.is_floating(field.type)]
+                others = [name for name in table.schema.names if name not in floats]
+                encoding = {"use_dictionary": others, "column_encoding": dict.fromkeys(floats, "BYTE_STREAM_SPLIT")}
+                made = pq.ParquetWriter(file, table.schema, compression="zstd", compression_level=1, **encoding)
+                writer = open_writer.enter_context(made)
+            writer.write_table(table, row_group_size=ROW_GROUP)
 
 
 def write_batches(path: Path, cells: Iterable[Cell]) -> None:
@@ -279,20 +231,20 @@ def write_batches(path: Path, cells: Iterable[Cell]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    keyed_timelines = [
-        (cell.workload, cell.network, policy, device, account.timeline)
+    timelines = [
+        ((cell.workload, cell.network, policy, device), account.timeline)
         for cell in cells
         for policy, device, account in cell.accounts()
     ]
-    if not keyed_timelines:
+    if not timelines:
         return
-    lengths = [len(timeline) for *_, timeline in keyed_timelines]
-    changes = np.concatenate([timeline for *_, timeline in keyed_timelines])
-    names: dict[str, Any] = {
-        key: pa.array(np.repeat([row[at] for row in keyed_timelines], lengths).tolist()).dictionary_encode()
+    lengths = [len(timeline) for _, timeline in timelines]
+    names = {
+        key: arrow_array(np.repeat([place[at] for place, _ in timelines], lengths).tolist(), str).dictionary_encode()
         for at, key in enumerate(("workload", "network", "policy", "device"))
     }
-    table = pa.table({**names, "step": changes[:, 0], "active": changes[:, 1]})
+    changes = np.concatenate([timeline for _, timeline in timelines])
+    table = pa.table(names | {name: arrow_array(changes[:, at]) for at, name in enumerate(("step", "active"))})
     with path.open("wb") as file:
         pq.write_table(table, file, compression="zstd")
 

@@ -1,15 +1,13 @@
-"""Requirements: limits of metrics, and whether a run meets them.
+"""Requirements: limits of metrics such as `p95_ms<=300`, and whether a run meets them.
 
-A requirement is a metric (`results.metrics`), a comparison
-and a limit, such as `p95_ms<=300`. Service levels of a scenario, assertions of the command line, sweeps and deployment plans
-read and judge requirements here and nowhere else.
+Service levels of a scenario, assertions of the command line, sweeps and deployment plans read and judge requirements here.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from math import floor, inf, isfinite, log10
 from typing import Any
 
@@ -21,8 +19,6 @@ from simnmt.results.number_text import digits, format_interval
 Row = Mapping[str, Any]
 
 _REQUIREMENT = re.compile(r"\s*([\w.]+)\s*(<=|>=|≤|≥|<|>|==|=)\s*(\S.*?)\s*")
-
-
 LEAST_LIMIT = 1e-12
 """Least limit of a metric, in its unit: the distance to a smaller one would overflow."""
 
@@ -47,21 +43,18 @@ class Requirement:
         >>> str(Requirement.parse("p95_ms <= 300"))
         'p95_ms<=300'
         """
-        match = _REQUIREMENT.fullmatch("stable>=1" if text.strip() == "stable" else text)
+        if text.strip() == "stable":
+            return cls(metric("stable"), 1.0)
+        match = _REQUIREMENT.fullmatch(text)
         if match is None:
             raise InputError(f"{shorten(text)!r} is no requirement", remedy="write a metric and its limit, as in p95_ms<=300")
         name, sign, limit = match.groups()
         known = metric(name)
-        comparisons: dict[str, Comparison] = {"<=": "<=", "≤": "<=", ">=": ">=", "≥": ">="}
-        if sign not in comparisons:
-            remedy = f"write {name}{known.comparison}{limit}"
-            raise InputError(f"{shorten(text)!r} compares by {sign}, and a requirement by <= or >=", remedy=shorten(remedy))
-        if known.name == "stable" and match[0] != "stable>=1":
+        if known.name == "stable":
             raise InputError("stable takes no limit", remedy="write stable alone")
-        if comparisons[sign] != known.comparison:
-            side, better = ("a lower", "less") if known.comparison == "<=" else ("an upper", "more")
-            what = f"{shorten(text)!r} is {side} limit, and {better} {known.name} is better"
-            raise InputError(what, remedy=shorten(f"write {name}{known.comparison}{limit}"))
+        if sign.replace("≤", "<=").replace("≥", ">=") != known.comparison:
+            remedy = shorten(f"write {name}{known.comparison}{limit}")
+            raise InputError(f"{known.name} is limited by {known.comparison}, not by {sign}", remedy=remedy)
         return cls.of(known, limit)
 
     @classmethod
@@ -71,12 +64,10 @@ class Requirement:
             value = float(limit[:-1]) / 100.0 if isinstance(limit, str) and limit.endswith("%") else float(limit)
         except ValueError:
             what = f"the limit {shorten(limit)!r} of {known.name} is no number"
-            in_name = f"its unit, {known.unit}, is in its name: {known.name}{known.comparison}300"
-            remedy = in_name if known.unit == "ms" else f"as in {known.name}{known.comparison}{0.99 if known.most else 20}"
-            raise InputError(what, remedy=remedy) from None
+            raise InputError(what, remedy=f"give a number in its unit, {known.unit}" if known.unit else None) from None
         if not isfinite(value) or value < LEAST_LIMIT or (known.most is not None and value > known.most):
-            bounds = f"of {LEAST_LIMIT:g} or more" + ("" if known.most is None else f", at most {known.most:g}")
-            raise InputError(f"{known.name} cannot be limited by {value:g}", remedy=f"give a number {bounds}")
+            bounds = f"{LEAST_LIMIT:g} or more" + ("" if known.most is None else f", at most {known.most:g}")
+            raise InputError(f"{known.name} cannot be limited by {value:g}", remedy=f"give {bounds}")
         return cls(known, value)
 
     def __str__(self) -> str:
@@ -95,6 +86,12 @@ class Requirement:
         """Return whether a value in the metric's unit meets the requirement."""
         return value <= self.limit if self.comparison == "<=" else value >= self.limit
 
+    def ratio(self, value: float) -> float:
+        """Return how far a value is from the limit: above 1 if it misses it."""
+        if self.comparison == "<=":
+            return value / self.limit
+        return self.limit / value if value > 0.0 else inf
+
     def assess(
         self, values: Sequence[float | None], *, unstable: str | None = None, lost_share: float = 0.0, lost: bool = False
     ) -> Assessment:
@@ -110,26 +107,23 @@ class Requirement:
         """
         known = [value for value in values if isinstance(value, (int, float))]
         if not known or len(known) < len(values):
-            remedy = f"run the scenario with metrics: [{self.metric.name}], or assert '{self}' of it"
-            if self.metric.sample == "first_token":
-                remedy = "first tokens are known where every request is decoded on a device that batches or streams"
-            if self.metric.name == "deadline_met_share":
-                remedy = "give the workload a deadline_ms"
-            raise InputError(f"this run has no {self.metric.name}", remedy=remedy)
+            raise InputError(
+                f"this run has no {self.metric.name}", remedy=f"name it in the scenario: metrics: [{self.metric.name}]"
+            )
         estimate = self.metric.estimate(known)
-        ends = (estimate.low, estimate.high)
-        one_side = None not in ends and len({self.is_met_by(end) for end in ends if end is not None}) == 1
+        ends = [end for end in (estimate.low, estimate.high) if end is not None]
         each_met = [self.is_met_by(self.metric.per_si_unit * value) for value in known]
         sign = 1.0 if self.comparison == "<=" else -1.0
+        is_failed = lost or unstable is not None
         return Assessment(
             requirement=self,
             value=estimate.mean,
             low=estimate.low,
             high=estimate.high,
-            met=unstable is None and not lost and self.is_met_by(estimate.mean),
-            sure=one_side or lost or unstable is not None,
+            met=not is_failed and self.is_met_by(estimate.mean),
+            sure=is_failed or len({self.is_met_by(end) for end in ends}) == 1,
             headroom=sign * (self.limit - estimate.mean) / self.limit,
-            met_share=0.0 if lost or unstable is not None else sum(each_met) / len(known),
+            met_share=0.0 if is_failed else sum(each_met) / len(known),
             replications=len(known),
             unstable=unstable,
             lost_share=lost_share,
@@ -141,24 +135,19 @@ class Requirement:
 
         `columns`: values of each replication by column (`FinishedRun.replicated`).
         """
+        place = {key: row.get(key, "") for key in ("workload", "network", "policy")}
         unstable: str | None = row.get("unstable")
         if self.metric.name == "stable":
             steady = [1.0] * (row["replications"] - (row.get("unstable_replications") or 0))
-            return self.assess([*steady, *[0.0] * (row["replications"] - len(steady))], unstable=unstable)
+            return replace(self.assess([*steady, *[0.0] * (row["replications"] - len(steady))], unstable=unstable), **place)
         self.metric.check_requests(row["requests"])
         lost_share: float = row.get("lost_share") or 0.0
         further = self.metric.of_answered(lost_share)
-        further_values = () if further is None else columns.get(further.column, ())
-        lost = not further_values or None in further_values
+        values: Sequence[float | None] = () if further is None else columns.get(further.column, ())
+        lost = lost_share > 0.0 and (not values or None in values)
         # The values of the answered requests are shown where those of all are infinite.
-        values = further_values if not lost or lost_share == 0.0 else columns.get(self.metric.column, ())
-        return self.assess(values, unstable=unstable, lost_share=lost_share, lost=lost and lost_share > 0.0)
-
-    def ratio(self, value: float) -> float:
-        """Return how far a value is from the limit: above 1 if it misses it."""
-        if self.comparison == "<=":
-            return value / self.limit
-        return self.limit / value if value > 0.0 else inf
+        values = columns.get(self.metric.column, ()) if lost else values
+        return replace(self.assess(values, unstable=unstable, lost_share=lost_share, lost=lost), **place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,56 +174,44 @@ class Assessment:
     """Share of the requests that were lost; a latency of theirs counts as infinite."""
     lost: bool = False
     """True if so many are lost that the metric is infinite; then `value` is that of the answered requests."""
+    workload: str = ""
+    network: str = ""
+    policy: str = ""
 
-    def as_json(self) -> Row:
+    def as_json(self) -> dict[str, Any]:
         """Return the assessment as plain data."""
-        requirement = self.requirement
+        known = self.requirement.metric
         return {
-            "requirement": str(requirement),
-            "metric": requirement.metric.name,
-            "comparison": requirement.comparison,
-            "limit": requirement.limit,
-            "unit": requirement.metric.unit,
-            **{name: getattr(self, name) for name in ("value", "low", "high", "met", "sure", "headroom", "met_share")},
-            "replications": self.replications,
-            "unstable": self.unstable,
-            "lost_share": self.lost_share,
-            "lost": self.lost,
+            "requirement": str(self.requirement),
+            "metric": known.name,
+            "comparison": known.comparison,
+            "limit": self.requirement.limit,
+            "unit": known.unit,
+            **{name: value for name, value in asdict(self).items() if name != "requirement"},
         }
 
     @classmethod
     def of_json(cls, record: Mapping[str, Any]) -> Assessment:
         """Return the assessment of plain data (`as_json`)."""
-        names = (
-            "value",
-            "low",
-            "high",
-            "met",
-            "sure",
-            "headroom",
-            "met_share",
-            "replications",
-            "unstable",
-            "lost_share",
-            "lost",
-        )
-        return cls(Requirement.parse(record["requirement"]), **{name: record[name] for name in names})
+        values = {field.name: record[field.name] for field in fields(cls)}
+        return cls(**values | {"requirement": Requirement.parse(record["requirement"])})
 
     def __str__(self) -> str:
-        return ": ".join(filter(None, (str(self.requirement), self.format_value(), self.format_outcome())))
+        place = f"{self.policy} for {self.workload} on {self.network}" if self.policy else ""
+        return ": ".join(filter(None, (str(self.requirement), place, self.format_value(), self.format_outcome())))
 
     def format_value(self) -> str:
         """Return the value with its interval and unit; empty for the requirement of being stable."""
-        metric, ends = self.requirement.metric, (self.low, self.high)
-        if metric.name == "stable":
+        known, ends = self.requirement.metric, (self.low, self.high)
+        if known.name == "stable":
             return ""
-        factor = 1.0 if metric.most is None else 100.0
+        factor = 1.0 if known.most is None else 100.0
         low, high = (None if end is None else factor * end for end in ends)
         # A price of a request may be as small as a millionth.
-        most = max(2, 2 - floor(log10(self.value))) if metric.label and self.value > 0.0 else 2
+        most = max(2, 2 - floor(log10(self.value))) if known.label and self.value > 0.0 else 2
         text, interval = format_interval(factor * self.value, low, high, signs="minus", most=most)
         text = text if interval else digits(factor * self.value)
-        return " ".join(part for part in (text, interval, metric.unit if factor == 1.0 else "%") if part)
+        return " ".join(part for part in (text, interval, known.unit if factor == 1.0 else "%") if part)
 
     def format_outcome(self) -> str:
         """Return whether the requirement is met, and how clearly."""
@@ -242,21 +219,16 @@ class Assessment:
             return f"missed, since it is unstable ({self.unstable})"
         if self.lost:
             return f"missed, since {100.0 * self.lost_share:.2g} % of the requests are lost (the value is of the others)"
-        outcome, of = "met" if self.met else "missed", "replication" if self.replications == 1 else "replications"
+        outcome = "met" if self.met else "missed"
         if self.requirement.metric.name == "stable":
             return outcome
-        unsure = "" if self.sure or self.low is None else ", not surely: the limit lies within the interval"
-        size = abs(self.headroom)
+        unsure = "" if self.sure or self.low is None else ", not surely"
         side = "below" if self.value < self.requirement.limit else "above"
-        distance = f"{100.0 * size:,.{0 if size >= 0.1 else 1}f} % {side} the limit"
-        met = f"met in {round(self.met_share * self.replications)} of {self.replications} {of}"
-        further = None if self.lost_share == 0.0 else self.requirement.metric.of_answered(self.lost_share)
-        losses = (
-            ""
-            if further in (None, self.requirement.metric)
-            else f"; {100.0 * self.lost_share:.2g} % lost, so by {further.name}"
-        )
-        return f"{outcome}{unsure} ({distance}; {met}{losses})"
+        met = f"met in {round(self.met_share * self.replications)} of {self.replications} replications"
+        size = 100.0 * abs(self.headroom)
+        judged = self.requirement.metric.of_answered(self.lost_share)
+        losses = f"; {100.0 * self.lost_share:.2g} % lost, so by {judged.name}" if judged and self.lost_share > 0.0 else ""
+        return f"{outcome}{unsure} ({size:,.{0 if size >= 10.0 else 1}f} % {side} the limit; {met}{losses})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,30 +252,6 @@ class Assertion:
         return str(self.requirement) if self.policy is None else f"{self.policy}: {self.requirement}"
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedAssessment:
-    """The assessment of one policy on one workload and network."""
-
-    workload: str
-    network: str
-    policy: str
-    assessment: Assessment
-
-    @property
-    def met(self) -> bool:
-        """Whether the requirement is met."""
-        return self.assessment.met
-
-    def as_json(self) -> Row:
-        """Return the assessment as plain data."""
-        return {"workload": self.workload, "network": self.network, "policy": self.policy, **self.assessment.as_json()}
-
-    def __str__(self) -> str:
-        place = f"{self.policy} for {self.workload} on {self.network}"
-        requirement, value = str(self.assessment.requirement), self.assessment.format_value()
-        return ": ".join(filter(None, (requirement, place, value, self.assessment.format_outcome())))
-
-
 def assess_run(
     assertion: Assertion,
     rows: Sequence[Row],
@@ -311,33 +259,30 @@ def assess_run(
     replicated: Mapping[tuple[str, str, str], Mapping[str, Sequence[float | None]]],
     workload: str | None = None,
     network: str | None = None,
-) -> list[PlacedAssessment]:
-    """Return whether a run does as asserted, for every workload and network.
+) -> list[Assessment]:
+    """Return whether a run does as asserted, for every workload and network, or for those that are named.
 
     Args:
         assertion: what is asserted.
         rows: the rows of the run's summary.
         recommendations: its recommendations; without any, as of a live measurement, the only policy is judged.
         replicated: value of each replication by workload, network and policy, and by column.
-        workload: the workload judged; None: all.
-        network: the network judged; None: all.
+        workload, network: the ones judged; None: all.
 
     Raises `InputError` for an unknown place, and for a metric that the run does not have.
     """
     recommended = {(record["workload"], record["network"]): record["policy"] for record in recommendations}
-    placed = []
-    for place in dict.fromkeys((row["workload"], row["network"]) for row in rows):
-        if workload not in (None, place[0]) or network not in (None, place[1]):
-            continue
+    places = dict.fromkeys((row["workload"], row["network"]) for row in rows)
+    judged = [place for place in places if workload in (None, place[0]) and network in (None, place[1])]
+    if not judged:
+        what = f"{assertion}: no results of {workload or 'any workload'} on {network or 'any network'}"
+        raise InputError(what, remedy=f"the run has {format_list([' on '.join(place) for place in places], ',')}")
+    assessments = []
+    for place in judged:
         here = {row["policy"]: row for row in rows if (row["workload"], row["network"]) == place}
         policy = assertion.policy or recommended.get(place) or (next(iter(here)) if len(here) == 1 else None)
         if policy is None:
             remedy = f"name a policy, as in '{next(iter(here))}: {assertion}'"
             raise InputError(f"{assertion}: no policy is recommended for {place[0]} on {place[1]}", remedy=remedy)
-        assessment = assertion.requirement.assess_row(here[policy], replicated.get((*place, policy), {}))
-        placed.append(PlacedAssessment(*place, policy, assessment))
-    if not placed:
-        places = format_list(dict.fromkeys(f"{row['workload']} on {row['network']}" for row in rows), ",")
-        what = f"{assertion}: no results of {workload or 'any workload'} on {network or 'any network'}"
-        raise InputError(what, remedy=f"the run has {places}")
-    return placed
+        assessments.append(assertion.requirement.assess_row(here[policy], replicated.get((*place, policy), {})))
+    return assessments

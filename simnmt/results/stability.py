@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import inf, log, sqrt
 from statistics import NormalDist
 
-from simnmt.results.summary import Device, Numbers, Row, RunKey, known
+from simnmt.results.summary import Device, Numbers, Row, Runs, known
 
 LOAD_SUFFIX = "_busiest_load"
 _LOAD, _IN = "_overload", "_overloaded_in"
@@ -75,10 +75,6 @@ def overloads(replications: Sequence[Numbers], requests: int, devices: Sequence[
             over = [load for load in loads if load.log > _normal_quantile_beyond(len(loads)) * sqrt(load.variance)]
         if over:
             overloaded.append(Overload(device.name, sum(load.shown for load in over) / len(over), len(over), len(loads)))
-    return _worst_first(overloaded)
-
-
-def _worst_first(overloaded: Sequence[Overload]) -> list[Overload]:
     return sorted(overloaded, key=lambda overload: (-overload.replications, -overload.load))
 
 
@@ -146,9 +142,7 @@ def _by_chance(boxes: int, box_requests: float) -> float:
     return 1.0 + sqrt(4.0 * unlikely / box_requests) + unlikely / box_requests
 
 
-def with_stability(
-    rows: Sequence[Row], runs: Mapping[RunKey, Numbers], open_loops: Mapping[str, Sequence[Device]]
-) -> list[Row]:
+def with_stability(rows: Sequence[Row], runs: Runs, open_loops: Mapping[str, Sequence[Device]]) -> list[Row]:
     """Add to each row its overloaded devices; None everywhere for a stable row.
 
     The columns are `unstable`: text such as `cloud: load 1.30`; `unstable_device`: the worst; `unstable_replications`: in how
@@ -161,9 +155,8 @@ def with_stability(
     judged = []
     for row in rows:
         place = row["workload"], row["network"], row["policy"]
-        of_row = [runs[RunKey(*place, replication)] for replication in range(row["replications"])]
         counted = row["requests"] - round(row.get("warm_up_requests") or 0)
-        overloaded = overloads(of_row, counted, open_loops.get(row["workload"], ()))
+        overloaded = overloads(runs[place], counted, open_loops.get(row["workload"], ()))
         judged.append(
             row
             | {
@@ -179,21 +172,9 @@ def with_stability(
     return judged
 
 
-def worst_overload(row: Row) -> Overload | None:
-    """Return the worst overloaded device of a row that was judged; None for a stable one."""
-    if not row.get("unstable"):
-        return None
-    return Overload(row["unstable_device"], 1.0 + row["backlog_growth"], row["unstable_replications"], row["replications"])
-
-
-def row_overloads(row: Row) -> list[Overload]:
-    """Return all overloaded devices of a row that was judged, worst first."""
-    overloaded = [
-        Overload(name, row[name + _LOAD], row[name + _IN], row["replications"])
-        for name in device_names(row)
-        if row.get(name + _LOAD) is not None
-    ]
-    return _worst_first(overloaded)
+def is_overloaded(row: Row, device: str) -> bool:
+    """Return whether a device is overloaded in a row that was judged."""
+    return row.get(device + _LOAD) is not None
 
 
 def mark_unstable(comparisons: Sequence[Row], rows: Sequence[Row]) -> list[Row]:

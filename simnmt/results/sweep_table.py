@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simnmt.base import VERSION
 from simnmt.base.errors import InputError
 from simnmt.base.files import written_whole
-from simnmt.results.metrics import PLAIN_METRICS, metric
+from simnmt.results.columns import arrow_array
+from simnmt.results.metrics import Metric, metric
 from simnmt.results.summary import Row
 
 if TYPE_CHECKING:
@@ -38,47 +36,6 @@ UNSTABLE, BOUND = "unstable", "bound"
 """Verdicts on a policy at its point, with those above: `bound` for the oracle, which knows the truth."""
 
 
-@dataclass(frozen=True, slots=True)
-class SweptMetric:
-    """A metric in the table of a sweep: three columns, the mean and the ends of its 95 % interval."""
-
-    name: str
-    unit: str
-    per_si_unit: float = 1.0
-    most: float | None = None
-    """Greatest possible value; None if there is none."""
-    is_latency: bool = False
-
-    @property
-    def columns(self) -> tuple[str, str, str]:
-        """Names of the columns."""
-        return self.name, f"{self.name}_low", f"{self.name}_high"
-
-
-_PERCENTILE = re.compile(r"p(?P<percent>\d\d)(?P<tenths>\d?)_(?P<sample>latency|first_token)_s")
-_WITHIN = re.compile(r"(answered_within_.*ms)_share")
-
-
-@cache
-def metric_of_column(column: str) -> SweptMetric | None:
-    """Return the metric that a column of a run's summary holds; None for a column that is none.
-
-    >>> metric_of_column("p95_latency_s").name, metric_of_column("p999_latency_s").name
-    ('p95_ms', 'p99.9_ms')
-    """
-    name = next((known.name for known in PLAIN_METRICS.values() if known.column == column), None)
-    if match := _PERCENTILE.fullmatch(column):
-        first = "first_token_" if match["sample"] == "first_token" else ""
-        tenths = f".{match['tenths']}" if match["tenths"] else ""
-        name = f"{first}p{match['percent']}{tenths}_ms"
-    elif match := _WITHIN.fullmatch(column):
-        name = match[1]
-    if name is None:
-        return None
-    known = metric(name)
-    return SweptMetric(known.name, known.unit, known.per_si_unit, known.most, is_latency=known.unit == "ms")
-
-
 class SweepTableError(InputError):
     """A table of a sweep that cannot be read or written."""
 
@@ -94,7 +51,7 @@ class SweepTable:
     """The metric by which `verdict` judges, such as `mean_ms`."""
     keys: tuple[str, ...]
     """Swept keys, which are columns."""
-    metrics: tuple[SweptMetric, ...]
+    metrics: tuple[Metric, ...]
     """Metrics that some row knows, each three columns."""
     rows: list[Row]
     failed: int = 0
@@ -109,7 +66,8 @@ def write_table(path: Path, table: SweepTable) -> None:
 
     names = list(dict.fromkeys(name for row in table.rows for name in row))
     arrays = {name: _array([row.get(name) for row in table.rows], name) for name in names}
-    about = {name: value for name, value in asdict(table).items() if name != "rows"} | {"format": FORMAT}
+    about = {name: value for name, value in asdict(table).items() if name != "rows"}
+    about |= {"metrics": [known.name for known in table.metrics], "format": FORMAT}
     content = pa.table(arrays).replace_schema_metadata({_METADATA: json.dumps(about)})
     try:
         with written_whole(path) as partial:
@@ -122,48 +80,14 @@ def _array(values: Sequence[Any], name: str) -> Any:
     """Return a column as an arrow array; values of several kinds become texts."""
     kinds = {type(value) for value in values if value is not None}
     if name in TEXTS or name.endswith("_spread_part"):
-        return _texts(values)
+        return arrow_array(values, str)
     if name in WHOLE or kinds == {int}:
-        return _numbers(values, np.int64)
+        return arrow_array(values, np.int64)
     if kinds == {bool} and None not in values:
-        return _flags(values)
+        return arrow_array(values, np.bool_)
     if kinds <= {int, float}:
-        return _numbers(values, np.float64)
-    return _texts([value if isinstance(value, str | None) else json.dumps(value) for value in values])
-
-
-def _numbers(values: Sequence[Any], kind: type[np.generic]) -> Any:
-    """Return numbers as an arrow array without `pa.array`, which imports pandas: 0.8 s, as long as many a sweep."""
-    import pyarrow as pa
-
-    known = np.array([value is not None for value in values])
-    numbers = np.array([0 if value is None else value for value in values], kind)
-    return pa.Array.from_buffers(pa.from_numpy_dtype(numbers.dtype), len(values), [_known(known), pa.py_buffer(numbers)])
-
-
-def _texts(values: Sequence[str | None]) -> Any:
-    """Return texts as an arrow array, as `_numbers` does numbers."""
-    import pyarrow as pa
-
-    known = np.array([value is not None for value in values])
-    encoded = [(value or "").encode() for value in values]
-    starts = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
-    buffers = [_known(known), pa.py_buffer(starts), pa.py_buffer(b"".join(encoded))]
-    return pa.Array.from_buffers(pa.string(), len(values), buffers)
-
-
-def _flags(values: Sequence[bool]) -> Any:
-    """Return flags as an arrow array."""
-    import pyarrow as pa
-
-    return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(np.packbits(values, bitorder="little"))])
-
-
-def _known(known: NDArray[np.bool_]) -> Any:
-    """Return which values of a column are known, as arrow has it; None if all are."""
-    import pyarrow as pa
-
-    return None if known.all() else pa.py_buffer(np.packbits(known, bitorder="little"))
+        return arrow_array(values, np.float64)
+    return arrow_array([value if isinstance(value, str | None) else json.dumps(value) for value in values], str)
 
 
 def read_table(directory: Path) -> SweepTable:
@@ -172,7 +96,7 @@ def read_table(directory: Path) -> SweepTable:
     return SweepTable(
         rows=content.to_pylist(),
         keys=tuple(about["keys"]),
-        metrics=tuple(SweptMetric(**record) for record in about["metrics"]),
+        metrics=tuple(map(metric, about["metrics"])),
         **{name: about[name] for name in ("name", "seed", "objective", "failed", "simnmt")},
     )
 
@@ -192,20 +116,15 @@ def _read(directory: Path) -> tuple[Any, Mapping[str, Any]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    path = directory / TABLE
-    if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises for a name that no file can have
-        if not os.path.isdir(directory):  # noqa: PTH112 - as above
-            raise SweepTableError("no such folder", path=directory, remedy="name a folder that simnmt sweep wrote")
-        if not os.path.isfile(directory / HEADER):  # noqa: PTH113 - as above
-            raise SweepTableError("no sweep is in this folder", path=directory, remedy="name a folder that simnmt sweep wrote")
-        what = f"the sweep has not ended: {TABLE} is missing"
-        raise SweepTableError(what, path=directory, remedy=f"go on with it: simnmt sweep {directory}")
+    path, remedy = directory / TABLE, "name a folder that simnmt sweep wrote"
+    if os.path.isfile(directory / HEADER) and not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises for some names
+        raise SweepTableError("the sweep has not ended", path=directory, remedy=f"go on with it: simnmt sweep {directory}")
     try:
         content = pq.read_table(path)
         about = json.loads((content.schema.metadata or {})[_METADATA])
         form, version = about["format"], about["simnmt"]
     except (OSError, pa.ArrowException, ValueError, KeyError, TypeError):
-        raise SweepTableError("no table of a sweep", path=path, remedy="name a folder that simnmt sweep wrote") from None
+        raise SweepTableError("no table of a sweep", path=path, remedy=remedy) from None
     if form != FORMAT:
         what = f"a table in form {form} of simnmt {version}, and this is simnmt {VERSION} with form {FORMAT}"
         raise SweepTableError(what, path=path, remedy="use that version, or sweep anew")

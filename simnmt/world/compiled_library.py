@@ -186,12 +186,10 @@ class Clients(ctypes.Structure):
     ]
 
 
-TRAIL = {
-    **dict.fromkeys(("arrival_s", "queue_s", "estimate_s", "measured_at_s"), np.float64),
-    **dict.fromkeys(("lost_s", "execution_s", "first_token_s", "stall_s", "transfer_s"), np.float64),
-    **dict.fromkeys(("target", "state", "deadline_missed"), np.int8),
-    "server": np.int16,
-}
+TRAIL = (
+    *("arrival_s", "queue_s", "estimate_s", "measured_at_s", "lost_s", "execution_s", "first_token_s", "stall_s", "transfer_s"),
+    *("target", "state", "deadline_missed", "server"),
+)
 """Columns that a run fills, in the order of the C."""
 
 

@@ -21,6 +21,7 @@ from simnmt.network.message_paths import Capacity, ConstantCapacity, MessagePath
 from simnmt.network.series import Series
 from simnmt.policies.decision import Choice, Fixed, LeastTotal
 from simnmt.policies.views import BatchView, PlanView
+from simnmt.results.columns import COLUMNS
 from simnmt.results.device_accounts import BatchAccount, BoxesUntil
 from simnmt.results.requests import Block, Engine, Requests, Trail
 from simnmt.world import compiled_library as c
@@ -181,10 +182,8 @@ class _Run:
         }
         recorded = frozenset[str]().union(*(pool.records for pool in pools if pool is not None))
         optional |= {name: name in recorded for name in ("execution_s", "first_token_s")}
-        unset = {"state": -1, **dict.fromkeys(("lost_s", "execution_s", "first_token_s", "transfer_s"), np.nan)}
-        wanted = {name: dtype for name, dtype in c.TRAIL.items() if optional.get(name, True)}
         self._columns: dict[str, NDArray[Any]] = {
-            name: np.full(count, unset.get(name, 0), dtype) for name, dtype in wanted.items()
+            name: COLUMNS[name].array(count) for name in c.TRAIL if optional.get(name, True)
         }
         estimates = [beliefs.estimate(number, target) for number in range(deciders) for target in range(1, self._targets)]
         settings = self._settings = c.WorldSettings()
@@ -354,10 +353,8 @@ class _Run:
         for target, streamed in self._streamed.items():
             take_back(cdll, world, target, streamed)
             accounts[target] = streamed.account()
-        trail = Trail.recorded(self._columns, tuple(accounts))
-        of_clients = self._of_clients
-        decided_s = of_clients.get("decided_s", trail.decided_s)
-        return replace(trail, node=of_clients.get("node"), decided_s=decided_s, engine="compiled")
+        trail = Trail.recorded(self._columns, tuple(accounts)).with_columns(**self._of_clients)
+        return replace(trail, engine="compiled")
 
     def _pool(self, server: Server) -> c.PoolSettings:
         boxes, workers = len(server.boxes), 1

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from typing_extensions import Self
 
 from simnmt.policies.views import StateView
+from simnmt.results.columns import Recorder
 from simnmt.results.device_accounts import BatchAccount, BoxesUntil
-from simnmt.results.requests import Block, Recorder
+from simnmt.results.requests import Block
 from simnmt.world.clock import Clock, Event
 from simnmt.world.deciders import Decider
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from heapq import heappush
 from typing import Any
 
@@ -210,7 +210,7 @@ class ClosedLoop:
     def completed(self, trail: Trail) -> Trail:
         """Return the trail with the columns that only the loop knows."""
         node, decided_s = np.frombuffer(self._node, np.int32), np.frombuffer(self._decided_s, np.float64)
-        return replace(trail, node=node, decided_s=decided_s)
+        return trail.with_columns(node=node, decided_s=decided_s)
 
     def answered(self, request: int, received_s: float) -> None:
         """Let the client receive the answer a little after the decider, think, and ask again."""

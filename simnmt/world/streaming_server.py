@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simnmt.results.columns import STREAMED_COLUMNS
 from simnmt.results.device_accounts import BoxesAccount, BoxesUntil
-from simnmt.results.requests import STREAMED_COLUMNS, Block
+from simnmt.results.requests import Block
 from simnmt.streaming.plan.engagement import COLD, FIRST_TURN, Lifecycle, PlannedCompute, StreamedState
 from simnmt.world.server import Alone, Arrival, Balancer, ByNode, CopiedOnUse, Row, Serve, Server, Site
 

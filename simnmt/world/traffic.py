@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from heapq import heappush
 from math import nan
 
-from simnmt.results.requests import Block, Requests, Trail, recorder
+from simnmt.results.columns import recorder
+from simnmt.results.requests import Block, Requests, Trail
 from simnmt.world.clock import REACHES_SERVER, Clock
 from simnmt.world.deciders import Beliefs, Decider, DecisionInput, Prepared
 from simnmt.world.fifo_server import FifoServer

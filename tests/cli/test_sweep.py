@@ -116,10 +116,7 @@ def test_an_interrupted_sweep_loses_no_finished_task(folder: Path, simnmt: Comma
     stopped = simnmt(*SMALL, "--out", "parts")
     assert (stopped.status, stopped.err.splitlines()[-1]) == (130, "simnmt: interrupted; nothing is left half-written")
     assert {path.stem for path in Path("parts/tasks").glob("*.json")} == set(ran)
-    with pytest.raises(
-        package.InputError,
-        match=r"parts: the sweep has not ended: sweep\.parquet is missing \(go on with it: simnmt sweep parts\)",
-    ):
+    with pytest.raises(package.InputError, match="parts: the sweep has not ended"):
         package.load_sweep("parts")
     monkeypatch.undo()
     monkeypatch.chdir(folder)
@@ -134,11 +131,9 @@ def test_a_cluster_without_its_package_is_refused(folder: Path, simnmt: Command,
     assert refused.status == 2 and "simnmt[cluster]" in refused.err
 
 
-@pytest.mark.parametrize(
-    ("name", "what"), [("nowhere", "no such folder"), ("x" * 300, "no such folder"), (".", "no sweep is in")]
-)
-def test_a_table_is_read_from_the_folder_of_a_sweep_alone(here: Path, name: str, what: str) -> None:
-    with pytest.raises(package.InputError, match=f"{what}.* .name a folder that simnmt sweep wrote."):
+@pytest.mark.parametrize("name", ["nowhere", "x" * 300, "."])
+def test_a_table_is_read_from_the_folder_of_a_sweep_alone(here: Path, name: str) -> None:
+    with pytest.raises(package.InputError, match="no table of a sweep"):
         package.load_sweep(name)
 
 

@@ -42,7 +42,7 @@ def test_every_kind_of_limit_is_measured_on_the_requests_and_judged(make_open: M
     assert recommended["slo"] == [
         "p97.5_ms<=1000000", "answered_within_150ms>=0.01", "deadline_met_share>=0.01", "goodput_rps>=0.01", "stable"
     ]  # fmt: skip
-    assessments = [placed.assessment.as_json() for text in recommended["slo"] for placed in result.assess(text)]
+    assessments = [placed.as_json() for text in recommended["slo"] for placed in result.assess(text)]
     assert recommended["slo_assessments"] == assessments and all(one["met"] for one in assessments)
     for row in result.summary_rows:
         log = result.cells[0].logs[row["policy"]]
@@ -108,7 +108,7 @@ def test_an_asserted_metric_is_measured_recorded_and_repeated(make_open: MakeSce
         assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "second" / name).read_bytes()
     loaded = simnmt.load(tmp_path / "second")
     assert loaded.assess("p97.5_ms<=300") == first.assess("p97.5_ms<=300")
-    with pytest.raises(simnmt.InputError, match=r"this run has no p98_ms \(run the scenario with metrics: \[p98_ms\]"):
+    with pytest.raises(simnmt.InputError, match="p98_ms"):
         loaded.meets("p98_ms<=300")
 
 

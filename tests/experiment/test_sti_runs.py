@@ -12,7 +12,7 @@ import pytest
 
 import simnmt
 from simnmt.cli.run_text import format_result
-from simnmt.results.request_log import COLUMNS, STREAMED_COLUMNS
+from simnmt.results.columns import STREAMED_COLUMNS
 from tests.experiment.streamed_profile import STI, TEXT, streamed_profile, written
 
 OTHER_DISCIPLINES = {
@@ -135,9 +135,9 @@ def test_a_plane_of_the_warm_model_loses_on_cold_requests(folder: Path) -> None:
     one_turn = ("workloads.w.arrivals.turns=[1.0]", "networks.n.rtt={constant_ms: 120}", "foresee_misroutes=true")
     cheap = ("devices.gateway.sti={deadline_ms: 500, preload_mb: 0, keeps_preload: false}",)
     found = run(folder, *one_turn, *cheap, requests=2500, replications=3)
-    lost_s = {policy: run_row(found, policy)["gateway_cold_lost_mean_s"] for policy in ("oracle", "cnmt", "knowing")}
-    assert lost_s["cnmt"] > 0.03, "30 ms and more of each"
-    assert lost_s["knowing"] is None or lost_s["knowing"] < lost_s["cnmt"] / 5
+    regret_s = {policy: run_row(found, policy)["gateway_cold_decision_regret_s"] for policy in ("oracle", "cnmt", "knowing")}
+    assert regret_s["cnmt"] > 0.03, "30 ms and more of each"
+    assert regret_s["knowing"] is None or regret_s["knowing"] < regret_s["cnmt"] / 5
     total = {row["policy"]: row["total_latency_s"] for row in found.summary_rows}
     assert total["oracle"] <= total["knowing"] < total["cnmt"]
     comparison = next(c for c in found.comparisons if (c["policy"], c["baseline"]) == ("knowing", "cnmt"))
@@ -201,7 +201,7 @@ def test_a_run_directory_gives_the_same_bytes_again(folder: Path, tmp_path: Path
 
 def test_without_a_streamed_device_nothing_of_it_is_to_be_seen(folder: Path) -> None:
     found = run(folder, "devices.gateway={profile: phone.json}", requests=50, replications=1)
-    assert list(found.cells[0].logs["edge"]) == list(COLUMNS)
+    assert not {*STREAMED_COLUMNS} & {*found.cells[0].logs["edge"]}
     assert not found.cells[0].planned and not found.cells[0].streams
     assert "plans" not in found.document() and "streams" not in found.document()
     assert not any("_cold_" in name or "_stall" in name for row in found.summary_rows for name in row)

@@ -212,14 +212,14 @@ def test_the_same_bytes_on_repeat_on_two_processes_and_of_the_run_directory(tmp_
 def test_what_an_oracle_foresaw_is_what_misroutes_are_told_from(contested: dict[str, Any]) -> None:
     result = simnmt.run(contested)
     by_policy = {row["policy"]: row for row in result.summary_rows}
-    assert by_policy["oracle"]["misrouted_share"] == by_policy["oracle"]["mean_lost_s"] == 0.0
+    assert by_policy["oracle"]["misrouted_share"] == by_policy["oracle"]["mean_decision_regret_s"] == 0.0
     assert by_policy["cnmt"]["misrouted_share"] > 0.1
-    assert by_policy["reported"]["mean_lost_s"] < by_policy["cnmt"]["mean_lost_s"]
+    assert by_policy["reported"]["mean_decision_regret_s"] < by_policy["cnmt"]["mean_decision_regret_s"]
     assert by_policy["reported"]["mean_latency_s"] < by_policy["cnmt"]["mean_latency_s"]
     found = result.cells[0].misroutes["cnmt"]
     assert found.count > 40
     assert (found.best_target != found.target).all()
-    assert found.lost_s == pytest.approx(found.request_lost_s.sum(), rel=1e-5)
+    assert found.regret_s == pytest.approx(found.request_regret_s.sum(), rel=1e-5)
     del contested["foresee_misroutes"]
     alone = {row["policy"]: row for row in simnmt.run(contested).summary_rows}
     assert alone["cnmt"]["misrouted_share"] is None, "what a device takes alone would tell nothing"

@@ -10,7 +10,8 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from simnmt.policies import PlanView, PolicyConfiguration, TransferEstimate, least_total
-from simnmt.results.requests import Block, Requests, Trail, recorder
+from simnmt.results.columns import recorder
+from simnmt.results.requests import Block, Requests, Trail
 from simnmt.streaming.plan.engagement import Lifecycle
 from simnmt.world.clock import Clock
 from simnmt.world.deciders import Beliefs

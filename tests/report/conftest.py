@@ -13,7 +13,7 @@ import pytest
 
 from simnmt.report.figures import CellView
 from simnmt.results import Cell, RunResult
-from simnmt.results.request_log import Misroutes
+from simnmt.results.request_log import Misroutes, RequestLog
 from simnmt.results.summary import PARTS, Device
 from simnmt.workload.length_table import LengthTable
 from tests.browser import open_file
@@ -95,25 +95,8 @@ def make_result(
     )
 
 
-class MadeUpLog(dict[str, Any]):
-    """The columns of a log, all in memory, with what figures ask of a `RequestLog`."""
-
-    @property
-    def requests(self) -> int:
-        return len(self["src_len"])
-
-    is_answered = None
-
-    def among(self, kept: None) -> MadeUpLog:
-        return self
-
-    @property
-    def whole(self) -> MadeUpLog:
-        return self
-
-    def thinned(self, most: int) -> MadeUpLog:
-        assert self.requests <= most
-        return self
+class MadeUpLog(RequestLog):
+    """The columns of a log, all in memory."""
 
     def first(self, requests: int) -> MadeUpLog:
         """The first requests alone."""

@@ -10,19 +10,17 @@ import numpy as np
 import pytest
 
 from simnmt.report.plane_figures import PLANE_REQUESTS, REGION_CELLS, axis_ends, misrouted, plane
-from simnmt.results.result import Transfer
 from simnmt.results.summary import Device
 
-from .conftest import view_of
+from .conftest import MadeUpLog, view_of
 
 
 @pytest.fixture
 def worked_example(result: Any) -> Any:
     """The planes and lengths of CNMT-09, at an RTT of 50 ms."""
     src_len = np.arange(1, 61)
-    logs = {"cnmt": result.cells[0].logs["cnmt"].first(60)}
-    logs["cnmt"]["src_len"] = src_len
-    logs["cnmt"]["tgt_len_predicted"] = 0.8 * src_len + 1.0
+    first = result.cells[0].logs["cnmt"].first(60)
+    logs = {"cnmt": MadeUpLog({**first, "src_len": src_len, "tgt_len_predicted": 0.8 * src_len + 1.0})}
     series = SimpleNamespace(**{**vars(result.cells[0].series), "mean_s": 0.050})
     return replace(result.cells[0], logs=logs, series=series, planes=((0.0004, 0.003, 0.005), (0.0001, 0.001, 0.004)))
 
@@ -72,9 +70,8 @@ def test_every_policy_is_shown_at_the_same_requests(result: Any) -> None:
 def tiers(result: Any) -> Any:
     """A device between the two, 20 ms away and quicker than the end node; the cloud, quickest of all, is 110 ms away."""
     devices = (Device("end_node", 9, 1), Device("gateway", 2, 1), Device("cloud", 1, 4))
-    transfers = tuple(Transfer(mean_s, mean_s, mean_s) for mean_s in (0.005, 0.025, 0.115))
     planes = ((0.001, 0.010, 0.001), (0.001, 0.004, 0.005), (0.0001, 0.001, 0.004))
-    return replace(result.cells[0], devices=devices, transfers=transfers, planes=planes)
+    return replace(result.cells[0], devices=devices, mean_transfers_s=(0.005, 0.025, 0.115), planes=planes)
 
 
 def test_with_more_devices_each_point_of_the_plane_has_the_one_believed_fastest(tiers: Any) -> None:
@@ -100,7 +97,7 @@ def test_a_choice_among_three_turns_twice_and_where_two_are_equally_fast(tiers: 
 
 
 def test_no_region_is_claimed_if_the_transfer_times_are_not_known(tiers: Any) -> None:
-    unknown = replace(tiers, transfers=())
+    unknown = replace(tiers, mean_transfers_s=())
     assert "heat map" not in marks_of(unknown)
     assert turns_of(unknown) == []
 
@@ -115,7 +112,7 @@ def test_misroutes_are_sampled_and_the_sentence_sums_up_all(result: Any) -> None
         misroutes = cell.misroutes[policy]
         (mark,) = drawn.charts[policy,].marks
         assert list(mark.x) == misroutes.src_len.tolist() and len(mark.x) <= 300
-        assert mark.values == pytest.approx((1e3 * misroutes.request_lost_s).tolist(), rel=1e-2)
+        assert mark.values == pytest.approx((1e3 * misroutes.request_regret_s).tolist(), rel=1e-2)
         reading = drawn.charts[policy,].reading
         assert f"{policy} misrouted {misroutes.count:,} of 20,000 requests".replace(",", "\u202f") in reading
     assert misrouted(view_of(replace(cell, misroutes={}))) is None

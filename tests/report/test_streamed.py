@@ -18,7 +18,7 @@ from simnmt.results.device_accounts import BoxesAccount, PlannedDevice, PlannedS
 MODEL = "a <b>translation</b> model"
 SAID = {
     "cold_share": 0.125, "cold_mean_s": 0.4125, "first_turn_mean_s": 0.25, "later_turn_mean_s": None, "stall_share": 0.3,
-    "missed_share": 0.0, "cold_lost_mean_s": 0.0875, "read_mean_bytes": 30_300_000.0, "mean_buffer_bytes": 7_650_000.0,
+    "missed_share": 0.0, "cold_decision_regret_s": 0.0875, "read_mean_bytes": 30_300_000.0, "mean_buffer_bytes": 7_650_000.0,
     "peak_buffer_bytes": 19_700_000.0, "peak_shard_bytes": 32_200_000.0, "compute_busy_share": 0.02, "disk_busy_share": 0.01,
 }  # fmt: skip
 
@@ -106,7 +106,7 @@ def test_the_page_shows_plans_picture_and_numbers_and_escapes_names(streamed: An
     assert 'data-table="streams"' in page and page.count('<svg class="pipelines"') == 1
     assert "a &lt;b&gt;translation&lt;/b&gt; model" in page and MODEL not in page
     assert "2 of 4 encoder and 1 of 4 decoder layers" in page
-    assert re.search(r'data-column="cold_lost_mean_s" data-value="0.0875"><span class="value">87.5<', page)
+    assert re.search(r'data-column="cold_decision_regret_s" data-value="0.0875"><span class="value">87.5<', page)
 
 
 def test_a_run_without_streamed_models_has_nothing_of_it(make_result: Callable[..., Any]) -> None:

@@ -20,17 +20,18 @@ from simnmt.report.sweep_page import (
     response_panels,
     write_sweep_page,
 )
-from simnmt.results.sweep_table import BEST, BOUND, EQUAL, TIED, UNSTABLE, WORSE, SweepTable, SweptMetric
+from simnmt.results.metrics import Metric, metric
+from simnmt.results.sweep_table import BEST, BOUND, EQUAL, TIED, UNSTABLE, WORSE, SweepTable
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 RATE, KIND = "workloads.news.arrivals.rate_rps", "devices.cloud.profile"
 RATES, KINDS = (2.0, 4.0, 8.0), ("small", HOSTILE)
 POLICIES = ("edge", "cnmt", "oracle")
-LATENCIES = tuple(SweptMetric(name, "ms", 1e3, is_latency=True) for name in ("mean_ms", "p95_ms"))
-ENERGY = SweptMetric("energy_j", "J a request")
+LATENCIES = tuple(map(metric, ("mean_ms", "p95_ms")))
+ENERGY = metric("energy_j")
 
 
-def rows(metrics: tuple[SweptMetric, ...] = LATENCIES) -> list[dict[str, Any]]:
+def rows(metrics: tuple[Metric, ...] = LATENCIES) -> list[dict[str, Any]]:
     """Rows in which cnmt wins at 2/s, is not distinguishable from edge at 4/s, and nothing is stable at 8/s."""
     verdicts = {2.0: (WORSE, BEST, BOUND), 4.0: (TIED, BEST, BOUND), 8.0: (UNSTABLE, UNSTABLE, BOUND)}
     table = []
@@ -47,7 +48,7 @@ def rows(metrics: tuple[SweptMetric, ...] = LATENCIES) -> list[dict[str, Any]]:
     return table
 
 
-def table_of(metrics: tuple[SweptMetric, ...] = LATENCIES, **fields: Any) -> SweepTable:
+def table_of(metrics: tuple[Metric, ...] = LATENCIES, **fields: Any) -> SweepTable:
     about: dict[str, Any] = {"name": HOSTILE, "seed": 1, "objective": "mean_ms", "keys": (RATE, KIND), "metrics": metrics}
     return SweepTable(**(about | {"rows": rows(metrics)} | fields))
 
@@ -120,9 +121,7 @@ def test_no_row_on_the_front_is_beaten_in_both_metrics() -> None:
         (LATENCIES[:1], None),
     ],
 )
-def test_the_front_is_of_latency_against_energy_where_it_is_known(
-    metrics: tuple[SweptMetric, ...], pairs: list[str] | None
-) -> None:
+def test_the_front_is_of_latency_against_energy_where_it_is_known(metrics: tuple[Metric, ...], pairs: list[str] | None) -> None:
     panel = pareto_panel(view_of(table_of(metrics)))
     assert (None if panel is None else [label for _, label in panel.controls[0].options]) == pairs
     if panel is not None:

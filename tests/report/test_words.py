@@ -12,7 +12,7 @@ from simnmt.results.recommendation import Goal, Roles, recommend
 from simnmt.results.result import LiveMeasurement
 from simnmt.results.service_level import Requirement
 from simnmt.results.stability import with_stability
-from simnmt.results.summary import Device, RunKey, rows
+from simnmt.results.summary import Device, rows
 
 TOTALS_S = {"edge": [130.0, 131.0, 132.0], "cloud": [100.0, 100.5, 99.5], "cnmt": [80.0, 82.0, 81.0]}
 
@@ -31,20 +31,22 @@ def words_of(
     `loads`: of the gateway, by policy; requests come 20 a second. `lost`: shares lost.
     """
     shares = {"edge": 0.0, "cloud": 1.0, "oracle": 0.5}
-    runs: dict[RunKey, dict[str, float | None]] = {
-        RunKey("de-en", "cp1", policy, replication): {
-            "total_latency_s": total_s,
-            "mean_latency_s": total_s / 1_000,
-            "p95_latency_s": total_s / 500,
-            "offloaded_share": shares.get(policy, 0.38),
-            "offered_rps": 20.0,
-            "lost_share": (lost or {}).get(policy, 0.0),
-            "gateway_share": 0.5,
-            "gateway_load": (loads or {}).get(policy, 0.3),
-            "gateway_busiest_load": (loads or {}).get(policy, 0.3),
-        }
+    runs: dict[tuple[str, str, str], list[dict[str, float | None]]] = {
+        ("de-en", "cp1", policy): [
+            {
+                "total_latency_s": total_s,
+                "mean_latency_s": total_s / 1_000,
+                "p95_latency_s": total_s / 500,
+                "offloaded_share": shares.get(policy, 0.38),
+                "offered_rps": 20.0,
+                "lost_share": (lost or {}).get(policy, 0.0),
+                "gateway_share": 0.5,
+                "gateway_load": (loads or {}).get(policy, 0.3),
+                "gateway_busiest_load": (loads or {}).get(policy, 0.3),
+            }
+            for total_s in replications
+        ]
         for policy, replications in totals_s.items()
-        for replication, total_s in enumerate(replications)
     }
     fixed = [name for name in ("edge", "cloud") if name in totals_s]
     roles = Roles([name for name in totals_s if name != "oracle"], fixed, "oracle" if "oracle" in totals_s else None)

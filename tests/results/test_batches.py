@@ -85,26 +85,25 @@ def test_json_keeps_all_but_the_timeline() -> None:
 
 
 BATCHING = (DEVICES[0], Device("cloud", 2, 1, batch=4))
-IN_BATCHES = replace(
-    TRAIL,
-    execution_s=np.array([np.nan, 0.75, 2.0, 1.5]),
-    first_token_s=np.array([np.nan, 0.5, 0.25, 2.5]),
-    batches=(None, account()),
+IN_BATCHES = replace(TRAIL, batches=(None, account())).with_columns(
+    execution_s=np.array([np.nan, 0.75, 2.0, 1.5]), first_token_s=np.array([np.nan, 0.5, 0.25, 2.5])
 )
 
 
 def test_the_log_tells_what_an_execution_took_in_its_batch() -> None:
     """Alone each would have taken 0.5 s on the cloud; the gateway does not batch."""
-    log = RequestLog(truth(), IN_BATCHES)
+    log = RequestLog.of(truth(), IN_BATCHES)
     assert log["t_exe_s"].tolist() == [1.0, 0.75, 2.0, 1.5]
     assert log["latency_s"].tolist() == [1.0, 2.0, 11.0, 4.5]
     np.testing.assert_array_equal(log["first_token_s"], [np.nan, 0.5, 0.25, 2.5])
-    assert np.isnan(RequestLog(truth(), TRAIL)["first_token_s"]).all()
+    assert np.isnan(RequestLog.of(truth(), TRAIL)["first_token_s"]).all()
 
 
 def test_the_numbers_of_a_device_that_batches() -> None:
     """Three requests of eight tokens each, over a run of eleven seconds in which the last was issued at 3 s."""
-    numbers = measure(RequestLog(truth(), IN_BATCHES), np.zeros(4), BATCHING, "open", (None, BatchesOfDevice(account(), 3.0)))
+    numbers = measure(
+        RequestLog.of(truth(), IN_BATCHES), np.zeros(4), BATCHING, "open", (None, BatchesOfDevice(account(), 3.0))
+    )
     makespan_s = numbers["makespan_s"]
     assert makespan_s == 13.0
     said = {name.removeprefix("cloud_"): value for name, value in numbers.items() if name.startswith("cloud_")}
@@ -131,20 +130,22 @@ def test_the_numbers_of_a_device_that_batches() -> None:
 
 
 def test_a_device_that_was_sent_nothing_or_waits_for_nothing_has_no_such_numbers() -> None:
-    here = replace(IN_BATCHES, target=np.zeros(4, np.int8), execution_s=np.full(4, np.nan), first_token_s=np.full(4, np.nan))
-    idle = measure(RequestLog(truth(), here), np.zeros(4), BATCHING, "open", (None, BatchesOfDevice(nothing_done(), 0.0)))
+    here = IN_BATCHES.with_columns(
+        target=np.zeros(4, np.int8), execution_s=np.full(4, np.nan), first_token_s=np.full(4, np.nan)
+    )
+    idle = measure(RequestLog.of(truth(), here), np.zeros(4), BATCHING, "open", (None, BatchesOfDevice(nothing_done(), 0.0)))
     assert {name: idle[f"cloud_{name}"] for name in BATCH_COLUMNS if idle[f"cloud_{name}"] is not None} == {
         "busy_share": 0.0, "sentences_per_s": 0.0, "tokens_per_s": 0.0
     }  # fmt: skip
     assert idle["cloud_load"] == 0.0
-    in_turn = measure(RequestLog(truth(), TRAIL), np.zeros(4), BATCHING, "back_to_back")
+    in_turn = measure(RequestLog.of(truth(), TRAIL), np.zeros(4), BATCHING, "back_to_back")
     assert all(in_turn[f"cloud_{name}"] is None for name in BATCH_COLUMNS)
     assert list(in_turn) == list(idle)
 
 
 def test_the_places_of_a_batch_count_as_workers_over_time_from_a_sentence_s_first_step_on() -> None:
     """Who is encoded has no place yet: three requests, from their first token, of which eight places could be taken."""
-    log = RequestLog(truth(), IN_BATCHES)
+    log = RequestLog.of(truth(), IN_BATCHES)
     found, one_by_one = (device_timeline(log, (DEVICES[0], Device("cloud", 2, 1, batch)), 20) for batch in (4, None))
     stayed_s = log["t_queue_s"] + log["t_exe_s"] - log["first_token_s"]
     assert (found.busy_share[1] * np.diff(found.edges_s)).sum() * 8 == pytest.approx(np.nansum(stayed_s))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from simnmt.results.precision import describe_short_tail, reliable_requests
 from simnmt.results.statistics import Intervals, mean_intervals, over_replications, ratio_intervals, ratio_of_means
-from simnmt.results.summary import Objective, RunKey, comparisons, objective_column, rows
+from simnmt.results.summary import Objective, comparisons, objective_column, rows
 from tests.campaigns.harness import deep, thinned
 
 Column = NDArray[np.float64]
@@ -189,9 +189,8 @@ def test_one_estimate_at_a_time_is_what_many_together_are() -> None:
 def test_a_change_is_what_a_reader_gets_who_divides_the_totals_of_the_table() -> None:
     """Near saturation the geometric mean of the replications' ratios was another number, and its interval missed this one."""
     runs = {
-        RunKey("w", "n", policy, replication): {"total_latency_s": float(values["total_latency_s"][replication])}
+        ("w", "n", policy): [{"total_latency_s": float(values["total_latency_s"][number])} for number in range(5)]
         for policy, values in population(0.6).items()
-        for replication in range(5)
     }
     total_s = {row["policy"]: row["total_latency_s"] for row in rows(runs, REQUESTS)}
     pairs = comparisons(runs, ["oracle"])

@@ -18,7 +18,7 @@ from simnmt.results.precision import (
     spread_notes,
 )
 from simnmt.results.statistics import over_replications, student_quantile
-from simnmt.results.summary import Row, RunKey, rows
+from simnmt.results.summary import Row, rows
 
 KEY = "mean_latency_s"
 SPREADS = np.geomspace(1e-3, 1.0, 10_000)
@@ -73,12 +73,11 @@ def test_it_is_told_when_the_most_replications_did_not_suffice() -> None:
     assert half_width({KEY: 1.0, f"{KEY}_low": None, f"{KEY}_high": None}, KEY) == inf
 
 
-def runs_of(latencies_s: dict[str, list[float]]) -> dict[RunKey, dict[str, float | None]]:
+def runs_of(latencies_s: dict[str, list[float]]) -> dict[tuple[str, str, str], list[dict[str, float | None]]]:
     """One run per policy and replication, of one request each."""
     return {
-        RunKey("w", "n", policy, number): {KEY: mean_s, "total_latency_s": mean_s}
+        ("w", "n", policy): [{KEY: mean_s, "total_latency_s": mean_s} for mean_s in means_s]
         for policy, means_s in latencies_s.items()
-        for number, mean_s in enumerate(means_s)
     }
 
 
@@ -88,20 +87,18 @@ def test_where_replications_differ_by_factors_a_note_says_how_many_would_do() ->
     assert "calm" not in note
     assert note.startswith("w on n: replications differ by factors. Greatest over least mean latency: wild 9.0 (some ")
     assert "replications would make its interval ±10 %)" in note
-    steady = {key: numbers for key, numbers in runs.items() if key.policy == "calm"}
+    steady = {place: numbers for place, numbers in runs.items() if place[2] == "calm"}
     assert not list(spread_notes(rows(steady, 1)))
 
 
 def test_where_the_objective_is_a_quantile_its_spread_has_a_note_of_its_own() -> None:
     """The mean is calm, while p95 differs by factors because a few requests wait for long."""
     runs = runs_of({"cnmt": [1.0, 1.1, 1.05]})
-    for key, numbers in runs.items():
-        waits_s = 0.1 + 8.0 * key.replication
+    for replication, numbers in enumerate(runs["w", "n", "cnmt"]):
+        waits_s = 0.1 + 8.0 * replication
         parts = {"queue": waits_s, "execution": 1.0, "transfer": 0.5}
-        runs[key] = {
-            **numbers, **{f"mean_{part}_s": 0.3 for part in parts}, **{f"beyond_p95_{part}_s": s for part, s in parts.items()},
-            "p95_latency_s": 1.0 + waits_s, "cloud_busiest_load": 0.95,
-        }  # fmt: skip
+        numbers |= {f"mean_{part}_s": 0.3 for part in parts} | {f"beyond_p95_{part}_s": s for part, s in parts.items()}
+        numbers |= {"p95_latency_s": 1.0 + waits_s, "cloud_busiest_load": 0.95}
     table = rows(runs, 1)
     assert not list(spread_notes(table)) and not list(spread_notes(table, "p99"))
     (note,) = spread_notes(table, "p95")
@@ -135,8 +132,8 @@ def test_a_quantile_needs_twenty_requests_beyond_it_for_its_changes_to_be_believ
 )
 def test_saturation_is_named_only_where_a_box_is_busy_and_waits_differ(part: str, load: float | None, cause: str) -> None:
     runs = runs_of({"wild": [1.0, 4.0, 9.0]})
-    for key, numbers in runs.items():
-        parts = dict.fromkeys(("mean_queue_s", "mean_execution_s", "mean_transfer_s"), 0.1) | {f"mean_{part}_s": numbers[KEY]}
-        runs[key] = {**numbers, **parts, "cloud_busiest_load": load}
+    for numbers in runs["w", "n", "wild"]:
+        numbers |= dict.fromkeys(("mean_queue_s", "mean_execution_s", "mean_transfer_s"), 0.1)
+        numbers |= {f"mean_{part}_s": numbers[KEY], "cloud_busiest_load": load}
     (note,) = spread_notes(rows(runs, 1))
     assert note.startswith(f"w on n: replications differ by factors {cause}")

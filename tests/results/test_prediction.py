@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from simnmt.results.prediction import PREDICTED, describe_predictions, excluding_side, prediction_interval, with_predictions
-from simnmt.results.summary import RunKey, comparisons, rows
+from simnmt.results.summary import comparisons, rows
 
 RANDOM = np.random.default_rng(3)
 
@@ -40,15 +42,15 @@ NORMAL = RANDOM.normal(size=2_000)
 
 @pytest.mark.parametrize(("size", "wider"), [(0.0, False), (0.2, True)])
 def test_larger_shifts_make_wider_intervals_and_equal_shifts_leave_a_change_alone(size: float, wider: bool) -> None:
-    runs, drawn = {}, []
+    runs: dict[tuple[str, str, str], list[Any]] = {}
+    drawn = []
     for replication in range(3):
         for policy, mean_s in (("edge", 2.0), ("cloud", 1.0)):
-            runs[RunKey("w", "n", policy, replication)] = numbers(mean_s * (1.0 + 0.05 * replication))
+            runs.setdefault(("w", "n", policy), []).append(numbers(mean_s * (1.0 + 0.05 * replication)))
     for number in range(40):
         factor = float(np.exp(size * RANDOM.normal()))
-        drawn.append(
-            {key: numbers(factor * value["mean_latency_s"]) for key, value in runs.items() if key.replication == number % 3}
-        )
+        at = number % 3
+        drawn.append((at, {place: numbers(factor * of[at]["mean_latency_s"]) for place, of in runs.items()}))
     table, compared = with_predictions(rows(runs, 10), comparisons(runs, ["cloud"]), runs, drawn, 0.9)
     row, (change,) = table[0], compared
     width = np.log(row["mean_latency_s_predicted_high"] / row["mean_latency_s_predicted_low"])
@@ -63,10 +65,12 @@ def test_larger_shifts_make_wider_intervals_and_equal_shifts_leave_a_change_alon
 @pytest.mark.parametrize(("factor", "side"), [(1.2, "above"), (0.8, "below"), (1.0, None)])
 def test_a_prediction_interval_that_excludes_its_mean_says_on_which_side_it_lies(factor: float, side: str | None) -> None:
     """Each drawn profile is slower, as by disturbed repeats that the calibration left out, or faster."""
-    runs = {RunKey("w", "n", "edge", number): numbers(2.0 + 0.001 * number) for number in range(3)}
+    place = ("w", "n", "edge")
+    runs = {place: [numbers(2.0 + 0.001 * number) for number in range(3)]}
     drawn = [
-        {key: numbers((factor + 0.001 * shift) * known["mean_latency_s"]) for key, known in runs.items()}  # type: ignore[operator]
+        (number, {place: numbers((factor + 0.001 * shift) * (2.0 + 0.001 * number))})
         for shift in range(-5, 6)
+        for number in range(3)
     ]
     table, _ = with_predictions(rows(runs, 10), [], runs, drawn, 0.9)
     assert excluding_side(table[0], "mean_latency_s") == side

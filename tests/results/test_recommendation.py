@@ -11,7 +11,7 @@ import pytest
 from simnmt.results.recommendation import Goal, Roles, recommend
 from simnmt.results.service_level import Requirement
 from simnmt.results.stability import with_stability
-from simnmt.results.summary import Device, RunKey, rows
+from simnmt.results.summary import Device, rows
 
 ROLES = Roles(["edge", "cloud", "cnmt"], ["edge", "cloud"], "oracle")
 
@@ -27,16 +27,16 @@ def recommended(
 
     `loads`: of the gateway, by policy; 20 requests arrive per second. `lost`: shares of the requests, by policy.
     """
-    runs: dict[RunKey, dict[str, float | None]] = {}
+    runs: dict[tuple[str, str, str], list[dict[str, float | None]]] = {}
     for policy, values in means_s.items():
         by_key = values if isinstance(values, dict) else {"mean": values, "p95": values}
         for number, mean_s in enumerate(by_key["mean"]):
-            runs[RunKey("w", "n", policy, number)] = {
+            runs.setdefault(("w", "n", policy), []).append({
                 "total_latency_s": 1_000 * mean_s, "mean_latency_s": mean_s, "p95_latency_s": by_key["p95"][number],
                 "p99_latency_s": 2 * mean_s, "offered_rps": 20.0, "gateway_share": 0.5,
                 "lost_share": (lost or {}).get(policy, 0.0),
                 "gateway_load": (loads or {}).get(policy, 0.3), "gateway_busiest_load": (loads or {}).get(policy, 0.3),
-            }  # fmt: skip
+            })  # fmt: skip
     roles = replace(roles, oracle=roles.oracle if "oracle" in means_s else None)
     table = with_stability(rows(runs, 6_000), runs, {"w": [Device("gateway", 1, 1)]})
     return recommend(table, runs, roles, goal or Goal())

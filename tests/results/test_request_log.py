@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simnmt.results.request_log import COLUMNS, RequestLog, Truth
+from simnmt.results.request_log import RequestLog, Truth
 from simnmt.results.requests import Requests, Trail
 
 REQUESTS = 1_000
@@ -28,16 +28,13 @@ def truth_of(seed: int, requests: int = REQUESTS) -> Truth:
 
 def trail_of(seed: int, truth: Truth | None = None, requests: int = REQUESTS) -> Trail:
     random = np.random.default_rng(seed)
-    return Trail(
-        arrival_s=np.cumsum(random.random(requests)),
-        target=random.integers(0, 3, requests).astype(np.int8),
-        server=random.integers(0, 9, requests).astype(np.int32),
-        queue_s=random.random(requests),
-        estimate_s=random.random(requests),
-        estimate_age_s=random.random(requests),
-        tgt_len_by_src_len=np.arange(41.0),
-        truth=truth,
-    )
+    columns = {
+        "arrival_s": np.cumsum(random.random(requests)),
+        "target": random.integers(0, 3, requests).astype(np.int8),
+        "server": random.integers(0, 9, requests).astype(np.int32),
+        **{name: random.random(requests) for name in ("queue_s", "estimate_s", "estimate_age_s")},
+    }
+    return Trail(columns, tgt_len_by_src_len=np.arange(41.0), truth=truth)
 
 
 CASES = {"one truth for all": (truth_of(1), trail_of(2)), "a truth of its own": (truth_of(1), trail_of(2, truth_of(3)))}
@@ -49,14 +46,12 @@ def case(request: pytest.FixtureRequest) -> tuple[Truth, Trail]:
 
 
 def same(one: RequestLog, other: RequestLog) -> bool:
-    return all(
-        one[name].dtype == other[name].dtype and np.array_equal(one[name], other[name], equal_nan=True) for name in COLUMNS
-    )
+    return all(one[name].dtype == other[name].dtype and np.array_equal(one[name], other[name], equal_nan=True) for name in one)
 
 
 def test_logs_travel_between_processes(case: tuple[Truth, Trail]) -> None:
     truth, trail = case
-    logs = {"a": RequestLog(truth, trail)}
+    logs = {"a": RequestLog.of(truth, trail)}
     back = pickle.loads(pickle.dumps(logs))
     assert same(back["a"], logs["a"])
 

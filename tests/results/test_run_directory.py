@@ -196,7 +196,7 @@ def cell(workload: str, network: str, seed: int, requests: int = 50) -> Cell:
     return Cell(
         workload=workload, network=network, lengths=names, series=None, regression_slope=1.0, regression_offset=0.0,
         devices=(), planes=(), profile_kinds=(), profile_names=(),
-        logs={policy: RequestLog(truth, trail) for policy, trail in trails.items()},
+        logs={policy: RequestLog.of(truth, trail) for policy, trail in trails.items()},
     )  # type: ignore[arg-type]  # fmt: skip
 
 
@@ -231,15 +231,15 @@ def test_requests_are_the_same_bytes_for_the_same_logs_and_others_for_others(tmp
 
     assert digest("one", CELLS) == digest("two", CELLS)
     log = CELLS[2].logs["cnmt"]
-    queue_s = log._trail.queue_s.copy()
+    queue_s = log.columns.trail.queue_s.copy()
     queue_s[-1] = np.nextafter(queue_s[-1], 1.0)
-    changed = {**CELLS[2].logs, "cnmt": RequestLog(log._truth, replace(log._trail, queue_s=queue_s))}
+    changed = {**CELLS[2].logs, "cnmt": RequestLog.of(log.columns.truth, log.columns.trail.with_columns(queue_s=queue_s))}
     assert digest("three", [*CELLS[:2], replace(CELLS[2], logs=changed)]) != digest("one", CELLS)
 
 
 def test_an_error_in_the_middle_of_the_table_is_not_swallowed(tmp_path: Path) -> None:
     log = CELLS[1].logs["edge"]
-    broken = {"edge": RequestLog(log._truth, replace(log._trail, queue_s=np.zeros(3)))}
+    broken = {"edge": RequestLog.of(log.columns.truth, log.columns.trail.with_columns(queue_s=np.zeros(3)))}
     with pytest.raises(ValueError, match="broadcast"):
         write_requests(tmp_path / "requests.parquet", [CELLS[0], replace(CELLS[1], logs=broken)])
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simnmt.results.stability import busiest_load, mark_unstable, overloads, row_overloads, with_stability, worst_overload
-from simnmt.results.summary import Device, RunKey, measure, rows
+from simnmt.results.stability import busiest_load, is_overloaded, mark_unstable, overloads, with_stability
+from simnmt.results.summary import Device, measure, rows
 
 ONE = Device("cloud", 1, 1)
 
@@ -112,7 +112,7 @@ def queue_of_one(arrival_s: Any, service_s: Any) -> dict[str, Any]:
 def test_the_last_request_waits_as_long_as_the_growth_says(load: float) -> None:
     draw = np.random.default_rng(7)
     log = queue_of_one(np.cumsum(draw.exponential(1.0, 20_000)), draw.exponential(load, 20_000))
-    run = {RunKey("w", "n", "p", 0): measure(log, np.zeros(20_000), [ONE], "open")}
+    run = {("w", "n", "p"): [measure(log, np.zeros(20_000), [ONE], "open")]}
     (row,) = with_stability(rows(run, 20_000), run, {"w": [ONE]})
     lasts_s = row["requests"] / row["offered_rps"]
     assert row["backlog_growth"] == pytest.approx(load - 1.0, abs=0.05)
@@ -121,7 +121,7 @@ def test_the_last_request_waits_as_long_as_the_growth_says(load: float) -> None:
 
 def table(**loads: float) -> list[dict[str, Any]]:
     run: Any = {
-        RunKey("w", "n", policy, 0): {**numbers(load), "gateway_share": 0.1, "gateway_load": 0.2, "gateway_busiest_load": 0.3}
+        ("w", "n", policy): [{**numbers(load), "gateway_share": 0.1, "gateway_load": 0.2, "gateway_busiest_load": 0.3}]
         for policy, load in loads.items()
     }
     return with_stability(rows(run, 1_000), run, {"w": [Device("gateway", 1, 1), ONE]})
@@ -132,30 +132,29 @@ def test_rows_say_which_device_and_how_fast_it_falls_behind() -> None:
     keys = ("unstable", "unstable_device", "unstable_replications", "backlog_growth")
     assert [calm[key] for key in keys] == [None] * 4
     assert [flood[key] for key in keys] == ["cloud: load 1.30", "cloud", 1, pytest.approx(0.3)]
-    assert (worst_overload(calm), str(worst_overload(flood))) == (None, "cloud: load 1.30")
     assert busiest_load(flood) == 1.3
 
 
 def test_rows_keep_each_overload_as_it_was_found() -> None:
     """More than one device may be overloaded, each in other replications; no digit is lost."""
     run: Any = {
-        RunKey("w", "n", "p", number): {
-            "gateway_share": 0.5, "gateway_load": gateway, "gateway_busiest_load": gateway, **numbers(cloud, share=0.5),
-        }
-        for number, (gateway, cloud) in enumerate(((1.23456, 1.5), (0.5, 1.5)))
-    }  # fmt: skip
+        ("w", "n", "p"): [
+            {"gateway_share": 0.5, "gateway_load": gateway, "gateway_busiest_load": gateway, **numbers(cloud, share=0.5)}
+            for gateway, cloud in ((1.23456, 1.5), (0.5, 1.5))
+        ]
+    }
     (row,) = with_stability(rows(run, 10_000), run, {"w": [Device("gateway", 1, 1), ONE]})
     assert row["unstable"] == "cloud: load 1.50, gateway: load 1.23 in 1 of 2 replications"
-    assert [(found.device, found.load, found.replications, found.of) for found in row_overloads(row)] == [
-        ("cloud", 1.5, 2, 2), ("gateway", 1.23456, 1, 2),
-    ]  # fmt: skip
-    assert row_overloads(table(calm=0.5)[0]) == []
-    assert row_overloads({"policy": "never judged", "cloud_busiest_load": 2.0}) == []
+    assert [(row[f"{name}_overload"], row[f"{name}_overloaded_in"]) for name in ("cloud", "gateway")] == [
+        (1.5, 2),
+        (1.23456, 1),
+    ]
+    assert is_overloaded(row, "gateway") and not is_overloaded(table(calm=0.5)[0], "cloud")
 
 
 def test_who_waits_for_an_answer_before_asking_again_floods_nothing() -> None:
     """A closed loop keeps its devices as busy as can be; back to back nothing has a load."""
-    run: Any = {RunKey("w", "n", "p", 0): numbers(1.3), RunKey("back", "n", "p", 0): dict.fromkeys(numbers(0.0), None)}
+    run: Any = {("w", "n", "p"): [numbers(1.3)], ("back", "n", "p"): [dict.fromkeys(numbers(0.0), None)]}
     assert [row["unstable"] for row in with_stability(rows(run, 1_000), run, {})] == [None, None]
     assert [row["unstable"] for row in with_stability(rows(run, 1_000), run, {"w": [ONE]})] == ["cloud: load 1.30", None]
 

@@ -37,7 +37,7 @@ def test_an_account_sums_what_each_state_took_at_its_own_device() -> None:
     assert account.execution_s.tolist() == [4.0, 2.0, 2.0]
     assert account.stall_s.tolist() == [2.0, 0.5, 0.0]
     assert account.missed.tolist() == [1, 1, 0]
-    assert account.lost_s is not None and account.lost_s.tolist() == [3.0, 0.0, 1.0]
+    assert account.decision_regret_s is not None and account.decision_regret_s.tolist() == [3.0, 0.0, 1.0]
     said = json.loads(json.dumps(account.as_json()))
     assert said["state"] == ["cold", "turn 1", "turn 2 on"] and said["read_bytes"] == 12_000
 
@@ -54,7 +54,7 @@ def test_the_summarys_numbers_follow_from_it() -> None:
         "cold_mean_s": 4.0,
         "first_turn_mean_s": 2.0,
         "later_turn_mean_s": 1.0,
-        "cold_lost_mean_s": 3.0,
+        "cold_decision_regret_s": 3.0,
         "read_mean_bytes": 3000.0,
         "peak_buffer_bytes": 900.0,
         "peak_shard_bytes": 1300.0,
@@ -69,7 +69,7 @@ def test_what_nothing_tells_is_unknown_not_zero() -> None:
         f"gateway_{name}"
         for name in ("compute_busy_share", "disk_busy_share", "peak_buffer_bytes", "peak_shard_bytes", "mean_buffer_bytes")
     }
-    assert stream_columns("gateway", stream_account(LOG, 0, 3, BOXES), 10.0)["gateway_cold_lost_mean_s"] is None
+    assert stream_columns("gateway", stream_account(LOG, 0, 3, BOXES), 10.0)["gateway_cold_decision_regret_s"] is None
     assert set(stream_columns("gateway", None, 10.0).values()) == {None}
 
 

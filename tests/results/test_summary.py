@@ -10,18 +10,14 @@ import pytest
 from simnmt.results.metrics import Criteria, metric
 from simnmt.results.request_log import RequestLog, Truth
 from simnmt.results.requests import Requests, Trail
-from simnmt.results.summary import PARTS, WITH_INTERVAL, Device, RunKey, comparisons, measure, rows, shares_of_all, with_regret
+from simnmt.results.summary import PARTS, WITH_INTERVAL, Device, comparisons, measure, rows, shares_of_all, with_regret
 
-Runs = dict[RunKey, dict[str, float | None]]
+Runs = dict[tuple[str, str, str], list[dict[str, float | None]]]
 
 
 def totals(**per_policy: list[float]) -> Runs:
     """Runs of one cell that differ in their total latency alone, per policy and replication."""
-    return {
-        RunKey("w", "n", policy, replication): {"total_latency_s": total_s}
-        for policy, replications in per_policy.items()
-        for replication, total_s in enumerate(replications)
-    }
+    return {("w", "n", policy): [{"total_latency_s": total_s} for total_s in of] for policy, of in per_policy.items()}
 
 
 DEVICES = (Device("gateway", 1, 1), Device("cloud", 2, 2))
@@ -39,18 +35,20 @@ def truth(requests: int = 4, transfer_s: tuple[float, ...] = (1.0, 1.0, 9.0, 1.0
 
 
 TRAIL = Trail(
-    arrival_s=np.array([0.0, 1.0, 2.0, 3.0]),
-    target=np.array([0, 1, 1, 1], np.int8),
-    server=np.array([0, 0, 1, 1], np.int32),
-    queue_s=np.array([0.0, 0.25, 0.0, 2.0]),
-    estimate_s=np.full(4, 0.7),
-    estimate_age_s=np.array([0.0, 1.0, 1.5, 0.5]),
+    {
+        "arrival_s": np.array([0.0, 1.0, 2.0, 3.0]),
+        "target": np.array([0, 1, 1, 1], np.int8),
+        "server": np.array([0, 0, 1, 1], np.int32),
+        "queue_s": np.array([0.0, 0.25, 0.0, 2.0]),
+        "estimate_s": np.full(4, 0.7),
+        "estimate_age_s": np.array([0.0, 1.0, 1.5, 0.5]),
+    },
     tgt_len_by_src_len=np.full(11, np.nan),
 )
 
 
 def test_the_log_of_four_requests_by_hand() -> None:
-    log = RequestLog(truth(), TRAIL)
+    log = RequestLog.of(truth(), TRAIL)
     assert " ".join(log) == (
         "request_id node arrival_s src_len tgt_len tgt_len_predicted target server t_queue_s t_exe_s t_tx_s latency_s "
         "first_token_s rtt_time_s rtt_estimate_s rtt_estimate_age_s outcome energy_j"
@@ -67,13 +65,13 @@ def test_the_log_of_four_requests_by_hand() -> None:
 
 
 def test_a_trail_with_a_truth_of_its_own_is_logged_with_that() -> None:
-    log = RequestLog(truth(), replace(TRAIL, truth=replace(truth(transfer_s=(7.0,) * 4), rtt_time_s=np.full(4, 0.125))))
+    log = RequestLog.of(truth(), replace(TRAIL, truth=replace(truth(transfer_s=(7.0,) * 4), rtt_time_s=np.full(4, 0.125))))
     assert log["t_tx_s"].tolist() == [0.0, 7.0, 7.0, 7.0]
     assert log["rtt_time_s"].tolist() == [0.125] * 4
 
 
 def test_the_numbers_of_that_run() -> None:
-    numbers = measure(RequestLog(truth(), TRAIL), np.array([0.0, 0.0, 7.5, 0.0]), DEVICES, "back_to_back")
+    numbers = measure(RequestLog.of(truth(), TRAIL), np.array([0.0, 0.0, 7.5, 0.0]), DEVICES, "back_to_back")
     assert numbers == {
         "total_latency_s": 15.75,
         "mean_latency_s": 3.9375,
@@ -84,7 +82,7 @@ def test_the_numbers_of_that_run() -> None:
         "p999_latency_s": None,
         "offloaded_share": 0.75,
         "misrouted_share": 0.25,
-        "mean_lost_s": 1.875,
+        "mean_decision_regret_s": 1.875,
         "mean_queue_s": 0.5625,
         "mean_execution_s": 0.625,
         "mean_transfer_s": 2.75,
@@ -112,7 +110,7 @@ def test_the_numbers_of_that_run() -> None:
 
 
 def test_an_answer_within_the_deadline_is_good_and_shares_are_of_all_requests() -> None:
-    log = {name: np.array(column) for name, column in RequestLog(truth(), TRAIL).items()}
+    log = {name: np.array(column) for name, column in RequestLog.of(truth(), TRAIL).items()}
     latency_s = sorted(log["latency_s"].tolist())
     metrics = (metric("answered_within_1000ms"), metric("p75_ms"))
     criteria = Criteria(metrics, ("p75",), deadline_s=latency_s[2], good_within_s=latency_s[1])
@@ -133,8 +131,8 @@ def test_shares_in_time_of_all_requests_count_those_without_an_answer() -> None:
 
 
 def test_without_the_warm_up_rates_begin_with_the_first_request_that_counts() -> None:
-    log = RequestLog(truth(), TRAIL)
-    whole, rest = log, RequestLog(truth(), TRAIL, slice(1, 4))
+    log = RequestLog.of(truth(), TRAIL)
+    whole, rest = log, RequestLog.of(truth(), TRAIL, slice(1, 4))
     start_s = float(whole["arrival_s"][1])
     numbers = measure(rest, np.zeros(3), DEVICES, "open", start_s=start_s)
     assert numbers["total_latency_s"] == whole["latency_s"][1:].sum()
@@ -143,7 +141,7 @@ def test_without_the_warm_up_rates_begin_with_the_first_request_that_counts() ->
 
 
 def test_the_first_token_is_back_after_the_transfer_and_unknown_where_one_request_has_none() -> None:
-    columns = {name: np.array(column) for name, column in RequestLog(truth(), TRAIL).items()}
+    columns = {name: np.array(column) for name, column in RequestLog.of(truth(), TRAIL).items()}
     columns |= {"first_token_s": np.array([0.1, 0.2, 0.3, np.nan]), "tgt_len": np.array([5, 6, 7, 0])}
     batching = [replace(device, batch=4) for device in DEVICES]
     numbers = measure(columns, None, batching, "open")
@@ -157,7 +155,7 @@ def test_the_first_token_is_back_after_the_transfer_and_unknown_where_one_reques
 
 def test_a_load_is_work_over_what_could_be_done_until_the_last_arrival() -> None:
     """One second at the gateway; in the cloud half a second on the one box, a whole one on the other, two workers each."""
-    numbers = measure(RequestLog(truth(), TRAIL), np.zeros(4), DEVICES, "open")
+    numbers = measure(RequestLog.of(truth(), TRAIL), np.zeros(4), DEVICES, "open")
     assert numbers["gateway_load"] == numbers["gateway_busiest_load"] == pytest.approx(1 / 3)
     assert numbers["cloud_load"] == pytest.approx(1.5 / (2 * 2 * 3))
     assert numbers["cloud_busiest_load"] == pytest.approx(1.0 / (2 * 3))
@@ -166,10 +164,10 @@ def test_a_load_is_work_over_what_could_be_done_until_the_last_arrival() -> None
 
 def test_in_a_closed_loop_a_load_is_work_over_what_could_be_done_until_the_last_answer() -> None:
     """Clients that all ask at once issue their last request long before the work is done."""
-    numbers = measure(RequestLog(truth(), TRAIL), np.zeros(4), DEVICES, "closed")
+    numbers = measure(RequestLog.of(truth(), TRAIL), np.zeros(4), DEVICES, "closed")
     assert numbers["gateway_load"] == pytest.approx(1 / 11.5)
     assert numbers["cloud_busiest_load"] == pytest.approx(1.0 / (2 * 11.5))
-    at_once = measure(RequestLog(truth(), replace(TRAIL, arrival_s=np.zeros(4))), np.zeros(4), DEVICES, "closed")
+    at_once = measure(RequestLog.of(truth(), TRAIL.with_columns(arrival_s=np.zeros(4))), np.zeros(4), DEVICES, "closed")
     assert at_once["gateway_load"] == pytest.approx(1 / 9.5)
     assert at_once["offered_rps"] is None
 
@@ -191,15 +189,15 @@ def test_the_parts_of_the_slowest_add_up_to_their_latency() -> None:
 
 def test_regret_is_taken_within_a_replication_and_may_be_negative() -> None:
     runs = with_regret(totals(best=[10.0, 20.0], other=[13.0, 19.0]), "best")
-    assert [runs[RunKey("w", "n", "other", r)]["regret_s"] for r in (0, 1)] == [3.0, -1.0]
-    assert [runs[RunKey("w", "n", "best", r)]["regret_s"] for r in (0, 1)] == [0.0, 0.0]
+    assert [numbers["regret_s"] for numbers in runs["w", "n", "other"]] == [3.0, -1.0]
+    assert [numbers["regret_s"] for numbers in runs["w", "n", "best"]] == [0.0, 0.0]
 
 
 def test_the_interval_of_a_regret_goes_below_zero_only_where_requests_wait() -> None:
     runs = totals(best=[10.0, 10.0, 10.0], other=[10.0, 10.0, 13.0])
     row = next(row for row in rows(with_regret(runs, "best"), 1) if row["policy"] == "other")
     assert 0.0 < row["regret_s_low"] < row["regret_s"] == 1.0 < row["regret_s_high"]
-    queued = {key: {**numbers, "cloud_busiest_load": 0.5} for key, numbers in runs.items()}
+    queued = {place: [{**numbers, "cloud_busiest_load": 0.5} for numbers in of] for place, of in runs.items()}
     row = next(row for row in rows(with_regret(queued, "best"), 1) if row["policy"] == "other")
     assert row["regret_s_low"] < 0.0
 
@@ -214,7 +212,7 @@ def test_a_regret_that_is_below_zero_in_some_replication_has_an_interval_of_eith
 
 
 def test_without_an_oracle_there_is_no_regret() -> None:
-    assert all(numbers["regret_s"] is None for numbers in with_regret(totals(a=[1.0], b=[2.0]), None).values())
+    assert all(numbers["regret_s"] is None for (numbers,) in with_regret(totals(a=[1.0], b=[2.0]), None).values())
     row = rows(with_regret(totals(a=[1.0, 2.0]), None), 1)[0]
     assert (row["regret_s"], row["regret_s_low"], row["regret_s_high"]) == (None, None, None)
 
@@ -223,9 +221,9 @@ def test_rows_are_means_over_replications_in_the_order_of_the_runs() -> None:
     runs: Runs = {}
     for workload, network in (("b", "y"), ("b", "x"), ("a", "y")):
         for policy in ("second", "first"):
-            for replication in (1, 0, 2):
-                key = RunKey(workload, network, policy, replication)
-                runs[key] = {"total_latency_s": 10.0 + replication, "p999_latency_s": None, "makespan_s": 5.0}
+            runs[workload, network, policy] = [
+                {"total_latency_s": 10.0 + number, "p999_latency_s": None, "makespan_s": 5.0} for number in range(3)
+            ]
     table = rows(runs, 77)
     cells = [("b", "y"), ("b", "x"), ("a", "y")]
     assert [(row["workload"], row["network"], row["policy"]) for row in table] == [
@@ -278,15 +276,6 @@ def test_verdicts_of_comparisons(ours: list[float], verdict: str) -> None:
         assert pair["low_percent"] is None and pair["high_percent"] is None
     else:
         assert pair["low_percent"] <= pair["change_percent"] <= pair["high_percent"]
-
-
-def test_the_order_in_which_replications_come_in_changes_nothing() -> None:
-    runs = totals(base=[100.0, 300.0, 200.0], ours=[90.0, 310.0, 150.0])
-    order = sorted(runs, key=lambda key: -key.replication if key.policy == "ours" else key.replication)
-    backwards = {key: runs[key] for key in order}
-    assert comparisons(runs, ["base"]) == comparisons(backwards, ["base"])
-    by_policy = {row["policy"]: row for row in rows(backwards, 1)}
-    assert [by_policy[row["policy"]] for row in rows(runs, 1)] == rows(runs, 1)
 
 
 def test_every_policy_meets_every_baseline_but_itself() -> None:

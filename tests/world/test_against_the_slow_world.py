@@ -189,7 +189,7 @@ def assert_agreement(world: World) -> Trail:
     assert handed == slow.handed
     for name in COLUMNS:
         assert getattr(trail, name).tolist() == getattr(slow, name), name
-    assert (world.requests.node if trail.node is None else trail.node).tolist() == slow.node  # type: ignore[union-attr]
+    assert (world.requests.node if trail.node is None else trail.node).tolist() == slow.node
     return trail
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from simnmt.batching import Batching, maxi, mini, top_up
 from simnmt.policies import Decide, Oracle
-from simnmt.results.requests import Block, Trail, recorder
+from simnmt.results.columns import recorder
+from simnmt.results.requests import Block, Trail
 from simnmt.world.batch_pool import BatchPool, BatchServerSpec
 from simnmt.world.batch_server import BatchServer
 from simnmt.world.clock import Clock

@@ -70,7 +70,7 @@ def test_request_i_is_the_ith_that_is_issued() -> None:
     requests = random_world()
     trail = loop(requests, everything_to(CLOUD), np.full(len(requests) + 5, 0.3), nodes=2)
     assert (np.diff(trail.arrival_s) >= 0.0).all()
-    assert set(trail.node) == {0, 1}  # type: ignore[arg-type]
+    assert set(trail.node) == {0, 1}
 
 
 @pytest.mark.parametrize("clients", [1, 3, 50])
@@ -101,7 +101,7 @@ def test_a_request_that_reaches_its_decider_while_a_client_of_the_same_number_as
     trail = loop(requests, fixed(0, 1, 1, 1), [0, 0, 0, 1, 0, 0], nodes=2, access_s=access_s)
     assert trail.arrival_s.tolist() == [0.0, 0.0, 3.0, 4.0]
     assert trail.decided_s.tolist() == [1.0, 1.0, 4.0, 5.0]
-    assert trail.node.tolist() == [0, 1, 1, 0]  # type: ignore[union-attr]
+    assert trail.node.tolist() == [0, 1, 1, 0]
 
 
 def test_who_comes_late_to_its_decider_keeps_its_number_at_the_server() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simnmt.results.requests import recorder
+from simnmt.results.columns import recorder
 from simnmt.world.clock import Clock
 from simnmt.world.fifo_server import FifoPool, LeastWork
 from simnmt.world.server import InTurn, LeastLoadedOfDrawn, RowLayout, Server, Site

@@ -44,8 +44,8 @@ def test_a_request_is_executed_by_the_plan_that_holds_when_it_reaches_its_box() 
 def test_a_change_ends_the_engagement() -> None:
     """The third request comes 1 s after the second: without a change it would be a third turn."""
     arrival_s = [0.0, 2.0, 4.0, 6.0]
-    assert run(arrival_s, STREAMED).state.tolist() == [COLD, 2, 3, 3]  # type: ignore[union-attr]
-    assert run(arrival_s, changing(3.5)).state.tolist() == [COLD, 2, FIRST_TURN, 2]  # type: ignore[union-attr]
+    assert run(arrival_s, STREAMED).state.tolist() == [COLD, 2, 3, 3]
+    assert run(arrival_s, changing(3.5)).state.tolist() == [COLD, 2, FIRST_TURN, 2]
 
 
 def test_the_deadline_is_that_of_the_plan_that_holds() -> None:

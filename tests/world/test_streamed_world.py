@@ -300,7 +300,7 @@ def test_alone_before_a_remote_box_its_state_is_known_by_the_ways_measured(disci
         handed: list[tuple[float, ...]] = []
         trail = simulate(columns, servers=[pool], **(how | {"decide_for": lambda block: turns}))
         delays_s = np.array(handed)[::2]
-        trail = replace(trail, state=trail.state[::2])  # type: ignore[index]
+        trail = trail.with_columns(state=trail.state[::2])
     assert trail.state is not None
     assert trail.state.tolist() == expected
     np.testing.assert_allclose(delays_s[:, 1], 0.2 + BEYOND_S[expected], rtol=1e-9, atol=1e-9)

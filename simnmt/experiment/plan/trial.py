@@ -14,7 +14,7 @@ from simnmt.experiment.targets import Target
 from simnmt.experiment.units import SATURATION_SAMPLE, devices, run_unit, saturated_s
 from simnmt.results.service_level import Requirement
 from simnmt.results.stability import excess_load
-from simnmt.results.summary import Device, Numbers, RunKey
+from simnmt.results.summary import Device, Numbers
 from simnmt.scenario.configuration import Scenario
 from simnmt.scenario.document import Document
 from simnmt.scenario.service_level import WarmUpRequests
@@ -88,7 +88,7 @@ class Site:
         unit = Unit(scenario, self.case, self.network, self.plan.networks[self.network], replication)
         if self.boxes is not None:
             unit = replace(unit, case=replace(self.case, targets=self.boxes), calibrated=self.case)
-        return run_unit(unit).numbers[RunKey(self.workload, self.network, self.policy, replication)]
+        return run_unit(unit).numbers[self.workload, self.network, self.policy]
 
 
 def box_saturation_rps(case: Case, target: Target, device: Device) -> float:

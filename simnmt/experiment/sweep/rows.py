@@ -10,12 +10,12 @@ import numpy as np
 from simnmt.experiment.run import goal_of, roles_of
 from simnmt.experiment.sweep.tasks import Point, task_key
 from simnmt.experiment.units import devices
-from simnmt.results.metrics import objective_metric
+from simnmt.results.metrics import Metric, metric_of_column, objective_metric
 from simnmt.results.recommendation import recommend
 from simnmt.results.stability import with_stability
 from simnmt.results.statistics import Estimate, change_percent, interval_columns, mean_intervals
-from simnmt.results.summary import Numbers, Row, RunKey, by_cell, rows, with_regret
-from simnmt.results.sweep_table import BEST, BOUND, EQUAL, POINT, TIED, UNSTABLE, WORSE, SweptMetric, metric_of_column
+from simnmt.results.summary import Numbers, Place, Row, Runs, by_cell, rows, with_regret
+from simnmt.results.sweep_table import BEST, BOUND, EQUAL, POINT, TIED, UNSTABLE, WORSE
 from simnmt.scenario.configuration import Scenario
 
 ReadResult = Callable[[str], tuple[list[str], list[Row]] | None]
@@ -25,7 +25,7 @@ _PLACE = ("workload", "network", "policy", "replications", "requests")
 
 def gather_rows(
     points: Sequence[Point], keys: Sequence[str], digests: Mapping[int, str], read: ReadResult
-) -> tuple[list[Row], tuple[SweptMetric, ...]]:
+) -> tuple[list[Row], tuple[Metric, ...]]:
     """Return the rows of all points whose tasks have finished, and the metrics that some row knows.
 
     Args:
@@ -41,19 +41,18 @@ def gather_rows(
         results = [part for part in parts if part is not None]
         if len(results) < len(parts):
             continue
-        numbers = {
-            RunKey(run["workload"], run["network"], run["policy"], replication): run["numbers"]
-            for replication, (_, of_replication) in enumerate(results)
-            for run in of_replication
-        }
+        numbers: dict[Place, list[Numbers]] = {}
+        for _, of_replication in results:
+            for run in of_replication:
+                numbers.setdefault((run["workload"], run["network"], run["policy"]), []).append(run["numbers"])
         place = {POINT: point.number, **dict(zip(keys, point.values, strict=True))}
         for row in _rows_of_point(point.scenario, numbers, results[0][0]):
             table.append(place | row)
-            runs.append([numbers[RunKey(*(row[name] for name in _PLACE[:3]), at)] for at in range(row["replications"])])
+            runs.append(numbers[row["workload"], row["network"], row["policy"]])
     return _with_metrics(table, runs)
 
 
-def _rows_of_point(scenario: Scenario, numbers: Mapping[RunKey, Numbers], open_loops: Sequence[str]) -> Iterator[Row]:
+def _rows_of_point(scenario: Scenario, numbers: Runs, open_loops: Sequence[str]) -> Iterator[Row]:
     """Yield the rows of a run's summary, each with the verdict on its policy.
 
     `open_loops`: workloads whose requests arrive by themselves, and so may overload a device.
@@ -66,7 +65,7 @@ def _rows_of_point(scenario: Scenario, numbers: Mapping[RunKey, Numbers], open_l
             yield {name: row[name] for name in _PLACE} | verdict | row
 
 
-def _verdicts(scenario: Scenario, of_cell: Sequence[Row], numbers: Mapping[RunKey, Numbers]) -> Iterator[Row]:
+def _verdicts(scenario: Scenario, of_cell: Sequence[Row], numbers: Runs) -> Iterator[Row]:
     """Yield, for each policy, its verdict and its paired changes of the objective, percent.
 
     They are against the best policy, and against the best policy that sends every request to one device.
@@ -76,14 +75,13 @@ def _verdicts(scenario: Scenario, of_cell: Sequence[Row], numbers: Mapping[RunKe
     best, fixed = recommended["policy"], recommended["best_fixed"]
     column = objective_metric(goal.objective).column
 
+    def values(row: Row, policy: str) -> list[float]:
+        runs = (run.get(column) for run in numbers[row["workload"], row["network"], policy])
+        return [value for value in runs if value is not None]
+
     def change(row: Row, baseline: str | None) -> Estimate | None:
-        if baseline is None:
-            return None
-        ours, theirs = (
-            [numbers[RunKey(row["workload"], row["network"], policy, at)].get(column) for at in range(row["replications"])]
-            for policy in (row["policy"], baseline)
-        )
-        return None if None in ours + theirs else change_percent(ours, theirs)
+        ours, theirs = values(row, row["policy"]), [] if baseline is None else values(row, baseline)
+        return change_percent(ours, theirs) if len(ours) == len(theirs) == row["replications"] else None
 
     for row in of_cell:
         policy = row["policy"]
@@ -107,7 +105,7 @@ def _verdicts(scenario: Scenario, of_cell: Sequence[Row], numbers: Mapping[RunKe
         }
 
 
-def _with_metrics(table: Sequence[Row], runs: Sequence[Sequence[Numbers]]) -> tuple[list[Row], tuple[SweptMetric, ...]]:
+def _with_metrics(table: Sequence[Row], runs: Sequence[Sequence[Numbers]]) -> tuple[list[Row], tuple[Metric, ...]]:
     """Return the rows with three columns a metric in place of the summary's, and the metrics that some row knows.
 
     `runs`: the numbers of each replication by row. The intervals of all rows are computed together, which takes a tenth of the

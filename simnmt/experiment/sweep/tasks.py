@@ -141,10 +141,10 @@ def run_task(task: Task, engine: Engine | None = None) -> TaskResult:
         for case in plan.cases.values():
             for network, links in plan.networks.items():
                 unit = Unit(plan.scenario, case, network, links, task.replication, engine=engine, keeps_requests=False)
-                for run, numbers in run_unit(unit).numbers.items():
+                for (workload, network_name, policy), numbers in run_unit(unit).numbers.items():
                     # Without numpy's types, since results travel as JSON.
                     plain = {name: None if value is None else float(value) for name, value in numbers.items()}
-                    runs.append({"workload": run.workload, "network": run.network, "policy": run.policy, "numbers": plain})
+                    runs.append({"workload": workload, "network": network_name, "policy": policy, "numbers": plain})
         open_loops = tuple(case.name for case in plan.cases.values() if case.arrivals.discipline == "open")
         return TaskResult(task.key, task.point, task.replication, open_loops, tuple(runs))
     except Exception as error:
