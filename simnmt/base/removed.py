@@ -18,6 +18,22 @@ COMMANDS: Mapping[str, str] = {
     "trace respond": "run irtt server or iperf3 -s at the far end",
     "trace synth": "draw a longer trace with simnmt trace resample",
     "trace fetch": "download the results from atlas.ripe.net and read them with simnmt trace import",
+    "validate --record": "keep the folder of --out",
+    "validate --engine": "calibrate the engine, and give --set devices.NAME.profile=FILE",
+    "validate --batching": "give --set devices.NAME.batching=YAML",
+    "validate --loads": "give --set workloads.NAME.arrivals.rate_rps=RATE, once for each load",
+    "validate --repeats": "give --replications",
+    **dict.fromkeys(("validate --seconds", "validate --smoke"), "give --requests"),
+    "validate --text": "send the texts with simnmt live replay --text",
+    "live stream-server": "run the streamed model with simnmt sti run, and simulate its device",
+    "live link": "give --delays to live gateway or live replay; between boxes, use the kernel's netem",
+    **dict.fromkeys(
+        ("live server --connections", "live gateway --connections"), "limit connections in a proxy before the service"
+    ),
+    **dict.fromkeys(
+        ("live server --reference-every", "live gateway --reference-every"),
+        "watch the gauge simnmt_execution_over_predicted of the gateway",
+    ),
     "live watch": "calibrate again, and compare the profiles with simnmt profile compare",
     "trace import --host": "give a log of ping to one host",
     "trace inspect --host": "give a log of ping to one host",

@@ -23,7 +23,6 @@ from simnmt.calibrate.measurement import Listener
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.profile.endpoint_block import LoadLevel
 from simnmt.service.messages import ServiceError
-from simnmt.service.precise_timers import reduce_timer_slack
 
 Floats = NDArray[np.float64]
 WARM_UP = 2
@@ -60,7 +59,6 @@ class EndpointLoad:
 
         After the rounds of all sentences, those whose least time was not reached twice are sent again.
         """
-        reduce_timer_slack()
         requests = list[AloneRequest]()
         for _ in range(WARM_UP):
             if echoes:
@@ -125,7 +123,6 @@ class EndpointLoad:
 
         `alone_s`: seconds of each sentence alone, without the round trip; shape (sentences,).
         """
-        reduce_timer_slack()
         rounds: dict[int, list[LevelRound]] = {}
         within_s = self.settings.within_s
         while True:
