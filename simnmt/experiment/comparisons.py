@@ -7,12 +7,11 @@ plain one. A load sweep compares a variant over workloads that differ only in th
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
 from simnmt.base.extension import Extended
 from simnmt.base.suggestions import format_list
-from simnmt.experiment.cases import RunPlan
+from simnmt.experiment.cases import Case, RunPlan
 from simnmt.experiment.policy_setup import Truths
 from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.policies.decision import Estimation
@@ -78,14 +77,24 @@ def load_sweep(
     faster; None if that of the highest load is not. `never_slower`: None with one replication, which cannot distinguish a
     difference from chance. Raises `KeyError` if a workload lacks one of the two policies or has no load.
     """
-    points = _points(rows, comparisons, workloads, network, policy, baseline)
-    known = all(point["low_percent"] is not None for point in points)
+    by_place = {(row["workload"], row["network"], row["policy"]): row for row in rows}
+    pairs = {(pair["workload"], pair["network"], pair["policy"], pair["baseline"]): pair for pair in comparisons}
+    points = []
+    for workload in workloads:
+        pair, load = pairs[workload, network, policy, baseline], busiest_load(by_place[workload, network, baseline])
+        if load is None:
+            raise KeyError(f"{workload} has no load")
+        unstable = [name for name in (baseline, policy) if by_place[workload, network, name].get("unstable")]
+        change = {key: pair[key] for key in ("change_percent", "low_percent", "high_percent", "verdict")}
+        points.append({"workload": workload, "load": load, "unstable": unstable, **change})
+    points.sort(key=lambda point: point["load"])
     faster_from = None
     for point in reversed(points):
         if point["verdict"] != "faster":
             break
         faster_from = point["load"]
-    record: dict[str, Any] = {
+    known = all(point["low_percent"] is not None for point in points)
+    record = {
         "network": network,
         "policy": policy,
         "baseline": baseline,
@@ -96,87 +105,27 @@ def load_sweep(
     return record | {"sentence": _describe_sweep(record)}
 
 
-def _points(
-    rows: Sequence[Row], comparisons: Sequence[Row], workloads: Sequence[str], network: str, policy: str, baseline: str
-) -> list[Row]:
-    """Return one comparison per workload, by rising load."""
-    by_place = {(row["workload"], row["network"], row["policy"]): row for row in rows}
-    pairs = {(pair["workload"], pair["network"], pair["policy"], pair["baseline"]): pair for pair in comparisons}
-    points = []
-    for workload in workloads:
-        plain, pair = by_place[workload, network, baseline], pairs[workload, network, policy, baseline]
-        load = busiest_load(plain)
-        if load is None:
-            raise KeyError(f"{workload} has no load")
-        points.append(
-            {
-                "workload": workload,
-                "load": load,
-                "unstable": [name for name in (baseline, policy) if by_place[workload, network, name].get("unstable")],
-                **{key: pair[key] for key in ("change_percent", "low_percent", "high_percent", "verdict")},
-            }
-        )
-    return sorted(points, key=lambda point: point["load"])
-
-
 def _describe_sweep(record: Row) -> str:
-    points, policy, baseline = record["points"], record["policy"], record["baseline"]
-    place = f"{record['network']}, load {_format_load(points[0])} to {_format_load(points[-1])} under {baseline}: "
-    if record["never_slower"] is None:
-        return (
-            f"{place}{policy} changes the total time by {_format_change(points[0])} at the least load and by "
-            f"{_format_change(points[-1])} at the greatest; with one replication this may be chance."
-            f"{_describe_unstable(record)}"
-        )
-    slower = [point for point in points if point["verdict"] == "slower"]
-    if slower:
-        first = f"{policy} is slower than {baseline} at load {_format_points(slower)}"
-    else:
-        first = f"{policy} is never slower than {baseline} beyond the interval"
-    return f"{place}{first}; {_describe_faster(record)}.{_describe_unstable(record)}"
-
-
-def _describe_faster(record: Row) -> str:
     points, begin = record["points"], record["faster_from"]
-    if begin is not None:
-        there = next(point for point in points if point["load"] == begin)
-        from_on = "faster at every load" if there is points[0] else f"faster from load {_format_load(there)} on"
-        also = [point for point in points if point["load"] < begin and point["verdict"] == "faster"]
-        besides = f", and at load {_format_points(also)} below that" if also else ""
-        top = "" if there is points[-1] else f", {_format_change(points[-1])} at load {_format_load(points[-1])}"
-        return f"{from_on} ({_format_change(there)} at load {_format_load(there)}{top}){besides}"
-    faster = [point for point in points if point["verdict"] == "faster"]
-    if not faster:
-        return "nowhere faster beyond the interval"
-    return f"faster at load {_format_points(faster)}, and not at the greatest load"
+    first, last = (
+        percent_interval(point["change_percent"], point["low_percent"], point["high_percent"])
+        for point in (points[0], points[-1])
+    )
 
+    def loads(chosen: Sequence[Row]) -> str:
+        return format_list((f"{point['load']:.2f}" for point in chosen), "and", most=5)
 
-def _describe_unstable(record: Row) -> str:
-    """Describe the loads at which a policy is unstable, so that changes there depend on how long the run lasts."""
-    baseline, policy = record["baseline"], record["policy"]
-    sentences = ""
-    subjects = {f"{baseline} is": [baseline], f"{policy} is": [policy], f"both {baseline} and {policy} are": [baseline, policy]}
-    for subject, names in subjects.items():
-        loads = ", ".join(_format_load(point) for point in record["points"] if point["unstable"] == names)
-        if loads:
-            sentences += f" At load {loads} {subject} unstable: the change there depends on how long the run lasts."
-    return sentences
-
-
-def _format_load(point: Row) -> str:
-    return f"{point['load']:.2f}"
-
-
-def _format_points(points: Sequence[Row]) -> str:
-    return format_list((f"{_format_load(point)} ({_format_change(point)})" for point in points), ",", most=3)
-
-
-def _format_change(point: Row) -> str:
-    return percent_interval(point["change_percent"], point["low_percent"], point["high_percent"])
-
-
-_RATES = ("rate_rps", "on_rate_rps", "off_rate_rps", "hourly_rps")
-"""Keys of arrivals that hold rates."""
+    slower = [point for point in points if point["verdict"] == "slower"]
+    parts = [
+        f"load {loads(points[:1])} to {loads(points[-1:])} under {record['baseline']}: {record['policy']} changes the total "
+        f"time by {first} at the least load and by {last} at the greatest",
+        "with one replication this may be chance" if record["never_slower"] is None else "",
+        f"slower at load {loads(slower)}" if slower else "",
+        f"faster from load {begin:.2f} on" if begin is not None else "not faster beyond the interval at the greatest load",
+    ]
+    if unstable := [point for point in points if point["unstable"]]:
+        parts.append(f"unstable, so that the change depends on how long the run lasts, at load {loads(unstable)}")
+    return f"{record['network']}, {'; '.join(filter(None, parts))}."
 
 
 def variants(scenario: Scenario) -> dict[str, str]:
@@ -213,7 +162,7 @@ def load_sweeps(plan: RunPlan, rows: Sequence[Row], comparisons: Sequence[Row]) 
         # Whether arrivals and lengths of users differ in the rate alone is unknown.
         has_objects = any(isinstance(content, Extended) for content in (part.arrivals, part.lengths))
         if case.arrivals.discipline == "open" and not has_objects:
-            groups.setdefault(_workload_without_rate(scenario, name), []).append(name)
+            groups.setdefault(_workload_without_rate(scenario, case), []).append(name)
     without_load = {row["workload"] for row in rows if busiest_load(row) is None}
     for workloads in groups.values():
         if len(workloads) > 1 and without_load.isdisjoint(workloads):
@@ -222,29 +171,11 @@ def load_sweeps(plan: RunPlan, rows: Sequence[Row], comparisons: Sequence[Row]) 
                     yield load_sweep(rows, comparisons, workloads, network, policy, plain)
 
 
-def _workload_without_rate(scenario: Scenario, workload: str) -> str:
-    """Return a workload as text without the level of its rate: lengths, shape of its arrivals, device profiles."""
-    part = scenario.workloads[workload]
-    arrivals = part.arrivals.model_dump(mode="json", exclude={"rate_rps", "speed", "scale_s"})
-    greatest_rps = max(_rates(arrivals), default=0.0) or 1.0
-    relative = _map_rates(arrivals, lambda rate: round(rate / greatest_rps, 9))
-    profiles = [str(scenario.profile_of(device, workload)) for device in scenario.devices]
-    return json.dumps([part.model_dump(mode="json", exclude={"arrivals"}), relative, profiles])
-
-
-def _rates(content: Any, is_rate: bool = False) -> list[float]:
-    """Return every rate in the content of arrivals."""
-    if isinstance(content, list):
-        return [rate for part in content for rate in _rates(part, is_rate)]
-    if isinstance(content, dict):
-        return [rate for key, part in content.items() for rate in _rates(part, key in _RATES)]
-    return [content] if is_rate and content is not None else []
-
-
-def _map_rates(content: Any, change: Callable[[float], float], is_rate: bool = False) -> Any:
-    """Return the content of arrivals with every rate replaced by `change(rate)`."""
-    if isinstance(content, list):
-        return [_map_rates(part, change, is_rate) for part in content]
-    if isinstance(content, dict):
-        return {key: _map_rates(part, change, key in _RATES) for key, part in content.items()}
-    return change(content) if is_rate and content is not None else content
+def _workload_without_rate(scenario: Scenario, case: Case) -> str:
+    """Return a workload with the rate 1 as text: lengths, shape of its arrivals, device profiles."""
+    part, rate_rps = scenario.workloads[case.name], case.arrivals.mean_rate_rps
+    arrivals = (part.arrivals.with_rate(1.0, rate_rps) if rate_rps else None) or part.arrivals
+    profiles = [str(scenario.profile_of(device, case.name)) for device in scenario.devices]
+    text = json.dumps([part.model_dump(mode="json", exclude={"arrivals"}), arrivals.model_dump(mode="json"), profiles])
+    # Scaled rates differ in their last bits.
+    return json.dumps(json.loads(text, parse_float=lambda number: f"{float(number):.9g}"))

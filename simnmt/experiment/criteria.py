@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from simnmt.base.errors import InputError
-from simnmt.base.suggestions import format_list
 from simnmt.experiment.cases import Case, RunPlan
 from simnmt.experiment.energy_setup import unknown_spending
 from simnmt.results.metrics import Metric, columns_of, metric, objective_metric
@@ -23,40 +22,23 @@ def check_criteria(plan: RunPlan, document: Document | None = None) -> None:
     Raises `ScenarioError` with the key, and with its place where there is a `document`, for a metric that the run of a
     deployable policy would not know.
     """
-    scenario = plan.scenario
-    deployable = [name for name, policy in scenario.policies.items() if not policy.knows_truth]
-    for location, known, is_limited in _metrics(scenario):
-        fault = _fault(plan, known, deployable if is_limited or known.label else ())
-        if fault is not None:
-            what, remedy = fault
+    deployable = [name for name, policy in plan.scenario.policies.items() if not policy.knows_truth]
+    for location, known, is_limited in _metrics(plan.scenario):
+        policies = deployable if is_limited or known.label else []
+        error = next(filter(None, (_fault(plan, known, policy) for policy in [None, *policies])), None)
+        if error is not None:
             if document is not None:
-                raise document.error(location, what, remedy=remedy, key=True)
-            raise ScenarioError(f"{format_location(location)}: {what}", remedy=remedy)
-
-
-def _fault(plan: RunPlan, known: Metric, policies: Sequence[str]) -> tuple[str, str | None] | None:
-    """Return why a run would not know a metric of all these policies, and the remedy; None if it would."""
-    try:
-        known.check_requests(fewest_counted(plan))
-    except InputError as error:
-        return error.what, error.remedy
-    unknown = {name: why for name in policies if (why := _unknown_because(plan, known, name))}
-    if not unknown:
-        return None
-    whose = f" of {format_list(unknown)}" if known.sample == "first_token" else ""
-    what, remedy = next(iter(unknown.values()))
-    return f"{known.name}{whose} is not known: {what}", remedy
+                raise document.error(location, error.what, remedy=error.remedy, key=True)
+            raise ScenarioError(f"{format_location(location)}: {error.what}", remedy=error.remedy)
 
 
 def check_assertion(plan: RunPlan, assertion: Assertion) -> None:
     """Raise `InputError` for an assertion on a metric that the run will not know, of the named policy or of any."""
-    scenario, known = plan.scenario, assertion.requirement.metric
-    known.check_requests(fewest_counted(plan))
-    policies = [assertion.policy] if assertion.policy is not None else list(scenario.policies)
-    reasons = [_unknown_because(plan, known, name) for name in policies]
-    if reasons[0] is not None and None not in reasons:
-        what, remedy = reasons[0]
-        raise InputError(f"{assertion}: {known.name} is not known: {what}", remedy=remedy)
+    known = assertion.requirement.metric
+    policies = [assertion.policy] if assertion.policy is not None else list(plan.scenario.policies)
+    faults = [_fault(plan, known, policy) for policy in policies]
+    if faults[0] is not None and None not in faults:
+        raise InputError(f"{assertion}: {faults[0].what}", remedy=faults[0].remedy)
 
 
 def with_metrics(plan: RunPlan, assertions: Iterable[Assertion]) -> RunPlan:
@@ -88,20 +70,26 @@ def fewest_counted(plan: RunPlan) -> int:
     return scenario.requests - scenario.requests // 2 if cut else scenario.requests
 
 
-def _unknown_because(plan: RunPlan, known: Metric, policy: str) -> tuple[str, str] | None:
-    """Return why a run would not know a metric of a policy, and the remedy; None if it would know it."""
-    scenario = plan.scenario
+def _fault(plan: RunPlan, known: Metric, policy: str | None) -> InputError | None:
+    """Return why a run would not know a metric, of a policy or whatever the policy; None if it would know it."""
+    scenario, name = plan.scenario, f"{known.name} is not known"
+    try:
+        known.check_requests(fewest_counted(plan))
+    except InputError as error:
+        return error
+    if policy is None:
+        return None
     for case in plan.cases.values():
-        if known.label and (why := unknown_spending(scenario, case, known.column)) is not None:
-            return why
+        if known.label and (unknown := unknown_spending(scenario, case, known.column)) is not None:
+            return InputError(f"{name}: {unknown[0]}", remedy=unknown[1])
         if known.name == "deadline_met_share" and scenario.workloads[case.name].deadline_ms is None:
-            return f"workload {case.name} has no deadline", f"give workloads.{case.name}.deadline_ms, or leave it out"
-        if known.sample == "first_token":
-            used = scenario.policies[policy].devices_of(list(scenario.devices))
-            blind = [name for name in used if not _knows_first_tokens(case, name)]
-            if blind:
+            what = f"{name}: workload {case.name} has no deadline"
+            return InputError(what, remedy=f"give workloads.{case.name}.deadline_ms, or leave it out")
+        for device in scenario.policies[policy].devices_of(list(scenario.devices)) if known.sample == "first_token" else ():
+            if not _knows_first_tokens(case, device):
+                what = f"{known.name} of {policy} is not known: {device} executes requests of {case.name} one by one"
                 remedy = "let it batch in an open or closed loop, or leave out the policy or the metric"
-                return f"{blind[0]} executes requests of {case.name} one by one", remedy
+                return InputError(what, remedy=remedy)
     return None
 
 

@@ -8,7 +8,7 @@ its workers, and when the parent was killed they worked on for more than 25 s, w
 
 from __future__ import annotations
 
-import logging
+import itertools
 import multiprocessing
 import os
 import pickle
@@ -18,9 +18,9 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from multiprocessing.connection import Connection, wait
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from simnmt.base.compile import NativeLibraryWarning
 from simnmt.base.errors import SimnmtError
@@ -29,8 +29,6 @@ from simnmt.base.signals import signals_held
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
 
-
-_LOG = logging.getLogger("simnmt.experiment")
 
 LEAST_WORK_S = 3.0
 """Seconds of work per process from which it is started: the start alone takes 1 s of processor time, mostly for imports."""
@@ -45,13 +43,6 @@ def worthwhile_processes(work_s: float) -> int:
     return max(1, min(os.cpu_count() or 1, int(work_s / LEAST_WORK_S)))
 
 
-class _RemoteTraceback(Exception):
-    """The traceback of an error in another process."""
-
-    def __str__(self) -> str:
-        return f"\n{self.args[0]}"
-
-
 def run_in_processes(
     work: Callable[[Task], Answer], tasks: Sequence[Task], jobs: int
 ) -> Generator[tuple[int, Answer], None, None]:
@@ -63,7 +54,8 @@ def run_in_processes(
     # Spawned, not forked: a notebook's threads would make a fork unsafe.
     context = multiprocessing.get_context("spawn")
     processes = {}
-    idle = False
+    waiting = enumerate(tasks)
+    at_work: dict[Any, int] = {}
     try:
         with interrupts_held():
             for _ in range(min(jobs, len(tasks))):
@@ -72,16 +64,42 @@ def run_in_processes(
                 process.start()
                 theirs.close()
                 processes[ours] = process
-        _LOG.info("started %d processes for %d tasks", len(processes), len(tasks))
-        yield from _deal_tasks(tasks, list(processes))
-        idle = True
+        # One task at a time for each: a second in the pipe could block us while an answer blocks the other side.
+        for pipe, (index, task) in zip(processes, waiting, strict=False):
+            _send(pipe, task)
+            at_work[pipe] = index
+        while at_work:
+            for pipe in wait(list(at_work)):
+                answer, error, trace = _receive(pipe)
+                if error is not None:
+                    raise error from RuntimeError(f"in another process:\n{trace}")
+                index = at_work.pop(pipe)
+                for following, task in itertools.islice(waiting, 1):
+                    _send(pipe, task)
+                    at_work[pipe] = following
+                yield index, answer
     finally:
-        for process in processes.values():
-            if not idle:
-                process.kill()  # SIGTERM is ignored where our parent ignores it
         for ours, process in processes.items():
+            if at_work:
+                process.kill()  # SIGTERM is ignored where our parent ignores it
             ours.close()
             process.join()
+
+
+def _send(pipe: Any, task: Any) -> None:
+    with suppress(OSError):  # of a process that died, which `_receive` finds
+        pipe.send(task)
+
+
+def _receive(pipe: Any) -> tuple[Any, Exception | None, str]:
+    try:
+        content: tuple[Any, Exception | None, str] = pipe.recv()
+        return content
+    except (EOFError, OSError):
+        raise SimnmtError(
+            "a process of the run died, perhaps for lack of memory (give fewer jobs or requests; a script must call "
+            "simnmt.run below `if __name__ == '__main__':`)"
+        ) from None
 
 
 def run_tasks(
@@ -100,40 +118,6 @@ def run_tasks(
             if progress is not None:
                 progress(len(answers), len(tasks))
     return [answers[index] for index in range(len(tasks))]
-
-
-def _deal_tasks(tasks: Sequence[Task], pipes: Sequence[Connection[Any, Any]]) -> Iterator[tuple[int, Answer]]:
-    waiting = enumerate(tasks)
-    # One task at a time for each: a second in the pipe could block us while an answer blocks the other side.
-    at_work = {}
-    for pipe, (index, task) in zip(pipes, waiting, strict=False):
-        with _report_dead_process():
-            pipe.send(task)
-        at_work[pipe] = index
-    while at_work:
-        for pipe in cast("list[Connection[Any, Any]]", wait(list(at_work))):
-            with _report_dead_process():
-                answer, error, trace = pipe.recv()
-            if error is not None:
-                raise error from _RemoteTraceback(trace)
-            index = at_work.pop(pipe)
-            for following, task in waiting:
-                with _report_dead_process():
-                    pipe.send(task)
-                at_work[pipe] = following
-                break
-            yield index, answer
-
-
-@contextmanager
-def _report_dead_process() -> Iterator[None]:
-    try:
-        yield
-    except (EOFError, OSError):
-        raise SimnmtError(
-            "a process of the run died, perhaps for lack of memory (give fewer jobs or requests; a script must call "
-            "simnmt.run below `if __name__ == '__main__':`)"
-        ) from None
 
 
 def _serve(work: Callable[[Task], Answer], pipe: Connection) -> None:

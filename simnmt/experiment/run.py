@@ -20,7 +20,7 @@ from simnmt.experiment.targets import Target
 from simnmt.experiment.units import UnitResult, devices, expected_s, known_misroutes, run_unit
 from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.results.precision import describe_precision, next_replications
-from simnmt.results.prediction import describe_exact, describe_exclusions, describe_predictions, with_predictions
+from simnmt.results.prediction import describe_exact, describe_predictions, with_predictions
 from simnmt.results.recommendation import Goal, Roles, recommend
 from simnmt.results.recommendation_text import Reason, describe_recommendation
 from simnmt.results.request_log import RequestLog, misroutes
@@ -120,12 +120,11 @@ def _with_predictions(
         result.summary_rows, result.comparisons, numbers, [unit_result.numbers for unit_result in drawn], uncertainty.confidence
     )
     exact = {device: reason for case in plan.drawn.values() for device, reason in case.exact.items()}
-    note = describe_predictions(uncertainty.profiles, uncertainty.confidence, exact)
     return replace(
         result,
         summary_rows=table,
         comparisons=compared,
-        notes=[*result.notes, note, *describe_exclusions(table)],
+        notes=[*result.notes, *describe_predictions(table, uncertainty.profiles, uncertainty.confidence, exact)],
         warnings=result.warnings + [describe_exact(exact)] * bool(exact),
     )
 

@@ -34,7 +34,6 @@ from simnmt.scenario.service_level import WarmUpRequests
 from simnmt.world.compiled_decoding import decode_all
 from simnmt.world.compiled_library import library
 from simnmt.world.compiled_world import simulate
-from simnmt.world.custom_balancer import CustomBalancer
 from simnmt.world.fifo_server import FifoPool, LeastWork
 from simnmt.world.server import Balancer, ByNode, FewestTokens, InTurn, LeastLoadedOfDrawn, Server, ServerSpec
 from simnmt.world.simulation import DecideFor
@@ -74,8 +73,6 @@ def _balancer(unit: Unit, device: str, boxes: int) -> Balancer:
         return InTurn()
     if kind == "least_work":
         return FewestTokens()
-    if isinstance(kind, CustomBalancer):
-        return kind.balancer()
     # Boxes drawn for each request, one or two different ones, shape (requests, drawn): the same for every policy.
     choices = np.empty((unit.scenario.requests, 2 if kind == "two_choices" else 1), np.int16)
     first, *second = (
@@ -195,10 +192,7 @@ for another, if requests queue, and if an oracle foresees batches or streams. Me
 def expected_s(unit: Unit) -> float:
     """Return about how many seconds of processor time a unit takes."""
     case, scenario = unit.case, unit.scenario
-    serves_in_python = any(
-        isinstance(part.batching, CustomBatchingConfiguration) or isinstance(scenario.balancer_of(name), CustomBalancer)
-        for name, part in scenario.devices.items()
-    )
+    serves_in_python = any(isinstance(part.batching, CustomBatchingConfiguration) for part in scenario.devices.values())
     has_faults = case.queues and scenario.has_faults
     in_simpy = unit.engine == "simpy" or library() is None or serves_in_python or has_faults
     together = case.batches or case.streams
@@ -223,54 +217,41 @@ def devices(scenario: Scenario, workload: str) -> list[Device]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Simulated:
-    """One policy's run before it is measured."""
-
-    trail: Trail
-    estimates: bool
-    """True if the policy may use estimates of the transfer time: one that predicts target lengths does, and a user's may."""
-
-
 def _run_policies(
     unit: Unit, learnt: Learnt, drawn: Drawn, progress_of: Callable[[int], ShareDone | None]
 ) -> tuple[dict[str, tuple[Trail, Numbers]], int]:
     """Run every policy; return its trail and its numbers by name, and how many requests are left out of these as warm-up.
 
-    A run with a cut by MSER-5 is measured when all have ended: one cut holds for all policies, the largest, so that they are
-    compared over the same requests.
+    One cut by MSER-5 holds for all policies, the largest, so that they are compared over the same requests.
     """
-    scenario, finished, waiting = unit.scenario, dict[str, tuple[Trail, Numbers]](), dict[str, _Simulated]()
-    by_rule = scenario.warm_up == "mser5" and not unit.case.arrivals.is_finite
-    cut = scenario.warm_up.requests if isinstance(scenario.warm_up, WarmUpRequests) else 0
-
-    def finish(name: str, run: _Simulated) -> None:
-        refuse_without_answers(unit, name, run.trail.outcome, cut)
-        finished[name] = run.trail, _measured(unit, drawn, run, cut)
-
+    scenario = unit.scenario
+    # Misroutes of runs with drawn profiles are shown nowhere.
+    judged_share = _judged_share(scenario, unit.case) if unit.calibrated is None else 0.0
+    trails, estimating = dict[str, Trail](), set[str]()
     for number, (name, settings) in enumerate(scenario.policies.items()):
         setup = set_up_policy(unit.known, learnt, drawn, settings)
-        # Misroutes of runs with drawn profiles are shown nowhere.
-        judged_share = _judged_share(scenario, unit.case) if unit.calibrated is None else 0.0
         trail = _trail(unit, drawn, setup, judged_share, progress_of(number))
         refuse_without_answers(unit, name, trail.outcome)
-        trail = replace(trail, energy=unit_energy(unit, RequestLog(drawn.truth, trail).answered, trail))
-        estimates = setup.predicted_tgt_len is not None or isinstance(settings, CustomPolicy)
-        run = _Simulated(trail, estimates)
-        if by_rule:
-            waiting[name] = run
-        else:
-            finish(name, run)
-    if by_rule:
-        cut = max(mser5_cut(RequestLog(drawn.truth, run.trail)["latency_s"]) for run in waiting.values())
-        for name, run in waiting.items():
-            finish(name, run)
+        trails[name] = replace(trail, energy=unit_energy(unit, RequestLog(drawn.truth, trail).answered, trail))
+        # A policy that predicts target lengths uses estimates of the transfer time, and a user's may.
+        if setup.predicted_tgt_len is not None or isinstance(settings, CustomPolicy):
+            estimating.add(name)
+    cut = scenario.warm_up.requests if isinstance(scenario.warm_up, WarmUpRequests) else 0
+    if scenario.warm_up == "mser5" and not unit.case.arrivals.is_finite:
+        cut = max(mser5_cut(RequestLog(drawn.truth, trail)["latency_s"]) for trail in trails.values())
+    finished = {}
+    for name, trail in trails.items():
+        refuse_without_answers(unit, name, trail.outcome, cut)
+        numbers = _measured(unit, drawn, trail, cut)
+        if name not in estimating:
+            numbers["mean_estimate_age_s"] = None
+        finished[name] = (trail, numbers)
     return finished, cut
 
 
-def _measured(unit: Unit, drawn: Drawn, run: _Simulated, cut: int) -> Numbers:
+def _measured(unit: Unit, drawn: Drawn, trail: Trail, cut: int) -> Numbers:
     """Return the numbers of one policy's run without its first `cut` requests."""
-    case, trail = unit.case, run.trail
+    case = unit.case
     counted = slice(cut, unit.scenario.requests)
     judged = unit.calibrated is None and known_misroutes(unit.scenario, case)
     lost = lost_s(drawn.truth, trail) if judged else None
@@ -301,9 +282,6 @@ def _measured(unit: Unit, drawn: Drawn, run: _Simulated, cut: int) -> Numbers:
     # As if all requests were like those that count, so that totals of replications with different cuts are of as many.
     numbers["total_latency_s"] = known(numbers["total_latency_s"]) * _per_counted(unit, cut)
     numbers = with_faults(numbers, fault_numbers(unit, drawn, trail, counted, known(numbers["makespan_s"])), criteria)
-    if not run.estimates:
-        # A shipped policy that predicts nothing uses no estimate of the transfer time, so no estimate has an age.
-        numbers["mean_estimate_age_s"] = None
     if (overhead_s := drawn.mean_overhead_s(trail.target, cut)) is not None:
         numbers["mean_overhead_s"] = overhead_s
     if trail.energy is not None:

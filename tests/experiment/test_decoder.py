@@ -200,7 +200,7 @@ CASES = {
     "a kind of product that there is not": (
         "decoder: {gemm: int8}",
         {},
-        "s.yaml:11:70: devices.cloud.decoder.gemm: must be one of float32, int16, got the text 'int8' (did you mean int16?)",
+        "s.yaml:11:70: devices.cloud.decoder.gemm: must be 'float32' or 'int16', got the text 'int8' (did you mean int16?)",
     ),
     "a beam that was not measured": (
         "decoder: {beam: 4}",

@@ -70,7 +70,7 @@ def test_without_noise_the_draws_of_a_curved_box_lie_on_its_true_times_and_not_o
     profile = calibrated(0.0, curvature=0.1)
     truth = (0.0004 * SRC + 0.003 * TGT * (1.0 + 0.1 * TGT / 80) + 0.005).mean() / profile.plane.seconds(SRC, TGT).mean()
     assert abs(truth - 1.0) > 0.005
-    assert means(profile, 10) == pytest.approx(truth, abs=0.001)
+    assert means(profile, 10) == pytest.approx(truth, abs=0.003)
 
 
 def test_more_repeats_make_a_smaller_error() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simnmt.results.prediction import PREDICTED, describe_exclusions, excluding_side, prediction_interval, with_predictions
+from simnmt.results.prediction import PREDICTED, describe_predictions, excluding_side, prediction_interval, with_predictions
 from simnmt.results.summary import RunKey, comparisons, rows
 
 RANDOM = np.random.default_rng(3)
@@ -70,7 +70,7 @@ def test_a_prediction_interval_that_excludes_its_mean_says_on_which_side_it_lies
     ]
     table, _ = with_predictions(rows(runs, 10), [], runs, drawn, 0.9)
     assert excluding_side(table[0], "mean_latency_s") == side
-    assert len(describe_exclusions(table)) == (side is not None)
+    assert len(describe_predictions(table, 20, 0.9, {})) == 1 + (side is not None)
 
 
 def numbers(mean_s: float) -> dict[str, float | None]:

@@ -52,16 +52,11 @@ def finite(value: float) -> float | None:
     return value if isfinite(value) else None
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """A run on which an answer rests."""
-
-    site: Site
-    rate_rps: float
-    numbers: Numbers
+Runs = Sequence[tuple[Site, Numbers]]
+"""Runs on which an answer rests, each with its site at the rate of the run."""
 
 
-def basis_of(plan: RunPlan, level: Level, replications: int, runs: Sequence[Run] = ()) -> Basis:
+def basis_of(plan: RunPlan, level: Level, replications: int, runs: Runs = ()) -> Basis:
     """Return what an answer rests on.
 
     Args:
@@ -70,7 +65,7 @@ def basis_of(plan: RunPlan, level: Level, replications: int, runs: Sequence[Run]
         replications: of each run by which deployments were compared.
         runs: one run of each place in the answer, at its rate.
     """
-    used = frozenset().union(*(run.site.used for run in runs))
+    used = frozenset().union(*(site.used for site, _ in runs))
     if used:
         # Inputs of devices on which no policy of the answer executes requests do not matter.
         cases = {
@@ -78,9 +73,7 @@ def basis_of(plan: RunPlan, level: Level, replications: int, runs: Sequence[Run]
             for name, case in plan.cases.items()
         }
         plan = replace(plan, cases=cases)
-    rows = [
-        {"workload": run.site.workload, "network": run.site.network, "policy": run.site.policy, **run.numbers} for run in runs
-    ]
+    rows = [{"workload": site.workload, "network": site.network, "policy": site.policy, **numbers} for site, numbers in runs]
     doubts = [*_few_requests(plan, level), *_short_runs(plan, level, runs)]
     if replications < FEW_REPLICATIONS:
         doubts.append(
@@ -126,7 +119,7 @@ def _share_beyond(requirement: Requirement) -> float | None:
     return 1.0 - requirement.limit if metric.most is not None else None
 
 
-def _short_runs(plan: RunPlan, level: Level, runs: Sequence[Run]) -> Iterator[str]:
+def _short_runs(plan: RunPlan, level: Level, runs: Runs) -> Iterator[str]:
     limits_s = {
         str(limit): limit.limit / limit.metric.per_si_unit if limit.metric.within_s is None else limit.metric.within_s
         for limit in level.limits
@@ -135,7 +128,7 @@ def _short_runs(plan: RunPlan, level: Level, runs: Sequence[Run]) -> Iterator[st
     if not limits_s or not runs:
         return
     requirement = max(limits_s, key=limits_s.__getitem__)
-    limit_s, rate_rps = limits_s[requirement], max(run.rate_rps for run in runs)
+    limit_s, rate_rps = limits_s[requirement], max(site.rate_rps for site, _ in runs)
     run_s = plan.scenario.requests / rate_rps
     if run_s < LIMITS_IN_A_RUN * limit_s:
         requests = _rounded_up(LIMITS_IN_A_RUN * limit_s * rate_rps)

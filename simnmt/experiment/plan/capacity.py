@@ -16,7 +16,7 @@ from math import exp, inf, log
 from statistics import mean
 
 from simnmt.experiment.cases import RunPlan
-from simnmt.experiment.plan.basis import Basis, Run, basis_of, check_faults, finite
+from simnmt.experiment.plan.basis import Basis, basis_of, check_faults, finite
 from simnmt.experiment.plan.trial import STABLE, Level, Site, Verdict
 from simnmt.experiment.processes import run_tasks
 from simnmt.results.simplicity import is_tie, simplest
@@ -247,7 +247,7 @@ def find_capacities(
         row, numbers = find_capacity(site, level, precision=precision, jobs=jobs, progress=report)
         rows.append(row)
         if row.is_met:
-            runs.append(Run(site, row.rate_rps, numbers))
+            runs.append((site.at_rate(row.rate_rps), numbers))
     basis = basis_of(plan, level, min(len(row.roots) for row in rows), runs)
     return Capacities(plan.scenario.name, str(level), tuple(rows), basis, tuple(by_simplicity(plan.scenario)))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import mean
 
 from simnmt.experiment.cases import RunPlan
-from simnmt.experiment.plan.basis import Basis, Run, basis_of, check_faults, finite
+from simnmt.experiment.plan.basis import Basis, basis_of, check_faults, finite
 from simnmt.experiment.plan.candidates import Candidate, Certainty, Objective, Open
 from simnmt.experiment.plan.capacity import Binding, Capacities, SureRate, Trial, binding, mean_loads
 from simnmt.experiment.plan.search import CERTAINTY, DRAWS, Search, choose, draw_profiles, is_sure, known_certainty
@@ -229,7 +229,7 @@ def find_deployment(
     shown = choice or miss
     plan = first if shown is None else shown.sites[0].plan
     runs = [
-        Run(site, site.rate_rps, numbers)
+        (site, numbers)
         for outcome in (() if shown is None else shown.outcomes)
         for site, numbers in zip(shown.sites, outcome.numbers, strict=True)
     ]
