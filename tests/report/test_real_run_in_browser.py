@@ -144,6 +144,7 @@ def test_a_run_over_three_tiers_shows_regions_gaps_and_who_worked_how_much(tmp_p
         assert opened.problems == []
 
 
+@pytest.mark.deep
 def test_a_sweep_over_load_says_and_draws_from_which_load_on(
     tmp_path: Path, make_scenario: Callable[..., Any], open_page: Any
 ) -> None:
