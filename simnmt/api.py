@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import os
 import platform
 import sys
@@ -23,7 +24,6 @@ from simnmt.base.suggestions import did_you_mean
 from simnmt.experiment.criteria import check_assertion, check_criteria, with_metrics
 from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.run import Progress, run_plan
-from simnmt.papers import published_table
 from simnmt.results import comparison, loaded_run
 from simnmt.results import result as results
 from simnmt.results import run_directory as files
@@ -88,9 +88,26 @@ class Scenario:
 
 
 class _Drawable(results.FinishedRun):
-    """A finished run with the figures of its page for a notebook."""
+    """A finished run with the sentences and the figures of its page for a notebook."""
 
     __slots__ = ()
+
+    @property
+    def verdicts(self) -> list[dict[str, str]]:
+        """For each place: what to deploy (`sentence`), how far it is from the oracle (`gap`), and why (`reason`)."""
+        from simnmt.report.words import verdicts
+
+        return verdicts(self)
+
+    def __repr__(self) -> str:
+        """Return the verdicts, not the 150 kilobytes of numbers; `rows`, `differences` and `requests` hold these."""
+        kind = type(self).__name__
+        return "\n".join([f"{kind}({self.name!r}, seed {self.seed})", *(verdict["sentence"] for verdict in self.verdicts)])
+
+    def _repr_html_(self) -> str:
+        """Return the verdicts over the rows as HTML for a notebook; names are escaped."""
+        sentences = "".join(f"<p>{html.escape(verdict['sentence'])}</p>" for verdict in self.verdicts)
+        return sentences + self.rows.to_html(index=False, float_format="{:.4g}".format)
 
     @named_if_missing()
     def figure(self, name: str, *, workload: str | None = None, network: str | None = None, **options: str) -> Figure:
@@ -142,6 +159,10 @@ class RunResult(_Drawable, results.RunResult):
 
     __slots__ = ()
 
+    def document(self) -> dict[str, Any]:
+        """Return the content of summary.json."""
+        return super().document() | {"verdicts": self.verdicts}
+
 
 class LoadedRun(_Drawable, loaded_run.LoadedRun):
     """A finished run from its directory, with the tables, verdicts and figures of `RunResult`.
@@ -172,7 +193,7 @@ class Comparison(comparison.Comparison):
 
         Raises `InputError` if the runs have no such workload and network in common.
         """
-        from simnmt.report.comparison_chart import change_chart
+        from simnmt.report.comparison_page import change_chart
 
         places = list(dict.fromkeys((row["workload"], row["network"]) for row in self.changes))
         fitting = [place for place in places if workload in (None, place[0]) and network in (None, place[1])]
@@ -334,7 +355,6 @@ def run(
     asserted = [Assertion.parse(text, source.scenario.policies) for text in assertions]
     progress = progress or notebook_progress()
     with _directory(source.scenario.name, out, under, force) as directory:
-        beside_run = None if source.scenario.published is None else published_table(source.scenario.published)
         plan = with_metrics(read_inputs(source.scenario, Path.cwd(), source.document), asserted)
         check_criteria(plan, source.document)
         for assertion in asserted:
@@ -345,12 +365,6 @@ def run(
         result = replace(_with_figures(RunResult, measured), input_digests=inputs)
         source = replace(source, resolved_text=write_document(result.scenario))
         times = Times(started, time.time() - replay_started)
-        if beside_run is not None:
-            table = beside_run(result, source.scenario)
-            if isinstance(table, str):
-                result.notes.append(table)
-            else:
-                result.tables.append(table)
         if directory is None:
             return result
         write(result, source, directory, inputs, times, replace_run=force)
@@ -425,7 +439,7 @@ def write(
         files.write_rows(folder / files.TABLE, result.summary_rows)
         files.write_requests(folder / files.REQUESTS, result.cells)
         files.write_batches(folder / files.BATCHES, result.cells)
-        (folder / files.PAGE).write_text(render(result, published_tables=result.tables), encoding="utf-8")
+        (folder / files.PAGE).write_text(render(result), encoding="utf-8")
         outputs = {path.name: files.sha256(path) for path in sorted(folder.iterdir())}
         files.write_json(folder / files.MANIFEST, _manifest(result, times, inputs, outputs, source.objects, source.packages))
 
@@ -476,6 +490,7 @@ def _manifest(
         "argv": sys.argv[1:],
         "seed": result.seed,
         "engine": _engine(result.engines),
+        **({"engine_reasons": result.engine_reasons} if result.engine_reasons else {}),
         "rtt_pace_s": {f"{row['workload']} on {row['network']}": row["rtt_pace_s"] for row in paced},
         "started": datetime.fromtimestamp(times.started, timezone.utc).isoformat(timespec="seconds"),
         "duration_s": round(time.time() - times.started, 3),

@@ -5,7 +5,9 @@ Run as a program, it ends with 0 if there is a browser (see .ci/find-chromium).
 
 from __future__ import annotations
 
+import html
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -29,6 +31,24 @@ FLAGS = [
     "--disable-features=InitialWebUI,WebUIReloadButton,WebUIToolbar,WebUIOmniboxPopup,WebUIOmniboxAimPopup,WebUITabStrip,"
     "PreloadTopChromeWebUI",
 ]
+
+
+def part_of(page: str, name: str) -> str:
+    """The section of a page with this id, folded or not; empty if there is none."""
+    found = re.search(rf'<(section|details) id="{re.escape(name)}".*?</\1>', page, re.DOTALL)
+    return found[0] if found else ""
+
+
+def rows_of(part: str) -> list[list[str]]:
+    """The rows of the tables in a part of a page, as the plain texts of their cells."""
+    rows = re.findall(r"<tr data-row=.*?</tr>", part, re.DOTALL)
+    return [
+        [
+            " ".join(html.unescape(re.sub("<[^>]*>", " ", cell)).split())
+            for cell in re.findall(r"<t[hd].*?</t[hd]>", row, re.DOTALL)
+        ]
+        for row in rows
+    ]
 
 
 @dataclass

@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
@@ -164,12 +165,18 @@ def _map_input_files(value: Any, change: Callable[[InputFile, str], str], mark: 
     if not isinstance(value, BaseModel):
         return value
     changed = {}
-    for name, model_field in type(value).model_fields.items():
+    for name, below in _marked_fields(type(value)).items():
         before = getattr(value, name)
-        after = _map_input_files(before, change, next(_marks(model_field.metadata, model_field.annotation), None))
+        after = _map_input_files(before, change, below)
         if after != before:
             changed[name] = after
     return value.model_copy(update=changed) if changed else value
+
+
+@cache
+def _marked_fields(model: type[BaseModel]) -> dict[str, InputFile | None]:
+    """Return the mark of each field of a model."""
+    return {name: next(_marks(part.metadata, part.annotation), None) for name, part in model.model_fields.items()}
 
 
 def _marks(metadata: Iterable[Any], annotation: Any) -> Iterator[InputFile]:

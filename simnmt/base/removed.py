@@ -53,6 +53,7 @@ KEYS: Mapping[str, str] = {
     "characters_per_src_token": "remove it, and judge energy and money per thousand tokens",
     "minimises energy": "compare policies by objective: energy_j, or write one that compares knowledge.costs",
     "minimises cost": "compare policies by objective: cost_per_request, or write one that compares knowledge.costs",
+    "published": "remove it: simnmt reproduce cnmt sets the paper's Table I beside ours",
     "budget": "limit policies by slo, such as {energy_j: 2.5}, or write one that compares knowledge.costs",
 }
 """Remedy by a key of a scenario and a key or a value below it."""

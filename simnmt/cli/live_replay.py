@@ -64,7 +64,7 @@ def replay(
         from simnmt.live.replay import ReplaySettings
         from simnmt.live.text import read_texts
     import simnmt.api
-    from simnmt.cli.tables import format_result
+    from simnmt.cli.run_text import format_result
     from simnmt.scenario.document import overrides_of_call
 
     settings = ReplaySettings(

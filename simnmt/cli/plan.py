@@ -9,7 +9,6 @@ import typer
 
 from simnmt.base.errors import InputError
 from simnmt.base.files import is_standard
-from simnmt.base.text_tables import format_table
 from simnmt.cli.options import (
     AllowCode,
     AsJson,
@@ -27,7 +26,7 @@ from simnmt.cli.progress import progress_bar
 from simnmt.cli.terminal import warn
 
 if TYPE_CHECKING:
-    from simnmt.experiment.plan.capacity import Capacities, Capacity
+    from simnmt.experiment.plan.capacity import Capacities
     from simnmt.experiment.plan.deployment import DeploymentPlan
 
 Minimised = Literal["servers", "cost", "energy", "latency"]
@@ -139,22 +138,11 @@ def write_scenario(plan: DeploymentPlan, path: Path) -> None:
 def format_capacities(capacities: Capacities) -> str:
     """Return the text of the capacities of a scenario."""
     from simnmt.experiment.plan.messages import describe_capacities
+    from simnmt.report.deployment_page import capacities_table
 
-    header = ["workload", "network", "policy", "requests/s", "95 % interval", "at its limit"]
-    table = format_table(header, [_capacity_line(row) for row in capacities.rows], 3)
     title = f"{capacities.name}: highest rate with {capacities.level}"
     answer = "\n".join(describe_capacities(capacities))
-    return f"{title}\n{capacities.basis.sources}\n\n{answer}\n\n{table}"
-
-
-def _capacity_line(row: Capacity) -> list[str]:
-    from simnmt.results.number_text import digits, format_interval
-
-    if not row.is_met:
-        values = ", ".join(f"{name} is {digits(value)}" for name, value in row.values.items())
-        return [row.workload, row.network, row.policy, "none", "-", f"missed at any rate: {values}"]
-    value, interval = format_interval(row.rate_rps, row.low, row.high, signs="minus")
-    return [row.workload, row.network, row.policy, value, interval or "-", str(row.binding)]
+    return f"{title}\n{capacities.basis.sources}\n\n{answer}\n\n{capacities_table(capacities).to_text()}"
 
 
 def format_plan(plan: DeploymentPlan, scenario: str, out: Path | None) -> str:

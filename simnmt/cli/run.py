@@ -67,7 +67,7 @@ def run(
     Example: simnmt run @open-loop --set devices.cloud.count=2
     """
     import simnmt.api
-    from simnmt.cli.tables import format_result
+    from simnmt.cli.run_text import format_result
     from simnmt.scenario.document import overrides_of_call
     from simnmt.world.compiled_library import library
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from simnmt.base.errors import SimnmtError
-from simnmt.base.text_tables import format_table
 from simnmt.cli.options import AllowCode, AsJson, argument, option, print_json, prints_of_users
 from simnmt.cli.progress import progress_bar
 from simnmt.cli.terminal import say, warn
@@ -101,6 +100,7 @@ def document_of(result: SweepResult) -> dict[str, object]:
 def format_sweep(result: SweepResult) -> str:
     """Return the text of a sweep that has ended: how often each policy is best, and where the table is."""
     from simnmt.base.suggestions import format_list
+    from simnmt.report.table import Table
     from simnmt.results.sweep_table import BEST, BOUND, EQUAL, PAGE, TABLE, TIED, UNSTABLE, WORSE
 
     table = result.table
@@ -118,7 +118,7 @@ def format_sweep(result: SweepResult) -> str:
     ]
     lines = [f"{result.points} point{'s' * (result.points != 1)} of {', '.join(table.keys)}"]
     if rows:
-        lines.append(f"\nBy {table.objective}, policies are at so many points:\n{format_table(header, rows, 1)}\n")
+        lines.append(f"\nBy {table.objective}, policies are at so many points:\n{Table.of_texts('', header, rows).to_text()}\n")
     if bounds:
         lines.append(f"Left out: {format_list(bounds, 'and')}, a bound that cannot be deployed (the table has its numbers).")
     best = [row for row in table.rows if row["verdict"] == BEST]

@@ -1,22 +1,16 @@
 """Select which policies of a scenario are compared, beyond every policy with every baseline.
 
 The gap analysis replaces one belief of C-NMT after another by the truth (CNMT-19). Variants of a policy are compared with the
-plain one. A load sweep compares a variant over workloads that differ only in the rate of their requests.
+plain one.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
-from simnmt.base.extension import Extended
-from simnmt.base.suggestions import format_list
-from simnmt.experiment.cases import Case, RunPlan
 from simnmt.experiment.policy_setup import Truths
 from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.policies.decision import Estimation
-from simnmt.results.number_text import percent_interval
-from simnmt.results.stability import busiest_load
 from simnmt.results.statistics import change_columns, change_percent, interval_columns, over_replications
 from simnmt.results.summary import Row
 from simnmt.scenario.configuration import Scenario
@@ -68,66 +62,6 @@ def gap_rows(workload: str, network: str, policy: str, totals_s: Mapping[str, li
         }
 
 
-def load_sweep(
-    rows: Sequence[Row], comparisons: Sequence[Row], workloads: Sequence[str], network: str, policy: str, baseline: str
-) -> Row:
-    """Return a comparison of `policy` with `baseline` over the loads of some workloads, as a record with its `sentence`.
-
-    The load is that of the busiest box under the baseline. `faster_from`: the least load from which on every comparison is
-    faster; None if that of the highest load is not. `never_slower`: None with one replication, which cannot distinguish a
-    difference from chance. Raises `KeyError` if a workload lacks one of the two policies or has no load.
-    """
-    by_place = {(row["workload"], row["network"], row["policy"]): row for row in rows}
-    pairs = {(pair["workload"], pair["network"], pair["policy"], pair["baseline"]): pair for pair in comparisons}
-    points = []
-    for workload in workloads:
-        pair, load = pairs[workload, network, policy, baseline], busiest_load(by_place[workload, network, baseline])
-        if load is None:
-            raise KeyError(f"{workload} has no load")
-        unstable = [name for name in (baseline, policy) if by_place[workload, network, name].get("unstable")]
-        change = {key: pair[key] for key in ("change_percent", "low_percent", "high_percent", "verdict")}
-        points.append({"workload": workload, "load": load, "unstable": unstable, **change})
-    points.sort(key=lambda point: point["load"])
-    faster_from = None
-    for point in reversed(points):
-        if point["verdict"] != "faster":
-            break
-        faster_from = point["load"]
-    known = all(point["low_percent"] is not None for point in points)
-    record = {
-        "network": network,
-        "policy": policy,
-        "baseline": baseline,
-        "points": points,
-        "never_slower": all(point["verdict"] != "slower" for point in points) if known else None,
-        "faster_from": faster_from,
-    }
-    return record | {"sentence": _describe_sweep(record)}
-
-
-def _describe_sweep(record: Row) -> str:
-    points, begin = record["points"], record["faster_from"]
-    first, last = (
-        percent_interval(point["change_percent"], point["low_percent"], point["high_percent"])
-        for point in (points[0], points[-1])
-    )
-
-    def loads(chosen: Sequence[Row]) -> str:
-        return format_list((f"{point['load']:.2f}" for point in chosen), "and", most=5)
-
-    slower = [point for point in points if point["verdict"] == "slower"]
-    parts = [
-        f"load {loads(points[:1])} to {loads(points[-1:])} under {record['baseline']}: {record['policy']} changes the total "
-        f"time by {first} at the least load and by {last} at the greatest",
-        "with one replication this may be chance" if record["never_slower"] is None else "",
-        f"slower at load {loads(slower)}" if slower else "",
-        f"faster from load {begin:.2f} on" if begin is not None else "not faster beyond the interval at the greatest load",
-    ]
-    if unstable := [point for point in points if point["unstable"]]:
-        parts.append(f"unstable, so that the change depends on how long the run lasts, at load {loads(unstable)}")
-    return f"{record['network']}, {'; '.join(filter(None, parts))}."
-
-
 def variants(scenario: Scenario) -> dict[str, str]:
     """Return each estimating policy but the first of its kind, C-NMT or naive, with the policy that it is compared with.
 
@@ -148,34 +82,3 @@ def baselines(scenario: Scenario) -> list[str]:
     """Return the policies that all others are compared with: all but C-NMT's, and those that variants are compared with."""
     plain = set(variants(scenario).values())
     return [name for name, policy in scenario.policies.items() if not isinstance(policy, CNmtPolicy) or name in plain]
-
-
-def load_sweeps(plan: RunPlan, rows: Sequence[Row], comparisons: Sequence[Row]) -> Iterator[Row]:
-    """Yield each variant over the loads of workloads that differ in the rate of their requests, and in nothing else.
-
-    If all of a workload's requests come at one moment nothing has a load, and workloads like it make no sweep.
-    """
-    scenario = plan.scenario
-    groups: dict[str, list[str]] = {}
-    for name, case in plan.cases.items():
-        part = scenario.workloads[name]
-        # Whether arrivals and lengths of users differ in the rate alone is unknown.
-        has_objects = any(isinstance(content, Extended) for content in (part.arrivals, part.lengths))
-        if case.arrivals.discipline == "open" and not has_objects:
-            groups.setdefault(_workload_without_rate(scenario, case), []).append(name)
-    without_load = {row["workload"] for row in rows if busiest_load(row) is None}
-    for workloads in groups.values():
-        if len(workloads) > 1 and without_load.isdisjoint(workloads):
-            for network in scenario.networks:
-                for policy, plain in variants(scenario).items():
-                    yield load_sweep(rows, comparisons, workloads, network, policy, plain)
-
-
-def _workload_without_rate(scenario: Scenario, case: Case) -> str:
-    """Return a workload with the rate 1 as text: lengths, shape of its arrivals, device profiles."""
-    part, rate_rps = scenario.workloads[case.name], case.arrivals.mean_rate_rps
-    arrivals = (part.arrivals.with_rate(1.0, rate_rps) if rate_rps else None) or part.arrivals
-    profiles = [str(scenario.profile_of(device, case.name)) for device in scenario.devices]
-    text = json.dumps([part.model_dump(mode="json", exclude={"arrivals"}), arrivals.model_dump(mode="json"), profiles])
-    # Scaled rates differ in their last bits.
-    return json.dumps(json.loads(text, parse_float=lambda number: f"{float(number):.9g}"))

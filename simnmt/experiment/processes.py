@@ -69,14 +69,14 @@ def run_in_processes(
             _send(pipe, task)
             at_work[pipe] = index
         while at_work:
-            for pipe in wait(list(at_work)):
-                answer, error, trace = _receive(pipe)
+            for ready in wait(list(at_work)):
+                answer, error, trace = _receive(ready)
                 if error is not None:
                     raise error from RuntimeError(f"in another process:\n{trace}")
-                index = at_work.pop(pipe)
+                index = at_work.pop(ready)
                 for following, task in itertools.islice(waiting, 1):
-                    _send(pipe, task)
-                    at_work[pipe] = following
+                    _send(ready, task)
+                    at_work[ready] = following
                 yield index, answer
     finally:
         for ours, process in processes.items():

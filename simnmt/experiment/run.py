@@ -12,7 +12,7 @@ from itertools import product
 import numpy as np
 
 from simnmt.experiment.cases import RunPlan, ShareDone, Unit
-from simnmt.experiment.comparisons import baselines, gap_rows, load_sweeps, variants
+from simnmt.experiment.comparisons import baselines, gap_rows
 from simnmt.experiment.draws import Learnt
 from simnmt.experiment.notes import describe_scope, fits, notes, stopped_sending, warnings
 from simnmt.experiment.processes import run_in_processes, worthwhile_processes
@@ -22,7 +22,6 @@ from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.results.precision import describe_precision, next_replications
 from simnmt.results.prediction import describe_exact, describe_predictions, with_predictions
 from simnmt.results.recommendation import Goal, Roles, recommend
-from simnmt.results.recommendation_text import Reason, describe_recommendation
 from simnmt.results.request_log import RequestLog, misroutes
 from simnmt.results.requests import Array, Engine
 from simnmt.results.result import Cell, RunResult, Transfer
@@ -162,20 +161,17 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunR
     first = [(unit, result) for unit, result in zip(units, results, strict=True) if unit.replication == 0]
     learnt = {unit.case.name: result.learnt for unit, result in first}
     goal = goal_of(scenario)
-    rows_by_cell, pairs_by_cell = by_cell(table), by_cell(compared)
-    verdicts, recommendations = [], []
-    for place, of_cell in rows_by_cell.items():
-        recommendations.append(recommend(of_cell, numbers, roles, goal))
-        reason = _reason(scenario, place[0], learnt[place[0]], by_place[place])
-        verdicts.append(describe_recommendation(recommendations[-1], of_cell, pairs_by_cell.get(place, []), roles, reason))
+    recommendations = [
+        recommend(of_cell, numbers, roles, goal, _reason(scenario, place[0], learnt[place[0]], by_place[place]))
+        for place, of_cell in by_cell(table).items()
+    ]
     cells = [cell_of(unit, result) for unit, result in first]
-    cautions = dict.fromkeys(record["caution"] for record in verdicts if record["caution"])
+    cautions = dict.fromkeys(record["caution"] for record in recommendations if record["caution"])
     return RunResult(
         name=scenario.name,
         seed=scenario.seed,
         summary_rows=table,
         comparisons=compared,
-        verdicts=verdicts,
         recommendations=recommendations,
         fits=[row for case in plan.cases.values() for row in fits(case, learnt[case.name])],
         cells=cells,
@@ -184,7 +180,6 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunR
         scope=list(describe_scope(plan)),
         gaps=_gaps(scenario, by_place),
         replicated=replicated(numbers, scenario.measured_metrics),
-        load_sweeps=list(load_sweeps(plan, table, compared)),
         scenario=scenario.document(),
         engines=_engines(results),
     )
@@ -218,22 +213,26 @@ def roles_of(scenario: Scenario) -> Roles:
         deployable=[name for name, policy in policies.items() if not policy.knows_truth],
         fixed=[name for name, policy in policies.items() if policy.single_device],
         oracle=next((name for name, policy in policies.items() if policy.knows_truth), None),
-        variants=variants(scenario),
         settings={name: policy.settings_given for name, policy in policies.items()},
     )
 
 
-def _reason(scenario: Scenario, workload: str, learnt: Learnt, results: list[UnitResult]) -> Reason:
+def _reason(scenario: Scenario, workload: str, learnt: Learnt, results: list[UnitResult]) -> Row:
+    """Return the facts behind the decisions of the policies.
+
+    These are the mean transfer time to the last device, the source lengths that each policy keeps at the first device at that
+    time, and the share of requests that are truly executed sooner on another device.
+    """
     transfer_s = sum(result.mean_transfer_s for result in results) / len(results)
     knowledge = learnt.knowledge(list(scenario.devices))
     kept = {name: policy.kept_lengths(knowledge, transfer_s) for name, policy in scenario.policies.items()}
-    return Reason(
-        transfer_s=transfer_s,
-        kept={name: lengths for name, lengths in kept.items() if lengths},
-        best_offloaded_share=sum(result.best_offloaded_share for result in results) / len(results),
-        queues=not isinstance(scenario.workloads[workload].arrivals, BackToBack),
-        devices=list(scenario.devices),
-    )
+    return {
+        "transfer_s": transfer_s,
+        "kept": {name: lengths for name, lengths in kept.items() if lengths},
+        "best_offloaded_share": sum(result.best_offloaded_share for result in results) / len(results),
+        "queues": not isinstance(scenario.workloads[workload].arrivals, BackToBack),
+        "devices": list(scenario.devices),
+    }
 
 
 def _gaps(scenario: Scenario, by_place: Mapping[tuple[str, str], list[UnitResult]]) -> list[Row]:

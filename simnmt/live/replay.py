@@ -29,7 +29,7 @@ from simnmt.experiment.units import UnitResult
 from simnmt.live.decider import live_unit
 from simnmt.live.deployment import ReplayedRequests, expected_hash, replayed_requests
 from simnmt.live.front import outcome_of
-from simnmt.live.replay_text import describe_verdict, live_notes, live_warnings
+from simnmt.live.replay_text import live_notes, live_warnings
 from simnmt.network.series import RttSeries
 from simnmt.results.live_log import LIVE_OUTCOMES
 from simnmt.results.number_text import duration
@@ -370,7 +370,6 @@ def _run_result(plan: RunPlan, settings: ReplaySettings, served: _Served, replay
         seed=scenario.seed,
         summary_rows=table,
         comparisons=[],
-        verdicts=[describe_verdict(table[0], live, cell.devices)],
         fits=list(fits(case, learnt)),
         cells=[cell],
         notes=[*notes, *(f"{warning}." for warning in warnings)],

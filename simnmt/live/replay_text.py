@@ -11,27 +11,9 @@ from simnmt.results.number_text import duration, percent
 from simnmt.results.request_log import FALLBACK
 from simnmt.results.result import LiveMeasurement
 from simnmt.results.run_directory import RESOLVED
-from simnmt.results.stability import describe_overload
-from simnmt.results.summary import Device, Row
 
 MOST_UNANSWERED = 0.01
 """Share of unanswered requests above which latencies of the others are doubtful."""
-
-
-def describe_verdict(row: Row, live: LiveMeasurement, devices: Sequence[Device]) -> Row:
-    """Return the verdict on the only row of a live replay: what was measured, and no recommendation."""
-    done, sent = sum(live.outcomes[name] for name in LIVE_OUTCOMES[: FALLBACK + 1]), sum(live.outcomes.values())
-    mean = duration(row["mean_latency_s"], row["mean_latency_s_low"], row["mean_latency_s_high"])
-    sentence = f"measured live: {row['policy']} answered {done:,} of {sent:,} requests, with a mean latency of {mean}"
-    if row.get("p95_latency_s") is not None:
-        sentence += f" and a p95 of {duration(row['p95_latency_s'])}"
-    if len(devices) > 1:
-        where = f"to the {devices[1].name}" if len(devices) == 2 else f"away from the {devices[0].name}"
-        sentence += f"; {percent(row['offloaded_share'])} of them went {where}"
-    overload = describe_overload(row) if row.get("unstable") else ""
-    empty = dict.fromkeys(("caution", "gap", "reason", "short_reason", "triviality", "variants"), "")
-    place = {"workload": row["workload"], "network": row["network"]}
-    return {**place, "sentence": f"{sentence}.{f' {overload}' * bool(overload)}", **empty}
 
 
 def live_notes(

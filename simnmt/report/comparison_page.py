@@ -1,22 +1,72 @@
-"""The page of a comparison of runs: differing keys, changes with their intervals, best policies, in one HTML file."""
+"""The comparison of runs: differing keys, changes with their intervals, best policies, as tables, a figure, and a page."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from simnmt.base.errors import shorten
-from simnmt.report.charts import Chart, Control, Panel, pack, panel, series_colour
-from simnmt.report.comparison_chart import change_chart
-from simnmt.report.page_template import render_template, write_page
-from simnmt.report.typography import number, typeset, typeset_interval
+from simnmt.report.charts import SYMBOLS, Axis, Chart, Control, Mark, Panel, panel, plain, series_colour, short
+from simnmt.report.page_template import Section, render_page, write_page
+from simnmt.report.run_tables import PLACE, format_best
+from simnmt.report.table import Column, Table, change
+from simnmt.report.typography import typeset_interval
+from simnmt.report.words import words
 from simnmt.results.comparison import NOTHING, Comparison, describe_value
 from simnmt.results.number_text import digits
-from simnmt.results.recommendation_text import describe_best
-from simnmt.results.summary import Row
+from simnmt.results.summary import Row, by_cell, objective_name
 
-_MOST_CHARACTERS = 400
+MOST_CHARACTERS = 400
 """Most characters of the value of a key."""
+_SPREAD = 0.5
+"""Part of a policy's row of the figure over which the runs are spread."""
+
+
+def differences_table(comparison: Comparison, most: int | None = None) -> Table:
+    """Return the keys of the scenarios that differ; `most`: characters of a value, None for any number."""
+    rows = [
+        (row["key"], *(shorten(text, most or len(text)) for name in comparison.names if (text := describe_value(row[name]))))
+        for row in comparison.scenario_differences
+    ]
+    return Table.of_texts("", ["key", *comparison.names], rows, words=len(comparison.names) + 1, id="keys")
+
+
+def changes_table(comparison: Comparison) -> Table:
+    """Return the change of the mean latency of each policy against the first run."""
+    several = len(comparison.names) > 2
+    first, second = comparison.names[0], "" if several else f"{comparison.names[1]} "
+
+    def milliseconds(key: str) -> Callable[[Row], str]:
+        return lambda row: digits(1e3 * row[key])
+
+    rows = [row | {"unstable": row["unstable_in"], "because": "; ".join(row["unpaired_because"])} for row in comparison.changes]
+    columns = [
+        Column("policy", "policy", words=True),
+        *[Column("run", "run", words=True)] * several,
+        Column(f"{first} ms", milliseconds("baseline_latency_s"), key="baseline_ms"),
+        Column(f"{second}ms", milliseconds("mean_latency_s"), key="ms"),
+        change("change %", lambda row: row, key="change_percent", interval_on_terminal=True),
+        Column("how", lambda row: "paired" if row["paired"] else "unpaired", small="because", key="how"),
+        Column("verdict", "verdict"),
+    ]
+    note = "\n".join(words("changes", first=first, unstable=any(row["unstable"] for row in rows)))
+    return Table(f"Change of the mean latency against {first}", columns, rows, note, id="changes", groups=PLACE)
+
+
+def best_table(comparison: Comparison) -> Table:
+    """Return the best policy of each run."""
+    rows = [
+        (*place, *(_describe_best(by_run.get(name)) for name in comparison.names))
+        for place, by_run in comparison.best_by_place.items()
+    ]
+    return Table.of_texts("Best policy", [*PLACE, *comparison.names], rows, words=len(comparison.names) + 2, id="best")
+
+
+def _describe_best(record: Row | None) -> str:
+    """Return the recommended policy with its objective; empty for none."""
+    if record is None or record["policy"] is None:
+        return ""
+    return f"{record['policy']}, {objective_name(record['objective'])} {format_best(record) or 'unstable'}"
 
 
 def write_comparison_page(path: str | os.PathLike[str], comparison: Comparison) -> None:
@@ -26,83 +76,80 @@ def write_comparison_page(path: str | os.PathLike[str], comparison: Comparison) 
 
 def render_comparison(comparison: Comparison) -> str:
     """Return the page as text; the same comparison gives the same text, and every name of the input is escaped."""
-    panels = [change_panel(comparison)] if comparison.changes else []
-    return render_template(
-        "comparison_page.html.j2",
-        ("tables.js", "charts.js") if panels else ("tables.js",),
-        title=comparison.title,
-        names=comparison.names,
-        runs=[_run_line(run) for run in comparison.runs],
-        differences=[
-            (row["key"], [shorten(describe_value(row[name]), _MOST_CHARACTERS) for name in comparison.names])
-            for row in comparison.scenario_differences
-        ],
-        panels=panels,
-        packed=pack(panels),
-        places=[
-            {"workload": workload, "network": network, "lines": [_change_line(comparison, row) for row in rows]}
-            for (workload, network), rows in _by_place(comparison.changes).items()
-        ],
-        unstable=any(row["unstable_in"] for row in comparison.changes),
-        nothing=f"The runs have {NOTHING}.",
-        best=[
-            (*place, [typeset(describe_best(by_run.get(name))) for name in comparison.names])
-            for place, by_run in comparison.best_by_place.items()
-        ],
-        notes=comparison.notes,
-    )
+    heads = ("run", "directory", "seed", "replications", "requests", "latencies")
+    runs = [(*map(str, (run[key] or "" for key in heads[:-1])), "measured live" if run["live"] else "simulated")
+            for run in comparison.runs]  # fmt: skip
+    changed = bool(comparison.changes)
+    sections = [
+        Section("Runs", "runs", tables=[Table.of_texts("", heads, runs, words=2)], notes=comparison.notes),
+        Section("Keys of the scenarios that differ", "keys", tables=[differences_table(comparison, MOST_CHARACTERS)])
+        if comparison.scenario_differences
+        else Section("Keys of the scenarios that differ", "keys", text=["The scenarios do not differ."]),
+        Section(
+            f"Changes against {comparison.names[0]}",
+            "changes",
+            text=[] if changed else [f"The runs have {NOTHING}."],
+            panels=[change_panel(comparison)] if changed else [],
+            tables=[changes_table(comparison)] if changed else [],
+        ),
+        *([Section("Best policy of each run", "best", tables=[best_table(comparison)])] if comparison.best else []),
+    ]
+    return render_page("simnmt compare", comparison.title, sections)
 
 
 def change_panel(comparison: Comparison) -> Panel:
     """Return the figure of the changes: a row for each policy of a workload and network, a point with whiskers for each run."""
-    by_place = {f"{workload} on {network}": rows for (workload, network), rows in _by_place(comparison.changes).items()}
-    places = list(by_place)
-    control = Control("place", "Workload and network", [(str(at), place) for at, place in enumerate(places)])
-
-    def draw(at: str) -> Chart:
-        return change_chart(by_place[places[int(at)]], comparison.names[1:])
-
+    places = by_cell(comparison.changes)
+    control = Control("place", "Workload and network", [(str(at), " on ".join(place)) for at, place in enumerate(places)])
     return panel(
         "changes",
         "Change of the mean latency",
         f"Change of the mean latency of each policy against {comparison.names[0]}, percent, with 95 % intervals",
-        draw,
+        lambda at: change_chart([*places.values()][int(at)], comparison.names[1:]),
         [control],
         caption="Left of zero a run is faster. Whiskers are 95 % intervals over replications.",
         across=True,
     )
 
 
-def _by_place(rows: Sequence[Row]) -> dict[tuple[str, str], list[Row]]:
-    by_place: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        by_place.setdefault((row["workload"], row["network"]), []).append(row)
-    return by_place
+def change_chart(rows: Sequence[Row], runs: Sequence[str] = ()) -> Chart:
+    """Draw a row for each policy, with a point and its whiskers for each run.
+
+    Args:
+        rows: the changes on one workload and network, of `Comparison`.
+        runs: names of all runs after the first, whose order gives the colours; empty: those of `rows`.
+    """
+    policies = list(dict.fromkeys(row["policy"] for row in rows))
+    runs = runs or list(dict.fromkeys(row["run"] for row in rows))
+    marks = []
+    for place, name in enumerate(runs):
+        of_run = [row for row in rows if row["run"] == name]
+        offset = _SPREAD * ((place + 0.5) / len(runs) - 0.5)
+        marks.append(
+            Mark(
+                "points",
+                [row["change_percent"] for row in of_run],
+                [policies.index(row["policy"]) + offset for row in of_run],
+                short(name, 40),
+                series_colour(place),
+                symbol=SYMBOLS[place % len(SYMBOLS)],
+                size=9.0,
+                low=[row["low_percent"] for row in of_run],
+                high=[row["high_percent"] for row in of_run],
+                text=[plain(_describe_change(row)) for row in of_run],
+                hover="%{text}",
+                level=True,
+            )
+        )
+    ticks = {float(place): short(policy, 20) for place, policy in enumerate(policies)}
+    unpaired = [name for name in runs if any(row["run"] == name and not row["paired"] for row in rows)]
+    reading = f"Unpaired, with the noise of both runs: {', '.join(unpaired)}." if unpaired else ""
+    baseline = short(rows[0]["baseline"], 40) if rows else "the first run"
+    change_axis = Axis(f"change of the mean latency against {baseline}, %", zero_line=True)
+    message = "" if rows else NOTHING
+    return Chart(marks, change_axis, Axis(ticks=ticks, span=(len(policies) - 0.5, -0.5)), reading, message=message)
 
 
-def _change(row: Row) -> tuple[str, str]:
-    return typeset_interval(row["change_percent"], row["low_percent"], row["high_percent"])
-
-
-def _change_line(comparison: Comparison, row: Row) -> Row:
-    change, interval = _change(row)
-    return {
-        "policy": row["policy"],
-        "run": row["run"],
-        "colour": series_colour(comparison.names.index(row["run"]) - 1),
-        "baseline_ms": typeset(digits(1e3 * row["baseline_latency_s"])),
-        "ms": typeset(digits(1e3 * row["mean_latency_s"])),
-        "value": row["change_percent"],
-        "change": change,
-        "interval": interval,
-        "verdict": row["verdict"],
-        "how": "paired" if row["paired"] else "unpaired",
-        "because": "; ".join(row["unpaired_because"]),
-        "unstable": f"unstable in {', '.join(row['unstable_in'])}" if row["unstable_in"] else "",
-    }
-
-
-def _run_line(run: Row) -> dict[str, str]:
-    counts = {key: number(run[key], 0) for key in ("replications", "requests")}
-    how = "measured live" if run["live"] else "simulated"
-    return {"run": run["run"], "directory": run["directory"] or "", "seed": str(run["seed"]), **counts, "how": how}
+def _describe_change(row: Row) -> str:
+    text, interval = typeset_interval(row["change_percent"], row["low_percent"], row["high_percent"])
+    return f"{row['policy']}: {f'{text} {interval}'.rstrip()} %"

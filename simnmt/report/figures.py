@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base.suggestions import format_list
-from simnmt.network.series import RttSeries
 from simnmt.report import thinning
 from simnmt.report.charts import DASHES, SYMBOLS, Axis, Chart, Control, Mark, Panel, panel, plain, short
-from simnmt.report.typography import significant
+from simnmt.report.run_tables import batches_of, batching_devices
+from simnmt.report.typography import number, significant
 from simnmt.results import Cell, RecordedCell
+from simnmt.results.device_accounts import SMALL_BATCH, BatchAccount
 from simnmt.results.device_timeline import device_timeline
 from simnmt.results.request_log import were_answered
 from simnmt.results.stability import busiest_device
@@ -228,32 +229,28 @@ def timeline(view: CellView[RecordedCell]) -> Panel:
     unit, length_s = time_unit(max(float(run.edges_s[-1]) for run in runs.values()))
     edges = {policy: run.edges_s / length_s for policy, run in runs.items()}
     arrivals = max(float(values[_turn(values)]) for values in edges.values())
-    end = max(float(values[-1]) for values in edges.values())
+    log = any(map(view.unstable, view.policies))
 
-    def draw(device: str, of: str, y: str, x: str) -> Chart:
+    def draw(device: str, of: str) -> Chart:
         number, backlog = int(device), of == "waiting"
-        log = backlog and y == "log"
         heights = {policy: run.waiting[number] if backlog else 100.0 * run.busy_share[number] for policy, run in runs.items()}
         idle = [policy for policy, values in heights.items() if not values.any()]
+        hover = f"{'%{y:,.4~g} waiting' if backlog else '%{y:.1f} % busy'} at %{{x:.4~g}} {unit}"
         marks = []
         for policy, values in heights.items():
             if policy not in idle:
-                shown = thinning.numbers(np.where(log & (values < LEAST_SHOWN), np.nan, values), 3)
-                hover = f"{'%{y:,.4~g} waiting' if backlog else '%{y:.1f} % busy'} at %{{x:.4~g}} {unit}"
+                shown = thinning.numbers(np.where(log & backlog & (values < LEAST_SHOWN), np.nan, values), 3)
                 marks.append(view.line(policy, edges[policy], [*shown, shown[-1]], width=1.4, step=True, hover=hover))
         name = cell.devices[number].name
         waits, works = f"Requests that wait at all boxes of {name} together.", f"Busy share of the workers of {name}."
         nothing = f" Nothing {'waits' if backlog else 'is executed'} there under {format_list(idle)}." if idle else ""
         height = Axis("requests waiting", log=log, from_zero=not log) if backlog else Axis("workers busy, %", span=(0.0, 102.0))
-        width = Axis(f"time of the run, {unit}", span=(0.0, end if x == "all" else arrivals))
+        width = Axis(f"time of the run, {unit}", span=(0.0, arrivals))
         return Chart(marks, width, height, (waits if backlog else works) + nothing)
 
     estimating = estimating_policy(cell.logs)
     busiest = busiest_device([row for row in view.rows if row["policy"] == (estimating or row["policy"])])
     names = [device.name for device in cell.devices]
-    until = [("arrivals", "while requests come"), ("all", "until the last answer")]
-    drained = any(_turn(values) < values.size - 1 for values in edges.values())
-    unstable = any(map(view.unstable, view.policies))
     return panel(
         "timeline",
         "Backlog and utilisation",
@@ -262,10 +259,8 @@ def timeline(view: CellView[RecordedCell]) -> Panel:
         [
             view.device_control("At the", names.index(busiest) if busiest in names else 0),
             Control("of", "Of", [("waiting", "backlog"), ("busy", "utilisation")]),
-            Control("y", "Backlog axis", [("linear", "linear"), ("log", "log backlog")], "log" if unstable else "linear"),
-            Control("x", "Time span", until if drained else until[1:]),
         ],
-        caption="What waits at a device, and how much of it works, over the time of the run; means over spans of time.",
+        caption="What waits at a device, and how much of it works, while requests come; means over spans of time.",
         across=True,
     )
 
@@ -331,66 +326,37 @@ def share_by_length(logs: Mapping[str, Log], devices: int) -> tuple[list[float |
 def rtt(view: CellView[Cell]) -> Panel:
     """Draw the RTT series over one lap, and the transfer estimate that one policy held while it met that lap.
 
-    The span in use is shown first, unless requests met at least half of the lap, or met its end and began anew.
+    Only the span in use is shown, unless requests met at least half of the lap, or met its end and began anew.
     """
     cell, series = view.cell, view.cell.series
-    used_s = _used_span_s(cell)
-    kept = _kept_samples(series, used_s)
-    time_s = np.append(series.time_s[kept], max(series.duration_s, float(series.time_s[-1])))
-    unit, length_s = time_unit(float(time_s[-1]) if used_s is None else used_s[1] - used_s[0])
+    begin_s, end_s = _used_span_s(cell) or (0.0, max(series.duration_s, float(series.time_s[-1])))
+    first, last = np.searchsorted(series.time_s, (begin_s, end_s), side="right")
+    first = max(int(first) - 1, 0)
+    rtt_s = series.rtt_s[first:last]
+    kept = thinning.extremes(rtt_s, RTT_POINTS - 1)
+    time_s = np.append(series.time_s[first:last][kept], end_s)
+    unit, length_s = time_unit(end_s - begin_s)
     policy = estimating_policy(cell.logs)
     hover = f"%{{y:,.4~g}} ms at %{{x:.4~g}} {unit}"
-    times, heights = time_s / length_s, np.append(series.rtt_s[kept], series.rtt_s[-1]) * 1e3
-    lines = [(times, heights)]
-    marks = [Mark("line", times, heights, "RTT", "rtt", width=1.2, step=True, hover=hover)]
+    heights_ms = 1e3 * np.append(rtt_s[kept], rtt_s[-1])
+    marks = [Mark("line", time_s / length_s, heights_ms, "RTT", "rtt", width=1.2, step=True, hover=hover)]
     if policy is not None:
         held_s, estimate_s = _estimate_on_lap(cell.logs[policy], float(series.duration_s))
-        lines.append((held_s / length_s, estimate_s * 1e3))
-        symbol = "" if held_s.size > 1 else "circle"
-        name = f"estimate of {plain(policy)}"
-        marks.append(view.line(policy, *lines[1], name=name, dash="solid", width=1.2, step=True, symbol=symbol, hover=hover))
-
-    def draw(x: str, y: str) -> Chart:
-        span = None if x == "all" or used_s is None else (used_s[0] / length_s, used_s[1] / length_s)
-        margin = 0.0 if span is None else 0.01 * (span[1] - span[0])
-        shown = None if span is None else (span[0] - margin, span[1] + margin)
-        height = Axis("round trip, ms", log=y == "log", span=_heights_seen(lines, span, y == "log"))
-        return Chart(marks, Axis(f"time on the trace, {unit}", span=shown), height)
-
-    last = cell.devices[-1].name if len(cell.devices) > 2 else ""
-    link = f", the last link on the way to the {last}," if last else ""
-    to = f"to the {last} " if last else ""
+        symbol, name = "" if held_s.size > 1 else "circle", f"estimate of {plain(policy)}"
+        look = {"name": name, "dash": "solid", "width": 1.2, "step": True, "symbol": symbol, "hover": hover}
+        marks.append(view.line(policy, held_s / length_s, estimate_s * 1e3, **look))
+    destination = cell.devices[-1].name if len(cell.devices) > 2 else ""
+    link = f", the last link on the way to the {destination}," if destination else ""
+    to = f"to the {destination} " if destination else ""
     learns = f" and the transfer time {to}that {policy} assumes. It learns only from requests that it sends away."
-    spans = [("used", "while requests ran"), ("all", "whole series")]
     return panel(
         "rtt",
         "The network, and what was believed of it",
         f"Round-trip time in milliseconds over the time of the trace, with the transfer estimate over it, {view.place}",
-        draw,
-        [
-            Control("x", "Time span", spans if used_s is not None else spans[1:]),
-            Control("y", "RTT axis", [("linear", "linear"), ("log", "log RTT")]),
-        ],
+        lambda y: Chart(marks, Axis(f"time on the trace, {unit}"), Axis("round trip, ms", log=y == "log")),
+        [Control("y", "RTT axis", [("linear", "linear"), ("log", "log RTT")])],
         caption=f"Round-trip time of {series.name} ({series.kind}){link}" + ("." if policy is None else learns),
     )
-
-
-def _heights_seen(lines: Sequence[tuple[Any, Any]], span: tuple[float, float] | None, log: bool) -> tuple[float, float] | None:
-    """Return the range of the heights in a span of time: plotly fits an axis to all points, of which a zoom shows few."""
-    if span is None:
-        return None
-    seen = []
-    for times, heights in lines:
-        until = np.append(times[1:], np.inf)
-        # The last value before the span holds into it.
-        seen.append(heights[(times <= span[1]) & (until >= span[0])])
-    values = np.concatenate(seen)
-    values = values[np.isfinite(values) & (values > 0)]
-    if not values.size:
-        return None
-    least, most = float(values.min()), float(values.max())
-    margin = 0.05 * (most - least) or 0.05 * most
-    return (least / 1.05, most * 1.05) if log else (max(least - margin, 0.0), most + margin)
 
 
 def estimating_policy(logs: Mapping[str, Log]) -> str | None:
@@ -423,16 +389,6 @@ def _used_span_s(cell: Cell) -> tuple[float, float] | None:
     return (begin_s, end_s) if 0.0 < end_s - begin_s < 0.5 * cell.series.duration_s else None
 
 
-def _kept_samples(series: RttSeries, used_s: tuple[float, float] | None) -> NDArray[np.int64]:
-    """Return indices of the samples drawn, half of them in the span in use, which then is sharp when it fills the figure."""
-    if used_s is None or series.rtt_s.size < RTT_POINTS:
-        return thinning.extremes(series.rtt_s, RTT_POINTS - 1)
-    begin, end = np.searchsorted(series.time_s, used_s)
-    begin = max(int(begin) - 1, 0)
-    close = begin + thinning.extremes(series.rtt_s[begin : int(end) + 1], RTT_POINTS // 2)
-    return np.union1d(thinning.extremes(series.rtt_s, RTT_POINTS // 2 - 1), close)
-
-
 def gaps(view: CellView[RecordedCell]) -> Panel:
     """Draw the change of the total time by source of loss removed, with its interval."""
     rows = [row for row in view.gaps if row["removed"] != "nothing"]
@@ -459,3 +415,100 @@ def gaps(view: CellView[RecordedCell]) -> Panel:
     )
     alt = f"Change of the total time in percent with its interval, by source of loss removed, {view.place}"
     return panel("gaps", "What wrong beliefs cost", alt, lambda: chart, caption=caption)
+
+
+MOST_BARS = 64
+"""Most bars of batch sizes; larger batches are grouped evenly."""
+BATCH_NUMBERS = 40_000
+"""Most numbers of all timelines of a page, which limits its size."""
+FEWEST_CHANGES = 100
+
+
+def batch_panels(view: CellView[RecordedCell]) -> list[Panel]:
+    """Return the figures of batches: how many sentences are active, step by step and in all; empty without batches."""
+    cell = view.cell
+    devices = batching_devices(cell)
+    if not devices:
+        return []
+    share = BATCH_NUMBERS // max(2 * view.cells * len(devices) * len(cell.logs), 1)
+    changes = max(share, FEWEST_CHANGES)
+    accounts = {
+        (str(device), policy): account
+        for device in devices
+        for policy in cell.logs
+        if (account := batches_of(cell, policy, device)) is not None and account.steps.sum()
+    }
+
+    def active(device: str, policy: str) -> Chart:
+        name = view.policies[int(policy)]
+        axes = Axis("decode step of the first server"), Axis("active sentences", from_zero=True)
+        account = accounts.get((device, name))
+        if account is None:
+            return Chart([], *axes, f"Nothing is decoded there under {name}.")
+        if not len(account.timeline):
+            return Chart([], *axes, f"Nothing is decoded at the first server under {name}. {_describe_batches(account)}")
+        step, sentences = account.timeline[:changes].T.tolist()
+        hover = "%{y} active from step %{x} on"
+        curve = view.line(name, step, sentences, dash="solid", width=1.4, step=True, fill="rtt-wash", hover=hover)
+        limit = Mark("line", [0, step[-1]], [account.size] * 2, "largest batch", dash="dot", width=1.2, hover="")
+        reading = f"The first {number(len(step), 0)} changes of the batch. In all: {_describe_batches(account)}"
+        return Chart([curve, limit], *axes, reading)
+
+    def sizes(device: str, of: str) -> Chart:
+        used = {policy: account for (place, policy), account in accounts.items() if place == device}
+        marks = [_size_line(view, policy, account, of) for policy, account in used.items()]
+        unused = [policy for policy in cell.logs if policy not in used]
+        title = "share of the decoding time, %" if of == "time" else "share of the decode steps, %"
+        reading = f"Nothing is decoded there under {format_list(unused)}." if unused else ""
+        return Chart(marks, Axis("active sentences", from_zero=True), Axis(title, from_zero=True), reading)
+
+    at = Control("device", "At the", [(str(device), cell.devices[device].name) for device in devices])
+    policies = Control("policy", "Policy", [(str(place), name) for place, name in enumerate(cell.logs)], str(most_used(cell)))
+    return [
+        panel(
+            "active",
+            "The batch, step by step",
+            f"Active sentences over decode steps, with the largest batch, {view.place}",
+            active,
+            [at, policies],
+            caption="Sentences decoded together from one step to the next, at the beginning of the run.",
+        ),
+        panel(
+            "sizes",
+            "How full the batches are",
+            f"Percentage of decode steps or of their time by active sentences, one line per policy, {view.place}",
+            sizes,
+            [at, Control("of", "Share", [("steps", "of the steps"), ("time", "of the time")])],
+            caption="Share of the decode steps, or of their time, by the number of sentences active in them.",
+        ),
+    ]
+
+
+def _size_line(view: CellView[RecordedCell], policy: str, account: BatchAccount, of: str) -> Mark:
+    """Return the shares of steps, or of their time, by active sentences; large batches in even groups of sizes."""
+    wide = -(-account.size // MOST_BARS)
+    first = np.arange(1, account.size + 1, wide)
+    # Sizes begin at 1: every step has an active sentence.
+    values = np.add.reduceat((account.step_s if of == "time" else account.steps)[1:], first - 1)
+    last = np.minimum(first + wide - 1, account.size)
+    labels = [f"{low}" if low == high else f"{low} to {high}" for low, high in zip(first.tolist(), last.tolist(), strict=True)]
+    symbol = SYMBOLS[view.policies.index(policy) % len(SYMBOLS)]
+    shares = thinning.numbers(100.0 * values / max(values.sum(), 1e-300), 4)
+    return view.line(policy, first.tolist(), shares, width=1.6, symbol=symbol, text=labels, hover="%{text} active: %{y:.2f} %")
+
+
+def most_used(cell: RecordedCell) -> int:
+    """Return the place of the policy with the most decode steps, whose batches are shown first."""
+    steps = [
+        sum(int(account.steps.sum()) for account in cell.batches.get(policy, ()) if account is not None) for policy in cell.logs
+    ]
+    return steps.index(max(steps))
+
+
+def _describe_batches(account: BatchAccount) -> str:
+    total = int(account.steps.sum())
+    return (
+        f"{number(total, 0)} steps, {significant(account.mean_active, 3)} of {account.size} active on average; full in "
+        f"{number(100 * account.share_full, 1)} % of them, fewer than {SMALL_BATCH} in "
+        f"{number(100 * account.share_below(SMALL_BATCH), 1)} %."
+    )

@@ -2,114 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from simnmt.base.suggestions import format_list
 from simnmt.report import figures
-from simnmt.report.charts import POLICY_COLOURS, Panel, pack
-from simnmt.report.devices import (
-    BATCH_COLUMNS,
-    PLAN_COLUMNS,
-    STREAM_COLUMNS,
-    batch_lines,
-    batch_panels,
-    batching_devices,
+from simnmt.report.charts import POLICY_COLOURS, Panel
+from simnmt.report.figures import CellView, batch_panels
+from simnmt.report.page_template import Section, render_page
+from simnmt.report.pipelines import planned_pipelines_svg
+from simnmt.report.plane_figures import execution, lengths, misrouted, plane
+from simnmt.report.run_tables import (
+    batch_table,
     boxes,
+    cell_of,
     device_table,
-    profile_kinds,
-    roles,
-    streamed_devices,
+    energy_devices_table,
+    energy_table,
+    fits_table,
+    gaps_table,
+    plans_table,
+    policies_table,
+    recommendations_table,
+    stream_table,
 )
-from simnmt.report.energy_tables import energy_tables
-from simnmt.report.figures import CellView
-from simnmt.report.load_figures import LoadSweep, group_sweeps, over_load
-from simnmt.report.page_template import render_template
-from simnmt.report.plane_figures import execution, lengths, misrouted, plane, share_explained
-from simnmt.report.tables import cell_of, gap_lines, overview, policy_table, recommendation_badges, verdict_cards
-from simnmt.report.typography import DASH, is_number, number, significant
+from simnmt.report.typography import significant
+from simnmt.report.words import gap_words, verdicts, words
 from simnmt.results import Cell, FinishedRun, RecordedCell, RunResult
-from simnmt.results.recommendation import by_objective
-from simnmt.results.recommendation_text import gap_sentences
-from simnmt.results.request_log import UNKNOWN_MISROUTES
 from simnmt.results.result import MOST_DRAWN, doubtful_profiles
-from simnmt.results.stability import busiest_load
 from simnmt.results.summary import Row, by_cell
 
 ViewedCell = TypeVar("ViewedCell", bound=RecordedCell)
 _COLOURS = ("edge", "cloud", "oracle", "naive", "cnmt")
 """Policies with fixed colours (`page.css`); other policies take the next colours in order of appearance."""
+MOST_CARDS = 2
+"""Most verdicts that open the page; of more, a table comes first and they are folded."""
+KINDS_OF_NUMBERS = (
+    ("measured", "taken on the real device or network; doubtful if the profile has warnings"),
+    ("inferred", "worked back from published results: it shows consistency with them, and proves nothing"),
+    ("published", "as printed in a paper"),
+    ("synthetic", "drawn from a model"),
+    ("constant", "one number at all times"),
+    ("unstated", "the file does not say"),
+)
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedTable:
-    """Table of a paper with published and simulated numbers, and notes on contradictions in the paper."""
-
-    title: str
-    columns: Sequence[str]
-    """Heads of all columns, with units; the first column names the line."""
-    rows: Sequence[Sequence[str]]
-    """One text per column in each row."""
-    notes: Sequence[str] = ()
-    """Errors of the paper and origins of our numbers, one sentence each."""
-
-
-def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()) -> str:
+def render(result: RunResult) -> str:
     """Return the page as text, to be written as UTF-8; the same result gives the same text.
 
     It opens from disk without a network, and every name that came with the input is escaped.
     """
     result = replace(result, cells=result.drawn_cells, notes=[*result.notes, *_sampling(result)])
-    colours = policy_colours(result)
-    cells = {(cell.workload, cell.network): cell for cell in result.cells}
-    workloads = _first_by_name((cell.workload, cell) for cell in result.cells)
+    sections = [
+        *_verdict_sections(result),
+        *doubt_sections(doubtful_profiles(result.cells)),
+        Section("All policies", "table", tables=[policies_table(result, policy_colours(result))]),
+        *_figure_sections(result),
+        _making_section(result),
+    ]
+    return render_page("simnmt run" if result.live is None else "simnmt live replay", result.name, sections, _facts(result))
+
+
+def _facts(result: RunResult) -> list[str]:
     first = result.summary_rows[0] if result.summary_rows else {}
-    batching, streaming = any(map(batching_devices, result.cells)), any(any(cell.planned) for cell in result.cells)
-    return render_template(
-        "page.html.j2",
-        ("tables.js", "charts.js") if result.cells or result.load_sweeps else ("tables.js",),
-        result=result,
-        seed=result.seed,
-        replications=first.get("replications"),
-        requests=first.get("requests"),
-        warm_up=max((row.get("warm_up_requests") or 0.0 for row in result.summary_rows), default=0.0),
-        verdicts=verdict_cards(result, colours),
-        overview=overview(result, colours),
-        table=policy_table(
-            by_objective(result.summary_rows, result.recommendations),
-            result.comparisons,
-            colours,
-            roles(result),
-            recommendation_badges(result.recommendations),
-        ),
-        cells=cells,
-        judged_by=_judged_by(result, batching, streaming),
-        batching=batching,
-        sections=[_section(index, cell, result) for index, cell in enumerate(result.cells)],
-        sweeps=[
-            {"id": f"load-{index}", "sweep": sweep, "panel": panel, "packed": pack([panel])}
-            for index, (sweep, panel) in enumerate(sweep_panels(result))
-        ],
-        fit_groups=[_fit_group(index, *group, result) for index, group in enumerate(_group_alike(workloads, _fitted))],
-        boxes=boxes,
-        doubtful_profiles=doubtful_profiles(result.cells),
-        profile_kinds=profile_kinds,
-        length_groups=_group_alike(workloads, _fitted_line),
-        said=" ".join(result.notes),
-        notes=_merge_notes(result.notes, [cell.workload for cell in result.cells]),
-        series=_first_by_name((cell.network, cell) for cell in result.cells),
-        devices=_group_alike(workloads, lambda cell: (cell.devices, cell.profile_names, cell.shown_kinds)),
-        closed_loop=_closed_loop(result),
-        published_tables=published_tables,
-        grouped=lambda count: number(count, 0),
-        significant=lambda value: significant(value, 4) if is_number(value) else DASH,
-        share_explained=share_explained,
-        streaming=streaming,
-        batch_columns=[head for _, head, _, _ in BATCH_COLUMNS],
-        stream_columns=[head for _, head, _, _ in STREAM_COLUMNS],
-        plan_columns=PLAN_COLUMNS,
-    )
+    warm_up = max((row.get("warm_up_requests") or 0.0 for row in result.summary_rows), default=0.0)
+    how = "under each policy" if result.live is None else "measured live"
+    facts = [f"{first['requests']:,} requests {how}"] * ("requests" in first)
+    facts += [f"the first {warm_up:,.0f} are warm-up"] * bool(warm_up)
+    facts += [f"{first['replications']} replications"] * ("replications" in first)
+    return [*facts, f"seed {result.seed}"]
 
 
 def _sampling(result: RunResult) -> list[str]:
@@ -118,6 +80,145 @@ def _sampling(result: RunResult) -> list[str]:
     sampled = [f"Figures over single requests show an even sample of at most {MOST_DRAWN:,}."] if most > MOST_DRAWN else []
     loses = any(row.get("lost_share") for row in result.summary_rows)
     return sampled + ["Figures over single requests show those that every policy answered."] * loses
+
+
+def _verdict_sections(result: RunResult) -> list[Section]:
+    colours = policy_colours(result)
+    policies = {cell_of(record): record["policy"] for record in result.recommendations}
+    cards = []
+    for verdict in verdicts(result):
+        policy = policies.get(cell_of(verdict))
+        text = [verdict[part] for part in ("sentence", "gap", "reason") if verdict[part]]
+        colour = f"policy-{colours[policy]}" if policy else ""
+        strong = f"deploy {policy}" if policy else ""
+        cards.append(Section(" on ".join(cell_of(verdict)), text=text, style="verdict", colour=colour, strong=strong))
+    if len(cards) <= MOST_CARDS:
+        return cards
+    folded = Section("The reasons, for each workload and network", parts=cards, folded=True)
+    table = recommendations_table(result.recommendations, colours)
+    return [Section("Which policy to deploy", "verdicts", tables=[table], parts=[folded])]
+
+
+def doubt_sections(doubts: Sequence[Row]) -> list[Section]:
+    """Return the section of profiles with warnings; none without any."""
+    parts = [Section(f"{', '.join(doubt['devices'])}: {doubt['profile']}", notes=doubt["warnings"]) for doubt in doubts]
+    return [Section("Doubtful profiles", "doubts", parts=parts, style="doubts")] if parts else []
+
+
+def _figure_sections(result: RunResult) -> list[Section]:
+    if not result.cells:
+        return []
+    workloads = _first_by_name((cell.workload, cell) for cell in result.cells)
+    fits = [_fit_section(place, *group, result) for place, group in enumerate(_group_alike(workloads, _fitted))]
+    cells = [_cell_section(place, cell, result) for place, cell in enumerate(result.cells)]
+    return [
+        Section("Figures", "figures", text=words("figures"), parts=cells),
+        Section("Lengths and execution times", "fits", text=words("fits"), parts=fits),
+    ]
+
+
+def _cell_section(index: int, cell: Cell, result: RunResult) -> Section:
+    """Return one cell's figures and tables."""
+    view = view_of(result, cell)
+    panels = cell_panels(view)
+    misrouted_shown = any(panel.name == "misroutes" for panel in panels)
+    text = "No policy misrouted any judged request." if cell.misroutes else result.unknown_misroutes
+    tables = [
+        batch_table(cell, view.rows),
+        energy_table(view.rows) if cell.energies else None,
+        energy_devices_table(cell),
+        device_table(cell, view.rows) if len(cell.devices) > 2 else None,
+    ]
+    gaps = []
+    if view.gaps:
+        table = gaps_table(view.gaps)
+        gaps = [Section(table.title, tables=[table], notes=gap_words(view.gaps, view.rows))]
+    parts = [Section(table.title, tables=[table]) for table in tables if table is not None]
+    return Section(
+        f"{cell.workload} on {cell.network}",
+        f"cell-{index}",
+        text=[] if misrouted_shown else [text],
+        panels=panels,
+        parts=[*gaps, *parts, *_streaming_sections(cell, view.rows)],
+        style="cell",
+        folded=index > 0,
+    )
+
+
+def _streaming_sections(cell: Cell, rows: Sequence[Row]) -> Iterator[Section]:
+    """Yield a section for each device that streams its model: plans, picture, and numbers of each policy that used it."""
+    for device, kind, planned in zip(cell.devices, cell.shown_kinds, cell.planned, strict=False):
+        if planned is not None:
+            yield Section(
+                f"The model, streamed at the {device.name} ({kind})",
+                text=words("streamed", planned=planned, first=planned.states[0]),
+                picture=planned_pipelines_svg(planned, f"{device.name}, as planned"),
+                tables=[plans_table(device.name, planned), stream_table(cell, rows, device.name)],
+            )
+
+
+def _fit_section(index: int, names: Sequence[str], cell: Cell, result: RunResult) -> Section:
+    """Return the figures of workloads that share their fits; `cell`: the first of these workloads."""
+    name = ", ".join(names)
+    text = [f"Drawn for the requests of {cell.workload}."] * (len(names) > 1)
+    panels = fit_panels(cell, result.fits, name)
+    return Section(name, f"fit-{index}", text=text, panels=panels, style="fit", folded=index > 0)
+
+
+def _making_section(result: RunResult) -> Section:
+    cells = result.cells
+    workloads = _first_by_name((cell.workload, cell) for cell in cells)
+    facts = [(f"Lengths of {', '.join(names)}", _lengths_fact(cell)) for names, cell in _group_alike(workloads, _fitted_line)]
+    facts += [
+        (f"RTT of {name}", _series_fact(cell)) for name, cell in _first_by_name((cell.network, cell) for cell in cells).items()
+    ]
+    devices = _group_alike(workloads, lambda cell: (cell.devices, cell.profile_names, cell.shown_kinds))
+    facts += [(f"Devices of {', '.join(names)}", _devices_fact(cell, len(names) == 1)) for names, cell in devices]
+    facts += [(f"Engine: {engine}", policies) for engine, policies in engine_facts(result)]
+    return Section(
+        "How it was made",
+        "making",
+        facts=facts,
+        tables=[fits_table(result.fits)] if result.fits else [],
+        parts=[
+            Section("Kinds of numbers", facts=KINDS_OF_NUMBERS),
+            Section("How to read the intervals", text=words("intervals", closed_loop=_closed_loop(result))),
+            Section("Notes", "notes", notes=_merge_notes(result.notes, [cell.workload for cell in cells])),
+        ],
+    )
+
+
+def engine_facts(result: RunResult) -> list[tuple[str, str]]:
+    """Return each engine of the world that ran, with its policies and why it was chosen for them."""
+    by_engine: dict[str, list[str]] = {}
+    for policy, engine in result.engines.items():
+        reason = result.engine_reasons.get(policy, "")
+        by_engine.setdefault(engine, []).append(f"{policy} ({reason})" if reason else policy)
+    return [(engine, ", ".join(policies)) for engine, policies in by_engine.items()]
+
+
+def _lengths_fact(cell: Cell) -> str:
+    table, slope, offset = cell.lengths, cell.regression_slope, cell.regression_offset
+    units = table.src_unit if table.src_unit == table.tgt_unit else f"{table.src_unit} and {table.tgt_unit}"
+    line = f"M = {significant(slope)} N {'-' if offset < 0 else '+'} {significant(abs(offset))}"
+    return f"{table.name}, counted by {units}: {table.source}. Fitted target length: {line}."
+
+
+def _series_fact(cell: Cell) -> str:
+    series = cell.series
+    counts = f"{len(series.rtt_s):,} samples, {series.lost:,} lost; mean {significant(series.mean_s * 1e3)} ms"
+    return f"{series.name} ({series.kind}): {series.source}. {counts}."
+
+
+def _devices_fact(cell: Cell, with_planes: bool) -> str:
+    """Return the devices with their profiles, and what is believed of these where no other workload fits them anew."""
+    parts = []
+    for device, profile, kind, plane_s in zip(cell.devices, cell.profile_names, cell.shown_kinds, cell.planes, strict=True):
+        src, tgt, fixed = (significant(1e3 * value) for value in plane_s)
+        plane = f", believed to take {src} N + {tgt} M + {fixed} ms" if with_planes else ""
+        many = f" ({boxes(device)})" if boxes(device) else ""
+        parts.append(f"{device.name}{many}: {profile} ({kind}){plane}")
+    return f"{'; '.join(parts)}."
 
 
 def cell_panels(view: CellView[Cell]) -> list[Panel]:
@@ -144,11 +245,10 @@ NOT_RECORDED = ("rtt", "plane", "misroutes", "lengths", "execution")
 
 def run_panels(result: FinishedRun, cell: RecordedCell) -> list[Panel]:
     """Return the figures of a cell of `drawn_cells` and its network: all of a run just made, else all but `NOT_RECORDED`."""
-    sweeps = [panel for sweep, panel in sweep_panels(result) if sweep.network == cell.network]
     if isinstance(cell, Cell):
-        return [*cell_panels(view_of(result, cell)), *fit_panels(cell, result.fits, cell.workload), *sweeps]
+        return [*cell_panels(view_of(result, cell)), *fit_panels(cell, result.fits, cell.workload)]
     view = view_of(result, cell)
-    return [*_latency_panels(view), *_loss_panels(view), *sweeps]
+    return [*_latency_panels(view), *_loss_panels(view)]
 
 
 def fit_panels(cell: Cell, fits: Sequence[Row], name: str) -> list[Panel]:
@@ -157,100 +257,28 @@ def fit_panels(cell: Cell, fits: Sequence[Row], name: str) -> list[Panel]:
     return [lengths(cell, own_fits, name), execution(cell, own_fits, name, CellView(cell, [], [], {}).device_colour)]
 
 
-def sweep_panels(result: FinishedRun) -> list[tuple[LoadSweep, Panel]]:
-    """Return the sweeps over load, each with its figure."""
-    colours = policy_colours(result)
-    return [(sweep, over_load(sweep, result.summary_rows, colours)) for sweep in group_sweeps(result.load_sweeps)]
-
-
 def view_of(result: FinishedRun, cell: ViewedCell) -> CellView[ViewedCell]:
     """Return a cell with its rows and the colours of the policies."""
-    rows, gaps = _rows_of_cell(result.summary_rows, cell), _rows_of_cell(result.gaps, cell)
+    place = (cell.workload, cell.network)
+    rows, gaps = ([row for row in table if cell_of(row) == place] for table in (result.summary_rows, result.gaps))
     return CellView(cell, rows, gaps, policy_colours(result), len(by_cell(result.summary_rows)))
 
 
-def _section(index: int, cell: Cell, result: RunResult) -> dict[str, Any]:
-    """Return one cell's figures and tables."""
-    view = view_of(result, cell)
-    panels = cell_panels(view)
-    names = {panel.name for panel in panels}
-    no_misroutes = "No policy misrouted any judged request." if cell.misroutes else result.unknown_misroutes
-    return {
-        "id": f"cell-{index}",
-        "view": view,
-        "cell": cell,
-        "panels": panels,
-        "packed": pack(panels),
-        "foreseen": _is_foreseen(cell),
-        "no_misroutes": "" if "misroutes" in names else no_misroutes,
-        "queues": "timeline" in names,
-        "device_table": device_table(cell, view.rows) if len(cell.devices) > 2 else [],
-        "batches": batch_lines(cell, view.rows),
-        "streamed": streamed_devices(cell, view.rows),
-        "energy": energy_tables(cell, view.rows),
-        "gaps": gap_lines(view.gaps),
-        "gap_sentences": gap_sentences(view.gaps, view.rows),
-    }
-
-
-def _is_foreseen(cell: Cell) -> bool:
-    """Return whether decisions are judged by what an oracle foresaw, queues included."""
-    return any(misroutes.foreseen for misroutes in cell.misroutes.values())
-
-
-def _judged_by(result: RunResult, batching: bool, streaming: bool) -> str:
-    """Return a sentence on how misrouted requests are judged."""
-    cells = result.cells
-    known = [cell for cell in cells if cell.misroutes]
-    if not known:
-        return result.unknown_misroutes if cells else ""
-    by_cell = {_is_foreseen(cell) for cell in known}
-    queueing = any(busiest_load(row) is not None for row in result.summary_rows)
-    state = format_list(["queues"] * queueing + ["batches"] * batching + ["streamed models"] * streaming)
-    foreseen = f"with the {state} of that moment, as an oracle foresees them"
-    where = format_list(["requests queue"] * queueing + ["a model is streamed"] * streaming, "or")
-    how = foreseen if by_cell == {True} else "" if by_cell == {False} else f"where {where} {foreseen}"
-    sampled = any(
-        misroutes.judged is not None and misroutes.judged < _requests(cell)
-        for cell in known
-        for misroutes in cell.misroutes.values()
-    )
-    sample = " The share is that of an even sample of the requests." if sampled else ""
-    left_out = f" {UNKNOWN_MISROUTES}" if len(known) < len(cells) else ""
-    comma = ", " if how else ""
-    return f"A request is misrouted if another device would truly have answered it sooner{comma}{how}.{sample}{left_out}"
-
-
-def _requests(cell: Cell) -> int:
-    return next(iter(cell.logs.values())).requests
-
-
 def _fitted_line(cell: Cell) -> tuple[Any, ...]:
-    return (*_length_source(cell), cell.regression_slope, cell.regression_offset)
+    table = cell.lengths
+    return table.name, table.source, table.src_unit, table.tgt_unit, cell.regression_slope, cell.regression_offset
 
 
 def _fitted(cell: Cell) -> tuple[Any, ...]:
     """Return a key that is equal for workloads with the same fits."""
-    devices = tuple(device.name for device in cell.devices)
-    return (*_fitted_line(cell), devices, cell.profile_names, cell.shown_kinds)
+    return (*_fitted_line(cell), *(device.name for device in cell.devices), cell.profile_names, cell.shown_kinds)
 
 
-def _fit_group(index: int, names: Sequence[str], cell: Cell, result: RunResult) -> dict[str, Any]:
-    """Return the figures of workloads that share their fits; `cell`: the first of these workloads."""
-    name = ", ".join(names)
-    panels = fit_panels(cell, result.fits, name)
-    remark = f"Drawn for the requests of {cell.workload}." if len(names) > 1 else ""
-    return {"id": f"fit-{index}", "name": name, "panels": panels, "packed": pack(panels), "remark": remark}
-
-
-def _rows_of_cell(rows: Sequence[Row], cell: RecordedCell) -> list[Row]:
-    return [row for row in rows if cell_of(row) == (cell.workload, cell.network)]
-
-
-def _closed_loop(result: RunResult) -> list[str]:
+def _closed_loop(result: RunResult) -> str:
     """Return the workloads whose arrivals depend on the answers, and so on the policy."""
     workloads = result.scenario.get("workloads", {})
-    return [name for name, workload in workloads.items() if (workload.get("arrivals") or {}).get("kind") == "clients"]
+    clients = [name for name, workload in workloads.items() if (workload.get("arrivals") or {}).get("kind") == "clients"]
+    return format_list(clients)
 
 
 def policy_colours(result: FinishedRun) -> dict[str, int]:
@@ -262,15 +290,11 @@ def colours_of(policies: Iterable[str]) -> dict[str, int]:
     """Return the index of each policy's colour, by the names in their order."""
     names = dict.fromkeys(policies)
     others = [name for name in names if name not in _COLOURS]
-    return {name: _COLOURS.index(name) if name in _COLOURS else _further_colour(others.index(name)) for name in names}
+    further = POLICY_COLOURS - len(_COLOURS)
+    return {name: _COLOURS.index(name) if name in _COLOURS else len(_COLOURS) + others.index(name) % further for name in names}
 
 
-def _further_colour(number: int) -> int:
-    """Return the colour of a policy that has no fixed colour, in order of appearance."""
-    return len(_COLOURS) + number % (POLICY_COLOURS - len(_COLOURS))
-
-
-def _first_by_name(named: Any) -> dict[str, Cell]:
+def _first_by_name(named: Iterable[tuple[str, Cell]]) -> dict[str, Cell]:
     first_cells: dict[str, Cell] = {}
     for name, cell in named:
         first_cells.setdefault(name, cell)
@@ -283,10 +307,6 @@ def _group_alike(cells: dict[str, Cell], key: Callable[[Cell], Any]) -> list[tup
     for name, cell in cells.items():
         groups.setdefault(key(cell), ([], cell))[0].append(name)
     return list(groups.values())
-
-
-def _length_source(cell: Cell) -> tuple[str, str, str, str]:
-    return cell.lengths.name, cell.lengths.source, cell.lengths.src_unit, cell.lengths.tgt_unit
 
 
 def _merge_notes(notes: Sequence[str], workloads: Sequence[str]) -> list[str]:

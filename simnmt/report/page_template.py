@@ -1,14 +1,15 @@
-"""Fill the template of a page with styles, scripts, figures and plotly.js, so that it opens without a network."""
+"""The frame of all pages: sections with texts, tables and figures, in one HTML file that opens without a network."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -16,33 +17,75 @@ from markupsafe import Markup, escape
 from simnmt.base import VERSION
 from simnmt.base.errors import InputError
 from simnmt.base.files import written_whole
-from simnmt.report.charts import packed
+from simnmt.report.charts import Panel, pack, packed
 from simnmt.report.typography import typeset
+
+if TYPE_CHECKING:
+    from simnmt.report.table import Table
 
 _HERE = Path(__file__).resolve().parent
 
 Record = Mapping[str, Any]
 
 
-def render_template(template: str, scripts: Sequence[str], **content: Any) -> str:
-    """Return a page that opens from disk without a network, as text to be written as UTF-8; every name in it is escaped.
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A section of a page: its parts come in the order of these fields."""
+
+    title: str
+    id: str = ""
+    """For links; figures need it."""
+    text: Sequence[str] = ()
+    """Paragraphs."""
+    facts: Sequence[tuple[str, str]] = ()
+    """What, and its value."""
+    panels: Sequence[Panel] = ()
+    picture: Markup | None = None
+    tables: Sequence[Table] = ()
+    notes: Sequence[str] = ()
+    """Points of a list."""
+    parts: Sequence[Section] = ()
+    """Sections within, without figures if the section has some."""
+    style: str = ""
+    """Class of the style sheet: `verdict`, `doubts`."""
+    folded: bool | None = None
+    """True to show the title alone until a reader opens it; False for one that can be closed."""
+    colour: str = ""
+    """Colour of a dot before the first paragraph."""
+    strong: str = ""
+    """Words of the first paragraph that stand out."""
+
+    @property
+    def packed(self) -> Markup:
+        """The figures for `charts.js`."""
+        return pack(self.panels)
+
+
+def render_page(eyebrow: str, title: str, sections: Sequence[Section], facts: Sequence[str] = ()) -> str:
+    """Return a page of sections that opens from disk without a network, to be written as UTF-8; every name in it is escaped.
 
     Args:
-        template: file name of a template of this folder.
-        scripts: file names of our own scripts, in order.
-        content: what the template names besides `version`, `style`, `script` and `plotly`.
+        eyebrow: the line above the title: the command.
+        title: the page's heading.
+        sections: in order; empty ones are left out.
+        facts: short texts below the heading.
     """
-    return (
-        _environment()
-        .get_template(template)
-        .render(
-            version=VERSION,
-            style=asset("page.css"),
-            script=Markup("\n").join(map(asset, scripts)),
-            plotly=Markup(packed_plotly() if "charts.js" in scripts else ""),
-            **content,
-        )
-    )
+    drawn = any(section.panels or any(part.panels for part in section.parts) for section in sections)
+    scripts = ("tables.js", "charts.js") if drawn else ("tables.js",)
+    return render_template("page.html.j2", scripts, eyebrow=eyebrow, title=title, sections=sections, facts=facts)
+
+
+def render_template(template: str, scripts: Sequence[str], **content: Any) -> str:
+    """Return a page from a template of this folder; `scripts`: file names of our own scripts, in order."""
+    plotly = Markup(packed_plotly() if "charts.js" in scripts else "")
+    script = Markup("\n").join(map(asset, scripts))
+    content |= {"version": VERSION, "style": asset("page.css"), "script": script, "plotly": plotly}
+    return str(render_fragment(template, **content))
+
+
+def render_fragment(template: str, **content: Any) -> Markup:
+    """Return what a template of this folder makes, a part of a page."""
+    return Markup(_environment().get_template(template).render(content))
 
 
 @cache
@@ -54,14 +97,10 @@ def _environment() -> Environment:
     return environment
 
 
-def render_fragment(template: str) -> Markup:
-    """Return a template of this folder that is a part of a page and has no variables."""
-    return Markup(_environment().get_template(template).render())
-
-
-def _prose(text: str) -> Markup:
-    """Return text with typeset numbers, and with text in backticks as code."""
-    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(typeset(text)))))
+def _prose(text: str, strong: str = "") -> Markup:
+    """Return text with typeset numbers, text in backticks as code, and some words that stand out."""
+    shown = re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(typeset(text))))
+    return Markup(shown.replace(escape(strong), f"<strong>{escape(strong)}</strong>", 1) if strong else shown)
 
 
 def asset(name: str) -> Markup:

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import floor, log10
 
+import numpy as np
 from markupsafe import Markup, escape
 
-from simnmt.report.page_template import render_template
+from simnmt.report.page_template import Section, render_page
+from simnmt.report.table import Table
 from simnmt.report.typography import number, significant
+from simnmt.results.device_accounts import PlannedDevice, PlannedState
 from simnmt.streaming.plan.plan_summary import PlanSummary
 from simnmt.streaming.plan.timeline import Timeline
 
@@ -92,6 +95,20 @@ def _ticks(longest_s: float) -> list[float]:
     return [number * step for number in range(int(longest_s / step + 1e-9) + 1)]
 
 
+def planned_pipelines_svg(planned: PlannedDevice, title: str) -> Markup:
+    """Return the pipelines of all states, as predicted for requests of the planned lengths."""
+    return pipeline_svg(title, [_planned_pipeline(state, planned.all_layers) for state in planned.states], planned.deadline_s)
+
+
+def _planned_pipeline(state: PlannedState, encoder_layers: int) -> DrawnPipeline:
+    load_begin, load_end = np.array(state.load).T
+    begin, end = np.array(state.compute).T
+    stall = begin - np.array([state.before_s, *end[:-1]])
+    later_s = max(state.latency_s - float(end[-1]), 0.0)
+    layers = [*range(state.layers), *(encoder_layers + layer for layer in range(state.decoder_layers))]
+    return DrawnPipeline(state.name, Timeline(load_begin, load_end, begin, end, stall, later_s, state.before_s), layers)
+
+
 def render_plan(outlook: PlanSummary, name: str, kind: str, model: str, warnings: Sequence[str] = ()) -> str:
     """Return the page of a plan, to be written as UTF-8; it opens from disk without a network.
 
@@ -123,16 +140,19 @@ def render_plan(outlook: PlanSummary, name: str, kind: str, model: str, warnings
         )
         for layer in outlook.layers
     ]
-    return render_template(
-        "streaming_plan_page.html.j2",
-        (),
-        title=f"{plan.layers} x {plan.slices_per_layer} within {significant(1e3 * plan.deadline_s)} ms",
-        costs=f"{kind}, doubtful" if warnings else kind,
-        name=name,
-        model=model,
-        facts=facts,
-        warnings=warnings,
-        remarks=outlook.remarks,
-        picture=pipeline_svg("Pipelines", pipelines, plan.deadline_s),
-        rows=rows,
+    heads = ("layer", "bits (* preloaded)", "time to read, ms", "unused, ms")
+    note = (
+        "Time to read: from the start until the processor needs the layer, all layers before it included. Unused: the part of "
+        "that time in which the disk reads nothing; below 0, the layer comes late."
     )
+    costs = f"{kind}, doubtful" if warnings else kind
+    about = f"{name}: {model}. A prediction from {costs} costs, not a measured run."
+    legend = "Numbers are layers; faded red: the processor waits; dashed: the deadline."
+    sections = [
+        Section("What is planned", text=[about, *outlook.remarks]),
+        *([Section("Doubtful profiles", "doubts", notes=warnings, style="doubts")] if warnings else []),
+        Section("Disk and processor", text=[legend], picture=pipeline_svg("Pipelines", pipelines, plan.deadline_s)),
+        Section("Shards", tables=[Table.of_texts("", heads, rows, note=note)]),
+    ]
+    title = f"{plan.layers} x {plan.slices_per_layer} within {significant(1e3 * plan.deadline_s)} ms"
+    return render_page("plan of a streamed model", title, sections, facts)

@@ -17,7 +17,8 @@ from simnmt.profile.execution_plane import ExecutionPlane
 from simnmt.report import thinning
 from simnmt.report.charts import SYMBOLS, Axis, Chart, Control, Mark, Panel, panel, plain, short
 from simnmt.report.figures import CellView, estimating_policy
-from simnmt.report.typography import DASH, MINUS, is_number, number, significant
+from simnmt.report.run_tables import share_explained
+from simnmt.report.typography import MINUS, is_number, number, significant
 from simnmt.results import Cell
 from simnmt.results.request_log import Misroutes, were_answered
 from simnmt.results.summary import Row
@@ -32,17 +33,17 @@ MOST_MEANS = 200
 
 Log = Mapping[str, NDArray[Any]]
 Ends = tuple[float, float]
-_RANGE = Control("range", "Axes", [("near", "most"), ("all", "all")])
 _LOST = [(0.0, "lost-0"), (0.5, "lost-1"), (1.0, "lost-2")]
 
 
-def axis_ends(cell: Cell) -> dict[str, Ends]:
-    """Return the ends of the axes of source and target length: `near` for 99 % of the requests, `all` for all."""
+def axis_ends(cell: Cell) -> Ends:
+    """Return the ends of the axes of source and target length, which show 99 % of the requests."""
     log = next(iter(cell.logs.values()))
-    lengths = log["src_len"], log["tgt_len"]
-    src_end, tgt_end = (_axis_end(values.max(initial=1)) for values in lengths)
-    near = [_axis_end(1.2 * np.quantile(values, 0.99, method="lower")) if values.size else 1.0 for values in lengths]
-    return {"near": (min(near[0], src_end), min(near[1], tgt_end)), "all": (src_end, tgt_end)}
+    src_end, tgt_end = (
+        min(_axis_end(1.2 * np.quantile(values, 0.99, method="lower")), _axis_end(values.max())) if values.size else 1.0
+        for values in (log["src_len"], log["tgt_len"])
+    )
+    return src_end, tgt_end
 
 
 def _plane_axes(ends: Ends) -> tuple[Axis, Axis]:
@@ -61,31 +62,26 @@ def plane(view: CellView[Cell]) -> Panel:
     requests = log["src_len"].size
     sampled = np.unique(np.linspace(0, max(requests - 1, 0), min(PLANE_REQUESTS, requests)).astype(np.int64))
     src_len, tgt_len = log["src_len"][sampled], log["tgt_len"][sampled]
-    all_ends = axis_ends(cell)
+    ends = axis_ends(cell)
+    background, believed, sentence = _belief(view, ends)
+    outside = int(((src_len > ends[0]) | (tgt_len > ends[1])).sum())
+    beyond = f" Beyond the axes: {outside} of the requests drawn." if outside else ""
 
-    def draw(policy: str, axes: str) -> Chart:
-        ends = all_ends[axes]
+    def draw(policy: str) -> Chart:
         name = view.policies[int(policy)]
         target = cell.logs[name]["target"][sampled].tolist()
-        styles = {
-            number: (view.device_colour(number), view.device_symbol(number), plain(cell.devices[number].name))
-            for number in set(target)
-        }
-        colour, symbol, text = ([styles[number][part] for number in target] for part in range(3))
         points = Mark(
-            "points", src_len.tolist(), tgt_len.tolist(), colour=colour, symbol=symbol, opacity=0.6, text=text,
-            hover="N %{x}, M %{y}: %{text}",
+            "points", src_len.tolist(), tgt_len.tolist(), colour=[view.device_colour(number) for number in target],
+            symbol=[view.device_symbol(number) for number in target], opacity=0.6,
+            text=[plain(cell.devices[number].name) for number in target], hover="N %{x}, M %{y}: %{text}",
         )  # fmt: skip
-        background, believed, sentence = _belief(view, ends, all_ends["all"])
         used = set(target) | believed if len(cell.devices) > 2 else range(len(cell.devices))
         legend = [
             Mark("points", [None], [None], plain(device.name), view.device_colour(number), symbol=view.device_symbol(number))
             for number, device in enumerate(cell.devices)
             if number in used
         ]
-        curve, assumption = _assumption(view, name, all_ends["all"][1], bool(sentence))
-        outside = int(((src_len > ends[0]) | (tgt_len > ends[1])).sum())
-        beyond = f" Beyond the axes: {outside} of the requests drawn." if outside else ""
+        curve, assumption = _assumption(view, name, ends[1], bool(sentence))
         start = sentence or "No border: the device that is believed faster does not depend on the lengths."
         # One mark for all requests, in their order: with one a device, the later would hide the earlier.
         return Chart([*background, points, *legend, *curve], *_plane_axes(ends), f"{start} {assumption}{beyond}")
@@ -98,13 +94,13 @@ def plane(view: CellView[Cell]) -> Panel:
         "Who sent what where",
         f"Requests in the plane of source and target length, by the device they went to, with the {what}, {view.place}",
         draw,
-        [Control("policy", "Policy", options, "0" if shown is None else str(view.policies.index(shown))), _RANGE],
+        [Control("policy", "Policy", options, "0" if shown is None else str(view.policies.index(shown)))],
         caption=f"{number(sampled.size, 0)} of {number(log.requests, 0)} requests by source length N and target length M, "
         "coloured by the device that translated them.",
     )
 
 
-def _belief(view: CellView[Cell], ends: Ends, widest: Ends) -> tuple[list[Mark], set[int], str]:
+def _belief(view: CellView[Cell], ends: Ends) -> tuple[list[Mark], set[int], str]:
     """Return the border or the regions that policies believe in, the devices believed fastest, and a sentence on them."""
     cell = view.cell
     if len(cell.planes) != 2:
@@ -121,7 +117,7 @@ def _belief(view: CellView[Cell], ends: Ends, widest: Ends) -> tuple[list[Mark],
         return [heat], set(np.unique(regions).tolist()), sentence
     low_s, high_s = np.quantile(cell.series.rtt_s, [0.1, 0.9]).tolist()
     mean_s = float(cell.series.mean_s)
-    middle, low, high = (_border(cell, transfer_s, *widest) for transfer_s in (mean_s, low_s, high_s))
+    middle, low, high = (_border(cell, transfer_s, *ends) for transfer_s in (mean_s, low_s, high_s))
     if middle is None:
         return [], set(), ""
     marks = [Mark("line", *middle, "equally fast", hover="")]
@@ -155,43 +151,24 @@ def _assumption(view: CellView[Cell], policy: str, tgt_end: float, bordered: boo
 def misrouted(view: CellView[Cell]) -> Panel | None:
     """Draw a sample of the requests that another device would truly have answered sooner; None where there are none."""
     cell = view.cell
-    wrong = {
-        policy: cell.misroutes[policy] for policy in view.policies if policy in cell.misroutes and cell.misroutes[policy].count
-    }
+    wrong = {policy: found for policy, found in cell.misroutes.items() if found.count}
     if not wrong:
         return None
-    all_ends = axis_ends(cell)
     requests = next(iter(cell.logs.values())).requests
     names = [device.name for device in cell.devices]
-    texts = {policy: _losses(misroutes, names) for policy, misroutes in wrong.items()}
 
-    def draw(policy: str, colour: str, axes: str) -> Chart:
-        chosen = list(wrong) if policy == "all" else [view.policies[int(policy)]]
-        lost_ms = {name: thinning.numbers(wrong[name].request_lost_s * 1e3, 3) for name in chosen}
-        most = float(np.quantile([value for values in lost_ms.values() for value in values], 0.98, method="lower"))
-        marks = []
-        for place, name in enumerate(chosen):
-            by_loss = colour == "lost"
-            style: dict[str, Any] = {"values": lost_ms[name], "scale": _LOST, "limits": (0.0, most)} if by_loss else {}
-            shade = view.colours[name]
-            marks.append(
-                Mark(
-                    "points", wrong[name].src_len.tolist(), wrong[name].tgt_len.tolist(), "" if by_loss else short(name),
-                    f"policy-{shade}", symbol=SYMBOLS[shade % len(SYMBOLS)], opacity=0.55, text=texts[name],
-                    hover=f"N %{{x}}, M %{{y}}: %{{text}} under {plain(name)}",
-                    scale_title="lost, ms" if by_loss and not place else "", **style,
-                )
-            )  # fmt: skip
-        several = len(chosen) > 1
-        sentences = [_describe_misroutes(name, wrong[name], requests, several) for name in chosen]
-        none = [name for name in view.policies if name in cell.misroutes and name not in wrong]
-        if several and none:
-            sentences.append(f"{format_list(none)} nothing")
-        return Chart(marks, *_plane_axes(all_ends[axes]), f"{'Misrouted: ' if several else ''}{', '.join(sentences)}.")
+    def draw(policy: str) -> Chart:
+        misroutes = wrong[policy]
+        lost_ms = misroutes.request_lost_s * 1e3
+        most = float(np.quantile(lost_ms, 0.98, method="lower"))
+        points = Mark(
+            "points", misroutes.src_len.tolist(), misroutes.tgt_len.tolist(), symbol="x", opacity=0.55,
+            values=thinning.numbers(lost_ms, 3), scale=_LOST, limits=(0.0, most), scale_title="lost, ms",
+            text=_losses(misroutes, names), hover="N %{x}, M %{y}: %{text}",
+        )  # fmt: skip
+        return Chart([points], *_plane_axes(axis_ends(cell)), _describe_misroutes(policy, misroutes, requests))
 
     estimating = estimating_policy(cell.logs)
-    options = [(str(view.policies.index(name)), name) for name in wrong]
-    shown = next((place for place, name in options if name == estimating), "all")
     foreseen = any(misroutes.foreseen for misroutes in wrong.values())
     oracle = ", as an oracle foresees it when the decision is made" if foreseen else ""
     return panel(
@@ -199,13 +176,9 @@ def misrouted(view: CellView[Cell]) -> Panel | None:
         "Where choices went wrong",
         f"Misrouted requests in the plane of source and target length, coloured by the time that each lost, {view.place}",
         draw,
-        [
-            Control("policy", "Policy", [("all", "all"), *options], shown),
-            Control("colour", "Colour", [("lost", "time lost"), ("policy", "policy")]),
-            _RANGE,
-        ],
+        [Control("policy", "Policy", [(name, name) for name in wrong], estimating if estimating in wrong else "")],
         caption=f"Requests that another device would truly have answered sooner{oracle}; a sample of each policy's.",
-    )  # fmt: skip
+    )
 
 
 def _losses(misroutes: Misroutes, names: Sequence[str]) -> list[str]:
@@ -222,15 +195,13 @@ def _duration(seconds: float) -> str:
     return f"{significant(1e3 * seconds)}\u202fms" if seconds < 1.0 else f"{significant(seconds)}\u202fs"
 
 
-def _describe_misroutes(policy: str, misroutes: Misroutes, requests: int, short_form: bool) -> str:
+def _describe_misroutes(policy: str, misroutes: Misroutes, requests: int) -> str:
     judged = requests if misroutes.judged is None else misroutes.judged
     share, lost = 100 * misroutes.count / judged, _duration(misroutes.lost_s / misroutes.count)
-    if short_form:
-        return f"{policy} {share:.1f} % ({lost} each)"
     sample = "judged " if judged < requests else ""
     return (
         f"{policy} misrouted {number(misroutes.count, 0)} of {number(judged, 0)} {sample}requests ({share:.1f} %), which lost "
-        f"{lost} each and {_duration(misroutes.lost_s)} in all"
+        f"{lost} each and {_duration(misroutes.lost_s)} in all."
     )
 
 
@@ -299,40 +270,29 @@ def lengths(cell: Cell, fits: Sequence[Row], name: str) -> Panel:
 
     `fits`: those of the workload.
     """
-    table = cell.lengths
-    means = means_by_source_length(table, LengthRegression(cell.regression_slope, cell.regression_offset))
-    src, pairs = (np.array([getattr(mean, key) for mean in means]) for key in ("src_len_from", "pairs"))
-    mean = np.array([mean.mean_tgt_len for mean in means])
-    sd = np.array([np.nan if mean.sd_tgt_len is None else mean.sd_tgt_len for mean in means])
-    near = _near_end(src, pairs)
-    ends = {
-        "near": (near, _highest_shown(mean + np.nan_to_num(sd), src <= near)),
-        "all": (float(src[-1]) * 1.03 + 1, _highest_shown(mean + np.nan_to_num(sd), src > 0)),
-    }
+    slope, offset = cell.regression_slope, cell.regression_offset
+    means = means_by_source_length(cell.lengths, LengthRegression(slope, offset))
+    src, pairs, mean = (np.array([getattr(row, key) for row in means]) for key in ("src_len_from", "pairs", "mean_tgt_len"))
+    sd = np.array([np.nan if row.sd_tgt_len is None else row.sd_tgt_len for row in means])
+    end = _near_end(src, pairs)
     texts = [
         f"{significant(middle)}{_spread(deviation)} of {number(count, 0)} pair{'s' if count != 1 else ''}"
         for middle, deviation, count in zip(mean.tolist(), sd.tolist(), pairs.tolist(), strict=True)
     ]
     band, points = _means_with_band(src, mean, sd, "policy-4", "mean M", texts, hover="N %{x}: M %{text}")
-    slope, offset = cell.regression_slope, cell.regression_offset
     # No policy expects less than one token: the line has a bend where it would.
     bend = (1.0 - offset) / slope if slope else 0.0
-
-    def draw(axes: str) -> Chart:
-        end = ends[axes][0]
-        along = [0.0, *([bend] if 0.0 < bend < end else []), end]
-        line = Mark("line", along, [max(slope * at + offset, 1.0) for at in along], "fitted line", width=1.6, hover="")
-        return Chart([band, points, line], *_plane_axes(ends[axes]), reading)
-
+    along = [0.0, *([bend] if 0.0 < bend < end else []), end]
+    line = Mark("line", along, [max(slope * at + offset, 1.0) for at in along], "fitted line", width=1.6, hover="")
     reading = _describe_line(cell, next((fit for fit in fits if "pairs_r2" in fit), None))
+    axes = _plane_axes((end, _highest_shown(mean + np.nan_to_num(sd), src <= end)))
     return panel(
         "lengths",
         "Target length over source length",
         f"Mean target length and its standard deviation per source length in tokens, with the fitted line, {name}",
-        draw,
-        [_RANGE],
-        caption=f"Mean target length M of the {number(int(pairs.sum()), 0)} pairs of {table.name} per source length N, and one "
-        "standard deviation of single pairs about it.",
+        lambda: Chart([band, points, line], *axes, reading),
+        caption=f"Mean target length M of the {number(int(pairs.sum()), 0)} pairs of {cell.lengths.name} per source length N, "
+        "and one standard deviation of single pairs about it.",
     )
 
 
@@ -372,15 +332,15 @@ def execution(cell: Cell, fits: Sequence[Row], name: str, colour_of: Callable[[i
     curves = {number: curve for number, curve in drawn.items() if curve is not None}
     together = len(cell.devices) <= 3
 
-    def draw(device: str, axes: str) -> Chart:
+    def draw(device: str) -> Chart:
         shown = [curve for number, curve in curves.items() if device in ("all", str(number))]
-        ends = [max([curve.ends[axes][place] for curve in shown] or [1e-9]) for place in (0, 1)]
-        marks = [mark for curve in shown for mark in curve.marks]
+        ends = [max([curve.ends[place] for curve in shown] or [1e-9]) for place in (0, 1)]
         unused = [
             item.name for number, item in enumerate(cell.devices) if number not in curves and device in ("all", str(number))
         ]
         idle = [f"No request went to {format_list(unused)}."] if unused else []
         x, y = Axis("target length M, tokens", span=(0.0, ends[0])), Axis(f"execution time, {unit}", span=(0.0, ends[1]))
+        marks = [mark for curve in shown for mark in curve.marks]
         return Chart(marks, x, y, " ".join([*(curve.reading for curve in shown), *idle]))
 
     devices = [(str(number), device.name) for number, device in enumerate(cell.devices)]
@@ -390,7 +350,7 @@ def execution(cell: Cell, fits: Sequence[Row], name: str, colour_of: Callable[[i
         "Execution time over target length",
         f"Mean execution time per target length, one colour per device, with the believed plane, {name}",
         draw,
-        [Control("device", "On", [("all", "all")] * together + devices, first), _RANGE],
+        [Control("device", "On", [("all", "all")] * together + devices, first)],
         caption="Mean time on each device per target length M, one standard deviation about it, and the believed plane's time "
         "for the same requests.",
     )
@@ -401,7 +361,7 @@ class _Curve:
     """Execution times on one device: the marks, where the axes end, and a sentence."""
 
     marks: list[Mark]
-    ends: dict[str, Ends]
+    ends: Ends
     reading: str
 
 
@@ -434,20 +394,9 @@ def _execution_curve(cell: Cell, target: int, fits: Sequence[Row], colour: str, 
     line_name = "believed plane" if target == len(cell.devices) - 1 else ""
     line = Mark("line", thinning.numbers(middle, 4), thinning.numbers(believed, 4), line_name, width=1.2, hover="")
     near = _near_end(middle, count[filled])
-    top = mean + np.nan_to_num(sd)
-    ends = {
-        "near": (near, _highest_shown(top, middle <= near)),
-        "all": (float(tgt_len.max()) * 1.03 + 1, _highest_shown(top, middle > 0)),
-    }
+    ends = (near, _highest_shown(mean + np.nan_to_num(sd), middle <= near))
     fit = next((fit for fit in fits if fit["of"] == f"execution time on the {device}"), None)
     return _Curve([band, line, points], ends, _describe_plane(device, policy, int(here.sum()), here.size, width, fit))
-
-
-def share_explained(r2: Any) -> str:
-    """Return R² with three decimals; an imperfect fit never shows as 1."""
-    if not is_number(r2):
-        return DASH
-    return ">\u202f0.999" if 0.9995 <= r2 < 1.0 else number(r2, 3)
 
 
 def _means(at: NDArray[Any], values: NDArray[Any], count: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -17,8 +17,8 @@ from simnmt.profile.endpoint_block import EndpointBlock
 from simnmt.profile.profile_summary import facts, percent, title
 from simnmt.profile.streaming_block import StiBlock
 from simnmt.report import thinning
-from simnmt.report.charts import Axis, Chart, Kind, Mark, Panel, pack, panel
-from simnmt.report.page_template import render_template, write_page
+from simnmt.report.charts import Axis, Chart, Kind, Mark, Panel, panel
+from simnmt.report.page_template import Section, render_page, write_page
 
 POINTS = 4_000
 """Most cells in the figure of predicted against measured times."""
@@ -248,19 +248,14 @@ def write_profile_page(path: str | os.PathLike[str], profiles: Sequence[DevicePr
 def render_profiles(profiles: Sequence[DeviceProfile]) -> str:
     """Return the page as text; the same profiles give the same text, and every name that came with the input is escaped."""
     several = len(profiles) > 1
-    sections = []
-    for place, profile in enumerate(profiles):
-        panels = profile_panels(profile)
-        sections.append(
-            {
-                "id": f"profile-{place}",
-                "title": (f"{profile.name}: " if several else "") + title(profile),
-                "lead": describe_trust(profile),
-                "facts": facts(profile),
-                "remarks": (),
-                "panels": panels,
-                "packed": pack(panels),
-            }
+    sections = [
+        Section(
+            (f"{profile.name}: " if several else "") + title(profile),
+            f"profile-{place}",
+            [describe_trust(profile)],
+            facts(profile),
+            profile_panels(profile),
         )
-    name = ", ".join(profile.name for profile in profiles)
-    return render_template("facts_page.html.j2", ("charts.js",), eyebrow="simnmt profile", name=name, sections=sections)
+        for place, profile in enumerate(profiles)
+    ]
+    return render_page("simnmt profile", ", ".join(profile.name for profile in profiles), sections)

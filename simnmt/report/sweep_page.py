@@ -2,29 +2,466 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from simnmt.report.charts import pack
+from simnmt.base.suggestions import format_list
+from simnmt.report.charts import DASHES, SYMBOLS, Axis, Chart, Control, Mark, Panel, panel, plain, short
 from simnmt.report.page import colours_of
-from simnmt.report.page_template import render_template, write_page
-from simnmt.report.sweep_figures import (
-    GAIN,
-    SweepView,
-    best_panels,
-    describe_no_best,
-    format_swept,
-    heat_panels,
-    pareto_panel,
-    response_panels,
-    short_key,
-)
-from simnmt.report.typography import number, typeset, typeset_interval
-from simnmt.results.number_text import digits
+from simnmt.report.page_template import Section, render_page, write_page
+from simnmt.report.run_tables import cell_of
+from simnmt.report.table import Column, Table, estimate
+from simnmt.report.typography import typeset
+from simnmt.report.words import words
+from simnmt.results.number_text import digits, percent
+from simnmt.results.simplicity import is_tie
 from simnmt.results.summary import Row
-from simnmt.results.sweep_table import BEST, EQUAL, POINT, TIED, SweepTable
+from simnmt.results.sweep_table import BEST, BOUND, EQUAL, POINT, TABLE, TIED, UNSTABLE, SweepTable, SweptMetric
 
 MOST_ROWS = 500
 """Most points in the page's table; the Parquet table has all."""
+MOST_SLICES = 24
+"""Most choices of values of the keys that a figure does not show; of more, an even selection."""
+MOST_METRICS = 10
+SHADES = ((0.0, "wash"), (1.0, "accent"))
+
+
+@dataclass(frozen=True, slots=True)
+class SweepView:
+    """A sweep's table arranged for figures."""
+
+    table: SweepTable
+    colours: Mapping[str, int]
+    """Colour of each policy."""
+
+    @property
+    def metrics(self) -> tuple[SweptMetric, ...]:
+        """Metrics with figures, that of the objective first."""
+        return tuple(sorted(self.table.metrics, key=lambda known: known.name != self.table.objective))[:MOST_METRICS]
+
+    @property
+    def places(self) -> list[tuple[str, str]]:
+        """Workloads and networks."""
+        return list(dict.fromkeys((row["workload"], row["network"]) for row in self.table.rows))
+
+    @property
+    def policies(self) -> list[str]:
+        """Names of the policies."""
+        return list(dict.fromkeys(row["policy"] for row in self.table.rows))
+
+    def rows_at(self, place: str) -> list[Row]:
+        """Return the rows of the workload and network of this number."""
+        workload, network = self.places[int(place)]
+        return [row for row in self.table.rows if (row["workload"], row["network"]) == (workload, network)]
+
+    def metric(self, name: str) -> SweptMetric:
+        """Return the metric of a name."""
+        return next(known for known in self.table.metrics if known.name == name)
+
+    def place_control(self) -> Control:
+        """Return the choice of workload and network."""
+        labels = [f"{workload} on {network}" for workload, network in self.places]
+        return Control("place", "Workload and network", [(str(number), label) for number, label in enumerate(labels)])
+
+    def metric_control(self) -> Control:
+        """Return the choice of the metric."""
+        return Control("metric", "Metric", [(known.name, axis_title(known)) for known in self.metrics])
+
+    def values(self, key: str) -> list[Any]:
+        """Return the values of a key, in order."""
+        return ordered(row[key] for row in self.table.rows)
+
+    def slices(self, shown: Sequence[str]) -> list[tuple[Any, ...]]:
+        """Return the values of the keys that a figure does not show, by `others`."""
+        others = self.others(shown)
+        every = list(itertools.product(*(self.values(key) for key in others)))
+        step = max(len(every) / MOST_SLICES, 1.0)
+        return [every[int(number * step)] for number in range(min(len(every), MOST_SLICES))]
+
+    def others(self, shown: Sequence[str]) -> list[str]:
+        """Return the keys that a figure does not show."""
+        return [key for key in self.table.keys if key not in shown]
+
+    def in_slice(self, rows: Sequence[Row], shown: Sequence[str], values: Sequence[Any]) -> list[Row]:
+        """Return the rows with these values of the other keys."""
+        return [row for row in rows if [row[key] for key in self.others(shown)] == list(values)]
+
+    def slice_label(self, shown: Sequence[str], values: Sequence[Any]) -> str:
+        """Return the text of a choice of the other keys' values."""
+        pairs = zip(self.others(shown), values, strict=False)
+        return ", ".join(f"{short_key(key)} {format_swept(value)}" for key, value in pairs) or "all"
+
+
+def ordered(values: Iterable[Any]) -> list[Any]:
+    """Return different values in order: numbers by size, others as they come."""
+    distinct = {json.dumps(value): value for value in values}
+    known = list(distinct.values())
+    return sorted(known) if all(is_number(value) for value in known) else known
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value lies on an axis of numbers."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def format_swept(value: Any) -> str:
+    """Return a value of a key for a reader."""
+    return f"{value:.6g}" if is_number(value) else str(value)
+
+
+def short_key(key: str) -> str:
+    """Return the last parts of a dotted key.
+
+    >>> short_key("workloads.de-en.arrivals.rate_rps")
+    'arrivals.rate_rps'
+    """
+    return ".".join(key.split(".")[-2:])
+
+
+def axis_title(known: SweptMetric) -> str:
+    """Return the name of a metric for an axis: latencies have their unit in the name."""
+    return known.name if known.is_latency or not known.unit else f"{known.name}, {known.unit}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """Positions of the values of a key on an axis."""
+
+    key: str
+    places: Mapping[str, float]
+    axis: Axis
+
+    @staticmethod
+    def of(view: SweepView, key: str) -> _Scale:
+        values = view.values(key)
+        if all(is_number(value) for value in values):
+            places = {json.dumps(value): float(value) for value in values}
+            return _Scale(key, places, Axis(plain(short_key(key))))
+        places = {json.dumps(value): float(number) for number, value in enumerate(values)}
+        ticks = {float(number): short(format_swept(value), 20) for number, value in enumerate(values)}
+        return _Scale(key, places, Axis(plain(short_key(key)), ticks=ticks, span=(-0.5, len(values) - 0.5)))
+
+    def at(self, row: Row) -> float:
+        return self.places[json.dumps(row[self.key])]
+
+
+def _slice_control(view: SweepView, shown: Sequence[str]) -> Control:
+    slices = view.slices(shown)
+    return Control("slice", "at", [(str(number), view.slice_label(shown, values)) for number, values in enumerate(slices)])
+
+
+def response_panels(view: SweepView) -> list[Panel]:
+    """Return, for each swept key, the metrics of every policy over the key."""
+    return [_response(view, number, key) for number, key in enumerate(view.table.keys)]
+
+
+def _response(view: SweepView, number: int, key: str) -> Panel:
+    scale = _Scale.of(view, key)
+    slices = view.slices([key])
+
+    def draw(metric: str, place: str, at: str, y: str) -> Chart:
+        known = view.metric(metric)
+        rows = view.in_slice(view.rows_at(place), [key], slices[int(at)])
+        marks = []
+        for policy in view.policies:
+            of_policy = sorted((row for row in rows if row["policy"] == policy), key=scale.at)
+            stable = [row for row in of_policy if row[metric] is not None and not row["unstable"]]
+            marks.append(
+                Mark(
+                    "line",
+                    [scale.at(row) for row in stable],
+                    [row[metric] for row in stable],
+                    short(policy),
+                    f"policy-{view.colours[policy]}",
+                    DASHES[view.colours[policy]],
+                    symbol="circle",
+                    size=5.0,
+                    low=[row[f"{metric}_low"] for row in stable],
+                    high=[row[f"{metric}_high"] for row in stable],
+                    hover=f"%{{y:,.4~g}} {plain(known.unit)} at %{{x}}",
+                )
+            )
+        unstable = {row["policy"] for row in rows if row["unstable"]}
+        reading = f"Left out where unstable: {plain(format_list(sorted(unstable)))}." if unstable else ""
+        shown = [value for mark in marks for value in mark.y if value > 0.0]
+        # An interval that reaches far must not flatten the lines.
+        span = (min(shown) / 1.3, max(shown) * 1.3) if y == "log" and shown else None
+        axis = Axis(plain(axis_title(known)), log=y == "log", span=span, from_zero=True)
+        return Chart(marks, scale.axis, axis, reading, message="" if shown else "no steady value anywhere")
+
+    intervals = "with 95 % intervals over replications"
+    return panel(
+        f"response-{number}",
+        f"Response over {short_key(key)}",
+        f"Metric of each policy over {key}, {intervals}",
+        draw,
+        [
+            view.metric_control(),
+            view.place_control(),
+            _slice_control(view, [key]),
+            Control("y", "Axis", [("log", "log"), ("linear", "linear")]),
+        ],
+        caption=f"Every policy over {key}, {intervals}.",
+        across=True,
+    )
+
+
+def key_pairs(view: SweepView) -> list[tuple[str, str]]:
+    """Return the pairs of swept keys of which a figure over two keys is drawn."""
+    return list(itertools.combinations(view.table.keys, 2))[:6]
+
+
+def heat_panels(view: SweepView) -> list[Panel]:
+    """Return, for each pair of keys of a grid, a heat map of the metrics of each policy."""
+    return [_heat(view, number, *pair) for number, pair in enumerate(key_pairs(view))]
+
+
+def _heat(view: SweepView, number: int, key: str, other: str) -> Panel:
+    across, up = _Scale.of(view, key), _Scale.of(view, other)
+    slices = view.slices([key, other])
+    policies = Control("policy", "Policy", [(str(at), policy) for at, policy in enumerate(view.policies)])
+
+    def draw(metric: str, policy: str, place: str, at: str) -> Chart:
+        known = view.metric(metric)
+        rows = view.in_slice(view.rows_at(place), [key, other], slices[int(at)])
+        rows = [row for row in rows if row["policy"] == view.policies[int(policy)]]
+        cells = {(across.at(row), up.at(row)): row[metric] for row in rows if not row["unstable"]}
+        x, y = (list(scale.places.values()) for scale in (across, up))
+        values = [[cells.get((column, line)) for column in x] for line in y]
+        shown = [value for value in cells.values() if value is not None]
+        message = "" if shown else "no steady value anywhere"
+        limits = (min(shown), max(shown)) if shown else (0.0, 1.0)
+        heat = Mark(
+            "heat map",
+            x,
+            y,
+            values=values,
+            scale=SHADES,
+            limits=limits,
+            hover=f"%{{z:,.4~g}} {plain(known.unit)} at %{{x}}, %{{y}}",
+        )
+        reading = f"Faint: {digits(limits[0])}, strong: {digits(limits[1])} {plain(known.unit)}." if shown else ""
+        missing = sum(1 for row in rows if row["unstable"])
+        reading += f" Empty: unstable ({missing} points)." if missing else ""
+        return Chart([heat], across.axis, up.axis, reading.strip(), message=message)
+
+    return panel(
+        f"heat-{number}",
+        f"{short_key(key)} and {short_key(other)}",
+        f"Heat map of a metric over {key} and {other}",
+        draw,
+        [view.metric_control(), policies, view.place_control(), _slice_control(view, [key, other])],
+        caption=f"One policy over {key} (across) and {other} (up).",
+        across=True,
+    )
+
+
+def best_panels(view: SweepView) -> list[Panel]:
+    """Return the maps of the best policy: over each pair of keys, or over the only key."""
+    keys = view.table.keys
+    shown: list[tuple[str, ...]] = [*key_pairs(view)] if len(keys) > 1 else [(keys[0],)]
+    return [_best(view, number, of_figure) for number, of_figure in enumerate(shown)]
+
+
+GAIN = "over_fixed_percent"
+"""Column with the change of the objective against the best policy that sends every request to one device."""
+
+
+def _best(view: SweepView, number: int, keys: tuple[str, ...]) -> Panel:
+    scales = [_Scale.of(view, key) for key in keys]
+    slices = view.slices(keys)
+    flat = len(keys) == 1
+
+    def draw(place: str, at: str) -> Chart:
+        by_point: dict[int, list[Row]] = {}
+        for row in view.in_slice(view.rows_at(place), keys, slices[int(at)]):
+            by_point.setdefault(row[POINT], []).append(row)
+        kinds: dict[tuple[str, bool], list[Row]] = {}
+        texts: dict[int, str] = {}
+        for point, rows in by_point.items():
+            best, tied, texts[point] = _winner(rows)
+            winner = next((row for row in rows if row["policy"] == best), rows[0])
+            kinds.setdefault((best, tied), []).append(winner)
+        ordered_kinds = sorted(kinds.items(), key=lambda item: (item[0][1], view.colours.get(item[0][0], 99)))
+        gains = [row[GAIN] for (best, _), rows in ordered_kinds for row in rows if best and row.get(GAIN) is not None]
+        limits = (min([*gains, 0.0]), 0.0)
+        marks = []
+        if not flat and limits[0] < 0.0:
+            marks.append(_gain_map(scales, [row for (best, _), rows in ordered_kinds for row in rows if best], limits))
+        marks += [_best_mark(view, kind, rows, scales, texts) for kind, rows in ordered_kinds]
+        uncertain = sum(len(rows) for (_, tied), rows in kinds.items() if tied)
+        reading = f"Open squares: the best policy is not distinguishable from another ({uncertain} of {len(by_point)} points)."
+        reading = reading if uncertain else "Every best policy is distinguishable from the others."
+        if gains:
+            shade = "" if flat else "The stronger the shade, the greater the gain over the best fixed policy: "
+            reading += f" {shade}{'From' if flat else 'from'} {percent_text(max(gains))} to {percent_text(min(gains))}."
+        up = Axis("change against the best fixed policy, %", zero_line=True) if flat else scales[1].axis
+        return Chart(marks, scales[0].axis, up, reading)
+
+    named = " and ".join(short_key(key) for key in keys)
+    return panel(
+        f"best-{number}",
+        f"Best policy over {named}, and its gain",
+        f"Map of the best policy over {' and '.join(keys)}, with its gain over the best fixed policy",
+        draw,
+        [view.place_control(), _slice_control(view, keys)],
+        caption=f"By {view.table.objective} and the service level, paired by replication; equally good policies count as the "
+        "simplest of them.",
+        across=True,
+    )
+
+
+def percent_text(change: float) -> str:
+    """Return a change in percent with its sign, `none` for one below a thousandth.
+
+    >>> percent_text(0.05), percent_text(12.3)
+    ('none', '+12 %')
+    """
+    return "none" if is_tie(1.0 + change / 100.0, 1.0) else typeset(percent(change / 100.0, signed=True))
+
+
+def describe_no_best(rows: Sequence[Row]) -> str:
+    """Return why no policy of a point is the best."""
+    is_bound = all(row["verdict"] == BOUND for row in rows)
+    return "no policy that can be deployed" if is_bound else "every policy is unstable"
+
+
+def _winner(rows: Sequence[Row]) -> tuple[str, bool, str]:
+    """Return the best policy of a point (empty without a stable one), whether another is not distinguishable, and a text."""
+    winner = next((row for row in rows if row["verdict"] == BEST), None)
+    if winner is None:
+        return "", False, describe_no_best(rows)
+    best = winner["policy"]
+    tied, equal = ([row["policy"] for row in rows if row["verdict"] == verdict] for verdict in (TIED, EQUAL))
+    text = f"{best} not distinguishable from {format_list(tied)}" if tied else f"{best} is best"
+    if equal:
+        text += f", {format_list(equal)} as good"
+    if winner.get(GAIN) is not None:
+        text += f", {percent_text(winner[GAIN])} against the best fixed policy"
+    return best, bool(tied), plain(text)
+
+
+def _gain_map(scales: Sequence[_Scale], winners: Sequence[Row], limits: tuple[float, float]) -> Mark:
+    """Return a heat map of the best policies' gains over two keys."""
+    across, up = scales
+    cells = {(across.at(row), up.at(row)): row.get(GAIN) for row in winners}
+    x, y = (list(scale.places.values()) for scale in scales)
+    values = [[cells.get((column, line)) for column in x] for line in y]
+    return Mark("heat map", x, y, values=values, scale=((0.0, "accent"), (1.0, "wash")), limits=limits, opacity=0.6, hover="")
+
+
+def _best_mark(
+    view: SweepView, kind: tuple[str, bool], winners: Sequence[Row], scales: Sequence[_Scale], texts: Mapping[int, str]
+) -> Mark:
+    """Return the points at which a policy is best: over one key at its gain, else at the values of both keys."""
+    best, tied = kind
+    flat = len(scales) == 1
+    low, high = (
+        [row.get(f"{GAIN}_{end}") if best and row.get(GAIN) is not None else None for row in winners] for end in ("low", "high")
+    )
+    return Mark(
+        "points",
+        [scales[0].at(row) for row in winners],
+        [((row.get(GAIN) if best else None) or 0.0) if flat else scales[1].at(row) for row in winners],
+        f"{short(best)}, not distinguishable" if tied else short(best) if best else "none is stable",
+        f"policy-{view.colours[best]}" if best else "ink",
+        symbol=("square-open" if tied else "square") if best else "x-thin-open",
+        size=12.0,
+        low=low if flat else None,
+        high=high if flat else None,
+        text=[texts[row[POINT]] for row in winners],
+        hover="%{text} (%{x})" if flat else "%{text} (%{x}, %{y})",
+    )
+
+
+def pareto_pairs(view: SweepView) -> list[tuple[SweptMetric, SweptMetric]]:
+    """Return the pairs of metrics whose fronts are drawn: a latency against cost and energy, else against other latencies."""
+    latencies = [known for known in view.metrics if known.is_latency]
+    spent = [known for known in view.table.metrics if known.name.startswith(("energy", "cost"))]
+    if not latencies:
+        return []
+    return [(latencies[0], other) for other in (spent or latencies[1:])]
+
+
+def pareto_panel(view: SweepView) -> Panel | None:
+    """Return the points and policies that no other beats in both of two metrics; None with a single metric."""
+    pairs = pareto_pairs(view)
+    if not pairs:
+        return None
+    names = [f"{one.name} and {other.name}" for one, other in pairs]
+    control = Control("pair", "Metrics", [(str(number), name) for number, name in enumerate(names)])
+
+    def draw(pair: str, place: str) -> Chart:
+        one, other = pairs[int(pair)]
+        rows = [row for row in view.rows_at(place) if row["verdict"] not in (BOUND, UNSTABLE)]
+        rows = [row for row in rows if row[one.name] is not None and row[other.name] is not None]
+        front = pareto_front(rows, one.name, other.name)
+        on_front = {id(row) for row in front}
+        line = Mark(
+            "line",
+            [row[one.name] for row in front],
+            [row[other.name] for row in front],
+            "front",
+            width=1.2,
+            step=True,
+            hover="",
+        )
+        marks = [line]
+        for policy in view.policies:
+            for here in (False, True):
+                of_policy = [row for row in rows if row["policy"] == policy and (id(row) in on_front) == here]
+                if of_policy:
+                    marks.append(_pareto_mark(view, policy, of_policy, here, (one, other)))
+        reading = f"{len(front)} of {len(rows)} are on the front: no other is at least as good in both and better in one."
+        return Chart(
+            marks,
+            Axis(plain(axis_title(one))),
+            Axis(plain(axis_title(other))),
+            reading if rows else "",
+            message="" if rows else "no stable point",
+        )
+
+    return panel(
+        "pareto",
+        "Pareto front",
+        "Two metrics of every point and policy, and those that no other beats in both",
+        draw,
+        [control, view.place_control()],
+        caption="A mark is one policy at one point; large ones are on the front. Oracle and unstable policies are left out.",
+        across=True,
+    )
+
+
+def pareto_front(rows: Sequence[Row], one: str, other: str) -> list[Row]:
+    """Return the rows that no row beats in both columns, of which less is better, by the first column."""
+    front: list[Row] = []
+    for row in sorted(rows, key=lambda row: (row[one], row[other])):
+        if not front or row[other] < front[-1][other]:
+            front.append(row)
+    return front
+
+
+def _pareto_mark(
+    view: SweepView, policy: str, rows: Sequence[Row], on_front: bool, pair: tuple[SweptMetric, SweptMetric]
+) -> Mark:
+    colour = view.colours[policy]
+    texts = [", ".join(f"{short_key(key)} {format_swept(row[key])}" for key in view.table.keys) for row in rows]
+    return Mark(
+        "points",
+        [row[pair[0].name] for row in rows],
+        [row[pair[1].name] for row in rows],
+        short(policy) if on_front else "",
+        f"policy-{colour}",
+        symbol=SYMBOLS[colour % len(SYMBOLS)],
+        size=9.0 if on_front else 4.0,
+        opacity=1.0 if on_front else 0.5,
+        text=[plain(f"{policy}: {text}") for text in texts],
+        hover="%{text}: %{x:,.4~g}, %{y:,.4~g}",
+    )
 
 
 def write_sweep_page(path: str | os.PathLike[str], table: SweepTable) -> None:
@@ -41,64 +478,58 @@ def render_sweep(table: SweepTable) -> str:
         ("best", "Best policy", best_panels(view) if table.rows else []),
         ("pareto", "Trade-offs", [] if pareto is None else [pareto]),
     ]
-    lines = _best_lines(view)
-    return render_template(
-        "sweep_page.html.j2",
-        ("tables.js", "charts.js"),
-        name=table.name,
-        facts=_facts(table),
-        failed=table.failed,
-        sections=[
-            {"id": name, "title": title, "panels": panels, "packed": pack(panels)} for name, title, panels in groups if panels
-        ],
-        keys=[(key, short_key(key)) for key in table.keys],
-        objective=table.objective,
-        lines=lines[:MOST_ROWS],
-        more=max(len(lines) - MOST_ROWS, 0),
-    )
-
-
-def _facts(table: SweepTable) -> list[tuple[str, str]]:
-    points = len({row[POINT] for row in table.rows})
     first = table.rows[0] if table.rows else {}
     counts = [(name, first.get(name)) for name in ("replications", "requests") if name not in table.keys]
-    return [
-        ("points", number(points, 0)),
+    facts = [
+        ("points", f"{len({row[POINT] for row in table.rows}):,}"),
         ("swept keys", ", ".join(table.keys)),
-        *((name, number(count, 0)) for name, count in counts if count is not None),
+        *((name, f"{count:,}") for name, count in counts if count is not None),
         ("seed", str(table.seed)),
         ("objective", table.objective),
     ]
+    failed = f"{table.failed} points failed and are missing here; `failed.json` has their errors."
+    sections = [
+        Section("Sweep", "sweep", text=[failed] * bool(table.failed), facts=facts),
+        *(Section(title, name, panels=panels) for name, title, panels in groups if panels),
+        Section("Best policy of each point", "points", tables=[points_table(view)]),
+    ]
+    return render_page("simnmt sweep", table.name, sections)
 
 
-def _best_lines(view: SweepView) -> list[Row]:
-    """Return the best policy of each point, workload and network for the page's table."""
-    column = view.table.objective
-    by_cell: dict[tuple[int, str, str], list[Row]] = {}
-    for row in view.table.rows:
-        by_cell.setdefault((row[POINT], row["workload"], row["network"]), []).append(row)
-    lines = []
-    for (point, workload, network), rows in by_cell.items():
-        best = next((row for row in rows if row["verdict"] == BEST), None)
-        value, interval, gain, gain_interval = "", "", "", ""
-        if best is not None and best.get(GAIN) is not None:
-            gain, gain_interval = typeset_interval(best[GAIN], best[f"{GAIN}_low"], best[f"{GAIN}_high"])
-        if best is not None and best.get(column) is not None:
-            value, interval = typeset_interval(best[column], best[f"{column}_low"], best[f"{column}_high"], signs="minus")
-            value = value or typeset(digits(best[column]))
-        lines.append(
-            {
-                "point": point,
-                "values": [format_swept(rows[0][key]) for key in view.table.keys],
-                "place": f"{workload} on {network}",
-                "best": describe_no_best(rows) if best is None else best["policy"],
-                "colour": None if best is None else f"policy-{view.colours[best['policy']]}",
-                "equal": ", ".join(row["policy"] for row in rows if row["verdict"] == EQUAL),
-                "tied": ", ".join(row["policy"] for row in rows if row["verdict"] == TIED),
-                "gain": gain,
-                "gain_interval": gain_interval,
-                "value": value,
-                "interval": interval,
-            }
-        )
-    return lines
+def points_table(view: SweepView) -> Table:
+    """Return the best policy of each point, workload and network."""
+    table, column = view.table, view.table.objective
+    cells: dict[tuple[int, str, str], list[Row]] = {}
+    for row in table.rows:
+        cells.setdefault((row[POINT], *cell_of(row)), []).append(row)
+    rows = []
+    for rows_of_cell in cells.values():
+        best = next((row for row in rows_of_cell if row["verdict"] == BEST), None)
+        rows.append((best or {}) | {
+            **{key: rows_of_cell[0][key] for key in (POINT, *table.keys)},
+            "place": " on ".join(cell_of(rows_of_cell[0])),
+            "best": describe_no_best(rows_of_cell) if best is None else best["policy"],
+            "equal": ", ".join(row["policy"] for row in rows_of_cell if row["verdict"] == EQUAL),
+            "tied": ", ".join(row["policy"] for row in rows_of_cell if row["verdict"] == TIED),
+        })  # fmt: skip
+
+    def swept(key: str) -> Column:
+        return Column(short_key(key), lambda row: format_swept(row[key]))
+
+    def colour(row: Row) -> str:
+        return f"policy-{view.colours[row['best']]}" if row["best"] in view.colours else ""
+
+    gain = (f"{GAIN}_low", f"{GAIN}_high")
+    columns = [
+        Column("point", POINT, digits=0),
+        *map(swept, table.keys),
+        Column("workload and network", "place", words=True),
+        Column("best policy", "best", colour=colour, words=True),
+        estimate(column, column),
+        Column("against the best fixed policy, %", GAIN, signed=True, interval=gain, rounded=True),
+        Column("as good", "equal", words=True),
+        Column("not distinguishable from", "tied", words=True),
+    ]
+    more = len(rows) - MOST_ROWS
+    note = "\n".join(words("points", more=more, table=TABLE))
+    return Table("", columns, rows[:MOST_ROWS], note, id="points")

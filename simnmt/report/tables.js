@@ -38,12 +38,3 @@ for (const table of document.querySelectorAll("table.sortable")) {
     });
   });
 }
-
-// What a cell is, where its column's head is out of sight: rows that share their first cells have fewer.
-for (const table of document.querySelectorAll("table.figures, table.claims")) {
-  const heads = [...table.tHead.rows[0].cells].map((head) => head.textContent);
-  for (const row of [...table.tBodies].flatMap((body) => [...body.rows])) {
-    for (const cell of row.cells) cell.dataset.head = heads[heads.length - row.cells.length + cell.cellIndex];
-  }
-  table.dataset.cards = "yes";
-}

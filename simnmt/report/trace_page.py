@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from simnmt.network.traces.readings import NOUN, Trace
 from simnmt.network.traces.summary import autocorrelation, format_facts, format_title, lost_runs, summarise, time_unit
 from simnmt.report import thinning
-from simnmt.report.charts import Axis, Chart, Mark, Panel, pack, panel
-from simnmt.report.page_template import render_template, write_page
+from simnmt.report.charts import Axis, Chart, Mark, Panel, panel
+from simnmt.report.page_template import Section, render_page, write_page
 
 POINTS = 4_000
 """Most points of a series; its peaks and troughs are kept."""
@@ -29,19 +29,10 @@ def render_traces(name: str, traces: Sequence[Trace]) -> str:
     """Return the page as text; the same traces give the same text, and every name that came with the input is escaped."""
     sections = []
     for place, trace in enumerate(traces):
-        summary, panels = summarise(trace), trace_panels(trace)
-        sections.append(
-            {
-                "id": f"series-{place}",
-                "title": format_title(summary),
-                "lead": summary.source,
-                "facts": format_facts(summary),
-                "remarks": summary.remarks,
-                "panels": panels,
-                "packed": pack(panels),
-            }
-        )
-    return render_template("facts_page.html.j2", ("charts.js",), eyebrow="simnmt trace", name=name, sections=sections)
+        summary = summarise(trace)
+        text, facts = [summary.source, *summary.remarks], format_facts(summary)
+        sections.append(Section(format_title(summary), f"series-{place}", text, facts, trace_panels(trace)))
+    return render_page("simnmt trace", name, sections)
 
 
 def trace_panels(trace: Trace) -> list[Panel]:

@@ -66,7 +66,7 @@ def load_run(directory: Path, scenario: Row) -> LoadedRun:
     """Return a finished run; `scenario`: the resolved scenario of the directory. Raises `RunDirectoryError`."""
     manifest = read_manifest(directory)
     path = directory / SUMMARY
-    copied = ("name", "seed", "comparisons", "verdicts", "fits", "recommendations", "gaps", "load_sweeps", "notes")
+    copied = ("name", "seed", "comparisons", "fits", "recommendations", "gaps", "notes")
     try:
         summary = json.loads(read_bounded(path, MOST_DOCUMENT_BYTES))
         return LoadedRun(

@@ -12,6 +12,7 @@ from math import inf
 
 from simnmt.base.errors import InputError
 from simnmt.base.suggestions import format_list
+from simnmt.results.precision import describe_short_tail
 from simnmt.results.service_level import Assessment, Requirement
 from simnmt.results.simplicity import is_tie, simplest
 from simnmt.results.statistics import Estimate, change_percent, interval_columns, over_replications
@@ -33,8 +34,6 @@ class Roles:
     fixed: Sequence[str] = ()
     """Deployable policies that send every request to one device."""
     oracle: str | None = None
-    variants: Mapping[str, str] = field(default_factory=dict)
-    """Policies that extend the paper's, and the plain policy that each is compared with."""
     settings: Mapping[str, int] = field(default_factory=dict)
     """Number of settings that the scenario gives each policy: the fewer, the simpler it is."""
 
@@ -48,7 +47,7 @@ class Goal:
     """The service level."""
 
 
-def recommend(rows: Sequence[Row], runs: Mapping[RunKey, Numbers], roles: Roles, goal: Goal) -> Row:
+def recommend(rows: Sequence[Row], runs: Mapping[RunKey, Numbers], roles: Roles, goal: Goal, reason: Row | None = None) -> Row:
     """Return the recommendation for one workload and network, as a record for `summary.json`.
 
     Policies are left out in this order, unless that would leave none: unstable ones, those that lose more requests than
@@ -60,6 +59,7 @@ def recommend(rows: Sequence[Row], runs: Mapping[RunKey, Numbers], roles: Roles,
         runs: the numbers of every run.
         roles: the policies by role.
         goal: the objective and the service level.
+        reason: facts behind the decisions, for the words on the recommendation.
 
     Returns:
         `policy`; `as_good`: policies that are as good; `runner_up`: the best of the others, and the paired relative change of
@@ -93,6 +93,7 @@ def recommend(rows: Sequence[Row], runs: Mapping[RunKey, Numbers], roles: Roles,
         "workload": cell.workload,
         "network": cell.network,
         "objective": goal.objective,
+        "deployable": list(roles.deployable),
         "policy": policy,
         "as_good": as_good,
         "runner_up": runner_up,
@@ -108,6 +109,8 @@ def recommend(rows: Sequence[Row], runs: Mapping[RunKey, Numbers], roles: Roles,
         "slo_uncertain": [name for name in stable if cell.straddles(name)],
         "slo_assessments": [] if policy is None else [one.as_json() for one in cell.assessments(policy)],
         **cell.worth(policy if stable else None, eligible),
+        "caution": describe_short_tail(goal.objective, rows[0]["requests"], rows[0]["replications"]) if changes else "",
+        "reason": reason or {},
     }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -201,15 +200,12 @@ class FinishedRun(ABC):
     summary_rows: list[Row]
     """One record per workload, network and policy (see `simnmt.results.summary`)."""
     comparisons: list[Row]
-    verdicts: list[Row]
     fits: list[Row]
     """Fits per workload and device: the beliefs of the policies, with their errors."""
     recommendations: list[Row] = field(default_factory=list, kw_only=True)
     """The best deployable policy of each workload and network (see `simnmt.results.recommendation`)."""
     gaps: list[Row] = field(default_factory=list, kw_only=True)
     """The gap analysis: one row per workload, network and removed source of loss (CNMT-19); empty if none was asked for."""
-    load_sweeps: list[Row] = field(default_factory=list, kw_only=True)
-    """For workloads that differ in their rate alone: the load from which on one policy is faster than another."""
     notes: list[str] = field(default_factory=list, kw_only=True)
     """Sentences that a reader needs to judge the numbers."""
     replicated: dict[Place, dict[str, list[float | None]]] = field(default_factory=dict, kw_only=True)
@@ -289,16 +285,6 @@ class FinishedRun(ABC):
         """
         return all(assessment.met for assessment in self.assess(text, workload, network))
 
-    def __repr__(self) -> str:
-        """Return the verdicts, not the 150 kilobytes of numbers; `rows`, `differences` and `requests` hold these."""
-        kind = type(self).__name__
-        return "\n".join([f"{kind}({self.name!r}, seed {self.seed})", *(verdict["sentence"] for verdict in self.verdicts)])
-
-    def _repr_html_(self) -> str:
-        """Return the verdicts over the rows as HTML for a notebook; names are escaped."""
-        sentences = "".join(f"<p>{html.escape(verdict['sentence'])}</p>" for verdict in self.verdicts)
-        return sentences + self.rows.to_html(index=False, float_format="{:.4g}".format)
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RunResult(FinishedRun):
@@ -309,13 +295,13 @@ class RunResult(FinishedRun):
     """Suspicious input, such as languages in the wrong order or a doubtful profile; also among the notes."""
     scope: list[str] = field(default_factory=list)
     """Notes on what the run covers, which the console prints too; also among the notes."""
-    tables: list[Any] = field(default_factory=list)
-    """Published tables to show beside ours."""
     precision: str = ""
     """Whether the replications sufficed for the precision asked for; empty if none was. Not part of a run directory: its
     scenario asks for the replications that were made, and a repeat writes the same."""
     engines: dict[str, str] = field(default_factory=dict)
-    """The engine of the world by policy, for the manifest: results are the same with either."""
+    """The engine of the world by policy."""
+    engine_reasons: dict[str, str] = field(default_factory=dict)
+    """Why a policy ran on its engine, by policy; without policies of which there is nothing to say."""
 
     @property
     def drawn_cells(self) -> list[Cell]:
@@ -341,7 +327,7 @@ class RunResult(FinishedRun):
 
     def document(self) -> dict[str, Any]:
         """Return the content of summary.json."""
-        keys = ("comparisons", "recommendations", "verdicts", "fits", "gaps", "load_sweeps")
+        keys = ("comparisons", "recommendations", "fits", "gaps")
         places = [({"workload": cell.workload, "network": cell.network}, cell) for cell in self.cells]
         batches = [
             {**place, "policy": policy, "device": device, **account.as_json()}

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from math import inf, log, sqrt
 from statistics import NormalDist
 
-from simnmt.results.number_text import digits, duration
 from simnmt.results.summary import Device, Numbers, Row, RunKey, known
 
 LOAD_SUFFIX = "_busiest_load"
@@ -210,42 +209,3 @@ def mark_unstable(comparisons: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
         which = "both" if ours and theirs else "policy" if ours else "baseline" if theirs else None
         marked.append(pair | {"unstable": which})
     return marked
-
-
-LONG_WAIT_S = 60.0
-"""A wait that no user accepts: the time at which it is reached shows how fast the queue grows."""
-
-
-def describe_overload(row: Row) -> str:
-    """Describe that a policy has no steady mean, why, and what is known instead."""
-    overload = worst_overload(row)
-    assert overload is not None
-    partly = f" in {overload.replications} of {overload.of} replications" if overload.replications < overload.of else ""
-    return (
-        f"{row['policy']} is unstable{partly}: the {overload.device} has load {overload.load:.2f}, more work than it can do, "
-        f"so there is no steady mean. {_describe_growth(row, overload)}."
-    )
-
-
-def _describe_growth(row: Row, overload: Overload) -> str:
-    """Describe the capacity of the device, the growth of the wait and the wait of the last request."""
-    policy, offered_rps = row["policy"], row["offered_rps"]
-    lasts_s = row["requests"] / offered_rps
-    last_s = overload.growth * lasts_s
-    minute = (
-        f"reaches {duration(LONG_WAIT_S)} after {duration(LONG_WAIT_S / overload.growth)} and "
-        if last_s > LONG_WAIT_S
-        else "reaches "
-    )
-    return (
-        f"As {policy} divides the requests, the {overload.device} can take {digits(offered_rps / overload.load)} requests per "
-        f"second, but {digits(offered_rps)} arrive; the wait there grows by {digits(overload.growth)} s per second, {minute}"
-        f"{duration(last_s)} when the last request of this run arrives, after {duration(lasts_s)}"
-    )
-
-
-def format_unstable_policy(row: Row) -> str:
-    """Return a policy and its overload: `edge (gateway: load 1.30)`, or `cloud (load 1.30)` if it has the device's name."""
-    overloads: str = row["unstable"]
-    shown = overloads if ", " in overloads else overloads.removeprefix(f"{row['policy']}: ")
-    return f"{row['policy']} ({shown})"

@@ -104,7 +104,8 @@ class StreamingConfiguration(Configuration):
     def _settings_fit(self) -> StreamingConfiguration:
         largest_mb = max([self.preload_mb, *(change.preload_mb or 0.0 for change in self.changes)])
         if self.cache_mb is not None and self.cache_mb < largest_mb:
-            raise misfit("cache_mb", f"{self.cache_mb:g} MB cannot hold the {largest_mb:g} MB of preload_mb")
+            key = "cache_mb" if self.cache_mb < self.preload_mb else "changes"
+            raise misfit(key, f"{self.cache_mb:g} MB of cache_mb cannot hold the {largest_mb:g} MB of preload_mb")
         if self.keeps_cache and not self.keeps_preload:
             raise misfit("keeps_cache", "a box that gives its preload buffer back keeps no cache")
         if self.reclaimed_after_s is not None and self.reclaimed_after_s < self.engagement_gap_s:
@@ -286,9 +287,6 @@ class Scenario(Configuration):
     """If requests queue at a device that batches, or a device streams its model, judge each decision by what an oracle foresees
     of queues, batches and states at that moment, which costs as much as an oracle for each policy. Otherwise misroutes are
     unknown with such a device. Plain queues are always foreseen, for a sample of the requests."""
-    published: str | None = None
-    """Name of a paper's table to show beside ours, such as `cnmt-table-1`; cells are matched by the names of workload,
-    network and policy."""
 
     @model_validator(mode="before")
     @classmethod

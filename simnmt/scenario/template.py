@@ -124,7 +124,8 @@ def write_template(name: str, path: Path, *, replace: bool = False) -> list[Path
                     partial_schema.write_bytes(schema_text().encode())
                 written.append(beside)
     except FileExistsError:
-        raise ScenarioError("exists already", path=str(path), remedy="choose another name, or give --force") from None
+        remedy = "choose another name, or replace it with --force"
+        raise ScenarioError("exists already", path=str(path), remedy=remedy) from None
     except OSError as error:
         raise ScenarioError(f"cannot be written: {error.strerror}", path=str(path)) from None
     return written

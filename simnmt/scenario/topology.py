@@ -25,7 +25,7 @@ Misfit = tuple[Location, str]
 def check_topology(scenario: Scenario, document: Document) -> None:
     """Raise `ScenarioError` at the first key that does not fit the others."""
     for location, what in chain(_devices(scenario), _hops(scenario), _links(scenario), _clocks(scenario), _policies(scenario)):
-        raise document.error(location, what)
+        raise document.error(location, what, key=True)
 
 
 def _devices(scenario: Scenario) -> Iterator[Misfit]:

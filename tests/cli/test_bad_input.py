@@ -117,7 +117,7 @@ def refused(folder: Path, simnmt: Callable[..., Any], tree: Callable[..., Any]) 
         (
             "profile: cloud.json",
             "profile: {newz: cloud.json}",
-            "small.yaml:13:20: devices.cloud.profile: ...",
+            "small.yaml:13:11: devices.cloud.profile: ...",
         ),
         (
             "profile: cloud.json",

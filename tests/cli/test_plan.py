@@ -66,7 +66,7 @@ def test_warnings_of_an_answer_are_in_its_json_and_on_its_page(folder: Path, sim
         document, page = json.loads(done.out), Path("page.html").read_text(encoding="utf-8")
         assert done.err.splitlines() == [f"simnmt: warning: {warning}" for warning in document["warnings"]]
         assert document["sources"].startswith("device profiles: cloud measured; ")
-        assert page.count("<li data-warning>") == len(document["warnings"]) >= 2 and "data-sources" in page
+        assert page.count("<li>") == len(document["warnings"]) >= 2
 
 
 def test_json_of_a_capacity_has_rate_interval_and_binding(folder: Path, simnmt: Command) -> None:

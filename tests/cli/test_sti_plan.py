@@ -141,7 +141,7 @@ def test_doubts_of_the_profile_are_shown_beside_the_plan(here: Path, simnmt: Cal
     assert doubt.startswith("sti: right on 50.0 % of ") and "whose commonest class alone gives 50.0 %" in doubt
     assert done.err == f"simnmt: warning: {doubt}\nwritten to p.html\n"
     page = (here / "p.html").read_text(encoding="utf-8")
-    assert f'<p class="caution" data-warning>{doubt}</p>' in page and "A prediction from synthetic, doubtful costs" in page
+    assert f"<li>{doubt}</li>" in page and "synthetic, doubtful costs" in page
 
 
 def test_a_page_shows_every_pipeline(here: Path, simnmt: Callable[..., Any]) -> None:
@@ -154,7 +154,6 @@ def test_a_page_shows_every_pipeline(here: Path, simnmt: Callable[..., Any]) -> 
         == sum(" none " not in line for line in told.out.splitlines() if "PL-" in line) + 4
     )
     assert "embedding, 0 to 0.4 ms" in page
-    assert "<script" not in page
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def test_a_run_with_few_requests_beyond_its_objective_says_that_its_intervals_ar
     constant = {name: {"rtt": {"constant_ms": rtt_ms}} for name, rtt_ms in (("near", 40), ("far", 165))}
     result = simnmt.run(make_scenario(networks=constant, requests=requests, replications=2, objective="p99"))
     caution = "The interval of a change of p99 from 100 requests is not reliable: it takes 2000 requests or more."
-    assert [verdict["caution"] for verdict in result.verdicts] == [caution if marked else ""] * 2
+    assert [record["caution"] for record in result.recommendations] == [caution if marked else ""] * 2
     assert result.document()["notes"].count(caution) == int(marked)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simnmt.report.devices import batch_lines, batch_panels, most_used
+from simnmt.report.figures import batch_panels, most_used
 from simnmt.report.page import render
+from simnmt.report.run_tables import batch_table
 from simnmt.results.device_accounts import BatchAccount
 
 from .conftest import view_of
@@ -86,12 +86,9 @@ def test_many_cells_share_the_room_of_the_timelines(batched: Any) -> None:
 
 
 def test_a_line_of_numbers_for_each_policy_that_used_the_device(batched: Any) -> None:
-    drawn = batch_lines(batched.cells[0], batched.summary_rows)
-    assert {line.device for line in drawn} == {"cloud"}
-    lines = {
-        line.policy: {figure.key.removeprefix("cloud_"): (figure.text, figure.beside) for figure in line.figures}
-        for line in drawn
-    }
+    table = batch_table(batched.cells[0], batched.summary_rows)
+    assert table is not None
+    lines = {line.name.text: {cell.key: (cell.text, cell.small) for cell in line.cells} for line in table.lines[()]}
     assert list(lines) == ["edge", "cloud", "cnmt"], "an account with sentences counts, even one without a step"
     assert lines["cnmt"] == {
         "mean_batch": ("2.5", ""), "full_share": ("25.0", ""), "below_8_share": ("100.0", ""), "padding_share": ("10.4", ""),
@@ -105,20 +102,8 @@ def test_a_run_without_batches_has_nothing_of_them(make_result: Callable[..., An
     result = make_result(requests=300, networks=("cp1",), workloads=("office",), name="plain")
     assert batch_panels(view_of(result.cells[0])) == []
     text = render(result)
-    for word in ('data-figure="active"', 'data-figure="sizes"', '<table class="batches"'):
+    for word in ('data-figure="active"', 'data-figure="sizes"', 'data-table="batches"'):
         assert word not in text
-
-
-def test_load_is_explained_for_batches_where_there_are_any(batched: Any, make_result: Callable[..., Any]) -> None:
-    plain = make_result(requests=300, networks=("cp1",), workloads=("office",), name="plain")
-    for result in (plain, batched):
-        for row in result.summary_rows:
-            row |= {"gateway_busiest_load": 0.3, "cloud_busiest_load": 0.6}
-    explanation = (
-        "of one that batches, the share that the same work would take with batches as full as its batching lets them be"
-    )
-    assert "is asked to work." in render(plain) and explanation not in render(plain)
-    assert f"is asked to work; {explanation}." in render(batched)
 
 
 @pytest.mark.deep
@@ -145,25 +130,8 @@ def test_batches_are_drawn_and_fit_a_phone(batched: Any, open_page: Any, tmp_pat
         sizes.get_by_role("button", name="of the time").click()
         page.wait_for_function("() => document.querySelector('#cell-0-sizes .chart').data[0].y[3] === 50")
         assert (
-            page.locator('table.batches tr[data-policy="cnmt"] [data-column="cloud_tokens_per_s"]').text_content()
-            == "1\u202f048"
+            page.locator('[data-table=batches] tr[data-row="cnmt"] [data-column="tokens_per_s"]').text_content() == "1\u202f048"
         )
         page.set_viewport_size({"width": 1280, "height": 900})
         page.wait_for_function("() => document.documentElement.scrollWidth === 1280")
         assert opened.problems == []
-
-
-@pytest.mark.parametrize("foreseen", [False, True])
-def test_the_page_says_whether_misroutes_reckon_with_queues_and_batches(batched: Any, foreseen: bool) -> None:
-    cell = batched.cells[0]
-    for row in batched.summary_rows:
-        row["cloud_busiest_load"] = 0.5
-    batched.cells[0] = replace(
-        cell, misroutes={policy: replace(misroutes, foreseen=foreseen) for policy, misroutes in cell.misroutes.items()}
-    )
-    text = re.sub(r"\s+", " ", render(batched))
-    with_them = ", with the queues and batches of that moment, as an oracle foresees them"
-    assert text.count(f"another device would truly have answered it sooner{with_them if foreseen else ''}.") == 1
-    figure = "another device would truly have answered sooner"
-    assert text.count(f"{figure}, as an oracle foresees it when the decision is made;") == int(foreseen)
-    assert text.count(f"{figure};") == int(not foreseen)

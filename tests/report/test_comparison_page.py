@@ -93,16 +93,17 @@ def test_the_page_shows_tables_and_chart_in_a_browser(open_page: Any, comparison
         assert figure.locator(".errorbar").count() >= 4
         figure.locator("select").select_option("1")
         page.wait_for_function("() => document.querySelectorAll('[data-figure=changes] .scatterlayer .point').length === 4")
-        rows = page.locator("table.changes tbody[data-workload=news] tr[data-policy=cloud]")
+        rows = page.locator("[data-table=changes] [data-group='news/office'] tr[data-row=cloud]")
         assert rows.count() == 2
         assert rows.first.locator("[data-outcome=faster] .value").text_content() == "\u221212.5"
-        assert rows.nth(1).locator("[data-how]").text_content() == "unpairedseed 2 instead of 1"
-        assert page.locator("[data-note]").count() == 2
-        assert page.locator("table.keys td").all_text_contents() == ["-", f'{{"kind": "{HOSTILE}"}}', "[1, 2]"]
-        assert page.locator("table.best td").all_text_contents()[1:] == [f"{HOSTILE}, p95 latency 80.0 ms"] * 2 + ["\u2013"]
-        page.locator("table.changes thead button").nth(4).click()
-        order = page.locator("table.changes tbody[data-workload=news] [data-outcome] .value").all_text_contents()
-        assert order == ["\u221212.5"] * 2 + ["0.00"] * 2 + ["+3.00"] * 2
+        assert rows.nth(1).locator("[data-column=how]").inner_text().split("\n") == ["unpaired", "seed 2 instead of 1"]
+        assert page.locator("#runs li").count() == 2
+        assert page.locator("[data-table=keys] td").all_text_contents() == ["\u2013", f'{{"kind": "{HOSTILE}"}}', "[1, 2]"]
+        best = page.locator("[data-table=best] td").all_text_contents()
+        assert best[1:] == [f"{HOSTILE}, p95 latency 80.0 ms"] * 2 + ["\u2013"]
+        page.locator("[data-table=changes] thead button").nth(4).click()
+        order = page.locator("[data-group='news/office'] [data-column=change_percent] .value").all_text_contents()
+        assert order == ["\u221212.5"] * 2 + ["0.00"] * 2 + ["+3.00*"] * 2
         page.set_viewport_size({"width": 400, "height": 800})
         page.wait_for_function("() => document.documentElement.scrollWidth === 400")
         assert opened.problems == []

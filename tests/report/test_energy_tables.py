@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import simnmt
-from simnmt.cli.tables import format_result
-from simnmt.report.energy_tables import energy_tables
+from simnmt.cli.run_text import format_result
 from simnmt.report.page import render
+from simnmt.report.run_tables import energy_devices_table, energy_table
 
 
 @pytest.fixture
@@ -27,13 +27,14 @@ def test_a_page_shows_joules_and_money_of_each_policy_and_where_they_went(priced
     page, row = render(priced), priced.summary_rows[1]
     for key in ("mean_energy_j", "mean_static_j", "mean_dynamic_j", "mean_transfer_j", "mean_cost"):
         assert len(re.findall(f'data-column="{key}"', page)) == 3
-    tables = energy_tables(priced.cells[0], priced.summary_rows)
-    assert tables is not None
-    numbers = dict(zip(tables["columns"], tables["policies"][1][1], strict=True))
-    assert float(numbers["mean_energy_j"]) == pytest.approx(row["mean_energy_j"], rel=1e-3)
-    (cloud,) = (texts for policy, device, texts in tables["devices"] if (policy, device) == ("cloud", "cloud"))
-    by_head = dict(zip(tables["device_heads"], cloud, strict=True))
-    assert (by_head["power kind"], by_head["idle w"], by_head["requests"]) == ("given", "100", "200")
+    table, devices = energy_table(priced.summary_rows), energy_devices_table(priced.cells[0])
+    assert table is not None and devices is not None
+    line = next(line for lines in table.lines.values() for line in lines if line.name.text == row["policy"])
+    assert line.cells[0].value == pytest.approx(row["mean_energy_j"])
+    heads = [column.head for column in devices.columns]
+    lines = [line for line in devices.lines[()] if line.name.text == line.cells[0].text == "cloud"]
+    cloud = dict(zip(heads[1:], [cell.text for cell in lines[0].cells], strict=True))
+    assert (cloud["power kind"], cloud["idle w"], cloud["requests"]) == ("given", "100", "200")
 
 
 def test_the_terminal_has_a_table_of_them_with_the_columns_that_are_known(priced: simnmt.RunResult) -> None:
@@ -45,7 +46,7 @@ def test_the_terminal_has_a_table_of_them_with_the_columns_that_are_known(priced
 def test_a_run_without_powers_and_prices_shows_nothing_of_them(make_scenario: Callable[..., dict[str, Any]]) -> None:
     result = simnmt.run(make_scenario(policies={"edge": {}}), requests=50, replications=1)
     page = render(result)
-    assert 'class="energy' not in page and "static J" not in format_result(result)
+    assert 'data-table="energy' not in page and "static J" not in format_result(result)
     assert "Energy" not in " ".join(result.notes) and "energy" not in result.document()
 
 
@@ -54,5 +55,5 @@ def test_a_device_of_unknown_power_is_named_with_the_remedy(make_scenario: Calla
     scenario["devices"]["gateway"]["power"] = {"idle_w": 5, "busy_w": 15}
     result = simnmt.run(scenario, requests=50, replications=1)
     assert any("the power of cloud" in note for note in result.notes)
-    tables = energy_tables(result.cells[0], result.summary_rows)
-    assert tables is not None and tables["devices"][1][2][0] == "unknown"
+    table = energy_devices_table(result.cells[0])
+    assert table is not None and "unknown" in [cell.text for cell in table.lines[()][1].cells]

@@ -22,14 +22,11 @@ from simnmt.report.figures import (
     shares,
     timeline,
 )
-from simnmt.report.load_figures import group_sweeps, over_load
 from simnmt.report.page import cell_panels
 from simnmt.results.live_log import OUTCOMES
 from simnmt.results.summary import Device
 
 from .conftest import MadeUpLog, view_of, with_log
-
-ENDS = {"": 0.1, "_low": 0.05, "_high": None}
 
 
 def named(chart: Any) -> dict[str, Any]:
@@ -107,32 +104,6 @@ def test_gaps_leave_out_the_policy_as_it_is_and_colour_what_is_beyond_chance(res
     assert (bars.low, bars.high) == ([-2.0, -2.0], [-0.5, 0.1])
 
 
-def test_over_the_load_an_unstable_policy_has_a_gap_in_its_line() -> None:
-    rows = [
-        {
-            "workload": workload, "network": "n", "policy": policy,
-            "unstable": "gateway: load 1.10" if (workload, policy) == ("late", "plain") else None,
-            **{f"{name}_latency_s{end}": value for name in ("mean", "p95") for end, value in ENDS.items()},
-        }
-        for workload in ("early", "late")
-        for policy in ("plain", "queue", "edge")
-    ]  # fmt: skip
-    points = [
-        {"workload": workload, "load": load, "change_percent": -1.0, "low_percent": None, "high_percent": None}
-        for workload, load in (("early", 0.5), ("late", 1.1))
-    ]
-    records = [{"network": "n", "policy": policy, "baseline": "plain", "points": points} for policy in ("queue", "edge")]
-    (sweep,) = group_sweeps(records)
-    assert (sweep.network, sweep.baseline, sweep.load) == ("n", "plain", [0.5, 1.1])
-    drawn = over_load(sweep, rows, {"plain": 4, "queue": 5, "edge": 0})
-    marks = named(drawn.charts["mean", "linear"])
-    assert [*marks] == ["plain", "queue", "edge"]
-    assert (marks["plain"].y, marks["plain"].low, marks["plain"].high) == ([100.0, None], [50.0, None], [None, None])
-    assert drawn.chart.reading == "Left out, because no steady mean exists: plain at load 1.10."
-    assert [*named(drawn.charts["change", "log"])] == ["queue", "edge"]
-    assert group_sweeps([]) == []
-
-
 def test_the_series_is_drawn_in_full_with_at_most_2000_points(result: Any) -> None:
     cell = result.cells[0]
     drawn = rtt(view_of(cell))
@@ -163,14 +134,11 @@ def test_a_run_that_used_a_sliver_of_the_trace_is_shown_that_sliver_sharply(resu
     fine = SimpleNamespace(**{**vars(cell.series), "time_s": time_s, "rtt_s": rtt_s})
     estimates = np.full(requests, 0.05)
     cell = with_log(cell, rtt_time_s=np.linspace(7_200.0, 7_300.0, requests), rtt_estimate_s=estimates)
-    drawn = rtt(view_of(replace(cell, series=fine)))
-    used, whole = drawn.charts["used", "linear"], drawn.charts["all", "linear"]
-    assert used.x.title.endswith(", s") and used.x.span == pytest.approx((7_199.0, 7_301.0))
-    assert used.y.span is not None and used.y.span[1] < 70.0, "the peak outside the span moves no axis"
-    assert whole.x.span is None
-    series = whole.marks[0]
-    assert len(series.x) <= RTT_POINTS and (series.x[0], series.x[-1]) == (0.0, 14_400.0)
-    assert sum(7_200 <= time <= 7_300 for time in series.x) >= 277, "every sample of the span"
+    chart = rtt(view_of(replace(cell, series=fine))).chart
+    series = chart.marks[0]
+    assert chart.x.title.endswith(", s") and (series.x[0], series.x[-1]) == pytest.approx((7_200.0, 7_300.0), abs=0.4)
+    assert len(series.x) >= 277, "every sample of the span"
+    assert max(series.y) < 70.0, "the peak outside the span moves no axis"
 
 
 @pytest.mark.parametrize(("begin_s", "end_s"), [(0.0, 7_200.0), (100.0, 14_000.0), (50.0, 50.0)])
@@ -179,7 +147,8 @@ def test_a_run_that_used_much_of_the_trace_or_one_moment_of_it_is_shown_it_all(
 ) -> None:
     cell = result.cells[0]
     times_s = np.linspace(begin_s, end_s, cell.logs["cnmt"]["src_len"].size)
-    assert rtt(view_of(with_log(cell, rtt_time_s=times_s))).controls[0].options == [("all", "whole series")]
+    series = rtt(view_of(with_log(cell, rtt_time_s=times_s))).chart.marks[0]
+    assert (series.x[0], series.x[-1]) == (0.0, 4.0)
 
 
 def test_a_single_sample_of_rtt_is_a_line(result: Any) -> None:
@@ -222,7 +191,7 @@ def test_what_is_drawn_encloses_the_time_that_was_waited_and_worked(flooded: Any
     log = flooded.logs["cnmt"]
     for number, workers in enumerate((1, 1, 4)):
         there = log["target"] == number
-        shown = {of: named(drawn.charts[str(number), of, "linear", "all"]).get("cnmt") for of in ("waiting", "busy")}
+        shown = {of: named(drawn.charts[str(number), of]).get("cnmt") for of in ("waiting", "busy")}
         if number == 1:
             assert shown == {"waiting": None, "busy": None}, "nobody was sent there"
             continue
@@ -238,7 +207,7 @@ def test_what_is_drawn_encloses_the_time_that_was_waited_and_worked(flooded: Any
 
 
 def test_spans_stay_sharp_while_requests_come(flooded: Any) -> None:
-    chart = timeline(view_of(flooded)).charts["0", "waiting", "linear", "arrivals"]
+    chart = timeline(view_of(flooded)).charts["0", "waiting"]
     assert chart.x.title.endswith(", min") and chart.x.span == (0.0, pytest.approx(100 / 60))
     edges = named(chart)["cnmt"].x
     assert edges[SPANS * 4 // 5] == pytest.approx(100 / 60) and edges[-1] == pytest.approx(600 / 60, rel=0.01)
@@ -246,5 +215,5 @@ def test_spans_stay_sharp_while_requests_come(flooded: Any) -> None:
 
 @pytest.mark.parametrize(("cells", "spans"), [(1, 400), (50, 100), (1_000_000, 50)])
 def test_many_cells_policies_and_devices_have_fewer_spans(flooded: Any, cells: int, spans: int) -> None:
-    drawn = timeline(view_of(flooded, cells=cells)).charts["0", "waiting", "linear", "all"]
+    drawn = timeline(view_of(flooded, cells=cells)).charts["0", "waiting"]
     assert len(named(drawn)["cnmt"].x) == spans + 1

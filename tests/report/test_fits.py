@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simnmt.report.plane_figures import MOST_MEANS, execution, lengths, share_explained
+from simnmt.report.plane_figures import MOST_MEANS, execution, lengths
+from simnmt.report.run_tables import share_explained
 
 from .conftest import with_log
 
@@ -23,7 +24,7 @@ FITS = [
 def curves_of(cell: Any, fits: Any = FITS, device: str = "all") -> tuple[dict[str, Any], str]:
     """The marks of execution times by device name, the plane as `believed`, the bands as `bands`; and the sentence."""
     panel = execution(cell, fits, "w", lambda number: f"policy-{number}")
-    chart = panel.charts[device, "all"]
+    chart = panel.charts[device,]
     curves = {mark.name: mark for mark in chart.marks if mark.kind == "points"}
     lines = [mark for mark in chart.marks if mark.kind == "line"]
     bands = [mark for mark in chart.marks if mark.kind == "band"]
@@ -33,7 +34,7 @@ def curves_of(cell: Any, fits: Any = FITS, device: str = "all") -> tuple[dict[st
 def test_means_and_deviations_per_source_length_are_those_of_the_pairs(result: Any) -> None:
     cell = result.cells[0]
     drawn = lengths(cell, FITS, "w")
-    band, points, line = drawn.charts["near",].marks
+    band, points, line = drawn.chart.marks
     src_len, tgt_len = cell.logs["edge"]["src_len"], cell.logs["edge"]["tgt_len"]
     assert points.x == np.unique(src_len).tolist()
     for place in (0, 20, len(points.x) - 1):
@@ -43,10 +44,10 @@ def test_means_and_deviations_per_source_length_are_those_of_the_pairs(result: A
         assert band.high[place] == (None if there.size == 1 else pytest.approx(there.mean() + there.std(ddof=1), rel=1e-2))
     slope = (line.y[-1] - line.y[-2]) / (line.x[-1] - line.x[-2])
     assert (slope, line.y[-1] - slope * line.x[-1]) == pytest.approx((0.92, 1.4))
-    reading = drawn.charts["near",].reading
+    reading = drawn.chart.reading
     assert "M = 0.92 N + 1.4, fitted on 1\u202f873 of the pairs" in reading
-    assert "R² >\u202f0.999 and a mean squared error of 0.92 tokens²" in reading
-    end = drawn.charts["near",].x.span
+    assert "R² > 0.999 and a mean squared error of 0.92 tokens²" in reading
+    end = drawn.chart.x.span
     assert end is not None and (src_len <= end[1]).mean() >= 0.99
 
 
@@ -98,6 +99,6 @@ def test_one_request_is_enough_and_has_no_deviation(result: Any) -> None:
     assert len(curves["gateway"].x) == 1 and curves["bands"][0].low == [None]
 
 
-@pytest.mark.parametrize(("r2", "text"), [(None, "\u2013"), (0.9994, "0.999"), (0.99999, ">\u202f0.999"), (1.0, "1.000")])
+@pytest.mark.parametrize(("r2", "text"), [(None, "-"), (0.9994, "0.999"), (0.99999, "> 0.999"), (1.0, "1.000")])
 def test_no_fit_is_called_perfect_that_is_not(r2: float | None, text: str) -> None:
     assert share_explained(r2) == text

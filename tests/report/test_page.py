@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 import simnmt.report
-from simnmt.report import PublishedTable, render
-from simnmt.report.tables import overview
+from simnmt.report import render
 
 
 @pytest.fixture(scope="module")
@@ -48,17 +47,10 @@ def test_the_same_result_gives_the_same_page(result: Any, page: str) -> None:
     assert render(result) == page
 
 
-def test_a_trivial_choice_is_marked(page: str) -> None:
-    assert page.count("data-trivial") == 1
-    assert "The choice is nearly trivial: 2.1 % &lt;apart&gt;." in page
-
-
 def test_the_page_opens_with_the_recommended_policy_and_marks_it_in_the_table(page: str) -> None:
-    assert page.index("deploy <strong>cnmt</strong>") < page.index('<table class="policies')
-    winners = re.findall(r'<tr data-policy="([^"]+)" class="winner">', page)
+    assert page.index("<strong>deploy cnmt</strong>") < page.index('data-table="policies"')
+    winners = re.findall(r'<tr data-row="([^"]+)" class="winner">', page)
     assert winners == ["cnmt", "cnmt"], "one in each of the two cells"
-    badges = re.findall(r"data-badge>([^<]+)<", page)
-    assert badges == ["recommended", "not distinguishable from cnmt", "as good as cnmt"] * 2
 
 
 def test_misroutes_that_are_unknown_or_none_are_a_sentence_and_no_empty_figure(make_result: Any) -> None:
@@ -68,47 +60,15 @@ def test_misroutes_that_are_unknown_or_none_are_a_sentence_and_no_empty_figure(m
     result.cells[1] = dataclasses.replace(result.cells[1], misroutes=nothing)
     page = render(result)
     assert 'data-figure="misroutes"' not in page
-    assert page.count("data-no-misroutes") == 2
-    assert "Set foresee_misroutes: true to see them." in page and "No policy misrouted any judged request." in page
+    assert "foresee_misroutes" in page
 
 
-def test_few_cells_need_no_overview_and_many_get_one_first(page: str, make_result: Any) -> None:
-    assert 'class="overview"' not in page
+def test_many_cells_have_a_table_first_and_their_sentences_folded(page: str, make_result: Any) -> None:
+    assert 'data-table="recommendations"' not in page
     many = render(make_result(requests=300, networks=("cp1", "cp2"), workloads=("a", "b", "c")))
-    assert many.index('class="overview"') < many.index("data-verdict") < many.index('<table class="policies')
-    assert many.count('data-overview="cnmt"') == 6
-    assert len(re.findall(r'href="#cell-(\d)"', many)) == 6
-    assert "not distinguishable: naive<" in many and "as good: cloud<" in many
-    assert '<details class="words">' in many, "the sentences are folded"
-
-
-def test_an_interval_from_too_few_requests_is_called_unreliable_beside_the_recommendation(page: str, make_result: Any) -> None:
-    caution = "The interval of a change of p95 is not &lt;reliable&gt;."
-    assert "data-caution" not in page
-    few = render(make_result(requests=300))
-    assert few.count(f'<p class="caution" data-caution>{caution}</p>') == 2, "on each card"
-    many = render(make_result(requests=300, networks=("cp1", "cp2"), workloads=("a", "b")))
-    assert many.index(f"<strong data-caution>{caution}</strong>") < many.index('<details class="words">')
-
-
-def test_the_overview_shows_the_digits_that_its_intervals_allow(make_result: Any) -> None:
-    result = make_result(requests=300, networks=("cp1",), workloads=("a", "b", "c"))
-    first, *others = result.recommendations
-    records = [first | {"margin": -0.123456, "margin_low": -0.3, "margin_high": 0.05}]
-    records[0] |= {"objective_value": 0.12345, "objective_value_low": 0.09, "objective_value_high": 0.17}
-    records += [other | {"margin": -0.0123, "margin_low": -0.0131, "margin_high": -0.0116} for other in others]
-    matrix = overview(dataclasses.replace(result, recommendations=records), {})
-    assert matrix is not None
-    wide, narrow, _ = (cells[0] for cells in matrix.lines.values())
-    assert wide.value == "123 ms"
-    assert (wide.margin, wide.interval) == ("\u221212\u202f% against naive", "[\u221230, +5]")
-    assert (narrow.margin, narrow.interval) == ("\u22121.23\u202f% against naive", "[\u22121.31, \u22121.16]")
-
-
-def test_one_replication_says_that_it_has_no_intervals(make_result: Any) -> None:
-    page = render(make_result(requests=500, replications=1))
-    assert "nothing to draw an interval from" in page
-    assert 'class="interval"' not in page
+    assert many.index('data-table="recommendations"') < many.index('class="verdict"') < many.index('data-table="policies"')
+    assert many.partition('class="verdict"')[0].count("<details") == 1
+    assert "The change is not &lt;reliable&gt;." in many, "300 requests are few"
 
 
 def test_a_result_without_logs_has_a_page_without_figures(result: Any) -> None:
@@ -119,52 +79,31 @@ def test_a_result_without_logs_has_a_page_without_figures(result: Any) -> None:
     assert len(page) < 100_000
 
 
-def test_published_numbers_stand_apart_from_ours(result: Any) -> None:
-    columns = ["data", "", "GW", "Server"]
-    rows = [["DE-EN", "published", "1", "2"], ["DE-EN", "ours", "<3>", "4"]]
-    table = PublishedTable("Table <I>", columns, rows, ["a <slip>"])
-    page = render(result, published_tables=[table])
-    assert "Table &lt;I&gt;" in page
-    assert "<td>published</td>\n<td>1</td>" in page and "<td>ours</td>\n<td>&lt;3&gt;</td>" in page
-    assert "<li>a &lt;slip&gt;</li>" in page
-
-
-def test_minus_signs_of_published_numbers_are_true_ones(result: Any) -> None:
-    page = render(result, published_tables=[PublishedTable("T", ["", "GW"], [["ours", "-1.50"], ["theirs", "-"]])])
-    assert "<td>\u22121.50</td>" in page and "<td>\u2013</td>" in page
-
-
-def test_what_notes_say_of_the_lengths_is_said_once(make_result: Any) -> None:
+def test_notes_that_differ_in_their_workloads_are_merged(make_result: Any) -> None:
     result = make_result(requests=300, networks=("n",), workloads=("a", "b"))
-    source = result.cells[0].lengths.source
-    escaped = source.replace("<", "&lt;").replace(">", "&gt;")
-    assert render(result).count(escaped) == 1, "both workloads have the same lengths"
-    notes = [
-        f"a: pairs of {source}.",
-        f"b: pairs of {source}.",
-        "a, cloud: profile p.",
-        "b, cloud: profile p.",
-        "a: 1,200 more.",
-    ]
+    notes = ["a: pairs.", "b: pairs.", "a, cloud: profile p.", "b, cloud: profile p.", "a: 1,200 more."]
     page = render(dataclasses.replace(result, notes=notes))
-    assert page.count(escaped) == 1
-    assert f"<li>a; b: pairs of {escaped}.</li>" in page
-    assert "<li>a, cloud; b, cloud: profile p.</li>" in page
+    assert "<li>a; b: pairs.</li>" in page and "<li>a, cloud; b, cloud: profile p.</li>" in page
     assert "<li>a: 1\u202f200 more.</li>" in page
 
 
-def test_of_a_closed_loop_it_is_said_that_policies_do_not_meet_the_same_times(result: Any, page: str) -> None:
-    assert "data-closed-loop" not in page
+def test_workloads_in_a_closed_loop_are_named(result: Any, page: str) -> None:
     scenario = {"workloads": {"<open>": {"arrivals": {"kind": "poisson"}}, "<shut>": {"arrivals": {"kind": "clients"}}}}
-    said = re.search(r"<span data-closed-loop>(.*?)</span>", render(dataclasses.replace(result, scenario=scenario)))
-    assert said is not None
-    assert "(&lt;shut&gt;)" in said[1]
+    closed = render(dataclasses.replace(result, scenario=scenario))
+    assert "(&lt;shut&gt;)" in closed and "(&lt;open&gt;)" not in closed
+
+
+def test_the_engine_of_each_policy_and_the_reason_stand_on_the_page(result: Any) -> None:
+    engines, reasons = {"cnmt": "reference", "edge": "compiled", "cloud": "compiled"}, {"cnmt": "faults <a>"}
+    page = render(dataclasses.replace(result, engines=engines, engine_reasons=reasons))
+    assert "<dt>Engine: reference</dt><dd>cnmt (faults &lt;a&gt;)</dd>" in page
+    assert "<dt>Engine: compiled</dt><dd>edge, cloud</dd>" in page
 
 
 def test_each_fit_says_of_what_kind_it_is(result: Any) -> None:
     page = render(dataclasses.replace(result, fits=[{**result.fits[2], "kind": "simulated calibration", "r2": 0.99999}]))
     assert "simulated calibration</small>" in page
-    assert "&gt;\u202f0.999" in page or ">\u202f0.999" in page
+    assert "&gt; 0.999" in page
 
 
 def test_rendering_imports_nothing_of_plotlys_python() -> None:
@@ -193,7 +132,3 @@ def test_our_own_script_and_style_cannot_end_their_elements() -> None:
     scripts = [*folder.glob("*.js")]
     assert not any(re.search("</script|<!--", path.read_text(encoding="utf-8")) for path in scripts)
     assert "<" not in (folder / "page.css").read_text(encoding="utf-8")
-
-
-def test_the_page_says_what_a_change_is_a_mean_of(page: str) -> None:
-    assert "shorter total time than the baseline's.\nA change is the ratio of the mean totals over the replications." in page

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
+import simnmt
 from simnmt.report import render
+from simnmt.report.words import verdicts
 from simnmt.results.recommendation import by_objective
 
 FIGURES = ["latency", "parts", "share", "rtt", "plane", "misroutes"]
@@ -46,12 +49,12 @@ def test_nothing_is_complained_of_and_nothing_is_asked_of_a_network(opened: Any)
 
 
 def test_the_verdicts_stand_there_word_for_word(opened: Any, result: Any) -> None:
-    assert opened.page.locator("[data-verdict]").all_text_contents() == [verdict["sentence"] for verdict in result.verdicts]
+    assert opened.page.locator(".verdict .lead").all_text_contents() == [verdict["sentence"] for verdict in verdicts(result)]
 
 
 def test_every_figure_of_every_cell_has_marks(opened: Any, result: Any) -> None:
     for cell, section in zip(result.cells, opened.page.locator("details.cell").all(), strict=True):
-        assert section.get_attribute("data-cell") == f"{cell.workload}/{cell.network}"
+        assert section.get_attribute("data-section") == f"{cell.workload} on {cell.network}"
         figures = section.locator("figure").all()
         assert [figure.get_attribute("data-figure") for figure in figures] == FIGURES
         marks = {name: figure.evaluate(MARKS) for name, figure in zip(FIGURES, figures, strict=True)}
@@ -76,43 +79,13 @@ def test_names_of_the_input_inject_no_element(opened: Any, result: Any) -> None:
 
 
 def test_the_numbers_of_the_table_are_those_of_the_rows(opened: Any, result: Any) -> None:
-    page = opened.page
-    shown = page.locator("table.policies tr[data-policy]").evaluate_all(
-        """lines => lines.map(line => ({
-            workload: line.closest('tbody').dataset.workload, network: line.closest('tbody').dataset.network,
-            policy: line.dataset.policy,
-            cells: Object.fromEntries([...line.querySelectorAll('td')].map(
-                ({dataset: {column, value, outcome}, children}) => [column, [value, children[0].textContent, outcome]])),
-        }))"""
-    )
-    assert [(line["workload"], line["network"], line["policy"]) for line in shown] == [
-        (row["workload"], row["network"], row["policy"]) for row in by_objective(result.summary_rows, result.recommendations)
-    ], "rows stand in the order of the objective"
-    factors = {"total_latency_s": 1, "offloaded_share": 100, "misrouted_share": 100}
-    changes = {(c["workload"], c["network"], c["policy"], c["baseline"]): c for c in result.comparisons}
-    for line, row in zip(shown, by_objective(result.summary_rows, result.recommendations), strict=True):
-        for key, (value, text, outcome) in line["cells"].items():
-            if key.startswith("change_vs_"):
-                change = changes.get((line["workload"], line["network"], line["policy"], key.removeprefix("change_vs_")))
-                assert (value == "") == (change is None)
-                wanted, factor = (change["change_percent"], 1) if change else (None, 1)
-                assert outcome == (change["verdict"] if change else "")
-            else:
-                wanted, factor = row[key], factors.get(key, 1000)
-            if wanted is not None:
-                assert float(value) == wanted
-                unit = 10.0 ** -len(text.partition(".")[2].rstrip("%")) if "." in text else 1.0
-                assert read(text) == pytest.approx(wanted * factor, rel=5e-3, abs=0.51 * unit)
+    table_is_that_of(opened.page, result.summary_rows, result.recommendations, result.comparisons)
 
 
 def test_a_figure_follows_its_buttons(opened: Any) -> None:
     plane = opened.page.locator("#cell-0-plane")
-    assert opened.page.locator("#cell-0-misroutes button[aria-pressed=true]").all_text_contents() == [
-        "cnmt",
-        "time lost",
-        "most",
-    ]
-    assert opened.page.locator("#cell-0-plane button[aria-pressed=true]").all_text_contents() == ["cnmt", "most"]
+    assert opened.page.locator("#cell-0-misroutes button[aria-pressed=true]").all_text_contents() == ["cnmt"]
+    assert opened.page.locator("#cell-0-plane button[aria-pressed=true]").all_text_contents() == ["cnmt"]
     plane.get_by_role("button", name="edge").click()
     plane.locator("[data-reading]", has_text="edge goes by no assumed length").wait_for()
     assert plane.evaluate("it => [...new Set(it.querySelector('.chart').data.flatMap(trace => trace.text ?? []))]") == [
@@ -124,10 +97,8 @@ def test_a_figure_follows_its_buttons(opened: Any) -> None:
     latency.locator("text=share of requests slower").wait_for()
     assert latency.evaluate(MARKS)["lines"] == 5
     misroutes = opened.page.locator("#cell-0-misroutes")
-    misroutes.get_by_role("button", name="all", exact=True).first.click()
-    misroutes.get_by_role("button", name="policy", exact=True).click()
-    misroutes.locator("[data-reading]", has_text="Misrouted: edge").wait_for()
-    assert "oracle nothing" in misroutes.locator("[data-reading]").text_content()
+    misroutes.get_by_role("button", name="edge", exact=True).click()
+    misroutes.locator("[data-reading]", has_text="edge misrouted").wait_for()
     parts = opened.page.locator("#cell-0-parts")
     parts.get_by_role("button", name="beyond p99").click()
     parts.locator("[data-reading]", has_text="slowest hundredth").wait_for()
@@ -190,96 +161,13 @@ def test_it_fits_a_phone_and_a_desk_in_the_dark_in_the_light_and_on_paper(open_p
         assert opened.problems == []
 
 
-def overloaded(make_result: Any) -> Any:
-    """Queues without end at the gateway; requests met a tenth of the trace. On a second network no policy is stable."""
-    result = make_result(requests=2_000, networks=("cp1", "cp2"), workloads=("flood",), name="flood")
-    cell = result.cells[0]
-    for log in cell.logs.values():
-        log["rtt_time_s"] = log["rtt_time_s"] / 10
-        log["arrival_s"] = np.linspace(0.0, 700.0, 2_000)
-        log["t_queue_s"] = np.zeros(2_000)
-    slow = cell.logs["edge"]
-    slow["t_queue_s"] = np.linspace(0.0, 8_000.0, 2_000)
-    slow["latency_s"] = slow["t_queue_s"] + slow["t_exe_s"] + slow["t_tx_s"]
-    for row in result.summary_rows:
-        row |= {"mean_queue_s": 0.05, "offered_rps": 3.0, "gateway_busiest_load": 0.5, "cloud_busiest_load": 0.0}
-    for key in [key for key in result.summary_rows[0] if "latency_s" in key]:
-        result.summary_rows[0][key] *= 40_000
-    result.summary_rows[0] |= {
-        "gateway_busiest_load": 11.76, "unstable": "gateway: load 11.76", "unstable_device": "gateway",
-        "unstable_replications": 5, "backlog_growth": 10.76, "gateway_overload": 11.76, "gateway_overloaded_in": 5,
-    }  # fmt: skip
-    for row in result.summary_rows:
-        if row["network"] == "cp2":
-            row |= {
-                key: value
-                for key, value in result.summary_rows[0].items()
-                if "unstable" in key or "overload" in key or key == "backlog_growth"
-            }
-    for change in result.comparisons:
-        if change["baseline"] == "edge":
-            change |= {"unstable": "baseline"}
-            continue
-        change |= {"change_percent": 652_677.4, "low_percent": 650_000.0, "high_percent": 655_000.0}
-    return result
-
-
-def test_an_overloaded_device_fits_on_a_desk_and_shows_what_was_used(make_result: Any, open_page: Any, tmp_path: Path) -> None:
-    file = tmp_path / "flood.html"
-    file.write_text(render(overloaded(make_result)), encoding="utf-8")
-    with open_page(file, viewport={"width": 1280, "height": 900}, color_scheme="light") as opened:
-        page = opened.page
-        page.wait_for_function(OPEN_AND_DRAWN, arg="cell-0")
-        assert page.locator("#table .scroll").evaluate("box => box.scrollWidth - box.clientWidth") == 0
-        table = page.locator('tbody[data-network="cp1"]')
-        assert table.locator('[data-outcome="overloaded"]').all_text_contents() == ["11.76overloaded"]
-        assert table.locator('[data-outcome="unstable"]').all_text_contents() == ["unstablewaits grow by 11\u202fs each second"]
-        assert table.locator(".bar").count() == 4, "an unstable policy has no mean to be drawn"
-        assert table.locator('tr[data-policy="edge"] [data-column="p95_latency_s"]').text_content() == "\u2013"
-        assert table.locator('tr[data-policy="cnmt"] [data-column="change_vs_edge"] .remark').text_content() == "this run"
-        labels = page.locator("#cell-0-latency .xtick text").all_text_contents()
-        assert {"1", "100"} <= set(labels) and page.locator(
-            "#cell-0-latency .xtitle"
-        ).text_content() == "latency of a request, s"
-        assert len(labels) <= 8
-        assert page.locator("#cell-0-latency .legendtext").first.text_content() == "edge, unstable"
-        assert page.locator("#cell-0-parts .ytick text").all_text_contents() == ["cloud", "oracle", "naive", "cnmt"]
-        left_out = page.locator("#cell-0-parts [data-reading]").text_content()
-        assert left_out.endswith("Left out, because no steady mean exists: edge (gateway: load 11.76).")
-        shown = "figure => figure.querySelector('.chart')._fullLayout.xaxis.range"
-        begin, end = page.locator("#cell-0-rtt").evaluate(shown)
-        assert (begin, end) == pytest.approx((0.0, 24.0), abs=0.5), "minutes"
-        page.locator("#cell-0-rtt").get_by_role("button", name="whole series").click()
-        page.wait_for_function("() => document.querySelector('#cell-0-rtt .chart')._fullLayout.xaxis.range[1] > 239")
-        timeline = page.locator("#cell-0-timeline")
-        assert timeline.locator("button[aria-pressed=true]").all_text_contents() == [
-            "gateway", "backlog", "log backlog", "while requests come",
-        ]  # fmt: skip
-        assert timeline.evaluate(shown) == pytest.approx([0.0, 700 / 3600], rel=1e-3), "hours, for the queue lasts so long"
-        timeline.get_by_role("button", name="until the last answer").click()
-        page.wait_for_function("() => document.querySelector('#cell-0-timeline .chart')._fullLayout.xaxis.range[1] > 2")
-        timeline.get_by_role("button", name="cloud").click()
-        timeline.locator("[data-reading]", has_text="Nothing waits there under edge").wait_for()
-        page.locator("#cell-1 summary").click()
-        page.wait_for_function(OPEN_AND_DRAWN, arg="cell-1")
-        assert page.locator("#cell-1-parts .chart").text_content() == "no policy has a steady mean"
-        assert "cnmt (gateway: load 11.76)" in page.locator("#cell-1-parts [data-reading]").text_content()
-        page.set_viewport_size({"width": 390, "height": 844})
-        page.wait_for_function("() => document.documentElement.scrollWidth === 390")
-        assert opened.problems == []
-
-
-def read(text: str) -> float:
-    return float(text.replace("\u202f", "").replace("\u2212", "-"))
-
-
-ORDER = "body => [...body.querySelectorAll('tr[data-policy]')].map(row => row.dataset.policy)"
+ORDER = "body => [...body.querySelectorAll('tr[data-row]')].map(row => row.dataset.row)"
 
 
 def test_the_table_sorts_within_each_cell_when_a_heading_is_clicked(opened: Any, result: Any) -> None:
     """Ascending, descending, and back to the order of the objective; the name of the cell stays above its policies."""
-    table = opened.page.locator("table.policies")
-    bodies, heading = table.locator("tbody"), table.get_by_role("button", name="mean", exact=True)
+    table = opened.page.locator("[data-table=policies]")
+    bodies, heading = table.locator("tbody"), table.get_by_role("button", name="mean ms", exact=True)
     means = [
         {row["policy"]: row["mean_latency_s"] for row in result.summary_rows if row["network"] == cell.network}
         for cell in result.cells
@@ -292,6 +180,88 @@ def test_the_table_sorts_within_each_cell_when_a_heading_is_clicked(opened: Any,
         [sorted(of_cell, key=of_cell.__getitem__, reverse=reverse) for of_cell in means] for reverse in (False, True)
     )
     assert orders == [ascending, descending, ascending]
-    assert bodies.first.locator("tr").first.get_attribute("class") == "cell-name"
+    assert bodies.first.locator("tr").first.get_attribute("class") == "group"
     assert table.locator("th[aria-sort]").count() == 0
-    assert bodies.first.locator("tr.winner").get_attribute("data-policy") == "cnmt"
+    assert bodies.first.locator("tr.winner").get_attribute("data-row") == "cnmt"
+
+
+TABLE = """lines => lines.map(line => ({
+    place: [...line.closest('tbody').dataset.group.split('/'), line.dataset.row],
+    cells: [...line.querySelectorAll('td')].map(td => ({
+        column: td.dataset.column, value: td.dataset.value, outcome: td.dataset.outcome,
+        text: td.querySelector('.value').textContent, interval: td.querySelector('.interval')?.textContent,
+    })),
+}))"""
+FACTORS = {"total_latency_s": 1, "offloaded_share": 100, "misrouted_share": 100}
+"""From the summary's unit to the one shown: seconds, percent; latencies are milliseconds."""
+
+
+def table_is_that_of(page: Any, summary_rows: Any, recommendations: Any, comparisons: Any) -> None:
+    """Each number is the summary's, unrounded in its attribute and rounded for the eye; so is each interval."""
+    lines = page.locator("[data-table=policies] tr[data-row]").evaluate_all(TABLE)
+    changes = {(*place_of(change), change["baseline"]): change for change in comparisons}
+    rows = by_objective(summary_rows, recommendations)
+    assert ["/".join(line["place"]) for line in lines] == ["/".join(place_of(row)) for row in rows]
+    for line, row in zip(lines, rows, strict=True):
+        for cell in line["cells"]:
+            column = cell["column"]
+            change = changes.pop((*place_of(row), column.removeprefix("change_vs_")), {})
+            if column.startswith("change_vs_"):
+                wanted, low, high = (change.get(key) for key in ("change_percent", "low_percent", "high_percent"))
+                factor = 1
+            else:
+                wanted, low, high = row[column], row.get(f"{column}_low"), row.get(f"{column}_high")
+                factor = 1 if column.endswith("_load") else FACTORS.get(column, 1_000)
+            if cell["text"] in ("unstable", "\u2013"):
+                assert row["unstable"] or wanted is None
+                continue
+            assert float(cell["value"]) == wanted
+            assert rounds_to(cell["text"], wanted * factor)
+            if cell["interval"] and cell["interval"].startswith("["):
+                for text, end in zip(cell["interval"].strip("[]").split(", "), (low, high), strict=True):
+                    assert rounds_to(text, end * factor)
+    assert not changes, "every comparison has its place in the table"
+
+
+def place_of(record: Any) -> tuple[str, str, str]:
+    return record["workload"], record["network"], record["policy"]
+
+
+def rounds_to(text: str, value: float) -> bool:
+    """Whether a number as the page writes it is `value` to the digits it shows."""
+    plain = text.rstrip("~*").replace("\u202f", "").replace("\u2212", "-")
+    decimals = len(re.sub(r"^[^.]*\.?", "", plain))
+    return abs(float(plain) - value) <= 0.5000001 * 10**-decimals or float(f"{value:.3g}") == float(plain)
+
+
+def test_the_page_of_a_real_run_shows_what_its_summary_says(
+    tmp_path: Path, make_scenario: Callable[..., Any], open_page: Any
+) -> None:
+    arrivals = {"kind": "poisson", "rate_rps": 6.0}
+    scenario = make_scenario(
+        name="real",
+        replications=3,
+        workloads={"de-en": {"lengths": "@de-en-news"}, "fr-en": {"lengths": "@fr-en-mixed", "arrivals": arrivals}},
+        networks={"cp1": {"rtt": "@cp1"}, "still": {"rtt": {"constant_ms": 80}}},
+        gap_analysis=True,
+    )
+    simnmt.run(scenario, out=tmp_path / "run")
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text(encoding="utf-8"))
+    with open_page(tmp_path / "run" / "report.html", viewport={"width": 1280, "height": 900}) as opened:
+        page = opened.page
+        table_is_that_of(page, summary["rows"], summary["recommendations"], summary["comparisons"])
+        opened.unfold()
+        for number in range(4):
+            page.wait_for_function(OPEN_AND_DRAWN, arg=f"cell-{number}")
+        assert page.locator("[data-table=recommendations] tr[data-row]").count() == 4
+        leads = [lead.replace("\u2212", "-") for lead in page.locator(".verdict .lead").all_text_contents()]
+        assert leads == [verdict["sentence"] for verdict in summary["verdicts"]]
+        lines = page.locator("#cell-0 [data-table=gaps] tr[data-row]")
+        assert [line.get_attribute("data-row") for line in lines.all()] == [
+            row["removed"] for row in summary["gaps"] if (row["workload"], row["network"]) == ("de-en", "cp1")
+        ]
+        names = [figure.get_attribute("data-figure") for figure in page.locator("#cell-2 figure").all()]
+        assert "timeline" in names and "gaps" in names
+        page.set_viewport_size({"width": 390, "height": 844})
+        page.wait_for_function("() => document.documentElement.scrollWidth === 390")
+        assert opened.problems == []

@@ -27,9 +27,9 @@ def worked_example(result: Any) -> Any:
     return replace(result.cells[0], logs=logs, series=series, planes=((0.0004, 0.003, 0.005), (0.0001, 0.001, 0.004)))
 
 
-def marks_of(cell: Any, policy: str = "cnmt", axes: str = "all") -> dict[str, Any]:
+def marks_of(cell: Any, policy: str = "cnmt") -> dict[str, Any]:
     """The marks of a policy's plane by name; unnamed ones by kind, a list each."""
-    chart = plane(view_of(cell)).charts[str(list(cell.logs).index(policy)), axes]
+    chart = plane(view_of(cell)).charts[str(list(cell.logs).index(policy)),]
     marks: dict[str, Any] = {mark.name: mark for mark in chart.marks if mark.name}
     for mark in chart.marks:
         if not mark.name:
@@ -83,7 +83,7 @@ def test_with_more_devices_each_point_of_the_plane_has_the_one_believed_fastest(
     (heat,) = marks["heat map"]
     fastest = np.array(heat.values)
     assert fastest.shape == (REGION_CELLS, REGION_CELLS) and set(fastest.ravel()) == {0, 1, 2}
-    src_end, tgt_end = axis_ends(tiers)["all"]
+    src_end, tgt_end = axis_ends(tiers)
     for row, column in ((0, 0), (3, 5), (10, 10), (30, 20), (59, 59)):
         src, tgt = (column + 0.5) * src_end / REGION_CELLS, (row + 0.5) * tgt_end / REGION_CELLS
         assert (heat.x[column], heat.y[row]) == pytest.approx((src, tgt))
@@ -111,14 +111,11 @@ def test_misroutes_are_sampled_and_the_sentence_sums_up_all(result: Any) -> None
     assert drawn is not None
     offered = dict(drawn.controls[0].options)
     assert "oracle" not in offered.values(), "a policy without misroutes is not offered"
-    for place, policy in offered.items():
-        if policy == "all":
-            continue
+    for policy in offered:
         misroutes = cell.misroutes[policy]
-        (mark,) = drawn.charts[place, "lost", "near"].marks
+        (mark,) = drawn.charts[policy,].marks
         assert list(mark.x) == misroutes.src_len.tolist() and len(mark.x) <= 300
         assert mark.values == pytest.approx((1e3 * misroutes.request_lost_s).tolist(), rel=1e-2)
-        reading = drawn.charts[place, "lost", "near"].reading
+        reading = drawn.charts[policy,].reading
         assert f"{policy} misrouted {misroutes.count:,} of 20,000 requests".replace(",", "\u202f") in reading
-    assert drawn.charts["all", "lost", "near"].reading.endswith("oracle nothing.")
     assert misrouted(view_of(replace(cell, misroutes={}))) is None

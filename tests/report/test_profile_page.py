@@ -34,7 +34,7 @@ def test_the_page_holds_what_inspect_says_and_no_name_escapes(profiles: list[Dev
     assert "not measured: the numbers are inferred" in page
     assert page == render_profiles(profiles)
     assert [len(profile_panels(profile)) for profile in profiles] == [5, 1]
-    leads = re.findall(r"<p class=\"note\" data-lead>(.*?)</p>", page)
+    leads = re.findall(r"<p class=\"lead\">(.*?)</p>", page)
     assert leads[0].startswith("Measured") and "greatest held-out error" in leads[0]
     assert leads[1].startswith("These numbers are inferred")
 

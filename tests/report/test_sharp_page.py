@@ -11,7 +11,7 @@ import pytest
 from simnmt.papers.kit.report import PaperReport
 from simnmt.papers.sharp.claims import all_claims
 from simnmt.papers.sharp.reproduction import Reproduction
-from tests.browser import assert_folded
+from tests.browser import assert_folded, part_of, rows_of
 from tests.papers.sharp_stand_ins import as_published
 
 DRAWN = "count => document.querySelectorAll('figure[data-drawn]').length === count"
@@ -34,24 +34,21 @@ def page(report: PaperReport) -> str:
 
 
 def test_every_claim_is_on_the_page_with_its_verdict(report: PaperReport, document: dict[str, Any], page: str) -> None:
-    shown = re.findall(r'<tr data-claim="[^"]*" data-verdict="([^"]*)">', page)
+    shown = re.findall(r'data-column="verdict" data-outcome="([^"]*)"', page)
     assert sorted(shown) == sorted(record["verdict"] for record in document["claims"])
     assert page == report.page()
     assert len(page.encode()) < 4_000_000 and not re.search(r'(src|href)="https?:', page)
 
 
 def test_a_table_slower_than_a_polynomial_is_shown_as_slower(page: str) -> None:
-    section = page.partition('<section id="table-1">')[2].partition("</section>")[0]
-    rows = re.findall(r'<tr><th scope="row">\+ SSE, lookup</th><td>(\w+)</td>.*?</tr>', section, re.DOTALL)
-    assert rows == ["table", "polynomial"]
+    section = part_of(page, "table-1")
+    assert [row[1] for row in rows_of(section) if row[0] == "+ SSE, lookup"] == ["table", "polynomial"]
     assert "1.053" in section and "1.129" in section and "printed 4.06" in section
 
 
 def test_a_rung_is_exact_only_over_the_rung_before_it(page: str) -> None:
     """Words a second and noise are of all rungs so far: + merge has the noise of 16 bits."""
-    section = page.partition('<section id="table-1">')[2].partition("</section>")[0]
-    rows = re.findall(r'<tr><th scope="row">([^<]+)</th>(?:(?!</tr>).)*<td>([^<]+)</td></tr>', section, re.DOTALL)
-    translations = dict(rows)
+    translations = {row[0]: row[-1] for row in rows_of(part_of(page, "table-1"))}
     assert (
         translations["baseline"] == "exact"
         and translations["+ 16-bit product"] == translations["+ SSE, lookup"] == "adds noise"
@@ -70,7 +67,7 @@ def test_the_columns_of_a_table_have_distinct_heads(page: str) -> None:
 
 def test_amdahls_prediction_is_beside_the_measured_speed_up(page: str) -> None:
     """XP-07."""
-    section = page.partition('<section id="amdahl">')[2].partition("</section>")[0]
+    section = part_of(page, "amdahl")
     assert "predicted end to end" in section and "2.611" in section
 
 
@@ -84,10 +81,10 @@ def test_figures_are_drawn_on_a_desk_and_a_phone(document: dict[str, Any], page:
         opened.unfold()
         opened.page.wait_for_function(DRAWN, arg=4)
         assert opened.page.evaluate("() => document.documentElement.scrollWidth") == 390
-        bars = opened.page.locator("#ladder-0").evaluate("figure => figure.querySelector('.chart').data.map(({ y }) => y)")
+        bars = opened.page.locator("#ladder figure").evaluate("figure => figure.querySelector('.chart').data.map(({ y }) => y)")
         assert bars[1] == pytest.approx([row["factor"] for row in rows["table-1"] if row["activations"] != "table"])
         assert bars[2][:4] == [None] * 4 and bars[2][4] == pytest.approx(360 / 95)
-        products = opened.page.locator("#figure-1-drawn-0")
+        products = opened.page.locator("#figure-1-drawn figure")
         assert products.locator(".scatterlayer .trace").count() == 4
         assert "2.50 at 2" in (products.locator("[data-reading]").text_content() or "")
         opened.page.set_viewport_size({"width": 1200, "height": 900})

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simnmt.report.devices import STREAM_COLUMNS, planned_pipelines_svg, streamed_devices
 from simnmt.report.page import render
+from simnmt.report.pipelines import planned_pipelines_svg
+from simnmt.report.run_tables import STREAM_COLUMNS, plans_table, stream_table
 from simnmt.results.device_accounts import BoxesAccount, PlannedDevice, PlannedState, StreamAccount
 
 MODEL = "a <b>translation</b> model"
@@ -60,23 +61,19 @@ def streamed(make_result: Callable[..., Any]) -> Any:
 
 
 def test_policies_that_used_the_model_have_a_line_of_the_summarys_numbers(streamed: Any) -> None:
-    (device,) = streamed_devices(streamed.cells[0], streamed.summary_rows)
-    assert [line.policy for line in device.lines] == ["edge", "cnmt"]
-    texts = {figure.key: figure.text for figure in device.lines[0].figures}
-    assert list(texts) == [f"gateway_{key}" for key, *_ in STREAM_COLUMNS]
-    assert texts["gateway_cold_share"] == "12.5" and texts["gateway_cold_mean_s"] == "412.5"
-    assert texts["gateway_later_turn_mean_s"] == "\u2013"
-    assert texts["gateway_read_mean_bytes"] == "30.3"
-    assert [figure.beside for figure in device.lines[0].figures if figure.beside] == ["peak 19.7"]
+    lines = stream_table(streamed.cells[0], streamed.summary_rows, "gateway").lines[()]
+    assert [line.name.text for line in lines] == ["edge", "cnmt"]
+    texts = {cell.key: cell.text for cell in lines[0].cells}
+    assert list(texts) == [column.value for column in STREAM_COLUMNS[1:]]
+    assert texts["cold_share"] == "12.5" and texts["cold_mean_s"] == "412.5"
+    assert texts["later_turn_mean_s"] == "\u2013" and texts["read_mean_bytes"] == "30.3"
+    assert [cell.small for cell in lines[0].cells if cell.small] == ["peak 19.7"]
 
 
-def test_each_state_of_the_plan_is_told(streamed: Any) -> None:
-    (device,) = streamed_devices(streamed.cells[0], streamed.summary_rows)
-    assert device.submodel == (
-        "2 of 4 encoder and 1 of 4 decoder layers, 2 of 2 slices of each, planned for 30 source and 28 target tokens"
-    )
-    assert [name for name, _ in device.states] == ["cold", "turn 1 on"]
-    assert device.states[0][1] == ("32.2", "0", "4 of 2, 2 of 6", "550", "50")
+def test_each_state_of_the_plan_has_a_line() -> None:
+    rows = plans_table("gateway", PLANNED).rows
+    assert [row[0] for row in rows] == ["cold", "turn 1 on"]
+    assert rows[0][1:] == ("32.2", "0", "4 of 2, 2 of 6", "550", "50")
 
 
 def test_the_picture_has_a_box_for_each_layer_at_its_time_and_numbers_the_decoders_on() -> None:
@@ -106,14 +103,12 @@ def test_what_is_computed_before_the_layers_is_no_wait_and_the_picture_ends_when
 
 def test_the_page_shows_plans_picture_and_numbers_and_escapes_names(streamed: Any) -> None:
     page = render(streamed)
-    assert 'data-streamed="gateway"' in page and page.count('<svg class="pipelines"') == 1
+    assert 'data-table="streams"' in page and page.count('<svg class="pipelines"') == 1
     assert "a &lt;b&gt;translation&lt;/b&gt; model" in page and MODEL not in page
-    assert 'class="kind kind-measured"' in page
-    assert "Whether the submodel translates as well was not measured." in page
-    assert "not asked for in this run (foresee_misroutes)" in page
-    assert re.search(r'data-column="gateway_cold_lost_mean_s"><span class="value">87.5<', page)
+    assert "2 of 4 encoder and 1 of 4 decoder layers" in page
+    assert re.search(r'data-column="cold_lost_mean_s" data-value="0.0875"><span class="value">87.5<', page)
 
 
 def test_a_run_without_streamed_models_has_nothing_of_it(make_result: Callable[..., Any]) -> None:
     page = render(make_result(requests=200, networks=("cp1",), workloads=("office",)))
-    assert "data-streamed" not in page and '<svg class="pipelines"' not in page
+    assert 'data-table="streams"' not in page and '<svg class="pipelines"' not in page

@@ -9,8 +9,17 @@ from typing import Any
 import pytest
 
 from simnmt.report.page import colours_of
-from simnmt.report.sweep_figures import GAIN, SweepView, best_panels, heat_panels, pareto_front, pareto_panel, response_panels
-from simnmt.report.sweep_page import render_sweep, write_sweep_page
+from simnmt.report.sweep_page import (
+    GAIN,
+    SweepView,
+    best_panels,
+    heat_panels,
+    pareto_front,
+    pareto_panel,
+    render_sweep,
+    response_panels,
+    write_sweep_page,
+)
 from simnmt.results.sweep_table import BEST, BOUND, EQUAL, TIED, UNSTABLE, WORSE, SweepTable, SweptMetric
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -123,7 +132,7 @@ def test_the_front_is_of_latency_against_energy_where_it_is_known(
 def test_the_page_lists_each_point_with_its_best_policy_and_escapes_names(tmp_path: Path) -> None:
     text = render_sweep(table_of(failed=2))
     assert HOSTILE not in text
-    assert text.count("<tr data-point=") == 6
+    assert text.count("<tr data-row=") == 6
     assert text.count("every policy is unstable") == 2
     assert "2 points failed" in text
     assert text == render_sweep(table_of(failed=2))

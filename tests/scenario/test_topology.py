@@ -109,7 +109,7 @@ def test_a_part_that_does_not_fit_is_refused_at_its_key(tmp_path: Path, override
 def test_the_key_is_named_with_its_place_in_the_file(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError) as caught:
         source_of(tmp_path, "workloads.w.end_nodes=19")
-    assert str(caught.value).startswith(f"{tmp_path}/s.yaml:12:44: devices.gateway.count: ")
+    assert str(caught.value).startswith(f"{tmp_path}/s.yaml:12:37: devices.gateway.count: ")
 
 
 @pytest.mark.parametrize(

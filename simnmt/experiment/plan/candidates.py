@@ -25,7 +25,7 @@ POLICY = "policy"
 FIXED_KEYS = {
     **dict.fromkeys(
         (
-            *("version", "name", "description", "published", "seed", "replications", "requests", "objective", "slo", "metrics"),
+            *("version", "name", "description", "seed", "replications", "requests", "objective", "slo", "metrics"),
             *("warm_up", "gap_analysis", "profile_uncertainty", "foresee_misroutes", "workloads.*.deadline_ms"),
         ),
         "it is no part of a deployment",

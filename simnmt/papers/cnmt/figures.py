@@ -116,13 +116,9 @@ def _planes(parts: Sequence[Part]) -> Drawing:
     for place, (_, cell) in enumerate(cells):
         drawn = plane(CellView(cell, [], [], dict(zip(cell.logs, map(_colour, cell.logs), strict=True))))
         policy = str(list(cell.logs).index("cnmt"))
-        for axes in ("near", "all"):
-            chart = drawn.charts[policy, axes]
-            charts[str(place), axes] = replace(chart, reading=f"{_coefficients(cell)} {chart.reading}")
-    controls = [
-        Control("of", "Of", [(str(place), _name(name, cell)) for place, (name, cell) in enumerate(cells)]),
-        Control("range", "Axes", [("near", "most"), ("all", "all")]),
-    ]
+        chart = drawn.charts[policy,]
+        charts[str(place),] = replace(chart, reading=f"{_coefficients(cell)} {chart.reading}")
+    controls = [Control("of", "Of", [(str(place), _name(name, cell)) for place, (name, cell) in enumerate(cells)])]
     alt = "Requests in the plane of source and target length with the border where both devices are equally fast"
     shown = Panel("planes", "Where each device is the faster one", alt, charts, controls, across=True)
     note = (

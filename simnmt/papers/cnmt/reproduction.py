@@ -30,7 +30,8 @@ from simnmt.papers.cnmt.table_replay import Part, Prepared, Progress
 from simnmt.papers.kit.claim import ClaimRecord
 from simnmt.papers.kit.page import Row, Rows
 from simnmt.papers.kit.report import PaperReport
-from simnmt.papers.kit.table import Column, Figure, Table, percent, record
+from simnmt.papers.kit.table import Table, percent, record
+from simnmt.report.table import Column, TableCell
 from simnmt.results.result import doubtful_profiles
 
 TABLE_TITLE = "C-NMT, Table I: change of total time, %, negative is faster"
@@ -41,10 +42,10 @@ def table_one(parts: Sequence[Part]) -> Table:
     """Return Table I: in the document its cells, on page and terminal a line for each data set, policy and origin."""
     kinds = {part.name: part.shown_kinds for part in parts}
 
-    def origin(line: Any) -> Figure:
+    def origin(line: Any) -> TableCell:
         shown = ["published"] if line.origin == "published" else kinds[line.origin].get(line.workload, ["not at hand"])
         name = ", ".join(shown)
-        return Figure("" if line.origin == name else line.origin, kind=name)
+        return TableCell("" if line.origin == name else line.origin, kind=name)
 
     columns = [
         Column(head, lambda line, place=place: line.changes[place], digits=2, signed=True)  # type: ignore[misc]

@@ -15,10 +15,11 @@ from simnmt.papers.fni.stages import Key, SetStages, over_plain, speeds, stages
 from simnmt.papers.kit.claim import ClaimRecord, describe_verdicts
 from simnmt.papers.kit.page import ChartSection, bars, grouped
 from simnmt.papers.kit.report import PaperReport
-from simnmt.papers.kit.table import Column, Figure, Table, derived_table, percent
+from simnmt.papers.kit.table import Table, derived_table, percent
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_variant import DecoderChoice
 from simnmt.report.charts import Chart
+from simnmt.report.table import Column, TableCell
 from simnmt.report.typography import number, signed, typeset
 
 if TYPE_CHECKING:
@@ -349,9 +350,9 @@ def _three_parts(row: OutputTimes) -> str:
     return " + ".join(f"{part:.2f}" for part in parts if part is not None)
 
 
-def _change(value: float, printed: float | None) -> Figure:
+def _change(value: float, printed: float | None) -> TableCell:
     slip = printed is not None and abs(printed - value) > 0.06
-    return Figure(signed(value, 2), f"printed {signed(printed, 1)}" if slip and printed is not None else "")
+    return TableCell(signed(value, 2), f"printed {signed(printed, 1)}" if slip and printed is not None else "")
 
 
 def _speed_table(rows: Sequence[FusedSpeed]) -> Table:
@@ -375,11 +376,11 @@ def _speed_table(rows: Sequence[FusedSpeed]) -> Table:
     return offline.speed_table(title, rows, columns, note, "name", "name fused how=choice.how fidelity against published")
 
 
-def _speed_cell(row: FusedSpeed) -> Figure:
+def _speed_cell(row: FusedSpeed) -> TableCell:
     ratio = row.gain.ratio
     small = f"[{ratio.low:.3f}, {ratio.high:.3f}], {row.speed.sentences_per_s:.4g} a second"
     theirs = "" if row.published is None else f", published up to {1 + row.published:.2f}"
-    return Figure(number(ratio.mean, 3), typeset(f"{small}{theirs}"))
+    return TableCell(number(ratio.mean, 3), typeset(f"{small}{theirs}"))
 
 
 def _real_table(rows: Sequence[RealSpeed]) -> Table:

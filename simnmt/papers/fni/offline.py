@@ -21,8 +21,9 @@ from simnmt.papers.fni.cases import LEAST_BATCHES
 from simnmt.papers.fni.devices import Decoder
 from simnmt.papers.fni.published import BATCH, COLLECTED, SETS, TestSet
 from simnmt.papers.kit.page import estimate_bars, grouped
-from simnmt.papers.kit.table import Column, Table, read_value
+from simnmt.papers.kit.table import Table
 from simnmt.report.charts import Chart
+from simnmt.report.table import Column, read_value
 from simnmt.results.device_accounts import SMALL_BATCH
 from simnmt.results.statistics import Estimate
 from simnmt.workload.lognormal_lengths import MIXES, SENTENCES

@@ -18,9 +18,10 @@ from simnmt.papers.fni.topup_claims import moment_claim, occupancy_claims, onlin
 from simnmt.papers.kit.claim import ClaimRecord
 from simnmt.papers.kit.page import ChartSection, Row, estimate_bars, grouped
 from simnmt.papers.kit.report import PaperReport
-from simnmt.papers.kit.table import Column, Figure, Table, record
+from simnmt.papers.kit.table import Table, record
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.report.charts import Axis, Chart, Mark, line_series
+from simnmt.report.table import Column, TableCell
 from simnmt.report.typography import typeset_interval
 
 T = TypeVar("T")
@@ -353,16 +354,16 @@ def _load_text(limit: LoadLimit) -> str:
     return f"{estimate.mean:.2f}{spread}{' ' + marks if marks else ''}"
 
 
-def _load_cell(limit: LoadLimit, beside: Sequence[LoadLimit]) -> Figure:
+def _load_cell(limit: LoadLimit, beside: Sequence[LoadLimit]) -> TableCell:
     estimate = limit.estimate
     if not estimate.mean:
-        return Figure("never")
+        return TableCell("never")
     decimals = max(2 - floor(log10(estimate.mean)), 0)
     low = None if estimate.low is None else max(estimate.low, 0.0)
     text, interval = typeset_interval(estimate.mean, low, estimate.high, signs="minus", most=decimals)
     greatest = estimate.mean == max(other.estimate.mean for other in beside)
     marks = {"the most": greatest, "capacity": limit.saturated, "not at some lower load": limit.dips}
-    return Figure(text, ", ".join(filter(None, [interval, *(mark for mark, applies in marks.items() if applies)])))
+    return TableCell(text, ", ".join(filter(None, [interval, *(mark for mark, applies in marks.items() if applies)])))
 
 
 def _load_charts(reproduction: Reproduction) -> list[ChartSection]:

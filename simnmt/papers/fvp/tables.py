@@ -16,7 +16,8 @@ from simnmt.papers.fvp.presets import CENTROID_BYTES, preset_memory
 from simnmt.papers.fvp.published import CELLS, DIRECTIONS, MODELS, SENTENCES, TABLE_5, TABLE_6, Model, means
 from simnmt.papers.fvp.study import Decoded, Part, Study, format_clusters
 from simnmt.papers.kit.page import Row, grouped
-from simnmt.papers.kit.table import KIND, SHOWN_DIGITS, Column, Table, derived_table, percent, record
+from simnmt.papers.kit.table import KIND, SHOWN_DIGITS, Table, derived_table, percent, record
+from simnmt.report.table import Column
 from simnmt.report.typography import number
 
 KNOWN = {"both": "both languages", "target": "the target alone", "mixed, same size": "the target alone, as much text"}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from simnmt.papers.kit.claim import ClaimRecord, JudgedClaim, judged_claims
-from simnmt.papers.kit.table import read_value
-from simnmt.report.charts import Axis, Chart, Control, Panel, bar_chart, bar_series, line_series, pack
-from simnmt.report.page_template import Record
+from simnmt.report.charts import Axis, Chart, Control, Panel, bar_chart, bar_series, line_series
+from simnmt.report.page_template import Record, Section
+from simnmt.report.table import Column, Table, read_value
 from simnmt.results.statistics import Estimate
 
 Row = Mapping[str, Any]
@@ -57,53 +57,63 @@ class ChartSection:
         return [Panel(self.id, self.heading, f"{self.title}: {self.heading}", charts, controls, across=True)]
 
 
-def packed_drawing(drawing: Drawing | ChartSection, tables: Container[str], main_charts: Container[str]) -> dict[str, Any]:
-    """Return the template's fields of a section; it precedes one of `tables`, or follows all of them."""
-    before = drawing.before or drawing.id.removesuffix("-drawn")
-    return {
-        "id": drawing.id,
-        "title": drawing.title,
-        "note": drawing.note,
-        "panels": drawing.panels,
-        "packed": pack(drawing.panels),
-        "before": before if before in tables else None,
-        "main": drawing.id in main_charts,
-    }
+def drawing_section(drawing: Drawing | ChartSection, *, folded: bool | None = None) -> Section:
+    """Return the section of the page."""
+    return Section(drawing.title, drawing.id, [drawing.note] if drawing.note else [], panels=drawing.panels, folded=folded)
 
 
-def claim_groups(records: Sequence[ClaimRecord], doubts: Sequence[Record] = ()) -> list[JudgedClaim]:
-    """Return the records by claim; `basis` marks those that rest on measurements of a doubtful profile."""
+def place_of(drawing: Drawing | ChartSection) -> str:
+    """Return the id of the table that a section belongs to."""
+    return drawing.before or drawing.id.removesuffix("-drawn")
+
+
+def claims_table(records: Sequence[ClaimRecord], doubts: Sequence[Record] = ()) -> Table:
+    """Return every claim with its records; `basis` marks those that rest on measurements of a doubtful profile."""
     doubtful = {name for doubt in doubts for name in doubt.get("parts", doubt["devices"])}
-    return [
-        JudgedClaim(
-            [
-                replace(record, basis="measured, doubtful")
-                if record.basis == "measured" and record.device in doubtful
-                else record
-                for record in claim.records
-            ]
-        )
-        for claim in judged_claims(records)
+    claims = judged_claims(records)
+
+    def basis(record: ClaimRecord) -> str:
+        return "measured, doubtful" if record.basis == "measured" and record.device in doubtful else record.basis
+
+    columns = [
+        Column("claim", "id", words=True),
+        Column("judged on", lambda record: record.device or "-", words=True),
+        Column("how", basis, kind=True),
+        Column("verdict", "verdict", outcome="verdict", words=True),
+        Column("ours", "ours", words=True),
+        Column("why", "why", words=True),
     ]
+    about: dict[tuple[str, ...], str] = {
+        (claim.claim,): f"{claim.identifier}; published: {claim.published or 'nothing'}" for claim in claims
+    }
+    rows = [record for claim in claims for record in claim.records]
+    return Table("Every claim, and why", columns, rows, id="claims", groups=("claim",), remarks=about)
 
 
-@dataclass(frozen=True, slots=True)
-class VerdictMatrix:
-    """Verdicts by claim and device, of the claims that are made of devices."""
+def main_claims_table(claims: Sequence[JudgedClaim]) -> Table:
+    """Return the claims that carry a paper, each with its verdict over all configurations."""
+    columns = [
+        Column("claim", "claim", small="identifier", words=True),
+        Column("verdict", "outcome", outcome="outcome", words=True),
+        Column("published", "published", words=True),
+        Column("ours", "evidence", words=True),
+    ]
+    return Table("The main claims", columns, claims, id="main-claims")
 
-    devices: list[str]
-    lines: list[tuple[JudgedClaim, list[str | None]]]
-    """Each claim with a verdict for each device; None if the claim is not made of the device."""
 
-
-def verdict_matrix(records: Sequence[ClaimRecord]) -> VerdictMatrix:
-    """Return the verdicts of the claims that are made of devices."""
+def matrix_table(records: Sequence[ClaimRecord]) -> Table:
+    """Return the verdicts by claim and device, of the claims that are made of devices."""
     claims = [claim for claim in judged_claims(records) if any(record.device for record in claim.records)]
     devices = list(dict.fromkeys(record.device for claim in claims for record in claim.records if record.device))
-    verdicts = {(record.identifier, record.device): record.verdict for claim in claims for record in claim.records}
-    return VerdictMatrix(
-        devices, [(claim, [verdicts.get((claim.identifier, device)) for device in devices]) for claim in claims]
-    )
+
+    def column(device: str) -> Column:
+        def verdict(claim: JudgedClaim) -> str | None:
+            return next((record.verdict for record in claim.records if record.device == device), None)
+
+        return Column(device, verdict, outcome=verdict, words=True)
+
+    columns = [Column("claim", "claim", small="identifier", words=True), *map(column, devices)]
+    return Table("Verdicts by device", columns, claims, id="matrix")
 
 
 @dataclass(frozen=True, slots=True)

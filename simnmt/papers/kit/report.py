@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from simnmt.papers.kit.claim import ClaimRecord, describe_verdicts, format_claims, judged_claims
-from simnmt.papers.kit.page import ChartSection, Drawing, claim_groups, packed_drawing, verdict_matrix
-from simnmt.papers.kit.table import Table
-from simnmt.report.page_template import render_template
+from simnmt.papers.kit.page import (
+    ChartSection,
+    Drawing,
+    claims_table,
+    drawing_section,
+    main_claims_table,
+    matrix_table,
+    place_of,
+)
+from simnmt.papers.kit.table import Table as PaperTable
+from simnmt.report.page import doubt_sections
+from simnmt.report.page_template import Section, render_page
+from simnmt.report.table import Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +30,7 @@ class PaperReport:
     paper: str
     """Its reference."""
     claims: Sequence[ClaimRecord]
-    tables: Sequence[Table]
+    tables: Sequence[PaperTable]
     charts: Sequence[Drawing | ChartSection]
     """Sections of the page."""
     setting: Sequence[tuple[str, str]]
@@ -71,24 +81,38 @@ class PaperReport:
         """Return the page, to be written as UTF-8: an open summary, and below it everything else, folded."""
         document = self.document()
         doubts = document.get("doubts", ())
-        tables = [table for table in self.tables if table.columns and table.shown_rows]
-        places = {table.id for table in tables}
-        claims = judged_claims(self.claims)
-        return render_template(
-            "paper_page.html.j2",
-            ("tables.js", "charts.js"),
-            drawings=[packed_drawing(chart, places, self.main_charts) for chart in self.charts],
-            document=document,
-            eyebrow="simnmt reproduce",
-            heading=self.heading,
-            summary=self.summary or document.get("summary", ""),
-            verdicts=describe_verdicts(self.claims),
-            main_claims=[claim for claim in claims if claim.identifier in self.main_claims],
-            matrix=verdict_matrix(self.claims),
-            matrix_note=self.matrix_note,
-            groups=claim_groups(self.claims, doubts),
-            doubtful_profiles=doubts,
-            tables=tables,
-            setting=document["tables"][0]["rows"],
-            pictures=list(self.pictures),
-        )
+        claims = [claim for claim in judged_claims(self.claims) if claim.identifier in self.main_claims]
+        summary = [*(self.summary or document.get("summary", "")).splitlines(), f"{describe_verdicts(self.claims)}."]
+        shown = [table for table in self.tables if table.columns and table.shown_rows]
+        places = {table.id for table in shown}
+        further = [chart for chart in self.charts if chart.id not in self.main_charts]
+        matrix = matrix_table(self.claims)
+        sections = [
+            Section("Summary", "summary", summary, tables=[main_claims_table(claims)] if claims else []),
+            *doubt_sections(doubts),
+            *(drawing_section(chart) for chart in self.charts if chart.id in self.main_charts),
+            *([_folded(matrix.title, "verdicts-by-device", self.matrix_note, matrix)] if len(matrix.columns) > 2 else []),
+            _folded("Every claim, and why", "claims", "", claims_table(self.claims, doubts)),
+            *(
+                replace(
+                    _folded(table.title, table.id, table.note, table.shown_table),
+                    parts=[drawing_section(chart) for chart in further if place_of(chart) == table.id],
+                )
+                for table in shown
+            ),
+            *(drawing_section(chart, folded=True) for chart in further if place_of(chart) not in places),
+            *map(_picture_section, self.pictures),
+            Section("The paper's setting", "setting", facts=self.setting, folded=True),
+            Section("Slips of the paper", "slips", notes=self.slips, folded=True),
+            Section("What the numbers rest on", "notes", notes=self.notes, folded=True),
+        ]
+        return render_page("simnmt reproduce", self.heading, sections, [self.paper])
+
+
+def _folded(title: str, name: str, note: str, table: Table) -> Section:
+    return Section(title, name, [note] if note else [], tables=[table], folded=True)
+
+
+def _picture_section(picture: Mapping[str, Any]) -> Section:
+    parts = [Section(drawn["heading"], picture=drawn["svg"]) for drawn in picture["drawn"]]
+    return Section(picture["title"], picture["id"], [picture["note"]], parts=parts, folded=True)

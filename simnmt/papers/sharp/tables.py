@@ -8,9 +8,10 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from simnmt.papers.kit.page import ChartSection, Row, Rows, bars, curve, line_chart
-from simnmt.papers.kit.table import Column, Figure, Table, derived_table, percent, record
+from simnmt.papers.kit.table import Table, derived_table, percent, record
 from simnmt.papers.sharp import published
 from simnmt.papers.sharp.prediction import predicted_int16, predicted_ladder, predicted_over, product_gain, product_share
+from simnmt.report.table import Column, TableCell
 from simnmt.report.typography import DASH, significant, typeset_interval
 
 if TYPE_CHECKING:
@@ -103,10 +104,10 @@ def _rung(speeds: SharpSpeeds, times: Sequence[DecoderTime], place: int, shares:
     }
 
 
-def _step_cell(row: Row) -> Figure:
+def _step_cell(row: Row) -> TableCell:
     if row["step"] is None:
-        return Figure(DASH)
-    return Figure(*typeset_interval(row["step"], row["step_low"], row["step_high"], signs="minus", most=3))
+        return TableCell(DASH)
+    return TableCell(*typeset_interval(row["step"], row["step_low"], row["step_high"], signs="minus", most=3))
 
 
 def _quartiles(ours: DecoderTime, theirs: DecoderTime) -> tuple[float, float, float]:

@@ -8,12 +8,13 @@ from statistics import fmean
 from typing import Any
 
 from simnmt.papers.kit.page import Row, grouped
-from simnmt.papers.kit.table import KIND, SHOWN_DIGITS, Column, Table, percent, record
+from simnmt.papers.kit.table import KIND, SHOWN_DIGITS, Table, percent, record
 from simnmt.papers.sti import published
 from simnmt.papers.sti.comparison import POINTS, Comparison, PairedDifference, comparisons, importance_gain
 from simnmt.papers.sti.paper_claims import DERIVED, LOADED_FIRST, PIPELINE
 from simnmt.papers.sti.pipeline import PipelineMeasurement
 from simnmt.papers.sti.study import Point, StudiedDevice, Study
+from simnmt.report.table import Column
 from simnmt.report.typography import number, significant
 
 DEVICE = Column("device", "device")

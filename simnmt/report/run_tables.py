@@ -1,0 +1,425 @@
+"""The tables of a run, on the terminal and on the page: policies, recommendations, causes of loss, devices, energy, fits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from operator import itemgetter
+from typing import Any
+
+from simnmt.base.extension import OBJECT
+from simnmt.report.table import Column, Table, change, estimate, latency, read_value, share
+from simnmt.report.typography import is_number, significant
+from simnmt.report.words import gap_outcome, words
+from simnmt.results import Cell, FinishedRun, RecordedCell, RunResult
+from simnmt.results.device_accounts import BatchAccount, PlannedDevice, PlannedState
+from simnmt.results.energy import HEADS, PartEnergy
+from simnmt.results.number_text import digits
+from simnmt.results.recommendation import by_objective
+from simnmt.results.result import format_sources
+from simnmt.results.stability import LOAD_SUFFIX, device_names, row_overloads
+from simnmt.results.summary import Device, Row, format_objective, objective_column, objective_name
+
+PLACE = ("workload", "network")
+ALWAYS = ("p50", "p90", "p95", "p99", "p999")
+"""Percentiles of every run; those beside them are shown, since somebody asked for them."""
+
+
+def cell_of(row: Row) -> tuple[str, str]:
+    """Return the workload and the network that a row belongs to."""
+    return row["workload"], row["network"]
+
+
+def policies_table(result: FinishedRun, colours: Mapping[str, int] | None = None) -> Table:
+    """Return the table of all policies, the best of each workload and network first. `colours`: of the policies on the page."""
+    changes = {(*cell_of(row), row["policy"], row["baseline"]): row for row in result.comparisons}
+    badges = recommendation_badges(result.recommendations)
+    configured = result.scenario.get("policies", {})
+    bounds = {record["oracle"] for record in result.recommendations}
+    rows = []
+    for row in by_objective(result.summary_rows, result.recommendations):
+        key = (*cell_of(row), row["policy"])
+        about = [describe_role(configured.get(row["policy"], {"kind": row["policy"]}), device_names(row)), badges.get(key, "")]
+        rows.append(row | {"key": key, "about": "\n".join(filter(None, about))})
+
+    def vs(name: str) -> Column:
+        # A bound is not bad to miss.
+        style = {"outcome": None} if name in bounds else {}
+        return change(f"vs {name} %", lambda row: changes.get((*row["key"], name)), key=f"change_vs_{name}", **style)
+
+    def colour(row: Row) -> str:
+        return f"policy-{colours[row['policy']]}" if colours else ""
+
+    compared = {row["baseline"] for row in result.comparisons}
+    columns = [
+        Column("policy", "policy", small="about", colour=colour, words=True),
+        estimate("total s", "total_latency_s", mark=lambda row: "*" * bool(row.get("unstable"))),
+        *_latency_columns(result),
+        *_share_columns(rows),
+        *(vs(name) for name in dict.fromkeys(row["policy"] for row in result.summary_rows) if name in compared),
+    ]
+    return Table(
+        "",
+        columns,
+        rows,
+        "\n".join(words("policies", **_policies_facts(result))),
+        id="policies",
+        groups=PLACE,
+        remarks={(cell.workload, cell.network): _origin(cell) for cell in getattr(result, "cells", ())},
+        chosen=lambda row: badges.get(row["key"]) == "recommended",
+    )
+
+
+def _policies_facts(result: FinishedRun) -> Row:
+    """Return what the words below the table of policies depend on."""
+    rows, cells = result.summary_rows, getattr(result, "cells", ())
+    limits_s = {row["good_within_s"] for row in rows if row.get("good_within_s") is not None}
+    misroutes = [(cell, misroutes) for cell in cells for misroutes in cell.misroutes.values()]
+    requests = {id(cell): next(iter(cell.logs.values())).requests for cell, _ in misroutes}
+    missing = not cells or any(not cell.misroutes for cell in cells)
+    unknown = result.unknown_misroutes if isinstance(result, RunResult) and cells and missing else ""
+    return {
+        "compared": bool(result.comparisons) and rows[0]["replications"] > 1,
+        "unclear": any(row["verdict"] == "not distinguishable" for row in result.comparisons),
+        "unstable": any(row.get("unstable") for row in rows),
+        "goodput": "" if not limits_s else f"{1e3 * limits_s.pop():g} ms" if len(limits_s) == 1 else "the workload's deadline",
+        "misrouted": bool(misroutes),
+        "foreseen": any(misroutes.foreseen for _, misroutes in misroutes),
+        "sampled": any(of.judged is not None and of.judged < requests[id(cell)] for cell, of in misroutes),
+        "unknown_misroutes": unknown,
+    }
+
+
+def _latency_columns(result: FinishedRun) -> list[Column]:
+    """Return columns for mean and percentiles; without a steady state there is no latency, but an overloaded device."""
+    first = result.summary_rows[0]
+    keys = [key.removesuffix("_latency_s") for key in first if re.fullmatch(r"p\d{2,3}_latency_s", key)]
+    objectives = [record["objective"] for record in result.recommendations]
+    asked = [key for key in keys if key not in ALWAYS or key in objectives]
+    columns = []
+    for name in dict.fromkeys(("p50", "p95", "p99", *asked)):
+        key = objective_column(name) if name in objectives else f"{name}_latency_s"
+        columns.append(latency(f"{name[:3]}.{name[3:]}".rstrip(".") + " ms", key))
+    if any(is_number(row.get("mean_queue_s")) and row["mean_queue_s"] > 0 for row in result.summary_rows):
+        columns.append(latency("waiting ms", "mean_queue_s", on_terminal=False))
+    columns.insert(0, latency("mean ms", "mean_latency_s"))
+    return [_steady(column) for column in columns]
+
+
+def _steady(column: Column) -> Column:
+    """Return a column that has no number where a policy has no steady state."""
+    key, is_mean = str(column.value), column.head == "mean ms"
+    ends = (f"{key}_predicted_low", f"{key}_predicted_high")
+
+    def value(row: Row) -> Any:
+        return row.get(key) if not row.get("unstable") else "unstable" if is_mean else None
+
+    def small(row: Row) -> str:
+        if row.get("unstable"):
+            return row["unstable"] if is_mean else ""
+        low, high = (row.get(end) for end in ends)
+        return "" if low is None or high is None else f"predicted [{digits(1e3 * low)}, {digits(1e3 * high)}]"
+
+    return Column(
+        column.head, value, scale=1e3, interval=column.interval, rounded=True, small=small, on_terminal=column.on_terminal,
+        outcome=lambda row: "unstable" if is_mean and row.get("unstable") else "", key=key,
+    )  # fmt: skip
+
+
+def _share_columns(rows: Sequence[Row]) -> list[Column]:
+    """Return columns for shares of the requests, goodput and loads; those without any number are left out."""
+    within = [key for key in rows[0] if re.fullmatch(r"answered_within_.*ms_share", key)]
+    columns = [
+        share("offloaded %", "offloaded_share"),
+        share("misrouted %", "misrouted_share"),
+        share("lost %", "lost_share", 2),
+        share("fell back %", "fallback_share", 2),
+        share("in deadline %", "deadline_met_share", on_terminal=False),
+    ]
+    columns += [share(f"within {key.split('_')[2].removesuffix('ms')} ms %", key, on_terminal=False) for key in within]
+    if any(row.get("good_within_s") is not None for row in rows):
+        columns.append(estimate("goodput /s", "goodput_rps"))
+    names = device_names(rows[0])
+    columns += [_load_column(name) for name in names] if len(names) <= 2 else []
+    optional = ("lost_share", "fallback_share")
+    return [
+        column
+        for column in columns
+        if any(is_number(value := read_value(row, column.value)) and (column.value not in optional or value) for row in rows)
+    ]
+
+
+def _load_column(name: str) -> Column:
+    def overloaded(row: Row) -> str:
+        return "overloaded" if any(overload.device == name for overload in row_overloads(row)) else ""
+
+    return Column(f"{name} load", name + LOAD_SUFFIX, 2, small=overloaded, outcome=overloaded, on_terminal=False)
+
+
+def _origin(cell: Cell) -> str:
+    """Return how the inputs of a cell are known."""
+    devices = [(kind, device.name) for kind, device in zip(cell.shown_kinds, cell.devices, strict=True)]
+    return f"{format_sources(devices, [(cell.series.kind, cell.series.name)])}; lengths from {cell.lengths.name}"
+
+
+def describe_role(configured: Mapping[str, Any], devices: Sequence[str]) -> str:
+    """Describe a policy for new readers, from its entry in the scenario."""
+    kind = configured.get("kind") or configured[OBJECT]
+    if kind in ("edge", "cloud", "fixed"):
+        names = [*devices, "one device"]
+        return f"{names[0] if kind == 'edge' else names[-2] if kind == 'cloud' else configured['device']} only"
+    parts = ["sees queues"] * bool(configured.get("sees_backlog")) + ["knows the truth"] * (kind == "oracle")
+    if configured.get("minimises", "mean") != "mean":
+        parts.append(f"minimises {configured['minimises']}")
+    return ", ".join(parts)
+
+
+def recommendation_badges(recommendations: Sequence[Row]) -> dict[tuple[str, str, str], str]:
+    """Return the badges of policies in the table, by workload, network and policy."""
+    badges = {}
+    for record in recommendations:
+        place, policy = cell_of(record), record["policy"]
+        if policy is None or record["unstable"]:
+            continue
+        badges[(*place, policy)] = "recommended"
+        badges |= {(*place, name): f"not distinguishable from {policy}" for name in record["indistinguishable"]}
+        badges |= {(*place, name): "loses requests" for name in record["lost_shares"] if name != policy}
+        badges |= {(*place, name): f"as good as {policy}" for name in record["as_good"]}
+        badges |= {(*place, name): "misses the service level" for name in record["slo_missed_by"] if name != policy}
+    return badges
+
+
+def recommendations_table(recommendations: Sequence[Row], colours: Mapping[str, int] | None = None) -> Table:
+    """Return the policy to deploy for each workload and network, with its paired change against the runner-up."""
+
+    def policy(record: Row) -> str:
+        return (record["policy"] or "") + "*" * bool(record["unstable"]) + "!" * (record["slo_met"] is False)
+
+    def unclear(record: Row) -> str:
+        return ", ".join(name for name in record["indistinguishable"] if name not in record["as_good"])
+
+    margin = ("margin_low", "margin_high")
+    columns = [
+        Column("workload", "workload", words=True),
+        Column("network", "network", words=True),
+        Column("deploy", policy, colour=lambda row: f"policy-{colours[row['policy']]}" if colours and row["policy"] else "",
+               words=True),
+        Column("not distinguishable", unclear, words=True),
+        Column("as good", lambda record: ", ".join(record["as_good"]), words=True),
+        Column(objective_name(recommendations[0]["objective"]), format_best),
+        Column("change %", "margin", scale=100.0, signed=True, interval=margin, rounded=True, interval_on_terminal=True),
+        Column("against", "runner_up"),
+    ]  # fmt: skip
+    notes = ["The policy to deploy, with its paired change against the runner-up."]
+    notes += ["* unstable, as every deployable policy is there."] * any(record["unstable"] for record in recommendations)
+    notes += ["! misses the service level."] * any(record["slo_met"] is False for record in recommendations)
+    return Table("", columns, recommendations, "\n".join(notes), id="recommendations")
+
+
+def format_best(record: Row) -> str:
+    """Return the objective's value of a recommendation."""
+    value, low, high = (record[f"objective_value{end}"] for end in ("", "_low", "_high"))
+    return "" if value is None else format_objective(record["objective"], value, low, high)
+
+
+def gaps_table(gaps: Sequence[Row]) -> Table:
+    """Return the causes of loss of one workload and network; shares are those of a gap that is beyond chance."""
+    shared = any(row["removed"] == "everything" and gap_outcome(row) == "faster" for row in gaps)
+    ends = ("low_percent", "high_percent")
+    columns = [
+        Column(f"{gaps[0]['policy']} without its", "removed", words=True),
+        estimate("total s", "total_latency_s"),
+        Column(
+            "change %",
+            "change_percent",
+            signed=True,
+            interval=ends,
+            rounded=True,
+            interval_on_terminal=True,
+            outcome=gap_outcome,
+        ),
+        Column("share of the gap %", lambda row: row["share_of_gap_percent"] if shared else None, digits=0),
+    ]
+    return Table(f"What wrong beliefs cost, {' on '.join(cell_of(gaps[0]))}", columns, gaps, id="gaps")
+
+
+def _small(key: str, form: str, scale: float = 1.0) -> Any:
+    """Return a reader of small print: another number of the row in a text."""
+    return lambda row: form.format(significant(scale * row[key])) if is_number(row.get(key)) else ""
+
+
+BATCH_COLUMNS = (
+    Column("policy", "policy", small="device", words=True),
+    Column("mean batch", "mean_batch"),
+    share("full, % of steps", "full_share"),
+    share("below 8, % of steps", "below_8_share"),
+    share("padding, % of source tokens", "padding_share"),
+    share("busy, % of the time", "busy_share"),
+    Column("waiting, ms", "mean_queue_s", scale=1e3),
+    Column("to the first token, ms", "first_token_mean_s", scale=1e3, small=_small("first_token_p95_s", "p95 {}", 1e3)),
+    Column("sentences/s", "sentences_per_s", small=_small("busy_sentences_per_s", "{} while busy")),
+    Column("tokens/s", "tokens_per_s", small=_small("busy_tokens_per_s", "{} while busy")),
+)
+STREAM_COLUMNS = (
+    Column("policy", "policy", words=True),
+    share("found cold, %", "cold_share"),
+    Column("cold, ms", "cold_mean_s", scale=1e3),
+    Column("first turn, ms", "first_turn_mean_s", scale=1e3),
+    Column("later turns, ms", "later_turn_mean_s", scale=1e3),
+    share("stalled, % of the execution", "stall_share"),
+    share("after the deadline, %", "missed_share"),
+    Column("lost by a cold one, ms", "cold_lost_mean_s", scale=1e3),
+    Column("read for a request, MB", "read_mean_bytes", scale=1e-6),
+    Column("in the buffer, MB", "mean_buffer_bytes", scale=1e-6, small=_small("peak_buffer_bytes", "peak {}", 1e-6)),
+    Column("at most with what is read, MB", "peak_shard_bytes", scale=1e-6),
+    share("computing, % of the time", "compute_busy_share"),
+    share("disk busy, % of the time", "disk_busy_share"),
+)
+
+
+def _device_rows(rows: Sequence[Row], used: Iterable[tuple[str, str]]) -> list[Row]:
+    """Return the numbers of each device under each policy, (device, policy), by their keys without the device's name."""
+    by_policy = {row["policy"]: row for row in rows}
+    return [
+        {"device": device, "policy": policy}
+        | {
+            key.removeprefix(f"{device}_"): value
+            for key, value in by_policy.get(policy, {}).items()
+            if key.startswith(f"{device}_")
+        }
+        for device, policy in used
+    ]
+
+
+def batching_devices(cell: RecordedCell) -> list[int]:
+    """Return the places of the devices that formed batches under any policy."""
+    return [number for number in range(len(cell.devices)) if any(batches_of(cell, policy, number) for policy in cell.batches)]
+
+
+def batches_of(cell: RecordedCell, policy: str, device: int) -> BatchAccount | None:
+    """Return the batches of one device under one policy; None if it formed none."""
+    accounts = cell.batches.get(policy, ())
+    return accounts[device] if device < len(accounts) else None
+
+
+def batch_table(cell: Cell, rows: Sequence[Row]) -> Table | None:
+    """Return the numbers of each batching device under each policy that used it; None without any. `rows`: of the cell."""
+    used = [
+        (cell.devices[number].name, policy)
+        for number in batching_devices(cell)
+        for policy in cell.logs
+        if (account := batches_of(cell, policy, number)) is not None and account.sentences
+    ]
+    note = (
+        "Means over replications. Sentences and tokens a second are those of the whole run; below them, of the time in which "
+        "the device worked."
+    )
+    return Table("Batches, per policy", BATCH_COLUMNS, _device_rows(rows, used), note, id="batches") if used else None
+
+
+def stream_table(cell: Cell, rows: Sequence[Row], device: str) -> Table:
+    """Return what a device streamed, under each policy that used it. `rows`: of the cell."""
+    used = [(device, policy) for policy, name, account in cell.stream_accounts() if name == device and account.requests.any()]
+    foreseen = any(misroutes.foreseen for misroutes in cell.misroutes.values())
+    how = "as an oracle foresaw both" if foreseen else "not asked for in this run (foresee_misroutes)"
+    note = (
+        "Means over replications; times are executions, stalls included. A cold request loses what it takes longer than at "
+        f"the best device: {how}."
+    )
+    return Table(f"What the {device} streamed, per policy", STREAM_COLUMNS, _device_rows(rows, used), note, id="streams")
+
+
+def plans_table(device: str, planned: PlannedDevice) -> Table:
+    """Return the plans of a streamed model by how much of it is in memory when a request comes."""
+    states = [(state.name, state) for state in planned.states]
+    states += [(f"{state.name}, from {change.at_s:,.0f} s on", state) for change in planned.changes for state in change.states]
+    heads = ("plan", "reads, MB", "held before, MB", "shards by bits", "predicted, ms", "of it stalled, ms")
+    rows = [(name, *_plan_texts(state)) for name, state in states]
+    return Table.of_texts(f"Plans of the {device}", heads, rows, id="plans")
+
+
+def _plan_texts(state: PlannedState) -> tuple[str, ...]:
+    shards = ", ".join(f"{count} of {width}" for width, count in state.bits)
+    numbers = (1e-6 * state.read_bytes, 1e-6 * state.held_bytes, 1e3 * state.latency_s, 1e3 * state.stall_s)
+    read, held, predicted, stalled = map(significant, numbers)
+    return read, held, shards, predicted, stalled
+
+
+def boxes(device: Device) -> str:
+    """Return the number of boxes and of workers in each; empty for one box with one worker."""
+    parts = [f"{device.servers:,} boxes"] * (device.servers > 1) + [f"{device.workers:,} workers"] * (device.workers > 1)
+    return " of ".join(parts)
+
+
+def device_table(cell: Cell, rows: Sequence[Row]) -> Table:
+    """Return the share of the requests and the load of each device under each policy."""
+    by_policy = {row["policy"]: row for row in rows}
+
+    def column(policy: str) -> Column:
+        row = by_policy.get(policy, {})
+
+        def loads(device: Device) -> str:
+            load, busiest = (row.get(device.name + suffix) for suffix in ("_load", LOAD_SUFFIX))
+            return f"load {load:.2f}, busiest {busiest:.2f}" if is_number(load) and is_number(busiest) else ""
+
+        def overloaded(device: Device) -> str:
+            return "overloaded" if any(overload.device == device.name for overload in row_overloads(row)) else ""
+
+        return Column(
+            policy, lambda device: row.get(f"{device.name}_share") or None, 1, scale=100.0, small=loads, outcome=overloaded
+        )
+
+    columns = [Column("device", "name", small=boxes, words=True), *map(column, cell.logs)]
+    return Table("Who worked how much", columns, cell.devices, "Share of the requests, %, and load of the device's boxes.")
+
+
+def energy_table(rows: Sequence[Row]) -> Table | None:
+    """Return energy and money of every policy; None without powers and prices. Columns without any number are left out."""
+    columns = [Column(head, key, significant=3) for key, head in HEADS.items() if any(row.get(key) is not None for row in rows)]
+    title = "Energy and money, modelled, per request and target token"
+    note = "Powers and prices times simulated times, means over replications; requests share evenly what is drawn at all times."
+    name = Column("policy", "policy", words=True)
+    return Table(title, [name, *columns], rows, note, id="energy", groups=PLACE) if columns else None
+
+
+def energy_devices_table(cell: Cell) -> Table | None:
+    """Return joules and money by device and links, under each policy; None if they are not accounted for."""
+    parts = [(policy, part) for policy, energy in cell.energies.items() for part in (*energy.devices, energy.links)]
+
+    def column(name: str) -> Column:
+        return Column(name.replace("_", " "), lambda row: getattr(row[1], name))
+
+    spans = ", ".join(f"{policy} {significant(energy.span_s)} s" for policy, energy in cell.energies.items())
+    note = f"Replication 0, which lasted: {spans}. Power is given in the scenario, or has the kind of the device's profile."
+    columns = [Column("policy", itemgetter(0), words=True), *(column(field.name) for field in fields(PartEnergy))]
+    return Table("Where energy and money went", columns, parts, note, id="energy-devices") if parts else None
+
+
+def fits_table(fits: Sequence[Row]) -> Table:
+    """Return how well the beliefs of the policies fit."""
+
+    def r2(row: Row) -> str:
+        text = share_explained(row.get("pairs_r2", row.get("r2")))
+        return f"{text} (means per N {share_explained(row['means_r2'])})" if "means_r2" in row else text
+
+    def error(row: Row) -> str:
+        if "pairs_mse" in row:
+            return f"{significant(row['pairs_mse'])} tokens² (means per N {significant(row['means_mse'])})"
+        return f"{significant(row['mse_ms2'])} ms²" if "mse_ms2" in row else "the profile's own plane, not fitted again"
+
+    columns = [
+        Column("workload", "workload", words=True),
+        Column("fit", "of", small="kind", words=True),
+        Column("samples", "samples", digits=0),
+        Column("R²", r2),
+        Column("mean squared error", error),
+    ]
+    return Table("How well the fits hold", columns, fits, id="fits")
+
+
+def share_explained(r2: Any) -> str:
+    """Return R² with three decimals; an imperfect fit never shows as 1."""
+    if not is_number(r2):
+        return "-"
+    return "> 0.999" if 0.9995 <= r2 < 1.0 else f"{r2:.3f}"
