@@ -116,7 +116,7 @@ def test_transformers_is_loaded_only_where_its_models_are_built() -> None:
         for module, tree in trees.items()
         if any(isinstance(node, ast.ImportFrom) and node.module == "transformers" for node in tree.body)
     }
-    assert at_once == {"nmt/multilingual_models.py", "nmt/t5_model.py"}
+    assert at_once == {"nmt/multilingual_models.py"}
 
 
 @pytest.mark.parametrize(

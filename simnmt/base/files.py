@@ -63,7 +63,6 @@ _TEXT_NAMES = (
     "target_vocab.json",
     "merges.txt",
     "sentencepiece.bpe.model",
-    "spiece.model",
     "source.model",
     "target.model",
     "*.spm",

@@ -25,6 +25,10 @@ COMMANDS: Mapping[str, str] = {
     "vocab build --method": "leave it out: contexts are clustered by scikit-learn",
     "calibrate --backend onnxruntime": _BACKEND,
     "calibrate --backend marian": _BACKEND,
+    **dict.fromkeys(
+        ("nmt translate --prefix", "calibrate --prefix", "live server --prefix", "live gateway --prefix"),
+        "put the text before each line yourself",
+    ),
     "run @locked-local": "run @quickstart with --set 'policies.cnmt.transfer_estimate={kind: quantile}'",
     "calibrate --neighbour": "start the other program yourself, and measure with --gaps",
 }

@@ -146,8 +146,6 @@ class Settings:
     src_lang: str | None = None
     """Language of the text, as a model of Hugging Face writes it; this and the next two serve to count a beam's steps."""
     tgt_lang: str | None = None
-    prefix: str | None = None
-    """Text before each sentence, such as the task of a T5."""
     seed: int = 0
     """Seed of the order of measuring, the drawn lengths, the token ids and random weights."""
 
@@ -201,8 +199,8 @@ class Settings:
                 remedy="give --backend sharp and the part decoder, --beam 2 or more with torch, or --vocabulary, "
                 "or leave --text out",
             )
-        if (self.src_lang, self.tgt_lang, self.prefix) != (None, None, None) and not (searches and self.text is not None):
-            what = "languages and a prefix only serve to translate a text, whose steps a beam counts"
+        if (self.src_lang, self.tgt_lang) != (None, None) and not (searches and self.text is not None):
+            what = "languages only serve to translate a text, whose steps a beam counts"
             raise CalibrationError(what, remedy="give --text and --beam 2 or more with torch, or leave them out")
 
     @property

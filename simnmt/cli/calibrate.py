@@ -103,9 +103,6 @@ def calibrate(
         str | None, option("CODE", "Language of --text as a model of Hugging Face writes it, such as deu_Latn (NLLB).")
     ] = None,
     tgt_lang: Annotated[str | None, option("CODE", "Language to translate to, such as eng_Latn.")] = None,
-    prefix: Annotated[
-        str | None, option("TEXT", "Text before each sentence, as 'translate English to German: ' for T5.")
-    ] = None,
     pace: Annotated[
         float | None,
         option(
@@ -216,7 +213,7 @@ def calibrate(
 _OF_A_MODEL = (
     *("backend", "device", "threads", "compute_type", "beam", "vocabulary", "direction", "paper", "part", "lengths"),
     *("inferences", "max_batch", "max_src_len", "max_tgt_len", "pace", "gaps"),
-    *("src_lang", "tgt_lang", "prefix"),
+    *("src_lang", "tgt_lang"),
 )
 """Options that say how a model is measured on this box."""
 _OF_AN_ENDPOINT = ("api", "source", "target", "max_concurrency", "timeout", "max_tokens", "token_env", "ca_file")

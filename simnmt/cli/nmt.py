@@ -164,7 +164,6 @@ def translate(
         str | None, option("CODE", "Language of the text as the model writes it: deu_Latn (NLLB), de (M2M100), de_DE (mBART).")
     ] = None,
     tgt_lang: Annotated[str | None, option("CODE", "Language to translate to; for Marian of several, such as deu.")] = None,
-    prefix: Annotated[str | None, option("TEXT", "Text before each line, as 'translate English to German: ' for T5.")] = None,
     out: Annotated[Path | None, option("FILE", "File to write instead of standard output.")] = None,
     force: Force = False,
     as_json: Annotated[bool, flag("--json", "An object a line: text, tokens, score.")] = False,
@@ -201,7 +200,7 @@ def translate(
     else:
         batches = parse_batching(batching, batch, threshold=threshold, collect=collect)
         options = _given(context, SEARCH + PRODUCTS)
-        languages = Languages(src_lang, tgt_lang, prefix)
+        languages = Languages(src_lang, tgt_lang)
         translator = Translator.load(model[0], batching=batches, cache_mb=cache / 1e6, languages=languages, **options)
     why_unknown = "the model was not reading a word of the source"
     if isinstance(translator, Translator) and not can_attend(translator.model):
@@ -219,7 +218,7 @@ def translate(
 
 def _refuse_beside_sharp(context: typer.Context) -> None:
     """Raise for options of the batched decoders, and for another place than one thread of the processor."""
-    others = ("batching", "batch", "threshold", "collect", "direction", "cache", "tune", "src_lang", "tgt_lang", "prefix")
+    others = ("batching", "batch", "threshold", "collect", "direction", "cache", "tune", "src_lang", "tgt_lang")
     for name in others:
         source = context.get_parameter_source(name)
         if source is not None and source.name not in ("DEFAULT", "DEFAULT_MAP"):

@@ -126,8 +126,8 @@ class Translator:
             loaded, tokenizer = load_pretrained(folder, languages)
             source = target = tokenizer
         elif languages.given:
-            what = "languages and a prefix are for models of Hugging Face"
-            raise NmtError(what, path=folder, remedy="leave --src-lang, --tgt-lang and --prefix out")
+            what = "languages are for models of Hugging Face"
+            raise NmtError(what, path=folder, remedy="leave --src-lang and --tgt-lang out")
         else:
             loaded, source, target = load_folder(folder)
         model = loaded.model.to(where)
