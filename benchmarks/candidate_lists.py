@@ -190,15 +190,13 @@ def measure(asked: argparse.Namespace) -> dict[str, Any]:
         text, recipe = recorded(asked.model)
         corpus = read_training_corpus(text, heldout=recipe.heldout, seed=recipe.seed)
         begin_s = time.perf_counter()
-        lists = build_candidates(
-            translator, side_of(corpus.train, 0), side_of(corpus.train, 1), align=asked.align, always=asked.always
-        )
-        figures |= {"align": asked.align, "pairs": len(corpus.train), "built_s": time.perf_counter() - begin_s}
+        lists = build_candidates(translator, side_of(corpus.train, 0), side_of(corpus.train, 1), always=asked.always)
+        figures |= {"pairs": len(corpus.train), "built_s": time.perf_counter() - begin_s}
         heldout = corpus.heldout[: asked.sentences]
         sentences = Sentences.of(translator, Sample(side_of(heldout, 0), side_of(heldout, 1)))
         references = [ids[:-1] for ids in translator.target.encode(sentences.references or ())]
         figures |= {"sentences": len(sentences.sources), "always": asked.always, **sizes(lists, sentences.sources, references)}
-        cut = VocabularyPart(asked.align, candidates=CANDIDATES, always=asked.always)
+        cut = VocabularyPart("ibm1", candidates=CANDIDATES, always=asked.always)
         figures |= by_torch(translator, sentences, lists, cut, asked.rounds)
         if isinstance(translator.model, AttentionalModel):
             figures |= by_sharp(translator.model, translator, sentences, lists, asked.rounds)
@@ -210,7 +208,6 @@ def measure(asked: argparse.Namespace) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, metavar="DIR")
-    parser.add_argument("--align", choices=("ibm1", "attention"), default="ibm1")
     parser.add_argument("--always", type=int, default=0)
     parser.add_argument("--sentences", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=3)

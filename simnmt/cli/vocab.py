@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="A part of the vocabulary instead of all of it: clusters of contexts, or lists of candidate words.")
 
 CLUSTER_OPTIONS = ("clusters", "top", "pool", "beam", "batch", "seed")
-LIST_OPTIONS = ("targets", "candidates", "align", "always")
+LIST_OPTIONS = ("targets", "candidates", "always")
 
 
 @app.command()
@@ -156,7 +156,6 @@ def build(
         Path | None, option("FILE", "Build candidate lists instead: line i translates line i of --text.")
     ] = None,
     candidates: Annotated[int | None, option("N", "Target words listed for each source word. [default: 20]")] = None,
-    align: Annotated[str | None, option("ibm1|attention", "Alignment that the lists are learnt from. [default: ibm1]")] = None,
     always: Annotated[int | None, option("N", "Most frequent target words that every list holds. [default: 0]")] = None,
     beam: Annotated[int | None, option("B", "Beam that contexts are collected with. [default: 1]", min=1)] = None,
     batch: Annotated[int | None, option("N", "Most sentences decoded together. [default: 128]", min=1)] = None,
@@ -202,7 +201,7 @@ def build(
             description = build_cluster_bundle(translator, texts, out, sentences, bar.stage, name=model.name, **options)
         else:
             source = next(iter(texts.values()))
-            options = {"count": candidates, "align": align, "always": always, "iterations": iterations}
+            options = {"count": candidates, "always": always, "iterations": iterations}
             description = build_list_bundle(translator, source, targets, out, sentences, bar.stage, name=model.name, **options)
     print_result(as_json, description.as_json, description.text)
 
