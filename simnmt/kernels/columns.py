@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -29,15 +28,6 @@ from simnmt.kernels.tensor_checks import (
     raise_for_column,
 )
 from simnmt.profile.projection_cost import PRODUCT_METHODS, ProductMethod
-
-
-class Union(NamedTuple):
-    """The union of some sets of columns."""
-
-    columns: Tensor
-    """int32, ascending."""
-    sets: tuple[int, ...]
-    """Indices of the sets, ascending, each once."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,18 +94,14 @@ class ColumnSets:
 
         Empty for k = 0; for one set its slice, without a copy. Raises `KernelError` for an unknown set.
         """
-        return self.united(chosen).columns
-
-    def united(self, chosen: Tensor) -> Union:
-        """Return the result of `union` together with the indices of its sets."""
         check_tensor("chosen", chosen, (torch.int64,), (ANY_SIZE,))
         distinct = sorted(set(chosen.tolist()))
         if not distinct:
-            return Union(self.columns[:0], ())
+            return self.columns[:0]
         first, last = distinct[0], distinct[-1]
         if first < 0 or last >= len(self):
             raise KernelError(f"set {first if first < 0 else last} is not among the {len(self)}")
-        return Union(self.of(first) if first == last else self._union_of(np.array(distinct)), tuple(distinct))
+        return self.of(first) if first == last else self._union_of(np.array(distinct))
 
     def _union_of(self, distinct: NDArray[np.int64]) -> Tensor:
         starts = self.starts.numpy()
