@@ -56,11 +56,10 @@ def _describe_batching(decoding: Decoding, decoder: DecoderChoice | None) -> str
     formed = f"{order}; {refilled}{wait}"
     if isinstance(batching, CustomBatching):
         formed = f"in batches that {batching.extension.label} forms"
-    known = "composed" if decoder is not None and decoder.how == "composed" else "measured"
     beyond = ", extrapolated beyond" if batching.size > cost.most_batch else ""
     return (
         f"decodes up to {batching.size} sentences together, {formed}. Its times follow from lengths "
-        f"(step costs of beam {cost.beam} {known} up to batches of {cost.most_batch}{beyond}), without the residual of single "
+        f"(step costs of beam {cost.beam} measured up to batches of {cost.most_batch}{beyond}), without the residual of single "
         "executions; policies learn only its time for a request alone"
     )
 

@@ -18,7 +18,7 @@ from simnmt.base import shipped_files
 from simnmt.base.configuration import end_tokens
 from simnmt.base.suggestions import format_list
 from simnmt.profile.blocks import Conditions, MeasuringConditions
-from simnmt.profile.decoder_block import canonical, composition_error
+from simnmt.profile.decoder_block import canonical
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.endpoint_block import EndpointBlock
 from simnmt.profile.streaming_block import StiBlock
@@ -324,11 +324,6 @@ def _of_decoder(profile: DeviceProfile) -> Iterator[Doubt]:
             "under the conditions of the rest (measure step and decoder again, on a quiet box)",
             f"the speed-up of the chosen decoder may differ: its base took {', '.join(off)} times as long as step and gap",
         )
-    error = None if profile.decoder is None else composition_error(profile.decoder)
-    if error is not None and error.mean > ERROR_BOUND:
-        share = f"{100 * error.mean:.3g} %, above {100 * ERROR_BOUND:.0f} %"
-        message = f"decoder: variants composed of single options err by {share} (choose measured ones)"
-        yield _of_model("decoder", message, f"step times of a composed decoder err by {100 * error.mean:.3g} % on average")
 
 
 def _of_service(profile: DeviceProfile) -> Iterator[Doubt]:

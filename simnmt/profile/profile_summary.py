@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from simnmt.profile.blocks import EncoderBlock, Overhead, Overheads, StepBlock
-from simnmt.profile.decoder_block import DecoderBlock, Fidelity, canonical, composition_error
+from simnmt.profile.decoder_block import DecoderBlock, Fidelity, canonical
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile, LengthUnit
 from simnmt.profile.disk_block import DiskBlock
@@ -411,9 +411,6 @@ def _decoder_variants(profile: DeviceProfile) -> Facts:
         (f"decoder {settings.describe()}", "; ".join(_describe_variant(block, settings, compute_type)))
         for settings in block.measured
     ]
-    error = composition_error(block)
-    unknown = "the error of composing single options is not known: no measured variant follows from the others"
-    lines.append(("decoder composed", unknown if error is None else f"off by {error.describe()}"))
     if against := against_step(profile):
         ratios = ", ".join(f"{ratio:.3g} at batch {batch}" for batch, ratio in against.items())
         lines.append(("decoder against step", f"measured steps of {block.base.describe()} over step and gap: {ratios}"))

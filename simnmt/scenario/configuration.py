@@ -223,7 +223,7 @@ class DeviceConfiguration(Configuration):
     """How each box forms batches and decodes them, step by step, at the profile's step costs; left out: it executes one request
     after another, or `workers` of them side by side."""
     decoder: DecoderSettings | None = None
-    """How its decoder is written: one of the variants that the profile was measured with, or composed of them; options that are
+    """How its decoder is written: one of the variants that the profile was measured with; options that are
     not named have their plain value, `candidates` and `vocabulary` the profile's. Left out: as the profile was calibrated."""
     sti: StreamingConfiguration | None = None
     """How its model is streamed from the disk, layer by layer; needs a profile with the block `sti`. Left out: the model stays
