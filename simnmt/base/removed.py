@@ -23,6 +23,8 @@ COMMANDS: Mapping[str, str] = {
     "live import": _LOAD_LOG,
     "corpus --expect-ratio": "simnmt corpus fit prints the ratio of mean lengths",
     "vocab build --method": "leave it out: contexts are clustered by scikit-learn",
+    "sti plan --exact": "compare with --fill, or with another deadline",
+    "reproduce sti --part greedy": "leave it out",
     "nmt translate --cache": "use --tune",
     "vocab build --align": "leave it out: candidate lists are learnt by IBM model 1",
     "calibrate --backend onnxruntime": _BACKEND,
