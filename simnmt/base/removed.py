@@ -23,6 +23,7 @@ COMMANDS: Mapping[str, str] = {
     "live import": _LOAD_LOG,
     "corpus --expect-ratio": "simnmt corpus fit prints the ratio of mean lengths",
     "vocab build --method": "leave it out: contexts are clustered by scikit-learn",
+    "reproduce cnmt --find-network": "set rtt_mean_ms of the networks in your scenario, and see what the oracle offloads",
     "sti plan --exact": "compare with --fill, or with another deadline",
     "reproduce sti --part greedy": "leave it out",
     "nmt translate --cache": "use --tune",
