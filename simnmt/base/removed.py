@@ -23,6 +23,7 @@ COMMANDS: Mapping[str, str] = {
     "live import": _LOAD_LOG,
     "corpus --expect-ratio": "simnmt corpus fit prints the ratio of mean lengths",
     "vocab build --method": "leave it out: contexts are clustered by scikit-learn",
+    "calibrate --max-concurrency": "leave it out, and set workers of the device to what you know of the service",
     "reproduce cnmt --find-network": "set rtt_mean_ms of the networks in your scenario, and see what the oracle offloads",
     "sti plan --exact": "compare with --fill, or with another deadline",
     "reproduce sti --part greedy": "leave it out",

@@ -11,7 +11,6 @@ import typer
 
 from simnmt.base.files import is_standard, refuse_replacing
 from simnmt.base.packages import named_if_missing
-from simnmt.base.text_tables import format_table
 from simnmt.cli.options import (
     AsJson,
     Force,
@@ -117,7 +116,6 @@ def calibrate(
     api: Annotated[Api, option(None, "What the service speaks; openai needs --model.")] = Api.libretranslate,
     source: Annotated[str, option("CODE", "Language of --text.")] = "de",
     target: Annotated[str, option("CODE", "Language of the translations.")] = "en",
-    max_concurrency: Annotated[int, option("N", "Most sentences at once that are tried; 1: no load.")] = 32,
     timeout: Annotated[
         float, option("TIME", "Longest time of a request. [default: 60s]", parser=parse_duration, show_default=False)
     ] = 60.0,
@@ -216,7 +214,7 @@ _OF_A_MODEL = (
     *("src_lang", "tgt_lang"),
 )
 """Options that say how a model is measured on this box."""
-_OF_AN_ENDPOINT = ("api", "source", "target", "max_concurrency", "timeout", "max_tokens", "token_env", "ca_file")
+_OF_AN_ENDPOINT = ("api", "source", "target", "timeout", "max_tokens", "token_env", "ca_file")
 """Options that say how a running service is measured."""
 
 
@@ -333,21 +331,6 @@ def _format_endpoint(done: Calibrated) -> str:
     assert block is not None
     lines = [f"{profile.name}: {profile.provenance.source}", *_format_execution(profile)]
     lines += [f"  {label}: {text}" for label, text in block.facts()[1:]]
-    if block.ladder:
-        rows = [
-            [
-                f"{level.concurrency:g}",
-                f"{level.rate_rps:.4g}",
-                f"{level.throughput_rps:.4g}",
-                f"{level.executed:.3g}",
-                f"{len(level.executed_rounds)}",
-                "" if level.latency is None else f"{1e3 * level.latency.median_s:.4g}",
-                "" if level.latency is None or level.latency.p95_s is None else f"{1e3 * level.latency.p95_s:.4g}",
-            ]
-            for level in block.ladder
-        ]
-        columns = ["at once", "offered/s", "answered/s", "executed at once", "rounds", "median, ms", "95 %, ms"]
-        lines.append(format_table(columns, rows))
     return "\n".join(lines)
 
 

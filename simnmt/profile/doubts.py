@@ -346,7 +346,7 @@ def _of_endpoint(block: EndpointBlock) -> Iterator[Doubt]:
         yield Doubt("endpoint", ("execution",), f"{what} (give it an RTT near 0){why}", f"{what} (give it an RTT near 0)")
     elif block.round_trip.taken_off_s > block.mean_s:
         what = f"the round trip taken off, {1e3 * block.round_trip.taken_off_s:.3g} ms, is longer than a mean execution, "
-        what += f"{1e3 * block.mean_s:.3g} ms: the fixed part and the knee are uncertain"
+        what += f"{1e3 * block.mean_s:.3g} ms: the fixed part is uncertain"
         yield Doubt("endpoint", ("execution",), f"{what} (measure from beside the service)", what)
     yield from (Doubt("endpoint", ("execution",), message) for message in block.doubts)
 
