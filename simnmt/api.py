@@ -22,7 +22,6 @@ from simnmt.base.suggestions import did_you_mean
 from simnmt.experiment.criteria import check_assertion, check_criteria, with_metrics
 from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.run import Progress, run_plan
-from simnmt.papers import published_table
 from simnmt.results import comparison, loaded_run
 from simnmt.results import result as results
 from simnmt.results import run_directory as files
@@ -334,7 +333,6 @@ def run(
     asserted = [Assertion.parse(text, source.scenario.policies) for text in assertions]
     progress = progress or notebook_progress()
     with _directory(source.scenario.name, out, under, force) as directory:
-        beside_run = None if source.scenario.published is None else published_table(source.scenario.published)
         plan = with_metrics(read_inputs(source.scenario, Path.cwd(), source.document), asserted)
         check_criteria(plan, source.document)
         for assertion in asserted:
@@ -348,12 +346,6 @@ def run(
         result = replace(_with_figures(RunResult, measured), input_digests=inputs)
         source = replace(source, resolved_text=write_document(result.scenario))
         times = Times(started, time.time() - replay_started)
-        if beside_run is not None:
-            table = beside_run(result, source.scenario)
-            if isinstance(table, str):
-                result.notes.append(table)
-            else:
-                result.tables.append(table)
         if directory is None:
             return result
         write(result, source, directory, inputs, times, replace_run=force)
@@ -428,7 +420,7 @@ def write(
         files.write_rows(folder / files.TABLE, result.summary_rows)
         files.write_requests(folder / files.REQUESTS, result.cells)
         files.write_batches(folder / files.BATCHES, result.cells)
-        (folder / files.PAGE).write_text(render(result, published_tables=result.tables), encoding="utf-8")
+        (folder / files.PAGE).write_text(render(result), encoding="utf-8")
         outputs = {path.name: files.sha256(path) for path in sorted(folder.iterdir())}
         files.write_json(folder / files.MANIFEST, _manifest(result, times, inputs, outputs, source.objects, source.packages))
 

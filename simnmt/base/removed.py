@@ -51,6 +51,7 @@ KEYS: Mapping[str, str] = {
     **dict.fromkeys(("form aiperf", "form guidellm", "form litellm", "arrivals benchmark"), _LOAD_LOG),
     "transfer_estimate probing": "use quantile",
     **dict.fromkeys(("hedge_after_ms", "hedge_to", "failures retries", "retry_after_ms", "requests retried"), _NEVER_TWICE),
+    "published": "remove it: simnmt reproduce cnmt sets the paper's table beside ours",
     "loss": "describe the times in which nothing passes by outages",
     "retransmission": "remove it: a message that is sent during an outage is lost",
     "neighbour": "remove it: no time depended on it",

@@ -33,8 +33,6 @@ def format_result(result: RunResult) -> str:
     lines += _energy(result)
     lines += _gaps(result)
     lines += _missed_deadlines(result)
-    for table in result.tables:
-        lines += ["", table.title, format_table(list(table.columns), [list(row) for row in table.rows], 3)]
     return "\n".join(lines)
 
 

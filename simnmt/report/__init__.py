@@ -5,6 +5,6 @@ Open first: `charts.py` (the grammar of all figures, which a notebook shows too)
 room imports no paper, and nothing of plotly's Python side.
 """
 
-from simnmt.report.page import PublishedTable, render
+from simnmt.report.page import render
 
-__all__ = ["PublishedTable", "render"]
+__all__ = ["render"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from simnmt.base.suggestions import format_list
@@ -42,20 +42,7 @@ _COLOURS = ("edge", "cloud", "oracle", "naive", "cnmt")
 """Policies with fixed colours (`page.css`); other policies take the next colours in order of appearance."""
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedTable:
-    """Table of a paper with published and simulated numbers, and notes on contradictions in the paper."""
-
-    title: str
-    columns: Sequence[str]
-    """Heads of all columns, with units; the first column names the line."""
-    rows: Sequence[Sequence[str]]
-    """One text per column in each row."""
-    notes: Sequence[str] = ()
-    """Errors of the paper and origins of our numbers, one sentence each."""
-
-
-def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()) -> str:
+def render(result: RunResult) -> str:
     """Return the page as text, to be written as UTF-8; the same result gives the same text.
 
     It opens from disk without a network, and every name that came with the input is escaped.
@@ -101,7 +88,6 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
         series=_first_by_name((cell.network, cell) for cell in result.cells),
         devices=_group_alike(workloads, lambda cell: (cell.devices, cell.profile_names, cell.shown_kinds)),
         closed_loop=_closed_loop(result),
-        published_tables=published_tables,
         grouped=lambda count: number(count, 0),
         significant=lambda value: significant(value, 4) if is_number(value) else DASH,
         share_explained=share_explained,

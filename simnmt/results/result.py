@@ -309,8 +309,6 @@ class RunResult(FinishedRun):
     """Suspicious input, such as languages in the wrong order or a doubtful profile; also among the notes."""
     scope: list[str] = field(default_factory=list)
     """Notes on what the run covers, which the console prints too; also among the notes."""
-    tables: list[Any] = field(default_factory=list)
-    """Published tables to show beside ours."""
     precision: str = ""
     """Whether the replications sufficed for the precision asked for; empty if none was. Not part of a run directory: its
     scenario asks for the replications that were made, and a repeat writes the same."""

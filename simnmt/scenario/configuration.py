@@ -324,9 +324,6 @@ class Scenario(Configuration):
     """If requests queue at a device that batches, or a device streams its model, judge each decision by what an oracle foresees
     of queues, batches and states at that moment, which costs as much as an oracle for each policy. Otherwise misroutes are
     unknown with such a device. Plain queues are always foreseen, for a sample of the requests."""
-    published: str | None = None
-    """Name of a paper's table to show beside ours, such as `cnmt-table-1`; cells are matched by the names of workload,
-    network and policy."""
 
     @field_validator("warm_up")
     @classmethod

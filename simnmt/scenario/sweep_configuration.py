@@ -26,7 +26,6 @@ UNSWEPT = {
     "version": "it is the form of the file",
     "name": "it changes no number of a run",
     "description": "it changes no number of a run",
-    "published": "it changes no number of a run",
     "objective": "it chooses among the numbers of a run and changes none",
     "slo": "it judges the numbers of a run and changes none",
     "metrics": "it adds numbers to a run and changes none",

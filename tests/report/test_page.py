@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import simnmt.report
-from simnmt.report import PublishedTable, render
+from simnmt.report import render
 from simnmt.report.tables import overview
 
 
@@ -117,21 +117,6 @@ def test_a_result_without_logs_has_a_page_without_figures(result: Any) -> None:
     assert "data-figure" not in page
     assert "plotly-packed" not in page
     assert len(page) < 100_000
-
-
-def test_published_numbers_stand_apart_from_ours(result: Any) -> None:
-    columns = ["data", "", "GW", "Server"]
-    rows = [["DE-EN", "published", "1", "2"], ["DE-EN", "ours", "<3>", "4"]]
-    table = PublishedTable("Table <I>", columns, rows, ["a <slip>"])
-    page = render(result, published_tables=[table])
-    assert "Table &lt;I&gt;" in page
-    assert "<td>published</td>\n<td>1</td>" in page and "<td>ours</td>\n<td>&lt;3&gt;</td>" in page
-    assert "<li>a &lt;slip&gt;</li>" in page
-
-
-def test_minus_signs_of_published_numbers_are_true_ones(result: Any) -> None:
-    page = render(result, published_tables=[PublishedTable("T", ["", "GW"], [["ours", "-1.50"], ["theirs", "-"]])])
-    assert "<td>\u22121.50</td>" in page and "<td>\u2013</td>" in page
 
 
 def test_what_notes_say_of_the_lengths_is_said_once(make_result: Any) -> None:

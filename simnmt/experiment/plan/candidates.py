@@ -27,7 +27,6 @@ FIXED_KEYS = {
     "version": _NO_PART,
     "name": _NO_PART,
     "description": _NO_PART,
-    "published": _NO_PART,
     "seed": _NO_PART,
     "replications": _NO_PART,
     "requests": _NO_PART,

@@ -1,23 +1,14 @@
-"""A run of Table I: its totals, and the changes and ratios derived from them, beside the published ones (CNMT-15, 16).
-
-`simnmt run` loads this module for the scenario key `published`, so it imports no scipy.
-"""
+"""A run of Table I: its totals, and the changes and ratios derived from them, beside the published ones (CNMT-15, 16)."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING
 
 from simnmt.papers.cnmt import published
 from simnmt.results.statistics import CONFIDENCE, Estimate, change_percent, difference_of_changes
 from simnmt.results.summary import Row
-
-if TYPE_CHECKING:
-    from simnmt.report import PublishedTable
-    from simnmt.results.result import RunResult
-    from simnmt.scenario.configuration import Scenario
 
 Cell = tuple[str, str]
 """(workload, network)."""
@@ -235,25 +226,3 @@ def table_lines(runs: Mapping[str, TableRun]) -> list[TableLine]:
         for workload, policy in published.TABLE_ONE
         for origin, change in changes.items()
     ]
-
-
-def published_table(result: RunResult, scenario: Scenario) -> PublishedTable | str:
-    """Return the paper's Table I beside a run for the run's page, or why this run is not the paper's protocol."""
-    from simnmt.report import PublishedTable
-
-    run = TableRun.of(result.summary_rows)
-    measured = {(change.workload, change.policy) for change in run.changes()}
-    back_to_back = all(part.arrivals.kind == "back_to_back" for part in scenario.workloads.values())
-    spread = all(part.clock == "spread" for part in scenario.networks.values())
-    if not measured or not back_to_back or not spread:
-        return (
-            "The paper's Table I is not set beside this run: that takes its workloads, networks and policies by name, requests "
-            "back to back, and clock: spread for its networks."
-        )
-    rows = [
-        [line.workload.upper(), published.LABELS[line.policy], line.origin]
-        + ["-" if change is None else f"{change:+.2f}" for change in line.changes]
-        for line in table_lines({"ours": run})
-        if (line.workload, line.policy) in measured
-    ]
-    return PublishedTable("C-NMT, Table I: change of total time, %", ["data", "policy", "", *HEADS], rows, published.SLIPS)
