@@ -23,6 +23,7 @@ COMMANDS: Mapping[str, str] = {
     "live import": _LOAD_LOG,
     "corpus --expect-ratio": "simnmt corpus fit prints the ratio of mean lengths",
     "vocab build --method": "leave it out: contexts are clustered by scikit-learn",
+    **dict.fromkeys(("calibrate --gaps", "calibrate --part in_situ"), "use --gap TIME, the mean time that the box idles"),
     "calibrate --max-concurrency": "leave it out, and set workers of the device to what you know of the service",
     "reproduce cnmt --find-network": "set rtt_mean_ms of the networks in your scenario, and see what the oracle offloads",
     "sti plan --exact": "compare with --fill, or with another deadline",
@@ -36,7 +37,7 @@ COMMANDS: Mapping[str, str] = {
         "put the text before each line yourself",
     ),
     "run @locked-local": "run @quickstart with --set 'policies.cnmt.transfer_estimate={kind: quantile}'",
-    "calibrate --neighbour": "start the other program yourself, and measure with --gaps",
+    "calibrate --neighbour": "start the other program yourself, and measure with --gap",
 }
 """Remedy by verb, such as `trace fetch`, by verb and option, such as `trace import --host`, or by these and a value."""
 
@@ -52,6 +53,7 @@ KEYS: Mapping[str, str] = {
     "transfer_estimate probing": "use quantile",
     **dict.fromkeys(("hedge_after_ms", "hedge_to", "failures retries", "retry_after_ms", "requests retried"), _NEVER_TWICE),
     "published": "remove it: simnmt reproduce cnmt sets the paper's table beside ours",
+    **dict.fromkeys(("cost bench", "cost in_service"), "remove it: a profile has the executions of one calibration"),
     "loss": "describe the times in which nothing passes by outages",
     "retransmission": "remove it: a message that is sent during an outage is lost",
     "neighbour": "remove it: no time depended on it",

@@ -40,7 +40,11 @@ def state(box: BoxDescription) -> MeasuringConditions:
 
 
 def conditions_block(
-    sessions: Sequence[MeasuringConditions], after: MeasuringConditions, measured: Measured | None, pinned_cpus: Sequence[int]
+    sessions: Sequence[MeasuringConditions],
+    after: MeasuringConditions,
+    measured: Measured | None,
+    pinned_cpus: Sequence[int],
+    gap_s: float | None = None,
 ) -> Conditions:
     """Return `conditions` of a profile: the state before each session and after the last, and the drift of the reference."""
     states = [*sessions, after]
@@ -55,6 +59,7 @@ def conditions_block(
         sessions=len(sessions),
         load_average_after=after.load_average,
         pinned_cpus=list(pinned_cpus),
+        gap_s=gap_s,
     )
     if measured is None:
         return block
@@ -144,7 +149,7 @@ def completed(
     Date, tool and conditions of the new blocks are added to `conditions.later`. A given name replaces the profile's.
     """
     earlier = before.conditions or Conditions()
-    later = LaterConditions(**conditions.model_dump(exclude={"later"}), parts=tuple(parts), date=now(), tool=tool)
+    later = LaterConditions(**conditions.model_dump(exclude={"later", "gap_s"}), parts=tuple(parts), date=now(), tool=tool)
     update: dict[str, object] = {
         **blocks,
         "name": name or before.name,

@@ -79,13 +79,13 @@ def calibrate(
         list[str] | None,
         option(
             "NAME",
-            "Measure this part: execution, step, decoder, disk, energy, overheads or in_situ; repeatable. Without execution, "
-            "completes OUT. [default: all but in_situ]",
+            "Measure this part: execution, step, decoder, disk, energy or overheads; repeatable. Without execution, "
+            "completes OUT. [default: all]",
         ),
     ] = None,
     lengths: Annotated[
         str | None,
-        option("FILE|@NAME", "Length table for --paper and in_situ. [default: @de-en-news; in_situ: short to long sentences]"),
+        option("FILE|@NAME", "Length table for --paper. [default: @de-en-news]"),
     ] = None,
     inferences: Annotated[int, option("N", "Inferences of --paper.")] = 10_000,
     max_batch: Annotated[int | None, option("N", "Largest batch of steps and encoders. [default: 64, with --quick 16]")] = None,
@@ -122,12 +122,12 @@ def calibrate(
     max_tokens: Annotated[int, option("N", "Most tokens of an answer, for openai.")] = 2_048,
     token_env: Annotated[str, option("NAME", "Environment variable that holds the service's token.")] = "SIMNMT_TOKEN",
     ca_file: Annotated[Path | None, option("FILE", "Authorities that vouch for the service's certificate, PEM.")] = None,
-    gaps: Annotated[
-        str | None,
+    gap: Annotated[
+        float | None,
         option(
-            "KIND",
-            "Measure in_situ too, idling before each execution: none, poisson:RATE (requests a second), fixed:50ms.",
-            group="In service",
+            "TIME",
+            "Idle so long before each single execution, as the workload lets the box, and keep every repeat. [default: none]",
+            parser=parse_duration,
         ),
     ] = None,
     seed: Seed = 1,
@@ -165,15 +165,12 @@ def calibrate(
         raise typer.BadParameter("choose one of --quick and --paper", param_hint="--quick")
     from simnmt.calibrate.calibration import calibrate as measure
     from simnmt.calibrate.preconditions import profile_there, refuse_unfit_page
-    from simnmt.calibrate.settings import PARTS, Settings, parse_parts
+    from simnmt.calibrate.settings import Settings, parse_parts
     from simnmt.report.profile_page import write_profile_page
 
-    in_service = ["in_situ"] * (gaps is not None)
-    parts = None if part is None and not in_service else parse_parts([*(PARTS if part is None else part), *in_service])
+    parts = None if part is None else parse_parts(part)
     if not paper:
-        refuse_given(context, ["inferences"], "holds for --paper")
-    if not paper and (parts is None or "in_situ" not in parts):
-        refuse_given(context, ["lengths"], "holds for --paper and for the part in_situ")
+        refuse_given(context, ["inferences", "lengths"], "holds for --paper")
     if parts is not None and "disk" not in parts:
         refuse_given(context, ["pace"], "holds for the part disk")
     settings = chosen(
@@ -185,6 +182,7 @@ def calibrate(
         src_unit=src_unit or unit,
         tgt_unit=tgt_unit or unit,
         disk_bytes_per_s=pace,
+        gap_s=gap,
     )
     page = page or out.parent / f"{out.stem}.html"
     profile_there(out, settings)
@@ -210,7 +208,7 @@ def calibrate(
 
 _OF_A_MODEL = (
     *("backend", "device", "threads", "compute_type", "beam", "vocabulary", "direction", "paper", "part", "lengths"),
-    *("inferences", "max_batch", "max_src_len", "max_tgt_len", "pace", "gaps"),
+    *("inferences", "max_batch", "max_src_len", "max_tgt_len", "pace", "gap"),
     *("src_lang", "tgt_lang"),
 )
 """Options that say how a model is measured on this box."""
@@ -283,9 +281,6 @@ class _LogLines:
 
 def _format_profile(done: Calibrated) -> str:
     """Return the main figures of the profile as text, in milliseconds and percent."""
-
-    from simnmt.profile.profile_summary import service_facts
-
     profile = done.profile
     engine, quality = profile.engine, profile.execution.fit
     assert engine is not None
@@ -296,7 +291,6 @@ def _format_profile(done: Calibrated) -> str:
     ]
     if (six := quality.heldout_error_six_cells) is not None:
         lines.append(f"  six corner cells alone, judged on all others: {_format_percent(six)}")
-    lines += [f"{label}: {text}" for label, text in service_facts(profile)]
     for name, block in (("decode step", profile.step), ("encoder", profile.encoder)):
         if block is not None:
             batches = f"batch {block.batch[0]} to {block.batch[-1]}"

@@ -370,12 +370,6 @@ def _describe_device(case: Case, target: Target) -> Iterator[str]:
             f"{conversion.tgt:.3g} on average ({how}). The profile's costs are converted by these means; single "
             "sentences differ"
         )
-    if target.service is not None:
-        level = target.service_level
-        times = "" if level is None else f"; executions take {level:.3g} times as long as in the bench"
-        if decoding is not None and level is not None:
-            times += f", and costs of batches, which were measured in the bench alone, are multiplied by {level:.3g}"
-        yield f"charged as in service: {target.service.conditions.describe_gaps()}{times}"
     if decoder is not None:
         yield decoder.describe()
         if shares := describe_active_shares(decoder, together=decoding is not None):

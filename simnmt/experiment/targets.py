@@ -13,7 +13,6 @@ from simnmt.profile.custom import CostFunction
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.power import BoxPower
 from simnmt.profile.profile_variant import DecoderChoice
-from simnmt.profile.service_block import ServiceBlock
 from simnmt.scenario.configuration import DeviceConfiguration
 from simnmt.workload.length_table import LengthTable
 from simnmt.world.batch_pool import BatchServerSpec
@@ -64,10 +63,6 @@ class Target:
     """How its model is streamed from the disk; None if the model stays in memory."""
     conversion: Conversion | None = None
     """How its profile was converted to the workload's unit; None if both count alike."""
-    service: ServiceBlock | None = None
-    """Executions in service by which it is charged; None if by those of the bench."""
-    service_level: float | None = None
-    """Mean time in service over that in the bench; None as `service`."""
     cost: CostFunction | None = None
     """A user's cost function of requests alone, to which the profile's plane is a fit; None if the plane is charged."""
 

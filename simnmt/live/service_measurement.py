@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 from simnmt.base.errors import InputError
 from simnmt.base.suggestions import did_you_mean
 from simnmt.calibrate.calibration import calibrate
-from simnmt.calibrate.in_situ import Executions, fit_service
-from simnmt.calibrate.settings import Gaps, Part, Settings
+from simnmt.calibrate.settings import Part, Settings
 from simnmt.live.cell_comparison import Cell
 from simnmt.live.cell_run import LiveRun, LiveTestbed
 from simnmt.live.deployment import replayed_requests
 from simnmt.live.drawn_paces import reference_times_s
-from simnmt.live.engine_loop import REFERENCE
 from simnmt.live.protocol import ALONE, Bench, Progress
 from simnmt.nmt.engine import Work
 from simnmt.profile.device_profile import DeviceProfile
+from simnmt.profile.execution_fit import cell_samples, fit_execution
 from simnmt.profile.profile_file import read_profile, write_profile
+from simnmt.profile.reconciliation import at_pace
 from simnmt.scenario.configuration import Scenario
 from simnmt.scenario.source import profile_path
 
@@ -86,6 +86,14 @@ class ServiceMeasurement:
     """By device, the seconds of a reference execution at the pace that its profile is of."""
 
 
+@dataclass
+class Executions:
+    """Executions of a device as it serves, in order."""
+
+    works: list[Work] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+
+
 def measure_in_service(bench: Bench, testbed: LiveTestbed, first: Cell, progress: Progress) -> ServiceMeasurement:
     """Measure both devices as they serve, and write their profiles.
 
@@ -97,7 +105,7 @@ def measure_in_service(bench: Bench, testbed: LiveTestbed, first: Cell, progress
     devices = [target.device for target in unit.case.targets]
     single = single_device_policies(unit.scenario)
     alone_s = [target.mean_alone_s(unit.case.table) for target in unit.case.targets]
-    done = [Executions(Work(REFERENCE.src_len, REFERENCE.tgt_len)) for _ in devices]
+    done = [Executions() for _ in devices]
     overheads: list[list[NDArray[np.float64]]] = [[], []]
     paces_s: list[list[NDArray[np.float64]]] = [[], []]
     for turn in range(MEASURING_ROUNDS):
@@ -116,8 +124,6 @@ def measure_in_service(bench: Bench, testbed: LiveTestbed, first: Cell, progress
             lengths = zip(requests.src_len[valid].tolist(), requests.tgt_len[valid].tolist(), strict=True)
             done[number].works += [Work(src, tgt) for src, tgt in lengths]
             done[number].seconds += seconds.tolist()
-            done[number].idle_s += idle_before_s(run, device).tolist()
-            done[number].reference_s += run.references[device].execution_s.tolist()
             paces_s[number].append(reference_times_s(run.references[device], _begin_s(run)))
             overheads[number].append(run.overhead_s[valid] - turnaround_s)
     reference_s = {}
@@ -128,7 +134,7 @@ def measure_in_service(bench: Bench, testbed: LiveTestbed, first: Cell, progress
         source = bench.unit(cell, 1.0, 40).scenario
         profile = read_profile(profile_path(source.profile_of(device, unit.case.name), Path.cwd()))
         path = bench.folder / f"{device}.profile.json"
-        write_profile(path, _with_service(profile, done[number], rate_rps, testbed.cpus[number]))
+        write_profile(path, _with_service(profile, done[number]))
         bench.measured[f"devices.{device}.profile"] = str(path.absolute())
         seconds_beyond = np.concatenate(overheads[number])
         if number:  # beyond what the gateway takes for every request
@@ -136,22 +142,6 @@ def measure_in_service(bench: Bench, testbed: LiveTestbed, first: Cell, progress
         sorted_ms = np.maximum(1e3 * np.sort(seconds_beyond), 0.0)
         bench.measured[f"devices.{device}.overhead"] = {"quantiles_ms": sorted_ms.tolist()}
     return ServiceMeasurement(1.0 / alone_s[0], reference_s)
-
-
-def idle_before_s(run: LiveRun, device: str) -> NDArray[np.float64]:
-    """Return the seconds that a device idled before each valid request's execution, of a run that used that device alone.
-
-    0 before the first one, and where requests waited. A device that does a reference execution does not idle.
-    """
-    begin_s = _begin_s(run)
-    end_s = begin_s + run.log.execution_s[run.valid]
-    order = np.argsort(begin_s, kind="stable")
-    idle_s = np.zeros(len(begin_s))
-    idle_s[order[1:]] = np.maximum(begin_s[order[1:]] - end_s[order[:-1]], 0.0)
-    references = run.references[device]
-    before = np.searchsorted(references.begin_s, begin_s) - 1
-    since_s = begin_s - (references.begin_s + references.busy_s)[before] if references.begin_s.size else idle_s
-    return np.where(before >= 0, np.clip(since_s, 0.0, idle_s), idle_s)
 
 
 def _begin_s(run: LiveRun) -> NDArray[np.float64]:
@@ -162,9 +152,14 @@ def _begin_s(run: LiveRun) -> NDArray[np.float64]:
     return begin_s
 
 
-def _with_service(profile: DeviceProfile, done: Executions, rate_rps: float, cpus: tuple[int, ...]) -> DeviceProfile:
-    block = fit_service(done, Gaps("poisson", rate_rps=rate_rps), lengths="the workload", pinned_cpus=cpus)
-    return profile.model_copy(update={"in_service": block})
+def _with_service(profile: DeviceProfile, done: Executions) -> DeviceProfile:
+    """Return the profile of the executions in service; costs of batches are multiplied by how much longer these take."""
+    src, tgt = (np.array([getattr(work, name) for work in done.works], np.float64) for name in ("src_len", "tgt_len"))
+    seconds = np.array(done.seconds)
+    execution = fit_execution(src, tgt, seconds, mode="every_repeat")
+    execution = execution.model_copy(update={"samples": cell_samples(src, tgt, seconds)})
+    level = float(seconds.sum() / profile.of_forced_lengths.plane.seconds(src, tgt).sum())
+    return at_pace(profile, level).model_copy(update={"execution": execution})
 
 
 def single_device_policies(scenario: Scenario) -> list[str]:

@@ -16,7 +16,6 @@ A profile keeps the quantiles and the mean of each cell's repeats, not the repea
 5. Batches. Costs of steps and encoders move with the level, and by a smooth factor over the batch size whose size is the error
    on batch sizes that were measured only to judge.
 
-6. Service. Executions in service (block `in_service`) are refitted to resampled repeats of each cell.
 
 Not in a draw: a box in service that is slower or faster than during the calibration, variants of the decoder, streamed models,
 energy, and the overheads beside the scale that they share with the steps.
@@ -35,9 +34,8 @@ from numpy.typing import ArrayLike, NDArray
 from simnmt.base.least_squares import bounded_least_squares
 from simnmt.profile.blocks import CellSample, EncoderBlock, StepBlock
 from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.execution_fit import LEAST, LEAST_CELLS, Mode, fit_mean_plane, fit_plane_of_means
+from simnmt.profile.execution_fit import LEAST, LEAST_CELLS, Mode, fit_plane_of_means
 from simnmt.profile.execution_plane import ExecutionPlane, PlaneCoefficients
-from simnmt.profile.service_block import ResidualQuantiles, ServiceBlock
 
 Floats = NDArray[np.float64]
 Block = TypeVar("Block", StepBlock, EncoderBlock)
@@ -145,8 +143,6 @@ class CalibrationError:
             update["encoder"] = _moved(profile.encoder, pace, self._encoder_error, generator)
         if profile.overheads is not None:
             update["overheads"] = profile.overheads.times(pace)
-        if profile.in_service is not None:
-            update["in_service"] = _drawn_service(profile.in_service, generator)
         return profile.model_copy(update=update)
 
     def _shifted(self, refit: ExecutionPlane, level: float, deviation: Floats) -> ExecutionPlane:
@@ -404,15 +400,3 @@ def _batch_error(block: StepBlock | EncoderBlock | None) -> tuple[float, float]:
         errors = np.array([np.mean(errors) for errors in by_size.values()])
         return float(np.sqrt((errors**2).mean())), max(float(errors.size), LEAST_FREEDOM)
     return (block.heldout_error or 0.0) * (np.pi / 2.0) ** 0.5, 5.0
-
-
-def _drawn_service(block: ServiceBlock, generator: np.random.Generator) -> ServiceBlock:
-    """Return executions in service refitted to resampled repeats of each cell.
-
-    The speed of the box during the measurement, which all repeats share, is not drawn.
-    """
-    times = [generator.choice(sample_times(sample), sample.repeats) for sample in block.samples]
-    src_len, tgt_len, repeats = block.lengths()
-    cell_of = np.repeat(np.arange(repeats.size), repeats.astype(np.int64))
-    fit = fit_mean_plane(src_len[cell_of], tgt_len[cell_of], np.concatenate(times), judges=False)
-    return block.model_copy(update={"plane": fit.plane.coefficients, "residual": ResidualQuantiles.of(fit.factor)})

@@ -24,9 +24,9 @@ from simnmt.profile.endpoint_block import EndpointBlock
 from simnmt.profile.streaming_block import StiBlock
 
 CONDITIONS, RECONCILIATION = "conditions", "reconciliation"
-COST_MODELS = ("execution", "in_service", "step", "encoder", "decoder", "overheads", "disk", "energy", "sti")
+COST_MODELS = ("execution", "step", "encoder", "decoder", "overheads", "disk", "energy", "sti")
 """Blocks of a profile that may be measured."""
-_MODELS_OF_PART = {"step": ("step", "encoder"), "in_situ": ("in_service",)}
+_MODELS_OF_PART = {"step": ("step", "encoder")}
 """Cost models that a part of a calibration measures, if not only the block of the same name."""
 _WITH_CELLS = ("execution", "step", "encoder")
 """Cost models that are measured in cells between readings of the reference cell."""
@@ -50,11 +50,8 @@ LENGTHS = "@de-en-news"
 """Shipped length table over which a sentence alone is compared with the plane."""
 FIRST_STEPS = 12
 """Positions at which variants are measured: those of short translations."""
-SHORT_BOUND = 1.10
-"""Largest mean ratio of short targets to the plane in service, up or down: beyond it, the plane needs a bend."""
 HELDOUT_EFFECTS = {
     "execution": "times of single requests of other lengths",
-    "in_service": "times in service of single requests of other lengths",
     "step": "times of decoding steps at other batch sizes",
     "gap": "gaps between two steps at other batch sizes",
     "encoder": "times of encoding at other batch sizes",
@@ -97,7 +94,6 @@ def profile_doubts(profile: DeviceProfile, cost_models: Sequence[str] = COST_MOD
     """
     doubts = [*_of_conditions(profile), *_of_execution(profile), *_of_heldout_errors(profile)]
     doubts += [*_of_reconciliation(profile), *_of_decoder(profile), *_of_beam(profile, beam), *_of_clipping(profile)]
-    doubts += _of_service(profile)
     doubts += [] if profile.endpoint is None else _of_endpoint(profile.endpoint)
     if profile.sti is not None:
         doubts += sti_doubts(profile.sti)
@@ -112,7 +108,7 @@ def heldout_errors(profile: DeviceProfile) -> dict[str, float | None]:
     """
     fit = profile.execution.fit
     errors = {"execution": fit.heldout_error, "execution_of_means": fit.heldout_error_of_means}
-    for name in ("in_service", "step", "encoder", "disk", "energy"):
+    for name in ("step", "encoder", "disk", "energy"):
         errors[name] = getattr(getattr(profile, name), "heldout_error", None)
     gap = None if profile.overheads is None else profile.overheads.step_gap_s
     errors["gap"] = None if gap is None else gap.heldout_error
@@ -324,15 +320,6 @@ def _of_decoder(profile: DeviceProfile) -> Iterator[Doubt]:
             "under the conditions of the rest (measure step and decoder again, on a quiet box)",
             f"the speed-up of the chosen decoder may differ: its base took {', '.join(off)} times as long as step and gap",
         )
-
-
-def _of_service(profile: DeviceProfile) -> Iterator[Doubt]:
-    """Doubt a plane of executions in service that is wrong for short targets."""
-    short = None if profile.in_service is None else profile.in_service.short_over_plane
-    if short is not None and not 1.0 / SHORT_BOUND <= short <= SHORT_BOUND:
-        message = f"in service: short targets take {short:.3g} times the plane"
-        effect = f"executions of short targets take {short:.3g} times as long as this run charges"
-        yield _of_model("in_service", f"{message} (measure again on a quiet box)", effect)
 
 
 def _of_endpoint(block: EndpointBlock) -> Iterator[Doubt]:

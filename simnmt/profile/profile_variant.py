@@ -241,7 +241,7 @@ def _moved(profile: DeviceProfile, block: DecoderBlock, choice: DecoderChoice) -
     plane = profile.execution.plane
     plane = plane.model_copy(update={"s_per_tgt_token": alone.ratio * plane.s_per_tgt_token})
     execution = profile.execution.model_copy(update={"kind": kind, "plane": plane, "samples": ()})
-    changed: dict[str, object] = {"decoder": None, "reconciliation": None, "execution": execution, "in_service": None}
+    changed: dict[str, object] = {"decoder": None, "reconciliation": None, "execution": execution}
     if engine is not None:
         options = None if engine.decoder is None else DecoderOptions(**settings.model_dump(exclude={"beam"}))
         changed["engine"] = engine.model_copy(update={"beam": settings.beam, "fused": settings.fused, "decoder": options})

@@ -228,8 +228,6 @@ class DeviceConfiguration(Configuration):
     sti: StreamingConfiguration | None = None
     """How its model is streamed from the disk, layer by layer; needs a profile with the block `sti`. Left out: the model stays
     in memory."""
-    cost: Literal["in_service", "bench"] = "in_service"
-    """Executions to charge: as measured in service, if the profile has the block `in_service`, or as in the bench."""
     beyond_measured_batch: bool = False
     """Whether batches may be larger than the largest that the profile was measured with; their step costs are extrapolated."""
     balancer: Balancer | None = None

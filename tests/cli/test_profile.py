@@ -76,7 +76,6 @@ def test_json_holds_the_held_out_error_of_every_cost_model(
         "gap": None,
         "energy": None,
         "sti": None,
-        "in_service": None,
     }
     assert all(0.0 <= measured["heldout_error"][name] < 0.02 for name in ("execution", "step", "encoder", "disk"))
     assert measured["cost_models"]["execution"]["plane"]["s_per_tgt_token"] == pytest.approx(0.00306, rel=0.01), "seconds"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from simnmt.live import cell_run
-from simnmt.live.cell_run import LiveRun, References
-from simnmt.live.service_measurement import idle_before_s
+from simnmt.live.cell_run import LiveRun
 from simnmt.live.validation import mean_overheads_s
 from simnmt.results.live_log import RequestRecord, format_record, read_live_log
 from simnmt.service.load import LoadLog
@@ -99,13 +97,3 @@ def test_one_path_alone_has_the_whole_overhead() -> None:
     local, remote = (run_of(np.full(3, target), np.full(3, 0.004)) for target in (0, 1))
     assert mean_overheads_s([local]) == pytest.approx((0.004, 0.0))
     assert mean_overheads_s([remote]) == pytest.approx((0.0, 0.004))
-
-
-def test_idling_before_an_execution_is_measured_and_not_assumed() -> None:
-    # Each execution begins 10 ms after its request is due and takes 50 ms; requests are due a second apart.
-    references = References(np.array([-0.5, 1.2, 1.9]), np.full(3, 0.3), np.full(3, 0.2))
-    run = replace(run_of(np.zeros(4, np.int64), np.zeros(4)), references={"gateway": References(*np.empty((3, 0)))})
-    assert idle_before_s(run, "gateway") == pytest.approx([0.0, 0.95, 0.95, 0.95])
-    run = replace(run, references={"gateway": references})
-    # The last one ends at 2.2 s, and the fourth execution begins at 3.01 s.
-    assert idle_before_s(run, "gateway") == pytest.approx([0.0, 0.95, 0.0, 0.81]), "a reference execution is no idling"
