@@ -24,7 +24,7 @@ docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # What .ci/run adds to the tests: lint, types, the documentation's examples and site, the GPU's kernels in Triton's interpreter, and
-# the numeric tests as on a processor without AVX-512. Beside that a small validation of a live testbed, which takes three minutes and
+# the numeric tests as on a processor without AVX-512. Beside that a small validation of a live testbed, which takes a minute and
 # wants a quiet box: SMOKE=skip leaves it out.
 check: $(VENV)/.installed-dev
 	SIMNMT_TRITON=required $(BIN)/python -m pytest tests/kernels/test_triton.py
@@ -35,7 +35,7 @@ check: $(VENV)/.installed-dev
 	$(BIN)/python docs/run_examples.py
 	$(MAKE) docs
 	SIMNMT_SITE=$(abspath site) $(BIN)/python -m pytest tests/site
-	$(if $(filter skip,$(SMOKE)),,$(BIN)/simnmt validate @live-smoke --smoke --engine cloud=gru:torch:float16_weights)
+	$(if $(filter skip,$(SMOKE)),,$(BIN)/simnmt validate @live-smoke --requests 60 --any-model)
 
 # The tests and cases marked `deep`, and the properties of all rooms (with 50 times as many examples if they name no number); then
 # the campaigns (tests/campaigns) with forty times as many cases, 10,000 random worlds (seed 20) and the policies of 1,000 random

@@ -40,7 +40,7 @@ from simnmt.nmt.engine import DecodeRequest, Hypothesis
 from simnmt.nmt.whole_batch_decoder import WholeBatchDecoder
 from simnmt.profile.blocks import EngineBlock
 from simnmt.scenario.source import open_source
-from simnmt.service.precise_timers import new_precise_loop
+from simnmt.service.event_loop import new_precise_loop
 
 RATES = {"bare": 500.0, "local": 500.0, "offloaded": 200.0}
 """Requests a second by service."""

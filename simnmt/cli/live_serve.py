@@ -204,6 +204,7 @@ def gateway(
             show_default=False,
         ),
     ] = 10.0,
+    delays: Annotated[bool, flag("--delays", "Sleep the delays of the scenario's network on the way to the servers.")] = False,
     local_token_file: Annotated[
         Path | None, option("FILE", f"Token that --local-server asks for; else that of ${LOCAL_TOKEN}.")
     ] = None,
@@ -270,6 +271,7 @@ def gateway(
             ca_file=ca_file,
             offload_s=offload_timeout,
             any_model=any_model,
+            delays=delays,
         )
         serve(lambda: LiveGateway(settings, file, note), as_json)
 

@@ -16,14 +16,14 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from math import inf
 from typing import Any
 
 from simnmt.base.errors import SimnmtError
 from simnmt.batching import Batching
-from simnmt.live.text import Codec, TextCodec
+from simnmt.live.text import TextCodec
 from simnmt.nmt.architecture import architecture_of
 from simnmt.nmt.engine import SentenceDecoder
 from simnmt.nmt.errors import NmtError
@@ -51,13 +51,6 @@ class ServedModel:
     """What executes, with the architecture."""
     run_reference: Callable[[], float] | None = None
     """Does the fixed work once, and returns its seconds; None: there are no reference executions."""
-    codec: Codec | None = None
-    """Converts texts; None: the subwords or words of the model that `engine` describes."""
-    rest: Callable[[float], float] | None = None
-    """Called with the moment while the engine has no sentence, and returns the moment at which it wants to be called again;
-    None: the model does nothing between sentences."""
-    about: Mapping[str, Any] = field(default_factory=dict)
-    """What clients may know of it, beside the engine, as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +94,7 @@ class EngineFacts:
     """What an engine tells its front once the model is loaded."""
 
     engine: EngineBlock
-    codec: Codec | None
-    """See `ServedModel.codec`."""
     process: int
-    about: Mapping[str, Any]
-    """See `ServedModel.about`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +112,6 @@ class Execution:
     left_active: int
     """Sentences left active in its batch when it ended."""
     left_waiting: int
-    report: tuple[int, ...] = ()
-    """See `Hypothesis.report`; empty: the engine reports what is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +124,8 @@ class Reference:
     """From `at_s` on, with the work before it that is not measured."""
 
 
-def codec_of(settings: EngineSettings, engine: EngineBlock, codec: Codec | None) -> Codec:
-    """Return the codec that a model brings, by default that of its subwords or words. Raises `NmtError`."""
-    if codec is not None:
-        return codec
+def codec_of(settings: EngineSettings, engine: EngineBlock) -> TextCodec:
+    """Return what converts the texts of a model: its subwords, or words without them. Raises `NmtError`."""
     return TextCodec(settings.model, architecture_of(engine.architecture), settings.max_len, settings.languages)
 
 
@@ -199,7 +184,7 @@ class EngineProcess:
         """Called with each reference execution."""
         self.on_error: Callable[[str], None] = lambda text: None
         """Called with a line when the process dies."""
-        self.codec: Codec
+        self.codec: TextCodec
         """Set by `start`."""
         self.facts: EngineFacts
         self.restarts = 0
@@ -231,7 +216,7 @@ class EngineProcess:
     async def start(self) -> EngineFacts:
         """Start the process and wait for its model. Raises `NmtError` for a model or options that cannot be used."""
         self.facts = await self._start()
-        self.codec = codec_of(self.settings, self.facts.engine, self.facts.codec)
+        self.codec = codec_of(self.settings, self.facts.engine)
         return self.facts
 
     async def started(self) -> EngineFacts:
@@ -260,14 +245,6 @@ class EngineProcess:
         """Give a sentence up: it is not decoded unless it has begun, and its answer is dropped."""
         if self._jobs.pop(key, None) is not None and self._transport is not None:
             self._transport.write(frame(("withdraw", key)))
-
-    def use(self, batching: Batching) -> None:
-        """Batch otherwise as soon as nothing is under way. Raises `ServiceError` while a sentence is waited for."""
-        if self._jobs:
-            raise ServiceError(409, "sentences are under way, so that the batching cannot change")
-        self.settings = replace(self.settings, batching=batching)
-        if self._transport is not None:
-            self._transport.write(frame(("batching", 0, batching)))
 
     def hurry(self) -> None:
         """Let no sentence wait for company from now on, since the service ends."""

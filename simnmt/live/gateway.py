@@ -11,13 +11,15 @@ from itertools import count
 from pathlib import Path
 from typing import Any, TextIO
 
-from prometheus_client import Counter
+from prometheus_client import Counter, Gauge
 
 from simnmt.base import VERSION
+from simnmt.base.configuration import end_tokens
 from simnmt.base.errors import InputError
 from simnmt.experiment.cases import Unit
+from simnmt.experiment.targets import Target
 from simnmt.live.decider import Decision, LiveDecider, deployable_policy
-from simnmt.live.deployment import check_engine, expected_hash
+from simnmt.live.deployment import check_engine, expected_hash, routes_of
 from simnmt.live.engine_process import EngineSettings, Reference
 from simnmt.live.front import EventLog, Front, FrontSettings, Result, Task, outcome_of
 from simnmt.live.server import EngineMetrics, GatewayEngine, LocalEngine, local_result
@@ -35,6 +37,7 @@ from simnmt.results.live_log import (
     RequestRecord,
 )
 from simnmt.service.client import TranslationClient
+from simnmt.service.delays import DelayedTransport
 from simnmt.service.http_server import Access, Limits, Metrics
 from simnmt.service.messages import ServiceError, TranslateRequest
 
@@ -66,6 +69,8 @@ class GatewaySettings:
     """Time within which a server must answer; half of what is left until the deadline if that is less."""
     any_model: bool = False
     """Whether the gateway's own device and the servers may run another model than the profile says."""
+    delays: bool = False
+    """Whether the gateway sleeps the delays of the scenario's network before and after each request to a server."""
 
 
 @dataclass(slots=True)
@@ -95,6 +100,32 @@ class _Server:
         with suppress(ServiceError):  # a server that answers `/health` need not list its languages
             await self.client.check_languages(settings.front.source, settings.front.target)
         return rtt_s
+
+
+class _Drift:
+    """A gauge by device of measured over predicted execution of the last requests that were decoded alone."""
+
+    LAST = 100
+    """Requests over which measured and predicted seconds are averaged, with weights that fall exponentially."""
+
+    def __init__(self, targets: Sequence[Target], metrics: Metrics) -> None:
+        what = "Measured over predicted execution of recent requests that were decoded alone, by device."
+        self._gauge = Gauge("simnmt_execution_over_predicted", what, ["device"], registry=metrics.registry)
+        self._profiles = {target.device: target.profile for target in targets}
+        self._sums_s: dict[str, tuple[float, float]] = {}
+
+    def observe(self, device: str, result: Result) -> None:
+        """Count an execution; one in a batch, or of unknown lengths, counts for nothing."""
+        src_len, tgt_len, batch = result.lengths
+        profile = self._profiles[device]
+        src_end, tgt_end = end_tokens(profile.length_unit.end_of_sentence)
+        if batch != 1 or src_len < 2 or tgt_len < 1:
+            return
+        kept, (measured_s, predicted_s) = 1.0 - 1.0 / self.LAST, self._sums_s.get(device, (0.0, 0.0))
+        measured_s = kept * measured_s + result.execution_s
+        predicted_s = kept * predicted_s + float(profile.plane.seconds(src_len - 1 + src_end, tgt_len - 1 + tgt_end))
+        self._sums_s[device] = measured_s, predicted_s
+        self._gauge.labels(device).set(measured_s / predicted_s)
 
 
 def _new_engine(settings: GatewaySettings) -> GatewayEngine:
@@ -130,9 +161,12 @@ class LiveGateway:
         self.engine: GatewayEngine = engine or _new_engine(settings)
         self.engine.report_to(self._note_reference, on_error)
         self._observed = EngineMetrics(metrics, lambda: self.waiting)
+        self._drift = _Drift(unit.case.targets, metrics)
         self._decided = Counter("simnmt_decisions", "Requests by device and outcome.", ["device", "outcome"], registry=registry)
         self.front = Front(self, settings.front, settings.access, settings.limits, metrics, on_error)
         self._servers: list[_Server] = []
+        self.transports: list[DelayedTransport] = []
+        """Of the servers, if delays are slept here."""
         self._stack = AsyncExitStack()
         self._tasks: set[asyncio.Task[None]] = set()
         self.fallbacks = 0
@@ -152,9 +186,16 @@ class LiveGateway:
         check_engine(place, running, None if settings.any_model else expected_hash(settings.unit.case.targets[0]))
         hashes[self.devices[0]] = running
         initial_s: dict[int, float] = {}
+        if settings.delays:
+            hops = routes_of(settings.unit).hops
+            self.transports = [DelayedTransport(hops[: number + 1]) for number in range(len(hops))]
         for number, target in enumerate(settings.unit.case.targets[1:], start=1):
             client = TranslationClient(
-                settings.servers[target.device], token=settings.token, timeout_s=settings.offload_s, ca_file=settings.ca_file
+                settings.servers[target.device],
+                token=settings.token,
+                timeout_s=settings.offload_s,
+                ca_file=settings.ca_file,
+                transport=self.transports[number - 1] if self.transports else None,
             )
             await self._stack.enter_async_context(client)
             server = _Server(number, target.device, client, expected_hash(target))
@@ -199,6 +240,8 @@ class LiveGateway:
         """See `Translator`."""
         servers = {server.device: "ok" if server.reachable else server.why for server in self._servers}
         facts = {"service": "gateway", "simnmt": VERSION, "policy": self._settings.policy, "servers": servers}
+        if self.transports:
+            facts["delays"] = self._settings.unit.network
         return {**facts, **self.engine.facts(), "waiting": self.waiting}
 
     async def translate(self, task: Task) -> Result:
@@ -345,6 +388,7 @@ class LiveGateway:
         self._decided.labels(trip.device or "none", outcome).inc()
         if result is not None:
             self._observed.observe(result)
+            self._drift.observe(trip.device, result)
         self._log.write(
             RequestRecord(
                 request=task.number,

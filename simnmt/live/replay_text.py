@@ -35,7 +35,14 @@ def describe_verdict(row: Row, live: LiveMeasurement, devices: Sequence[Device])
 
 
 def live_notes(
-    unit: Unit, live: LiveMeasurement, *, warm_up: int, texts: int | None, remarks: Sequence[str], fault: str
+    unit: Unit,
+    live: LiveMeasurement,
+    *,
+    warm_up: int,
+    texts: int | None,
+    remarks: Sequence[str],
+    slept_by: Sequence[str],
+    fault: str,
 ) -> Iterator[str]:
     """Yield the notes of a live replay.
 
@@ -45,6 +52,7 @@ def live_notes(
         warm_up: requests before each replication.
         texts: number of own texts; None for texts of random words.
         remarks: sentences on the service.
+        slept_by: what slept the delays of the scenario's network.
         fault: message about the first request that was not answered; empty if all were.
     """
     scenario, case, devices = unit.scenario, unit.case, [target.device for target in unit.case.targets]
@@ -68,14 +76,12 @@ def live_notes(
         "service and load generator, and after a fallback the time lost at the other device."
     )
     yield from _describe_outcomes(live.outcomes, fault)
-    network = unit.links.link.rtt.name
-    if len(devices) > 1:
-        yield (
-            f"The network is the real one between the devices, whatever the scenario's network {unit.network} "
-            f"says. The RTT series shown holds the transfer times of requests that {devices[-1]} executed, if there are any."
-        )
+    if slept_by:
+        yield f"Delays of the scenario's network {unit.network} were slept by the {format_list(slept_by, 'and')}."
     else:
-        yield f"The network is the real one, whatever the scenario's network {unit.network} ({network}) says."
+        yield f"The network is the real one, whatever the scenario's network {unit.network} says."
+    if len(devices) > 1:
+        yield f"The RTT series shown holds the transfer times of requests that {devices[-1]} executed, if there are any."
     yield _describe_lengths(case.name, texts)
     yield f"{case.name}: {case.arrivals.account}."
     yield f"{warm_up} requests before each replication, which are not counted, opened connections and filled caches."

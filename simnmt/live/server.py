@@ -104,7 +104,6 @@ class LocalEngine:
             "restarts": process.restarts,
             "waiting": process.waiting,
             "task": "translation",
-            **facts.about,
         }
 
 
@@ -139,7 +138,7 @@ def local_result(line: SourceLine, execution: Execution, submitted_s: float) -> 
         execution.text,
         max(execution.begin_s - submitted_s, 0.0),
         execution.end_s - execution.begin_s,
-        execution.report or (execution.left_active, execution.left_waiting),
+        (execution.left_active, execution.left_waiting),
         (len(line.ids), execution.tgt_len, execution.largest_batch),
     )
 

@@ -17,6 +17,7 @@ import aiohttp
 
 from simnmt.base.errors import InputError, shorten
 from simnmt.base.files import read_bounded
+from simnmt.service.delays import DelayedTransport
 from simnmt.service.messages import Answer, ServiceError, TranslateRequest, describe_foreign_body, parse_answer
 
 MOST_RETRY_S = 60.0
@@ -49,17 +50,25 @@ class TranslationClient:
     """A client of one service, over connections that stay open. Use it within `async with`."""
 
     def __init__(
-        self, url: str, *, token: str = "", connections: int = 64, timeout_s: float = 60.0, ca_file: Path | None = None
+        self,
+        url: str,
+        *,
+        token: str = "",
+        connections: int = 64,
+        timeout_s: float = 60.0,
+        ca_file: Path | None = None,
+        transport: DelayedTransport | None = None,
     ) -> None:
         """Raises `InputError` for another address than `http://` or `https://`, and for an unusable `ca_file` or `token`.
 
         A service's certificate is verified: by the authorities in `ca_file`, or by those of the system without one.
+        `transport`: the network whose delays are slept here; None: the real one alone.
         """
         self._tls = tls_context(url, ca_file)
         self.url = url.rstrip("/")
         check_token(token)
         self._token = token
-        self._connections, self._timeout_s = connections, timeout_s
+        self._connections, self._timeout_s, self._transport = connections, timeout_s, transport
         self._session: aiohttp.ClientSession | None = None
 
     @property
@@ -68,7 +77,7 @@ class TranslationClient:
         return bool(self._token)
 
     async def __aenter__(self) -> TranslationClient:
-        self._session = new_session(self._tls, self._connections, self._timeout_s)
+        self._session = new_session(self._tls, self._connections, self._timeout_s, self._transport)
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -159,13 +168,18 @@ def tls_context(url: str, ca_file: Path | None = None) -> ssl.SSLContext | None:
     return ssl.create_default_context() if url.startswith("https://") else None
 
 
-def new_session(tls: ssl.SSLContext | None, connections: int, timeout_s: float) -> aiohttp.ClientSession:
+def new_session(
+    tls: ssl.SSLContext | None, connections: int, timeout_s: float, transport: DelayedTransport | None = None
+) -> aiohttp.ClientSession:
     """Return a session whose connections stay open; to be called within a running event loop."""
     connector = aiohttp.TCPConnector(limit=connections, keepalive_timeout=30.0, ssl=tls or True)
     timeout = aiohttp.ClientTimeout(total=timeout_s, connect=min(5.0, timeout_s))
     # Uncompressed: its bytes are counted, and inflating them would add to the time.
     headers = {"Accept-Encoding": "identity"}
-    return aiohttp.ClientSession(connector=connector, timeout=timeout, headers=headers, auto_decompress=False)
+    middlewares = () if transport is None else (transport,)
+    return aiohttp.ClientSession(
+        connector=connector, timeout=timeout, headers=headers, auto_decompress=False, middlewares=middlewares
+    )
 
 
 def check_token(token: str) -> None:

@@ -154,7 +154,7 @@ def _number(text: str) -> float:
 async def send_load(
     load: Load, client: TranslationClient, *, timeout_s: float = 60.0, ended: Callable[[], None] = lambda: None
 ) -> LoadLog:
-    """Send all requests and return what became of them. An open loop wants a loop with precise timers (`precise_timers`).
+    """Send all requests and return what became of them. An open loop wants a loop with precise timers (`event_loop`).
 
     `ended`: called whenever a request has ended.
     """

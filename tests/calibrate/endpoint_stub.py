@@ -14,7 +14,7 @@ from typing import Any
 
 from aiohttp import web
 
-from simnmt.service.precise_timers import new_precise_loop, reduce_timer_slack
+from simnmt.service.event_loop import new_precise_loop
 
 TGT_S, SRC_S, FIXED_S = 0.003, 0.0005, 0.004
 
@@ -171,7 +171,6 @@ class StubService:
         return response
 
     async def serve(self, ready: threading.Event) -> None:
-        reduce_timer_slack()
         self._free, self._stop, self._loop = asyncio.Semaphore(self.workers), asyncio.Event(), asyncio.get_running_loop()
         app = web.Application()
         app.add_routes(

@@ -34,7 +34,7 @@ def validator(schema: Any) -> jsonschema.Draft202012Validator:
 
 
 def test_thirteen_are_shipped() -> None:
-    first = "batched-cloud capacity live-smoke live-split load-sweep open-loop own-data quickstart sti-gateway"
+    first = "batched-cloud capacity live-smoke load-sweep open-loop own-data quickstart sti-gateway"
     assert " ".join(TEMPLATES) == f"{first} table1 table1-measured tiers"
 
 

@@ -20,9 +20,9 @@ from simnmt.live.server import LiveServer, LocalEngine, ServerSettings
 from simnmt.scenario.source import open_source
 from simnmt.service.addresses import Address, parse_address
 from simnmt.service.client import Exchange, TranslationClient
+from simnmt.service.event_loop import cancel_others
 from simnmt.service.http_server import Access
 from simnmt.service.messages import ServiceError, TranslateRequest
-from simnmt.service.precise_timers import cancel_others
 from tests.live.fake_engines import load_echo
 
 FRONT = FrontSettings(forced_lengths=True)

@@ -62,25 +62,6 @@ def test_sentences_are_batched_as_the_settings_say(services: Services, paced: En
     assert max(execution.largest_batch for execution in executions) == 4
     assert all(execution.begin_s < execution.end_s for execution in executions)
     assert len({execution.end_s for execution in executions}) >= 3
-    paced.use(Batching(1))
-    assert {execution.largest_batch for execution in decode(services, paced, ["a b"] * 4)} == {1}
-    paced.use(Batching(4))
-
-
-def test_the_batching_changes_after_sentences_that_were_given_up(services: Services, paced: EngineProcess) -> None:
-    async def work() -> None:
-        (line,) = paced.codec.lines(["w " * 50])
-        key, done = paced.submit(line)
-        await asyncio.sleep(0.02)
-        with pytest.raises(ServiceError, match="under way"):
-            paced.use(Batching(1))
-        paced.withdraw(key)
-        paced.use(Batching(1))  # the engine still decodes it
-        done.cancel()
-
-    services.run(work())
-    assert {execution.largest_batch for execution in decode(services, paced, ["a b"] * 4)} == {1}
-    paced.use(Batching(4))
 
 
 def test_an_engine_whose_restart_is_refused_is_started_again(services: Services, tmp_path: Path) -> None:

@@ -6,30 +6,31 @@ import asyncio
 import dataclasses
 import io
 import shutil
+import signal
 import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from simnmt.base.configuration import end_tokens
 from simnmt.base.errors import InputError
 from simnmt.live.decider import replayed_targets
-from simnmt.live.gateway import GatewaySettings, LiveGateway
-from simnmt.live.server import LocalEngine, ServerSettings
-from simnmt.live.testbed import Node, ServeModel
-from simnmt.network.link import Link
-from simnmt.network.series import constant_rtt
+from simnmt.live.front import Result
+from simnmt.live.gateway import GatewaySettings, LiveGateway, _Drift
+from simnmt.live.server import LocalEngine
 from simnmt.results.live_log import DecisionRecord, read_decider_events, read_live_log
-from simnmt.service.addresses import Address
 from simnmt.service.client import Exchange, TranslationClient
-from simnmt.service.http_server import Access
-from simnmt.service.link import LinkProxy, LinkSettings
+from simnmt.service.http_server import Access, Metrics
 from tests.calibrate.endpoint_stub import stub_service
 from tests.live.fake_engines import load_paced
 from tests.live.live_services import FRONT, Services, ask, engine_settings, host_port, together, unit_of
+from tests.live.live_services import services as running_services
 
 Scenario = Callable[..., dict[str, Any]]
 
@@ -112,39 +113,58 @@ def test_batched_targets_are_seen_by_their_reports(services: Services, faulty: L
     assert len(logged(path, gateway, unit, policy)) == 30
 
 
-def test_a_server_killed_under_load_is_replaced_by_the_gateway_until_it_is_back(
-    services: Services, faulty: LocalEngine, make_scenario: Scenario, tmp_path: Path
-) -> None:
-    """The server is a process of its own, killed by SIGKILL."""
-    scenario, path, log = make_scenario(), tmp_path / "log.jsonl", io.StringIO()
-    order = ServeModel(ServerSettings(engine_settings(load_paced), FRONT), tmp_path / "server.jsonl")
-    node = Node(())
-    url = node.ask(order)
-    gateway = services.gateway(settings(scenario, url, faulty), log, faulty)
-    before = answered(services.translate(gateway.front.service.url, *[ask()] * 5))
+def serve_paced(port: int) -> None:
+    """Serve until the process is killed."""
+    with running_services() as running:
+        server = running.server(engine_settings(load_paced), port=port)
+        print(server.front.service.url, flush=True)
+        running.loop.run_forever()
 
-    async def under_load() -> list[Any]:
-        async with TranslationClient(gateway.front.service.url) as client:
-            pending = asyncio.ensure_future(together(client, [ask(f"{number}") for number in range(60)]))
-            while gateway.waiting < 20:  # a busy box has answered the first before the last has come
-                await asyncio.sleep(0.001)
-            node.kill()
-            return await pending
 
-    killed = answered(services.run(under_load()))
-    while_down = answered(services.translate(gateway.front.service.url, *[ask()] * 5))
-    assert any("translating here until it answers" in line for line in services.errors)
-    node.close()
-    access = Access(Address(*host_port(url)))
-    node = Node(())
-    node.ask(dataclasses.replace(order, settings=dataclasses.replace(order.settings, access=access)))
+@contextmanager
+def process_of_a_server(port: int = 0) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A server in a process of its own, with its address."""
+    command = [sys.executable, "-c", f"from {__name__} import serve_paced; serve_paced({port})"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        yield process, process.stdout.readline().strip()
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def wait_until_in_use(services: Services, gateway: LiveGateway) -> None:
     deadline_s = time.monotonic() + 10.0
     while gateway.health()["servers"]["cloud"] != "ok" and time.monotonic() < deadline_s:
         services.wait(0.02)
-    after = answered(services.translate(gateway.front.service.url, *[ask()] * 5))
-    services.stop(gateway)
+
+
+def test_a_server_killed_under_load_is_replaced_by_the_gateway_until_it_is_back(
+    services: Services, faulty: LocalEngine, make_scenario: Scenario, tmp_path: Path
+) -> None:
+    scenario, path, log = make_scenario(), tmp_path / "log.jsonl", io.StringIO()
+    with process_of_a_server() as (process, url):
+        gateway = services.gateway(settings(scenario, url, faulty), log, faulty)
+        before = answered(services.translate(gateway.front.service.url, *[ask()] * 5))
+
+        async def under_load() -> list[Any]:
+            async with TranslationClient(gateway.front.service.url) as client:
+                pending = asyncio.ensure_future(together(client, [ask(f"{number}") for number in range(60)]))
+                while gateway.waiting < 20:  # a busy box has answered the first before the last has come
+                    await asyncio.sleep(0.001)
+                process.kill()
+                return await pending
+
+        killed = answered(services.run(under_load()))
+        while_down = answered(services.translate(gateway.front.service.url, *[ask()] * 5))
+    assert any("translating here until it answers" in line for line in services.errors)
+    with process_of_a_server(host_port(url)[1]):
+        wait_until_in_use(services, gateway)
+        after = answered(services.translate(gateway.front.service.url, *[ask()] * 5))
+        services.stop(gateway)
     path.write_text(log.getvalue())
-    node.close()
     services.errors.clear()
     assert [{device_of(answer) for answer in answers} for answers in (before, while_down, after)] == [{1}, {0}, {1}]
     assert 0 in {device_of(answer) for answer in killed}
@@ -154,52 +174,61 @@ def test_a_server_killed_under_load_is_replaced_by_the_gateway_until_it_is_back(
     assert gateway.fallbacks == int((requests.outcome == "fallback").sum())
 
 
-@pytest.mark.parametrize("resets", [False, True], ids=["silent", "reset"])
-def test_a_cut_link_is_survived_and_forgotten(
-    services: Services, faulty: LocalEngine, make_scenario: Scenario, resets: bool
+def test_a_server_that_falls_silent_is_survived_and_used_again(
+    services: Services, faulty: LocalEngine, make_scenario: Scenario
 ) -> None:
-    server = services.server(faulty)
-    to = Address(*host_port(server.front.service.url))
-    with LinkProxy(Link(constant_rtt(0.002), 1e9, 1e9), to) as link:
-        gateway = services.gateway(settings(make_scenario(), f"http://{link.address}", faulty, offload_s=0.2), None, faulty)
+    with process_of_a_server() as (process, server_url):
+        gateway = services.gateway(settings(make_scenario(), server_url, faulty, offload_s=0.2), None, faulty)
         url = gateway.front.service.url
         before = answered(services.translate(url, *[ask()] * 3))
-        link.cut(resets=resets)
-        cut = answered(services.translate(url, *[ask()] * 3))
-        link.restore()
-        deadline_s = time.monotonic() + 10.0
-        while gateway.health()["servers"]["cloud"] != "ok" and time.monotonic() < deadline_s:
-            services.wait(0.02)
+        process.send_signal(signal.SIGSTOP)
+        silent = answered(services.translate(url, *[ask()] * 3))
+        process.send_signal(signal.SIGCONT)
+        wait_until_in_use(services, gateway)
         after = answered(services.translate(url, *[ask()] * 3))
         services.stop(gateway)
-    services.stop(server)
     services.errors.clear()
-    assert [{device_of(answer) for answer in answers} for answers in (before, cut, after)] == [{1}, {0}, {1}]
+    assert [{device_of(answer) for answer in answers} for answers in (before, silent, after)] == [{1}, {0}, {1}]
 
 
-def test_a_lossy_link_delays_and_loses_nothing(services: Services, faulty: LocalEngine, make_scenario: Scenario) -> None:
+def test_delays_of_the_scenarios_network_are_slept_before_the_server(
+    services: Services, faulty: LocalEngine, make_scenario: Scenario
+) -> None:
     server = services.server(faulty)
-    to = Address(*host_port(server.front.service.url))
-    with LinkProxy(Link(constant_rtt(0.002), 1e9, 1e9), to, settings=LinkSettings(loss=0.2, seed=3)) as link:
-        gateway = services.gateway(settings(make_scenario(), f"http://{link.address}", faulty, offload_s=5.0), None, faulty)
-        answers = answered(services.translate(gateway.front.service.url, *[ask(f"{number}") for number in range(20)]))
-        services.stop(gateway)
+    scenario = make_scenario(networks={"far": {"rtt": {"constant_ms": 80}}})
+    gateway = services.gateway(settings(scenario, server.front.service.url, faulty, delays=True), None, faulty)
+    (answer,) = answered(services.translate(gateway.front.service.url, ask()))
+    account = dict(part.split("=") for part in answer.headers["Simnmt-Decision"].split(";"))
+    assert answer.received_s - answer.sent_s >= 0.08
+    assert 0.08 <= float(account["estimate_s"]) < 0.2, "the handshake is delayed as well"
+    assert gateway.health()["delays"] == "far"
+    services.stop(gateway)
     services.stop(server)
-    assert {device_of(answer) for answer in answers} == {1}
+
+
+def test_the_drift_of_a_device_is_a_gauge(make_scenario: Scenario) -> None:
+    unit, metrics = unit_of(make_scenario(), "fit.inferences=0"), Metrics()
+    drift, profile = _Drift(unit.case.targets, metrics), unit.case.targets[1].profile
+    src_end, tgt_end = end_tokens(profile.length_unit.end_of_sentence)
+    for src_len, tgt_len in ((5, 9), (30, 20), (12, 3)):
+        seconds = 1.5 * float(profile.plane.seconds(src_len - 1 + src_end, tgt_len - 1 + tgt_end))
+        drift.observe("cloud", Result("", 0.0, seconds, (), (src_len, tgt_len, 1)))
+    drift.observe("cloud", Result("", 0.0, 99.0, (), (5, 9, 4)))  # in a batch of four
+    value = metrics.registry.get_sample_value("simnmt_execution_over_predicted", {"device": "cloud"})
+    assert value == pytest.approx(1.5)
 
 
 def test_a_client_in_a_hurry_takes_no_server_from_the_others(
     services: Services, faulty: LocalEngine, make_scenario: Scenario
 ) -> None:
     server = services.server(faulty)
-    to = Address(*host_port(server.front.service.url))
-    with LinkProxy(Link(constant_rtt(0.3), 1e9, 1e9), to) as link:
-        gateway = services.gateway(settings(make_scenario(), f"http://{link.address}", faulty, offload_s=5.0), None, faulty)
-        (hurried,) = answered(services.translate(gateway.front.service.url, ask(deadline_s=0.2)))
-        (patient,) = answered(services.translate(gateway.front.service.url, ask()))
-        assert (device_of(hurried), device_of(patient)) == (0, 1)
-        assert gateway.health()["servers"]["cloud"] == "ok"
-        services.stop(gateway)
+    scenario = make_scenario(networks={"far": {"rtt": {"constant_ms": 300}}})
+    gateway = services.gateway(settings(scenario, server.front.service.url, faulty, offload_s=5.0, delays=True), None, faulty)
+    (hurried,) = answered(services.translate(gateway.front.service.url, ask(deadline_s=0.2)))
+    (patient,) = answered(services.translate(gateway.front.service.url, ask()))
+    assert (device_of(hurried), device_of(patient)) == (0, 1)
+    assert gateway.health()["servers"]["cloud"] == "ok"
+    services.stop(gateway)
     services.stop(server)
 
 

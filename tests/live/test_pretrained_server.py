@@ -50,7 +50,7 @@ def test_an_engine_gives_the_texts_of_nmt_translate(folders: Path, name: str, ba
         pytest.importorskip("ctranslate2", reason="the extra package of simnmt[ctranslate2] is not installed")
     engine = settings(folders / name, backend, **GIVEN[name])
     model = load_model(engine)
-    codec = codec_of(engine, model.engine, model.codec)
+    codec = codec_of(engine, model.engine)
     decoder = model.new_decoder(engine.batching)
     texts = {}
     lines = codec.lines(LINES)

@@ -214,10 +214,7 @@ def describe_runner_up(plan: DeploymentPlan, runner_up: Described) -> str:
     return f"{text}; its mean latency is {latency}."
 
 
-PLACEHOLDERS = {
-    "MODEL": "your translation model: the profile of the device was not measured with one that simnmt can load",
-    "STORE": "the shard store of your streamed model",
-}
+PLACEHOLDERS = {"MODEL": "your translation model: the profile of the device was not measured with one that simnmt can load"}
 """Words in `deploy_commands` that the user replaces."""
 
 
@@ -238,10 +235,10 @@ def deploy_commands(plan: DeploymentPlan, name: str, written: str | None = None)
     first, *others = scenario.devices
 
     def server(device: str) -> str:
-        if scenario.devices[device].sti is not None:
-            return f"simnmt live stream-server STORE {shlex.quote(given)} --device {device}{sets}"
         return f"simnmt live server {shlex.quote(given)} --device {device}{_model_option(plan, device)}{sets}"
 
+    if streamed := [name for name, device in scenario.devices.items() if device.sti is not None]:
+        return [f"# simnmt serves no streamed model: deploy {', '.join(streamed)} by your own means"]
     if not others:
         return [server(first)]
     used = [device for device in scenario.policies[policy].devices_of(list(scenario.devices)) if device != first]
@@ -257,8 +254,6 @@ def deploy_commands(plan: DeploymentPlan, name: str, written: str | None = None)
             times = f"   # on each of {count} boxes, {before}"
         commands.append(server(device) + times)
     servers = "".join(f" --server {device}={_address(device)}" for device in used)
-    if scenario.devices[first].sti is not None:
-        return [*commands, f"# and for {first} a gateway of your own: simnmt's serves no streamed model itself"]
     where = "   # on every end node" if first == END_NODE else ""
     model = _model_option(plan, first)
     commands.append(f"simnmt live gateway {shlex.quote(given)} --policy {policy}{model}{servers}{sets}{where}")
