@@ -38,7 +38,6 @@ from simnmt.profile.doubts import profile_doubts
 from simnmt.profile.endpoint_block import EndpointBlock, RoundTrip, StreamedTokens
 from simnmt.profile.execution_fit import cell_samples, fit_execution
 from simnmt.profile.profile_file import checked_profile, read_profile, write_profile
-from simnmt.service.event_loop import run_precisely
 from simnmt.service.messages import ServiceError
 from simnmt.workload.length_units import service_unit
 

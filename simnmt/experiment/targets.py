@@ -101,8 +101,8 @@ class Target:
 
     @property
     def with_queues(self) -> Target:
-        """The target where requests queue: in a batch too, executions that were measured in service differ."""
-        if self.decoding is None or self.service is None:  # what differs in the bench is hardly noise
+        """The target where requests queue: in a batch too, executions whose every repeat counted differ."""
+        if self.decoding is None or self.profile.execution.residual_quantiles is None:  # of others, the noise is small
             return self
         return replace(self, decoding=replace(self.decoding, varies=True))
 
