@@ -17,7 +17,7 @@ from simnmt.workload.length_table import read_table
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "background" / "provenance.md").read_text(encoding="utf-8")
-BLOCKS = ("execution", "step", "encoder", "decoder", "reconciliation", "disk", "sti")
+BLOCKS = ("execution", "step", "encoder", "decoder", "disk", "sti")
 
 
 def profile_row(name: str) -> str:

@@ -16,7 +16,7 @@ from simnmt.calibrate.box import BoxDescription, describe
 from simnmt.calibrate.journal import Header, Journal, journal_path
 from simnmt.calibrate.measurement import Listener, Silent
 from simnmt.calibrate.parts import Parts
-from simnmt.calibrate.plan import BenchPlan, executes_apart, plan_benches
+from simnmt.calibrate.plan import BenchPlan, plan_benches
 from simnmt.calibrate.processor_use import pinned
 from simnmt.calibrate.settings import Settings
 from simnmt.nmt.engine import Engine, EngineAccount
@@ -25,7 +25,6 @@ from simnmt.profile.blocks import Overheads
 from simnmt.profile.device_profile import DeviceProfile, LengthUnit
 from simnmt.profile.doubts import profile_doubts
 from simnmt.profile.profile_file import write_profile
-from simnmt.profile.reconciliation import reconcile
 
 LoadEngine = Callable[..., Engine]
 
@@ -115,10 +114,8 @@ def calibrate(
                 profile = profile_assembly.completed(
                     completable, blocks, conditions, settings.parts, name=name, device_name=device_name, tool=TOOL
                 )
-            # Executions apart, and those of an earlier session, were not measured in the same rounds as steps and encoders.
-            together = before is None and not executes_apart(settings)
-            if before is None or "step" in settings.parts:
-                profile = reconcile(profile, kind="measured" if together else "inferred")
+            if "step" in settings.parts:
+                profile = profile_assembly.with_batches_at_pace(profile)
             write_profile(path, profile)
             journal.remove()
     doubts = [doubt.message for doubt in profile_doubts(profile)]
@@ -139,10 +136,6 @@ def _completable(
         block = profile_assembly.engine_block(account, settings.beam)
         clipping = {"clipped_weights": block.clipped_weights, "product_weights": block.product_weights}
         update["engine"] = before.engine.model_copy(update=clipping)
-    if "step" in settings.parts and before.reconciliation is not None:
-        # Compare the new steps with the whole executions, not with the result of the old reconciliation.
-        plane = before.reconciliation.measured_plane
-        update |= {"execution": before.execution.model_copy(update={"plane": plane}), "reconciliation": None}
     return before.model_copy(update=update), blocks
 
 

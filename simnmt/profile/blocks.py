@@ -223,8 +223,8 @@ class GridBlock(Configuration, Generic[Coefficients]):
     seconds: tuple[tuple[Duration, ...], ...] | None = None
     """Shape (batch, length)."""
     alone_s: tuple[Duration, ...] | None = None
-    """Seconds of a batch of one, by length, which replace those of the form: reconciled with whole executions of single
-    sentences (see `reconciliation`); null: the form holds for a batch of one too."""
+    """Seconds of a batch of one, by length, which replace those of the form; null: the form holds for a batch of
+    one too."""
     judged_batch: tuple[Count, ...] = ()
     """Batch sizes that were measured only to judge both forms, and never fitted; rising."""
     judged_cells: tuple[tuple[Count, Length, Duration], ...] = ()

@@ -147,7 +147,7 @@ class CalibrationError:
 
     def _shifted(self, refit: ExecutionPlane, level: float, deviation: Floats) -> ExecutionPlane:
         """Return the profile's plane moved by the refit's difference, the level, and the deviation at the requests' lengths."""
-        profile, measured = _plane_of(self.profile), self._measured
+        profile = measured = _plane_of(self.profile)
         moved = ExecutionPlane(
             profile.s_per_src_token + refit.s_per_src_token - measured.s_per_src_token,
             profile.s_per_tgt_token + refit.s_per_tgt_token - measured.s_per_tgt_token,
@@ -165,17 +165,10 @@ class CalibrationError:
         return self.profile.execution.fit.mode or "full_grid"
 
     @cached_property
-    def _measured(self) -> ExecutionPlane:
-        """The plane fitted to whole executions alone."""
-        reconciliation = self.profile.reconciliation
-        plane = self.profile.execution.plane if reconciliation is None else reconciliation.measured_plane
-        return ExecutionPlane(plane.s_per_src_token, plane.s_per_tgt_token, plane.s_fixed)
-
-    @cached_property
     def _measured_s(self) -> Floats:
-        """Seconds of the measured plane by cell, above 0."""
+        """Seconds of the plane by cell, above 0."""
         cells = self._cells
-        seconds = self._measured.seconds(cells.src_len, cells.tgt_len)
+        seconds = _plane_of(self.profile).seconds(cells.src_len, cells.tgt_len)
         return np.where(seconds > 0.0, seconds, cells.mean_s)
 
     @cached_property
@@ -210,7 +203,7 @@ class CalibrationError:
     @cached_property
     def _form(self) -> _FormError:
         src, tgt = np.asarray(self.src_len, np.float64), np.asarray(self.tgt_len, np.float64)
-        return _FormError.of(self._cells, self._measured_s, self._measured, src, tgt)
+        return _FormError.of(self._cells, self._measured_s, _plane_of(self.profile), src, tgt)
 
 
 def _plane_of(profile: DeviceProfile) -> ExecutionPlane:

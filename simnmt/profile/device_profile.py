@@ -19,16 +19,13 @@ from simnmt.profile.blocks import (
     BeamOverrun,
     CellSample,
     Conditions,
-    Count,
     EncoderBlock,
     EnergyBlock,
     EngineBlock,
     ExecutionFit,
     Kind,
     Overheads,
-    Positive,
     ProfileError,
-    RelativeError,
     StepBlock,
 )
 from simnmt.profile.decoder_block import DecoderBlock
@@ -103,26 +100,6 @@ class Execution(Configuration):
     """Measured times by cell."""
 
 
-class Reconciliation(Configuration):
-    """Correction that makes encoder, steps and gaps agree with whole executions of single sentences (XP-01)."""
-
-    kind: Kind
-    """Measured if both were measured in the same rounds, inferred if at different times."""
-    pace: Positive
-    """Seconds of whole executions over the sum of encoder, steps and gaps; all costs of steps, encoders, gaps, joining and
-    leaving in this profile are already multiplied by it."""
-    cells: Count
-    """Cells of whole executions."""
-    largest_change: RelativeError
-    """Greatest further relative change of an encoder or a step at batch 1, at one of its measured lengths."""
-    error: RelativeError
-    """Mean absolute relative error of encoder, steps and gaps on the mean times of whole executions."""
-    plane_error: RelativeError
-    """Error of the profile's plane, which is derived from encoder, steps and gaps, on the same times."""
-    measured_plane: PlaneCoefficients
-    """Plane fitted to whole executions alone, to which `execution.fit` refers."""
-
-
 class Provenance(Configuration):
     """Origin of the numbers."""
 
@@ -160,8 +137,6 @@ class DeviceProfile(Configuration):
     overheads: Overheads | None = None
     beam_overrun: BeamOverrun | None = None
     """Steps of a beam beyond its best output; null: greedy, or not measured and not charged."""
-    reconciliation: Reconciliation | None = None
-    """Correction that makes a sentence alone cost the same by the plane and by its steps; null: not reconciled."""
     endpoint: EndpointBlock | None = None
     """The running service that was measured through HTTP; null: measured on the box itself."""
     disk: DiskBlock | None = None

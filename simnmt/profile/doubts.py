@@ -23,7 +23,7 @@ from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.endpoint_block import EndpointBlock
 from simnmt.profile.streaming_block import StiBlock
 
-CONDITIONS, RECONCILIATION = "conditions", "reconciliation"
+CONDITIONS = "conditions"
 COST_MODELS = ("execution", "step", "encoder", "decoder", "overheads", "disk", "energy", "sti")
 """Blocks of a profile that may be measured."""
 _MODELS_OF_PART = {"step": ("step", "encoder")}
@@ -40,8 +40,6 @@ DISTURBED_BOUND = 0.10
 """Largest share of disturbed executions."""
 STI_R2_BOUND = 0.90
 """Least R2 of the line through reads by bits (STI-07)."""
-PACE_BOUND = 1.10
-"""Largest factor between whole executions and their parts; in the same rounds of a quiet box they agree within 0.05."""
 DECODER_BOUND = 1.25
 """Largest factor between steps of the same decoder, measured twice within an hour on a quiet box."""
 MOST_APART = 0.02
@@ -67,7 +65,7 @@ class Doubt:
     """One reason to distrust figures of a profile."""
 
     source: str
-    """The block that gives the reason: `conditions`, `reconciliation`, or a name of `COST_MODELS`."""
+    """The block that gives the reason: `conditions`, or a name of `COST_MODELS`."""
     cost_models: tuple[str, ...]
     """Names of `COST_MODELS` whose figures are doubtful."""
     message: str
@@ -93,7 +91,7 @@ def profile_doubts(profile: DeviceProfile, cost_models: Sequence[str] = COST_MOD
         []
     """
     doubts = [*_of_conditions(profile), *_of_execution(profile), *_of_heldout_errors(profile)]
-    doubts += [*_of_reconciliation(profile), *_of_decoder(profile), *_of_beam(profile, beam), *_of_clipping(profile)]
+    doubts += [*_of_alone(profile), *_of_decoder(profile), *_of_beam(profile, beam), *_of_clipping(profile)]
     doubts += [] if profile.endpoint is None else _of_endpoint(profile.endpoint)
     if profile.sti is not None:
         doubts += sti_doubts(profile.sti)
@@ -103,8 +101,7 @@ def profile_doubts(profile: DeviceProfile, cost_models: Sequence[str] = COST_MOD
 def heldout_errors(profile: DeviceProfile) -> dict[str, float | None]:
     """Return per cost model the mean absolute relative error on data that it was not fitted to; None if it is not known.
 
-    `execution` is of the least times, `execution_of_means` of the mean times. In a reconciled profile both are of the plane
-    fitted to whole executions alone; `reconciliation.plane_error` is of the plane in the profile.
+    `execution` is of the least times, `execution_of_means` of the mean times.
     """
     fit = profile.execution.fit
     errors = {"execution": fit.heldout_error, "execution_of_means": fit.heldout_error_of_means}
@@ -278,35 +275,19 @@ def _of_heldout_errors(profile: DeviceProfile) -> Iterator[Doubt]:
         times = " on mean times" if on_means and name == "execution" else ""
         message = f"{label}: a held-out error of {100 * error:.3g} %{times}, above {100 * ERROR_BOUND:.0f} % (measure again)"
         effect = f"{HELDOUT_EFFECTS[name]} err by {100 * error:.3g} % on average" if name in HELDOUT_EFFECTS else ""
-        if name == "execution" and profile.reconciliation is not None:
-            effect = ""  # a run charges the reconciled plane, whose error is `reconciliation.plane_error`
         yield _of_model(cost_model, message, effect)
 
 
-def _of_reconciliation(profile: DeviceProfile) -> Iterator[Doubt]:
-    """Doubt a plane and steps that disagree on a sentence alone, or that disagree with whole executions (XP-01)."""
-    apart, block = alone_vs_plane(profile), profile.reconciliation
+def _of_alone(profile: DeviceProfile) -> Iterator[Doubt]:
+    """Doubt a plane and steps that disagree on a sentence alone (XP-01)."""
+    apart = alone_vs_plane(profile)
     if apart is not None and abs(apart) > MOST_APART:
         yield Doubt(
-            RECONCILIATION,
+            "step",
             ("step", "encoder"),
             f"a sentence alone takes {100 * apart:+.1f} % by steps against the plane, beyond {100 * MOST_APART:.0f} %: "
             "batching changes its cost before anything is batched (measure execution and step together)",
             f"a sentence alone takes {100 * apart:+.1f} % time on a box that batches, compared with a box that does not",
-        )
-    if block is not None and not 1.0 / PACE_BOUND <= block.pace <= PACE_BOUND:
-        message = (
-            f"whole executions took {block.pace:.3g} times the sum of encoder, steps and gaps, and all of these were corrected"
-        )
-        yield Doubt(RECONCILIATION, ("step", "encoder"), f"{message} (measure execution and step together, on a quiet box)")
-    if block is not None and max(block.error, block.plane_error) > ERROR_BOUND:
-        message = (
-            f"whole executions lie {100 * block.error:.3g} % off the reconciled costs and {100 * block.plane_error:.3g} % off "
-            f"the plane derived from them, above {100 * ERROR_BOUND:.0f} %"
-        )
-        effect = f"times of whole requests err by {100 * max(block.error, block.plane_error):.3g} % on average"
-        yield Doubt(
-            RECONCILIATION, ("execution", "step", "encoder"), f"{message} (measure execution and step together)", effect
         )
 
 

@@ -13,7 +13,6 @@ from simnmt.profile.disk_block import DiskBlock
 from simnmt.profile.doubts import (
     LENGTHS,
     MOST_APART,
-    RECONCILIATION,
     Doubt,
     against_step,
     alone_vs_plane,
@@ -38,7 +37,6 @@ _COSTS = (
     "decoder",
     "overheads",
     "beam_overrun",
-    "reconciliation",
     "disk",
     "sti",
     "energy",
@@ -129,7 +127,7 @@ def facts(profile: DeviceProfile) -> Facts:
 
 def _with_warnings(lines: Facts, doubts: list[Doubt]) -> list[tuple[str, str]]:
     """Insert each doubt after the last line of the block that gives the reason; at the end if that block has no line."""
-    begins = {"step": "decode step", RECONCILIATION: "sentence alone"}
+    begins = {"step": "decode step"}
     places: dict[int, Facts] = {}
     for doubt in doubts:
         begin = begins.get(doubt.source, doubt.source)
@@ -230,12 +228,6 @@ def _execution(profile: DeviceProfile) -> Facts:
     error = f"{percent(fit.heldout_error)} held out{how}" if execution.kind == "measured" else unknown
     if execution.kind == "measured" and fit.heldout_error_of_means is not None:
         error += f"; {percent(fit.heldout_error_of_means)} on the mean times of the same cells"
-    block = profile.reconciliation
-    if block is not None:
-        # Reconciliation derives the profile's plane; fit and errors so far are of the fitted plane.
-        fitted = "of the plane fitted to whole executions alone"
-        derived = f"{percent(block.plane_error)} off whole executions, {many(block.cells, 'cell')}"
-        parts, error = [fitted, *parts] if parts else [], f"{derived}; {fitted}: {error}"
     spread = percent(execution.residual_relative_sd)
     return [
         ("execution", f"{execution.kind}: {describe_plane(profile)}; single executions spread by {spread}"),
@@ -349,22 +341,11 @@ def _listed(value: float | tuple[float, ...]) -> str:
 
 
 def _alone(profile: DeviceProfile) -> Facts:
-    """Return the lines of the reconciliation; none for a profile without costs of steps."""
-    apart, block = alone_vs_plane(profile), profile.reconciliation
+    apart = alone_vs_plane(profile)
     if apart is None:
         return []
     difference = f"{100 * apart:+.2f} % against the plane, mean over {LENGTHS} (at most {100 * MOST_APART:.0f} %)"
-    if block is None:
-        return [("sentence alone", f"{difference}; plane and steps were never reconciled")]
-    off = f"model {100 * block.error:.2g} %, plane {100 * block.plane_error:.2g} % off {block.cells} cells of whole executions"
-    return [
-        ("sentence alone", difference),
-        (
-            "reconciliation",
-            f"{block.kind}: all costs of decoding multiplied by a pace of {block.pace:.4g}; single lengths at batch 1 by up to "
-            f"{100 * block.largest_change:.2g} % more; {off}",
-        ),
-    ]
+    return [("sentence alone", difference)]
 
 
 def _decoder_variants(profile: DeviceProfile) -> Facts:

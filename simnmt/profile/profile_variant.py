@@ -1,7 +1,7 @@
 """Profile variants: the same device with another decoder configuration, as calibrated or measured (SHARP-11, XP-03).
 
 A variant multiplies steps, gaps and the plane's slope by the ratio of its step to the step of the block's base, both timed
-alternately. The steps of a profile are timed by another bench and then multiplied by a pace (`Reconciliation`), so seconds of
+alternately. The steps of a profile are timed by another bench and then brought to the pace of whole executions, so seconds of
 both must not be added: on a box whose speed varies, a variant would save too much.
 """
 
@@ -241,7 +241,7 @@ def _moved(profile: DeviceProfile, block: DecoderBlock, choice: DecoderChoice) -
     plane = profile.execution.plane
     plane = plane.model_copy(update={"s_per_tgt_token": alone.ratio * plane.s_per_tgt_token})
     execution = profile.execution.model_copy(update={"kind": kind, "plane": plane, "samples": ()})
-    changed: dict[str, object] = {"decoder": None, "reconciliation": None, "execution": execution}
+    changed: dict[str, object] = {"decoder": None, "execution": execution}
     if engine is not None:
         options = None if engine.decoder is None else DecoderOptions(**settings.model_dump(exclude={"beam"}))
         changed["engine"] = engine.model_copy(update={"beam": settings.beam, "fused": settings.fused, "decoder": options})

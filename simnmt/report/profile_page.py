@@ -89,10 +89,9 @@ def _predicted_panel(profile: DeviceProfile) -> Panel:
     how = f" ({fit.heldout_how})" if fit.heldout_how else ""
     summed_up = any(sample.src_len_mean is not None for sample in samples)
     which = "a target length at its mean source length" if summed_up else "a cell"
-    fitted = "" if profile.reconciliation is None else ", of the plane fitted to whole executions alone"
     caption = (
         f"Each point is {which}: the mean time of all its repeats, and the profile's plane. Mean absolute relative error "
-        f"of all points {percent(mean_error)}; held out{fitted}, on the means of undisturbed repeats, "
+        f"of all points {percent(mean_error)}; held out, on the means of undisturbed repeats, "
         f"{percent(fit.heldout_error_of_means)}, and of undisturbed time {percent(fit.heldout_error)}{how}."
     )
     marks = [

@@ -88,7 +88,7 @@ def test_cells_are_no_markup() -> None:
 def test_texts_that_fill_the_terminal_follow_below_the_first_column(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
     on_a_terminal(monkeypatch, columns)
     header = ["profile", "device", "engine", "kinds", "date", "samples"]
-    row = ["@cpu2-marian-int8", "AMD EPYC", "float16_weights", "reconciliation", "2026-11-20", "42"]
+    row = ["@cpu2-marian-int8", "AMD EPYC", "float16_weights", "execution, steps", "2026-11-20", "42"]
     lines = format_table(header, [row], 5).splitlines()
     assert max(map(len, lines)) <= columns
     assert {word for cell in row for word in cell.split()} <= set(" ".join(lines).split())
