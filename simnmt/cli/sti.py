@@ -105,7 +105,7 @@ def train(
             account = train_encoder(examples, out, recipe, dev=dev_task, device=device, threads=threads, progress=bar.stage)
     except BaseException as ended:
         if not isinstance(ended, Exception) and (out / STATE_FILE).is_file():
-            note("kept up to the last whole step; the same command goes on from there")
+            note("the same command goes on from the last save, at most two minutes old")
         raise
     if (warning := chance_level(account)) is not None:
         warn(warning)

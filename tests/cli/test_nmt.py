@@ -76,7 +76,7 @@ def test_resume_takes_text_and_recipe_from_the_folder(
 
 def test_an_interrupt_says_what_is_kept(here: Path, train: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     from simnmt.base.errors import Interrupted
-    from simnmt.nmt.training import learner
+    from simnmt.nmt.training import learner, session
 
     step = learner.Learner.step
 
@@ -86,6 +86,7 @@ def test_an_interrupt_says_what_is_kept(here: Path, train: Callable[..., Any], m
         return step(self, batch, number)
 
     with monkeypatch.context() as patched:
+        patched.setattr(session, "SAVE_EVERY_S", -1.0)
         patched.setattr(learner.Learner, "step", stopped)
         found = train("--epochs", "3", "--out", "i")
     assert (found.status, found.out) == (130, "")
