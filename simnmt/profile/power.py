@@ -140,10 +140,6 @@ class BoxPower:
         count = np.asarray(executing, np.float64)
         return np.where(count > 0.0, step_w + slope_w * count, 0.0)
 
-    def total_w(self, executing: ArrayLike) -> NDArray[np.float64]:
-        """Return the power with so many requests at a time."""
-        return self.idle_w + self.dynamic_w(executing)
-
     @property
     def alone(self) -> RequestCost:
         """Joules above the idle power of a request that is executed alone, as a policy predicts them."""

@@ -93,7 +93,7 @@ def test_the_joules_of_all_requests_are_the_integral_of_the_power(
     log, box = in_turn(rows, boxes, workers), power(workers, idle_w=idle_w, busy_w=busy_w, load_w=load_w)
     legs = (Leg(2, np.array([1e-3]), np.zeros(1)), Leg(3, np.array([0.0, 5e-3]), np.zeros(2)))
     energy = account_energy(log, [PowerUse("box", boxes, box)], [legs])
-    boxes_j = integral_j(log, boxes, lambda active: float(box.total_w(active)), energy.span_s)
+    boxes_j = integral_j(log, boxes, lambda active: float(box.idle_w + box.dynamic_w(active)), energy.span_s)
     links_j = float(((log["src_len"] + log["tgt_len"]) * (2e-3 + 15e-3 * (log["node"] % 2))).sum())
     assert known(energy.static_j) + known(energy.dynamic_j) == pytest.approx(boxes_j, rel=1e-9, abs=1e-9)
     assert energy.transfer_j == pytest.approx(links_j, rel=1e-9, abs=1e-9)
@@ -155,7 +155,7 @@ def test_the_joules_of_batched_requests_add_up_to_those_of_their_batches(
     box = power(4, idle_w=idle_w, busy_w=busy_w, load_w=load_w)
     active_s = [*((seconds, count) for count, seconds in enumerate(step_s, start=1)), (2.0, min(8 / calls[0], 4))]
     active_s.append((1.0, min(8 / calls[1], 4)))
-    busy_j = sum(seconds * float(box.total_w(count)) for seconds, count in active_s)
+    busy_j = sum(seconds * float(box.idle_w + box.dynamic_w(count)) for seconds, count in active_s)
     idle_j = idle_w * (energy.span_s - of_batch.busy_s)
     assert energy.request_j(log).sum() == pytest.approx(busy_j + idle_j, rel=1e-9, abs=1e-9)
 
