@@ -40,10 +40,21 @@ COMMANDS: Mapping[str, str] = {
     "live import": _LOAD_LOG,
     "corpus --expect-ratio": "simnmt corpus fit prints the ratio of mean lengths",
     "vocab build --method": "leave it out: contexts are clustered by scikit-learn",
+    **dict.fromkeys(("calibrate --gaps", "calibrate --part in_situ"), "use --gap TIME, the mean time that the box idles"),
+    "calibrate --max-concurrency": "leave it out, and set workers of the device to what you know of the service",
+    "reproduce cnmt --find-network": "set rtt_mean_ms of the networks in your scenario, and see what the oracle offloads",
+    "sti plan --exact": "compare with --fill, or with another deadline",
+    "reproduce sti --part greedy": "leave it out",
+    "nmt translate --cache": "use --tune",
+    "vocab build --align": "leave it out: candidate lists are learnt by IBM model 1",
     "calibrate --backend onnxruntime": _BACKEND,
     "calibrate --backend marian": _BACKEND,
+    **dict.fromkeys(
+        ("nmt translate --prefix", "calibrate --prefix", "live server --prefix", "live gateway --prefix"),
+        "put the text before each line yourself",
+    ),
     "run @locked-local": "run @quickstart with --set 'policies.cnmt.transfer_estimate={kind: quantile}'",
-    "calibrate --neighbour": "start the other program yourself, and measure with --gaps",
+    "calibrate --neighbour": "start the other program yourself, and measure with --gap",
 }
 """Remedy by verb, such as `trace fetch`, by verb and option, such as `trace import --host`, or by these and a value."""
 
@@ -61,6 +72,7 @@ KEYS: Mapping[str, str] = {
     "balancer kind": "choose a shipped one, such as round_robin",
     "rtt kind": "write the series to a file, or give it as an array in Python",
     "lengths kind": "write the lengths to a file, or give them as an array in Python",
+    **dict.fromkeys(("cost bench", "cost in_service"), "remove it: a profile has the executions of one calibration"),
     "loss": "describe the times in which nothing passes by outages",
     "retransmission": "remove it: a message that is sent during an outage is lost",
     "shared": "remove it: each message has the bandwidth to itself, so divide the bandwidth by the messages that meet",

@@ -68,7 +68,6 @@ SrcLang = Annotated[
     option("CODE", "Language of the text as a model of Hugging Face writes it, such as deu_Latn (NLLB).", "--src-lang"),
 ]
 TgtLang = Annotated[str | None, option("CODE", "Language of its translations, such as eng_Latn.", "--tgt-lang")]
-Prefix = Annotated[str | None, option("TEXT", "Text before each text, as 'translate English to German: ' for T5.", "--prefix")]
 Cpus = Annotated[
     Any, option("N[,N]", "Processors to which the engine is pinned. [default: any]", "--cpus", parser=parse_integers)
 ]
@@ -125,7 +124,6 @@ def server(
     max_len: MaxLen = None,
     src_lang: SrcLang = None,
     tgt_lang: TgtLang = None,
-    prefix: Prefix = None,
     cpus: Cpus = None,
     any_model: AnyModel = False,
     source: Source = "de",
@@ -218,7 +216,6 @@ def gateway(
     max_len: MaxLen = None,
     src_lang: SrcLang = None,
     tgt_lang: TgtLang = None,
-    prefix: Prefix = None,
     cpus: Cpus = None,
     any_model: AnyModel = False,
     source: Source = "de",
@@ -343,7 +340,7 @@ def _engine_options(params: Mapping[str, Any], **others: str | None) -> Mapping[
 
 _ENGINE_OPTIONS = (
     *("model", "backend", "compute_type", "threads", "beam", "fused", "batching", "longest_wait", "max_len", "cpus"),
-    *("src_lang", "tgt_lang", "prefix"),
+    *("src_lang", "tgt_lang"),
 )
 
 

@@ -84,8 +84,8 @@ def _languages(settings: EngineSettings) -> Languages | None:
     """
     if not is_of_hugging_face(settings.model):
         if settings.languages.given:
-            what = f"languages and a prefix are for models of Hugging Face, not for {settings.model}"
-            raise NmtError(what, remedy="leave --src-lang, --tgt-lang and --prefix out")
+            what = f"languages are for models of Hugging Face, not for {settings.model}"
+            raise NmtError(what, remedy="leave --src-lang and --tgt-lang out")
         return None
     if settings.backend == "torch":
         return settings.languages

@@ -72,9 +72,8 @@ class EngineSettings:
     max_len: int | None = None
     """Most target tokens; None: twice the source's and 10."""
     src_lang: str | None = None
-    """See `Languages.source`; this and the next two are for folders and ids of Hugging Face."""
+    """See `Languages.source`; this and the next are for folders and ids of Hugging Face."""
     tgt_lang: str | None = None
-    prefix: str | None = None
     cpus: tuple[int, ...] = ()
     """Processors to which the process is pinned; empty: any."""
     nice: int = 5
@@ -87,7 +86,7 @@ class EngineSettings:
     @property
     def languages(self) -> Languages:
         """What a model of Hugging Face translates from and to."""
-        return Languages(self.src_lang, self.tgt_lang, self.prefix)
+        return Languages(self.src_lang, self.tgt_lang)
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,13 +187,11 @@ class DeviceConfiguration(Configuration):
     """How each box forms batches and decodes them, step by step, at the profile's step costs; left out: it executes one request
     after another, or `workers` of them side by side."""
     decoder: DecoderSettings | None = None
-    """How its decoder is written: one of the variants that the profile was measured with, or composed of them; options that are
+    """How its decoder is written: one of the variants that the profile was measured with; options that are
     not named have their plain value, `candidates` and `vocabulary` the profile's. Left out: as the profile was calibrated."""
     sti: StreamingConfiguration | None = None
     """How its model is streamed from the disk, layer by layer; needs a profile with the block `sti`. Left out: the model stays
     in memory."""
-    cost: Literal["in_service", "bench"] = "in_service"
-    """Executions to charge: as measured in service, if the profile has the block `in_service`, or as in the bench."""
     beyond_measured_batch: bool = False
     """Whether batches may be larger than the largest that the profile was measured with; their step costs are extrapolated."""
     balancer: Balancer | None = None
