@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from simnmt.base import VERSION
+from simnmt.base.configuration import input_files
 from simnmt.base.errors import InputError
 from simnmt.base.packages import library_versions, named_if_missing
 from simnmt.base.suggestions import did_you_mean
@@ -29,7 +30,7 @@ from simnmt.results import run_directory as files
 from simnmt.results.requests import Engine
 from simnmt.results.service_level import Assertion
 from simnmt.scenario.document import Override, overrides_of_call, read_document
-from simnmt.scenario.source import Source, input_files, open_source, refuse_pipes
+from simnmt.scenario.source import Source, open_source
 from simnmt.scenario.yaml_text import write_document
 
 if TYPE_CHECKING:
@@ -308,8 +309,8 @@ def run(
 ) -> RunResult:
     """Run a scenario: a file's path, a shipped `@name`, a run directory, a mapping, or a `Scenario`.
 
-    In a mapping, objects may have the places of shipped kinds: policies, arrivals, lengths, series, profiles, batchers and
-    balancers. A run directory of such a run says which keys were objects; it cannot be repeated from its files.
+    In a mapping, objects may have the places of shipped kinds: policies, arrivals, lengths, series, profiles and
+    batchers. A run directory of such a run says which keys were objects; it cannot be repeated from its files.
 
     Args:
         scenario: what to run.
@@ -351,7 +352,6 @@ def run(
         source = scenario.open(given)
     else:
         source = open_source(scenario, given, allow_code=allow_code)
-    refuse_pipes(source.scenario, Path.cwd())
     asserted = [Assertion.parse(text, source.scenario.policies) for text in assertions]
     progress = progress or notebook_progress()
     with _directory(source.scenario.name, out, under, force) as directory:

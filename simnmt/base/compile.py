@@ -5,19 +5,17 @@ Imports nothing of simnmt: the build hook runs this file before the package is i
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import hashlib
 import os
 import platform
 import shlex
 import shutil
-import struct
 import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,7 +75,7 @@ class Library:
         """
         sources = self.sources_hash().encode()
         paths = {level: path for level in self.level_flags if (path := self.path(level)).is_file()}
-        sound = {level: path for level, path in paths.items() if _is_whole(content := path.read_bytes()) and sources in content}
+        sound = {level: path for level, path in paths.items() if sources in path.read_bytes()}
         self._warn_unusable(
             [path for level, path in paths.items() if level not in sound], "were not compiled from these sources"
         )
@@ -106,16 +104,13 @@ class Library:
             names = ", ".join(path.name for path in paths)
             warnings.warn(f"the native libraries {names} {why}: {self.remedy}", NativeLibraryWarning, stacklevel=5)
 
-    def compile_level(self, level: str = PORTABLE, machine: str | None = None) -> Path:
-        """Compile the library of one level, whole or not at all. Raises `CompileError`.
-
-        `machine`: the processor family that the compiler compiles for, as `platform.machine` names it; None for this one.
-        """
+    def compile_level(self, level: str = PORTABLE) -> Path:
+        """Compile the library of one level, whole or not at all. Raises `CompileError`."""
         target = self.path(level)
         with tempfile.TemporaryDirectory(prefix=".compiling-", dir=self.folder) as scratch:
             made = Path(scratch) / target.name
             compiler = find_compiler()
-            flags = (*self.flags, *family_flags(machine or platform.machine()), *self.level_flags[level])
+            flags = (*self.flags, *family_flags(platform.machine()), *self.level_flags[level])
             sources = (f'-DSIMNMT_SOURCES="{self.sources_hash()}"', str(self.folder / f"{self.name}.c"))
             command = [*compiler, *flags, *sources, "-o", str(made), "-lm"]
             run = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -126,32 +121,21 @@ class Library:
             made.replace(target)
         return target
 
-    def compile_all(self, machine: str | None = None) -> tuple[list[Path], list[str]]:
+    def compile_all(self) -> tuple[list[Path], list[str]]:
         """Compile all levels of this processor family; return their paths, and why others could not be made.
 
         An old compiler may not support the widest level. Raises `CompileError` if the portable library cannot be made, which
         the others need beside them.
         """
-        made, complaints = [self.compile_level(PORTABLE, machine)], []
-        for level in levels_of(machine or platform.machine()):
+        made, complaints = [self.compile_level()], []
+        for level in levels_of(platform.machine()):
             if level == PORTABLE or level not in self.level_flags:
                 continue
             try:
-                made.append(self.compile_level(level, machine))
+                made.append(self.compile_level(level))
             except CompileError as error:
                 complaints.append(str(error))
         return made, complaints
-
-
-def _is_whole(content: bytes) -> bool:
-    """Return whether a library has its end, if it is an ELF file; the system ends a process that opens a cut one."""
-    if not content.startswith(b"\x7fELF\x02\x01"):  # 64 bits, little-endian
-        return True
-    if len(content) < 64:
-        return False
-    (sections_begin,) = struct.unpack_from("<Q", content, 40)
-    section_size, sections = struct.unpack_from("<HH", content, 58)
-    return len(content) >= int(sections_begin) + int(section_size) * int(sections)
 
 
 KERNEL_LIBRARY = Library(
@@ -195,27 +179,17 @@ def find_compiler() -> list[str]:
 
 def compile_libraries() -> tuple[list[Path], list[str]]:
     """Compile every library; return the paths, and complaints about levels that could not be made. Raises `CompileError`."""
-    made, complaints = list[Path](), list[str]()
-    for library in (KERNEL_LIBRARY, WORLD_LIBRARY):
-        paths, of_library = library.compile_all()
-        made += paths
-        complaints += of_library
-    return made, complaints
+    kernels, world = KERNEL_LIBRARY.compile_all(), WORLD_LIBRARY.compile_all()
+    return kernels[0] + world[0], kernels[1] + world[1]
 
 
-def main(arguments: Sequence[str] = ()) -> int:
-    """Compile all libraries and print the result; return 1 if one could not be made, and 130 if interrupted."""
-    argparse.ArgumentParser(prog="python -m simnmt.base.compile", description="Compile the native libraries.").parse_args(
-        arguments
-    )
+def main() -> int:
+    """Compile all libraries and print the result; return 1 if one could not be made."""
     try:
         made, complaints = compile_libraries()
     except (CompileError, OSError) as error:
         print(f"simnmt: not all native libraries are compiled; older ones are kept: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print("simnmt: interrupted; no library is left half-written", file=sys.stderr)
-        return 130
     for complaint in complaints:
         print(f"simnmt: {complaint}", file=sys.stderr)
     print("simnmt: native libraries compiled: " + ", ".join(path.name for path in made), file=sys.stderr)
@@ -223,4 +197,4 @@ def main(arguments: Sequence[str] = ()) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    raise SystemExit(main())

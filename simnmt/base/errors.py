@@ -16,10 +16,6 @@ def describe_error(error: BaseException, *, most: int = 200) -> str:
     """Return a library's error about an input as one line of at most `most` characters.
 
     Leaves out torch's advice to load a file without `weights_only`, which would run code from the file.
-
-    Example:
-        >>> describe_error(ValueError("short\\n  of bytes")), describe_error(ValueError())
-        ('short of bytes', 'ValueError')
     """
     text = " ".join(str(error).split())
     if "weights_only" in text or "Weights only load failed" in text:

@@ -1,56 +1,40 @@
-"""Extensions: classes, functions and objects that users bring in the place of a shipped kind.
+"""Kinds of users: a class, function or object in the place of a shipped kind.
 
-An extension comes from an installed package (an entry point), from code that the user allows (`package.module:Name` or
-`file.py:Name`), or from Python as an object. Its parameters are the keys of a scenario; they are checked by the class's own
-model, or by one made of its signature. Nothing is imported before `load`.
+A scenario names code (`package.module:Name` or `file.py:Name`, which the user must allow) or an entry point of an installed
+package; in Python it may hold an object. Only `CodeName.load` imports anything. `scenario.extensions` checks the parameters.
 """
 
 from __future__ import annotations
 
 import copy
+import importlib
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from traceback import extract_tb
+from types import ModuleType
+from typing import Any, NamedTuple
+from zlib import crc32
 
-from pydantic import BaseModel, ConfigDict, create_model, model_serializer
+from pydantic import ConfigDict, model_serializer
 
 from simnmt.base.configuration import Configuration
 from simnmt.base.errors import InputError, Interrupted, describe_error
-from simnmt.base.user_code import (
-    UserModule,
-    find_module,
-    import_installed,
-    installed_module,
-    load_module,
-    loaded_module,
-)
+from simnmt.base.suggestions import did_you_mean
 
 OBJECT = "object"
 """Key under which a resolved scenario names the class of an object of Python."""
-
-
 FAULTS = (Exception, SystemExit)
-"""What counts as a fault of a user's code: `exit()` in it would end the command without a word, too.
-
-`describe_fault` raises an `Interrupted` again, which is a `SystemExit` as well, so each handler of these calls it first.
-"""
+"""Faults of a user's code; `describe_fault` raises an `Interrupted`, which is a `SystemExit` too, again."""
 
 
 class ExtensionError(InputError):
     """A fault of a user's class, function or object."""
-
-    is_placed = False
-    """True if the message names the key of the scenario and its place."""
-
-
-class PlainParameters(Configuration):
-    """Base of the models that are made of signatures; a parameter may have any type."""
-
-    model_config = ConfigDict(arbitrary_types_allowed=True)
 
 
 @cache
@@ -64,47 +48,26 @@ def is_code(kind: str) -> bool:
     return ":" in kind
 
 
-@dataclass(frozen=True, slots=True)
-class CodeName:
-    """The name of a class or function, as a scenario gives it."""
+class CodeName(NamedTuple):
+    """The name of a class, function or object, as a scenario gives it."""
 
     kind: str
     """`package.module:Name`, `file.py:Name`, or the name of an entry point."""
     group: str
     """The group of the entry point."""
     folders: tuple[str, ...] = ()
-    """Folders in which modules and files are looked for before the installed packages."""
-
-    def load(self, expected: Mapping[str, str] | None = None) -> Any:
-        """Import the module and return the class, function or object. Raises `ExtensionError`.
-
-        `expected`: the digests of an earlier load, in another process too, whose code is meant though it has changed since.
-        """
-        if not is_code(self.kind):
-            point = self._entry_point
-            self._check_expected(self._guarded(lambda: import_installed(point.module, _files_of(point.dist))), expected)
-            return self._guarded(point.load)
-        module_name, _, name = self.kind.rpartition(":")
-        loaded: UserModule = self._guarded(lambda: self._module(module_name, expected))
-        self._check_expected(loaded, expected)
-        value: Any = loaded.module
-        for part in name.split("."):
-            value = getattr(value, part, None)
-        if value is None:
-            module = loaded.module
-            defined = {key: part for key, part in vars(module).items() if getattr(part, "__module__", "") == module.__name__}
-            known = [key for key in defined if not key.startswith("_")]
-            remedy = f"it has {', '.join(known[:8])}" if known else "define it there"
-            raise ExtensionError(f"{module_name} has no {name or 'name after the colon'}", remedy=remedy)
-        return value
+    """Folders in which a file or module is looked for before the installed packages."""
 
     @property
-    def digests(self) -> Mapping[str, str]:
-        """SHA-256 of each file of the loaded code, by its path."""
-        module_name = self.kind.rpartition(":")[0] if is_code(self.kind) else self._entry_point.module
-        place = self._place(module_name) if is_code(self.kind) else None
-        loaded = installed_module(module_name) if place is None else loaded_module(*place)
-        return {} if loaded is None else loaded.digests
+    def file(self) -> Path | None:
+        """The file of the code; None for a module of an installed package."""
+        return None if self._place is None else self._place[1]
+
+    @property
+    def resolved(self) -> str:
+        """The kind with the absolute path of its file or module, so that it is valid from any folder."""
+        module, _, name = self.kind.rpartition(":")
+        return self.kind if self._place is None else f"{self._place[0] / Path(module).name}:{name}"
 
     @property
     def distribution(self) -> tuple[str, str] | None:
@@ -112,61 +75,62 @@ class CodeName:
         point = None if is_code(self.kind) else self._entry_point
         return None if point is None or point.dist is None else (point.dist.name, point.dist.version)
 
+    def load(self) -> Any:
+        """Import the class, function or object. A file is executed at each call. Raises `ExtensionError`."""
+        module, _, name = self.kind.rpartition(":")
+        if module.endswith(".py") and self.file is None:
+            raise ExtensionError(f"no file {module}", remedy=f"looked in {', '.join(self.folders)}")
+        try:
+            value: Any = self._module(module) if is_code(self.kind) else self._entry_point.load()
+        except ModuleNotFoundError as error:
+            looked = f"; looked in {', '.join(self.folders)}" if self.folders else ""
+            remedy = "check the name, or install its package"
+            raise ExtensionError(f"{self.kind} cannot be imported: no module {error.name}{looked}", remedy=remedy) from None
+        except FAULTS as error:
+            raise ExtensionError(f"{self.kind} cannot be imported: {describe_fault(error)}") from error
+        try:
+            return attrgetter(name)(value) if is_code(self.kind) else value
+        except AttributeError:
+            remedy = did_you_mean(name, [known for known in vars(value) if not known.startswith("_")])
+            raise ExtensionError(f"{module} has no {name}", remedy=remedy) from None
+
     @property
     def _entry_point(self) -> metadata.EntryPoint:
         (point, *_) = metadata.entry_points(group=self.group, name=self.kind)
         return point
 
-    def _check_expected(self, loaded: UserModule, expected: Mapping[str, str] | None) -> None:
-        """Raise `ExtensionError` if a loaded file differs; another process may have imported more of an installed package."""
-        if expected is not None and any(expected.get(file, digest) != digest for file, digest in loaded.digests.items()):
-            raise ExtensionError(f"the code of {self.kind} changed during the run", remedy="run it again")
-
-    def _guarded(self, load: Any) -> Any:
-        try:
-            return load()
-        except ExtensionError:
-            raise
-        except ModuleNotFoundError as error:
-            looked = f"; looked in {', '.join(self.folders)}" if self.folders else ""
-            raise ExtensionError(
-                f"{self.kind} cannot be imported: no module {error.name}{looked}",
-                remedy="check the name, or install its package",
-            ) from None
-        except FAULTS as error:
-            raise ExtensionError(
-                f"{self.kind} cannot be imported: {describe_fault(error)}", remedy="correct the module"
-            ) from error
-
-    def _module(self, module_name: str, expected: Mapping[str, str] | None) -> UserModule:
-        place = self._place(module_name)
-        return import_installed(module_name) if place is None else load_module(*place, expected)
-
-    def _place(self, module_name: str) -> tuple[Path, str] | None:
-        """Return the folder in which a module is found, and its name there; None for one of an installed package."""
-        written = Path(module_name)
-        folders = [(Path(folder) / written.parent).absolute() for folder in self.folders or (".",)]
-        if written.name.partition(".")[0] != "simnmt":
-            folder = next((folder for folder in folders if find_module(folder, written.name) is not None), None)
-            if folder is not None:
-                return folder, written.name
-        if written.suffix == ".py" or written.name != module_name:
-            places = ", ".join(str(folder / written.name) for folder in folders)
-            raise ExtensionError(f"no file {module_name}", remedy=f"looked for {places}")
+    @property
+    def _place(self) -> tuple[Path, Path] | None:
+        """The folder that has the file or module, and the file."""
+        written = Path(self.kind.rpartition(":")[0])
+        stem = written.name.replace(".", "/")
+        names = (written.name,) if written.suffix == ".py" else (f"{stem}/__init__.py", f"{stem}.py")
+        for folder in [(Path(folder) / written.parent).absolute() for folder in self.folders if is_code(self.kind)]:
+            for file in [folder / name for name in names]:
+                if file.is_file():
+                    return folder, file
         return None
 
-    @property
-    def resolved(self) -> str:
-        """The kind with the absolute path of its file or module, so that it is valid from any folder."""
-        module_name, _, name = self.kind.rpartition(":")
-        place = self._place(module_name) if is_code(self.kind) else None
-        return self.kind if place is None else f"{place[0] / place[1]}:{name}"
-
-
-def _files_of(distribution: metadata.Distribution | None) -> list[Path]:
-    """Return the files of a distribution; none of one that keeps no record of them."""
-    files = [] if distribution is None else distribution.files or []
-    return [Path(str(file.locate())) for file in files]
+    def _module(self, written: str) -> ModuleType:
+        if self._place is None:
+            return importlib.import_module(written)
+        folder, file = self._place
+        sys.path.insert(0, str(folder))
+        try:
+            if written.endswith(".py"):
+                # A name of its own, since scenarios in different folders may have files of one name.
+                alias = f"simnmt_code_{crc32(bytes(file)):x}"
+                module = sys.modules[alias] = ModuleType(alias)
+                module.__file__ = str(file)
+                exec(compile(file.read_bytes(), file, "exec"), vars(module))
+                return module
+            importlib.invalidate_caches()
+            module = importlib.import_module(Path(written).name)
+        finally:
+            sys.path.remove(str(folder))
+        if module.__file__ is None or not file.samefile(module.__file__):
+            raise ImportError(f"another module of that name was imported from {module.__file__}: start Python anew")
+        return module
 
 
 def describe_fault(error: BaseException) -> str:
@@ -176,21 +140,14 @@ def describe_fault(error: BaseException) -> str:
     """
     if isinstance(error, Interrupted):
         raise error
-    frames = []
-    trace = error.__traceback__
-    while trace is not None:
-        frames.append((trace.tb_frame.f_code.co_filename, trace.tb_lineno))
-        trace = trace.tb_next
-    package = str(Path(__file__).parents[1])
-    of_user = [frame for frame in frames if not frame[0].startswith((package, "<frozen"))]
-    place = f" in {Path(of_user[-1][0]).name}:{of_user[-1][1]}" if of_user else ""
-    text = describe_error(error)
-    name = type(error).__name__
+    ours = (str(Path(__file__).parents[1]), "<frozen")
+    of_user = [frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith(ours)]
+    place = f" in {Path(of_user[-1].filename).name}:{of_user[-1].lineno}" if of_user else ""
+    text, name = describe_error(error), type(error).__name__
     return f"{name}{'' if text == name else f': {text}'}{place}"
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(NamedTuple):
     """Where a scenario names an extension."""
 
     key: str
@@ -202,10 +159,9 @@ class Placement:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Extension:
-    """What a user brings for one place of a scenario, with its parameters."""
+    """A class, function or object of a user for one place of a scenario, with its parameters."""
 
     value: Any
-    """The class, function or object."""
     label: str
     """Its name in messages."""
     code: CodeName | None = None
@@ -216,72 +172,47 @@ class Extension:
     """The keys as the scenario has them."""
     placement: Placement | None = None
     """Where the scenario names it; None before that is known."""
-    digests: Mapping[str, str] = field(default_factory=dict)
-    """SHA-256 of each file of its code, by its path; empty for an object."""
-
-    @property
-    def is_object(self) -> bool:
-        """Whether it came from Python, so that no file can hold it."""
-        return self.code is None
 
     @property
     def document(self) -> Mapping[str, Any]:
-        """What a resolved scenario says of it."""
-        if self.code is None:
-            return {OBJECT: self.label}
-        return {**self.written, "kind": self.code.resolved}
+        """The extension in a resolved scenario."""
+        return {OBJECT: self.label} if self.code is None else {**self.written, "kind": self.code.resolved}
 
     def takes(self, name: str) -> bool:
         """Return whether it is a class or function with a parameter of this name."""
-        return name in _signature_parameters(self.value)
+        return name in signature_parameters(self.value)
 
     def make(self, **given: Any) -> Any:
-        """Return a new instance of a class, what a function returns, or a copy of an object.
+        """Return a new instance of a class, the result of a function, or a copy of an object.
 
         `given`: arguments beside the parameters, of which those are passed that it takes. Raises `ExtensionError`.
         """
         if not (inspect.isclass(self.value) or inspect.isroutine(self.value)):
             return copied(self.value, self.label)
-        passed = {name: value for name, value in given.items() if self.takes(name)}
         try:
-            return self.value(**self.parameters, **passed)
+            return self.value(**self.parameters, **{name: value for name, value in given.items() if self.takes(name)})
         except FAULTS as error:
             raise ExtensionError(f"{self.label} cannot be made: {describe_fault(error)}") from error
 
     def fault(self, what: str, remedy: str | None = None) -> ExtensionError:
         """Return the error of a call during a run, with the key of the scenario and its place."""
-        place = self.placement
-        if place is None:
+        if self.placement is None:
             return ExtensionError(what, remedy=remedy)
-        error = ExtensionError(f"{place.key}: {what}", path=place.path, line=place.line, column=place.column, remedy=remedy)
-        error.is_placed = True
-        return error
+        key, path, line, column = self.placement
+        return ExtensionError(f"{key}: {what}", path=path, line=line, column=column, remedy=remedy)
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         """Pickle the name of code, or an object with the definitions that another process lacks."""
-        if self.code is not None:
-            parts = (dict(self.parameters), dict(self.written), self.placement, dict(self.digests))
-            return _reloaded, (self.code, self.label, *parts)
         import cloudpickle  # type: ignore[import-untyped]
 
-        return _unpickled, (cloudpickle.dumps(self.value), self.label, self.placement)
+        content = cloudpickle.dumps(self.value) if self.code is None else None
+        return _restored, (content, self.label, self.code, self.parameters, self.written, self.placement)
 
 
-def _reloaded(
-    code: CodeName,
-    label: str,
-    parameters: Mapping[str, Any],
-    written: Mapping[str, Any],
-    placement: Placement | None,
-    digests: Mapping[str, str],
-) -> Extension:
-    return Extension(code.load(digests), label, code, parameters, written, placement, digests)
-
-
-def _unpickled(content: bytes, label: str, placement: Placement | None) -> Extension:
+def _restored(content: bytes | None, label: str, code: CodeName | None, *rest: Any) -> Extension:
     import cloudpickle
 
-    return Extension(cloudpickle.loads(content), label, placement=placement)
+    return Extension(cloudpickle.loads(content) if code is None else code.load(), label, code, *rest)
 
 
 def copied(value: Any, label: str) -> Any:
@@ -301,56 +232,12 @@ def of_object(value: Any) -> Extension:
     return Extension(value, name if module in (None, "builtins") else f"{module}.{name}")
 
 
-def _signature_parameters(value: Any) -> dict[str, inspect.Parameter]:
-    if not (inspect.isclass(value) or inspect.isroutine(value)):
-        return {}
+def signature_parameters(value: Any) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of a class or function by name; empty for an object, and if they are unknown."""
     try:
-        return dict(inspect.signature(value).parameters)
+        return inspect.signature(value).parameters if inspect.isclass(value) or inspect.isroutine(value) else {}
     except (TypeError, ValueError):
         return {}
-
-
-def parameter_model(
-    value: Any, given: Iterable[str], base: type[Configuration], label: str
-) -> tuple[type[BaseModel], Sequence[str]]:
-    """Return the model that checks the parameters of a class or function, and the names of its own parameters.
-
-    Args:
-        value: the class or function; a pydantic model is its own.
-        given: parameters that are no keys of a scenario, since simnmt passes them.
-        base: a model whose keys are accepted beside the parameters.
-        label: name of the model.
-
-    Raises `ExtensionError` for parameters that have no name.
-    """
-    if inspect.isclass(value) and issubclass(value, BaseModel):
-        return value, list(value.model_fields)
-    fields: dict[str, Any] = {}
-    hints = _hints(value)
-    for name, parameter in _signature_parameters(value).items():
-        if name in given or parameter.kind is inspect.Parameter.VAR_KEYWORD:
-            continue
-        if parameter.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL):
-            raise ExtensionError(f"{label} has the parameter {parameter}, which no key can give", remedy="give it a name")
-        default = ... if parameter.default is inspect.Parameter.empty else parameter.default
-        fields[name] = (hints.get(name, Any), default)
-    make_model: Any = create_model
-    model: type[BaseModel] = make_model(label.rpartition(":")[2] or label, __base__=base, **fields)
-    return model, list(fields)
-
-
-def _hints(value: Any) -> Mapping[str, Any]:
-    target = value.__init__ if inspect.isclass(value) else value
-    try:
-        return get_type_hints(target, include_extras=True)
-    except Exception:  # a name in an annotation that only a type checker imports
-        return {}
-
-
-def literal_kind(model: type[BaseModel]) -> str | None:
-    """Return the word that a model requires as its `kind`; None if it has none."""
-    annotation: Any = model.model_fields["kind"].annotation if "kind" in model.model_fields else None
-    return get_args(annotation)[0] if get_origin(annotation) is Literal else None
 
 
 class Extended(Configuration):

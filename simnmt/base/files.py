@@ -1,4 +1,4 @@
-"""Files and the standard streams: read up to a limit, write atomically, lock."""
+"""Files and the standard streams: read up to a limit, write whole or not at all, one writer for a folder."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import shutil
 import stat
 import sys
 import tempfile
-import weakref
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -50,28 +49,11 @@ _OTHER_CONTENTS = (
 )
 """First bytes of files that stand for another file, with cause and remedy; gzip is read where texts are large."""
 _PARTIAL = ".simnmt-partial-"
-_PIECE_BYTES = 1 << 20
-_TEXT_NAMES = (
-    "config.json",
-    "config.*.json",
-    "*_config.json",
-    "*.index.json",
-    "tokenizer.*",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.*",
-    "target_vocab.json",
-    "merges.txt",
-    "sentencepiece.bpe.model",
-    "spiece.model",
-    "source.model",
-    "target.model",
-    "*.spm",
-)
+_READ_BY_LIBRARIES = ("*config*.json", "*index.json", "*token*", "*vocab.*", "merges.txt", "*.model", "*.spm")
 """Configurations, indices, vocabularies and tokenizers that libraries read from a model's folder."""
+_TENSORS = ("*.safetensors", "*.bin")
 _MOST_POINTER_BYTES = 1024
 """Limit of a pointer of Git LFS, by its specification."""
-_TENSOR_NAMES = ("*.safetensors", "*.bin")
 
 
 def is_standard(path: str | os.PathLike[str]) -> bool:
@@ -79,18 +61,19 @@ def is_standard(path: str | os.PathLike[str]) -> bool:
     return os.fspath(path) == STANDARD
 
 
-_read_streams: weakref.WeakSet[Any] = weakref.WeakSet()
+_read_stream: Any = None
+"""Standard input that was read already."""
 
 
 def standard_input() -> BinaryIO:
     """Return standard input; raise `OSError` if it is closed, or if it was returned before."""
+    global _read_stream
     if sys.stdin is None:
         raise OSError(errno.EBADF, "standard input is closed", STANDARD)
-    stream = sys.stdin.buffer
-    if stream in _read_streams:
+    if sys.stdin.buffer is _read_stream:
         raise OSError(errno.EINVAL, "standard input can be read only once", STANDARD)
-    _read_streams.add(stream)
-    return stream
+    _read_stream = sys.stdin.buffer
+    return sys.stdin.buffer
 
 
 _output: Any = None
@@ -116,14 +99,11 @@ def release_standard_output() -> None:
 
 
 def _write_to_standard_output(content: bytes) -> None:
-    """Write a whole file to standard output; a terminal gets text without control characters. Raises `SimnmtError`."""
+    """Write a whole file to standard output. Raises `SimnmtError`."""
     stream = sys.stdout if _output is None else _output
     try:
         stream.flush()
-        if stream.isatty():
-            stream.write(content.decode("utf-8", "backslashreplace"))
-        else:
-            stream.buffer.write(content)
+        stream.buffer.write(content)
         stream.flush()
     except BrokenPipeError:  # the reader has what it wanted
         with suppress(OSError):
@@ -139,17 +119,26 @@ def refuse_other_content(head: bytes, path: str | os.PathLike[str], error: type[
             raise error(what, path=path, remedy=remedy)
 
 
+class TooLargeError(OSError):
+    """A file that holds more than is read of it, as the system's own error of a file that may not grow (`errno.EFBIG`)."""
+
+
 def check_regular(path: str | os.PathLike[str], most_bytes: int, *, pipes: bool = False) -> None:
     """Raise `OSError` unless `path` is a regular file of at most `most_bytes` bytes; `pipes`: a FIFO is accepted too.
 
-    Refuses a folder, a device, a socket, a FIFO, a file above the limit and a name that no file can have. `OSError.strerror` is
-    a message for the user.
+    `OSError.strerror` is a message for the user.
     """
     try:
         status = Path(path).stat()
     except ValueError:  # a NUL in the name
         raise OSError(errno.EINVAL, "no such name can exist", repr(os.fspath(path))) from None
-    _check_status(status, path, most_bytes, pipes=pipes)
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+    if not stat.S_ISREG(status.st_mode) and not (pipes and stat.S_ISFIFO(status.st_mode)):
+        what = "a pipe" if stat.S_ISFIFO(status.st_mode) else "a device"
+        raise OSError(errno.EINVAL, f"{what}, not a file", os.fspath(path))
+    if status.st_size > most_bytes:
+        raise _too_large(path, most_bytes)
 
 
 def read_bounded(path: str | os.PathLike[str], most_bytes: int = MOST_DOCUMENT_BYTES, *, pipes: bool = False) -> bytes:
@@ -157,32 +146,25 @@ def read_bounded(path: str | os.PathLike[str], most_bytes: int = MOST_DOCUMENT_B
 
     Raises `OSError` as `check_regular` and `standard_input` do, and `InputError` as `refuse_other_content` does.
     """
-    content = _read_bounded(path, most_bytes, pipes=pipes)
+    if is_standard(path):
+        content = standard_input().read(most_bytes + 1)
+    else:
+        # Checked before it is opened: opening a FIFO waits for a writer, and opening some devices has effects.
+        check_regular(path, most_bytes, pipes=pipes)
+        with Path(path).open("rb") as file:
+            # `read` allocates the whole size at once: the size of the file and not the limit. A FIFO has the size 0.
+            content = file.read(os.fstat(file.fileno()).st_size + 1)
+            while len(content) <= most_bytes and (more := file.read(max(len(content), 1 << 20))):
+                content += more
+    if len(content) > most_bytes:
+        raise _too_large(path, most_bytes)
     refuse_other_content(content, path)
+    _LOG.debug("read %s: %d bytes", path, len(content))
     return content
 
 
-def _read_bounded(path: str | os.PathLike[str], most_bytes: int, *, pipes: bool) -> bytes:
-    if is_standard(path):
-        content = standard_input().read(most_bytes + 1)
-        if len(content) > most_bytes:
-            raise _too_large(path, most_bytes)
-        return content
-    # Checked before it is opened: opening a FIFO waits for a writer, and opening some devices has effects.
-    check_regular(path, most_bytes, pipes=pipes)
-    with Path(path).open("rb") as file:
-        status = os.fstat(file.fileno())
-        _check_status(status, path, most_bytes, pipes=pipes)
-        # `read` allocates the whole size at once, so it gets the file's size, not the limit.
-        pieces = [file.read(status.st_size + 1)]
-        size = len(pieces[0])
-        while size <= most_bytes and (piece := file.read(_PIECE_BYTES)):  # a FIFO, a file of /proc, or a file that has grown
-            pieces.append(piece)
-            size += len(piece)
-    if size > most_bytes:
-        raise _too_large(path, most_bytes)
-    _LOG.debug("read %s: %d bytes", path, size)
-    return b"".join(pieces)
+def _too_large(path: str | os.PathLike[str], most_bytes: int) -> OSError:
+    return TooLargeError(errno.EFBIG, f"more than {most_bytes:,} bytes", os.fspath(path))
 
 
 def check_model_folder(folder: Path) -> None:
@@ -200,70 +182,29 @@ def check_model_folder(folder: Path) -> None:
 
 
 def _most_bytes_in_model_folder(name: str) -> int:
-    if any(fnmatchcase(name, pattern) for pattern in _TEXT_NAMES):
+    if any(fnmatchcase(name, pattern) for pattern in _READ_BY_LIBRARIES):
         return MOST_MODEL_BYTES
-    return MOST_TENSOR_BYTES if any(fnmatchcase(name, pattern) for pattern in _TENSOR_NAMES) else sys.maxsize
-
-
-def _check_status(status: os.stat_result, path: str | os.PathLike[str], most_bytes: int, *, pipes: bool) -> None:
-    kinds = {
-        stat.S_IFDIR: "a folder, not a file",
-        stat.S_IFCHR: "a device, not a file",
-        stat.S_IFBLK: "a device, not a file",
-        stat.S_IFSOCK: "a socket, not a file",
-        stat.S_IFIFO: "a pipe, not a file",
-    }
-    kind = stat.S_IFMT(status.st_mode)
-    if kind in kinds and not (pipes and kind == stat.S_IFIFO):
-        number = errno.EISDIR if kind == stat.S_IFDIR else errno.EINVAL
-        raise OSError(number, os.strerror(number) if kind == stat.S_IFDIR else kinds[kind], os.fspath(path))
-    if kind == stat.S_IFREG and status.st_size > most_bytes:
-        raise _too_large(path, most_bytes)
-
-
-class TooLargeError(OSError):
-    """A file that holds more than is read of it, as the system's own error of a file that may not grow (`errno.EFBIG`)."""
-
-
-def _too_large(path: str | os.PathLike[str], most_bytes: int) -> OSError:
-    return TooLargeError(errno.EFBIG, f"more than {most_bytes:,} bytes", os.fspath(path))
-
-
-def try_lock(descriptor: int) -> bool | None:
-    """Take the exclusive lock of an open file or folder without waiting.
-
-    The lock ends when the descriptor is closed. Returns True if the lock is held now, False if another process (or another
-    descriptor of this process) holds it, and None if the system or the file system has no such locks.
-    """
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # some network file systems
-        return None
-    return True
+    return MOST_TENSOR_BYTES if any(fnmatchcase(name, pattern) for pattern in _TENSORS) else sys.maxsize
 
 
 @contextmanager
-def locked_folder(folder: Path) -> Iterator[None]:
+def sole_writer(folder: Path, error: type[InputError], activity: str) -> Iterator[None]:
     """Make a folder and lock it while the block runs; if it is new and stays empty, remove it at the end.
 
-    The lock is on the folder itself, so it leaves no file behind, and a killed process loses it. Raises `BlockingIOError` if
-    another process holds the folder, and `OSError` if it cannot be made.
+    Raises `error` if another process holds it, or if it cannot be made. `activity` names the work in the message, such as
+    "training". The lock is on the folder itself, so it leaves no file behind, and a killed process loses it.
     """
     made, descriptor = missing_parents(folder / "content"), None
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if os.name != "nt":  # a folder cannot be opened there
-            descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-            # A process that ended in the meantime may have removed the folder, and another one made it anew.
-            if try_lock(descriptor) is False or not os.path.samestat(os.fstat(descriptor), folder.stat()):
-                made = []  # the folder is another's
-                raise BlockingIOError(errno.EWOULDBLOCK, "another process is writing it", os.fspath(folder))
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            descriptor = _locked(folder)
+        except BlockingIOError:
+            made = []  # the folder is another's
+            remedy = "let it end, or choose another --out"
+            raise error(f"another {activity} is writing this folder", path=folder, remedy=remedy) from None
+        except OSError as failure:
+            raise error(f"cannot be used: {failure.strerror}", path=folder, remedy="choose another --out") from None
         yield
     finally:
         remove_empty(made)
@@ -271,29 +212,24 @@ def locked_folder(folder: Path) -> Iterator[None]:
             os.close(descriptor)
 
 
-@contextmanager
-def sole_writer(folder: Path, error: type[InputError], activity: str) -> Iterator[None]:
-    """Hold `folder` as `locked_folder` does; raise the room's `error` if another process holds it or it cannot be made.
+def _locked(folder: Path) -> int | None:
+    """Return a descriptor that locks a folder until it is closed; None where folders cannot be locked.
 
-    `activity` names the work in the message, such as "training".
+    Raises `BlockingIOError` if another process holds it.
     """
-    with ExitStack() as lock:
-        try:
-            lock.enter_context(locked_folder(folder))
-        except BlockingIOError:
-            remedy = "let it end, or choose another --out"
-            raise error(f"another {activity} is writing this folder", path=folder, remedy=remedy) from None
-        except OSError as failure:
-            what = f"cannot be used: {failure.strerror or failure}"
-            raise error(what, path=folder, remedy="choose another --out") from None
-        yield
-
-
-def lock_journal(descriptor: int, path: str | os.PathLike[str], error: type[InputError], activity: str) -> None:
-    """Lock an open journal until it is closed; raise the room's `error` if another process holds it."""
-    if try_lock(descriptor) is False:
-        remedy = "let it end, or choose another --out"
-        raise error(f"another {activity} is writing this journal", path=path, remedy=remedy)
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return None
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise
+    except OSError:  # some network file systems have no locks
+        pass
+    return descriptor
 
 
 def free_name(folder: Path) -> Path:
@@ -354,29 +290,16 @@ def written_whole(path: str | os.PathLike[str], *, new: bool = False) -> Iterato
             yield partial
             _write_to_standard_output(partial.read_bytes())
         return
-    try:
-        if new and os.path.lexists(path):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), os.fspath(path))
-        target = Path(path)
-        if target.is_dir():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        # Renamed over, a device would become a file of that name; /dev/stdout leads to a regular file if it is redirected.
-        if (target.exists() and not target.is_file()) or target.absolute().parent == Path("/dev"):
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
-        with suppress(FileNotFoundError):
-            target.lstat()  # a name longer than the file system takes is refused before the work, not at the end
-    except ValueError:  # a NUL in the name
-        raise OSError(errno.EINVAL, "no such name can exist", repr(os.fspath(path))) from None
+    target = Path(path)
+    _check_target(target, new)
     # Beside the target, so that the rename stays within one file system. In a folder, so that the temporary files of the
     # library that writes are removed with it.
     try:
         with partial_folder(target.parent) as folder:
             partial = folder / "content"
             yield partial
-            if new:
-                _publish_new(partial, target)
-            else:
-                partial.replace(target)
+            _check_target(target, new)
+            partial.replace(target)
     except OSError as error:
         if error.errno in NO_ROOM:
             error.filename = os.fspath(path)  # the system names no file, or the one that is removed
@@ -384,28 +307,25 @@ def written_whole(path: str | os.PathLike[str], *, new: bool = False) -> Iterato
     _LOG.debug("wrote %s", path)
 
 
-def _publish_new(partial: Path, target: Path) -> None:
-    """Give the file its name unless something has that name by now: a rename would replace it."""
+def _check_target(target: Path, new: bool) -> None:
+    """Raise `OSError` for a name that a file cannot have, or that something else has."""
     try:
-        os.link(partial, target)
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without hard links: claim the name, then replace what claims it
-        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)))
-        partial.replace(target)
+        if new and os.path.lexists(target):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+        if target.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
+        # Renamed over, a device would become a file of that name; /dev/stdout leads to a regular file if it is redirected.
+        if (target.exists() and not target.is_file()) or target.absolute().parent == Path("/dev"):
+            raise OSError(errno.EINVAL, "not a regular file", str(target))
+        with suppress(FileNotFoundError):
+            target.lstat()  # a name that is too long
+    except ValueError:  # a NUL in the name
+        raise OSError(errno.EINVAL, "no such name can exist", repr(str(target))) from None
 
 
 def refuse_replacing(out: str | os.PathLike[str] | None, *inputs: str | os.PathLike[str] | None) -> None:
     """Raise `InputError` if `out` is one of `inputs`, under any of its names; None names no file."""
     if out is None or is_standard(out):
         return
-    for read in inputs:
-        if read is not None and (_same(out, read) or os.path.realpath(out) == os.path.realpath(read)):
-            raise InputError(f"{os.fspath(out)} would replace what is read", remedy="write to another file")
-
-
-def _same(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
-    try:
-        return Path(one).samefile(other)
-    except (OSError, ValueError):
-        return False
+    if any(os.path.realpath(read) == os.path.realpath(out) for read in inputs if read is not None):
+        raise InputError(f"{os.fspath(out)} would replace what is read", remedy="write to another file")

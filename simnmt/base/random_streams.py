@@ -47,11 +47,5 @@ def standard_normal(seed: int, replication: int, name: str, size: int) -> NDArra
 
 def blocks(size: int) -> Iterator[tuple[int, slice]]:
     """Yield the number and the requests of each block."""
-    return enumerate(blocks_of(slice(0, size)))
-
-
-def blocks_of(rows: slice) -> Iterator[slice]:
-    """Yield consecutive requests, a block at a time."""
-    step = rows.step or 1
-    for start in range(rows.start, rows.stop, BLOCK * step):
-        yield slice(start, min(start + BLOCK * step, rows.stop), rows.step)
+    for number, start in enumerate(range(0, size, BLOCK)):
+        yield number, slice(start, min(start + BLOCK, size))

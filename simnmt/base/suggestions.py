@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable
+from difflib import get_close_matches
 
 SLIP = 0.6
 """Least likeness of a name to a known one of which it may be a slip."""
 MOST_LISTED = 12
-"""Most names that a message lists before it counts the others."""
 
 
 def format_list(names: Iterable[str], last: str = "and", *, most: int = MOST_LISTED) -> str:
-    """Return names on one line: the first `most` of them, and the number of the others.
-
-    Args:
-        names: printable names.
-        last: the word before the last name; a comma lists all names alike.
-        most: greatest number of listed names.
+    """Return names on one line: the first `most` of them, and the number of the others; `last` stands before the last name.
 
     Example:
-        >>> format_list(["edge"]), format_list(["edge", "cloud", "naive"]), format_list(["edge", "cloud", "naive"], ",")
-        ('edge', 'edge, cloud and naive', 'edge, cloud, naive')
+        >>> format_list(["edge", "cloud", "naive"]), format_list(["edge", "cloud", "naive"], ",")
+        ('edge, cloud and naive', 'edge, cloud, naive')
         >>> format_list(["edge", "cloud", "naive"], most=1)
         'edge and 2 more'
     """
@@ -46,17 +40,14 @@ def nearest(name: object, known: Iterable[str], *, likeness: float = SLIP) -> st
     if not isinstance(name, str):
         return None
     folded = {_folded(other): other for other in known}
-    match = next(iter(difflib.get_close_matches(_folded(name), list(folded), n=1, cutoff=likeness)), None)
-    return None if match is None else folded[match]
+    return next((folded[match] for match in get_close_matches(_folded(name), folded, n=1, cutoff=likeness)), None)
 
 
-def did_you_mean(
-    name: object,
-    known: Iterable[str],
-    otherwise: str | None = None,
-    *,
-    shown: Callable[[str], str] = str,
-) -> str:
+def _folded(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().replace("-", "_").replace(" ", "_")
+
+
+def did_you_mean(name: object, known: Iterable[str], otherwise: str | None = None, *, shown: Callable[[str], str] = str) -> str:
     """Return the remedy for an unknown name: the nearest known name, or else `otherwise`, by default all known names.
 
     `shown` formats a known name.
@@ -68,11 +59,6 @@ def did_you_mean(
         'known: edge, cloud'
     """
     names = list(known)
-    near = nearest(name, names)
-    if near is not None:
+    if (near := nearest(name, names)) is not None:
         return f"did you mean {shown(near)}?"
     return f"known: {', '.join(map(shown, names)) or 'none'}" if otherwise is None else otherwise
-
-
-def _folded(name: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().replace("-", "_").replace(" ", "_")

@@ -6,7 +6,7 @@ import io
 import os
 import shutil
 import sys
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 
 from simnmt.base.errors import shorten
 
@@ -15,18 +15,12 @@ _GAP = 2
 
 
 def format_table(
-    header: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    texts: int = 1,
-    *,
-    bold: Container[int] = (),
-    indent: str = "",
-    width: int | None = None,
+    header: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1, *, bold: Container[int] = (), indent: str = ""
 ) -> str:
     """Return a table with a line of dashes below its heads; the first `texts` columns are aligned left, the others right.
 
     On a terminal, cells wrap at spaces where the table would be too wide; if that does not suffice, the columns that are left
-    follow below, beside the text columns again, or beside as many of them as leave room. Numbers are never cut.
+    follow below, beside the text columns again. Words and numbers are never cut.
 
     Args:
         header: the heads of the columns.
@@ -34,7 +28,6 @@ def format_table(
         texts: number of columns that hold texts.
         bold: numbers of the rows, from 0, that a terminal shows in bold.
         indent: spaces before each line.
-        width: characters of a line; None: those of the terminal on standard output, without a limit elsewhere.
 
     Example:
         >>> print(format_table(["policy", "mean, ms"], [["edge", "210"], ["cloud", "95"]]))
@@ -45,95 +38,65 @@ def format_table(
     """
     from rich.cells import cell_len
 
-    lines = [list(header), *map(list, rows)]
-    natural = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
-    # A number's unit may stand on a line of its own, but no word is broken.
-    least = [max(cell_len(word) for cell in column for word in cell.split(" ")) for column in zip(*lines, strict=True)]
-    if width is None and (width := _terminal_width()) is not None:
-        width -= len(indent)
-    blocks = [
-        _render([[line[at] for at in columns] for line in lines], widths, sum(at < texts for at in columns), bold)
-        for columns, widths in _blocks(natural, least, texts, width)
-    ]
-    return "\n\n".join("\n".join(f"{indent}{line}" for line in block.split("\n")) for block in blocks)
+    columns = list(zip(header, *rows, strict=True))
+    width = shutil.get_terminal_size().columns - len(indent) if sys.stdout.isatty() else None
+    widths = [max(map(cell_len, column)) for column in columns]
+    least = [max(cell_len(word) for cell in column for word in cell.split(" ")) for column in columns]
+    blocks = []
+    for part in [range(len(columns))] if width is None else _parts(least, texts, width):
+        fitted = {at: widths[at] for at in part}
+        while width is not None and _total(fitted.values()) > width:
+            widest = max(part, key=lambda at: fitted[at] if fitted[at] > least[at] else 0)
+            if fitted[widest] == least[widest]:
+                break
+            fitted[widest] -= 1
+        lines = _render([columns[at] for at in part], list(fitted.values()), sum(at < texts for at in part), bold)
+        blocks.append("\n".join(f"{indent}{line}".rstrip() for line in lines))
+    return "\n\n".join(blocks)
 
 
-def shorten_on_terminal(text: str, most: int) -> str:
-    """Return a cell on one line; on a terminal of at most `most` characters, as a file or pipe has room for all."""
-    return shorten(text, most if sys.stdout.isatty() else len(text))
+def _parts(least: Sequence[int], texts: int, width: int) -> list[list[int]]:
+    """Return the columns of each part of a table, which begins with the text columns, or the first if they leave no room."""
+    repeated = list(range(texts))
+    if len(least) > texts and _total([*least[:texts], max(least[texts:])]) > width:
+        repeated = [0]
+    parts = [repeated]
+    for at in range(len(repeated), len(least)):
+        if len(parts[-1]) > len(repeated) and _total([*(least[column] for column in parts[-1]), least[at]]) > width:
+            parts.append(repeated)
+        parts[-1] = [*parts[-1], at]
+    return parts
 
 
-def _terminal_width() -> int | None:
-    """Return the columns of the terminal on standard output, COLUMNS first; None if it is no terminal."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-
-
-def _styled() -> bool:
-    """Return whether standard output shows bold text."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-def _blocks(
-    natural: Sequence[int], least: Sequence[int], texts: int, width: int | None
-) -> Iterator[tuple[list[int], list[int]]]:
-    """Yield the columns of each part of a table and their widths; one part if the table fits."""
-    columns = list(range(len(natural)))
-    if width is None or _total(natural) <= width:
-        yield columns, list(natural)
-        return
-    repeated = columns[:texts]
-    # Text columns that leave no room for any other one are not repeated beside each part.
-    while len(repeated) > 1 and any(
-        _total([least[at] for at in [*repeated, other]]) > width for other in columns[len(repeated) :]
-    ):
-        repeated = repeated[:-1]
-    block = repeated
-    for at in columns[len(repeated) :]:
-        if len(block) > len(repeated) and _total([least[column] for column in [*block, at]]) > width:
-            yield block, _narrowed(block, natural, least, width)
-            block = repeated
-        block = [*block, at]
-    yield block, _narrowed(block, natural, least, width)
-
-
-def _total(widths: Sequence[int]) -> int:
+def _total(widths: Collection[int]) -> int:
     return sum(widths) + _GAP * (len(widths) - 1)
 
 
-def _narrowed(block: Sequence[int], natural: Sequence[int], least: Sequence[int], width: int) -> list[int]:
-    """Return the widths of the columns of a part, the widest made narrower until the part fits or no column can wrap."""
-    widths = {column: natural[column] for column in block}
-    while _total(list(widths.values())) > width:
-        wrapping = [column for column in block if widths[column] > least[column]]
-        if not wrapping:
-            break
-        widths[max(wrapping, key=widths.__getitem__)] -= 1
-    return list(widths.values())
-
-
-def _render(lines: Sequence[Sequence[str]], widths: Sequence[int], texts: int, bold: Container[int]) -> str:
-    """Return heads and rows as aligned lines in columns of these widths."""
+def _render(columns: Sequence[Sequence[str]], widths: Sequence[int], texts: int, bold: Container[int]) -> list[str]:
     from rich.align import Align, AlignMethod
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    styled = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     table = Table(box=None, show_header=False, padding=(0, _GAP, 0, 0), pad_edge=False)
-    sides: list[AlignMethod] = ["left" if at < texts else "right" for at in range(len(widths))]
-    for width, side in zip(widths, sides, strict=True):
-        table.add_column(width=width, justify=side, overflow="fold")
-    heads = (Text(head, justify=side) for head, side in zip(lines[0], sides, strict=True))
-    table.add_row(*(Align(head, side, vertical="bottom") for head, side in zip(heads, sides, strict=True)))
+    sides: list[AlignMethod] = ["left" if at < texts else "right" for at in range(len(columns))]
+    for side, width in zip(sides, widths, strict=True):
+        table.add_column(justify=side, width=width)
+    heads, *rows = zip(*columns, strict=True)
+    table.add_row(*(Align(Text(head, justify=side), side, vertical="bottom") for head, side in zip(heads, sides, strict=True)))
     table.add_row(*("-" * width for width in widths))
-    styled = _styled()
-    for number, row in enumerate(lines[1:]):
+    for number, row in enumerate(rows):
         table.add_row(*map(Text, row), style="bold" if styled and number in bold else None)
-    out = io.StringIO()
-    console = Console(
-        file=out, width=_total(widths) + _GAP, color_system="standard", force_terminal=styled, legacy_windows=False
-    )
+    out, width = io.StringIO(), _total(widths) + _GAP
+    console = Console(file=out, width=width, color_system="standard", force_terminal=styled, legacy_windows=False)
     console.print(table, crop=False)
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+    return out.getvalue().splitlines()
+
+
+def shorten_on_terminal(text: str, most: int) -> str:
+    """Return a cell on one line; on a terminal of at most `most` characters, as a file or pipe has room for all."""
+    return shorten(text, most if sys.stdout.isatty() else len(text))
 
 
 def format_pairs(pairs: Sequence[tuple[str, str]], indent: str = "") -> str:

@@ -45,18 +45,10 @@ class Batching:
     an encoded sentence joins the next batch without waiting for company."""
 
     def __post_init__(self) -> None:
-        if self.size < 1:
-            raise ValueError(f"a batch of {self.size}")
-        if not 0 <= self.threshold < self.size:
-            raise ValueError(f"threshold {self.threshold}: a batch of {self.size} is never above it")
-        if self.collected is not None and self.collected < self.size:
-            raise ValueError(f"{self.collected} collected: fewer than a batch of {self.size}")
-        if not self.longest_wait_s >= 0.0:
-            raise ValueError(f"longest_wait_s {self.longest_wait_s}: no time to wait")
-        for name in ("padded_tokens", "encoded_together"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} {value}: nothing fits")
+        limits = ((self.collected, self.size), (self.padded_tokens, 1), (self.encoded_together, 1))
+        is_large_enough = all(value is None or value >= least for value, least in limits)
+        if not (0 <= self.threshold < self.size and self.longest_wait_s >= 0.0 and is_large_enough):
+            raise ValueError(f"these settings make no batch: {self}")
 
     def batcher(self) -> Batcher:
         """Return a new batcher with these settings."""

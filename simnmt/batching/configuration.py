@@ -39,15 +39,12 @@ class _Batching(Configuration):
         """The settings of the batcher."""
         wait_s = inf if self.longest_wait_ms is None else self.longest_wait_ms / 1e3
         collected: int | None = getattr(self, "collect", None)
-        return Batching(self.size, self.threshold_of_batch, collected, wait_s, self.padded_tokens, self.encode)
+        return Batching(self.size, self._threshold, collected, wait_s, self.padded_tokens, self.encode)
 
     @property
-    def threshold_of_batch(self) -> int:
-        """Number of active sentences at which a batch is refilled; 0: never."""
+    def _threshold(self) -> int:
         return 0
 
-
-class _Collecting(_Batching):
     @field_validator("collect", mode="after", check_fields=False)
     @classmethod
     def _fills_a_batch(cls, collect: int | None, info: ValidationInfo) -> int | None:
@@ -64,7 +61,7 @@ class MiniBatching(_Batching):
     kind: Literal["mini"]
 
 
-class MaxiBatching(_Collecting):
+class MaxiBatching(_Batching):
     """Collect, sort by source length, cut into batches; one begins when the one before is done (FNI-09)."""
 
     kind: Literal["maxi"]
@@ -72,7 +69,7 @@ class MaxiBatching(_Collecting):
     """Sentences that are collected and sorted before the first of them is taken."""
 
 
-class TopUpBatching(_Collecting):
+class TopUpBatching(_Batching):
     """A running batch is refilled when few enough of its sentences are left (FNI-10)."""
 
     kind: Literal["top_up"]
@@ -106,8 +103,7 @@ class TopUpBatching(_Collecting):
         return threshold
 
     @property
-    def threshold_of_batch(self) -> int:
-        """Number of active sentences at which a batch is refilled."""
+    def _threshold(self) -> int:
         return PRESETS[self.threshold](self.size) if isinstance(self.threshold, str) else self.threshold
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from math import inf, isnan, nan
+from math import inf, isnan
 from typing import Any
 
 from simnmt.base.errors import short_repr
@@ -47,9 +47,8 @@ def custom_batching(extension: Extension) -> CustomBatchingConfiguration:
     """Return the configuration of a user's batcher. Raises `ExtensionError` for a class that makes no moves."""
     made, label = extension.make(), extension.label
     if not all(callable(getattr(made, method, None)) for method in ("arrive", "next")):
-        raise ExtensionError(
-            f"{label} has no methods arrive and next, so it is no batcher", remedy=f"write a class with {METHODS}"
-        )
+        what = f"{label} has no methods arrive and next, so it is no batcher"
+        raise ExtensionError(what, remedy=f"write a class with {METHODS}")
     settings = made.batching if isinstance(made, Batcher) else made
     size = getattr(settings, "size", None)
     if type(size) is not int or size < 1:
@@ -63,16 +62,13 @@ def custom_batching(extension: Extension) -> CustomBatchingConfiguration:
 class CheckedBatcher(Batcher):
     """A user's batcher whose moves are checked, so that no sentence is lost or waits for ever."""
 
-    __slots__ = ("_closed", "_encoded", "_extension", "_size", "_unencoded", "_users")
+    __slots__ = ("_closed", "_encoded", "_extension", "_unencoded", "_users")
 
     def __init__(self, batcher: Any, extension: Extension, batching: Batching) -> None:
         super().__init__(batching)
-        size = batching.size
-        self._users, self._extension, self._size = batcher, extension, size
-        self._unencoded: set[int] = set()
-        """Sentences that are not encoded."""
-        self._encoded: set[int] = set()
-        """Encoded sentences that have not joined."""
+        self._users, self._extension = batcher, extension
+        self._unencoded, self._encoded = set[int](), set[int]()
+        """Sentences that are not encoded, and encoded ones that have not joined."""
         self._closed = False
         """True if no sentence will arrive for now."""
 
@@ -91,12 +87,11 @@ class CheckedBatcher(Batcher):
         """When the batcher wants to be asked again; infinity if it does not say."""
         stated: Any = getattr(self._users, "due_s", inf)
         try:
-            due_s = float(stated)
+            if not isnan(due_s := float(stated)):
+                return due_s
         except (TypeError, ValueError):
-            due_s = nan
-        if isnan(due_s):
-            raise self._error(f"due_s is {short_repr(stated)}, which is no time", "set it to seconds, or to math.inf for never")
-        return due_s
+            pass
+        raise self._error(f"due_s is {short_repr(stated)}, which is no time", "set it to seconds, or to math.inf for never")
 
     def arrive(self, request: int, src_len: int, now_s: float) -> None:
         """Add a sentence."""
@@ -113,17 +108,25 @@ class CheckedBatcher(Batcher):
     def next(self, active: int, now_s: float, longest: int = 0) -> Encode | Join | None:
         """Return the batcher's move. Raises `ExtensionError` for a move that cannot be made, and for waiting without an end."""
         move = self._called("next", active, now_s, longest)
-        if move is None:
-            self._check_wait(active, now_s)
-            return None
         if isinstance(move, Encode):
-            return Encode(self._moved(move.requests, self._unencoded, self._encoded))
+            requests = self._moved(move.requests, self._unencoded, "waiting to be encoded")
+            self._encoded.update(requests)
+            return Encode(requests)
         if isinstance(move, Join):
-            requests = self._moved(move.requests, self._encoded, None)
-            if active + len(requests) > self._size:
-                raise self._error(f"lets {len(requests)} join {active} active sentences, with a size of {self._size}")
+            requests = self._moved(move.requests, self._encoded, "encoded")
+            if active + len(requests) > self.batching.size:
+                what = f"lets {len(requests)} join {active} active sentences, with a size of {self.batching.size}"
+                raise self._error(what)
             return Join(requests)
-        raise self._error(f"next returned {short_repr(move)}", "return Encode, Join or None")
+        if move is not None:
+            raise self._error(f"next returned {short_repr(move)}", "return Encode, Join or None")
+        if self.waiting and not active:
+            if self._closed:
+                what = f"next returned nothing, but {self.waiting} sentences wait, none is active and no more will come"
+                raise self._error(what, "return Encode or Join after close()")
+            if self.due_s <= now_s:
+                raise self._error(f"next returned nothing at {now_s:g} s, when it was due", "return a move, or a later due_s")
+        return None
 
     def copy(self) -> CheckedBatcher:
         """Return a batcher in the same state, to foresee moves."""
@@ -132,30 +135,17 @@ class CheckedBatcher(Batcher):
         other._unencoded, other._encoded, other._closed = set(self._unencoded), set(self._encoded), self._closed
         return other
 
-    def _check_wait(self, active: int, now_s: float) -> None:
-        if active or not self.waiting:
-            return
-        if self._closed:
-            what = f"next returned nothing, but {self.waiting} sentences wait, none is active and no more will come"
-            raise self._error(what, "return Encode or Join after close()")
-        if self.due_s <= now_s:
-            raise self._error(f"next returned nothing at {now_s:g} s, when it was due", "return a move, or a later due_s")
-
-    def _moved(self, requests: Iterable[int], source: set[int], into: set[int] | None) -> tuple[int, ...]:
-        """Move the sentences of a move from one set to another."""
+    def _moved(self, requests: Iterable[int], source: set[int], state: str) -> tuple[int, ...]:
+        """Take the sentences of a move out of those that are in this state."""
         try:
             numbers = tuple(requests)
-            hash(numbers)
+            is_possible = bool(numbers) and len(set(numbers)) == len(numbers) and source.issuperset(numbers)
         except TypeError:
-            raise self._error(
-                f"moves {short_repr(requests)}, which are no sentences", "name them, as in Encode((3, 4))"
-            ) from None
-        if not numbers or len(set(numbers)) < len(numbers) or not source.issuperset(numbers):
-            state = "waiting to be encoded" if into is not None else "encoded"
+            what = f"moves {short_repr(requests)}, which are no sentences"
+            raise self._error(what, "name them, as in Encode((3, 4))") from None
+        if not is_possible:
             raise self._error(f"moves the sentences {short_repr(numbers)}, not all of which are {state}", "name each once")
         source.difference_update(numbers)
-        if into is not None:
-            into.update(numbers)
         return numbers
 
     def _called(self, method: str, *arguments: object) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from simnmt.base.files import MOST_TEXT_BYTES, check_regular, lock_journal, remove_link
+from simnmt.base.files import MOST_TEXT_BYTES, check_regular, remove_link
 from simnmt.calibrate.samples import Reading, Sample
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.profile.blocks import MeasuringConditions
@@ -112,7 +112,6 @@ class Journal:
             remedy = "choose another --out"
             raise CalibrationError(f"cannot be written: {error.strerror}", path=self.path, remedy=remedy) from None
         try:
-            lock_journal(file.fileno(), self.path, CalibrationError, "calibration")
             try:
                 end = self._read(file, header)
             except _OtherSettings as other:

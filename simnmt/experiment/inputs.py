@@ -14,7 +14,6 @@ import numpy as np
 
 from simnmt.base import random_streams
 from simnmt.base.errors import InputError
-from simnmt.base.extension import ExtensionError
 from simnmt.base.suggestions import format_list
 from simnmt.experiment.cases import REPRESENTATIVE, Case, DrawnProfiles, RunPlan
 from simnmt.experiment.streaming_setup import StreamedDevice, streamed_device
@@ -29,7 +28,7 @@ from simnmt.profile.profile_file import read_profile
 from simnmt.profile.profile_variant import DecoderChoice, with_decoder
 from simnmt.scenario.configuration import DeviceConfiguration, Scenario
 from simnmt.scenario.document import Document
-from simnmt.scenario.errors import ScenarioError
+from simnmt.scenario.errors import ScenarioError, format_location
 from simnmt.scenario.source import profile_path
 from simnmt.workload.configuration import Lengths
 from simnmt.workload.custom import CustomLengths
@@ -89,8 +88,7 @@ def _name_key_in_errors(document: Document | None, *location: str | int) -> Iter
     try:
         yield
     except InputError as error:
-        is_placed = error.line is not None or (isinstance(error, ExtensionError) and error.is_placed)
-        if document is None or is_placed:
+        if document is None or error.line is not None or format_location(location) in error.what:
             raise
         what = error.what if error.path is None else f"{error.path}: {error.what}"
         place = document.error(location, what, remedy=error.remedy)

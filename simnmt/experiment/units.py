@@ -34,7 +34,6 @@ from simnmt.scenario.service_level import WarmUpRequests
 from simnmt.world.compiled_decoding import decode_all
 from simnmt.world.compiled_library import library
 from simnmt.world.compiled_world import simulate
-from simnmt.world.custom_balancer import CustomBalancer
 from simnmt.world.fifo_server import FifoPool, LeastWork
 from simnmt.world.server import Balancer, ByNode, FewestTokens, InTurn, LeastLoadedOfDrawn, Server, ServerSpec
 from simnmt.world.simulation import DecideFor
@@ -74,8 +73,6 @@ def _balancer(unit: Unit, device: str, boxes: int) -> Balancer:
         return InTurn()
     if kind == "least_work":
         return FewestTokens()
-    if isinstance(kind, CustomBalancer):
-        return kind.balancer()
     # Boxes drawn for each request, one or two different ones, shape (requests, drawn): the same for every policy.
     choices = np.empty((unit.scenario.requests, 2 if kind == "two_choices" else 1), np.int16)
     first, *second = (
@@ -195,10 +192,7 @@ for another, if requests queue, and if an oracle foresees batches or streams. Me
 def expected_s(unit: Unit) -> float:
     """Return about how many seconds of processor time a unit takes."""
     case, scenario = unit.case, unit.scenario
-    serves_in_python = any(
-        isinstance(part.batching, CustomBatchingConfiguration) or isinstance(scenario.balancer_of(name), CustomBalancer)
-        for name, part in scenario.devices.items()
-    )
+    serves_in_python = any(isinstance(part.batching, CustomBatchingConfiguration) for part in scenario.devices.values())
     has_faults = case.queues and scenario.has_faults
     in_simpy = unit.engine == "simpy" or library() is None or serves_in_python or has_faults
     together = case.batches or case.streams

@@ -1,4 +1,4 @@
-"""RTT and bandwidth series that users bring: arrays, tables, and classes or functions that return them."""
+"""RTT and bandwidth series that users bring: arrays and tables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.base.extension import FAULTS, Extended, Extension, ExtensionError, describe_fault
+from simnmt.base.extension import Extended, Extension, ExtensionError
 from simnmt.network.series import BPS_PER, SECONDS_PER, BandwidthSeries, RttSeries, Series
 
 _Series = TypeVar("_Series", bound=Series)
@@ -48,15 +48,9 @@ def custom_bandwidth(extension: Extension) -> CustomBandwidth:
 
 
 def _series(kind: type[_Series], extension: Extension, name: str) -> _Series:
-    value = extension.make()
-    if callable(getattr(value, "series", None)) and not isinstance(value, Series):
-        try:
-            value = value.series()
-        except FAULTS as error:
-            raise ExtensionError(f"{extension.label}: series raised {describe_fault(error)}") from error
+    value, label = extension.value, extension.label
     if isinstance(value, kind):
         return value
-    label = extension.label
     times_s, values, unit = _columns(kind, value, label)
     lost = np.isnan(values) | ((values == 0.0) if kind is BandwidthSeries else False)
     if lost.all():

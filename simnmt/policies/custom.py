@@ -7,7 +7,6 @@ or `decide_with_view(request, view)`. An error of the policy is reported with it
 from __future__ import annotations
 
 import inspect
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -93,11 +92,10 @@ class CheckedPolicy:
     def __init__(self, policy: Policy, label: str, targets: int) -> None:
         """`label`: its name and the run, in messages; `targets`: their number."""
         self._policy, self._label, self._targets = policy, label, targets
-        view, method = getattr(policy, "decide_with_view", None), getattr(policy, "decide", None)
-        self._by_method: Decide | None = view if callable(view) else method if callable(method) else None
+        self._method_name = "decide_with_view" if is_shown_view(policy) else "decide"
+        method = getattr(policy, self._method_name, None)
+        self._by_method: Decide | None = method if callable(method) else None
         """The method that decides; None if `prepare` returns the decision."""
-        self._method_name = "decide_with_view" if callable(view) else "decide"
-        """Name of the method that decides, for messages."""
         self._latest = 0
         """Number of the block that was prepared last."""
 
@@ -108,7 +106,7 @@ class CheckedPolicy:
         """
         decide = self._prepared(src_len)
         self._latest += 1
-        block, targets, by_method = self._latest, self._targets, self._by_method is not None
+        block, by_method = self._latest, self._by_method is not None
 
         def checked(request: int, delay_s: Sequence[float]) -> int:
             if by_method and self._latest != block:
@@ -116,12 +114,16 @@ class CheckedPolicy:
                 self._prepared(src_len)
                 self._latest = block
             try:
-                target = decide(request, delay_s)
+                target: Any = decide(request, delay_s)
             except FAULTS as error:
-                raise self._error(f"{self._method_name} raised {describe_fault(error)}", number_of(request)) from error
-            if type(target) is int and 0 <= target < targets:
-                return target
-            return self._target(target, number_of(request))
+                what = f"{self._method_name} raised {describe_fault(error)}"
+                raise PolicyError(f"{self._label}, request {number_of(request)}: {what}") from error
+            is_whole = isinstance(target, (int, np.integer)) and not isinstance(target, bool)
+            if not is_whole or not 0 <= target < self._targets:
+                what = f"{self._method_name} returned {short_repr(target)}"
+                remedy = f"return the number of a target, 0 to {self._targets - 1}"
+                raise PolicyError(f"{self._label}, request {number_of(request)}: {what}", remedy=remedy)
+            return int(target)
 
         return checked
 
@@ -136,13 +138,9 @@ class CheckedPolicy:
                 predicted = np.asarray(predict(src_len), dtype=np.float64)
             except FAULTS as error:
                 raise PolicyError(f"{self._label}: predicted_tgt_len raised {describe_fault(error)}") from error
-            if predicted.shape != src_len.shape:
-                what = f"{self._label}: predicted_tgt_len returned the shape {predicted.shape} for {src_len.shape}"
-                raise PolicyError(what, remedy="return a length for each request")
-            if not np.isfinite(predicted).all():
-                at = int(np.argmin(np.isfinite(predicted)))
-                what = f"{self._label}: predicted_tgt_len returned {predicted[at]} for {src_len[at]} source tokens"
-                raise PolicyError(what, remedy="return finite lengths")
+            if predicted.shape != src_len.shape or not np.isfinite(predicted).all():
+                what = f"{self._label}: predicted_tgt_len returned {short_repr(predicted)} for {short_repr(src_len)}"
+                raise PolicyError(what, remedy="return a finite length for each request")
             return predicted
 
         return checked
@@ -158,19 +156,3 @@ class CheckedPolicy:
             raise PolicyError(what, remedy="return a function decide(request, delay_s)")
         checked: Decide = decide
         return checked
-
-    def _target(self, target: Any, request: int) -> int:
-        """Return a target that is given as another whole number, such as numpy's. Raises `PolicyError`."""
-        try:
-            number = None if isinstance(target, (bool, np.bool_)) else operator.index(target)
-        except TypeError:
-            number = None
-        known = f"return the number of a target, 0 to {self._targets - 1}"
-        if number is None:
-            raise self._error(f"{self._method_name} returned {short_repr(target)}, which is no whole number", request, known)
-        if not 0 <= number < self._targets:
-            raise self._error(f"{self._method_name} returned the target {number} of {self._targets}", request, known)
-        return number
-
-    def _error(self, what: str, request: int, remedy: str | None = None) -> PolicyError:
-        return PolicyError(f"{self._label}, request {request}: {what}", remedy=remedy)

@@ -231,61 +231,9 @@ def least_total(execution_s: Sequence[NDArray[np.float64]]) -> Decide:
     `execution_s[k]`: seconds on target k, shape (requests,).
     """
     columns = [column.tolist() for column in execution_s]
-    short_forms: dict[int, Callable[..., Decide]] = {2: _of_two, 3: _of_three, 4: _of_four}
-    return short_forms.get(len(columns), _of_any)(*columns)
-
-
-# On plain floats, ns a decision: 85, 120 and 145 for two, three and four targets, unrolled; 280 for four in the general form,
-# 780 with a list of totals and its `index(min(...))`.
-
-
-def _of_two(first_s: list[float], second_s: list[float]) -> Decide:
-    def decide(request: int, delay_s: Sequence[float]) -> int:
-        return 0 if first_s[request] + delay_s[0] <= second_s[request] + delay_s[1] else 1
-
-    return decide
-
-
-def _of_three(first_s: list[float], second_s: list[float], third_s: list[float]) -> Decide:
-    def decide(request: int, delay_s: Sequence[float]) -> int:
-        first, second, third = delay_s
-        first += first_s[request]
-        second += second_s[request]
-        third += third_s[request]
-        if second < first:
-            return 2 if third < second else 1
-        return 2 if third < first else 0
-
-    return decide
-
-
-def _of_four(first_s: list[float], second_s: list[float], third_s: list[float], fourth_s: list[float]) -> Decide:
-    def decide(request: int, delay_s: Sequence[float]) -> int:
-        least, second, third, fourth = delay_s
-        least += first_s[request]
-        second += second_s[request]
-        third += third_s[request]
-        fourth += fourth_s[request]
-        best = 0
-        if second < least:
-            least, best = second, 1
-        if third < least:
-            least, best = third, 2
-        return 3 if fourth < least else best
-
-    return decide
-
-
-def _of_any(*execution_s: list[float]) -> Decide:
-    first_s, others_s = execution_s[0], execution_s[1:]
 
     def decide(request: int, delay_s: Sequence[float]) -> int:
-        least = first_s[request] + delay_s[0]
-        best = 0
-        for target, column in enumerate(others_s, start=1):
-            total = column[request] + delay_s[target]
-            if total < least:
-                least, best = total, target
-        return best
+        totals_s = [column[request] + delay for column, delay in zip(columns, delay_s, strict=True)]
+        return totals_s.index(min(totals_s))
 
     return decide

@@ -15,52 +15,6 @@ from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 
-class View(Protocol):
-    """A decider's estimate of the requests under way at one target, from its own requests and the reports in answers."""
-
-    at_entry: bool
-    """True if `sent` and `added_s` take the moment at which the request should reach the target, False if the present."""
-
-    def added_s(self, at_s: float, expected: float) -> float:
-        """Return the estimated seconds beyond the plane of a request of this moment. Has no side effects."""
-        ...
-
-    def sent(self, at_s: float, expected: float) -> int:
-        """Note a request that is sent; return its number, for `reported`.
-
-        `expected`: its expected execution, in seconds or tokens, as the view counts.
-        """
-        ...
-
-    def reported(self, number: int, wait_s: float, report: Any, at_s: float) -> None:
-        """Take in an answer that came at `at_s`: how long its request waited, and the server's report."""
-        ...
-
-    def lost(self, number: int) -> None:
-        """Forget a request that was never answered."""
-        ...
-
-
-class StateView(Protocol):
-    """A decider's estimate of the state of a target that streams its model."""
-
-    def added_s(self, entry_s: float, beyond_s: Sequence[Sequence[float]], in_block: int) -> float:
-        """Return the seconds that a request entering at `entry_s` takes beyond the plane; `beyond_s`: by state and request."""
-        ...
-
-    def sent(self, request: int, entry_s: float) -> None:
-        """Note a request that is sent."""
-        ...
-
-    def reported(self, request: int, state: int, done_s: float) -> None:
-        """Take in the state in which the request was executed, and when that ended by the decider's clock."""
-        ...
-
-    def lost(self, request: int) -> None:
-        """Forget a request that was never answered."""
-        ...
-
-
 class _SentRequest(NamedTuple):
     """The mirror's estimates for a request when it was sent."""
 
@@ -91,12 +45,11 @@ class BacklogView:
     - Both fade while no answer comes, so that a burst of other requests does not keep a decider away for ever.
 
     Alone with exact predictions there is nothing to learn, and the estimate is the truth. A request costs 2 us with all its
-    calls, however long the queue: nothing is replayed. Measured against the true wait (one worker at load 0.8, half of the
-    requests others', times 30 % off): correlation 0.85, where a learner given the same facts reaches 0.88, and a mirror that is
-    only shifted 0.76.
+    calls, however long the queue.
     """
 
     at_entry = True
+    """`sent` and `added_s` take the moment at which the request should reach the target."""
     SHARE_MEMORY, WAIT_MEMORY, FADE = 256, 64, 64
     """Answers over which the others' share and the wait in an empty mirror are learnt, and mean gaps between answers after
     which half of both is forgotten."""
@@ -250,11 +203,12 @@ class BatchView:
     - **Interruptions.** If a running batch is refilled, as many sentences join during a request's stay as end, and none is
       decoded while they are encoded: one by one while there is room, many at once while they queue.
 
-    Without sentences present and known others the result is 0, the plane itself. All calls together cost 2 us a request,
-    whatever the queue. `docs/reference/policies.md` compares the estimate with the truth.
+    Without sentences present and known others the result is 0, the plane itself. `docs/reference/policies.md` compares the
+    estimate with the truth.
     """
 
     at_entry = False
+    """`sent` and `added_s` take the present."""
     MEMORY, PRIOR = 64, 8
     """Reports over which everything is learnt; and the number of assumed earlier waits that equalled the model, of a mean
     output's time each."""
@@ -325,7 +279,7 @@ class BatchView:
         self._under_way[number] = now_s, self._wait_s(self._present(now_s))
         return number
 
-    def reported(self, number: int, wait_s: float, report: tuple[int, int], at_s: float) -> None:
+    def reported(self, number: int, wait_s: float, report: tuple[int, ...], at_s: float) -> None:
         """Take in an answer that came at `at_s`: how long its request waited for its encoding, and as `report` how many
         sentences were left in its batch, and waited, when it was done."""
         active, waiting = report
@@ -379,9 +333,6 @@ class PlanView:
     errs if others use the boxes as well, or if there are several: so the view counts, for each expected state, the reported
     ones, and expects the mean over those. `PRIOR` correct estimates are assumed before any, and an estimate of `MEMORY` answers
     ago counts by 1/e.
-
-    Alone before one box there is nothing to learn but the transfer times. A target that gets no requests reports nothing: a box
-    that others keep warm, and that is wrongly expected to be too slow when cold, stays so.
     """
 
     __slots__ = ("_answer_counts", "_done_s", "_errs", "_latest", "_state", "_under_way", "next_state")
@@ -440,6 +391,30 @@ class PlanView:
     def lost(self, request: int) -> None:
         """Forget a request that was never answered."""
         self._under_way.pop(request, None)
+
+
+View = BacklogView | BatchView
+"""A decider's estimate of the requests under way at one target, from its own requests and the reports in answers."""
+
+
+class StateView(Protocol):
+    """A decider's estimate of the state of a target that streams its model; of its own device, the state itself."""
+
+    def added_s(self, entry_s: float, beyond_s: Sequence[Sequence[float]], in_block: int) -> float:
+        """Return the seconds that a request entering at `entry_s` takes beyond the plane; `beyond_s`: by state and request."""
+        ...
+
+    def sent(self, request: int, entry_s: float) -> None:
+        """Note a request that is sent."""
+        ...
+
+    def reported(self, request: int, state: int, done_s: float) -> None:
+        """Take in the state in which the request was executed, and when that ended by the decider's clock."""
+        ...
+
+    def lost(self, request: int) -> None:
+        """Forget a request that was never answered."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

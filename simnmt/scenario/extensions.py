@@ -11,9 +11,9 @@ import numbers
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, get_args, get_type_hints
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, create_model
 from pydantic.json_schema import JsonSchemaValue
 
 from simnmt.base.configuration import Configuration
@@ -22,14 +22,14 @@ from simnmt.base.extension import (
     OBJECT,
     CodeName,
     Extension,
+    ExtensionError,
     Placement,
-    PlainParameters,
     installed_kinds,
     is_code,
-    literal_kind,
     of_object,
-    parameter_model,
+    signature_parameters,
 )
+from simnmt.base.suggestions import did_you_mean
 from simnmt.batching.configuration import BatchingConfiguration
 from simnmt.batching.custom import custom_batching
 from simnmt.network.custom import custom_bandwidth, custom_rtt
@@ -37,19 +37,23 @@ from simnmt.policies import KINDS as POLICY_KINDS
 from simnmt.policies.custom import custom_policy
 from simnmt.policies.decision import Estimation
 from simnmt.profile.custom import GIVEN, custom_device
-from simnmt.scenario.document import Document
-from simnmt.scenario.errors import Location, describe_value, format_location
-from simnmt.scenario.validation import describe_wrong_choice, validate
-from simnmt.scenario.yaml_text import Held, Node
+from simnmt.scenario.document import Document, Held, Override, apply_overrides
+from simnmt.scenario.errors import Location, format_location
+from simnmt.scenario.validation import literal_kind, validate
 from simnmt.workload.arrivals import Arrivals
 from simnmt.workload.arrivals.custom import custom_arrivals
 from simnmt.workload.custom import custom_lengths
-from simnmt.world.custom_balancer import custom_balancer
 
 _ANY = "*"
 """Any key or index, in the pattern of a location."""
 _POLICY = ("policies", _ANY)
 Part = TypeVar("Part")
+
+
+class PlainParameters(Configuration):
+    """Base of the models that are made of signatures; a parameter may have any type."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
 
 
 class _PolicyParameters(PlainParameters, Estimation):
@@ -60,8 +64,8 @@ class _PolicyParameters(PlainParameters, Estimation):
 class Place:
     """A place of the scenario where an extension may stand."""
 
-    group: str
-    """The group of entry points."""
+    group: str | None
+    """The group of entry points; None if only objects may stand there."""
     pattern: tuple[str, ...]
     stand_in: Any
     """A shipped kind, as plain data."""
@@ -81,6 +85,11 @@ class Place:
         pairs = zip(location, self.pattern, strict=False)
         return len(location) == len(self.pattern) and all(pattern in (_ANY, part) for part, pattern in pairs)
 
+    @property
+    def installed(self) -> list[str]:
+        """The kinds that installed packages add."""
+        return [] if self.group is None else [kind for kind in installed_kinds(self.group) if kind not in self.shipped]
+
 
 def _kinds_of(union: Any) -> tuple[str, ...]:
     """Return the kinds of a union of configurations."""
@@ -89,28 +98,19 @@ def _kinds_of(union: Any) -> tuple[str, ...]:
 
 def _series_places(*link: str) -> Iterator[Place]:
     """Yield the places of the series of a link."""
-    yield Place("simnmt.networks", (*link, "rtt"), {"constant_ms": 1.0}, custom_rtt, takes_lists=True)
+    yield Place(None, (*link, "rtt"), {"constant_ms": 1.0}, custom_rtt, takes_lists=True)
     for key in ("uplink_mbps", "downlink_mbps"):
-        yield Place("simnmt.networks", (*link, key), 100.0, custom_bandwidth, takes_lists=True)
+        yield Place(None, (*link, key), 100.0, custom_bandwidth, takes_lists=True)
 
 
+_POISSON, _BATCHINGS = {"kind": "poisson", "rate_rps": 1.0}, _kinds_of(BatchingConfiguration)
 PLACES: tuple[Place, ...] = (
     Place("simnmt.policies", _POLICY, {"kind": "edge"}, custom_policy, POLICY_KINDS, ("knowledge",), _PolicyParameters),
-    Place(
-        "simnmt.arrivals",
-        ("workloads", _ANY, "arrivals"),
-        {"kind": "poisson", "rate_rps": 1.0},
-        custom_arrivals,
-        _kinds_of(Arrivals),
-        takes_lists=True,
-    ),
-    Place("simnmt.lengths", ("workloads", _ANY, "lengths"), "@x", custom_lengths, takes_lists=True),
+    Place("simnmt.arrivals", ("workloads", _ANY, "arrivals"), _POISSON, custom_arrivals, _kinds_of(Arrivals), takes_lists=True),
     Place("simnmt.devices", ("devices", _ANY, "profile"), "@", custom_device, given=GIVEN),
     Place("simnmt.devices", ("devices", _ANY, "profile", _ANY), "@", custom_device, given=GIVEN),
-    Place(
-        "simnmt.batchers", ("devices", _ANY, "batching"), {"kind": "mini"}, custom_batching, _kinds_of(BatchingConfiguration)
-    ),
-    Place("simnmt.balancers", ("devices", _ANY, "balancer"), "round_robin", custom_balancer),
+    Place("simnmt.batchers", ("devices", _ANY, "batching"), {"kind": "mini"}, custom_batching, _BATCHINGS),
+    Place(None, ("workloads", _ANY, "lengths"), "@x", custom_lengths, takes_lists=True),
     *_series_places("networks", _ANY),
     *_series_places("networks", _ANY, "hops", _ANY),
     *_series_places("networks", _ANY, "hops", _ANY, _ANY),
@@ -128,8 +128,7 @@ def holds_object(location: Location, value: object) -> bool:
 
 def schema_of_extension(place: Place) -> JsonSchemaValue:
     """Return the JSON Schema of a mapping that names an extension; its parameters are known to the class alone."""
-    installed = [kind for kind in installed_kinds(place.group) if kind not in place.shipped]
-    kind = {"type": "string", "anyOf": [{"pattern": ":"}, *([{"enum": installed}] if installed else [])]}
+    kind = {"type": "string", "anyOf": [{"pattern": ":"}, *([{"enum": place.installed}] if place.installed else [])]}
     return {"type": "object", "properties": {"kind": kind}, "required": ["kind"]}
 
 
@@ -139,20 +138,19 @@ class Mention:
 
     place: Place
     location: Location
-    node: Node
+    content: Any
 
     @property
-    def keys(self) -> Mapping[str, Node]:
+    def keys(self) -> Mapping[str, Any]:
         """The keys of a mapping; empty for any other value."""
-        return self.node.content if isinstance(self.node.content, dict) else {}
+        return self.content if isinstance(self.content, dict) else {}
 
     @property
     def kind(self) -> str:
         """The kind that names it; empty for an object of Python. A policy named after its kind needs none."""
         if "kind" in self.keys:
-            kind = self.keys["kind"].content
-            return kind if isinstance(kind, str) else ""
-        is_bare_policy = self.place.pattern == _POLICY and (self.keys or self.node.content in (None, {}))
+            return self.keys["kind"] if isinstance(self.keys["kind"], str) else ""
+        is_bare_policy = self.place.pattern == _POLICY and (self.keys or self.content in (None, {}))
         return str(self.location[-1]) if is_bare_policy else ""
 
 
@@ -160,71 +158,46 @@ def find_extensions(document: Document) -> list[Mention]:
     """Return the extensions of a document in its order; raise `ScenarioError` for an object that was not kept in a file."""
     mentions = []
     for place in PLACES:
-        for location, node in _nodes(document.root, place.pattern):
-            mention = Mention(place, location, node)
-            if isinstance(node.content, Held):
+        for location, content in _values(document.content, place.pattern):
+            mention = Mention(place, location, content)
+            if isinstance(content, Held):
                 mentions.append(mention)
-            elif isinstance(node.content, dict) and OBJECT in node.content:
-                what = f"was an object of Python, {node.content[OBJECT].plain()}, which no file holds"
+            elif OBJECT in mention.keys:
+                what = f"was an object of Python, {content[OBJECT]}, which no file holds"
                 remedy = "run it from Python, or name its class: kind: package.module:Class"
                 raise document.error(location, what, remedy=remedy)
-            elif mention.kind and mention.kind not in place.shipped:
-                installed = installed_kinds(place.group)
-                if is_code(mention.kind) or mention.kind in installed:
+            elif place.group is not None and mention.kind and mention.kind not in place.shipped:
+                if is_code(mention.kind) or mention.kind in place.installed:
                     mentions.append(mention)
-                elif installed and "kind" in mention.keys:
-                    kinds, got = [*place.shipped, *installed], describe_value(mention.kind)
-                    fault, advice = describe_wrong_choice(kinds, mention.kind, got)
-                    raise document.error((*location, "kind"), fault, remedy=advice or remedy_of_unknown_kind(location))
+                elif place.installed and "kind" in mention.keys:
+                    known = [*place.shipped, *place.installed]
+                    guess = did_you_mean(mention.kind, known, "") or remedy_of_unknown_kind(location)
+                    raise document.error((*location, "kind"), f"unknown kind {mention.kind}", remedy=guess)
     return mentions
 
 
 def remedy_of_unknown_kind(location: Location) -> str | None:
     """Return how a class of the user is named at a place; None where no class may stand."""
-    if not any(place.fits(location) for place in PLACES):
+    if not any(place.group is not None and place.fits(location) for place in PLACES):
         return None
     return "for a class of yours write package.module:CLASS or FILE.py:CLASS, and give --allow-code or allow_code=True"
 
 
-def _nodes(node: Node, pattern: Sequence[str], location: Location = ()) -> Iterator[tuple[Location, Node]]:
+def _values(content: Any, pattern: Sequence[str], location: Location = ()) -> Iterator[tuple[Location, Any]]:
+    """Yield the values at the locations that fit a pattern."""
     if not pattern:
-        yield location, node
+        yield location, content
         return
-    if isinstance(node.content, dict):
-        keys: Sequence[str | int] = list(node.content) if pattern[0] == _ANY else [pattern[0]]
-    elif isinstance(node.content, list) and pattern[0] == _ANY:
-        keys = range(len(node.content))
-    else:
-        return
-    for key in keys:
-        below = node.child(key)
-        if below is not None:
-            yield from _nodes(below, pattern[1:], (*location, key))
+    parts = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    for part, below in parts:
+        if pattern[0] in (_ANY, part):
+            yield from _values(below, pattern[1:], (*location, part))
 
 
 def with_stand_ins(document: Document, mentions: Sequence[Mention]) -> Document:
     """Return the document with a shipped kind in the place of each extension."""
-    root = document.root
-    for mention in mentions:
-        root = _replaced_node(root, mention.location, mention.place.stand_in)
-    return replace(document, root=root)
-
-
-def _replaced_node(node: Node, location: Location, value: Any) -> Node:
-    if not location:
-        return _plain_node(value, node)
-    part, below = location[0], node.child(location[0])
-    assert below is not None
-    changed = _replaced_node(below, location[1:], value)
-    if isinstance(node.content, dict):
-        return replace(node, content={**node.content, str(part): changed})
-    assert isinstance(node.content, list)
-    return replace(node, content=[changed if at == part else item for at, item in enumerate(node.content)])
-
-
-def _plain_node(value: Any, at: Node) -> Node:
-    content = {key: Node(below, at.place, at.place) for key, below in value.items()} if isinstance(value, dict) else value
-    return replace(at, content=content, text=None)
+    stand_ins = [Override(tuple(map(str, mention.location)), mention.place.stand_in, "") for mention in mentions]
+    return apply_overrides(document, stand_ins)
 
 
 def adopt_extensions(
@@ -272,29 +245,45 @@ def _placement(mention: Mention, document: Document) -> Placement:
 
 def _loaded(mention: Mention, document: Document, folders: tuple[str, ...]) -> Extension:
     """Return the extension with its checked parameters."""
-    if isinstance(mention.node.content, Held):
-        return of_object(mention.node.content.value)
-    code = CodeName(mention.kind, mention.place.group, folders)
+    if isinstance(mention.content, Held):
+        return of_object(mention.content.value)
+    code = CodeName(mention.kind, str(mention.place.group), folders)
     try:
         value = code.load()
         if not (inspect.isclass(value) or inspect.isroutine(value)):
-            return Extension(value, mention.kind, code, digests=code.digests)
-        model, names = parameter_model(value, mention.place.given, mention.place.parameters, mention.kind)
+            return Extension(value, mention.kind, code)
+        model, names = _parameter_model(value, mention)
     except InputError as error:
         raise document.error(_location_of_fault(mention), error.what, remedy=error.remedy) from error
-    keys = {key: node for key, node in mention.keys.items() if key != "kind"}
-    own_kind = literal_kind(model)
-    parameters: BaseModel = _checked(model, document, mention, keys if own_kind is None else {"kind": Node(own_kind), **keys})
+    keys = {key: content for key, content in mention.keys.items() if key != "kind"}
+    own_kind = {} if literal_kind(model) is None else {"kind": literal_kind(model)}
+    parameters: BaseModel = validate(model, Document({**own_kind, **keys}, document.marks, document.path, mention.location))
     # A key that is left out stays so: the default of a dataclass may be a private sentinel, which is no value.
     values = {name: getattr(parameters, name) for name in names if name in parameters.model_fields_set}
-    written = {key: node.plain() for key, node in keys.items()}
-    return Extension(value, mention.kind, code, values, written, digests=code.digests)
+    return Extension(value, mention.kind, code, values, keys)
 
 
-def _checked(model: type[BaseModel], document: Document, mention: Mention, keys: Mapping[str, Node]) -> BaseModel:
-    """Return the parameters as the model has them; errors name the keys of the scenario."""
-    content = replace(mention.node, content=dict(keys))
-    return validate(model, Document(content, document.path, mention.location))
+def _parameter_model(value: Any, mention: Mention) -> tuple[type[BaseModel], Sequence[str]]:
+    """Return the model that checks the parameters of a class or function, and the names of its own parameters.
+
+    A pydantic model is its own. Raises `ExtensionError` for parameters that have no name.
+    """
+    if inspect.isclass(value) and issubclass(value, BaseModel):
+        return value, list(value.model_fields)
+    fields: dict[str, Any] = {}
+    try:
+        hints = get_type_hints(value.__init__ if inspect.isclass(value) else value, include_extras=True)
+    except Exception:  # a name in an annotation that only a type checker imports
+        hints = {}
+    for name, parameter in signature_parameters(value).items():
+        if name in mention.place.given or parameter.kind is parameter.VAR_KEYWORD:
+            continue
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
+            what = f"{mention.kind} has the parameter {parameter}, which no key can give"
+            raise ExtensionError(what, remedy="give it a name")
+        fields[name] = (hints.get(name, Any), ... if parameter.default is parameter.empty else parameter.default)
+    make_model: Any = create_model
+    return make_model(mention.kind.rpartition(":")[2], __base__=mention.place.parameters, **fields), list(fields)
 
 
 def _replaced_part(part: Any, location: Location, value: Any) -> Any:

@@ -24,7 +24,7 @@ class CustomLengths(Extended, Lengths):
 
     def load_in(self, src_unit: str, tgt_unit: str) -> LengthTable:
         """Return the lengths in these units. Raises `ExtensionError`, or `CorpusError` for lengths that make no table."""
-        value, label = self.extension.make(), self.kind
+        value, label = self.extension.value, self.kind
         if isinstance(value, LengthTable):
             return value
         try:

@@ -76,18 +76,18 @@ def test_nothing_to_do_takes_no_step() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    "wrong",
     [
-        ({"size": 0}, "a batch of 0"),
-        ({"size": 4, "threshold": 4}, "threshold 4: a batch of 4 is never above it"),
-        ({"size": 4, "threshold": -1}, "threshold -1"),
-        ({"size": 4, "collected": 3}, "fewer than a batch of 4"),
-        ({"size": 4, "longest_wait_s": -1.0}, "longest_wait_s -1"),
-        ({"size": 4, "longest_wait_s": float("nan")}, "longest_wait_s nan"),
-        ({"size": 4, "padded_tokens": 0}, "padded_tokens 0"),
-        ({"size": 4, "encoded_together": 0}, "encoded_together 0"),
+        {"size": 0},
+        {"size": 4, "threshold": 4},
+        {"size": 4, "threshold": -1},
+        {"size": 4, "collected": 3},
+        {"size": 4, "longest_wait_s": -1.0},
+        {"size": 4, "longest_wait_s": float("nan")},
+        {"size": 4, "padded_tokens": 0},
+        {"size": 4, "encoded_together": 0},
     ],
 )
-def test_what_makes_no_batch_is_refused(wrong: dict[str, float], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_settings_that_make_no_batch_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError):
         Batching(**wrong)

@@ -134,28 +134,6 @@ def test_an_empty_file_is_a_new_journal(open_journal: Opener, path: Path) -> Non
     assert json.loads(path.read_text())["box"] == {"cpu_model": "Abacus"}
 
 
-def test_two_calibrations_do_not_write_one_journal(open_journal: Opener, path: Path) -> None:
-    pytest.importorskip("fcntl", reason="the system has no fcntl, which locks files")
-    open_one = open_journal(path, HEADER)
-    with pytest.raises(CalibrationError, match="another calibration is writing"):
-        open_journal(path, HEADER)
-    open_one.remove()
-    assert not path.exists()
-
-
-def test_a_file_system_without_locks_is_not_taken_for_another_calibration(
-    open_journal: Opener, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fcntl = pytest.importorskip("fcntl", reason="the system has no fcntl, which locks files")
-
-    def without(*_: object) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr(fcntl, "flock", without)
-    filled(open_journal, path).close()
-    assert len(open_journal(path, HEADER)) == len(SAMPLES) - 1 + 2
-
-
 class Full:
     """A file on a disk that has no room for another byte, and tells so again when it is asked to flush."""
 

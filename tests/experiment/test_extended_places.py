@@ -1,4 +1,4 @@
-"""Lengths, series, batchers and balancers that users bring do what shipped ones of the same content do."""
+"""Lengths, series and batchers that users bring do what shipped ones of the same content do."""
 
 from __future__ import annotations
 
@@ -202,29 +202,3 @@ def test_a_batcher_that_slips_ends_the_run_in_one_line(batcher: Any) -> None:
 def test_lengths_that_are_no_pairs_of_texts_are_one_line(make_scenario: MakeScenario, lengths: Any) -> None:
     line = refusal(make_scenario(workloads={"w": {"lengths": lengths}}, requests=20))
     assert "workloads.w.lengths" in line and "holds no pairs of lengths or texts" in line
-
-
-class LastBox:
-    def choose(self, boxes: Any, now_s: float, request: int, node: int) -> int:
-        return len(boxes) - 1
-
-
-def test_a_balancer_of_ones_own_chooses_the_box() -> None:
-    scenario = batched({"kind": "mini"}, balancer=LastBox(), count=3)
-    scenario["workloads"]["w"]["end_nodes"] = 1  # too few for boxes that are attached to end nodes
-    result = simnmt.run(scenario)
-    log = result.cells[0].logs["cloud"]
-    assert set(log["server"][:]) == {2}
-
-
-@pytest.mark.parametrize(
-    ("choice", "expected"), [(3, "choose returned 3"), (-1, "choose returned -1"), ("a", "choose raised TypeError")]
-)
-def test_a_box_that_is_not_there_is_one_line(choice: Any, expected: str) -> None:
-    balancer = type("Balancer", (), {"choose": lambda self, *state: choice})()
-    message = refusal(batched({"kind": "mini"}, balancer=balancer, count=3))
-    assert expected in message and "devices.cloud.balancer" in message
-
-
-def test_a_balancer_without_its_method_is_refused() -> None:
-    assert "has no method choose" in refusal(batched({"kind": "mini"}, balancer=object(), count=3))

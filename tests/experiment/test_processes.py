@@ -125,16 +125,6 @@ def test_work_of_a_users_policy_is_expected_at_the_pace_of_simpy(make_scenario: 
     mixed = unit_of(opened(make_scenario(requests=1_000, policies={"edge": {}, "mine": Stay()})))
     in_simpy_s = expected_s(replace(shipped, engine="simpy"))
     assert expected_s(mixed) == pytest.approx((expected_s(shipped) + in_simpy_s) / 2)
-    devices = {"gateway": {"profile": "@tx2-bilstm"}, "cloud": {"profile": "@titan-xp-bilstm", "count": 2}}
-    shipped = unit_of(plan_of(make_scenario(requests=1_000, devices=devices)))
-
-    class First:
-        def choose(self, boxes: Any, now_s: float, request: int, node: int) -> int:
-            return 0
-
-    devices["cloud"] = {**devices["cloud"], "balancer": First()}
-    balanced = unit_of(opened(make_scenario(requests=1_000, devices=devices)))
-    assert expected_s(balanced) == expected_s(replace(shipped, engine="simpy"))
 
 
 @pytest.mark.parametrize(("least_work_s", "asked"), [(1e9, []), (1e-9, [2])])

@@ -444,12 +444,12 @@ def test_a_diverging_training_ends_with_one_line(small_text: CorpusFiles, tmp_pa
         ({"best_loss": 10**400}, "best_loss: "),
         ({"best_step": 10**400}, "best_step: "),
         ({"looked_at": 10**16}, "looked_at: input should be less than or equal to 1000000000000000, got 10000000000000000"),
-        ({"curves": [{"step": 10**400}]}, "curves: holds a number that is not finite"),
+        ({"curves": [{"step": 10**400}]}, "curves.0.step: "),
         ({"batch": 10**6}, "batch: 1,000,000 where an epoch has "),
-        ({"seconds": float("nan")}, "seconds: holds a number that is not finite"),
+        ({"seconds": float("nan")}, "seconds: "),
         ({"curves": [{"step": "x"}]}, 'curves.0.step: input should be a valid number, got "x"'),
         ({"sittings": None}, "sittings: input should be a valid integer, got null"),
-        ({"unknown": 1}, "unknown: unknown key"),
+        ({"unknown": 1}, "unknown: "),
     ],
 )
 def test_a_state_with_a_wrong_counter_is_refused_and_the_counter_named(

@@ -1,12 +1,11 @@
-"""Code that a scenario names is that of its own files, as they are now, and a run directory repeats it."""
+"""Code that a scenario names is loaded from its folder, and a run directory repeats it."""
 
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 
 import simnmt
 from simnmt import InputError
+from simnmt.scenario.errors import ScenarioError
 from tests.campaigns.harness import deep
 
 SCENARIO = """\
@@ -60,69 +60,37 @@ def inputs_of(directory: Path) -> Mapping[str, str]:
     return inputs
 
 
-def digest_of(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+@pytest.fixture(autouse=True)
+def _no_modules_of_before() -> Iterator[None]:
+    """Python keeps modules by their names: those of a test are forgotten after it."""
+    before = set(sys.modules)
+    yield
+    for name in sys.modules.keys() - before:
+        if name.partition(".")[0] in ("mymod", "package"):
+            del sys.modules[name]
 
 
-def test_modules_of_the_same_name_beside_two_scenarios_do_not_meet(tmp_path: Path) -> None:
+def test_files_of_the_same_name_beside_two_scenarios_do_not_meet(tmp_path: Path) -> None:
     path, modules = list(sys.path), set(sys.modules)
     for name, target in (("a", 0), ("b", 1)):
-        helper = f"TARGET = {target}\n"
-        scenario = written(tmp_path / name, "mymod:P", mymod=f"import helper\n{policy('helper.TARGET')}", helper=helper)
-        assert target_of(scenario) == target
+        assert target_of(written(tmp_path / name, "mymod.py:P", mymod=policy(target))) == target
     assert sys.path == path
-    assert not {"mymod", "helper"} & (sys.modules.keys() - modules)
+    assert "mymod" not in sys.modules.keys() - modules
 
 
-@pytest.mark.parametrize("kind", ["st.py:P", deep("st:P"), deep("st.py:POLICY"), "package.st:P"])
-def test_an_edited_file_runs_as_it_is_now(tmp_path: Path, kind: str) -> None:
-    module = "package__st" if kind.startswith("package") else "st"
-    file = str(tmp_path / f"{module.replace('__', '/')}.py")
+def test_a_module_of_the_same_name_as_an_imported_one_is_refused(tmp_path: Path) -> None:
+    assert target_of(written(tmp_path / "a", "mymod:P", mymod=policy(0))) == 0
+    with pytest.raises(ScenarioError) as refused:
+        target_of(written(tmp_path / "b", "mymod:P", mymod=policy(1)))
+    assert (refused.value.path, refused.value.line) == (str(tmp_path / "b" / "s.yaml"), 11)
+
+
+def test_an_edited_file_runs_as_it_is_now(tmp_path: Path) -> None:
     for target in (0, 1):
-        scenario = written(tmp_path, kind, **{module: policy(target)})
+        scenario = written(tmp_path, "st.py:P", st=policy(target))
         out = tmp_path / f"run{target}"
         assert target_of(scenario, out=out) == target
-        assert inputs_of(out)[file] == digest_of(policy(target))
-
-
-def test_an_edited_helper_runs_as_it_is_now_and_is_an_input_of_the_run(tmp_path: Path) -> None:
-    mymod = "from package.helper import TARGET\n" + policy("TARGET")
-    for target in (0, 1):
-        scenario = written(tmp_path, "mymod.py:P", mymod=mymod, package__helper=f"TARGET = {target}\n")
-        assert target_of(scenario, out=tmp_path / f"run{target}") == target
-    inputs = inputs_of(tmp_path / "run1")
-    assert inputs[str(tmp_path / "mymod.py")] == digest_of(mymod)
-    assert inputs[str(tmp_path / "package/helper.py")] == digest_of("TARGET = 1\n")
-
-
-@pytest.mark.parametrize(
-    ("imported_from", "files"),
-    [
-        (".", ("helper",)),
-        deep("elsewhere", ("helper",)),
-        deep(".", ("package__helper",)),
-        ("elsewhere", ("package__helper",)),
-        (".", ("package____init__", "package__helper")),
-        deep("elsewhere", ("package____init__", "package__helper")),
-    ],
-)
-def test_a_helper_that_python_imported_before_is_executed_anew_and_an_input(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, imported_from: str, files: tuple[str, ...]
-) -> None:
-    name = files[-1].replace("__", ".")
-    monkeypatch.syspath_prepend(tmp_path / imported_from)
-    for key in ("helper", "package", "package.helper"):
-        monkeypatch.delitem(sys.modules, key, raising=False)
-    written(tmp_path / imported_from, "mymod:P", **dict.fromkeys(files, "TARGET = 0\n"))
-    before = importlib.import_module(name)
-    mymod = f"from {name} import TARGET\n" + policy("TARGET")
-    scenario = written(tmp_path, "mymod:P", mymod=mymod, **dict.fromkeys(files, "TARGET = 1  # edited\n"))
-    assert target_of(scenario, out=tmp_path / "run") == 1
-    file = str(tmp_path / f"{files[-1].replace('__', '/')}.py")
-    assert inputs_of(tmp_path / "run")[file] == digest_of("TARGET = 1  # edited\n")
-    assert sys.modules[name] is before and before.TARGET == 0
-    for key in ("helper", "package", "package.helper"):
-        sys.modules.pop(key, None)
+        assert inputs_of(out)[str(tmp_path / "st.py")] == hashlib.sha256(policy(target).encode()).hexdigest()
 
 
 @pytest.mark.parametrize("jobs", [1, deep(2)])
@@ -137,7 +105,7 @@ def test_a_package_imports_its_own_modules(tmp_path: Path, jobs: int) -> None:
     assert target_of(scenario, jobs=jobs) == 1
 
 
-@pytest.mark.parametrize("kind", [deep("mymod:P"), "mymod.py:P", deep("mymod:POLICY"), "package.mymod:P"])
+@pytest.mark.parametrize("kind", [deep("mymod:P"), "mymod.py:P", "mymod.py:POLICY", "package.mymod:P"])
 def test_a_run_directory_is_repeated_from_any_folder_until_its_code_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
@@ -152,25 +120,12 @@ def test_a_run_directory_is_repeated_from_any_folder_until_its_code_changes(
         target_of(tmp_path / "run")
 
 
-def test_the_file_that_is_named_is_an_input_though_another_one_defines_the_class(tmp_path: Path) -> None:
-    scenario = written(tmp_path, "x.py:P", x="from helper import P\n", helper=policy(1))
-    assert target_of(scenario, out=tmp_path / "run") == 1
-    assert {str(tmp_path / "x.py"), str(tmp_path / "helper.py")} <= inputs_of(tmp_path / "run").keys()
-
-
-def test_a_run_ends_in_one_line_if_its_code_is_edited_before_its_processes_load_it(tmp_path: Path) -> None:
-    editing = "from pathlib import Path\nPath(__file__).write_text(Path(__file__).read_text() + '# edited\\n')\n"
-    scenario = written(tmp_path, "st.py:P", st=editing + policy(1))
-    with pytest.raises(InputError, match=r"the code of st.py:P changed during the run \(run it again\)"):
-        target_of(scenario, jobs=2)
-
-
 def test_runs_whose_arrivals_are_edited_code_are_not_paired(tmp_path: Path) -> None:
     arrivals = "import numpy\nclass A:\n    def times(self, size, *key):\n        return numpy.arange(size) * GAP_S\n"
     runs = []
     for gap_s in ("0.3", "0.3", "0.5"):
         modules = {"arr": arrivals.replace("GAP_S", gap_s), "pol": policy(1)}
-        runs.append(simnmt.run(written(tmp_path, "pol.py:P", "'arr:A'", **modules), allow_code=True))
+        runs.append(simnmt.run(written(tmp_path, "pol.py:P", "'arr.py:A'", **modules), allow_code=True))
     paired = [set(pd.DataFrame(simnmt.compare(runs[0], run).rows)["paired"]) for run in runs[1:]]
     assert paired == [{True}, {False}]
 

@@ -8,7 +8,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from simnmt.base.errors import short_repr, shorten
-from simnmt.base.json_values import read_json_values
 from simnmt.network.errors import TraceError
 from simnmt.network.trace_options import ReadOptions
 from simnmt.network.traces.readings import Quantity, Readings
@@ -26,6 +27,7 @@ Document = Mapping[str, Any]
 Placed = tuple[Callable[..., TraceError], Document]
 """A function that makes the error at a JSON object, from what is wrong and the remedy, and the object."""
 
+_BLANKS = re.compile(r"\s*")
 _COPY_AGAIN = "the file is damaged or cut off: copy or download it again"
 
 
@@ -39,12 +41,22 @@ def parse_json(path: Path, text: str) -> list[Placed]:
     def fault(name: str, line: int | None, what: str, remedy: str = "remove it, or correct it") -> TraceError:
         return TraceError(f"{name} {what}", path=path, line=line, remedy=remedy)
 
-    documents, wrong = read_json_values(text, _with_both_sums if '"sum"' in text else None)
-    if wrong is not None and wrong.in_last_line and documents and is_log_entry(documents[0][1]):
-        documents.append((wrong.line, {CUT: True}))
-    elif wrong is not None:
-        what = "no JSON that could hold results" if wrong.column is None else wrong.what
-        raise TraceError(what, path=path, line=wrong.line, column=wrong.column, remedy=_COPY_AGAIN)
+    decoder = json.JSONDecoder(object_pairs_hook=_with_both_sums if '"sum"' in text else None)
+    documents: list[tuple[int, Any]] = []
+    at, line = 0, 1
+    try:
+        while (start := _BLANKS.match(text, at).end()) < len(text):  # type: ignore[union-attr]
+            line += text.count("\n", at, start)
+            value, at = decoder.raw_decode(text, start)
+            documents.append((line, value))
+            line += text.count("\n", start, at)
+    except json.JSONDecodeError as error:
+        if "\n" in text[start:].rstrip() or not documents or not is_log_entry(documents[0][1]):
+            what = f"no JSON: {error.msg[:1].lower()}{error.msg[1:]}"
+            raise TraceError(what, path=path, line=error.lineno, column=error.colno, remedy=_COPY_AGAIN) from None
+        documents.append((error.lineno, {CUT: True}))
+    except (RecursionError, ValueError):  # nested too deeply, or a number too long
+        raise TraceError("no JSON that could hold results", path=path, line=line, remedy=_COPY_AGAIN) from None
     placed: list[Placed]
     if len(documents) == 1:
         whole = documents[0][1]

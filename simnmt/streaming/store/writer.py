@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 from safetensors import SafetensorError
 
-from simnmt.base.files import NO_ROOM, locked_folder
+from simnmt.base.files import NO_ROOM, sole_writer
 from simnmt.nmt.checkpoint import write_tensors
 from simnmt.profile.streaming_cost import BITS
 from simnmt.streaming.encoder.encoder_configuration import EncoderWeights
@@ -190,7 +190,11 @@ def write_store(
     with _as_store_errors(out):
         _check_free(out)
     header = {"version": VERSION, "fingerprint": weights.fingerprint, "bits": list(bits)}
-    with _as_store_errors(partial), locked_folder(partial), closing(Unfinished(partial, header, resume=resume)) as unfinished:
+    with (
+        sole_writer(partial, StoreError, "run"),
+        _as_store_errors(partial),
+        closing(Unfinished(partial, header, resume=resume)) as unfinished,
+    ):
         _check_room(weights, bits, partial, unfinished.size)
         done, layers = len(unfinished.fits), geometry.layers
         # Before the first write: the last layer may be the one that cannot be quantised.
@@ -262,9 +266,6 @@ def _check_room(weights: EncoderWeights, bits: Sequence[int], folder: Path, ther
 def _as_store_errors(path: Path) -> Iterator[None]:
     try:
         yield
-    except BlockingIOError:
-        remedy = "let it end, or choose another --out"
-        raise StoreError("another run is writing this store", path=path, remedy=remedy) from None
     except (OSError, SafetensorError) as error:
         what, number = (error.strerror or str(error), error.errno) if isinstance(error, OSError) else (str(error), None)
         if number in NO_ROOM:

@@ -28,11 +28,6 @@ class Every:
         return self.seconds * np.arange(1, size + 1)
 
 
-def day_and_night(day_ms: float = 40.0, night_ms: float = 20.0):
-    """A round-trip time with two levels in turn, ten minutes each: (times in s, values in s)."""
-    return np.array([0.0, 600.0]), np.array([day_ms, night_ms]) / 1e3
-
-
 def power_law(src_len, tgt_len, scale_s: float = 0.001, exponent: float = 1.2):
     """Seconds of a request alone on a device."""
     return scale_s * (src_len + tgt_len) ** exponent
@@ -59,10 +54,3 @@ class LongestFirst:
         taken, self.waiting = self.waiting[: self.size], self.waiting[self.size :]
         self.encoded = tuple(request for _, request in taken)
         return Encode(self.encoded) if taken else None
-
-
-class LastBox:
-    """A balancer that sends every request to the last box."""
-
-    def choose(self, boxes, now_s, request, node):
-        return len(boxes) - 1
