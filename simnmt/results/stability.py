@@ -176,13 +176,6 @@ def with_stability(rows: Sequence[Row], runs: Runs, open_loops: Mapping[str, Seq
     return judged
 
 
-def worst_overload(row: Row) -> Overload | None:
-    """Return the worst overloaded device of a row that was judged; None for a stable one."""
-    if not row.get("unstable"):
-        return None
-    return Overload(row["unstable_device"], 1.0 + row["backlog_growth"], row["unstable_replications"], row["replications"])
-
-
 def row_overloads(row: Row) -> list[Overload]:
     """Return all overloaded devices of a row that was judged, worst first."""
     overloaded = [
