@@ -72,8 +72,10 @@ class Box(Protocol):
     This is an ideal: a real balancer would have to estimate how long a translation takes.
     """
 
-    idle_since_s: float
-    """When it became idle; not read while it works."""
+    @property
+    def idle_since_s(self) -> float:
+        """When it became idle; not read while it works."""
+        ...
 
     def work_left(self, now_s: float) -> float:
         """Return the work left: for a box that batches, the steps that its sentences still take, one by one; for any other box,
@@ -159,7 +161,10 @@ Arrival = tuple[float, int, int]
 class Device(Protocol):
     """All boxes of one target in one run of the reference, idle at first; requests enter in order of time."""
 
-    boxes: Sequence[Any]
+    @property
+    def boxes(self) -> Sequence[Any]:
+        """The boxes."""
+        ...
 
     def enter(self, execution: Execution) -> None:
         """Let a request enter now."""
@@ -186,12 +191,18 @@ class Kind(Protocol):
     """How the boxes of a target execute requests, and their number."""
 
     name: ClassVar[str]
-    needs_tgt_len: bool
-    """True if requests must have target lengths."""
-    records: frozenset[str]
-    """Optional columns of a `Trail` that its devices fill."""
     reports_at_end: ClassVar[bool]
     """True if a decider hears of a request at its own device when that is done, False if when it begins."""
+
+    @property
+    def needs_tgt_len(self) -> bool:
+        """True if requests must have target lengths."""
+        ...
+
+    @property
+    def records(self) -> frozenset[str]:
+        """Optional columns of a `Trail` that its devices fill."""
+        ...
 
     @property
     def boxes(self) -> int:

@@ -7,12 +7,13 @@ answered once or counted as lost. Boxes that fail are in `devices/failures.py`. 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from math import nan
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import simpy
 
 from simnmt.base.down_times import DownTimes
 from simnmt.devices.batch import Batched
@@ -76,7 +77,7 @@ class FaultyLinks:
         for name in world.trail.keys() & {"queue_s", "transfer_s", "regret_s"}:
             world.trail[name][request] = nan
 
-    def _attempt(self, request: int, target: int) -> Process:
+    def _attempt(self, request: int, target: int) -> Generator[simpy.Event, Any, Execution | None]:
         """Return the execution when its answer is received, or None when the connection breaks."""
         world, clock = self._world, self._world.clock
         if self._is_down(request, target):
