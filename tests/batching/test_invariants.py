@@ -277,29 +277,3 @@ def test_closing_lets_all_go_who_wait_then_in_as_many_batches_as_it_takes() -> N
     assert [batcher.next(0, 1.0), batcher.next(0, 1.0), batcher.next(2, 1.0, 5)] == [Encode((0, 1)), Join((0, 1)), None]
     batcher.arrive(3, 1, 2.0)
     assert [batcher.next(0, 3.0), batcher.next(0, 3.0)] == [Encode((2, 3)), Join((2, 3))]
-
-
-def test_the_oldest_is_due_when_it_has_waited_long_enough() -> None:
-    batcher = Batcher(mini(8, longest_wait_s=0.3))
-    batcher.arrive(0, 5, 1.1)
-    batcher.arrive(1, 5, 1.2)
-    assert batcher.next(0, 1.3) is None
-    assert batcher.next(0, batcher.due_s) == Encode((0, 1))
-    assert batcher.due_s == -inf
-
-
-def test_who_comes_while_others_are_encoded_joins_them_only_if_encoded_too() -> None:
-    batcher = Batcher(top_up(4, 2))
-    batcher.arrive(0, 5, 0.0)
-    assert batcher.next(0, 0.0) == Encode((0,))
-    batcher.arrive(1, 5, 0.1)
-    assert batcher.next(0, 0.2) == Join((0,))
-    assert batcher.next(1, 0.2) == Encode((1,))
-    assert batcher.next(1, 0.3) == Join((1,))
-    assert batcher.next(2, 0.3) is None
-
-
-def test_full_batches_begin_without_waiting() -> None:
-    served = serve(maxi(2, collected=4), [0, 1, 2, 3, 100], [4, 3, 2, 1, 1], [1] * 5)
-    assert served.encoded_s == {3: 3, 2: 3, 1: 4, 0: 4, 4: 100}
-    assert served.joins == [(3, 2), (1, 0), (4,)]

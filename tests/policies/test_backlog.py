@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from simnmt.policies import BacklogView
-from tests.campaigns.harness import deep
 
 
 @dataclass
@@ -87,15 +86,6 @@ def test_alone_with_exact_predictions_the_believed_wait_is_the_true_one(
     assert told.believed_s == pytest.approx(told.wait_s, rel=0.0, abs=1e-9)
 
 
-@pytest.mark.parametrize("parallel", [1, 4])
-@pytest.mark.parametrize("load", [deep(0.5), 0.9])
-def test_it_stays_exact_over_a_long_run(parallel: int, load: float) -> None:
-    entry_s, execution_s, _, _ = traffic(parallel, load, 1.0)
-    told = meet(parallel, entry_s, execution_s, execution_s, np.ones(len(entry_s), bool), 0.02, 0.02)
-    assert told.believed_s == pytest.approx(told.wait_s, rel=0.0, abs=1e-9)
-    assert np.max(told.wait_s) > 0.1
-
-
 @pytest.mark.parametrize("factor", [1.25, 2.0])
 def test_predictions_too_long_by_a_factor_err_by_that_share_of_the_work_in_flight(factor: float) -> None:
     """Errors do not add up over a busy period: what has been answered is known, whatever had been predicted for it."""
@@ -126,12 +116,6 @@ def test_with_others_in_the_pool_the_belief_follows_the_true_wait(case: tuple[in
     assert 0.75 < np.mean(told.believed_s) / np.mean(told.wait_s) < 1.1
 
 
-@pytest.mark.parametrize(("parallel", "load", "share"), [(1, 0.8, 0.5), (1, 0.9, 0.2), (4, 0.9, 0.5)])
-def test_what_others_take_is_learnt(parallel: int, load: float, share: float) -> None:
-    told = meet(parallel, *traffic(parallel, load, share), 0.02, 0.02)
-    assert told.view.others_share == pytest.approx(load * (1.0 - share), abs=0.1)
-
-
 def test_a_decider_whose_own_requests_are_rare_believes_in_the_mean_wait() -> None:
     """One request in fifty: every one finds its own mirror empty, and the pool seldom."""
     told = meet(2, *traffic(2, 0.85, 0.02, size=100_000), 0.02, 0.02)
@@ -154,14 +138,6 @@ def test_a_burst_of_others_keeps_nobody_away_for_ever() -> None:
     waits_s = [view.added_s(100.0 + silence_s) for silence_s in (0, 10, 100, 1e3, 1e4, 1e5)]
     assert waits_s == sorted(waits_s, reverse=True)
     assert waits_s[-1] < 0.1
-
-
-def test_when_others_have_left_answers_say_so() -> None:
-    view = burst()
-    for second in range(1_000, 2_000):
-        view.reported(view.sent(second, 0.1), 0.0)
-    assert view.added_s(2_000.0) < 0.1
-    assert view.others_share < 0.05
 
 
 def test_an_idle_pool_is_not_believed_to_wait_by_an_old_discrepancy() -> None:

@@ -87,15 +87,6 @@ def test_a_long_queue_is_waited_for_at_the_rate_of_a_full_batch() -> None:
     assert wait_s == pytest.approx(336 / 32 * 25.0 * step_s(32), rel=0.05)
 
 
-def test_what_the_target_reports_counts_as_well_as_what_one_sent_oneself() -> None:
-    ours, theirs = of_ten_ms(8, 4), of_ten_ms(8, 4)
-    first = theirs.sent(0.0, 20.0)
-    for _ in range(6):
-        ours.sent(1.0, 20.0)
-    theirs.reported(first, 0.0, (6, 0), 1.0)
-    assert theirs.added_s(1.0, 20.0) >= ours.added_s(1.0, 20.0) > 0.0
-
-
 def test_a_crowd_that_nothing_is_heard_of_any_more_is_forgotten() -> None:
     """Else a burst of others would keep a decider away for good."""
     view = of_ten_ms(8, 4)
@@ -196,14 +187,6 @@ def test_the_belief_is_far_closer_to_the_truth_than_the_plain_plane(
     assert abs(outcome.bias) < 0.2
 
 
-def test_at_batch_one_it_is_a_queue() -> None:
-    """First in, first out: the wait behind three of 20 steps of 10 ms."""
-    view = of_ten_ms(1, 0)
-    for _ in range(3):
-        view.sent(0.0, 20.0)
-    assert view.added_s(0.0, 20.0) == pytest.approx(0.6)
-
-
 @given(
     st.integers(1, 6),
     st.integers(1, 3),
@@ -221,13 +204,6 @@ def test_whatever_is_reported_the_belief_is_a_time(size: int, servers: int, answ
             under_way.append(view.sent(at_s, 20.0))
         if under_way:
             view.reported(under_way.pop(0), gap_s, (min(active, size), waiting), at_s)
-
-
-def test_outputs_of_no_tokens_are_no_trouble() -> None:
-    view = BatchView(step_s, 4, 2, joining_s=encode_s)
-    for at_s in (0.0, 0.1, 0.2):
-        assert np.isfinite(view.added_s(at_s, 0.0))
-        view.sent(at_s, 0.0)
 
 
 def test_views_of_many_deciders_share_the_costs_and_nothing_else() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 import simnmt
 
 
@@ -48,10 +46,3 @@ def test_a_batch_that_is_not_refilled_is_waited_for_and_that_is_seen_too() -> No
 def test_without_batches_there_is_nothing_to_hear() -> None:
     result = run(20.0, None)
     assert (result.cells[0].logs["plain"]["target"] == result.cells[0].logs["reported"]["target"]).all()
-
-
-def test_in_batches_of_one_and_without_a_queue_it_decides_by_the_plane() -> None:
-    result = run(0.05, {"kind": "top_up", "size": 1})
-    logs = result.cells[0].logs
-    assert 0.1 < logs["plain"]["target"].mean() < 0.9
-    assert np.mean(logs["plain"]["target"] != logs["reported"]["target"]) < 0.005

@@ -42,17 +42,6 @@ def test_the_p95_rule_reckons_with_the_95th_percentile_of_the_time_rising_or_fal
     assert found_s == pytest.approx(np.quantile(plane.seconds(src_len, drawn), 0.95), abs=0.01 + 0.02 * abs(found_s))
 
 
-def test_two_devices_with_equal_means_and_unequal_tails_part_the_two_rules() -> None:
-    """The one is slow to begin with and the other per token: a careful sender takes the one that long outputs hurt less."""
-    src_len = np.array([20])
-    mean = float(DISTRIBUTION.mean(src_len)[0])
-    per_token, to_begin = ExecutionPlane(0.0, 0.010, 0.0), ExecutionPlane(0.0, 0.0, 0.010 * mean + 0.001)
-    by_mean = CNmt((per_token, to_begin), DISTRIBUTION.mean)
-    by_p95 = CNmt((per_token, to_begin), DISTRIBUTION.mean, PERCENTILES)
-    assert by_mean.prepare(src_len)(0, (0.0, 0.0)) == 0
-    assert by_p95.prepare(src_len)(0, (0.0, 0.0)) == 1
-
-
 def test_a_length_without_spread_makes_both_rules_one() -> None:
     random = np.random.default_rng(1)
     planes = [ExecutionPlane(*random.uniform(0.0, 0.01, 3)) for _ in range(3)]

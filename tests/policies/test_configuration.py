@@ -8,8 +8,8 @@ import jsonschema
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from simnmt.policies import KINDS, PolicyConfiguration, TransferEstimate
-from simnmt.policies.cnmt import CNmtPolicy, NaivePolicy
+from simnmt.policies import PolicyConfiguration, TransferEstimate
+from simnmt.policies.cnmt import NaivePolicy
 from simnmt.policies.decision import Quantile
 
 POLICY: TypeAdapter[Any] = TypeAdapter(PolicyConfiguration)
@@ -25,12 +25,6 @@ def test_left_out_everything_is_as_in_the_paper() -> None:
     estimate.learn(0.125, 3.0)
     assert type(estimate) is TransferEstimate
     assert estimate.value_s == 0.125
-
-
-@pytest.mark.parametrize("kind", ["last", "smoothed", "quantile"])
-def test_a_kind_alone_stands_for_its_mapping(kind: str) -> None:
-    short, long = ({"kind": "cnmt", "transfer_estimate": form} for form in (kind, {"kind": kind}))
-    assert POLICY.validate_python(short) == POLICY.validate_python(long)
 
 
 def test_the_estimate_is_built_as_it_was_configured() -> None:
@@ -82,11 +76,6 @@ def test_the_schema_for_editors_says_the_same(content: dict[str, Any], allowed: 
     assert jsonschema.Draft202012Validator(POLICY.json_schema()).is_valid(content) == allowed
     if allowed:
         POLICY.validate_python(content)
-
-
-def test_every_kind_has_a_name_by_which_it_may_go() -> None:
-    assert sorted(KINDS) == sorted(POLICY.json_schema()["discriminator"]["mapping"])
-    assert CNmtPolicy.model_validate({"kind": "cnmt"}) == POLICY.validate_python({"kind": "cnmt"})
 
 
 def test_a_policy_names_the_devices_on_which_it_may_execute_requests() -> None:

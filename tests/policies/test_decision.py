@@ -33,16 +33,3 @@ def test_a_tie_goes_to_the_target_named_first(targets: int) -> None:
     dearer_first = [k / 8 for k in range(targets)]
     dearer_first[0] += 1 / 8
     assert decide(0, dearer_first) == 1
-
-
-def test_each_of_many_targets_can_win() -> None:
-    decide = least_total([np.array([3.0, 1.0, 3.0]), np.array([2.0, 3.0, 2.0]), np.array([1.0, 2.0, 2.5])])
-    assert [decide(request, (0.0, 0.0, 0.0)) for request in range(3)] == [2, 0, 1]
-    assert decide(0, (0.0, 0.0, 9.0)) == 1
-
-
-@pytest.mark.parametrize("targets", [2, 3, 4, 5])
-def test_a_delay_for_every_target_is_asked_for(targets: int) -> None:
-    decide = least_total([np.ones(1)] * targets)
-    with pytest.raises((ValueError, IndexError)):
-        decide(0, [0.0] * (targets - 1))

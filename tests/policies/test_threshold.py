@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from simnmt.policies import GATEWAY, CNmt, Threshold, threshold
+from simnmt.policies import GATEWAY, CNmt, threshold
 from simnmt.profile.execution_plane import ExecutionPlane
 from simnmt.workload.length_regression import LengthRegression
 
@@ -63,17 +63,3 @@ def test_the_border_knows_that_no_predicted_length_is_below_one() -> None:
     border = threshold(reader, ExecutionPlane(0.001, 0.0, 0.0), 1.0, -20.0, 0.050)
     assert border.kept == "between"
     assert (border.src_len, border.upper) == (pytest.approx(10.0), pytest.approx(200.0 / 9.0))
-
-
-def test_planes_that_differ_by_a_constant_choose_alike_for_every_length() -> None:
-    gateway = ExecutionPlane(0.001, 0.002, 0.050)
-    cloud = ExecutionPlane(0.001, 0.002, 0.010)
-    assert threshold(gateway, cloud, 0.9, 1.0, 0.0399).kept == "never"
-    assert threshold(gateway, cloud, 0.9, 1.0, 0.0401).kept == "always"
-
-
-def test_a_constant_tie_is_kept() -> None:
-    plane = ExecutionPlane(0.001, 0.002, 0.010)
-    border = threshold(plane, plane, 0.9, 1.0, 0.0)
-    assert isinstance(border, Threshold)
-    assert border.kept == "always"

@@ -35,16 +35,6 @@ def test_a_smoothed_estimate_weighs_each_measurement_by_its_age(weight: float, m
     assert min(initial_s, *measured) * (1 - 1e-9) <= estimate.value_s <= max(initial_s, *measured) * (1 + 1e-9)
 
 
-def test_smoothing_halves_the_error_of_independent_measurements() -> None:
-    """The variance of an exponentially weighted mean is weight / (2 - weight) of a single measurement's."""
-    measured = 0.1 + 0.02 * np.random.default_rng(1).standard_normal(50_000)
-    estimate, found = TransferEstimate(0.1, 0.25), []
-    for at_s, transfer_s in enumerate(measured.tolist()):
-        estimate.learn(transfer_s, at_s)
-        found.append(estimate.value_s)
-    assert np.var(found[100:]) / np.var(measured) == pytest.approx(0.25 / 1.75, rel=0.06)
-
-
 @given(st.lists(SECONDS, min_size=1, max_size=60), st.floats(0.0, 1.0), st.integers(1, 40), SECONDS)
 def test_a_quantile_is_that_of_the_last_measurements(
     measured: list[float], quantile: float, window: int, initial_s: float
@@ -57,22 +47,3 @@ def test_a_quantile_is_that_of_the_last_measurements(
         expected_s = np.quantile(measured[max(count - window, 0) : count], quantile)
         assert estimate.value_s == pytest.approx(expected_s, rel=1e-12, abs=1e-12)
         assert estimate.measured_at_s == count
-
-
-@given(st.lists(SECONDS, min_size=1))
-def test_the_quantile_of_one_measurement_is_the_last_one_to_the_bit(measured: list[float]) -> None:
-    estimate = QuantileEstimate(1.0, 0.25, 1)
-    for transfer_s in measured:
-        estimate.learn(transfer_s, 1.0)
-        assert estimate.value_s == transfer_s
-
-
-def test_a_low_quantile_ignores_outliers_that_the_last_measurement_keeps() -> None:
-    """One measurement in five is ten times too long; both of the others follow it."""
-    low, smoothed = QuantileEstimate(0.01, 0.25, 32), TransferEstimate(0.01, 0.125)
-    for number in range(100):
-        transfer_s = 0.1 if number % 5 == 4 else 0.01
-        low.learn(transfer_s, number)
-        smoothed.learn(transfer_s, number)
-        assert low.value_s == 0.01
-    assert smoothed.value_s > 0.02

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from simnmt.network.series import RttSeries
-from simnmt.policies import CLOUD, GATEWAY, CNmt, Decide, Fixed, Oracle
+from simnmt.policies import CLOUD, GATEWAY, CNmt, Decide, Oracle
 from simnmt.profile.execution_plane import ExecutionPlane
 from simnmt.results.requests import Requests, Trail
 from tests.worlds import latency_s, link_of, run, two_devices
@@ -39,33 +39,6 @@ def test_the_sum_of_the_latencies_is_the_makespan() -> None:
     assert 0.2 < trail.target.mean() < 0.8
 
 
-def test_the_estimate_is_the_transfer_time_of_the_last_offloaded_request_and_grows_stale_meanwhile() -> None:
-    requests = world()
-    trail = run(requests, believes, 0.1)
-    believed_s, measured_at_s = 0.1, 0.0
-    for request in range(REQUESTS):
-        assert trail.estimate_s[request] == believed_s
-        assert trail.measured_at_s[request] == pytest.approx(measured_at_s, rel=1e-12)
-        if trail.target[request] == CLOUD:
-            believed_s = requests.uplink_s[0][request] + requests.downlink_s[0][request]
-            measured_at_s = trail.arrival_s[request] + requests.execution_s[CLOUD][request] + believed_s
-
-
-def test_on_a_constant_rtt_the_estimate_errs_by_the_payload_difference_at_most() -> None:
-    """Two requests apart in length by 100 tokens at most: 1.6 ms up at 1 Mbit/s, 0.8 ms down at 2."""
-    requests = world(rtt_s=0.1)
-    trail = run(requests, believes, 0.3)
-    first = int(np.flatnonzero(trail.target == CLOUD)[0])
-    present_s = requests.uplink_s[0] + requests.downlink_s[0]
-    payload_s = present_s - 0.1
-    error_s = np.abs(trail.estimate_s - present_s)
-    assert (error_s[: first + 1] > 0.15).all()
-    assert error_s[first + 1 :].max() <= payload_s.max() - payload_s.min() + 1e-12
-    # Of which request's payload, to be exact: that of the last offloaded one.
-    last = np.maximum.accumulate(np.where(trail.target == CLOUD, np.arange(REQUESTS), 0))[first:-1]
-    np.testing.assert_allclose(error_s[first + 1 :], np.abs(payload_s[last] - payload_s[first + 1 :]), rtol=0, atol=1e-12)
-
-
 def test_one_peak_can_lock_the_estimate_for_good() -> None:
     """A peak above every saving is believed for ever: all traffic stays local, so nothing measures anew (CNMT-11)."""
     requests = world(rtt_s=0.1)
@@ -77,29 +50,6 @@ def test_one_peak_can_lock_the_estimate_for_good() -> None:
     assert trail.target[:peak].mean() > 0.4
     assert not trail.target[peak + 1 :].any()
     assert (trail.estimate_s[peak + 1 :] > 5.0).all()
-
-
-def test_a_policy_that_keeps_everything_never_measures() -> None:
-    trail = run(world(), lambda block: Fixed(GATEWAY).prepare(block.src_len), 0.1)
-    assert (trail.estimate_s == 0.1).all()
-    assert not trail.measured_at_s.any()
-
-
-def test_the_oracle_is_handed_the_present_transfer_time() -> None:
-    requests = world()
-    handed = []
-
-    def watching(block: Requests) -> Decide:
-        decide = Oracle(block.execution_s).prepare(block.src_len)
-
-        def watched(request: int, delay_s: object) -> int:
-            handed.append(tuple(delay_s))  # type: ignore[arg-type]
-            return decide(request, handed[-1])
-
-        return watched
-
-    run(requests, watching, 0.1, clairvoyant=True)
-    assert handed == [(0.0, transfer_s) for transfer_s in (requests.uplink_s[0] + requests.downlink_s[0]).tolist()]
 
 
 class TestOwnClock:
@@ -137,13 +87,3 @@ class TestOwnClock:
         assert oracle_s == pytest.approx(2.4 + 2.4)
         dodging_s = total_s(lambda block: lambda request, delay_s: request, False)
         assert dodging_s == pytest.approx(4.0 + 1.1)
-
-    @pytest.mark.parametrize("begin_s", [0.0, 2.5])
-    def test_the_lookup_agrees_with_the_series_at_every_issue(self, begin_s: float) -> None:
-        random = np.random.default_rng(4)
-        series = RttSeries("walk", "synthetic", "made up", np.arange(50) * 2.0, random.uniform(0.05, 0.3, 50))
-        requests = world(rtt_s=0.0)
-        trail = run(requests, believes, 0.1, route=link_of(requests, lambda now_s: series.at_one(begin_s + now_s)))
-        rtt_s = np.where(trail.target == CLOUD, series.at(begin_s + trail.arrival_s), 0.0)
-        np.testing.assert_allclose(np.diff(trail.arrival_s), (latency_s(requests, trail) + rtt_s)[:-1], rtol=0, atol=1e-9)
-        assert 0.1 < trail.target.mean() < 0.9

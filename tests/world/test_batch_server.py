@@ -21,8 +21,6 @@ from tests.world.countdown_server import CountdownServer
 from tests.world.decoding import EIGHTHS, LEAVING, LEAVING_EIGHTHS, SECONDS, batchings, cost, rows
 from tests.world.theory import m_g_1_wait
 
-LENGTHS = [2, 5, 3, 9, 4, 4, 1, 6]
-"""The eight sentences of FNI-08, 09 and 10."""
 KINDS = {
     "mini": mini(8),
     "maxi": maxi(8, 40),
@@ -36,21 +34,6 @@ def sizes(decoded: Decoded) -> list[int]:
     """Sentences active in each step."""
     timeline = [*decoded.account.timeline.tolist(), [int(decoded.account.steps.sum()), 0]]
     return [active for (step, active), (end, _) in pairwise(timeline) for _ in range(end - step)]
-
-
-@pytest.mark.parametrize(
-    ("batching", "active"),
-    [
-        (mini(4), [4, 4, 3, 2, 2, 1, 1, 1, 1, 4, 3, 3, 3, 1, 1]),
-        (maxi(4, 8), [4, 3, 2, 1, 4, 4, 4, 4, 3, 2, 1, 1, 1]),
-        (top_up(4, 3), [4, 4, 4, 4, 4, 4, 3, 2, 2, 1, 1, 1]),
-        (top_up(4, 2), [4, 4, 3, 4, 4, 3, 3, 3, 2, 1, 1, 1, 1]),
-    ],
-)
-def test_worked_examples_of_fni_08_09_and_10(batching: Batching, active: list[int]) -> None:
-    decoded = decode_all(batching, SECONDS, LENGTHS, LENGTHS)
-    assert sizes(decoded) == active
-    assert decoded.total_s == len(active)
 
 
 @settings(derandomize=True, deadline=None, max_examples=100)
@@ -164,22 +147,6 @@ def test_steps_that_cost_as_much_as_they_hold_make_all_batchers_equal(arrangemen
     assert decoded.total_s == pytest.approx(0.001 * tgt_len.sum())
 
 
-def test_flat_steps_reward_who_fills_the_batch() -> None:
-    tgt_len = np.random.default_rng(1).integers(1, 60, 300)
-    total_s = {name: decode_all(batching, SECONDS, tgt_len, tgt_len).total_s for name, batching in KINDS.items()}
-    assert tgt_len.sum() / 8 <= total_s["immediate"] < total_s["half-empty"] < total_s["mini"]
-    assert total_s["maxi"] < total_s["mini"]
-
-
-def test_no_output_takes_no_step() -> None:
-    decoded = decode_all(top_up(4, 3), cost(), [3, 5, 2], [0, 2, 0])
-    joined_s = cost().encode_s([3, 5, 2]) + cost().refill_s(3)
-    assert decoded.finish_s[[0, 2]].tolist() == [joined_s, joined_s]
-    assert decoded.finish_s[1] == joined_s + cost().steps_at(1)(0, 1)
-    assert np.isnan(decoded.first_token_s).tolist() == [True, False, True]
-    assert decoded.account.steps.tolist() == [0, 2, 0, 0, 0]
-
-
 def test_a_step_is_as_dear_as_the_position_of_who_is_active_longest() -> None:
     """Position p costs p seconds: a sentence of 4 alone takes 0+1+2+3; another joins before position 2, and goes on alone."""
     positions = cost((0.0, 0.0, 1.0, 0.0), (0.0, 0.0, 0.0, 0.0), (0.0, 0.0), (0.0, 0.0))
@@ -230,9 +197,3 @@ def test_who_has_waited_long_enough_joins_at_the_end_of_a_step() -> None:
 def test_columns_that_do_not_fit_are_refused(wrong: tuple[list[int], list[int], list[float] | None]) -> None:
     with pytest.raises(ValueError, match="arrivals"):
         decode_all(mini(2), SECONDS, *wrong)
-
-
-def test_nobody_to_decode() -> None:
-    decoded = decode_all(mini(2), SECONDS, [], [])
-    assert decoded.total_s == 0.0
-    assert decoded.account.tokens == 0

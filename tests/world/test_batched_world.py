@@ -17,7 +17,7 @@ from simnmt.policies.views import BatchView
 from simnmt.results.requests import Block, Requests, Trail
 from simnmt.world.deciders import Beliefs
 from simnmt.world.reference import Clients, simulate
-from tests.world.batched_worlds import BATCHINGS, CLOUD, COST, asked, split
+from tests.world.batched_worlds import BATCHINGS, CLOUD, COST, asked
 from tests.world.decoding import EIGHTHS, SECONDS
 from tests.worlds import believing, everything_to
 
@@ -69,43 +69,6 @@ def test_every_server_of_a_tier_does_what_it_would_do_by_itself(name: str, balan
     account = trail.batches[CLOUD]
     assert account is not None
     assert (account.sentences, account.tokens) == (len(requests), requests.tgt_len.sum())
-
-
-def test_comparing_servers_shortens_the_wait() -> None:
-    """One server gets the long sentences by turn: the others are found by who looks."""
-    requests = asked(1_200, rate_rps=18.0)
-    tgt_len = np.where(np.arange(1_200) % 3 == 0, 80, 5)
-    requests = replace(requests, tgt_len=tgt_len, uplink_s=(np.full(1_200, 0.01),))
-    batched = Batched(top_up(4, 2), COST)
-    wait_s = {
-        balancer.__class__.__name__: simulate(
-            requests, everything_to(CLOUD), believing(0.1), [batched.of(3, balancer)]
-        ).queue_s.mean()
-        for balancer in (InTurn(), LeastWork())
-    }
-    assert wait_s["LeastWork"] < wait_s["InTurn"] / 2
-
-
-@pytest.mark.parametrize("name", BATCHINGS)
-@pytest.mark.parametrize("deciders", [1, 5])
-def test_the_deciders_own_devices_batch_as_well(name: str, deciders: int) -> None:
-    """What they send away goes to a plain server, whose columns stay empty."""
-    requests, batching = asked(rate_rps=30.0), BATCHINGS[name]
-    own = Batched(batching, COST)
-    trail = simulate(requests, split(requests), believing(0.1), [Fifo()], deciders=deciders, local=own.of(deciders))
-    kept = trail.target == 0
-    for decider in range(deciders):
-        agrees(requests, trail, batching, np.flatnonzero(kept & (requests.node % deciders == decider)), requests.arrival_s)
-    assert np.isnan(trail.execution_s).tolist() == (~kept).tolist()
-    assert trail.batches[0] is not None
-    assert trail.batches[1] is None
-    assert not trail.server.any()
-
-
-def test_without_a_batched_target_nothing_is_kept_of_batches() -> None:
-    requests = asked()
-    trail = simulate(requests, split(requests), believing(0.1), [Fifo()])
-    assert (trail.execution_s, trail.first_token_s, trail.batches, trail.regret_s) == (None, None, (), None)
 
 
 @pytest.mark.parametrize("name", BATCHINGS)

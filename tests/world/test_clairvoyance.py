@@ -43,14 +43,6 @@ def test_true_delays_worked_by_hand() -> None:
     assert trail.queue_s.tolist() == [0, 5, 0, 8, 6, 0]
 
 
-def test_true_delays_with_two_workers() -> None:
-    requests = columns((0, 9, 6, 2, 1), (0, 9, 8, 2, 1), (1, 9, 1, 2, 1), (1, 9, 1, 8, 1))
-    delays, trail = handed(requests, [1, 1, 1, 1], workers=2)
-    # Both workers are taken at 2, until 8 and 10: the third waits from 3 to 8, the fourth arrives at 9 when one is free.
-    assert delays == [(0, 3), (0, 3), (0, 3 + 5), (0, 9)]
-    assert trail.queue_s.tolist() == [0, 0, 5, 0]
-
-
 def test_who_reaches_the_server_in_the_same_moment_waits_for_the_earlier_request() -> None:
     requests = columns((0, 9, 6, 2, 1), (1, 9, 5, 1, 1), (1, 9, 5, 1, 1))
     delays, trail = handed(requests, [1, 1, 1])
@@ -99,10 +91,3 @@ def test_it_may_lose_to_a_policy_that_leaves_a_server_free_for_others() -> None:
         trail = run(requests, decide_for, 0.2, clairvoyant=clairvoyant)
         total_s[name] = latency_s(requests, trail).sum()
     assert total_s == {"oracle": pytest.approx(1.0 + 2.0), "generous": pytest.approx(1.1 + 1.0)}
-
-
-def test_what_others_believe_is_left_alone() -> None:
-    """The estimate of the log is the measured one, clairvoyant or not."""
-    requests = columns((0, 9, 1, 2, 1), (5, 9, 1, 4, 4), (6, 9, 1, 0, 0))
-    _, trail = handed(requests, [1, 1, 0])
-    assert trail.estimate_s.tolist() == [0.0, 3.0, 3.0]

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
 from simnmt.devices import Fifo
 from simnmt.policies import CLOUD, Decide
-from simnmt.results import requests as requests_module
 from simnmt.results.requests import Requests, Trail
 from simnmt.world.reference import Clients, DecideFor, Route, simulate
-from tests.worlds import believing, everything_to, fixed, latency_s, run, two_devices
+from tests.worlds import believing, fixed, latency_s, run, two_devices
 
 
 def route_of(requests: Requests, access_s: NDArray[np.float64] | None = None) -> Route:
@@ -65,22 +63,6 @@ def test_each_client_asks_when_it_has_thought_since_it_had_its_last_answer() -> 
         np.testing.assert_allclose(trail.arrival_s[own[1:]], answered_s[own[:-1]] + thought_s, rtol=0, atol=1e-9)
 
 
-def test_request_i_is_the_ith_that_is_issued() -> None:
-    """So that every policy meets the same lengths and noise in the same order, whoever asks."""
-    requests = random_world()
-    trail = loop(requests, everything_to(CLOUD), np.full(len(requests) + 5, 0.3), nodes=2)
-    assert (np.diff(trail.arrival_s) >= 0.0).all()
-    assert set(trail.node) == {0, 1}
-
-
-@pytest.mark.parametrize("clients", [1, 3, 50])
-def test_no_more_requests_are_issued_than_there_are(clients: int) -> None:
-    requests = random_world(20)
-    trail = loop(requests, everything_to(0), np.linspace(0.1, 0.2, clients + 20))
-    assert len(trail.arrival_s) == 20
-    assert (trail.arrival_s > 0.0).all()
-
-
 def test_one_client_that_never_thinks_is_back_to_back() -> None:
     requests = random_world()
     decide_for: DecideFor = lambda block: lambda request, delay_s: int(delay_s[1] < 0.1 or request % 3 == 0)  # noqa: E731
@@ -121,23 +103,3 @@ def test_who_comes_late_to_its_decider_keeps_its_number_at_the_server() -> None:
     assert trail.decided_s.tolist() == [2.0, 1.0]
     assert handed == [(1, (0.0, 2.0)), (0, (0.0, 1.0))]
     assert trail.queue_s.tolist() == [0.0, 4.0]
-
-
-@pytest.mark.parametrize("block", [1, 3, 7])
-def test_a_request_still_on_its_way_when_the_next_block_begins_is_decided_by_its_own(
-    monkeypatch: pytest.MonkeyPatch, block: int
-) -> None:
-    """By what was prepared for it, that is; here by its number."""
-    requests = random_world(50)
-    think_s, access_s = np.full(50 + 4, 0.01), np.array([[0.5, 0.0], [0.001, 0.0], [0.2, 0.0], [0.0, 0.0]])
-
-    def decide_for(part: Requests) -> Decide:
-        numbers = part.src_len.tolist()
-        return lambda request, delay_s: numbers[request] // 3 % 2
-
-    whole = loop(requests, decide_for, think_s, 4, access_s)
-    monkeypatch.setattr(requests_module, "BLOCK", block)
-    parts = loop(requests, decide_for, think_s, 4, access_s)
-    assert parts.target.tolist() == [number // 3 % 2 for number in range(50)]
-    assert parts.decided_s.tolist() == whole.decided_s.tolist()
-    assert (np.diff(parts.decided_s) < 0).any()

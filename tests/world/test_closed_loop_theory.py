@@ -12,7 +12,7 @@ from simnmt.devices.device import InTurn, LeastLoadedOfDrawn, LeastWork
 from simnmt.policies import Decide, TransferEstimate, least_total
 from simnmt.results.requests import Requests, Trail
 from simnmt.world.deciders import Beliefs
-from simnmt.world.reference import Clients, DecideFor, Route, simulate
+from simnmt.world.reference import Clients, Route, simulate
 from tests.campaigns.harness import deep
 from tests.world.theory import REPLICATIONS, Column, Draw, assert_mean, constant, exponential, lognormal, machine_repair
 from tests.worlds import believing, everything_to, latency_s
@@ -71,13 +71,6 @@ def test_time_on_the_way_counts_as_thinking() -> None:
     assert_mean(responses, response, within=0.15)
 
 
-def test_a_client_alone_waits_for_nobody() -> None:
-    _, responses = repairs(1, 0.5, exponential, target=1, workers=1)
-    (_, response) = machine_repair(1, 0.5)
-    assert response == 1.0
-    assert_mean(responses, 1.0, within=0.06)
-
-
 CHOICES = np.random.default_rng(2).permuted(np.tile(np.arange(3), (REQUESTS, 1)), axis=1)[:, :2]
 POOLS: dict[str, list[Kind]] = {
     "turns, then least work": [Fifo(2, balancer=InTurn()), Fifo(2, 2, LeastWork())],
@@ -121,16 +114,3 @@ def assert_law(trail: Trail, requests: Requests, think_s: Column, clients: int) 
     response_s = trail.decided_s - trail.arrival_s + latency_s(requests, trail) + 0.03
     throughput = len(requests) / trail.arrival_s[-1]
     assert throughput * (response_s.mean() + think_s.mean()) == pytest.approx(clients, rel=0.01)
-
-
-def test_the_law_tells_a_world_in_which_nobody_thinks() -> None:
-    random = np.random.default_rng(1)
-    service_s, nothing = random.standard_exponential(REQUESTS), np.zeros(REQUESTS)
-    requests = Requests(np.arange(REQUESTS), (service_s, service_s), (nothing,), (nothing,))
-    think_s = np.full(REQUESTS + 5, 3.0)
-    keeps: DecideFor = everything_to(0)
-    trail = simulate(
-        requests, keeps, believing(0.0), [Fifo()], route=still_links(0.0, 0.0, 1), clients=Clients(5, 1, 0.5 * think_s)
-    )
-    with pytest.raises(AssertionError):
-        assert_law(trail, requests, think_s, 5)

@@ -159,27 +159,6 @@ def test_clients_go_on_after_a_loss() -> None:
     assert trail.outcome.tolist() == [LOST, LOST, DONE, DONE, DONE, DONE]
 
 
-class _OneSecond:
-    """Every step takes a second, and nothing else takes any time."""
-
-    leave_s = 0.0
-
-    def steps_at(self, batch: int) -> Any:
-        return lambda first, last: float(max(last - first + 1, 0))
-
-    def source_s(self, batch: int, longest: int) -> float:
-        return 0.0
-
-    def encode_s(self, src_lens: Any) -> float:
-        return 0.0
-
-    def solo_s(self, src_len: Any, tgt_len: Any) -> Any:
-        return np.asarray(tgt_len, np.float64)
-
-    def refill_s(self, joining: int) -> float:
-        return 0.0
-
-
 BATCHED = Batched(Batching(2), _OneSecond())
 
 
@@ -192,15 +171,6 @@ def test_a_box_that_batches_loses_or_requeues_its_batch(fate: Any, ends: list[fl
     assert ends_s(requests, trail).tolist() == pytest.approx(ends, nan_ok=True)
     assert trail.batches[0] is None
     assert trail.batches[1] is not None
-
-
-def test_a_batching_box_that_never_fails_is_one_without_failures() -> None:
-    random = np.random.default_rng(7)
-    requests = requests_at(np.cumsum(random.exponential(1.2, 200)), 2.0)
-    plain = run(requests, BATCHED)
-    failed = run(requests, replace(BATCHED, failures=Failures([ALWAYS_UP])))
-    np.testing.assert_array_equal(plain.queue_s, failed.queue_s)
-    np.testing.assert_array_equal(plain.execution_s, failed.execution_s)
 
 
 span_lists = st.lists(st.floats(0.05, 3.0), max_size=8).map(
@@ -290,28 +260,6 @@ def test_waits_before_a_server_that_breaks_down_are_those_of_theory() -> None:
         sojourn_s = ends_s(requests, trail) - requests.arrival_s - RTT_S
         means.append(float(sojourn_s[400:].mean()))
     assert_mean(means, number / rate, within=0.3)
-
-
-def test_the_formula_of_breakdowns_is_the_mean_of_the_chain_itself() -> None:
-    """The chain of (number, up or down), cut at 100 requests, solved as it is."""
-    rate, fails, repairs, most = 0.3, 1 / MTTF_S, 1 / MTTR_S, 100
-    size = 2 * (most + 1)
-    generator = np.zeros((size, size))
-    for number in range(most + 1):
-        for up in (0, 1):
-            state = 2 * number + up
-            moves = {2 * number + 1 - up: fails if up else repairs}
-            if number < most:
-                moves[state + 2] = rate
-            if up and number:
-                moves[state - 2] = 1.0
-            for other, speed in moves.items():
-                generator[state, other] += speed
-                generator[state, state] -= speed
-    system = np.vstack([generator.T, np.ones(size)])
-    shares = np.linalg.lstsq(system, np.append(np.zeros(size), 1.0), rcond=None)[0]
-    number = rate * ((fails + repairs) ** 2 + fails) / ((fails + repairs) * (repairs - rate * (fails + repairs)))
-    assert shares @ (np.arange(size) // 2) == pytest.approx(number, rel=1e-6)
 
 
 def test_the_compiled_engine_steps_aside_for_faults() -> None:

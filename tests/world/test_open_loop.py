@@ -6,14 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from simnmt.policies import CLOUD, GATEWAY, CNmt, Decide
-from simnmt.results.requests import Requests, Trail
+from simnmt.policies import CLOUD, GATEWAY
+from simnmt.results.requests import Requests
 from tests import worlds
 from tests.worlds import columns, everything_to, fixed, two_devices
-
-COLUMNS = ("arrival_s", "target", "server", "queue_s", "estimate_s")
 
 
 def random_world(seed: int = 1, requests: int = 3_000, rate_rps: float = 12.0) -> Requests:
@@ -24,87 +21,6 @@ def random_world(seed: int = 1, requests: int = 3_000, rate_rps: float = 12.0) -
     uplink_s, downlink_s = 0.02 * random.lognormal(0, 1.0, (2, requests))
     arrival_s = np.cumsum(random.exponential(1 / rate_rps, requests))
     return two_devices(src_len, gateway_s, cloud_s, uplink_s, downlink_s, arrival_s)
-
-
-class _Plane:
-    def __init__(self, s_per_src_token: float) -> None:
-        self.s_per_src_token = s_per_src_token
-
-    def seconds(self, src_len: NDArray[np.int64], tgt_len: NDArray[np.float64]) -> NDArray[np.float64]:
-        return self.s_per_src_token * src_len
-
-
-def believes(block: Requests) -> Decide:
-    """C-NMT that knows the planes of `random_world`."""
-    return CNmt((_Plane(0.008), _Plane(0.004)), lambda src_len: src_len * 1.0).prepare(block.src_len)
-
-
-def run(requests: Requests, workers: int = 1) -> Trail:
-    return worlds.run(requests, believes, 0.05, workers=workers)
-
-
-def spans(requests: Requests, trail: Trail) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """When each request joined its device's queue, began to execute, and was done there."""
-    joined_s = trail.arrival_s + np.where(trail.target == CLOUD, requests.uplink_s[0], 0.0)
-    begun_s = joined_s + trail.queue_s
-    return joined_s, begun_s, begun_s + np.choose(trail.target, requests.execution_s)
-
-
-@pytest.mark.parametrize("workers", [1, 3])
-def test_every_request_ends_once_on_one_device(workers: int) -> None:
-    requests = random_world()
-    trail = run(requests, workers)
-    for name in COLUMNS:
-        assert len(getattr(trail, name)) == len(requests), name
-    assert set(np.unique(trail.target)) == {GATEWAY, CLOUD}
-    assert np.isfinite(np.concatenate([trail.queue_s, trail.estimate_s, trail.measured_at_s])).all()
-
-
-@pytest.mark.parametrize("workers", [1, 3])
-def test_nothing_waits_less_than_no_time_or_hears_of_the_future(workers: int) -> None:
-    requests = random_world()
-    trail = run(requests, workers)
-    assert (trail.queue_s >= 0.0).all()
-    assert (trail.queue_s > 0.0).mean() > 0.2
-    assert (trail.measured_at_s <= trail.arrival_s).all()
-    assert (np.diff(trail.measured_at_s) >= 0.0).all()
-    assert (np.diff(trail.arrival_s) >= 0.0).all()
-
-
-@pytest.mark.parametrize("workers", [1, 3])
-def test_every_estimate_is_the_transfer_time_of_the_request_answered_last(workers: int) -> None:
-    requests = random_world()
-    trail = run(requests, workers)
-    away = np.flatnonzero(trail.target == CLOUD)
-    answered_s = (spans(requests, trail)[2] + requests.downlink_s[0])[away]
-    transfer_s = (requests.uplink_s[0] + requests.downlink_s[0])[away]
-    order = np.argsort(answered_s)
-    last = np.searchsorted(answered_s[order], trail.arrival_s, side="right") - 1
-    known = last >= 0
-    assert (trail.estimate_s[~known] == 0.05).all()
-    np.testing.assert_allclose(trail.estimate_s[known], transfer_s[order][last[known]], rtol=0, atol=1e-9)
-    np.testing.assert_allclose(trail.measured_at_s[known], answered_s[order][last[known]], rtol=0, atol=1e-9)
-
-
-@pytest.mark.parametrize("workers", [1, 3])
-def test_both_devices_are_first_in_first_out_and_never_idle_while_somebody_waits(workers: int) -> None:
-    requests = random_world(rate_rps=16.0)
-    trail = run(requests, workers)
-    overtook = False
-    for device, places in ((GATEWAY, 1), (CLOUD, workers)):
-        own = trail.target == device
-        joined_s, begun_s, done_s = (column[own] for column in spans(requests, trail))
-        order = np.argsort(joined_s, kind="stable")
-        overtook |= bool((np.diff(order) < 0).any())
-        joined_s, begun_s, done_s = joined_s[order], begun_s[order], done_s[order]
-        assert (np.diff(begun_s) >= -1e-9).all()
-        for i in range(1, len(begun_s)):
-            # Of those that entered before, fewer than there are workers still run; if it waited, that many did until then.
-            earlier = done_s[max(0, i - 400) : i]
-            assert (earlier > begun_s[i] + 1e-9).sum() < places
-            if begun_s[i] > joined_s[i] + 1e-9:
-                assert (earlier > begun_s[i] - 1e-9).sum() >= places
-    assert overtook
 
 
 class TestTies:

@@ -92,17 +92,3 @@ def test_no_world_reads_or_writes_beyond_its_memory(sources: Path) -> None:
 def test_worlds_in_several_threads_at_once_share_nothing(sources: Path) -> None:
     run = run_worlds(sources, THREADS, round(8 * SCALE), THREAD_SANITIZE, "libtsan.so")
     assert (run.returncode, run.stdout, run.stderr) == (0, "equal\n", "")
-
-
-@pytest.mark.deep
-@pytest.mark.skipif(not takes(THREAD_SANITIZE), reason="no C compiler is installed that takes the thread sanitizer")
-def test_the_thread_sanitizer_detects_a_counter_that_worlds_share(sources: Path) -> None:
-    clock = sources / "clock.h"
-    push = "    GROW(memory, clock->heap"
-    text = clock.read_text(encoding="utf-8")
-    assert push in text
-    shared = text.replace(push, f"    static int64_t pushed;\n    pushed += 1;\n{push}")
-    clock.write_text(shared, encoding="utf-8")
-    # Threads of a busy box may not meet at once.
-    runs = (run_worlds(sources, THREADS, worlds, THREAD_SANITIZE, "libtsan.so") for worlds in (3, 8, 20, 40))
-    assert any(run.returncode != 0 and "data race" in run.stderr for run in runs)

@@ -11,7 +11,6 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simnmt.base.errors import InputError
 from simnmt.devices import Fifo, Streamed
 from simnmt.results.requests import Requests, Trail
 from simnmt.streaming.plan.engagement import COLD, FIRST_TURN, Lifecycle
@@ -79,15 +78,6 @@ def test_a_box_does_what_its_disk_and_its_processor_do(
         assert 0.05 < trail.deadline_missed.mean() < 0.95
 
 
-@pytest.mark.parametrize("reclaimed_after_s", [60.0, np.inf])
-def test_the_first_request_ever_is_cold_however_long_an_engagement_lasts(reclaimed_after_s: float) -> None:
-    streamed = replace(STREAMED, lifecycle=Lifecycle(3, np.inf, reclaimed_after_s))
-    requests = asked(60)
-    trail = kept(requests, streamed)
-    assert trail.state is not None and trail.state[:3].tolist() == [COLD, 2, 3]
-    assert trail.state.tolist() == [each["state"] for each in slowly(requests, streamed, 1)]
-
-
 def test_an_encoder_alone_needs_no_target_lengths() -> None:
     compute = replace(STREAMED.compute, decoder_layers=0, step_s=0.0, once_s=0.0)
     states = tuple(replace(state, load_s=state.load_s[:2]) for state in STATES)
@@ -97,11 +87,6 @@ def test_an_encoder_alone_needs_no_target_lengths() -> None:
     slow = slowly(replace(requests, tgt_len=np.ones(len(requests), np.int64)), streamed, 1)
     for name in COLUMNS:
         np.testing.assert_allclose(getattr(trail, name), [each[name] for each in slow], rtol=1e-9, atol=1e-9)
-
-
-def test_a_decoder_does() -> None:
-    with pytest.raises(InputError):
-        kept(replace(asked(), tgt_len=None))
 
 
 def test_a_deadline_that_is_just_met_is_met() -> None:
@@ -180,19 +165,6 @@ def test_the_most_of_packed_shards_is_what_requests_hold_that_overlap(gap_s: flo
     assert (most > 1_050) == (gap_s < 1.0)
 
 
-def test_the_account_sums_what_the_requests_say() -> None:
-    requests = asked(gap_s=0.8)
-    trail = kept(requests, deciders=4)
-    boxes_until = trail.streamed[0]
-    assert boxes_until is not None and trail.state is not None and trail.stall_s is not None
-    counts = np.bincount(trail.state, minlength=4)
-    totals = boxes_until(1e6)
-    assert totals.boxes == 4
-    assert totals.compute_s == pytest.approx(requests.execution_s[0].sum())
-    assert totals.read_s == pytest.approx(np.dot(counts, [state.read_s for state in STATES]))
-    assert totals.read_bytes == np.dot(counts, [state.streamed_bytes for state in STATES])
-
-
 @settings(max_examples=100)
 @given(st.integers(1, 5), st.integers(0, 5), st.floats(-10.0, 200.0), st.booleans(), st.floats(0.0, 100.0))
 def test_a_longer_pause_never_leaves_more_in_memory(
@@ -204,15 +176,6 @@ def test_a_longer_pause_never_leaves_more_in_memory(
     assert lifecycle.next_state(last, 0.0) == last
     if 5.0 < idle_s <= 60.0:
         assert found == (FIRST_TURN if keeps_preload else COLD)
-
-
-def test_a_cold_request_is_the_first_turn_of_its_engagement() -> None:
-    lifecycle = Lifecycle(3, 5.0, 60.0)
-    turns = [COLD]
-    for _ in range(4):
-        turns.append(lifecycle.next_state(turns[-1], 1.0))
-    assert turns == [COLD, 2, 3, 3, 3]
-    assert Lifecycle(1, 5.0).next_state(COLD, 1.0) == FIRST_TURN
 
 
 def test_states_and_lifecycle_must_fit() -> None:

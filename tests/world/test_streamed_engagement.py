@@ -60,14 +60,6 @@ def test_what_a_decoder_does_once_a_request_waits_for_its_own_loads() -> None:
     assert took_s == pytest.approx([0.1208 + 2 * 0.0048, 0.1238 + 2 * 0.0048])
 
 
-def test_a_buffer_that_is_not_enlarged_makes_all_turns_alike() -> None:
-    """One shot leaves it as it was."""
-    for cache_bytes in (None, 0, 6_000):
-        engaged = engagement(round_cost(), 2.0, 6_000, cache_bytes, length=LENGTH)
-        assert len(engaged.plans) == 1 and len(engaged.states) == 2
-        assert engaged.states[1].held_bytes == engaged.states[1].kept_bytes
-
-
 def test_what_else_a_cold_start_reads_comes_before_everything() -> None:
     """3 s, embeddings among them, then embedding for 0.9 s, which hides 0.1 s of the first layer's reads, and 2 s of layers."""
     cost = replace(round_cost(a_bit_s=0.001), embed_s={LENGTH: 0.9})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,48 +13,6 @@ from simnmt.streaming.plan.timeline import Work, timeline
 
 SECONDS = st.integers(0, 40).map(lambda eighths: eighths / 8)
 SOME_SECONDS = st.integers(1, 40).map(lambda eighths: eighths / 8)
-
-
-def ends_s(loaded_s: list[float], compute: PlannedCompute, layer_s: float, steps: int) -> float:
-    """By hand: each layer once it is there, later steps too, in which it is."""
-    now_s = compute.embed_s[0] if compute.embed_s else 0.0
-    for layer in range(compute.layers):
-        now_s = max(now_s, loaded_s[layer]) + layer_s
-    for step in range(steps):
-        for layer in range(compute.decoder_layers):
-            now_s = max(now_s, loaded_s[compute.layers + layer]) + (0.0 if step else compute.once_s) + compute.step_s
-        now_s += compute.head_s
-    return now_s
-
-
-@settings(max_examples=100)
-@given(
-    st.lists(SECONDS, min_size=1, max_size=4),
-    st.lists(SECONDS, max_size=4),
-    SOME_SECONDS,
-    SOME_SECONDS,
-    SECONDS,
-    SECONDS,
-    SECONDS,
-    st.integers(0, 6),
-)
-def test_an_idle_box_takes_as_long_as_step_by_step(
-    encoder: list[float],
-    decoder: list[float],
-    layer_s: float,
-    step_s: float,
-    once_s: float,
-    embed_s: float,
-    head_s: float,
-    tgt_len: int,
-) -> None:
-    """With eighths of seconds, to the bit: loads of layers in any proportion, steps that read nothing after the first."""
-    compute = PlannedCompute(len(encoder), (8,), (layer_s,), len(decoder), step_s, once_s, (embed_s,), head_s)
-    state = StreamedState("any", (*encoder, *decoder))
-    steps = max(tgt_len, 1) if decoder else 1
-    loaded_s = list(accumulate(state.load_s))
-    assert state.alone_s(compute, 5, tgt_len) == ends_s(loaded_s, compute, layer_s, steps)
-    assert compute.in_memory_s(5, tgt_len) == ends_s([0.0] * len(loaded_s), compute, layer_s, steps)
 
 
 def slowed_end_s(load_s: list[float], works_s: list[tuple[float | None, float]], slowed: float) -> float:
@@ -120,26 +77,6 @@ def test_an_encoder_alone_is_its_pipeline() -> None:
     state, compute = StreamedState("streamed", (0.339,) * 6), PlannedCompute(6, (128,), (0.095,))
     assert state.alone_s(compute, 128) == pytest.approx(2.129)
     assert timeline(state.load_s, Work([0.095] * 6)).latency_s == pytest.approx(2.129)
-
-
-def test_columns_are_their_rows_with_scatter_and_padding() -> None:
-    compute = PlannedCompute(3, (8, 16, 32), (0.1, 0.15, 0.4), 2, 0.02, 0.03, (0.01, 0.02, 0.04), 0.01)
-    state = StreamedState("some", (0.2, 0.3, 0.0, 0.5, 0.4))
-    src_len, tgt_len, factor = np.array([1, 8, 9, 32, 64]), np.array([0, 1, 5, 9, 30]), np.array([1.0, 0.5, 2.0, 1.1, 0.9])
-    assert compute.encoder_layer_s(src_len).tolist() == pytest.approx([0.1, 0.1, 0.15, 0.4, 0.8])
-    for number, (source, target, scale) in enumerate(zip(src_len, tgt_len, factor, strict=True)):
-        layer_s, embed_s = (tuple(scale * s for s in each) for each in (compute.layer_s, compute.embed_s))
-        scaled = PlannedCompute(3, (8, 16, 32), layer_s, 2, 0.02 * scale, 0.03 * scale, embed_s, 0.01 * scale)
-        assert state.from_read_s(compute, src_len, tgt_len, factor)[number] == pytest.approx(
-            state.from_read_s(scaled, source, target)
-        )
-
-
-def test_what_is_held_is_waited_for_by_nobody() -> None:
-    compute = PlannedCompute(2, (8,), (0.1,), 1, 0.02)
-    held = StreamedState("all held", (0.0, 0.0, 0.0))
-    assert held.from_read_s(compute, [4, 5], [3, 9]).tolist() == [0.0, 0.0]
-    assert held.alone_s(compute, 4, 3) == compute.in_memory_s(4, 3)
 
 
 @pytest.mark.parametrize("ahead_s", [-0.1, 0.2])

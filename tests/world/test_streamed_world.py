@@ -13,10 +13,9 @@ import pytest
 from simnmt.devices import Fifo, Kind, Streamed
 from simnmt.devices.device import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
 from simnmt.policies import BacklogView, Oracle, PlanView, TransferEstimate, least_total
-from simnmt.results import requests as requests_module
 from simnmt.results.requests import Block, Requests, Trail
 from simnmt.world.deciders import Beliefs
-from simnmt.world.reference import Clients, simulate
+from simnmt.world.reference import simulate
 from tests.world.streamed_boxes import STREAMED, asked
 from tests.worlds import believing, everything_to
 
@@ -33,11 +32,6 @@ def nothing_to_read() -> Streamed:
 def alternately(block: Block) -> Any:
     """Even requests stay, odd ones go."""
     return lambda in_block, delay_s: (block.first + in_block) % 2
-
-
-def same(one: Trail, other: Trail, names: Sequence[str] = STREAMED_COLUMNS) -> None:
-    for name in names:
-        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
 
 
 @pytest.mark.parametrize(
@@ -89,17 +83,6 @@ def test_every_box_of_a_tier_does_what_it_would_do_by_itself(balancer: Balancer)
             )
 
 
-def test_of_idle_boxes_the_balancer_that_compares_them_keeps_one_warm() -> None:
-    """Turns spread engagements over all boxes, so each finds its box cold more often."""
-    requests = asked(gap_s=3.0)
-    cold = {}
-    for balancer in (InTurn(), LeastWork()):
-        trail = simulate(requests, everything_to(1), believing(0.1), [STREAMED.of(3, balancer)])
-        assert trail.state is not None
-        cold[type(balancer).__name__] = (trail.state == 0).mean()
-    assert cold["LeastWork"] < cold["InTurn"]
-
-
 def knowing(streamed: Streamed, requests: Requests, **others: Any) -> dict[str, Any]:
     """How a policy knows the states of both targets, of which it expects other lengths."""
     view = partial(PlanView, streamed.lifecycle.next_state, len(streamed.states))
@@ -115,33 +98,6 @@ def knowing(streamed: Streamed, requests: Requests, **others: Any) -> dict[str, 
     beliefs = Beliefs(lambda decider, target: TransferEstimate(0.1), plan_views=(view, view), **others)
     expected_for = lambda block: [column[block.first : block.first + len(block)].tolist() for column in believed_s]  # noqa: E731
     return {"decide_for": decide_for, "beliefs": beliefs, "plan_beyond_for": beyond_s, "expected_for": expected_for}
-
-
-def route(request: int, node: int, moment_s: float) -> tuple[tuple[float], tuple[float], float, float]:
-    """Links that change with time, and ways from end nodes."""
-    return (0.03 + 0.01 * (moment_s % 3.0),), (0.04,), 0.01 * node, 0.02
-
-
-@pytest.mark.parametrize("discipline", ["open", "closed", "back to back", "back to back on an own clock"])
-@pytest.mark.parametrize("sees_backlog", [False, True])
-def test_blocks_change_nothing(discipline: str, sees_backlog: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What boxes need to know of requests reaches them in every discipline, whatever has been prepared meanwhile."""
-    requests = asked(120, gap_s=0.3, open_loop=discipline == "open")
-    how = knowing(STREAMED, requests, views=(partial(BacklogView, 1), partial(BacklogView, 2)) if sees_backlog else ())
-    if discipline == "closed":
-        how |= {"clients": Clients(9, 4, np.random.default_rng(3).exponential(6.0, 9 + len(requests))), "route": route}
-    elif discipline == "back to back on an own clock":
-        how |= {"route": route}
-    trails = []
-    for block in (1, 7, 4096):
-        monkeypatch.setattr(requests_module, "BLOCK", block)
-        pool = STREAMED.of(2, LeastWork())
-        trails.append(simulate(requests, kinds=[pool], local=STREAMED.of(2), deciders=2, **how))
-    same(trails[0], trails[2])
-    same(trails[1], trails[2])
-    assert trails[0].state is not None
-    assert set(np.unique(trails[0].target)) == {0, 1} and len(set(trails[0].state)) >= 3
-    assert (trails[0].execution_s > 0.0).all()
 
 
 def test_back_to_back_a_box_cools_while_others_work() -> None:
@@ -311,17 +267,3 @@ def test_the_wait_for_a_cold_request_ahead_is_known() -> None:
     delays_s, trail = handed_by(columns, 0, knowing_exactly(0, sees_backlog=True), kinds=[Fifo()], local=STREAMED)
     assert trail.state is not None and trail.state.tolist() == [0, 2, 3]
     assert delays_s[0, 0] == pytest.approx(BEYOND_S[0]) and delays_s[1, 0] == pytest.approx(trail.queue_s[1] + BEYOND_S[2])
-
-
-@pytest.mark.parametrize("discipline", ["closed", "back to back"])
-def test_an_encoder_needs_no_lengths_in_any_discipline(discipline: str) -> None:
-    """What its boxes need to know follows the links' own columns."""
-    compute = replace(STREAMED.compute, decoder_layers=0, step_s=0.0)
-    states = tuple(replace(state, load_s=state.load_s[:2]) for state in STREAMED.states)
-    encoder = Streamed(compute, states, STREAMED.lifecycle)
-    requests = replace(asked(60, streamed=encoder, open_loop=False), tgt_len=None)
-    clients = {"clients": Clients(3, 4, np.full(63, 1.0))} if discipline == "closed" else {}
-    trail = simulate(requests, everything_to(1), believing(0.1), [encoder], route=route, **clients)
-    assert trail.execution_s is not None and trail.stall_s is not None
-    np.testing.assert_allclose(trail.execution_s - trail.stall_s, requests.execution_s[1])
-    assert trail.stall_s[0] > 0.0
