@@ -108,7 +108,7 @@ def run(scenario: dict[str, Any]) -> Runs:
             for network, links in plan.networks.items():
                 result = run_unit(Unit(plan.scenario, case, network, links, replication))
                 for key, numbers in result.numbers.items():
-                    runs.setdefault((key.workload, key.network, key.policy), []).append(numbers)
+                    runs.setdefault(key, []).append(numbers)
     return runs
 
 

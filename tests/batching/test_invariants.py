@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from simnmt.batching import Batcher, Batching, Encode, Join, half_empty, maxi, mini, top_up
 from simnmt.batching.batcher import schedule
-from tests.batching.one_server import Served, serve
+from tests.batching.one_server import PlainCost, Served, serve
 
 STEADY = settings(derandomize=True, deadline=None, max_examples=40)
 
@@ -29,9 +29,8 @@ class Traffic:
     """Of one encoder call, beside a step of one second."""
 
     def served(self, batching: Batching) -> Served:
-        return serve(
-            batching, self.arrival_s, self.src_len, self.tgt_len, encode_s=lambda sentences: self.encode_s * (1 + sentences / 8)
-        )
+        cost = PlainCost(encoding_s=lambda sentences: self.encode_s * (1 + sentences / 8))
+        return serve(batching, self.arrival_s, self.src_len, self.tgt_len, cost)
 
 
 @st.composite

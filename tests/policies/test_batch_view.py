@@ -14,7 +14,7 @@ from simnmt.base.random_streams import stream
 from simnmt.batching import Batching, half_empty, immediate, mini, top_up
 from simnmt.policies import BatchView
 from simnmt.workload.lognormal_lengths import EUROPARL
-from tests.batching.one_server import serve
+from tests.batching.one_server import PlainCost, serve
 
 SIZE, RTT_S = 32, 0.04
 HALF_EMPTY, IMMEDIATE = (top_up(SIZE, threshold(SIZE)) for threshold in (half_empty, immediate))
@@ -144,7 +144,7 @@ def judged(batching: Batching, load: float, own: float, requests: int = 2_000, s
     src_len, tgt_len = EUROPARL.draw(generator, requests)
     most_rps = SIZE / (tgt_len.mean() * step_s(SIZE) + encode_s(SIZE))
     arrival_s = np.cumsum(generator.exponential(1.0 / (load * most_rps), requests)).tolist()
-    served = serve(batching, arrival_s, src_len.tolist(), tgt_len.tolist(), step_s, encode_s)
+    served = serve(batching, arrival_s, src_len.tolist(), tgt_len.tolist(), PlainCost(step_s, encode_s))
     left = dict(zip(served.finish_s, served.left, strict=True))
     mine = np.flatnonzero(generator.random(requests) < own).tolist()
     answers = sorted((served.finish_s[request] + RTT_S / 2, request) for request in mine)
@@ -218,13 +218,3 @@ def test_views_of_many_deciders_share_the_costs_and_nothing_else() -> None:
     assert asked == list(range(1, 9)), "once for all"
     views[0].sent(0.0, 10.0)
     assert views[0].added_s(0.0, 10.0) > 0.0 == views[1].added_s(0.0, 10.0) == first.added_s(0.0, 10.0)
-
-
-if __name__ == "__main__":
-    print("load  own   batching     correlation  error, % of the plain plane's   mean belief, % off   (five seeds)")
-    for name, batching in (("half-empty", HALF_EMPTY), ("immediate", IMMEDIATE), ("mini", MINI)):
-        for load in (0.2, 0.5, 0.7, 0.9):
-            for own in (1.0, 0.25):
-                outcomes = [judged(batching, load, own, 4_000, seed) for seed in range(5)]
-                figures = np.mean([(each.correlation, 100 * each.error, 100 * each.bias) for each in outcomes], axis=0)
-                print(f"{load:4}  {own:4}  {name:12} {figures[0]:11.2f} {figures[1]:24.0f} {figures[2]:+24.0f}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -17,7 +18,7 @@ from simnmt.profile.doubts import alone_vs_plane
 from simnmt.profile.profile_file import read_profile
 from simnmt.workload.length_table import read_table
 from simnmt.world.engine import decode_all
-from tests.world.countdown_server import CountdownServer
+from tests.batching.one_server import serve
 from tests.world.decoding import EIGHTHS, LEAVING, LEAVING_EIGHTHS, SECONDS, batchings, cost, rows
 from tests.world.theory import m_g_1_wait
 
@@ -36,35 +37,43 @@ def sizes(decoded: Decoded) -> list[int]:
     return [active for (step, active), (end, _) in pairwise(timeline) for _ in range(end - step)]
 
 
+def assert_steps_agree(
+    batching: Batching, times: DecodingCost, src_len: Sequence[int], tgt_len: Sequence[int], arrival_s: Sequence[float]
+) -> None:
+    """A box does at the same times what a server does that takes one step after the other."""
+    decoded, served = (
+        decode_all(batching, times, src_len, tgt_len, arrival_s),
+        serve(batching, arrival_s, src_len, tgt_len, times),
+    )
+    first_s = [served.first_s.get(request, np.nan) for request in range(len(src_len))]
+    for column, moments_s in ((decoded.begin_s, served.encoded_s), (decoded.finish_s, served.finish_s)):
+        np.testing.assert_allclose(column, [moments_s[request] for request in range(len(src_len))], 1e-9, 1e-9)
+    np.testing.assert_allclose(decoded.first_token_s, np.subtract(first_s, arrival_s), 1e-9, 1e-9)
+    active = [len(requests) for _, requests, _ in served.steps]
+    assert sizes(decoded) == active
+    assert decoded.account.steps.tolist() == np.bincount(active, minlength=batching.size + 1).tolist()
+
+
 @settings(derandomize=True, deadline=None, max_examples=100)
 @given(batchings(), rows(), st.booleans(), st.booleans(), st.booleans())
-def test_a_box_that_counts_down_ends_at_the_same_times(
+def test_a_box_does_what_a_server_does_step_by_step(
     batching: Batching, drawn: list[tuple[int, int, float]], coincident: bool, present: bool, leaving: bool
 ) -> None:
-    src_len, tgt_len = [row[0] for row in drawn], [row[1] for row in drawn]
     gaps_s = [round(8 * row[2]) / 8 if coincident else row[2] for row in drawn]
     arrival_s = [0.0] * len(drawn) if present else list(accumulate(gaps_s))
     times = (LEAVING_EIGHTHS if coincident else LEAVING) if leaving else EIGHTHS if coincident else cost()
-    decoded = decode_all(batching, times, src_len, tgt_len, arrival_s)
-    slow = CountdownServer(batching, times, src_len, tgt_len, arrival_s)
-    np.testing.assert_allclose(decoded.finish_s, slow.finish_s, 1e-9, 1e-9)
-    np.testing.assert_allclose(decoded.begin_s, slow.begin_s, 1e-9, 1e-9)
-    np.testing.assert_allclose(decoded.first_token_s, np.subtract(slow.first_s, arrival_s), 1e-9, 1e-9)
-    assert decoded.account.steps.tolist() == slow.steps
+    assert_steps_agree(batching, times, [row[0] for row in drawn], [row[1] for row in drawn], arrival_s)
 
 
 @pytest.mark.parametrize("times", [cost(), EIGHTHS, LEAVING, LEAVING_EIGHTHS])
-def test_the_same_where_batches_are_joined_all_the_time(times: DecodingCost) -> None:
-    """Hypothesis seldom draws many who come while others are decoded: by its examples alone, leaving at each look passed."""
+def test_a_box_does_so_where_batches_are_joined_all_the_time(times: DecodingCost) -> None:
+    """Hypothesis seldom draws many that arrive while others are decoded."""
     random = np.random.default_rng(4)
     for size in [*range(2, 8)] * 10:
         src_len, tgt_len = random.integers(1, 16, 12), random.integers(0, 13, 12)
         arrival_s = np.cumsum(random.integers(0, 9, 12)) / 8 * random.choice([0.1, 1.0, 3.0])
         batching = top_up(size, int(random.integers(0, size)))
-        decoded = decode_all(batching, times, src_len, tgt_len, arrival_s)
-        slow = CountdownServer(batching, times, src_len.tolist(), tgt_len.tolist(), arrival_s.tolist())
-        np.testing.assert_allclose(decoded.finish_s, slow.finish_s, 1e-9, 1e-9)
-        np.testing.assert_allclose(decoded.first_token_s, np.subtract(slow.first_s, arrival_s), 1e-9, 1e-9)
+        assert_steps_agree(batching, times, src_len.tolist(), tgt_len.tolist(), arrival_s.tolist())
 
 
 @settings(derandomize=True, deadline=None, max_examples=60)
