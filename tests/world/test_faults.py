@@ -23,8 +23,9 @@ from simnmt.results.requests import Requests, Trail
 from simnmt.world import engine as engines
 from simnmt.world.faults import UNACKNOWLEDGED_S, Faults
 from simnmt.world.reference import Clients, simulate
+from tests.world.decoding import SECONDS
 from tests.world.theory import Column, assert_mean
-from tests.worlds import believing, everything_to, latency_s
+from tests.worlds import believing, everything_to
 
 RTT_S = 0.2
 NO_FAULTS = Faults()
@@ -64,16 +65,17 @@ def ends_s(requests: Requests, trail: Trail) -> Column:
     return requests.arrival_s + trail.queue_s + executed_s + trail.transfer_s
 
 
-def test_a_world_without_any_fault_gives_what_the_world_without_messages_gives() -> None:
+@pytest.mark.parametrize("kind", [Fifo(3, 1, InTurn()), Batched(Batching(2), SECONDS)], ids=["fifo", "batches"])
+def test_boxes_that_never_fail_are_those_without_failures(kind: Any) -> None:
     random = np.random.default_rng(5)
-    requests = requests_at(np.cumsum(random.exponential(0.5, 500)), random.exponential(1.0, 500))
-    plain = simulate(requests, everything_to(1), believing(0.1), [Fifo(3, 1, InTurn())])
-    trail = run(requests, failing((), "lost", boxes=3))
+    requests = requests_at(np.cumsum(random.exponential(0.8, 400)), random.exponential(1.0, 400))
+    plain = simulate(requests, everything_to(1), believing(0.1), [kind])
+    trail = run(requests, replace(kind, failures=Failures([ALWAYS_UP] * kind.boxes)))
     assert trail.queue_s.any()
-    np.testing.assert_allclose(ends_s(requests, trail), requests.arrival_s + latency_s(requests, plain), rtol=1e-12)
+    np.testing.assert_array_equal(plain.queue_s, trail.queue_s)
+    np.testing.assert_allclose(ends_s(requests, trail), ends_s(requests, plain.with_columns(transfer_s=np.full(400, RTT_S))))
     assert (trail.outcome == DONE).all()
-    assert trail.faults is not None
-    assert trail.faults.failed_executions == 0
+    assert trail.faults is not None and trail.faults.failed_executions == 0
 
 
 FATES = {
@@ -159,7 +161,7 @@ def test_clients_go_on_after_a_loss() -> None:
     assert trail.outcome.tolist() == [LOST, LOST, DONE, DONE, DONE, DONE]
 
 
-BATCHED = Batched(Batching(2), _OneSecond())
+BATCHED = Batched(Batching(2), SECONDS)
 
 
 @pytest.mark.parametrize(("fate", "ends"), [("lost", [2.2, np.nan, np.nan]), ("requeued", [2.2, 8.1, 8.1])])
