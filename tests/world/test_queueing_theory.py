@@ -1,8 +1,8 @@
 """What queueing theory says of waiting and of balancers in an open loop, within intervals over replications.
 
 For Poisson arrivals and exponential services. Drawing a server at random parts the arrivals into Poisson processes. Turns part
-them more evenly, which is the best there is without looking (Ephremides, Varaiya and Walrand 1980); looking at two drawn servers
-removes most of the wait under load (Mitzenmacher 2001), and looking at all of them is one queue before all servers.
+them more evenly, which is the best there is without looking (Ephremides, Varaiya and Walrand 1980); looking at two drawn
+servers removes most of the wait under load (Mitzenmacher 2001), and looking at all of them is one queue before all servers.
 """
 
 from __future__ import annotations
