@@ -1,6 +1,7 @@
 """Ciw and idiomatic SimPy models, which share no code with the world, complete every request at the same moment.
 
-Ciw draws a service time when a service begins, so it cannot know how much work waits: two choices are judged by SimPy alone, least work by Ciw where it is one queue before all workers.
+Ciw draws a service time when a service begins, so it cannot know how much work waits: two choices are judged by SimPy
+alone, least work by Ciw where it is one queue before all workers.
 """
 
 from __future__ import annotations
