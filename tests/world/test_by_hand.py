@@ -16,7 +16,7 @@ from simnmt.policies import CLOUD, GATEWAY, CNmt, Decide, Oracle
 from simnmt.profile.execution_plane import ExecutionPlane
 from simnmt.results.requests import Requests, Trail
 from simnmt.world.reference import Clients, DecideFor, Route, simulate
-from tests.worlds import believing, columns, everything_to, fixed, latency_s, link_of, run, two_devices
+from tests.worlds import believing, columns, everything_to, fixed, latency_s, link_of, recording, run, two_devices
 
 PLANES = (ExecutionPlane(0.001, 0.008, 0.010), ExecutionPlane(0.0002, 0.002, 0.005))
 REQUESTS = 4_000
@@ -180,17 +180,6 @@ class TestClients:
         assert trail.decided_s.tolist() == [2.0, 1.0]
         assert delays == [(0.0, 2.0), (0.0, 1.0)], "of request 1, then of request 0"
         assert trail.queue_s.tolist() == [0.0, 4.0]
-
-
-def recording(decide_for: DecideFor) -> tuple[list[tuple[float, ...]], DecideFor]:
-    """The delays that each decision gets, filled as a policy decides."""
-    delays: list[tuple[float, ...]] = []
-
-    def recorded_for(block: Requests) -> Decide:
-        decide = decide_for(block)
-        return lambda request, delay_s: (delays.append(tuple(delay_s)), decide(request, delay_s))[1]  # type: ignore[operator]
-
-    return delays, recorded_for
 
 
 EIGHTHS = st.integers(0, 12).map(lambda eighths: eighths / 8)
