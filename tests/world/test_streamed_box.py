@@ -1,4 +1,4 @@
-"""A streamed box against one in SimPy whose disk and processor work layer by layer; the ledger of its buffer, and changes (STI-18)."""
+"""A streamed box against one in SimPy whose disk and processor work layer by layer; its buffer, and changes (STI-18)."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ from tests.worlds import believing, everything_to
 COLUMNS = ("state", "queue_s", "execution_s", "stall_s", "first_token_s")
 
 
+BUSY = [(0.4, 3, False), (1.5, 1, True), (1.5, 3, False), (10.0, 1, True)]
+"""Mean gap in seconds, gateways, and whether the system keeps a preload: crowded, in turns, and alone."""
 SPEEDS = [deep(1.0, 1.0, 0.0), deep(4.0, 1.0, 1.0), (1.0, 1.3, 1.0), (4.0, 1.3, 0.0)]
 """Factors of reads and of computing beside reads, and the share of a layer's read that a cold start makes first."""
 
