@@ -16,22 +16,14 @@ from simnmt.profile.execution_plane import ExecutionPlane
 from simnmt.results.requests import Requests, Trail
 from simnmt.workload.length_regression import LengthRegression
 from simnmt.world.deciders import Beliefs
-from simnmt.world.reference import simulate
+from tests.world.engines import simulate
+from tests.worlds import latency_s, two_devices
 
 STEADY = settings(derandomize=True, deadline=None, max_examples=60)
 COEFFICIENT = st.floats(0.0, 0.05)
 PLANES = st.builds(ExecutionPlane, COEFFICIENT, COEFFICIENT, COEFFICIENT)
 LENGTH = st.integers(1, 200)
 SECONDS = st.integers(0, 32).map(lambda eighths: eighths / 8) | st.floats(0.0, 4.0)
-
-
-def two_devices(src_len: Any, gateway_s: Any, cloud_s: Any, uplink_s: Any, downlink_s: Any) -> Requests:
-    return Requests(src_len, (gateway_s, cloud_s), (uplink_s,), (downlink_s,))
-
-
-def away_s(requests: Requests) -> NDArray[np.float64]:
-    """Latency in the cloud, where nothing waits."""
-    return requests.execution_s[CLOUD] + requests.uplink_s[0] + requests.downlink_s[0]
 
 
 @st.composite
@@ -42,20 +34,18 @@ def worlds(draw: st.DrawFn) -> Requests:
     return two_devices(src_len, *(column.astype(np.float64) for column in times_s))
 
 
-def run(requests: Requests, policy: Policy | None, initial_transfer_s: float = 0.05, told: bool = False) -> Trail:
-    """Back to back; None stands for the oracle. `told`: hand the present transfer times over."""
+def run(requests: Requests, policy: Policy | None, initial_transfer_s: float = 0.05, knows_transfer: bool = False) -> Trail:
+    """Back to back; None stands for the oracle."""
     return simulate(
         requests,
         lambda block: (policy or Oracle(block.execution_s)).prepare(block.src_len),
-        Beliefs(lambda decider, target: TransferEstimate(initial_transfer_s), true_transfer=told or policy is None),
+        Beliefs(lambda decider, target: TransferEstimate(initial_transfer_s), true_transfer=knows_transfer or policy is None),
         [Fifo()],
     )
 
 
-def latency_s(requests: Requests, policy: Policy | None, **how: Any) -> NDArray[np.float64]:
-    """Per request."""
-    trail = run(requests, policy, **how)
-    return np.where(trail.target == CLOUD, away_s(requests), requests.execution_s[GATEWAY])
+def latencies_s(requests: Requests, policy: Policy | None, **how: Any) -> NDArray[np.float64]:
+    return latency_s(requests, run(requests, policy, **how))
 
 
 @STEADY
@@ -64,7 +54,7 @@ def test_back_to_back_no_policy_serves_any_request_faster_than_the_oracle(
     requests: Requests, planes: tuple[ExecutionPlane, ExecutionPlane], slope: float, offset: float, initial_transfer_s: float
 ) -> None:
     """The policies' planes and lengths have nothing to do with the truth."""
-    best_s = latency_s(requests, None)
+    best_s = latencies_s(requests, None)
     rivals = [
         Fixed(GATEWAY),
         Fixed(CLOUD),
@@ -72,7 +62,7 @@ def test_back_to_back_no_policy_serves_any_request_faster_than_the_oracle(
         CNmt(planes, constant_length(abs(offset) + 1.0)),
     ]
     for policy in rivals:
-        assert (best_s <= latency_s(requests, policy, initial_transfer_s=initial_transfer_s) + 1e-12).all()
+        assert (best_s <= latencies_s(requests, policy, initial_transfer_s=initial_transfer_s) + 1e-12).all()
 
 
 def noiseless(seed: int, requests: int = 3_000) -> tuple[Requests, CNmt, NDArray[np.int64]]:
@@ -88,7 +78,7 @@ def noiseless(seed: int, requests: int = 3_000) -> tuple[Requests, CNmt, NDArray
 @pytest.mark.parametrize("seed", range(5))
 def test_with_perfect_lengths_true_planes_and_the_present_rtt_cnmt_equals_the_oracle(seed: int) -> None:
     requests, cnmt, _ = noiseless(seed)
-    ours, oracle = run(requests, cnmt, told=True), run(requests, None)
+    ours, oracle = run(requests, cnmt, knows_transfer=True), run(requests, None)
     assert (ours.target == oracle.target).all()
     assert (ours.arrival_s == oracle.arrival_s).all()
     assert 0.2 < ours.target.mean() < 0.8
@@ -96,45 +86,33 @@ def test_with_perfect_lengths_true_planes_and_the_present_rtt_cnmt_equals_the_or
 
 def test_each_of_the_three_perfections_is_needed() -> None:
     requests, cnmt, tgt_len = noiseless(0)
-    best_s = latency_s(requests, None).sum()
-    stale = latency_s(requests, cnmt)
+    best_s = latencies_s(requests, None).sum()
+    stale = latencies_s(requests, cnmt)
     assert stale.sum() > 1.001 * best_s
     one_length = CNmt(cnmt.planes, constant_length(float(tgt_len.mean())))
-    assert latency_s(requests, one_length, told=True).sum() > 1.001 * best_s
+    assert latencies_s(requests, one_length, knows_transfer=True).sum() > 1.001 * best_s
 
 
-LENGTHS = st.floats(-1e3, 1e6)
-
-
-@STEADY
-@given(st.tuples(PLANES, PLANES), st.lists(st.tuples(LENGTH, LENGTHS, st.floats(0.0, 5.0)), min_size=1, max_size=20))
-def test_however_wrong_the_lengths_what_is_reckoned_faster_here_than_the_round_trip_stays(
-    planes: tuple[ExecutionPlane, ExecutionPlane], rows: list[tuple[int, float, float]]
-) -> None:
-    """The cloud's own time is never negative, so the round trip alone is the least that sending can cost."""
-    src_len, tgt_len, transfer_s = (np.array(column) for column in zip(*rows, strict=True))
-    decide = CNmt(planes, lambda _: tgt_len).prepare(src_len)
-    for request, local_s in enumerate(planes[GATEWAY].seconds(src_len, tgt_len)):
-        if local_s <= transfer_s[request]:
-            assert decide(request, (0.0, transfer_s[request])) == GATEWAY
+ROW = st.tuples(LENGTH, LENGTH, st.floats(-1e3, 1e6), st.floats(0.0, 1.0), st.floats(0.0, 5.0))
 
 
 @STEADY
-@given(
-    st.tuples(PLANES, PLANES),
-    st.lists(st.tuples(LENGTH, LENGTH, st.floats(0.0, 1.0), st.floats(0.0, 5.0)), min_size=1, max_size=20),
-)
-def test_lengths_guessed_too_short_never_send_away_what_is_truly_faster_here_than_the_round_trip(
-    planes: tuple[ExecutionPlane, ExecutionPlane], rows: list[tuple[int, int, float, float]]
+@given(st.tuples(PLANES, PLANES), st.lists(ROW, min_size=1, max_size=20))
+def test_however_wrong_its_lengths_cnmt_keeps_what_it_expects_here_before_a_round_trip_is_over(
+    planes: tuple[ExecutionPlane, ExecutionPlane], rows: list[tuple[int, int, float, float, float]]
 ) -> None:
-    src_len, tgt_len, guessed_share, transfer_s = (np.array(column) for column in zip(*rows, strict=True))
-    decide = CNmt(planes, lambda _: guessed_share * tgt_len).prepare(src_len)
-    for request, local_s in enumerate(planes[GATEWAY].seconds(src_len, tgt_len)):
-        if local_s <= transfer_s[request]:
+    """The cloud's own time is never negative. With lengths guessed too short this holds of the true times as well."""
+    src_len, tgt_len, wrong, short_share, transfer_s = (np.array(column) for column in zip(*rows, strict=True))
+    for guess, local_s in (
+        (wrong, planes[GATEWAY].seconds(src_len, wrong)),
+        (short_share * tgt_len, planes[GATEWAY].seconds(src_len, tgt_len)),
+    ):
+        decide = CNmt(planes, lambda _, guess=guess: guess).prepare(src_len)
+        for request in np.flatnonzero(local_s <= transfer_s):
             assert decide(request, (0.0, transfer_s[request])) == GATEWAY
 
 
-def test_what_a_policy_predicts_is_what_it_reckons_with() -> None:
+def test_policies_that_predict_lengths_show_them() -> None:
     src_len = np.array([1, 10, 100])
     planes = (ExecutionPlane(0.0, 1.0, 0.0), ExecutionPlane(0.0, 0.0, 0.0))
     assert CNmt(planes, LengthRegression(0.5, -1.0).predict).predicted_tgt_len(src_len).tolist() == [1.0, 4.0, 49.0]
