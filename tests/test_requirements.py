@@ -92,11 +92,11 @@ SHOWN_BY = {
     "FNI-08": ["batching/test_worked_examples.py::test_eight_sentences_in_batches_of_four"],
     "FNI-09": [
         "batching/test_worked_examples.py::test_results_of_maxi_batching_are_in_the_original_order",
-        "batching/test_invariants.py::test_nobody_is_done_before_the_last_of_his_collection_came",
+        "batching/test_invariants.py::test_no_sentence_is_encoded_before_the_last_of_its_collection_arrived",
     ],
     "FNI-10": [
         "batching/test_worked_examples.py::test_eight_sentences_in_batches_of_four",
-        "batching/test_invariants.py::test_topped_up_more_than_the_threshold_are_active_while_the_queue_can_fill_the_gap",
+        "batching/test_invariants.py::test_topped_up_more_than_the_threshold_are_active_while_sentences_wait",
         "nmt/test_batched.py::test_a_real_decoder_follows_the_worked_examples_of_the_paper",
     ],
     "FNI-11": [

@@ -1,4 +1,4 @@
-"""What holds of any batcher, whatever arrives when: nobody is lost, nobody waits longer than said, no batch is too large."""
+"""What holds of any batcher, whatever arrives when: no sentence is lost or waits longer than configured, no batch is too large."""
 
 from __future__ import annotations
 
@@ -59,42 +59,26 @@ def batchings(draw: Any, limits: bool = True, collected: bool | None = None) -> 
 
 @STEADY
 @given(batchings(), traffic())
-def test_everybody_is_encoded_once_then_joins_once_then_is_done(batching: Batching, traffic: Traffic) -> None:
-    served = traffic.served(batching)
-    everybody = list(range(len(traffic.src_len)))
-    assert sorted(each for group in served.encodings for each in group) == everybody
-    assert sorted(each for group in served.joins for each in group) == everybody
-    assert sorted(served.finish_s) == everybody
-    for each in everybody:
+def test_every_sentence_is_served_once_within_the_limits(batching: Batching, traffic: Traffic) -> None:
+    """Encoded, then joined, then done; no batch is too large, and padding exceeds its cap for a sentence alone only."""
+    served, sentences = traffic.served(batching), list(range(len(traffic.src_len)))
+    for groups in (served.encodings, served.joins, [tuple(served.finish_s)]):
+        assert sorted(each for group in groups for each in group) == sentences
+    for each in sentences:
         assert traffic.arrival_s[each] <= served.encoded_s[each] <= served.joined_s[each] <= served.finish_s[each]
-
-
-@STEADY
-@given(batchings(), traffic())
-def test_no_more_are_active_or_encoded_together_than_allowed(batching: Batching, traffic: Traffic) -> None:
-    served = traffic.served(batching)
-    assert all(1 <= len(active) <= batching.size for _, active, _ in served.steps)
+    steps, cap = [active for _, active, _ in served.steps], batching.padded_tokens or inf
+    assert all(1 <= len(active) <= batching.size for active in steps)
     assert all(1 <= len(group) <= (batching.encoded_together or batching.size) for group in served.encodings)
-    # A batch is refilled only when it is down to the threshold.
-    before: tuple[int, ...] = ()
-    for _, active, _ in served.steps:
-        stayed = [each for each in active if each in before]
-        assert len(stayed) == len(active) or len(stayed) <= batching.threshold
-        before = active
-
-
-@STEADY
-@given(batchings(), traffic())
-def test_padding_never_exceeds_its_cap_but_for_a_sentence_alone(batching: Batching, traffic: Traffic) -> None:
-    cap = batching.padded_tokens or inf
-    served = traffic.served(batching)
-    for group in [*served.encodings, *(active for _, active, _ in served.steps)]:
+    for group in [*served.encodings, *steps]:
         assert len(group) == 1 or len(group) * max(traffic.src_len[each] for each in group) <= cap
+    for before, active in zip([(), *steps], steps, strict=False):
+        stayed = [each for each in active if each in before]
+        assert len(stayed) == len(active) or len(stayed) <= batching.threshold, "refilled above the threshold"
 
 
 @STEADY
 @given(batchings(collected=False), traffic())
-def test_without_collecting_sentences_are_taken_in_the_order_in_which_they_came(batching: Batching, traffic: Traffic) -> None:
+def test_without_collecting_sentences_are_taken_in_the_order_of_arrival(batching: Batching, traffic: Traffic) -> None:
     served = traffic.served(batching)
     assert [each for group in served.encodings for each in group] == sorted(served.finish_s)
     assert [each for group in served.joins for each in group] == sorted(served.finish_s)
@@ -115,8 +99,8 @@ def test_a_collection_is_sorted_by_source_length_and_the_sort_is_stable(batching
 
 @STEADY
 @given(batchings(collected=True), traffic())
-def test_nobody_is_done_before_the_last_of_his_collection_came(batching: Batching, traffic: Traffic) -> None:
-    """Nor begun: with an endless wait a collection is what came first, so many at a time (FNI-09)."""
+def test_no_sentence_is_encoded_before_the_last_of_its_collection_arrived(batching: Batching, traffic: Traffic) -> None:
+    """With an endless wait a collection is what arrived first, so many at a time (FNI-09)."""
     batching = replace(batching, longest_wait_s=inf)
     served = traffic.served(batching)
     for each, begin_s in served.encoded_s.items():
@@ -138,9 +122,9 @@ def test_a_free_server_begins_when_the_first_is_due_or_enough_have_come(batching
 
 @STEADY
 @given(batchings(limits=False), traffic())
-def test_with_no_wait_the_server_is_never_idle_while_somebody_waits(batching: Batching, traffic: Traffic) -> None:
+def test_with_no_wait_the_server_is_never_idle_while_a_sentence_waits(batching: Batching, traffic: Traffic) -> None:
     """Work is conserved: it is busy from an arrival in an empty system until all that came is done."""
-    served = replace_wait(batching, traffic, 0.0)
+    served = traffic.served(replace(batching, longest_wait_s=0.0))
     busy = [(begin_s, begin_s + 1.0) for begin_s, _, _ in served.steps]
     for group in served.encodings:
         begin_s = served.encoded_s[group[0]]
@@ -152,17 +136,11 @@ def test_with_no_wait_the_server_is_never_idle_while_somebody_waits(batching: Ba
         busy_until_s = max(busy_until_s, end_s)
 
 
-def replace_wait(batching: Batching, traffic: Traffic, longest_wait_s: float) -> Served:
-    return traffic.served(replace(batching, longest_wait_s=longest_wait_s))
-
-
 @STEADY
 @given(batchings(limits=False, collected=False), traffic())
-def test_topped_up_more_than_the_threshold_are_active_while_the_queue_can_fill_the_gap(
-    batching: Batching, traffic: Traffic
-) -> None:
-    """FNI-10: as long as somebody waits, every step has more sentences than the threshold."""
-    served = replace_wait(batching, traffic, 0.0)
+def test_topped_up_more_than_the_threshold_are_active_while_sentences_wait(batching: Batching, traffic: Traffic) -> None:
+    """FNI-10."""
+    served = traffic.served(replace(batching, longest_wait_s=0.0))
     for _, active, waiting in served.steps:
         assert waiting == 0 or len(active) > batching.threshold
 
@@ -192,7 +170,7 @@ def test_collected_batches_of_one_are_served_shortest_source_first(traffic: Traf
                 assert served.finish_s[each] == pytest.approx(free_s, abs=1e-9)
 
 
-def test_who_comes_during_the_first_of_several_calls_of_the_encoder_is_encoded_in_the_next() -> None:
+def test_a_sentence_that_arrives_during_the_first_of_several_encodings_is_encoded_in_the_next() -> None:
     """Where encoding takes time, how many are encoded at once does change who is decoded with whom."""
     late = Traffic([0.0, 0.0, 0.0, 0.5], [5] * 4, [3] * 4, 1.0)
     joins = [late.served(Batching(4, 2, encoded_together=together)).joins for together in (2, 4)]
@@ -229,13 +207,12 @@ def test_a_sentence_encoded_ahead_of_its_batch_does_not_wait_for_company() -> No
 
 
 def test_a_batch_that_is_waited_for_until_it_is_full_is_not_begun_in_part() -> None:
-    """Found: encoded two at a time, only the first two joined, and the others waited for company once more."""
     served = serve(Batching(4, longest_wait_s=inf, encoded_together=2), [0, 0, 0, 0, 9], [1] * 5, [2] * 5)
     assert served.joins == [(0, 1, 2, 3), (4,)]
 
 
 def test_a_batch_is_full_as_well_when_no_more_tokens_fit() -> None:
-    """Found: 3 of 4 fit under the cap, and the one left over waited until four were there again."""
+    """Three of four fit under the cap."""
     served = serve(Batching(4, longest_wait_s=inf, padded_tokens=30), [0, 0, 0, 0, 1, 2, 50], [10] * 7, [5] * 7)
     assert served.joins == [(0, 1, 2), (3, 4, 5), (6,)]
     assert served.encoded_s[3] == 5.0
@@ -253,8 +230,8 @@ def test_closing_takes_what_waits_at_once() -> None:
         assert (batcher.waiting, batcher.due_s) == (0, inf)
 
 
-def test_who_comes_after_the_closing_waits_for_company_again() -> None:
-    """And goes with those who were let go, if there is room."""
+def test_a_sentence_that_arrives_after_the_closing_waits_for_company_again() -> None:
+    """And joins those that waited at the closing, if there is room."""
     for batching in (mini(4), maxi(4, 4), top_up(4, 2)):
         batching = replace(batching, longest_wait_s=inf)
         batcher = Batcher(batching)
@@ -263,12 +240,12 @@ def test_who_comes_after_the_closing_waits_for_company_again() -> None:
         batcher.arrive(1, 5, 2.0)
         assert [batcher.next(0, 2.0), batcher.next(0, 2.0)] == [Encode((0, 1)), Join((0, 1))]
         batcher.arrive(2, 5, 3.0)
-        assert batcher.next(0, 9.0) is None, "Found: closed once, it never waited again"
+        assert batcher.next(0, 9.0) is None
         batcher.close()
         assert batcher.next(0, 9.0) == Encode((2,))
 
 
-def test_closing_lets_all_go_who_wait_then_in_as_many_batches_as_it_takes() -> None:
+def test_closing_takes_all_that_wait_in_as_many_batches_as_it_takes() -> None:
     batcher = Batcher(Batching(4, longest_wait_s=inf, padded_tokens=10))
     for request in range(3):
         batcher.arrive(request, 5, 0.0)

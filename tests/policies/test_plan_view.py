@@ -96,7 +96,7 @@ def world(policy: str, remote: bool = False, requests: int = 3_000) -> tuple[np.
 
 @pytest.mark.parametrize("remote", [False, True], ids=["own device", "cloud"])
 def test_a_plane_that_knows_no_states_loses_on_cold_requests(remote: bool) -> None:
-    """XP-04: all else is known exactly, so the loss is the state's alone; a policy that knows it decides nearly as the oracle."""
+    """XP-04: all else is known exactly, so the loss is the state's alone; with it known, nearly none is left."""
     latency_s, trails = {}, {}
     for policy in ("ignored", "known", "oracle"):
         latency_s[policy], trails[policy] = world(policy, remote)
