@@ -1,4 +1,4 @@
-"""What holds of any batcher, whatever arrives when: no sentence is lost or waits longer than configured, no batch is too large."""
+"""What holds of any batcher: no sentence is lost or waits longer than configured, no batch is too large."""
 
 from __future__ import annotations
 

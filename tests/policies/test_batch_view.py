@@ -204,17 +204,3 @@ def test_whatever_is_reported_the_belief_is_a_time(size: int, servers: int, answ
             under_way.append(view.sent(at_s, 20.0))
         if under_way:
             view.reported(under_way.pop(0), gap_s, (min(active, size), waiting), at_s)
-
-
-def test_views_of_many_deciders_share_the_costs_and_nothing_else() -> None:
-    asked: list[int] = []
-
-    def step_s(active: int) -> float:
-        asked.append(active)
-        return 0.009 + 0.001 * active
-
-    first = BatchView(step_s, 8, 4)
-    views = [first.blank() for _ in range(1_000)]
-    assert asked == list(range(1, 9)), "once for all"
-    views[0].sent(0.0, 10.0)
-    assert views[0].added_s(0.0, 10.0) > 0.0 == views[1].added_s(0.0, 10.0) == first.added_s(0.0, 10.0)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from benchmarks import policies
-from benchmarks.policy_cases import QUEUES, RECORDED, Case, capped_table, constant, poisson, recorded, series, slowed
+from benchmarks.policy_cases import QUEUES, Case, capped_table, constant, poisson, series, slowed
 
 Deployment = Callable[[Path], dict[str, Any]]
 """The keys of a case that say what stands where, its files written to a folder."""
@@ -145,11 +145,3 @@ def test_a_low_quantile_pays_where_the_remote_overhead_has_a_tail_and_costs_wher
     constant_ones = changes(Case("constant", even, networks, rules, queries, pairs))
     assert constant_ones["still", "quantile"]["mean_percent"] == (0.0, 0.0, 0.0)
     assert constant_ones["shifts", "quantile"]["mean_percent"][1] > 0.3
-
-
-@pytest.mark.skipif(not RECORDED.exists(), reason="the recorded 5G drive is not in ../shared/data")
-def test_a_recorded_drive_rewards_the_careful(tmp_path: Path) -> None:
-    rules = {"last": {"kind": "cnmt"}, "smoothed": {"kind": "cnmt", "transfer_estimate": "smoothed"}}
-    networks = {"drive": {"rtt": recorded(tmp_path), "clock": "spread"}}
-    found = changes(Case("drive", BILSTM, networks, rules, pairs=(("smoothed", "last"),)))
-    assert faster(found["", "smoothed"]["p95_percent"])

@@ -5,16 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simnmt.devices import Fifo
 from simnmt.network.link import Link, bytes_per_token
 from simnmt.network.series import constant_rtt
-from simnmt.policies import CLOUD, GATEWAY, CNmt, Fixed, Oracle, TransferEstimate, constant_length, threshold
+from simnmt.policies import CLOUD, GATEWAY, CNmt, Fixed, Oracle, constant_length, threshold
 from simnmt.profile.execution_plane import ExecutionPlane, fit_plane
 from simnmt.results.requests import Requests
 from simnmt.workload.length_regression import LengthRegression, fit_lengths
 from simnmt.workload.length_table import LengthTable
-from simnmt.world.deciders import Beliefs
-from simnmt.world.reference import DecideFor, simulate
+from simnmt.world.reference import DecideFor
+from tests.worlds import recording, run
 
 GATEWAY_PLANE, CLOUD_PLANE = ExecutionPlane(0.0004, 0.003, 0.005), ExecutionPlane(0.0001, 0.001, 0.004)
 LENGTHS = LengthRegression(slope=0.8, offset=1.0)
@@ -92,8 +91,7 @@ class TestCnmt10:
             "naive": lambda block: CNmt(planes, constant_length(20.0)).prepare(block.src_len),
             "cnmt": lambda block: CNmt(planes, LENGTHS.predict).prepare(block.src_len),
         }
-        beliefs = Beliefs(lambda decider, target: TransferEstimate(0.050), true_transfer=name == "oracle")
-        trail = simulate(self.REQUESTS, deciders[name], beliefs, [Fifo()])
+        trail = run(self.REQUESTS, deciders[name], 0.050, clairvoyant=name == "oracle")
         gateway_s, cloud_s = self.REQUESTS.execution_s
         latency_s = np.where(trail.target == CLOUD, cloud_s + self.RTT_S, gateway_s)
         assert trail.arrival_s == pytest.approx(np.cumsum(latency_s) - latency_s, abs=1e-12)
@@ -125,23 +123,12 @@ class TestCnmt11:
         arrival_s=np.array([970.0, 1000.0, 1129.9, 1130.0, 1131.0, 1549.9, 1550.0]),
     )
 
-    BELIEFS = Beliefs(lambda decider, target: TransferEstimate(7.0))
-
     def test_the_gateway_measures_50_and_leaves_the_wait_at_the_server_out(self) -> None:
-        decide_for: DecideFor = lambda block: lambda request, delay_s: int(block.src_len[request])  # noqa: E731
-        trail = simulate(self.REQUESTS, decide_for, self.BELIEFS, [Fifo()])
+        delays, decide_for = recording(lambda block: lambda request, delay_s: int(block.src_len[request]))
+        trail = run(self.REQUESTS, decide_for, 7.0)
         assert trail.target.tolist() == [1, 1, 0, 0, 0, 0, 0]
         assert trail.queue_s.tolist() == [0.0, 30.0, 0.0, 0.0, 0.0, 0.0, 0.0]
         # Known from the very moment of its receipt; then held until request 0 is answered, which was away for 520 on the link.
         assert trail.estimate_s.tolist() == [7.0, 7.0, 7.0, 50.0, 50.0, 50.0, 520.0]
         assert trail.measured_at_s.tolist() == [0.0, 0.0, 0.0, 1130.0, 1130.0, 1130.0, 1550.0]
-
-    def test_the_decision_is_handed_that_estimate(self) -> None:
-        handed = []
-
-        def decide(request: int, delay_s: object) -> int:
-            handed.append(tuple(delay_s))  # type: ignore[arg-type]
-            return int(self.REQUESTS.src_len[request])
-
-        simulate(self.REQUESTS, lambda block: decide, self.BELIEFS, [Fifo()])
-        assert handed == [(0.0, estimate_s) for estimate_s in [7.0, 7.0, 7.0, 50.0, 50.0, 50.0, 520.0]]
+        assert delays == [(0.0, estimate_s) for estimate_s in trail.estimate_s.tolist()]

@@ -163,12 +163,6 @@ def test_a_step_is_as_dear_as_the_position_of_who_is_active_longest() -> None:
     assert decoded.finish_s.tolist() == [6.0, 6.0 + 2.0 + 3.0]
 
 
-def test_an_arrival_at_the_end_of_a_step_is_there_when_the_next_begins_and_a_later_one_waits_for_its_end() -> None:
-    decoded = decode_all(top_up(3, 2), SECONDS, [1, 1, 1], [5, 1, 1], [0.0, 2.0, 2.25])
-    assert decoded.begin_s.tolist() == [0.0, 2.0, 3.0]
-    assert decoded.finish_s.tolist() == [5.0, 3.0, 4.0]
-
-
 def test_who_is_done_is_so_when_it_has_left_and_holds_the_others_up() -> None:
     """Leaving takes half a second: the sentence of 2 steps is done at 2.5, and the batch of 4 steps at 2.5 + 2 + 0.5."""
     leaving = cost((1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 0.0), (0.0, 0.0), (0.0, 0.0), leave_s=0.5)
@@ -178,28 +172,12 @@ def test_who_is_done_is_so_when_it_has_left_and_holds_the_others_up() -> None:
     assert decoded.account.step_s.tolist() == [0.0, 0.0, 2.5, 2.5]
 
 
-def test_who_comes_while_others_leave_is_there_when_the_next_step_begins() -> None:
-    """The step that ends at 2 with one leaving until 2.5 is under way at 2.25; at the end of that at 0.75 nobody leaves."""
-    leaving = cost((1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 0.0), (0.0, 0.0), (0.0, 0.0), leave_s=0.5)
-    assert decode_all(top_up(2, 1), leaving, [1, 1], [4, 1], [0.0, 0.75]).begin_s.tolist() == [0.0, 1.0]
-    decoded = decode_all(top_up(3, 2), leaving, [1, 1, 1], [2, 4, 1], [0.0, 0.0, 2.25])
-    assert decoded.begin_s.tolist() == [0.0, 0.0, 2.5]
-    assert decoded.finish_s.tolist() == [2.5, 5.5, 4.0]
-
-
 def test_the_longest_source_under_way_makes_every_step_longer() -> None:
     """A second a step, and an eighth for each sentence and each token of the longest source beyond 2: 3 s of it, then 1."""
     attending = cost((1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 0.0), (0.0, 0.0), (0.0, 0.0), source_s=(2, 0.125))
     decoded = decode_all(mini(2), attending, [10, 6], [1, 3])
     assert decoded.finish_s.tolist() == [3.0, 3.0 + 2 * 1.5]
     assert decode_all(mini(2), attending, [6, 10], [1, 3]).finish_s.tolist() == [3.0, 3.0 + 2 * 2.0]
-
-
-def test_who_has_waited_long_enough_joins_at_the_end_of_a_step() -> None:
-    """Three are collected before any joins, or the first of them has waited 2.5 s."""
-    batching = top_up(3, 1, collected=3, longest_wait_s=2.5)
-    decoded = decode_all(batching, SECONDS, [1, 1, 1], [9, 1, 1], [0.0, 3.25, 100.0])
-    assert decoded.begin_s.tolist() == [2.5, 6.5, 100.0]
 
 
 @pytest.mark.parametrize("wrong", [([1], [1, 2], None), ([1, 1], [1, 1], [0.0]), ([1, 1], [1, 1], [1.0, 0.5])])
