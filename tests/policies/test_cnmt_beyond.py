@@ -59,23 +59,3 @@ def test_what_a_request_adds_to_a_queue_is_its_expected_time_whatever_the_rule_m
     for plane, column in zip(planes, policy.execution_s(src_len), strict=True):
         assert (column == plane.seconds(src_len, DISTRIBUTION.mean(src_len))).all()
     assert (policy.predicted_tgt_len(src_len) == DISTRIBUTION.mean(src_len)).all()
-
-
-def test_minimising_the_percentile_gives_shorter_tails_and_longer_means() -> None:
-    """Over lengths that the rules did not see, each at its own aim, where two devices trade a start for a rate."""
-    fitted, other = TABLE.split(0.2, 1)
-    lengths = LengthDistribution.of(fitted)
-    planes = (ExecutionPlane(0.0, 0.010, 0.0), ExecutionPlane(0.0, 0.002, 0.16))
-    src_len, tgt_len = other.sample(1, 0, "requests", 100_000)
-    tails = (lambda n: lengths.quantile(n, 0.05), lambda n: lengths.quantile(n, 0.95))
-    times_s = np.stack([plane.seconds(src_len, tgt_len) for plane in planes])
-    taken_s = []
-    for rule in (CNmt(planes, lengths.mean), CNmt(planes, lengths.mean, tails)):
-        decide = rule.prepare(src_len)
-        target = np.array([decide(request, (0.0, 0.0)) for request in range(len(src_len))])
-        taken_s.append(times_s[target, np.arange(len(src_len))])
-    by_mean, by_p95 = taken_s
-    assert by_mean.mean() < by_p95.mean()
-    differ = by_mean != by_p95
-    assert 0.02 < differ.mean() < 0.5
-    assert np.quantile(by_mean[differ], 0.95) > np.quantile(by_p95[differ], 0.95)

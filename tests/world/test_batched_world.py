@@ -17,8 +17,7 @@ from simnmt.profile.batch_cost import DecodingCost
 from simnmt.results.requests import Requests
 from simnmt.world import reference
 from simnmt.world.reference import Clients
-from tests.world.batched_worlds import BATCHINGS, CLOUD, COST, asked, split
-from tests.world.decoding import EIGHTHS, SECONDS
+from tests.world.batched_worlds import BATCHINGS, CLOUD, COST, EIGHTHS, SECONDS, asked, split
 from tests.world.engines import simulate
 from tests.worlds import believing, everything_to
 

@@ -28,8 +28,7 @@ from simnmt.world import reference
 from simnmt.world.faults import Faults
 from simnmt.world.structures import library
 from tests.campaigns.harness import SCALE
-from tests.world.batched_worlds import BATCHINGS, COST, asked
-from tests.world.decoding import batchings
+from tests.world.batched_worlds import BATCHINGS, COST, asked, batchings
 from tests.world.random_worlds import World, assert_agree, assert_equal_accounts, costs, random_worlds
 from tests.worlds import believing
 

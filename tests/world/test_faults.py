@@ -21,7 +21,7 @@ from simnmt.results.request_log import DONE, FALLBACK, LOST
 from simnmt.results.requests import Requests, Trail
 from simnmt.world.faults import UNACKNOWLEDGED_S, Faults
 from simnmt.world.reference import Clients, simulate
-from tests.world.decoding import SECONDS
+from tests.world.batched_worlds import SECONDS
 from tests.world.theory import Column, assert_mean
 from tests.worlds import believing, everything_to
 

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import simpy
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from simnmt.devices import Fifo, Streamed
 from simnmt.devices.stream import PlanChange
@@ -166,19 +164,6 @@ def test_the_most_of_packed_shards_is_what_requests_hold_that_overlap(gap_s: flo
     most = max(own.max(), (own[:-1] + read[1:])[ahead].max(initial=0))
     assert boxes_until(float(end_s[-1])).peak_shard_bytes == most
     assert (most > 1_050) == (gap_s < 1.0)
-
-
-@settings(max_examples=100)
-@given(st.integers(1, 5), st.integers(0, 5), st.floats(-10.0, 200.0), st.booleans(), st.floats(0.0, 100.0))
-def test_a_longer_pause_never_leaves_more_in_memory(
-    last: int, state: int, idle_s: float, keeps_preload: bool, more_s: float
-) -> None:
-    lifecycle = Lifecycle(last, 5.0, 60.0, keeps_preload)
-    found, later = (lifecycle.next_state(min(state, last), pause_s) for pause_s in (idle_s, idle_s + more_s))
-    assert COLD <= later <= found <= last
-    assert lifecycle.next_state(last, 0.0) == last
-    if 5.0 < idle_s <= 60.0:
-        assert found == (FIRST_TURN if keeps_preload else COLD)
 
 
 FASTER = replace(STREAMED, compute=replace(COMPUTE, layer_s=(0.040, 0.060)), deadline_s=0.5)

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from simnmt.profile.streaming_cost import StiCost
 from simnmt.streaming.plan.engagement import PlannedCompute, StreamedState, engagement
 from simnmt.streaming.plan.streaming_plan import make_plan, timeline_of
-from simnmt.streaming.plan.timeline import Work, timeline
 from tests.streaming.plan.made_cost import LENGTH, costs, round_cost
 
 
@@ -49,16 +48,6 @@ def test_plans_that_wait_within_the_deadline_keep_it_where_the_papers_are_late()
     assert all(float(state.alone_s(ours.compute, LENGTH)) <= 2.0 for state in ours.states)
     assert float(papers.states[1].alone_s(papers.compute, LENGTH)) == pytest.approx(2.6)
     assert len(ours.plans[0].bits) < len(papers.plans[0].bits)
-
-
-def test_what_a_decoder_does_once_a_request_waits_for_its_own_loads() -> None:
-    """12 loads of 10 ms: 6 + 6 layers, of which a decoder's unpack for 3 ms and compute a step in 0.8 ms."""
-    cost = round_cost(6, (0.001,), a_bit_s=0.005, decoder_layers=6, step_s=0.0008)
-    assert cost.decoder is not None
-    once = replace(cost, decoder=replace(cost.decoder, once_s=(0.003,)))
-    turns = [engagement(each, 1.0, 0, length=LENGTH) for each in (cost, once)]
-    took_s = [float(each.states[0].alone_s(each.compute, LENGTH, 3)) for each in turns]
-    assert took_s == pytest.approx([0.1208 + 2 * 0.0048, 0.1238 + 2 * 0.0048])
 
 
 def test_what_else_a_cold_start_reads_comes_before_everything() -> None:
@@ -165,13 +154,6 @@ def test_worked_example_of_sti_12_and_13() -> None:
     assert StreamedState("cold", (0.6, 0.6)).alone_s(compute, 128) == pytest.approx(2.6)
     assert StreamedState("held on top", (0.2, 0.0)).alone_s(compute, 128) == pytest.approx(2.2)
     assert compute.in_memory_s(128) == 2.0
-
-
-def test_an_encoder_alone_is_its_pipeline() -> None:
-    """DistilBERT's six layers of 339 ms and 95 ms: 2129 ms (STI-21), as the planner's own timeline says."""
-    state, compute = StreamedState("streamed", (0.339,) * 6), PlannedCompute(6, (128,), (0.095,))
-    assert state.alone_s(compute, 128) == pytest.approx(2.129)
-    assert timeline(state.load_s, Work([0.095] * 6)).latency_s == pytest.approx(2.129)
 
 
 def test_loads_that_do_not_fit_are_refused() -> None:
