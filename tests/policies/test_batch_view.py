@@ -44,8 +44,8 @@ def test_alone_with_an_idle_server_the_plane_is_all(requests: int, tgt_len: floa
 
 @pytest.mark.parametrize(("ahead", "added_s"), [(0, 0.0), (2, 20 * 0.001), (6, 2 * 0.050 + 20 * 0.003)])
 def test_what_a_request_adds_behind_others_by_hand(ahead: int, added_s: float) -> None:
-    """Of two, it leaves one behind: 20 steps of a batch of two, 1 ms slower each. Of six, two are beyond four and end as fast as
-    six share a mean output's 20 steps of 15 ms, 50 ms each; then a batch of four on average."""
+    """Of two, it leaves one behind: 20 steps of a batch of two, 1 ms slower each. Of six, two are beyond four and end as fast
+    as six share a mean output's 20 steps of 15 ms, 50 ms each; then a batch of four on average."""
     view = of_ten_ms(8, 4)
     for _ in range(ahead):
         view.sent(0.0, 20.0)
