@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simnmt.base import shipped_files
-from simnmt.batching import Batching, maxi, mini, top_up
+from simnmt.batching import Batching, mini, top_up
 from simnmt.devices.batch import Decoded
 from simnmt.profile.batch_cost import DecodingCost
 from simnmt.profile.doubts import alone_vs_plane
@@ -21,14 +21,6 @@ from simnmt.world.engine import decode_all
 from tests.batching.one_server import serve
 from tests.world.batched_worlds import EIGHTHS, LEAVING, LEAVING_EIGHTHS, SECONDS, batchings, cost, rows
 from tests.world.theory import m_g_1_wait
-
-KINDS = {
-    "mini": mini(8),
-    "maxi": maxi(8, 40),
-    "half-empty": top_up(8, 4),
-    "immediate": top_up(8, 7),
-    "top-up of sorted": top_up(8, 4, collected=40),
-}
 
 
 def sizes(decoded: Decoded) -> list[int]:
@@ -49,9 +41,16 @@ def assert_steps_agree(
     for column, moments_s in ((decoded.begin_s, served.encoded_s), (decoded.finish_s, served.finish_s)):
         np.testing.assert_allclose(column, [moments_s[request] for request in range(len(src_len))], 1e-9, 1e-9)
     np.testing.assert_allclose(decoded.first_token_s, np.subtract(first_s, arrival_s), 1e-9, 1e-9)
-    active = [len(requests) for _, requests, _ in served.steps]
+    account, active = decoded.account, [len(requests) for _, requests, _ in served.steps]
     assert sizes(decoded) == active
-    assert decoded.account.steps.tolist() == np.bincount(active, minlength=batching.size + 1).tolist()
+    assert account.steps.tolist() == np.bincount(active, minlength=batching.size + 1).tolist()
+    assert (account.sentences, account.tokens) == (len(src_len), sum(tgt_len))
+    assert account.src_tokens == sum(src_len) <= account.padded_tokens
+    assert account.busy_s == pytest.approx(account.encode_s + account.refill_s + account.step_s.sum())
+    if any(arrival_s):
+        assert account.busy_s <= decoded.total_s * (1 + 1e-12)
+    else:
+        assert account.busy_s == pytest.approx(decoded.total_s)
 
 
 @settings(derandomize=True, deadline=None, max_examples=100)
@@ -76,47 +75,21 @@ def test_a_box_does_so_where_batches_are_joined_all_the_time(times: DecodingCost
         assert_steps_agree(batching, times, src_len.tolist(), tgt_len.tolist(), arrival_s.tolist())
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
-@given(batchings(), rows())
-def test_everyone_is_translated_once_and_the_account_adds_up(batching: Batching, drawn: list[tuple[int, int, float]]) -> None:
-    src_len, tgt_len = [row[0] for row in drawn], [row[1] for row in drawn]
-    arrival_s = np.cumsum([row[2] for row in drawn])
-    decoded = decode_all(batching, cost(), src_len, tgt_len, arrival_s)
-    account = decoded.account
-    assert (arrival_s <= decoded.begin_s).all()
-    assert (decoded.begin_s < decoded.finish_s).all()
-    assert account.sentences == len(drawn)
-    assert account.tokens == sum(tgt_len) == np.dot(account.steps, np.arange(batching.size + 1))
-    assert account.src_tokens == sum(src_len) <= account.padded_tokens
-    assert account.busy_s == pytest.approx(account.encode_s + account.refill_s + account.step_s.sum())
-    if not arrival_s.any():
-        assert account.busy_s == pytest.approx(decoded.total_s)
-    if drawn:
-        assert account.busy_s <= decoded.total_s * (1 + 1e-12)
-        assert sum(sizes(decoded)) == sum(tgt_len)
-
-
-def test_who_waits_in_a_batch_of_one_with_poisson_arrivals_waits_as_before_a_first_in_first_out_server() -> None:
-    """M/D/1: all sentences alike; the waits are Pollaczek's and Khinchine's as well."""
-    n, load = 8_000, 0.5
-    lengths = np.full(n, 10)
+def test_batches_of_one_with_poisson_arrivals_are_m_d_1() -> None:
+    """All sentences alike: the waits are those of Pollaczek and Khinchine."""
+    n, load, lengths = 8_000, 0.5, np.full(8_000, 10)
     service_s = float(cost().solo_s(10, 10))
     waits = []
     for seed in range(4):
         arrival_s = np.cumsum(np.random.default_rng(seed).exponential(service_s / load, n))
         decoded = decode_all(top_up(1, 0), cost(), lengths, lengths, arrival_s)
-        expected_s, free_s = [], 0.0
-        for at_s in arrival_s.tolist():
-            expected_s.append(max(at_s, free_s))
-            free_s = expected_s[-1] + service_s
-        np.testing.assert_allclose(decoded.begin_s, expected_s, rtol=1e-11)
         waits.append(float((decoded.begin_s - arrival_s)[n // 10 :].mean()) / service_s)
     assert np.mean(waits) == pytest.approx(m_g_1_wait(load, 0.0), rel=0.06)
 
 
-@pytest.mark.parametrize("name", ["cpu1-gru", "cpu1-marian", "made up"])
-@pytest.mark.parametrize("batching", [mini(1), top_up(32, 16), top_up(32, 31), mini(8, longest_wait_s=0.0)])
-def test_alone_a_sentence_takes_what_its_costs_say(name: str, batching: Batching) -> None:
+@pytest.mark.parametrize("name", ["cpu1-gru", "made up"])
+@pytest.mark.parametrize("batching", [top_up(32, 16), mini(8, longest_wait_s=0.0)])
+def test_a_sentence_alone_takes_what_its_costs_say(name: str, batching: Batching) -> None:
     times = LEAVING if name == "made up" else read_profile(f"calibration/{name}.json").decoding_cost
     src_len, tgt_len = np.meshgrid([1, 7, 40, 90], [0, 1, 2, 25, 80])
     far_apart_s = 100.0 * np.arange(src_len.size)
@@ -147,23 +120,14 @@ def test_a_sentence_alone_costs_the_same_with_batching_on_and_off(name: str) -> 
     assert stated is not None and abs(stated) <= 0.02
 
 
-@pytest.mark.parametrize("arrangement", KINDS)
-def test_steps_that_cost_as_much_as_they_hold_make_all_batchers_equal(arrangement: str) -> None:
-    """Then a token costs the same in whatever company, so that no batcher can win anything."""
-    tgt_len = np.random.default_rng(1).integers(0, 60, 300)
-    linear = cost((0.0, 0.001, 0.0, 0.0), (0.0, 0.0, 0.0, 0.0), (0.0, 0.0), (0.0, 0.0))
-    decoded = decode_all(KINDS[arrangement], linear, tgt_len + 1, tgt_len)
-    assert decoded.total_s == pytest.approx(0.001 * tgt_len.sum())
-
-
-def test_a_step_is_as_dear_as_the_position_of_who_is_active_longest() -> None:
+def test_a_step_costs_by_the_position_of_the_sentence_active_longest() -> None:
     """Position p costs p seconds: a sentence of 4 alone takes 0+1+2+3; another joins before position 2, and goes on alone."""
     positions = cost((0.0, 0.0, 1.0, 0.0), (0.0, 0.0, 0.0, 0.0), (0.0, 0.0), (0.0, 0.0))
     decoded = decode_all(top_up(2, 1), positions, [1, 1], [4, 4], [0.0, 0.5])
     assert decoded.finish_s.tolist() == [6.0, 6.0 + 2.0 + 3.0]
 
 
-def test_who_is_done_is_so_when_it_has_left_and_holds_the_others_up() -> None:
+def test_a_sentence_is_done_when_it_has_left_and_holds_the_others_up() -> None:
     """Leaving takes half a second: the sentence of 2 steps is done at 2.5, and the batch of 4 steps at 2.5 + 2 + 0.5."""
     leaving = cost((1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 0.0), (0.0, 0.0), (0.0, 0.0), leave_s=0.5)
     decoded = decode_all(top_up(3, 2), leaving, [1, 1, 1, 1], [2, 4, 4, 0], [0.0, 0.0, 0.0, 9.0])
@@ -182,5 +146,5 @@ def test_the_longest_source_under_way_makes_every_step_longer() -> None:
 
 @pytest.mark.parametrize("wrong", [([1], [1, 2], None), ([1, 1], [1, 1], [0.0]), ([1, 1], [1, 1], [1.0, 0.5])])
 def test_columns_that_do_not_fit_are_refused(wrong: tuple[list[int], list[int], list[float] | None]) -> None:
-    with pytest.raises(ValueError, match="arrivals"):
+    with pytest.raises(ValueError):
         decode_all(mini(2), SECONDS, *wrong)
