@@ -106,7 +106,7 @@ def test_waits_that_turn_out_longer_are_believed_longer() -> None:
     assert 1.5 * plain_s < longer_s < 3.0 * plain_s
 
 
-def judged(batching: Batching, load: float, own: float, requests: int = 2_000) -> tuple[float, float, float]:
+def judged(batching: Batching, load: float, share: float, requests: int = 2_000) -> tuple[float, float, float]:
     """Correlation of beliefs and truths in seconds beyond the plane, mean error as a share of the plain plane's, and bias.
 
     A server, served step by step, at a load of what full batches could do; a share of its requests is the decider's own.
@@ -117,7 +117,7 @@ def judged(batching: Batching, load: float, own: float, requests: int = 2_000) -
     arrival_s = np.cumsum(generator.exponential(1.0 / (load * most_rps), requests)).tolist()
     served = serve(batching, arrival_s, src_len.tolist(), tgt_len.tolist(), PlainCost(step_s, encode_s))
     left = dict(zip(served.finish_s, served.left, strict=True))
-    mine = np.flatnonzero(generator.random(requests) < own).tolist()
+    mine = np.flatnonzero(generator.random(requests) < share).tolist()
     answers = sorted((served.finish_s[request] + RTT_S / 2, request) for request in mine)
     view = BatchView(step_s, SIZE, batching.threshold, joining_s=encode_s)
     sent_as, believed_s, heard = {}, [], 0
@@ -138,7 +138,7 @@ def judged(batching: Batching, load: float, own: float, requests: int = 2_000) -
 
 
 @pytest.mark.parametrize(
-    ("batching", "load", "own", "correlation", "error"),
+    ("batching", "load", "share", "correlation", "error"),
     [
         (HALF_EMPTY, 0.5, 1.0, 0.7, 0.4),
         (HALF_EMPTY, 0.7, 0.25, 0.7, 0.35),
@@ -149,9 +149,9 @@ def judged(batching: Batching, load: float, own: float, requests: int = 2_000) -
     ],
 )
 def test_the_belief_is_far_closer_to_the_truth_than_the_plain_plane(
-    batching: Batching, load: float, own: float, correlation: float, error: float
+    batching: Batching, load: float, share: float, correlation: float, error: float
 ) -> None:
-    outcome = judged(batching, load, own)
+    outcome = judged(batching, load, share)
     assert outcome[0] > correlation
     assert outcome[1] < error
     assert abs(outcome[2]) < 0.2

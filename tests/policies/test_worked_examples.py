@@ -32,15 +32,15 @@ def test_cnmt_03_a_request_of_108_bytes_takes_8_64_us() -> None:
 def test_cnmt_05_four_exact_rows_give_their_plane_back() -> None:
     src_len, tgt_len = np.array([1, 10, 5, 30]), np.array([1, 5, 20, 40])
     plane = fit_plane(src_len, tgt_len, 0.4 * src_len + 3.0 * tgt_len + 5.0).plane
-    found = (plane.s_per_src_token, plane.s_per_tgt_token, plane.s_fixed)
-    assert found == pytest.approx((0.4, 3.0, 5.0), abs=1e-9, rel=0.0)
+    values = (plane.s_per_src_token, plane.s_per_tgt_token, plane.s_fixed)
+    assert values == pytest.approx((0.4, 3.0, 5.0), abs=1e-9, rel=0.0)
 
 
 def test_cnmt_07_four_pairs_give_slope_offset_r2_and_mse() -> None:
     fit = fit_lengths(LengthTable.of_pairs("four", "made up", "word", "word", [4, 8, 12, 20], [5, 7, 12, 17]))
-    found = [fit.len_slope, fit.len_offset, fit.pairs_r2, fit.pairs_mse]
-    assert [round(x, 6) for x in found[:2]] == [0.778571, 1.685714]
-    assert [round(x, 5) for x in found[2:]] == [0.97826, 0.47143]
+    values = [fit.len_slope, fit.len_offset, fit.pairs_r2, fit.pairs_mse]
+    assert [round(x, 6) for x in values[:2]] == [0.778571, 1.685714]
+    assert [round(x, 5) for x in values[2:]] == [0.97826, 0.47143]
 
 
 def test_cnmt_09_a_sentence_of_24_tokens_stays_and_one_of_25_goes() -> None:
@@ -107,8 +107,8 @@ class TestCnmt10:
     @pytest.mark.parametrize(("name", "percent"), [("naive", (-8.99, 4.62, 13.38)), ("cnmt", (-14.56, -1.79, 6.44))])
     def test_percentages_against_gateway_server_and_oracle(self, name: str, percent: tuple[float, ...]) -> None:
         _, total_ms = self.run(name)
-        found = [100 * (total_ms / self.run(baseline)[1] - 1) for baseline in ("edge", "cloud", "oracle")]
-        assert tuple(round(change, 2) for change in found) == percent
+        values = [100 * (total_ms / self.run(baseline)[1] - 1) for baseline in ("edge", "cloud", "oracle")]
+        assert tuple(round(change, 2) for change in values) == percent
 
 
 class TestCnmt11:

@@ -139,9 +139,9 @@ def moving_route(
         return series(BandwidthSeries, 1e4) if random.random() < 0.6 else 4096.0
 
     def hop() -> Hop:
-        own = nodes if random.random() < 0.3 else 1
-        links = tuple(Link(series(RttSeries, 0.5), *(bandwidth() for _ in range(2))) for _ in range(own))
-        return Hop(links, tuple(seconds(random, grid, own, 3.0).tolist()))
+        count = nodes if random.random() < 0.3 else 1
+        links = tuple(Link(series(RttSeries, 0.5), *(bandwidth() for _ in range(2))) for _ in range(count))
+        return Hop(links, tuple(seconds(random, grid, count, 3.0).tolist()))
 
     lengths = (columns["src_len"], columns["tgt_len"] if columns["tgt_len"] is not None else columns["src_len"])
     access = hop() if random.random() < 0.5 else None

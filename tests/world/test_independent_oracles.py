@@ -47,9 +47,11 @@ def ours(inputs: WorldInputs, workers: int = 1, back_to_back: bool = False) -> t
     return trail.arrival_s + latency_s(requests, trail), trail.target
 
 
-def agree(found: tuple[NDArray[np.float64], NDArray[np.int8]], expected: tuple[NDArray[np.float64], NDArray[np.int8]]) -> None:
-    np.testing.assert_array_equal(found[1], expected[1])
-    np.testing.assert_allclose(found[0], expected[0], rtol=0.0, atol=1e-9)
+def agree(
+    outcome: tuple[NDArray[np.float64], NDArray[np.int8]], expected: tuple[NDArray[np.float64], NDArray[np.int8]]
+) -> None:
+    np.testing.assert_array_equal(outcome[1], expected[1])
+    np.testing.assert_allclose(outcome[0], expected[0], rtol=0.0, atol=1e-9)
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -157,7 +159,7 @@ def test_ciw_does_so_behind_a_balancer(times: Times, pool: Fifo, servers: int, w
 class Deployment:
     """Three tiers with several boxes each, in SimPy as its users write it: a process for each request or client.
 
-    Six end nodes; two gateways that decide by what they measured and reckon; two regional servers in turn; three cloud servers,
+    Six end nodes; two gateways that decide by what they measured and predict; two regional servers in turn; three cloud servers,
     the less busy of two drawn ones or the least busy of all.
     """
 
@@ -267,9 +269,9 @@ class Deployment:
 @pytest.mark.parametrize("clients", [False, True], ids=["open loop", "closed loop"])
 def test_idiomatic_simpy_agrees_on_three_tiers(cloud: str, load: float, clients: bool) -> None:
     deployment = Deployment(cloud, load)
-    found, expected = deployment.ours(clients), deployment.in_simpy(clients)
-    np.testing.assert_array_equal(found[1], expected[1])
-    np.testing.assert_allclose(found[0], expected[0], rtol=0, atol=1e-9)
-    np.testing.assert_allclose(found[2], expected[2], rtol=0, atol=1e-9)
-    shares = np.bincount(found[1], minlength=3) / REQUESTS
+    outcome, expected = deployment.ours(clients), deployment.in_simpy(clients)
+    np.testing.assert_array_equal(outcome[1], expected[1])
+    np.testing.assert_allclose(outcome[0], expected[0], rtol=0, atol=1e-9)
+    np.testing.assert_allclose(outcome[2], expected[2], rtol=0, atol=1e-9)
+    shares = np.bincount(outcome[1], minlength=3) / REQUESTS
     assert (shares > 0.1).all()

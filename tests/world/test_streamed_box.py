@@ -37,7 +37,7 @@ def slowly(requests: Requests, streamed: Streamed, deciders: int) -> list[dict[s
     """The same with SimPy's own resources."""
     environment = simpy.Environment()
     boxes = [SlowBox(environment, streamed) for _ in range(deciders)]
-    found: list[dict[str, Any]] = [{} for _ in range(len(requests))]
+    outcomes: list[dict[str, Any]] = [{} for _ in range(len(requests))]
     factor = requests.execution_s[0] / streamed.compute.in_memory_s(requests.src_len, requests.tgt_len)
     assert requests.arrival_s is not None and requests.node is not None and requests.tgt_len is not None
 
@@ -45,11 +45,11 @@ def slowly(requests: Requests, streamed: Streamed, deciders: int) -> list[dict[s
         for request, arrival_s in enumerate(requests.arrival_s):
             yield environment.timeout(max(arrival_s - environment.now, 0.0))
             lengths = int(requests.src_len[request]), int(requests.tgt_len[request])
-            boxes[requests.node[request] % deciders].enter(*lengths, float(factor[request]), found[request])
+            boxes[requests.node[request] % deciders].enter(*lengths, float(factor[request]), outcomes[request])
 
     environment.process(come())
     environment.run()
-    return found
+    return outcomes
 
 
 @pytest.mark.parametrize(
@@ -156,12 +156,12 @@ def test_the_most_of_packed_shards_is_what_requests_hold_that_overlap(gap_s: flo
     for each in range(1, len(requests)):
         reads_s = STATES[trail.state[each - 1]].read_s
         reads_from_s[each] = max(reads_from_s[each - 1] + reads_s, begin_s[each - 1], entry_s[each])
-    read, own = (
+    read, alone = (
         np.array(column)[trail.state]
         for column in zip(*((each.streamed_bytes, each.held_bytes + each.streamed_bytes) for each in STATES), strict=True)
     )
     ahead = reads_from_s[1:] < end_s[:-1]
-    most = max(own.max(), (own[:-1] + read[1:])[ahead].max(initial=0))
+    most = max(alone.max(), (alone[:-1] + read[1:])[ahead].max(initial=0))
     assert boxes_until(float(end_s[-1])).peak_shard_bytes == most
     assert (most > 1_050) == (gap_s < 1.0)
 

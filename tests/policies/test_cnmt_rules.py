@@ -1,4 +1,4 @@
-"""The closed-form border agrees with the rule it stands for."""
+"""C-NMT's border between lengths, and its rule for target lengths as a distribution."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from simnmt.base import shipped_files
 from simnmt.policies import GATEWAY, CNmt, threshold
 from simnmt.profile.execution_plane import ExecutionPlane
-from simnmt.workload.length_regression import LengthRegression
+from simnmt.workload.length_regression import LengthDistribution, LengthRegression
+from simnmt.workload.length_table import read_table
 
 PER_TOKEN = st.floats(0.0, 0.02)
 PLANES = st.builds(ExecutionPlane, PER_TOKEN, PER_TOKEN, st.floats(0.0, 0.1))
@@ -63,3 +65,42 @@ def test_the_border_knows_that_no_predicted_length_is_below_one() -> None:
     border = threshold(reader, ExecutionPlane(0.001, 0.0, 0.0), 1.0, -20.0, 0.050)
     assert border.kept == "between"
     assert (border.src_len, border.upper) == (pytest.approx(10.0), pytest.approx(200.0 / 9.0))
+
+
+TABLE = read_table(shipped_files.find("traces/lengths", "fr-en-mixed"))
+DISTRIBUTION = LengthDistribution.of(TABLE)
+PERCENTILES = (lambda n: DISTRIBUTION.quantile(n, 0.05), lambda n: DISTRIBUTION.quantile(n, 0.95))
+SECONDS = st.floats(-0.02, 0.02)
+PLANE = st.builds(ExecutionPlane, st.floats(0.0, 0.01), SECONDS, st.floats(0.0, 0.5))
+
+
+def border_s(policy: CNmt, src_len: int) -> float:
+    """The transfer time at which the policy is indifferent between two targets; by halving."""
+    decide = policy.prepare(np.array([src_len]))
+    low, high = 0.0, 10.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if decide(0, (0.0, middle)) == 0 else (middle, high)
+    return high
+
+
+@settings(max_examples=40)
+@given(PLANE, st.integers(1, 60))
+def test_the_p95_rule_takes_the_95th_percentile_of_the_time_rising_or_falling_with_the_length(
+    plane: ExecutionPlane, src_len: int
+) -> None:
+    """The oracle: lengths drawn evenly from the whole distribution, put through the plane, and sorted."""
+    local = ExecutionPlane(0.0, 0.0, 5.0)
+    halved_s = 5.0 - border_s(CNmt((local, plane), DISTRIBUTION.mean, PERCENTILES), src_len)
+    drawn = np.array([DISTRIBUTION.quantile(np.array([src_len]), q)[0] for q in (np.arange(300) + 0.5) / 300])
+    assert halved_s == pytest.approx(np.quantile(plane.seconds(src_len, drawn), 0.95), abs=0.01 + 0.02 * abs(halved_s))
+
+
+@pytest.mark.parametrize("percentiles", [None, PERCENTILES])
+def test_what_a_request_adds_to_a_queue_is_its_expected_time_whatever_the_rule_minimises(percentiles: object) -> None:
+    src_len = np.array([3, 30, 90])
+    planes = (ExecutionPlane(0.001, 0.008, 0.010), ExecutionPlane(0.0002, 0.002, 0.005))
+    policy = CNmt(planes, DISTRIBUTION.mean, percentiles)  # type: ignore[arg-type]
+    for plane, column in zip(planes, policy.execution_s(src_len), strict=True):
+        assert (column == plane.seconds(src_len, DISTRIBUTION.mean(src_len))).all()
+    assert (policy.predicted_tgt_len(src_len) == DISTRIBUTION.mean(src_len)).all()
