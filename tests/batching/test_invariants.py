@@ -155,21 +155,6 @@ def test_batches_of_one_are_a_queue_where_nothing_is_collected(traffic: Traffic)
             assert served.finish_s[each] == pytest.approx(free_s, abs=1e-9)
 
 
-@STEADY
-@given(traffic(), st.integers(1, 9) | st.just(1_280))
-def test_collected_batches_of_one_are_served_shortest_source_first(traffic: Traffic, collected: int) -> None:
-    """Whenever a collection is through, those who wait then are the next one, so many at most."""
-    for batching in (maxi(1, collected, 0.0), top_up(1, 0, collected)):
-        served, coming, free_s = traffic.served(batching), list(range(len(traffic.arrival_s))), 0.0
-        while coming:
-            free_s = max(free_s, traffic.arrival_s[coming[0]])
-            there = [each for each in coming if traffic.arrival_s[each] <= free_s][:collected]
-            del coming[: len(there)]
-            for each in sorted(there, key=lambda each: traffic.src_len[each]):
-                free_s += traffic.encode_s * (1 + 1 / 8) + traffic.tgt_len[each]
-                assert served.finish_s[each] == pytest.approx(free_s, abs=1e-9)
-
-
 def test_a_sentence_that_arrives_during_the_first_of_several_encodings_is_encoded_in_the_next() -> None:
     """Where encoding takes time, how many are encoded at once does change who is decoded with whom."""
     late = Traffic([0.0, 0.0, 0.0, 0.5], [5] * 4, [3] * 4, 1.0)

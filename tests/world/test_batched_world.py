@@ -95,16 +95,6 @@ def test_clients_too_few_to_fill_a_batch_are_waited_for_again_and_again(batching
     assert waiting.sentences / waiting.refills > 15 > 5 > hasty.sentences / hasty.refills
 
 
-def test_a_request_that_reaches_a_server_as_a_step_ends_joins_the_next_step() -> None:
-    """Steps of a second: the second request reaches the cloud at 2 s sharp, the third a moment later."""
-    ones, uplink_s = np.ones(3), np.array([0.5, 0.75, 1.0])
-    arrival_s, tgt_len = np.array([0.0, 1.75, 1.75]), np.array([4, 1, 1])
-    requests = Requests(ones.astype(np.int64), (ones, ones), (uplink_s,), (np.zeros(3),), arrival_s, tgt_len=tgt_len)
-    trail = simulate(requests, everything_to(CLOUD), believing(0.1), [Batched(top_up(3, 2), SECONDS)])
-    assert (requests.arrival_s + requests.uplink_s[0] + trail.queue_s).tolist() == [0.5, 2.5, 3.5]
-    assert trail.execution_s.tolist() == [4.0, 1.0, 1.0]
-
-
 @pytest.mark.parametrize("name", BATCHINGS)
 @pytest.mark.parametrize("target", [0, CLOUD])
 def test_arrivals_of_a_moment_are_there_before_a_server_acts_in_it(name: str, target: int) -> None:
@@ -203,15 +193,3 @@ def test_a_batch_takes_the_mean_of_the_factors_of_its_active_sentences() -> None
 def test_a_sentence_that_joins_changes_the_factor_from_then_on() -> None:
     # A step of 1 s alone, three at 2 s with the one that joined, which then takes one of 3 s alone.
     assert finishes_s(top_up(2, 1), SECONDS, (0.0, 4, 1.0), (0.5, 4, 3.0)) == [7.0, 10.0]
-
-
-@pytest.mark.parametrize("factor", [0.5, 2.0])
-def test_equal_factors_stretch_time(factor: float) -> None:
-    arrivals = np.cumsum(np.random.default_rng(1).exponential(2.0, 40))
-    lengths = np.random.default_rng(2).integers(1, 9, 40)
-    usual = ((at, int(length), 1.0) for at, length in zip(arrivals, lengths, strict=True))
-    stretched = ((factor * at, int(length), factor) for at, length in zip(arrivals, lengths, strict=True))
-    usual_s, other_s = finishes_s(top_up(4, 2), COST, *usual), finishes_s(top_up(4, 2), COST, *stretched)
-    assert other_s != usual_s
-    # Encoding and steps are stretched; joining, a tenth of a millisecond here, is not.
-    assert other_s == pytest.approx([factor * at for at in usual_s], rel=1e-3)

@@ -26,23 +26,19 @@ from simnmt.world.reference import Clients
 from tests.world.engines import simulate
 from tests.worlds import believing, everything_to, latency_s, run, two_devices
 
+Outcome = tuple[NDArray[np.float64], NDArray[np.int8]]
+"""When each request's answer is received, and its target."""
 REQUESTS, FEWER, CLIENTS = 3_000, 1_200, 20
 
 
-def ours(inputs: WorldInputs, workers: int = 1, back_to_back: bool = False) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
+def ours(inputs: WorldInputs, workers: int = 1, back_to_back: bool = False) -> Outcome:
     """Completion times and targets; `src_len` holds the request's number, by which the rule finds its predictions."""
 
     def decide_for(block: Requests) -> Decide:
         return least_total((inputs.local_predicted_s[block.src_len], inputs.remote_predicted_s[block.src_len]))
 
-    requests = two_devices(
-        np.arange(inputs.requests),
-        inputs.gateway_s,
-        inputs.cloud_s,
-        inputs.uplink_s,
-        inputs.downlink_s,
-        None if back_to_back else inputs.arrival_s,
-    )
+    arrival_s, numbers = None if back_to_back else inputs.arrival_s, np.arange(inputs.requests)
+    requests = two_devices(numbers, inputs.gateway_s, inputs.cloud_s, inputs.uplink_s, inputs.downlink_s, arrival_s)
     trail = run(requests, decide_for, inputs.initial_transfer_s, workers=workers)
     return trail.arrival_s + latency_s(requests, trail), trail.target
 
@@ -159,7 +155,7 @@ def test_ciw_does_so_behind_a_balancer(times: Times, pool: Fifo, servers: int, w
 class Deployment:
     """Three tiers with several boxes each, in SimPy as its users write it: a process for each request or client.
 
-    Six end nodes; two gateways that decide by what they measured and predict; two regional servers in turn; three cloud servers,
+    Six end nodes; two gateways that decide by measured and predicted times; two regional servers in turn; three cloud servers,
     the less busy of two drawn ones or the least busy of all.
     """
 
@@ -177,10 +173,6 @@ class Deployment:
         self.arrival_s = np.cumsum(random.exponential(1 / load, requests))
         self.think_s = random.exponential(CLIENTS / load, requests + CLIENTS)
 
-    def requests(self, arrival_s: NDArray[np.float64] | None) -> Requests:
-        """What our world is handed."""
-        return Requests(np.arange(self.n), tuple(self.execution_s), tuple(self.up_s), tuple(self.down_s), arrival_s, self.node)
-
     def ours(self, clients: bool) -> tuple[NDArray[np.float64], NDArray[np.int8], NDArray[np.float64]]:
         """When each request's answer is back at its decider, its target, and what was believed of the cloud's link."""
 
@@ -189,7 +181,8 @@ class Deployment:
             return tuple(self.up_s[:, request].tolist()), tuple(self.down_s[:, request].tolist()), there_s, back_s
 
         balancer = LeastWork() if self.cloud == "least work" else LeastLoadedOfDrawn(self.choices)
-        requests = self.requests(None if clients else self.arrival_s)
+        arrival_s, ways_s = None if clients else self.arrival_s, (tuple(self.up_s), tuple(self.down_s))
+        requests = Requests(np.arange(self.n), tuple(self.execution_s), *ways_s, arrival_s, self.node)
         trail = (reference.simulate if clients else simulate)(
             requests,
             lambda block: least_total([column[block.src_len] for column in self.predicted_s]),

@@ -55,17 +55,6 @@ def test_m_m_c_waits_as_erlang_c_says(load: float, workers: int) -> None:
     assert_mean(waiting, erlang_c(workers, load), within=0.2)
 
 
-def test_the_cloud_and_least_work_over_servers_of_one_worker_wait_like_the_gateway_to_the_bit() -> None:
-    """Behind a link that takes no time; so what holds of one queue holds of all three."""
-    _, gateway = next(one_queue(8_000, 0.95, exponential, GATEWAY, 4))
-    _, cloud = next(one_queue(8_000, 0.95, exponential, CLOUD, 4))
-    _, spread = next(runs(8_000, 0.95, exponential, CLOUD, lambda _: Fifo(4, 1, LeastWork()), 4))
-    assert gateway.queue_s.any()
-    np.testing.assert_array_equal(cloud.queue_s, gateway.queue_s)
-    np.testing.assert_array_equal(spread.queue_s, gateway.queue_s)
-    assert set(spread.server) == set(range(4))
-
-
 @pytest.mark.parametrize(("service_s", "cv"), [(constant, 0.0), (lognormal(0.6), 0.6), (lognormal(1.5), 1.5)])
 @pytest.mark.parametrize("load", thinned(REQUESTS, (0.8,)))
 def test_m_g_1_waits_as_pollaczek_and_khinchine_say(service_s: Draw, cv: float, load: float) -> None:
