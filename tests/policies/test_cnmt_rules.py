@@ -100,7 +100,7 @@ def test_the_p95_rule_takes_the_95th_percentile_of_the_time_rising_or_falling_wi
 def test_what_a_request_adds_to_a_queue_is_its_expected_time_whatever_the_rule_minimises(percentiles: object) -> None:
     src_len = np.array([3, 30, 90])
     planes = (ExecutionPlane(0.001, 0.008, 0.010), ExecutionPlane(0.0002, 0.002, 0.005))
-    policy = CNmt(planes, DISTRIBUTION.mean, percentiles)  # type: ignore[arg-type]
+    policy = CNmt(planes, DISTRIBUTION.mean, percentiles)
     for plane, column in zip(planes, policy.execution_s(src_len), strict=True):
         assert (column == plane.seconds(src_len, DISTRIBUTION.mean(src_len))).all()
     assert (policy.predicted_tgt_len(src_len) == DISTRIBUTION.mean(src_len)).all()

@@ -44,7 +44,6 @@ def test_every_box_does_what_it_would_do_by_itself(batching: Batching, balancer:
         ):
             np.testing.assert_allclose(column[known], expected[: len(known)], rtol=1e-9, atol=1e-9)
     for target, account in enumerate(trail.batches):
-        assert account is not None
         assert account.sentences == (trail.target == target).sum()
         assert account.tokens == requests.tgt_len[trail.target == target].sum()
 
@@ -90,7 +89,6 @@ def test_clients_too_few_to_fill_a_batch_are_waited_for_again_and_again(batching
         for how in (batching, replace(batching, longest_wait_s=0.0))
     ]
     waiting, hasty = (trail.batches[CLOUD] for trail in trails)
-    assert waiting is not None and hasty is not None
     assert waiting.sentences == hasty.sentences == n
     assert waiting.sentences / waiting.refills > 15 > 5 > hasty.sentences / hasty.refills
 
@@ -125,7 +123,6 @@ def test_clients_that_ask_in_one_moment_are_encoded_together() -> None:
             clients=Clients(6, 6, np.ones(12)),
             local=Batched(top_up(8, 4), SECONDS),
         )
-        assert trail.batches[0] is not None
         assert (trail.batches[0].encodings, trail.batches[0].steps[6]) == (1, 3)
 
 
@@ -157,7 +154,7 @@ def test_an_answer_reports_the_sentences_active_and_waiting_when_it_was_sent() -
     arrival_s, tgt_len = np.array([0.5, 0.5, 1.0, 20.0]), np.array([2, 4, 1, 1])
     reference.simulate(
         Requests(ones.astype(np.int64), (ones, ones), half_s, half_s, arrival_s, tgt_len=tgt_len),
-        lambda block: lambda in_block, delay_s: seen.append(delay_s[1]) or 1,  # type: ignore[func-returns-value]
+        lambda block: lambda in_block, delay_s: seen.append(delay_s[1]) or 1,
         believing(3.0, views=(None, lambda: Listening(calls))),
         [Batched(mini(2, longest_wait_s=0.0), SECONDS)],
         expected_for=lambda block: [[7.0 + block.first + i for i in range(len(block))]] * 2,

@@ -111,7 +111,6 @@ def test_after_the_timeout_the_decider_executes_the_request_and_discards_the_lat
     assert trail.outcome.tolist() == [FALLBACK, DONE]
     assert trail.target.tolist() == [0, 1]
     assert ends_s(requests, trail) == pytest.approx([1.25, 1.3])
-    assert trail.faults is not None
     assert trail.faults.extra_work[1].tolist() == [3.0]
 
 
@@ -164,8 +163,7 @@ def test_a_box_that_batches_loses_or_requeues_its_batch(fate: Any, ends: list[fl
     down = [DownTimes([(3.0, 6.0)])]
     trail = run(requests, replace(BATCHED, failures=Failures(down, fate)))
     assert ends_s(requests, trail).tolist() == pytest.approx(ends, nan_ok=True)
-    assert trail.batches[0] is None
-    assert trail.batches[1] is not None
+    assert [account is None for account in trail.batches] == [True, False]
 
 
 span_lists = st.lists(st.floats(0.05, 3.0), max_size=8).map(

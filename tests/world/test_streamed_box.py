@@ -39,7 +39,6 @@ def slowly(requests: Requests, streamed: Streamed, deciders: int) -> list[dict[s
     boxes = [SlowBox(environment, streamed) for _ in range(deciders)]
     outcomes: list[dict[str, Any]] = [{} for _ in range(len(requests))]
     factor = requests.execution_s[0] / streamed.compute.in_memory_s(requests.src_len, requests.tgt_len)
-    assert requests.arrival_s is not None and requests.node is not None and requests.tgt_len is not None
 
     def come() -> Any:
         for request, arrival_s in enumerate(requests.arrival_s):
@@ -124,7 +123,6 @@ def test_the_ledger_is_what_the_buffer_held_over_time(keeps_preload: bool, gap_s
     requests = asked(gap_s=gap_s, nodes=1)
     trail = kept(requests, streamed)
     boxes_until = trail.streamed[0]
-    assert boxes_until is not None
     begin_s = np.asarray(requests.arrival_s) + trail.queue_s
     end_s = begin_s + trail.execution_s
     over_s = float(end_s[-1]) + 70.0
@@ -148,7 +146,6 @@ def test_the_most_of_packed_shards_is_what_requests_hold_that_overlap(gap_s: flo
     requests = asked(gap_s=gap_s, nodes=1)
     trail = kept(requests)
     boxes_until = trail.streamed[0]
-    assert boxes_until is not None
     entry_s = np.asarray(requests.arrival_s)
     begin_s = entry_s + trail.queue_s
     end_s = begin_s + trail.execution_s
@@ -209,7 +206,6 @@ def test_the_buffer_is_filled_from_the_disk_before_the_next_request_reads(fill_s
     trail = run_one_box([0.0, 10.0, 15.0], changing(15.0, fill_s, 500))
     alone_s = float(STATES[FIRST_TURN].alone_s(FASTER.compute, 8, 10))
     boxes_until = trail.streamed[0]
-    assert boxes_until is not None
     late_s = float(STATES[FIRST_TURN].from_read_s(FASTER.compute, 8, 10)) + later_s
     assert trail.execution_s[2] == pytest.approx(max(alone_s, late_s))
     by_state = [STATES[state] for state in (COLD, FIRST_TURN, FIRST_TURN)]
@@ -232,7 +228,6 @@ def test_the_ledger_goes_on_through_changes() -> None:
     """Kept for 5 s after the end, then the preload of 200 bytes up to the change and on, until it is reclaimed."""
     trail = run_one_box([0.0], changing(20.0))
     boxes_until = trail.streamed[0]
-    assert boxes_until is not None
     end_s = float(trail.execution_s[0])
     before = STATES[COLD].kept_bytes * 5.0 + 200 * (20.0 - end_s - 5.0)
     assert boxes_until(30.0).buffer_byte_s == pytest.approx(before + 200 * 10.0)
