@@ -55,7 +55,7 @@ class Served:
     left: list[tuple[int, int]] = field(default_factory=list)
     """Of each sentence as it is done: how many remain active, and how many wait; in the order of `finish_s`."""
     steps: list[tuple[float, tuple[int, ...], int]] = field(default_factory=list)
-    """Begin, who is active, how many wait."""
+    """Begin, the active sentences, how many wait."""
     end_s: float = 0.0
 
 

@@ -155,7 +155,7 @@ def test_batches_of_one_are_a_queue_where_nothing_is_collected(traffic: Traffic)
 
 
 def test_a_sentence_that_arrives_during_the_first_of_several_encodings_is_encoded_in_the_next() -> None:
-    """Where encoding takes time, how many are encoded at once does change who is decoded with whom."""
+    """Where encoding takes time, the number encoded at once changes which sentences are decoded together."""
     late = Traffic([0.0, 0.0, 0.0, 0.5], [5] * 4, [3] * 4, 1.0)
     joins = [late.served(Batching(4, 2, encoded_together=together)).joins for together in (2, 4)]
     assert joins == [[(0, 1, 2, 3)], [(0, 1, 2), (3,)]]

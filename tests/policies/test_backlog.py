@@ -132,7 +132,7 @@ def test_a_burst_of_others_keeps_no_decider_away_for_ever() -> None:
 
 
 def test_an_idle_pool_is_not_believed_to_wait_by_an_old_discrepancy() -> None:
-    """Ours waited 5 s for somebody's request; when it is through, and nothing else is known, the next starts at once."""
+    """Ours waited 5 s for a request of others; when that is done, and nothing else is known, the next starts at once."""
     view = BacklogView(1)
     view.reported(view.sent(10.0, 1.0), 5.0)
     assert view.added_s(14.0) == pytest.approx(2.0, abs=0.1)

@@ -47,7 +47,7 @@ EIGHTHS = cost((0.125, 0.0, 0.0, 0.125), (0.0, 0.0, 0.0, 0.125), (0.0, 0.125), (
 """All times are eighths of seconds, so that much happens in one moment; no rounding."""
 
 LEAVING = cost(leave_s=0.004, source_s=(6, 2e-4))
-"""Those who are done hold the others up, and the longest source adds to every step, or takes from it."""
+"""Sentences that are done hold the others up, and the longest source adds to every step, or takes from it."""
 
 LEAVING_EIGHTHS = cost(
     (0.125, 0.0, 0.0, 0.125), (0.0, 0.0, 0.0, 0.125), (0.0, 0.125), (0.0, 0.0), leave_s=0.25, source_s=(1, 0.125)

@@ -149,7 +149,7 @@ class TestClients:
     REQUESTS = two_devices(np.arange(2_000), *TIMES_S)
 
     def test_each_client_asks_when_it_has_thought_since_its_last_answer(self) -> None:
-        """Client c sits at node c here, so the nodes tell who asked; the thought after request i is number clients + i."""
+        """Client c sits at node c here, so the nodes show which client asked; the thought after request i is number clients + i."""
         clients, random = 7, np.random.default_rng(9)
         think_s, access_s = random.exponential(0.4, clients + 2_000), random.exponential(0.02, (clients, 2))
         trail = loop(self.REQUESTS, lambda block: lambda request, delay_s: request % 2, think_s, access_s)
@@ -191,7 +191,7 @@ class TestTrueDelays:
     def test_true_delays_worked_by_hand(self) -> None:
         """Requests 0 and 1 go to the cloud, 2 and 4 stay, 3 and 5 go."""
         requests = columns(
-            (0, 10, 6, 2, 1),  # nobody anywhere: transfer 3; reaches the server at 2, holds it until 8
+            (0, 10, 6, 2, 1),  # both devices idle: transfer 3; reaches the server at 2, holds it until 8
             (1, 10, 4, 2, 1),  # reaches it at 3, waits for 5: delay 8; holds it until 12
             (2, 10, 4, 5, 2),  # would reach it at 7 and wait until 12: delay 7 + 5
             (3, 10, 4, 1, 2),  # gateway busy until 12; would reach the server at 4 and wait for 8
