@@ -149,7 +149,7 @@ class TestClients:
     REQUESTS = two_devices(np.arange(2_000), *TIMES_S)
 
     def test_each_client_asks_when_it_has_thought_since_its_last_answer(self) -> None:
-        """Client c sits at node c here, so the nodes show which client asked; the thought after request i is number clients + i."""
+        """Client c sits at node c, so nodes show which client asked; the thought after request i is number clients + i."""
         clients, random = 7, np.random.default_rng(9)
         think_s, access_s = random.exponential(0.4, clients + 2_000), random.exponential(0.02, (clients, 2))
         trail = loop(self.REQUESTS, lambda block: lambda request, delay_s: request % 2, think_s, access_s)
