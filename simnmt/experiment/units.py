@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base import random_streams
 from simnmt.batching.custom import CustomBatchingConfiguration
-from simnmt.devices import Fifo, Kind
+from simnmt.devices import KINDS, Fifo, Kind
 from simnmt.devices.device import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
 from simnmt.experiment.cases import Case, ShareDone, Unit
 from simnmt.experiment.comparisons import truths_by_source
@@ -47,10 +48,9 @@ def _kind(unit: Unit, target: Target) -> Kind:
     device, boxes = unit.scenario.devices[target.device], unit.scenario.count_of(target.device, unit.case.name)
     first = next(iter(unit.scenario.devices))
     balancer = ByNode() if target.device == first else _balancer(unit, target.device, boxes)
-    if target.streamed is not None:
-        return target.streamed.of(boxes, balancer)
-    batched = target.decoding if unit.case.batches else None
-    kind = Fifo(boxes, device.workers, balancer) if batched is None else batched.of(boxes, balancer)
+    settings = target.streamed or (target.decoding if unit.case.batches else None)
+    name = device.execution or ("fifo" if settings is None else settings.name)
+    kind: Any = KINDS[name].of_device(boxes, device.workers, balancer, settings)
     failures = failures_of(unit, target.device)
     return kind if failures is None else replace(kind, failures=failures)
 
