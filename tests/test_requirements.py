@@ -292,7 +292,7 @@ SHOWN_BY = {
     "XP-01": ["world/test_batch_server.py::test_a_sentence_alone_costs_the_same_with_batching_on_and_off"],
     "XP-02": ["kernels/test_gathered.py::test_columns_sent_to_the_fused_layer_give_the_result_of_scatter_and_softmax"],
     "XP-03": [
-        "experiment/test_decoder.py::test_the_reader_is_told_what_is_measured_composed_and_exact",
+        "experiment/test_decoder.py::test_the_reader_is_told_what_is_measured_and_exact",
         "papers/test_sharp_reproduction.py::test_a_rung_shows_its_agreement_on_a_trained_model",
     ],
     "XP-04": ["policies/test_plan_view.py::test_a_plane_that_knows_no_states_loses_on_cold_requests"],

@@ -117,8 +117,8 @@ class UnitResult:
     learnt: Learnt
     gap_totals_s: dict[str, float]
     """Total latency by variant of the gap analysis; empty without one."""
-    engines: dict[str, str]
-    """The engine of the world by policy, and why it was the reference."""
+    engines: dict[str, tuple[Engine, str]]
+    """The engine of the world by policy, and why the compiled one did not run it."""
     truth: Truth | None
     """The requests, in replication 0 only."""
     trails: dict[str, Trail]
@@ -156,14 +156,10 @@ def run_unit(unit: Unit, progress: ShareDone | None = None) -> UnitResult:
         mean_transfer_s=_mean_transfer_s(drawn, [trail for trail, _ in finished.values()]),
         learnt=learnt,
         gap_totals_s=gap_totals_s,
-        engines={name: _describe_engine(trail) for name, (trail, _) in finished.items()},
+        engines={name: (trail.engine, trail.engine_reason) for name, (trail, _) in finished.items()},
         truth=drawn.truth if is_kept else None,
         trails={name: trail for name, (trail, _) in finished.items() if is_kept},
     )
-
-
-def _describe_engine(trail: Trail) -> str:
-    return f"{trail.engine} ({trail.engine_reason})" if trail.engine_reason else trail.engine
 
 
 def _mean_transfer_s(drawn: Drawn, trails: Sequence[Trail]) -> float:

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from simnmt.profile.blocks import EncoderBlock, StepBlock
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import heldout_errors, profile_doubts
-from simnmt.profile.endpoint_block import EndpointBlock
 from simnmt.profile.profile_summary import facts, percent, title
 from simnmt.profile.streaming_block import StiBlock
 from simnmt.report import thinning
@@ -37,8 +36,6 @@ def profile_panels(profile: DeviceProfile) -> list[Panel]:
     if profile.encoder is not None:
         encoder = profile.encoder
         panels.append(_grid_panel("Encoder by batch", "source length", encoder, encoder.src_len, encoder.cost.seconds))
-    if profile.endpoint is not None and profile.endpoint.ladder:
-        panels.append(_load_panel(profile.endpoint))
     return panels + _disk_panels(profile) + ([] if profile.sti is None else _streaming_panels(profile.sti))
 
 
@@ -92,10 +89,9 @@ def _predicted_panel(profile: DeviceProfile) -> Panel:
     how = f" ({fit.heldout_how})" if fit.heldout_how else ""
     summed_up = any(sample.src_len_mean is not None for sample in samples)
     which = "a target length at its mean source length" if summed_up else "a cell"
-    fitted = "" if profile.reconciliation is None else ", of the plane fitted to whole executions alone"
     caption = (
         f"Each point is {which}: the mean time of all its repeats, and the profile's plane. Mean absolute relative error "
-        f"of all points {percent(mean_error)}; held out{fitted}, on the means of undisturbed repeats, "
+        f"of all points {percent(mean_error)}; held out, on the means of undisturbed repeats, "
         f"{percent(fit.heldout_error_of_means)}, and of undisturbed time {percent(fit.heldout_error)}{how}."
     )
     marks = [
@@ -152,19 +148,6 @@ def _spikes(block: StepBlock | EncoderBlock, lengths: tuple[int, ...]) -> str:
     sizes = [str(size) for size, spikes in zip(block.batch, slower.tolist(), strict=False) if spikes]
     how = "the table keeps the spike" if block.form == "table" else "the line passes below it"
     return f"Measured slower than a larger batch: size {', '.join(sizes)}; {how}." if sizes else ""
-
-
-def _load_panel(block: EndpointBlock) -> Panel:
-    """Return the latency of a service over the offered rate, with its knee."""
-    levels = [level for level in block.ladder if level.latency is not None]
-    rate = np.array([level.rate_rps for level in levels])
-    marks = []
-    for place, (name, share) in enumerate((("median", "median_s"), ("95 %", "p95_s"))):
-        latency_s = np.array([getattr(level.latency, share) for level in levels], np.float64)
-        marks.append(_line(name, rate, latency_s, place))
-        marks.append(_points("", rate, latency_s, place))
-    how = "Latency from the moment at which a request was due, over the requests that were sent in a second"
-    return _panel("Load on the service", f"{how}. Knee: {block.describe_knee()}.", "requests a second", marks, log=True)
 
 
 def _disk_panels(profile: DeviceProfile) -> list[Panel]:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from simnmt.base.suggestions import format_list
-from simnmt.report.charts import DASHES, SYMBOLS, Axis, Chart, Control, Mark, Panel, panel, plain, short
+from simnmt.report.charts import SYMBOLS, Axis, Chart, Control, Mark, Panel, panel, plain, short
+from simnmt.report.figures import policy_line
 from simnmt.report.page import colours_of
 from simnmt.report.page_template import Section, render_page, write_page
 from simnmt.report.run_tables import cell_of
@@ -29,6 +30,9 @@ MOST_SLICES = 24
 """Most choices of values of the keys that a figure does not show; of more, an even selection."""
 MOST_METRICS = 10
 SHADES = ((0.0, "wash"), (1.0, "accent"))
+GAIN = "over_fixed_percent"
+"""Column with the change of the objective against the best policy that sends every request to one device."""
+INTERVALS = "with 95 % intervals over replications"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,71 +51,65 @@ class SweepView:
     @property
     def places(self) -> list[tuple[str, str]]:
         """Workloads and networks."""
-        return list(dict.fromkeys((row["workload"], row["network"]) for row in self.table.rows))
+        return list(dict.fromkeys(map(cell_of, self.table.rows)))
 
     @property
     def policies(self) -> list[str]:
         """Names of the policies."""
         return list(dict.fromkeys(row["policy"] for row in self.table.rows))
 
-    def rows_at(self, place: str) -> list[Row]:
-        """Return the rows of the workload and network of this number."""
-        workload, network = self.places[int(place)]
-        return [row for row in self.table.rows if (row["workload"], row["network"]) == (workload, network)]
-
     def metric(self, name: str) -> Metric:
         """Return the metric of a name."""
         return next(known for known in self.table.metrics if known.name == name)
 
-    def place_control(self) -> Control:
-        """Return the choice of workload and network."""
-        labels = [f"{workload} on {network}" for workload, network in self.places]
-        return Control("place", "Workload and network", [(str(number), label) for number, label in enumerate(labels)])
+    def controls(self, shown: Sequence[str] | None = None) -> list[Control]:
+        """Return the choices of workload and network, and of the values of the keys that a figure does not show."""
+        places = [(str(number), " on ".join(place)) for number, place in enumerate(self.places)]
+        controls = [Control("place", "Workload and network", places)]
+        if shown is not None:
+            labels = [
+                ", ".join(
+                    f"{short_key(key)} {format_swept(value)}" for key, value in zip(self._others(shown), values, strict=True)
+                )
+                for values in self._slices(shown)
+            ]
+            controls.append(Control("slice", "at", [(str(number), label or "all") for number, label in enumerate(labels)]))
+        return controls
 
     def metric_control(self) -> Control:
         """Return the choice of the metric."""
         return Control("metric", "Metric", [(known.name, axis_title(known)) for known in self.metrics])
 
-    def values(self, key: str) -> list[Any]:
-        """Return the values of a key, in order."""
-        return ordered(row[key] for row in self.table.rows)
+    def rows(self, place: str, shown: Sequence[str] | None = None, at: str = "") -> list[Row]:
+        """Return the rows of a workload and network, and those at the chosen values of the keys that a figure does not show."""
+        rows = [row for row in self.table.rows if cell_of(row) == self.places[int(place)]]
+        if shown is None:
+            return rows
+        others, values = self._others(shown), list(self._slices(shown)[int(at)])
+        return [row for row in rows if [row[key] for key in others] == values]
 
-    def slices(self, shown: Sequence[str]) -> list[tuple[Any, ...]]:
-        """Return the values of the keys that a figure does not show, by `others`."""
-        others = self.others(shown)
-        every = list(itertools.product(*(self.values(key) for key in others)))
+    def values(self, key: str) -> list[Any]:
+        """Return the values of a key: numbers by size, others as they come."""
+        known = list({json.dumps(row[key]): row[key] for row in self.table.rows}.values())
+        return sorted(known) if all(map(is_plain_number, known)) else known
+
+    def _others(self, shown: Sequence[str]) -> list[str]:
+        return [key for key in self.table.keys if key not in shown]
+
+    def _slices(self, shown: Sequence[str]) -> list[tuple[Any, ...]]:
+        every = list(itertools.product(*(self.values(key) for key in self._others(shown))))
         step = max(len(every) / MOST_SLICES, 1.0)
         return [every[int(number * step)] for number in range(min(len(every), MOST_SLICES))]
 
-    def others(self, shown: Sequence[str]) -> list[str]:
-        """Return the keys that a figure does not show."""
-        return [key for key in self.table.keys if key not in shown]
 
-    def in_slice(self, rows: Sequence[Row], shown: Sequence[str], values: Sequence[Any]) -> list[Row]:
-        """Return the rows with these values of the other keys."""
-        return [row for row in rows if [row[key] for key in self.others(shown)] == list(values)]
-
-    def slice_label(self, shown: Sequence[str], values: Sequence[Any]) -> str:
-        """Return the text of a choice of the other keys' values."""
-        pairs = zip(self.others(shown), values, strict=False)
-        return ", ".join(f"{short_key(key)} {format_swept(value)}" for key, value in pairs) or "all"
-
-
-def ordered(values: Iterable[Any]) -> list[Any]:
-    """Return different values in order: numbers by size, others as they come."""
-    distinct = {json.dumps(value): value for value in values}
-    known = list(distinct.values())
-    return sorted(known) if all(is_number(value) for value in known) else known
-
-
-def is_number(value: Any) -> bool:
+def is_plain_number(value: Any) -> bool:
     """Return whether a value lies on an axis of numbers."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def format_swept(value: Any) -> str:
     """Return a value of a key for a reader."""
-    return f"{value:.6g}" if is_number(value) else str(value)
+    return f"{value:.6g}" if is_plain_number(value) else str(value)
 
 
 def short_key(key: str) -> str:
@@ -128,31 +126,30 @@ def axis_title(known: Metric) -> str:
     return known.name if known.unit == "ms" or not known.unit else f"{known.name}, {known.unit}"
 
 
-@dataclass(frozen=True, slots=True)
 class _Scale:
     """Positions of the values of a key on an axis."""
 
-    key: str
-    places: Mapping[str, float]
-    axis: Axis
-
-    @staticmethod
-    def of(view: SweepView, key: str) -> _Scale:
-        values = view.values(key)
-        if all(is_number(value) for value in values):
-            places = {json.dumps(value): float(value) for value in values}
-            return _Scale(key, places, Axis(plain(short_key(key))))
-        places = {json.dumps(value): float(number) for number, value in enumerate(values)}
-        ticks = {float(number): short(format_swept(value), 20) for number, value in enumerate(values)}
-        return _Scale(key, places, Axis(plain(short_key(key)), ticks=ticks, span=(-0.5, len(values) - 0.5)))
+    def __init__(self, view: SweepView, key: str) -> None:
+        values, title = view.values(key), plain(short_key(key))
+        self._key = key
+        if all(map(is_plain_number, values)):
+            self.places = {json.dumps(value): float(value) for value in values}
+            self.axis = Axis(title)
+        else:
+            self.places = {json.dumps(value): float(number) for number, value in enumerate(values)}
+            ticks = {float(number): short(format_swept(value), 20) for number, value in enumerate(values)}
+            self.axis = Axis(title, ticks=ticks, span=(-0.5, len(values) - 0.5))
 
     def at(self, row: Row) -> float:
-        return self.places[json.dumps(row[self.key])]
+        return self.places[json.dumps(row[self._key])]
 
 
-def _slice_control(view: SweepView, shown: Sequence[str]) -> Control:
-    slices = view.slices(shown)
-    return Control("slice", "at", [(str(number), view.slice_label(shown, values)) for number, values in enumerate(slices)])
+def _grid(scales: Sequence[_Scale], rows: Iterable[Row], column: str, **look: Any) -> Mark:
+    """Return a heat map of a column over two keys."""
+    across, up = scales
+    cells = {(across.at(row), up.at(row)): row.get(column) for row in rows}
+    x, y = (list(scale.places.values()) for scale in scales)
+    return Mark("heat map", x, y, values=[[cells.get((column, line)) for column in x] for line in y], **look)
 
 
 def response_panels(view: SweepView) -> list[Panel]:
@@ -161,52 +158,33 @@ def response_panels(view: SweepView) -> list[Panel]:
 
 
 def _response(view: SweepView, number: int, key: str) -> Panel:
-    scale = _Scale.of(view, key)
-    slices = view.slices([key])
+    scale = _Scale(view, key)
 
     def draw(metric: str, place: str, at: str, y: str) -> Chart:
-        known = view.metric(metric)
-        rows = view.in_slice(view.rows_at(place), [key], slices[int(at)])
+        known, rows = view.metric(metric), view.rows(place, [key], at)
+        hover = f"%{{y:,.4~g}} {plain(known.unit)} at %{{x}}"
         marks = []
         for policy in view.policies:
-            of_policy = sorted((row for row in rows if row["policy"] == policy), key=scale.at)
-            stable = [row for row in of_policy if row[metric] is not None and not row["unstable"]]
-            marks.append(
-                Mark(
-                    "line",
-                    [scale.at(row) for row in stable],
-                    [row[metric] for row in stable],
-                    short(policy),
-                    f"policy-{view.colours[policy]}",
-                    DASHES[view.colours[policy]],
-                    symbol="circle",
-                    size=5.0,
-                    low=[row[f"{metric}_low"] for row in stable],
-                    high=[row[f"{metric}_high"] for row in stable],
-                    hover=f"%{{y:,.4~g}} {plain(known.unit)} at %{{x}}",
-                )
-            )
-        unstable = {row["policy"] for row in rows if row["unstable"]}
-        reading = f"Left out where unstable: {plain(format_list(sorted(unstable)))}." if unstable else ""
+            stable = [row for row in rows if row["policy"] == policy and row[metric] is not None and not row["unstable"]]
+            stable.sort(key=scale.at)
+            values, low, high = ([row[f"{metric}{end}"] for row in stable] for end in ("", "_low", "_high"))
+            look: dict[str, Any] = {"low": low, "high": high, "symbol": "circle", "size": 5.0, "hover": hover}
+            marks.append(policy_line(policy, view.colours[policy], [scale.at(row) for row in stable], values, **look))
+        unstable = sorted({row["policy"] for row in rows if row["unstable"]})
+        reading = f"Left out where unstable: {plain(format_list(unstable))}." if unstable else ""
         shown = [value for mark in marks for value in mark.y if value > 0.0]
         # An interval that reaches far must not flatten the lines.
         span = (min(shown) / 1.3, max(shown) * 1.3) if y == "log" and shown else None
         axis = Axis(plain(axis_title(known)), log=y == "log", span=span, from_zero=True)
         return Chart(marks, scale.axis, axis, reading, message="" if shown else "no steady value anywhere")
 
-    intervals = "with 95 % intervals over replications"
     return panel(
         f"response-{number}",
         f"Response over {short_key(key)}",
-        f"Metric of each policy over {key}, {intervals}",
+        f"Metric of each policy over {key}, {INTERVALS}",
         draw,
-        [
-            view.metric_control(),
-            view.place_control(),
-            _slice_control(view, [key]),
-            Control("y", "Axis", [("log", "log"), ("linear", "linear")]),
-        ],
-        caption=f"Every policy over {key}, {intervals}.",
+        [view.metric_control(), *view.controls([key]), Control("y", "Axis", [("log", "log"), ("linear", "linear")])],
+        caption=f"Every policy over {key}, {INTERVALS}.",
         across=True,
     )
 
@@ -218,45 +196,35 @@ def key_pairs(view: SweepView) -> list[tuple[str, str]]:
 
 def heat_panels(view: SweepView) -> list[Panel]:
     """Return, for each pair of keys of a grid, a heat map of the metrics of each policy."""
-    return [_heat(view, number, *pair) for number, pair in enumerate(key_pairs(view))]
+    return [_heat(view, number, pair) for number, pair in enumerate(key_pairs(view))]
 
 
-def _heat(view: SweepView, number: int, key: str, other: str) -> Panel:
-    across, up = _Scale.of(view, key), _Scale.of(view, other)
-    slices = view.slices([key, other])
+def _heat(view: SweepView, number: int, keys: tuple[str, str]) -> Panel:
+    scales = [_Scale(view, key) for key in keys]
     policies = Control("policy", "Policy", [(str(at), policy) for at, policy in enumerate(view.policies)])
 
     def draw(metric: str, policy: str, place: str, at: str) -> Chart:
         known = view.metric(metric)
-        rows = view.in_slice(view.rows_at(place), [key, other], slices[int(at)])
-        rows = [row for row in rows if row["policy"] == view.policies[int(policy)]]
-        cells = {(across.at(row), up.at(row)): row[metric] for row in rows if not row["unstable"]}
-        x, y = (list(scale.places.values()) for scale in (across, up))
-        values = [[cells.get((column, line)) for column in x] for line in y]
-        shown = [value for value in cells.values() if value is not None]
-        message = "" if shown else "no steady value anywhere"
+        rows = [row for row in view.rows(place, keys, at) if row["policy"] == view.policies[int(policy)]]
+        stable = [row for row in rows if not row["unstable"]]
+        shown = [row[metric] for row in stable if row[metric] is not None]
         limits = (min(shown), max(shown)) if shown else (0.0, 1.0)
-        heat = Mark(
-            "heat map",
-            x,
-            y,
-            values=values,
-            scale=SHADES,
-            limits=limits,
-            hover=f"%{{z:,.4~g}} {plain(known.unit)} at %{{x}}, %{{y}}",
-        )
+        hover = f"%{{z:,.4~g}} {plain(known.unit)} at %{{x}}, %{{y}}"
+        heat = _grid(scales, stable, metric, scale=SHADES, limits=limits, hover=hover)
         reading = f"Faint: {digits(limits[0])}, strong: {digits(limits[1])} {plain(known.unit)}." if shown else ""
-        missing = sum(1 for row in rows if row["unstable"])
+        missing = len(rows) - len(stable)
         reading += f" Empty: unstable ({missing} points)." if missing else ""
-        return Chart([heat], across.axis, up.axis, reading.strip(), message=message)
+        message = "" if shown else "no steady value anywhere"
+        return Chart([heat], scales[0].axis, scales[1].axis, reading.strip(), message=message)
 
+    across, up = keys
     return panel(
         f"heat-{number}",
-        f"{short_key(key)} and {short_key(other)}",
-        f"Heat map of a metric over {key} and {other}",
+        f"{short_key(across)} and {short_key(up)}",
+        f"Heat map of a metric over {across} and {up}",
         draw,
-        [view.metric_control(), policies, view.place_control(), _slice_control(view, [key, other])],
-        caption=f"One policy over {key} (across) and {other} (up).",
+        [view.metric_control(), policies, *view.controls(keys)],
+        caption=f"One policy over {across} (across) and {up} (up).",
         across=True,
     )
 
@@ -268,18 +236,13 @@ def best_panels(view: SweepView) -> list[Panel]:
     return [_best(view, number, of_figure) for number, of_figure in enumerate(shown)]
 
 
-GAIN = "over_fixed_percent"
-"""Column with the change of the objective against the best policy that sends every request to one device."""
-
-
 def _best(view: SweepView, number: int, keys: tuple[str, ...]) -> Panel:
-    scales = [_Scale.of(view, key) for key in keys]
-    slices = view.slices(keys)
+    scales = [_Scale(view, key) for key in keys]
     flat = len(keys) == 1
 
     def draw(place: str, at: str) -> Chart:
         by_point: dict[int, list[Row]] = {}
-        for row in view.in_slice(view.rows_at(place), keys, slices[int(at)]):
+        for row in view.rows(place, keys, at):
             by_point.setdefault(row[POINT], []).append(row)
         kinds: dict[tuple[str, bool], list[Row]] = {}
         texts: dict[int, str] = {}
@@ -287,31 +250,31 @@ def _best(view: SweepView, number: int, keys: tuple[str, ...]) -> Panel:
             best, tied, texts[point] = _winner(rows)
             winner = next((row for row in rows if row["policy"] == best), rows[0])
             kinds.setdefault((best, tied), []).append(winner)
-        ordered_kinds = sorted(kinds.items(), key=lambda item: (item[0][1], view.colours.get(item[0][0], 99)))
-        gains = [row[GAIN] for (best, _), rows in ordered_kinds for row in rows if best and row.get(GAIN) is not None]
+        in_order = sorted(kinds.items(), key=lambda item: (item[0][1], view.colours.get(item[0][0], 99)))
+        winners = [row for (best, _), rows in in_order for row in rows if best]
+        gains = [row[GAIN] for row in winners if row.get(GAIN) is not None]
         limits = (min([*gains, 0.0]), 0.0)
         marks = []
         if not flat and limits[0] < 0.0:
-            marks.append(_gain_map(scales, [row for (best, _), rows in ordered_kinds for row in rows if best], limits))
-        marks += [_best_mark(view, kind, rows, scales, texts) for kind, rows in ordered_kinds]
+            shades = ((0.0, "accent"), (1.0, "wash"))
+            marks.append(_grid(scales, winners, GAIN, scale=shades, limits=limits, opacity=0.6, hover=""))
+        marks += [_best_mark(view, kind, rows, scales, texts) for kind, rows in in_order]
         uncertain = sum(len(rows) for (_, tied), rows in kinds.items() if tied)
         reading = f"Open squares: the best policy is not distinguishable from another ({uncertain} of {len(by_point)} points)."
         reading = reading if uncertain else "Every best policy is distinguishable from the others."
         if gains:
-            shade = "" if flat else "The stronger the shade, the greater the gain over the best fixed policy: "
-            reading += f" {shade}{'From' if flat else 'from'} {percent_text(max(gains))} to {percent_text(min(gains))}."
+            reading += f" The gain over the best fixed policy is {percent_text(max(gains))} to {percent_text(min(gains))}."
         up = Axis("change against the best fixed policy, %", zero_line=True) if flat else scales[1].axis
         return Chart(marks, scales[0].axis, up, reading)
 
-    named = " and ".join(short_key(key) for key in keys)
     return panel(
         f"best-{number}",
-        f"Best policy over {named}, and its gain",
+        f"Best policy over {' and '.join(map(short_key, keys))}, and its gain",
         f"Map of the best policy over {' and '.join(keys)}, with its gain over the best fixed policy",
         draw,
-        [view.place_control(), _slice_control(view, keys)],
+        view.controls(keys),
         caption=f"By {view.table.objective} and the service level, paired by replication; equally good policies count as the "
-        "simplest of them.",
+        "simplest of them. The stronger the shade, the greater the gain.",
         across=True,
     )
 
@@ -336,23 +299,11 @@ def _winner(rows: Sequence[Row]) -> tuple[str, bool, str]:
     winner = next((row for row in rows if row["verdict"] == BEST), None)
     if winner is None:
         return "", False, describe_no_best(rows)
-    best = winner["policy"]
     tied, equal = ([row["policy"] for row in rows if row["verdict"] == verdict] for verdict in (TIED, EQUAL))
-    text = f"{best} not distinguishable from {format_list(tied)}" if tied else f"{best} is best"
-    if equal:
-        text += f", {format_list(equal)} as good"
-    if winner.get(GAIN) is not None:
-        text += f", {percent_text(winner[GAIN])} against the best fixed policy"
-    return best, bool(tied), plain(text)
-
-
-def _gain_map(scales: Sequence[_Scale], winners: Sequence[Row], limits: tuple[float, float]) -> Mark:
-    """Return a heat map of the best policies' gains over two keys."""
-    across, up = scales
-    cells = {(across.at(row), up.at(row)): row.get(GAIN) for row in winners}
-    x, y = (list(scale.places.values()) for scale in scales)
-    values = [[cells.get((column, line)) for column in x] for line in y]
-    return Mark("heat map", x, y, values=values, scale=((0.0, "accent"), (1.0, "wash")), limits=limits, opacity=0.6, hover="")
+    text = f"{winner['policy']} not distinguishable from {format_list(tied)}" if tied else f"{winner['policy']} is best"
+    text += f", {format_list(equal)} as good" if equal else ""
+    text += f", {percent_text(winner[GAIN])} against the best fixed policy" if winner.get(GAIN) is not None else ""
+    return winner["policy"], bool(tied), plain(text)
 
 
 def _best_mark(
@@ -360,32 +311,23 @@ def _best_mark(
 ) -> Mark:
     """Return the points at which a policy is best: over one key at its gain, else at the values of both keys."""
     best, tied = kind
-    flat = len(scales) == 1
-    low, high = (
-        [row.get(f"{GAIN}_{end}") if best and row.get(GAIN) is not None else None for row in winners] for end in ("low", "high")
-    )
-    return Mark(
-        "points",
-        [scales[0].at(row) for row in winners],
-        [((row.get(GAIN) if best else None) or 0.0) if flat else scales[1].at(row) for row in winners],
-        f"{short(best)}, not distinguishable" if tied else short(best) if best else "none is stable",
-        f"policy-{view.colours[best]}" if best else "ink",
-        symbol=("square-open" if tied else "square") if best else "x-thin-open",
-        size=12.0,
-        low=low if flat else None,
-        high=high if flat else None,
-        text=[texts[row[POINT]] for row in winners],
-        hover="%{text} (%{x})" if flat else "%{text} (%{x}, %{y})",
-    )
+    name = f"{short(best)}, not distinguishable" if tied else short(best) if best else "none is stable"
+    colour = f"policy-{view.colours[best]}" if best else "ink"
+    symbol = ("square-open" if tied else "square") if best else "x-thin-open"
+    look: dict[str, Any] = {"symbol": symbol, "size": 12.0, "text": [texts[row[POINT]] for row in winners]}
+    x = [scales[0].at(row) for row in winners]
+    if len(scales) > 1:
+        return Mark("points", x, [scales[1].at(row) for row in winners], name, colour, hover="%{text} (%{x}, %{y})", **look)
+    gains, low, high = ([row.get(f"{GAIN}{end}") if best else None for row in winners] for end in ("", "_low", "_high"))
+    heights = [gain or 0.0 for gain in gains]
+    return Mark("points", x, heights, name, colour, low=low, high=high, hover="%{text} (%{x})", **look)
 
 
 def pareto_pairs(view: SweepView) -> list[tuple[Metric, Metric]]:
     """Return the pairs of metrics whose fronts are drawn: a latency against cost and energy, else against other latencies."""
     latencies = [known for known in view.metrics if known.unit == "ms"]
     spent = [known for known in view.table.metrics if known.name.startswith(("energy", "cost"))]
-    if not latencies:
-        return []
-    return [(latencies[0], other) for other in (spent or latencies[1:])]
+    return [(latencies[0], other) for other in (spent or latencies[1:])] if latencies else []
 
 
 def pareto_panel(view: SweepView) -> Panel | None:
@@ -393,45 +335,31 @@ def pareto_panel(view: SweepView) -> Panel | None:
     pairs = pareto_pairs(view)
     if not pairs:
         return None
-    names = [f"{one.name} and {other.name}" for one, other in pairs]
-    control = Control("pair", "Metrics", [(str(number), name) for number, name in enumerate(names)])
+    control = Control("pair", "Metrics", [(str(at), f"{one.name} and {other.name}") for at, (one, other) in enumerate(pairs)])
 
     def draw(pair: str, place: str) -> Chart:
         one, other = pairs[int(pair)]
-        rows = [row for row in view.rows_at(place) if row["verdict"] not in (BOUND, UNSTABLE)]
+        rows = [row for row in view.rows(place) if row["verdict"] not in (BOUND, UNSTABLE)]
         rows = [row for row in rows if row[one.name] is not None and row[other.name] is not None]
         front = pareto_front(rows, one.name, other.name)
         on_front = {id(row) for row in front}
-        line = Mark(
-            "line",
-            [row[one.name] for row in front],
-            [row[other.name] for row in front],
-            "front",
-            width=1.2,
-            step=True,
-            hover="",
-        )
-        marks = [line]
+        x, y = ([row[known.name] for row in front] for known in (one, other))
+        marks = [Mark("line", x, y, "front", width=1.2, step=True, hover="")]
         for policy in view.policies:
             for here in (False, True):
                 of_policy = [row for row in rows if row["policy"] == policy and (id(row) in on_front) == here]
                 if of_policy:
                     marks.append(_pareto_mark(view, policy, of_policy, here, (one, other)))
         reading = f"{len(front)} of {len(rows)} are on the front: no other is at least as good in both and better in one."
-        return Chart(
-            marks,
-            Axis(plain(axis_title(one))),
-            Axis(plain(axis_title(other))),
-            reading if rows else "",
-            message="" if rows else "no stable point",
-        )
+        axes = Axis(plain(axis_title(one))), Axis(plain(axis_title(other)))
+        return Chart(marks, *axes, reading if rows else "", message="" if rows else "no stable point")
 
     return panel(
         "pareto",
         "Pareto front",
         "Two metrics of every point and policy, and those that no other beats in both",
         draw,
-        [control, view.place_control()],
+        [control, *view.controls()],
         caption="A mark is one policy at one point; large ones are on the front. Oracle and unstable policies are left out.",
         across=True,
     )
@@ -449,18 +377,11 @@ def pareto_front(rows: Sequence[Row], one: str, other: str) -> list[Row]:
 def _pareto_mark(view: SweepView, policy: str, rows: Sequence[Row], on_front: bool, pair: tuple[Metric, Metric]) -> Mark:
     colour = view.colours[policy]
     texts = [", ".join(f"{short_key(key)} {format_swept(row[key])}" for key in view.table.keys) for row in rows]
-    return Mark(
-        "points",
-        [row[pair[0].name] for row in rows],
-        [row[pair[1].name] for row in rows],
-        short(policy) if on_front else "",
-        f"policy-{colour}",
-        symbol=SYMBOLS[colour % len(SYMBOLS)],
-        size=9.0 if on_front else 4.0,
-        opacity=1.0 if on_front else 0.5,
-        text=[plain(f"{policy}: {text}") for text in texts],
-        hover="%{text}: %{x:,.4~g}, %{y:,.4~g}",
-    )
+    look: dict[str, Any] = {"size": 9.0, "opacity": 1.0} if on_front else {"size": 4.0, "opacity": 0.5}
+    x, y = ([row[known.name] for row in rows] for known in pair)
+    look |= {"symbol": SYMBOLS[colour % len(SYMBOLS)], "text": [plain(f"{policy}: {text}") for text in texts]}
+    name = short(policy) if on_front else ""
+    return Mark("points", x, y, name, f"policy-{colour}", hover="%{text}: %{x:,.4~g}, %{y:,.4~g}", **look)
 
 
 def write_sweep_page(path: str | os.PathLike[str], table: SweepTable) -> None:

@@ -207,14 +207,9 @@ class Table:
         return Table(title, columns, rows, **parts)
 
     @property
-    def heads(self) -> list[str]:
-        """The heads of the columns of the page."""
-        return [column.head for column in self._page_columns]
-
-    @property
     def lines(self) -> dict[tuple[str, ...], list[Line]]:
         """The rows as the page shows them, by the values of `groups`."""
-        name, *columns = self._page_columns
+        name, *columns = self.page_columns
         lines: dict[tuple[str, ...], list[Line]] = {}
         for row in self.rows:
             first = name.page_cell(row)
@@ -226,7 +221,8 @@ class Table:
         return lines
 
     @property
-    def _page_columns(self) -> list[Column]:
+    def page_columns(self) -> list[Column]:
+        """The columns that the page shows."""
         return [column for column in self.columns if column.on_page]
 
     def to_html(self) -> Markup:

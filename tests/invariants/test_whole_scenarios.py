@@ -297,22 +297,6 @@ def test_lengths_that_do_not_determine_a_plane_are_told(tmp_path: Path, make_sce
     assert {fit["collinear"] for fit in result.fits if "collinear" in fit} == {True}
 
 
-def test_a_paper_s_table_is_set_beside_its_own_protocol_alone(make_scenario: MakeScenario) -> None:
-    networks = {"cp1": {"rtt": "@cp1", "clock": "spread"}}
-    beside = simnmt.run(make_scenario(networks=networks, requests=50, published="cnmt-table-1"))
-    assert [table.title for table in beside.tables] == ["C-NMT, Table I: change of total time, %"]
-    for other in (
-        {"workloads": poisson(5.0), "networks": networks},
-        {"networks": {"cp1": {"rtt": "@cp1", "clock": "own"}}},
-        {"networks": {"cp1": {"rtt": "@cp1"}}},
-        {"networks": {"office": {"rtt": "@cp1", "clock": "spread"}}},
-        {"networks": networks, "policies": {"naive": {}}},
-    ):
-        result = simnmt.run(make_scenario(requests=50, published="cnmt-table-1", **other))
-        assert result.tables == []
-        assert [note for note in result.notes if "Table I is not set beside" in note] != []
-
-
 def test_a_device_that_is_asked_for_more_than_it_can_do_is_named(make_scenario: MakeScenario) -> None:
     light, heavy = (simnmt.run(make_scenario(workloads=poisson(rate_rps))) for rate_rps in (1.0, 40.0))
     assert [note for note in light.notes if "no steady state" in note] == []

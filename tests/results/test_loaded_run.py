@@ -80,6 +80,11 @@ def test_a_loaded_run_draws_the_figures_of_its_directory_as_the_run_itself_did(b
         assert loaded.figure(name).to_dict() == result.figure(name).to_dict()
 
 
+def test_a_figure_of_a_place_that_the_run_does_not_have_is_refused(batched: tuple[simnmt.RunResult, Path]) -> None:
+    with pytest.raises(simnmt.InputError):
+        batched[0].figure("latency", workload="at 8")
+
+
 @pytest.mark.parametrize("name", NOT_RECORDED)
 def test_a_figure_that_needs_more_than_the_directory_says_so_and_lists_the_others(
     batched: tuple[simnmt.RunResult, Path], name: str

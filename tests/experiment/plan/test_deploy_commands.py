@@ -21,12 +21,9 @@ def plan(*without_engine: str, **streams: bool) -> Any:
 
 
 def test_a_device_that_streams_its_model_is_left_to_the_user() -> None:
-    server, gateway = deploy_commands(plan(gateway=False, cloud=True), "own.yaml")
-    assert server.startswith("# for cloud")
-    assert gateway == "simnmt live gateway own.yaml --policy cnmt --server cloud=http://CLOUD:5001"
-    server, remark = deploy_commands(plan(gateway=True, cloud=False), "own.yaml")
-    assert server.startswith("simnmt live server own.yaml --device cloud ")
-    assert remark.startswith("# for gateway")
+    for streams in ({"gateway": False, "cloud": True}, {"gateway": True, "cloud": False}):
+        (remark,) = deploy_commands(plan(**streams), "own.yaml")
+        assert remark.startswith("#")
 
 
 def test_a_model_is_asked_for_where_no_profile_names_one() -> None:

@@ -7,29 +7,15 @@ before it answers is no part of the text.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import aiohttp
 
-from simnmt.service.client import (
-    MOST_BODY_BYTES,
-    authorization,
-    bounded_body,
-    check_no_error,
-    check_token,
-    describe_failure,
-    get_body,
-    get_json,
-    new_session,
-    refusal,
-    tls_context,
-)
+from simnmt.service.client import MOST_BODY_BYTES, HttpClient, bounded_body, check_no_error
 from simnmt.service.messages import ServiceError, describe_foreign_body
 
 COMPLETIONS, MODELS, HEALTH = "/v1/chat/completions", "/v1/models", "/health"
@@ -114,8 +100,8 @@ def _count(usage: object, name: str) -> int:
     return value if isinstance(value, int) and 0 <= value < 10**9 else 0
 
 
-class ChatClient:
-    """A client of one service, over connections that stay open. Use it within `async with`."""
+class ChatClient(HttpClient):
+    """A client of a service with OpenAI's API."""
 
     def __init__(
         self,
@@ -124,35 +110,24 @@ class ChatClient:
         *,
         options: Mapping[str, Any] | None = None,
         max_tokens: int = MOST_TOKENS,
-        token: str = "",
-        connections: int = 64,
-        timeout_s: float = 60.0,
-        ca_file: Path | None = None,
+        **connection: Any,
     ) -> None:
-        """Raises `InputError` for another address than `http://` or `https://`, and for an unusable `ca_file` or `token`.
+        """Raises `InputError` as `HttpClient` does.
 
-        `url`: with or without the `/v1` at its end. `options`: what a request holds beside model and prompt; None: a streamed
-        answer of at most `max_tokens` that does not depend on chance.
+        Args:
+            url: with or without the `/v1` at its end.
+            model: name of the model.
+            options: what a request holds beside model and prompt; None: a streamed answer of at most `max_tokens` that does not
+                depend on chance.
+            max_tokens: most tokens of an answer, without `options`.
+            connection: further arguments of `HttpClient`.
         """
-        self._tls = tls_context(url, ca_file)
-        self.url = url.rstrip("/").removesuffix("/v1")
+        super().__init__(url.rstrip("/").removesuffix("/v1"), **connection)
         self.model = model
         streamed = {"temperature": 0, "max_tokens": max_tokens, "stream": True, "stream_options": {"include_usage": True}}
         self._options = dict(streamed if options is None else options)
         self.remarks: list[str] = []
         """What the service does not take, one line each."""
-        check_token(token)
-        self._token = token
-        self._connections, self._timeout_s = connections, timeout_s
-        self._session: aiohttp.ClientSession | None = None
-
-    async def __aenter__(self) -> ChatClient:
-        self._session = new_session(self._tls, self._connections, self._timeout_s)
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        if self._session is not None:
-            await self._session.close()
 
     async def complete(self, prompt: str) -> ChatExchange:
         """Ask for the answer to a prompt. Raises `ServiceError` as `TranslationClient` does.
@@ -183,24 +158,14 @@ class ChatClient:
         return bool(refused)
 
     async def _complete(self, prompt: str, options: Mapping[str, Any]) -> ChatExchange:
-        assert self._session is not None, "use the client within async with"
         content = {"model": self.model, "messages": [{"role": "user", "content": prompt}], **options}
         exchange = ChatExchange(time.monotonic())
-        try:
-            async with self._session.post(
-                self.url + COMPLETIONS, json=content, headers=authorization(self._token), allow_redirects=False
-            ) as response:
-                if response.status != 200:
-                    raise refusal(response, await bounded_body(response), self._token)
-                if response.content_type == "text/event-stream":
-                    await self._read_stream(response, exchange)
-                else:
-                    _read_whole(await bounded_body(response), exchange, self._token)
-            exchange.finish()
-        except asyncio.TimeoutError:
-            raise ServiceError(504, f"{self.url} did not answer in time") from None
-        except (aiohttp.ClientError, OSError) as error:
-            raise ServiceError(502, f"{self.url} {describe_failure(error)}") from None
+        async with self.exchange("POST", COMPLETIONS, json=content) as response:
+            if response.content_type == "text/event-stream":
+                await self._read_stream(response, exchange)
+            else:
+                _read_whole(await bounded_body(response), exchange, self._token)
+        exchange.finish()
         return exchange
 
     async def _read_stream(self, response: aiohttp.ClientResponse, exchange: ChatExchange) -> None:
@@ -225,17 +190,11 @@ class ChatClient:
 
     async def models(self, timeout_s: float = 5.0) -> tuple[tuple[str, ...], float]:
         """Return the names of the models, and the seconds of the round trip. Raises `ServiceError`."""
-        assert self._session is not None, "use the client within async with"
-        content, seconds = await get_json(self._session, self.url + MODELS, self._token, timeout_s)
+        content, seconds = await self.get_json(MODELS, timeout_s)
         try:
             return tuple(str(model["id"]) for model in content["data"]), seconds
         except (TypeError, KeyError):
             raise ServiceError(502, f"{self.url}{MODELS} is no list of models") from None
-
-    async def health(self, timeout_s: float = 5.0) -> tuple[bytes, float]:
-        """Return the body of `/health`, and the seconds of the round trip. Raises `ServiceError`."""
-        assert self._session is not None, "use the client within async with"
-        return await get_body(self._session, self.url + HEALTH, self._token, timeout_s)
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:

@@ -1,4 +1,4 @@
-"""Alignments by attention: what each kind of model looks at, and what that adds up to."""
+"""The source positions to which each kind of model attends."""
 
 from __future__ import annotations
 
@@ -12,10 +12,7 @@ from simnmt.nmt.marian_model import MarianModel  # noqa: E402
 from simnmt.nmt.models import TranslationModel, build_model  # noqa: E402
 from simnmt.nmt.sharp_translator import SharpTranslator  # noqa: E402
 from simnmt.nmt.step_model import pad  # noqa: E402
-from simnmt.nmt.vocabulary import alignment as module  # noqa: E402
-from simnmt.nmt.vocabulary.alignment import attention_alignment  # noqa: E402
 from simnmt.profile.decoder_settings import DecoderSettings  # noqa: E402
-from tests.nmt.lexical_rows import row  # noqa: E402
 from tests.nmt.tiny import ARCHITECTURES, BLIND, lively, sources  # noqa: E402
 
 ATTENTIVE = ["bilstm", "gru", "marian", "own tokens", "sharp"]
@@ -75,37 +72,7 @@ def test_a_transformers_weights_are_those_that_make_its_contexts() -> None:
     assert model.hf.config._attn_implementation == usual
 
 
-def test_a_lexical_table_sums_the_attention_of_each_target_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However the pairs are batched and the sums are merged."""
-    model = lively("gru")
-    alone, _, _ = sources(ARCHITECTURES["gru"], [3, 6, 4])
-    expected = torch.zeros(model.vocab, model.vocab, dtype=torch.float64)
-    with torch.inference_mode():
-        for source, target in zip(alone, TARGETS, strict=True):
-            tgt_in = torch.tensor([[model.start_token, *target[:-1]]])
-            weights = model.attention(torch.tensor([source]), torch.tensor([len(source)]), tgt_in)[0]
-            for step, token in enumerate(target):
-                for place, one in enumerate(source):
-                    expected[one, token] += float(weights[step, place])
-    for batch, merged in ((64, 4_000_000), (1, 5)):
-        monkeypatch.setattr(module, "BATCH", batch)
-        monkeypatch.setattr(module, "MERGED", merged)
-        table = attention_alignment(model, alone, TARGETS)
-        for source in range(model.vocab):
-            tokens, probabilities = row(table, source)
-            wanted = expected[source] / expected[source].sum().clamp(min=1e-300)
-            assert tokens.tolist() == wanted.nonzero()[:, 0].tolist()
-            assert probabilities == pytest.approx(wanted[wanted > 0].tolist(), rel=1e-4)
-
-
-def test_pairs_too_long_for_the_model_are_left_out() -> None:
-    model = lively("marian")
-    long = [5] * (ARCHITECTURES["marian"].max_positions + 1)
-    assert row(attention_alignment(model, [[5, 0], long], [[7], [8]]), 5)[0].tolist() == [7]
-    with pytest.raises(NmtError, match="no sentence pair"):
-        attention_alignment(model, [long], [[7]])
-
-
 def test_a_model_without_attention_is_refused() -> None:
-    with pytest.raises(NmtError, match="without attention"):
-        attention_alignment(build_model(BLIND).eval(), [[5, 3]], [[7]])
+    _, src, lengths = sources(BLIND, [2])
+    with pytest.raises(NmtError):
+        build_model(BLIND).attention(src, lengths, torch.tensor([[2]]))
