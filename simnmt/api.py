@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from simnmt.base import VERSION
+from simnmt.base.configuration import input_files
 from simnmt.base.errors import InputError
 from simnmt.base.packages import library_versions, named_if_missing
 from simnmt.base.suggestions import did_you_mean
@@ -29,7 +30,7 @@ from simnmt.results import run_directory as files
 from simnmt.results.requests import Engine
 from simnmt.results.service_level import Assertion
 from simnmt.scenario.document import Override, overrides_of_call, read_document
-from simnmt.scenario.source import Source, input_files, open_source, refuse_pipes
+from simnmt.scenario.source import Source, open_source
 from simnmt.scenario.yaml_text import write_document
 
 if TYPE_CHECKING:
@@ -351,7 +352,6 @@ def run(
         source = scenario.open(given)
     else:
         source = open_source(scenario, given, allow_code=allow_code)
-    refuse_pipes(source.scenario, Path.cwd())
     asserted = [Assertion.parse(text, source.scenario.policies) for text in assertions]
     progress = progress or notebook_progress()
     with _directory(source.scenario.name, out, under, force) as directory:

@@ -15,12 +15,13 @@ import pytest
 from pydantic import ValidationError
 
 from simnmt.base import shipped_files
+from simnmt.base.configuration import with_absolute_paths
 from simnmt.base.errors import InputError
-from simnmt.scenario.configuration import Scenario, resolved
+from simnmt.scenario.configuration import Scenario
 from simnmt.scenario.document import Document, document_of, parse_document, read_document
 from simnmt.scenario.errors import ScenarioError
-from simnmt.scenario.source import check_topology
 from simnmt.scenario.template import schema_text
+from simnmt.scenario.topology import check_topology
 from simnmt.scenario.validation import validate
 from simnmt.scenario.yaml_text import write_document
 from tests.campaigns.harness import ODD_KEYS, ODD_VALUES, assert_short_lines, mutate, mutate_bytes, places, run_cases
@@ -33,16 +34,14 @@ BEYOND_JSON_SCHEMA = {
     # Keys that have to fit each other, such as a collection and the batch that it fills.
     "bad_intervals",
     "busy_below_idle",
-    "cache_too_small",
-    "cache_without_preload",
     "collect_below_size",
     "contradiction",
     "line_not_used",
+    "misfit",
     "mix_and_moments",
     "needs_distribution",
     "no_burst",
     "no_failures",
-    "no_limit",
     "no_load",
     "no_moments",
     "no_rate",
@@ -51,7 +50,6 @@ BEYOND_JSON_SCHEMA = {
     "quantiles_decrease",
     "rank_of_engagements",
     "rate_or_scale",
-    "reclaimed_too_soon",
     "speed_or_rate",
     "threshold_outside_batch",
     # Names of distributions and of their parameters, which scipy knows.
@@ -122,7 +120,7 @@ def check_read_or_refused(parse: Callable[[], Document], *, written: bool = True
     except ScenarioError as error:
         assert_short_lines(error)
         return
-    content = resolved(scenario, Path("/")).model_dump(mode="json")
+    content = with_absolute_paths(scenario, Path("/")).model_dump(mode="json")
     if written:
         assert parse_document(write_document(content)).data == content
 

@@ -124,7 +124,7 @@ def test_a_scenario_from_standard_input_runs_from_the_current_folder(
     assert (wrong.status, wrong.err) == (2, "simnmt: <stdin>:4:1: request: unknown key (did you mean requests?)\n")
     standard_input(monkeypatch, "a: [1\n")
     no_yaml = simnmt("run", "-")
-    assert no_yaml.err.startswith("simnmt: <stdin>:1:4: a '[' is not closed")
+    assert no_yaml.err.startswith("simnmt: <stdin>:2:1: ")
 
 
 @pytest.mark.parametrize(

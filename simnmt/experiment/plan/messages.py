@@ -204,4 +204,4 @@ def _address(device: str) -> str:
 
 
 def _assignment(override: Override) -> str:
-    return f"{format_location(override.location)}={format_choice(override.node.plain())}"
+    return f"{format_location(override.location)}={format_choice(override.value)}"
