@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 from simnmt.base.errors import InputError, shorten
 from simnmt.base.suggestions import did_you_mean
+from simnmt.calibrate.chat_client import HEALTH, MODELS, ChatClient
 from simnmt.calibrate.endpoint_settings import EndpointSettings
 from simnmt.calibrate.settings import CalibrationError
-from simnmt.service.chat_client import HEALTH, MODELS, ChatClient
 from simnmt.service.client import TranslationClient
 from simnmt.service.messages import ServiceError, TranslateRequest, describe_foreign_body
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from simnmt.service.chat_client import ChatClient, ChatExchange
+from simnmt.calibrate.chat_client import ChatClient, ChatExchange
 from simnmt.service.messages import ServiceError
 
 STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
