@@ -8,8 +8,6 @@ from contextlib import closing
 from dataclasses import replace
 from itertools import product
 
-import numpy as np
-
 from simnmt.experiment.cases import RunPlan, ShareDone, Unit
 from simnmt.experiment.comparisons import baselines, gap_rows
 from simnmt.experiment.draws import Learnt
@@ -18,13 +16,12 @@ from simnmt.experiment.processes import run_in_processes, worthwhile_processes
 from simnmt.experiment.targets import Target
 from simnmt.experiment.units import UnitResult, devices, expected_s, known_misroutes, run_unit
 from simnmt.policies.cnmt import CNmtPolicy
-from simnmt.results.columns import Array
 from simnmt.results.precision import describe_precision, next_replications
 from simnmt.results.prediction import describe_exact, describe_predictions, with_predictions
 from simnmt.results.recommendation import Goal, Roles, recommend
 from simnmt.results.request_log import RequestLog, misroutes
 from simnmt.results.requests import Engine
-from simnmt.results.result import Cell, RunResult, Transfer
+from simnmt.results.result import Cell, RunResult
 from simnmt.results.stability import mark_unstable, with_stability
 from simnmt.results.summary import Numbers, Place, Row, Runs, by_cell, comparisons, replicated, rows, with_regret
 from simnmt.scenario.configuration import Scenario
@@ -272,7 +269,7 @@ def cell_of(unit: Unit, result: UnitResult) -> Cell:
         profile_names=tuple(map(_profile_name, case.targets)),
         profile_warnings=tuple(target.doubts for target in case.targets),
         logs={name: RequestLog.of(truth, trail) for name, trail in trails.items()},
-        transfers=tuple(_transfer(column) for column in truth.transfer_s if not result.live),
+        mean_transfers_s=tuple(float(column.mean()) for column in truth.transfer_s if not result.live),
         misroutes={name: misroutes(truth, trail, most) for name, trail in trails.items() if known},
         batches={name: trail.batches for name, trail in trails.items() if trail.batches},
         streams={name: trail.streams for name, trail in trails.items() if trail.streams},
@@ -286,7 +283,3 @@ def _profile_name(target: Target) -> str:
     labels += [] if target.decoder is None else [target.decoder.short]
     labels += [] if target.streaming is None else [target.streaming.planned.short]
     return ", ".join(labels)
-
-
-def _transfer(seconds: Array) -> Transfer:
-    return Transfer(float(seconds.mean()), *np.quantile(seconds, [0.1, 0.9]).tolist())

@@ -256,8 +256,7 @@ def _measured(unit: Unit, drawn: Drawn, trail: Trail, cut: int) -> Numbers:
     judged = unit.calibrated is None and known_misroutes(unit.scenario, case)
     lost = decision_regret_s(drawn.truth, trail) if judged else None
     lost = lost[counted] if lost is not None and cut else lost
-    # The joules of the run are in its account already: those of each request need not be computed for their mean.
-    log = RequestLog.of(drawn.truth, replace(trail, energy=None), counted).answered
+    log = RequestLog.of(drawn.truth, trail, counted).answered
     batches: list[BatchesOfDevice | None] = []
     for number, (account, target) in enumerate(zip(trail.batches, case.targets, strict=False)):
         if account is None or target.decoding is None:

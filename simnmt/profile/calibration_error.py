@@ -163,8 +163,9 @@ class CalibrationError:
             requests = np.clip(np.log(np.maximum(lengths, 1.0)), low, high)
             distance = (requests[:, None] - np.log(np.maximum(grid, 1.0))) / max((high - low) / 2.0, 1e-9)
             squared = squared + distance**2
-        weights: Floats = np.exp(-0.5 * (squared - squared.min(axis=1, keepdims=True)) / NEAR**2)
-        return weights / weights.sum(axis=1, keepdims=True)
+        weights = np.exp(-0.5 * (squared - squared.min(axis=1, keepdims=True)) / NEAR**2)
+        nearness: Floats = weights / weights.sum(axis=1, keepdims=True)
+        return nearness
 
 
 def _measured_plane(profile: DeviceProfile) -> ExecutionPlane:

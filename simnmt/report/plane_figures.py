@@ -213,8 +213,8 @@ def _believed_s(cell: Cell, src: Any, tgt: Any) -> NDArray[np.float64] | None:
     """Return believed seconds by device at the mean transfer times, shape (devices, ...); None if these are not known."""
     if len(cell.planes) == 2:
         transfers_s = [0.0, float(cell.series.mean_s)]
-    elif cell.transfers:
-        transfers_s = [transfer.mean_s - cell.transfers[0].mean_s for transfer in cell.transfers]
+    elif cell.mean_transfers_s:
+        transfers_s = [mean_s - cell.mean_transfers_s[0] for mean_s in cell.mean_transfers_s]
     else:
         return None
     planes = zip(cell.planes, transfers_s, strict=True)

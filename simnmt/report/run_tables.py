@@ -18,7 +18,7 @@ from simnmt.results.energy import HEADS, PartEnergy
 from simnmt.results.number_text import digits
 from simnmt.results.recommendation import by_objective
 from simnmt.results.result import format_sources
-from simnmt.results.stability import LOAD_SUFFIX, device_names, row_overloads
+from simnmt.results.stability import LOAD_SUFFIX, device_names, is_overloaded
 from simnmt.results.summary import Device, Row, format_objective, objective_column, objective_name
 
 PLACE = ("workload", "network")
@@ -152,7 +152,7 @@ def _share_columns(rows: Sequence[Row]) -> list[Column]:
 
 def _load_column(name: str) -> Column:
     def overloaded(row: Row) -> str:
-        return "overloaded" if any(overload.device == name for overload in row_overloads(row)) else ""
+        return "overloaded" if is_overloaded(row, name) else ""
 
     return Column(f"{name} load", name + LOAD_SUFFIX, 2, small=overloaded, outcome=overloaded, on_terminal=False)
 
@@ -364,7 +364,7 @@ def device_table(cell: Cell, rows: Sequence[Row]) -> Table:
             return f"load {load:.2f}, busiest {busiest:.2f}" if is_number(load) and is_number(busiest) else ""
 
         def overloaded(device: Device) -> str:
-            return "overloaded" if any(overload.device == device.name for overload in row_overloads(row)) else ""
+            return "overloaded" if is_overloaded(row, device.name) else ""
 
         return Column(
             policy, lambda device: row.get(f"{device.name}_share") or None, 1, scale=100.0, small=loads, outcome=overloaded

@@ -75,10 +75,6 @@ def overloads(replications: Sequence[Numbers], requests: int, devices: Sequence[
             over = [load for load in loads if load.log > _normal_quantile_beyond(len(loads)) * sqrt(load.variance)]
         if over:
             overloaded.append(Overload(device.name, sum(load.shown for load in over) / len(over), len(over), len(loads)))
-    return _worst_first(overloaded)
-
-
-def _worst_first(overloaded: Sequence[Overload]) -> list[Overload]:
     return sorted(overloaded, key=lambda overload: (-overload.replications, -overload.load))
 
 
@@ -176,14 +172,9 @@ def with_stability(rows: Sequence[Row], runs: Runs, open_loops: Mapping[str, Seq
     return judged
 
 
-def row_overloads(row: Row) -> list[Overload]:
-    """Return all overloaded devices of a row that was judged, worst first."""
-    overloaded = [
-        Overload(name, row[name + _LOAD], row[name + _IN], row["replications"])
-        for name in device_names(row)
-        if row.get(name + _LOAD) is not None
-    ]
-    return _worst_first(overloaded)
+def is_overloaded(row: Row, device: str) -> bool:
+    """Return whether a device is overloaded in a row that was judged."""
+    return row.get(device + _LOAD) is not None
 
 
 def mark_unstable(comparisons: Sequence[Row], rows: Sequence[Row]) -> list[Row]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from math import inf, isnan
+from math import inf
 from typing import Any, Literal
 
 import numpy as np
@@ -99,58 +99,57 @@ def measure(
         start_s: when the first request of the log was issued, if requests before it are left out as warm-up; else 0.
     """
     log = read_once(log)
-    totals = _Totals(log, devices, [bool(batched) and batched[number] is not None for number in range(len(devices))])
-    issued_s, makespan_s, requests = totals.issued_s, totals.makespan_s, totals.requests
+    target, latency_s, arrival_s = log["target"], log["latency_s"], log["arrival_s"]
+    requests, issued_s, makespan_s = len(target), float(arrival_s.max()), float((arrival_s + latency_s).max())
     working_s = {"back_to_back": 0.0, "open": issued_s - start_s, "closed": makespan_s - start_s}[discipline]
-    quantiles = _latency_quantiles(log, criteria.metrics)
+    sent = np.bincount(target, minlength=max(len(devices), 1))
+    wanted = {
+        known.column: known.quantile for known in criteria.metrics if known.sample == "latency" and known.quantile is not None
+    }
+    quantiles = latency_quantiles(latency_s, wanted)
     numbers: Numbers = {
-        "total_latency_s": totals.sums["latency_s"],
-        "mean_latency_s": totals.sums["latency_s"] / requests,
+        "total_latency_s": float(latency_s.sum()),
+        "mean_latency_s": float(latency_s.sum()) / requests,
         **quantiles,
-        "offloaded_share": (requests - int(totals.sent[0])) / requests,
+        "offloaded_share": (requests - int(sent[0])) / requests,
         **_misrouted(decision_regret_s),
-        **_parts(log, totals, quantiles, (*TAILS, *criteria.tails)),
-        "mean_estimate_age_s": totals.sums["rtt_estimate_age_s"] / requests,
-        "mean_energy_j": _known(totals.sums["energy_j"] / requests),
+        **_parts(log, quantiles, (*TAILS, *criteria.tails)),
+        "mean_estimate_age_s": float(log["rtt_estimate_age_s"].sum()) / requests,
+        "mean_energy_j": None,
         "offered_rps": requests / (issued_s - start_s) if discipline != "back_to_back" and issued_s > start_s else None,
-        **_answered_in_time(log, criteria, makespan_s - start_s),
+        **_answered_in_time(latency_s, criteria, makespan_s - start_s),
     }
     if any(device.batch is not None or device.streamed for device in devices):
         numbers |= _first_tokens(log, criteria.metrics)
     for number, device in enumerate(devices):
-        numbers[f"{device.name}_share"] = int(totals.sent[number]) / requests
-        numbers[f"{device.name}_load"] = numbers[f"{device.name}_busiest_load"] = None
+        there, name = target == number, device.name
+        numbers |= {f"{name}_share": int(sent[number]) / requests, f"{name}_load": None, f"{name}_busiest_load": None}
         what = batched[number] if batched else None
         if device.batch is not None:
-            account, there = None if what is None else what.account, log["target"] == number
-            numbers |= batch_columns(
-                device.name, device.servers, account, makespan_s, log["t_queue_s"][there], log["first_token_s"][there]
-            )
+            account = None if what is None else what.account
+            columns = log["t_queue_s"][there], log["first_token_s"][there]
+            numbers |= batch_columns(name, device.servers, account, makespan_s, *columns)
         if device.streamed:
-            numbers |= stream_columns(device.name, streamed[number] if streamed else None, makespan_s)
+            numbers |= stream_columns(name, streamed[number] if streamed else None, makespan_s)
         if working_s > 0.0:
-            work_s = totals.work[number] + (extra_work[number] if extra_work else 0.0)
+            # Seconds of execution; of a device that batches, target tokens with the end of the sentence.
+            work = log["t_exe_s"][there] if what is None else log["tgt_len"][there] + 1.0
+            by_box = np.bincount(log["server"][there], work, minlength=device.servers)
+            work_s = by_box + (extra_work[number] if extra_work else 0.0)
             if what is not None:
                 # The share of each box in the work of full batches.
-                work_s = work_s / max(totals.work[number].sum(), 1.0) * what.saturated_s
-            numbers[f"{device.name}_load"] = float(work_s.sum()) / (device.servers * device.workers * working_s)
-            numbers[f"{device.name}_busiest_load"] = float(work_s.max()) / (device.workers * working_s)
+                work_s = work_s / max(by_box.sum(), 1.0) * what.saturated_s
+            numbers[f"{name}_load"] = float(work_s.sum()) / (device.servers * device.workers * working_s)
+            numbers[f"{name}_busiest_load"] = float(work_s.max()) / (device.workers * working_s)
     return numbers | {"makespan_s": makespan_s, "throughput_rps": requests / (makespan_s - start_s)}
 
 
-def _latency_quantiles(log: Log, metrics: Sequence[Metric]) -> Numbers:
-    """Return the quantiles of the latency that every summary has, and those of the metrics."""
-    wanted = {known.column: known.quantile for known in metrics if known.sample == "latency" and known.quantile is not None}
-    return latency_quantiles(log["latency_s"], wanted)
-
-
-def _answered_in_time(log: Log, criteria: Criteria, duration_s: float) -> Numbers:
+def _answered_in_time(latency_s: Column, criteria: Criteria, duration_s: float) -> Numbers:
     """Return the goodput, the share that met the deadline, and the shares that were answered within the metrics' times.
 
     Shares are of all requests; one without an answer has no latency, so it is in none.
     """
     within = {known.column: known.within_s for known in criteria.metrics if known.within_s is not None}
-    latency_s = log["latency_s"]
 
     def answered(within_s: float | None) -> int:
         return int(np.count_nonzero(latency_s <= (inf if within_s is None else within_s)))
@@ -192,30 +191,6 @@ def _first_tokens(log: Log, metrics: Sequence[Metric]) -> Numbers:
         value_s = float(first_s.sum()) / len(first_s) if known.quantile is None else float(np.quantile(first_s, known.quantile))
         numbers[name] = value_s if len(first_s) >= known.least_requests else None
     return numbers
-
-
-SUMMED = ("latency_s", "rtt_estimate_age_s", "energy_j", "t_queue_s", "t_exe_s", "t_tx_s")
-
-
-class _Totals:
-    """Sums and counts over a log."""
-
-    def __init__(self, log: Log, devices: Sequence[Device], batches: Sequence[bool]) -> None:
-        """`batches`: whether each device does."""
-        latency_s, arrival_s, target = log["latency_s"], log["arrival_s"], log["target"]
-        self.requests = len(latency_s)
-        self.issued_s, self.makespan_s = float(arrival_s.max()), float((arrival_s + latency_s).max())
-        """When the last request was issued, and answered."""
-        self.sums = {name: float(log[name].sum()) for name in SUMMED}
-        self.sent = np.zeros(max(len(devices), 1), np.int64)
-        """Requests by device."""
-        self.work = list[Column]()
-        """By device and box, seconds of execution; of a device that batches, target tokens with the end of the sentence."""
-        for number, device in enumerate(devices):
-            there = target == number
-            self.sent[number] = there.sum()
-            weights = log["tgt_len"][there] + 1.0 if batches[number] else log["t_exe_s"][there]
-            self.work.append(np.bincount(log["server"][there], weights, minlength=device.servers).astype(np.float64))
 
 
 def _misrouted(decision_regret_s: NDArray[np.float32] | None) -> Numbers:
@@ -273,21 +248,16 @@ TAILS = ("p95", "p99")
 """Quantiles of the latency beyond which requests are also summarised separately."""
 
 
-def _parts(log: Log, totals: _Totals, quantiles: Numbers, tails: Sequence[str]) -> Numbers:
+def _parts(log: Log, quantiles: Numbers, tails: Sequence[str]) -> Numbers:
     """Return the mean parts of all requests, and of those that take as long as a quantile (`tails`) or longer."""
     latency_s = log["latency_s"]
     slowest = {name: latency_s >= known(quantiles[objective_column(name)]) for name in tails}
     means: Numbers = {}
     for part, column in PARTS.items():
         seconds = log[column]
-        means[f"mean_{part}_s"] = totals.sums[column] / totals.requests
+        means[f"mean_{part}_s"] = float(seconds.sum()) / len(seconds)
         means |= {f"beyond_{name}_{part}_s": float(seconds[those].mean()) for name, those in slowest.items()}
     return means
-
-
-def _known(mean: float) -> float | None:
-    """Return a mean; None if a value is unknown, so that known values do not represent all."""
-    return None if isnan(mean) else mean
 
 
 def with_regret(runs: Runs, oracle: str | None) -> Runs:

@@ -172,7 +172,7 @@ def test_a_run_without_any_answer_after_its_warm_up_is_refused_in_one_line() -> 
         simnmt.run(dead)
 
 
-def test_lost_requests_stand_in_the_table_on_the_page_and_in_the_verdict(directory: Path) -> None:
+def test_lost_requests_stand_in_the_table_on_the_page_and_in_the_verdict(directory: Path, result: Any) -> None:
     page = (directory / "report.html").read_text(encoding="utf-8")
     assert "lost %</th>" in page
     alone = simnmt.run(scenario(policies={"cloud": {}}, replications=1))

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from simnmt.report.plane_figures import PLANE_REQUESTS, REGION_CELLS, axis_ends, misrouted, plane
-from simnmt.results.result import Transfer
 from simnmt.results.summary import Device
 
 from .conftest import MadeUpLog, view_of
@@ -71,9 +70,8 @@ def test_every_policy_is_shown_at_the_same_requests(result: Any) -> None:
 def tiers(result: Any) -> Any:
     """A device between the two, 20 ms away and quicker than the end node; the cloud, quickest of all, is 110 ms away."""
     devices = (Device("end_node", 9, 1), Device("gateway", 2, 1), Device("cloud", 1, 4))
-    transfers = tuple(Transfer(mean_s, mean_s, mean_s) for mean_s in (0.005, 0.025, 0.115))
     planes = ((0.001, 0.010, 0.001), (0.001, 0.004, 0.005), (0.0001, 0.001, 0.004))
-    return replace(result.cells[0], devices=devices, transfers=transfers, planes=planes)
+    return replace(result.cells[0], devices=devices, mean_transfers_s=(0.005, 0.025, 0.115), planes=planes)
 
 
 def test_with_more_devices_each_point_of_the_plane_has_the_one_believed_fastest(tiers: Any) -> None:
@@ -99,7 +97,7 @@ def test_a_choice_among_three_turns_twice_and_where_two_are_equally_fast(tiers: 
 
 
 def test_no_region_is_claimed_if_the_transfer_times_are_not_known(tiers: Any) -> None:
-    unknown = replace(tiers, transfers=())
+    unknown = replace(tiers, mean_transfers_s=())
     assert "heat map" not in marks_of(unknown)
     assert turns_of(unknown) == []
 

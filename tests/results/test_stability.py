@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simnmt.results.stability import busiest_load, mark_unstable, overloads, row_overloads, with_stability
+from simnmt.results.stability import busiest_load, is_overloaded, mark_unstable, overloads, with_stability
 from simnmt.results.summary import Device, measure, rows
 
 ONE = Device("cloud", 1, 1)
@@ -145,11 +145,11 @@ def test_rows_keep_each_overload_as_it_was_found() -> None:
     }
     (row,) = with_stability(rows(run, 10_000), run, {"w": [Device("gateway", 1, 1), ONE]})
     assert row["unstable"] == "cloud: load 1.50, gateway: load 1.23 in 1 of 2 replications"
-    assert [(found.device, found.load, found.replications, found.of) for found in row_overloads(row)] == [
-        ("cloud", 1.5, 2, 2), ("gateway", 1.23456, 1, 2),
-    ]  # fmt: skip
-    assert row_overloads(table(calm=0.5)[0]) == []
-    assert row_overloads({"policy": "never judged", "cloud_busiest_load": 2.0}) == []
+    assert [(row[f"{name}_overload"], row[f"{name}_overloaded_in"]) for name in ("cloud", "gateway")] == [
+        (1.5, 2),
+        (1.23456, 1),
+    ]
+    assert is_overloaded(row, "gateway") and not is_overloaded(table(calm=0.5)[0], "cloud")
 
 
 def test_who_waits_for_an_answer_before_asking_again_floods_nothing() -> None:
