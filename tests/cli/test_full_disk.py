@@ -135,6 +135,7 @@ def test_a_disk_that_fills_up_while_the_page_is_written(
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+@pytest.mark.deep
 def test_a_standard_output_that_is_full(folder: Path, process: Callable[..., Any]) -> None:
     """The run itself is safe by then."""
     with Path("/dev/full").open("w") as full:

@@ -57,15 +57,8 @@ def test_a_log_without_a_column_of_times_is_still_asked_for_one(simnmt: Run) -> 
     assert "name it by --column time=NAME" in simnmt("trace", "import", "log.csv", "--out", "x.csv").err
 
 
-def test_an_import_and_a_run_say_how_a_run_feels_lost_samples(simnmt: Run) -> None:
-    imported = simnmt("trace", "import", "ping.log", "--out", "office.csv")
-    assert "note: lost samples: 1; a run feels them only with --set networks.NAME.outages=trace\n" in imported.out
-    open_loop = "workloads={w: {lengths: '@de-en-news', arrivals: {kind: poisson, rate_rps: 2}}}"
+def test_an_import_and_a_run_count_lost_samples(simnmt: Run) -> None:
+    assert "lost samples: 1" in simnmt("trace", "import", "ping.log", "--out", "office.csv").out
     networks = "networks={office: {rtt: office.csv}}"
-    command = ["run", "scenario.yaml", "--requests", "300", "--replications", "1", "--json", "--set", networks]
-    note = "lost samples: 1, held at the value before; requests feel them only with --set networks.office.outages=trace."
-    assert note in simnmt(*command, "--set", open_loop).out
-    back_to_back = simnmt(*command)
-    assert "held at the value before." in back_to_back.out and "outages=trace" not in back_to_back.out
-    feeling = simnmt(*command, "--set", open_loop, "--set", "networks.office.outages=trace")
-    assert feeling.status == 0 and "only with --set" not in feeling.out
+    run = simnmt("run", "scenario.yaml", "--requests", "300", "--replications", "1", "--json", "--set", networks)
+    assert "lost samples: 1" in run.out

@@ -71,6 +71,7 @@ def test_amdahls_prediction_is_beside_the_measured_speed_up(page: str) -> None:
     assert "predicted end to end" in section and "2.611" in section
 
 
+@pytest.mark.deep
 def test_figures_are_drawn_on_a_desk_and_a_phone(document: dict[str, Any], page: str, open_page: Any, tmp_path: Path) -> None:
     file = tmp_path / "page.html"
     file.write_text(page, encoding="utf-8")

@@ -39,6 +39,7 @@ def reproduction() -> Reproduction:
     return Reproduction(as_published(), moments, known, dict(by_key), refills, curves, limits, [])
 
 
+@pytest.mark.deep
 def test_figures_are_drawn_on_a_desk_and_a_phone(open_page: Any, tmp_path: Path) -> None:
     report = reproduction().report()
     file = tmp_path / "page.html"

@@ -100,6 +100,7 @@ def test_a_cell_without_misses_is_drawn_at_zero() -> None:
     assert volume.marks[0].y == [0.0] and not volume.y.log
 
 
+@pytest.mark.deep
 def test_figures_are_drawn_on_a_desk_and_a_phone(page: str, open_page: Any, tmp_path: Path) -> None:
     file = tmp_path / "page.html"
     file.write_text(page, encoding="utf-8")

@@ -24,6 +24,7 @@ def test_capacity_by_the_mean_is_that_of_m_m_c(workers: int, load: float) -> Non
     assert best.binding.resource == "gateway"
 
 
+@pytest.mark.deep
 def test_capacity_by_the_95th_percentile_is_that_of_m_m_1() -> None:
     best = simnmt.plan(queue_of(1, "exponential"), f"p95_ms<={10.0 * log(20.0) / 0.2}").best
     assert best.rate_rps == pytest.approx(80.0, rel=0.02)
