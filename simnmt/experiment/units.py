@@ -389,7 +389,7 @@ def _stream_accounts(case: Case, log: RequestLog, trail: Trail) -> tuple[StreamA
         return ()
     end_s = float(np.nanmax(log["arrival_s"] + log["latency_s"]))
     return tuple(
-        stream_account(log, number, len(target.streamed.states), boxes_until(end_s), trail.regret_s)
+        stream_account(log, number, len(target.streamed.states), boxes_until(end_s), trail.decision_regret_s)
         if target.streamed is not None and boxes_until is not None
         else None
         for number, (target, boxes_until) in enumerate(zip(case.targets, trail.streamed, strict=True))
