@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,9 +49,12 @@ def _kind(unit: Unit, target: Target) -> Kind:
     balancer = ByNode() if target.device == first else _balancer(unit, target.device, boxes)
     settings = target.streamed or (target.decoding if unit.case.batches else None)
     name = device.execution or ("fifo" if settings is None else settings.name)
-    kind: Any = KINDS[name].of_device(boxes, device.workers, balancer, settings)
+    kind = KINDS[name].of_device(boxes, device.workers, balancer, settings)
     failures = failures_of(unit, target.device)
-    return kind if failures is None else replace(kind, failures=failures)
+    if failures is None:
+        return kind
+    failing: Kind = replace(kind, failures=failures)  # type: ignore[type-var]  # the kinds of which boxes fail are dataclasses
+    return failing
 
 
 def _balancer(unit: Unit, device: str, boxes: int) -> Balancer:
