@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,9 +49,12 @@ def _kind(unit: Unit, target: Target) -> Kind:
     balancer = ByNode() if target.device == first else _balancer(unit, target.device, boxes)
     settings = target.streamed or (target.decoding if unit.case.batches else None)
     name = device.execution or ("fifo" if settings is None else settings.name)
-    kind: Any = KINDS[name].of_device(boxes, device.workers, balancer, settings)
+    kind = KINDS[name].of_device(boxes, device.workers, balancer, settings)
     failures = failures_of(unit, target.device)
-    return kind if failures is None else replace(kind, failures=failures)
+    if failures is None:
+        return kind
+    failing: Kind = replace(kind, failures=failures)  # type: ignore[type-var]  # the kinds of which boxes fail are dataclasses
+    return failing
 
 
 def _balancer(unit: Unit, device: str, boxes: int) -> Balancer:
@@ -389,7 +391,7 @@ def _stream_accounts(case: Case, log: RequestLog, trail: Trail) -> tuple[StreamA
         return ()
     end_s = float(np.nanmax(log["arrival_s"] + log["latency_s"]))
     return tuple(
-        stream_account(log, number, len(target.streamed.states), boxes_until(end_s), trail.regret_s)
+        stream_account(log, number, len(target.streamed.states), boxes_until(end_s), trail.decision_regret_s)
         if target.streamed is not None and boxes_until is not None
         else None
         for number, (target, boxes_until) in enumerate(zip(case.targets, trail.streamed, strict=True))
