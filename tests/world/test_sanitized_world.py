@@ -97,12 +97,12 @@ def test_worlds_in_several_threads_at_once_share_nothing(sources: Path) -> None:
 @pytest.mark.deep
 @pytest.mark.skipif(not takes(THREAD_SANITIZE), reason="no C compiler is installed that takes the thread sanitizer")
 def test_the_thread_sanitizer_detects_a_counter_that_worlds_share(sources: Path) -> None:
-    clock = sources / "clock.h"
-    push = "    GROW(memory, clock->heap"
-    text = clock.read_text(encoding="utf-8")
-    assert push in text
-    shared = text.replace(push, f"    static int64_t pushed;\n    pushed += 1;\n{push}")
-    clock.write_text(shared, encoding="utf-8")
+    header = sources / "clock.h"
+    comparison = "    return at_s < other_s"
+    text = header.read_text(encoding="utf-8")
+    assert comparison in text
+    shared = text.replace(comparison, f"    static int64_t compared;\n    compared += 1;\n{comparison}")
+    header.write_text(shared, encoding="utf-8")
     # Threads of a busy box may not meet at once.
     runs = (run_worlds(sources, THREADS, worlds, THREAD_SANITIZE, "libtsan.so") for worlds in (3, 8, 20, 40))
     assert any(run.returncode != 0 and "data race" in run.stderr for run in runs)
