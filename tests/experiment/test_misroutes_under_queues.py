@@ -53,10 +53,10 @@ def test_what_is_lost_is_the_wait_that_another_device_would_have_saved(make_scen
     scenario["devices"]["cloud"]["count"] = 50
     result = unit_module.run_unit(unit_of(plan_of(scenario)))
     truth, passage = result.truth, result.trails["edge"]
-    assert truth is not None and passage.regret_s is not None
+    assert truth is not None and passage.decision_regret_s is not None
     here_s = passage.queue_s[:] + truth.total_s(0, truth.all)
     there_s = truth.total_s(1, truth.all)
-    np.testing.assert_allclose(passage.regret_s[:], np.maximum(here_s - there_s, 0.0), atol=1e-9)
+    np.testing.assert_allclose(passage.decision_regret_s[:], np.maximum(here_s - there_s, 0.0), atol=1e-9)
 
 
 def test_where_foresight_is_too_dear_the_column_is_left_out_with_its_reason(tmp_path: Any, make_scenario: MakeScenario) -> None:

@@ -241,16 +241,6 @@ def test_a_damaged_hugging_face_folder_is_refused(
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["config.json", "generation_config.json", "vocab.json", "source.spm"])
-def test_a_text_of_a_hugging_face_folder_that_is_too_large_is_named(hugging_face: Path, name: str) -> None:
-    """The bound of tensors, 64 GB, is not that of a configuration, which is read into memory whole."""
-    (hugging_face / name).touch()
-    os.truncate(hugging_face / name, 300 << 20)
-    with pytest.raises(NmtError) as caught:
-        load_model(str(hugging_face))
-    assert str(caught.value).startswith(f"{hugging_face / name}: cannot be read: more than 268,435,456 bytes (")
-
-
 def edit(folder: Path, **fields: object) -> None:
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | fields))

@@ -8,13 +8,10 @@
 
 #include "batch_cost.h"
 #include "batcher.h"
-#include <math.h>
 
 #define TIMELINE 2000
 
-enum { NOBODY, BUSY }; /* what joins: nobody; or sentences are encoded, join, or are run down */
-
-/* An active sentence, in a heap by (step after which it is done, request). */
+/* An active sentence. */
 typedef struct {
     int64_t finish_step, request, src_len;
     double entry_s, begin_s, first_s, factor;
@@ -22,13 +19,30 @@ typedef struct {
     int is_new; /* whether it has not taken its first step */
 } Active;
 
+static inline int ends_before(const Active *one, const Active *other) {
+    return one->finish_step < other->finish_step || (one->finish_step == other->finish_step && one->request < other->request);
+}
+
+DEFINE_HEAP(Actives, Active, actives, ends_before)
+
+/* The source of an active sentence. */
 typedef struct {
     int64_t src_len, finish_step;
 } Source;
 
+/* The longest source first; of equal ones that which is done first. */
+static inline int is_longer(const Source *one, const Source *other) {
+    return one->src_len > other->src_len || (one->src_len == other->src_len && one->finish_step < other->finish_step);
+}
+
+DEFINE_HEAP(Sources, Source, sources, is_longer)
+
+/* The step at which sentences joined, and that after which the last of them is done. */
 typedef struct {
     int64_t step, last;
 } Joined;
+
+DEFINE_QUEUE(Joins, Joined, joins)
 
 typedef struct {
     double entry_s, begin_s, first_s, finish_s;
@@ -40,103 +54,34 @@ typedef struct {
     const BatchCost *cost;
     Batcher batcher;
     double next_s, base_s, factor, factor_sum, more_s;
+    double armed_s; /* the last moment for which it was put on the clock */
     int64_t left_active, left_waiting;
     int64_t waiting, waiting_tokens, finish_sum; /* sentences and steps of those that are neither active nor joining */
-    Active *active;
-    int64_t active_count, active_capacity;
-    Source *sources;
-    int64_t source_count, source_capacity;
-    Joined *joined;
-    int64_t joined_first, joined_count, joined_capacity;
-    Waiting *joining;
-    int64_t joining_count, joining_capacity, joining_is;
+    Actives active;
+    Sources sources;
+    Joins joins;
+    ARRAY(Waiting) joining;
+    ARRAY(Finished) done;
+    ARRAY(int64_t) src_lens; /* of the sentences that are encoded */
     int64_t step, position, batch, to_completion, until, new_count;
-    int64_t *src_lens;
-    int64_t src_len_capacity;
-    Finished *done;
-    int64_t done_count, done_capacity;
-    int keeps_sources;
+    int is_joining, keeps_sources; /* `is_joining`: sentences are encoded, or join */
     Account account;
 } BatchBox;
 
 static void batch_box_begin(Memory *memory, BatchBox *self, const Batching *batching, const BatchCost *cost) {
-    memset(self, 0, sizeof *self);
     self->cost = cost;
     self->batcher.batching = *batching;
-    self->next_s = INFINITY;
+    self->next_s = self->armed_s = INFINITY;
     self->factor = 1.0;
     self->keeps_sources = cost->weighs_sources || batching->padded_tokens;
     self->account.steps = zeroed(memory, batching->size + 1, sizeof(int64_t));
     self->account.step_s = zeroed(memory, batching->size + 1, sizeof(double));
 }
 
-static void batch_box_free(BatchBox *self) {
-    batcher_free(&self->batcher);
-    free(self->active);
-    free(self->sources);
-    free(self->joined);
-    free(self->joining);
-    free(self->src_lens);
-    free(self->done);
-    free(self->account.steps);
-    free(self->account.step_s);
-    free(self->account.timeline);
-}
-
-static inline int ends_before(const Active *one, const Active *other) {
-    return one->finish_step < other->finish_step || (one->finish_step == other->finish_step && one->request < other->request);
-}
-
-static void active_push(Memory *memory, BatchBox *self, Active sentence) {
-    GROW(memory, self->active, self->active_count, self->active_capacity);
-    Active *heap = self->active;
-    int64_t place = self->active_count++;
-    for (; place > 0 && ends_before(&sentence, heap + (place - 1) / 2); place = (place - 1) / 2) heap[place] = heap[(place - 1) / 2];
-    heap[place] = sentence;
-}
-
-static Active active_pop(BatchBox *self) {
-    Active *heap = self->active, first = heap[0], last = heap[--self->active_count];
-    int64_t place = 0, count = self->active_count;
-    for (int64_t child = 1; child < count; child = 2 * place + 1) {
-        if (child + 1 < count && ends_before(heap + child + 1, heap + child)) child += 1;
-        if (!ends_before(heap + child, &last)) break;
-        heap[place] = heap[child];
-        place = child;
-    }
-    if (count) heap[place] = last;
-    return first;
-}
-
-/* The longest source first; of equal ones that which is done first. */
-static inline int is_longer(Source one, Source other) {
-    return one.src_len > other.src_len || (one.src_len == other.src_len && one.finish_step < other.finish_step);
-}
-
-static void source_push(Memory *memory, BatchBox *self, Source source) {
-    GROW(memory, self->sources, self->source_count, self->source_capacity);
-    Source *heap = self->sources;
-    int64_t place = self->source_count++;
-    for (; place > 0 && is_longer(source, heap[(place - 1) / 2]); place = (place - 1) / 2) heap[place] = heap[(place - 1) / 2];
-    heap[place] = source;
-}
-
-static void source_pop(BatchBox *self) {
-    Source *heap = self->sources, last = heap[--self->source_count];
-    int64_t place = 0, count = self->source_count;
-    for (int64_t child = 1; child < count; child = 2 * place + 1) {
-        if (child + 1 < count && is_longer(heap[child + 1], heap[child])) child += 1;
-        if (!is_longer(heap[child], last)) break;
-        heap[place] = heap[child];
-        place = child;
-    }
-    if (count) heap[place] = last;
-}
-
 /* Return the tokens of the longest active source after a step; 0 if no sentence is active. */
 static int64_t longest_source(BatchBox *self, int64_t step) {
-    while (self->source_count && self->sources[0].finish_step <= step) source_pop(self);
-    return self->source_count ? self->sources[0].src_len : 0;
+    while (self->sources.count && self->sources.items[0].finish_step <= step) sources_pop(&self->sources);
+    return self->sources.count ? self->sources.items[0].src_len : 0;
 }
 
 /* Return when `steps` steps since the last change have ended. */
@@ -179,7 +124,7 @@ static int64_t steps_left(const BatchBox *self, double now_s) {
         int64_t running = running_at(self, now_s);
         taken_steps += end_s(self, running) <= now_s ? running : running - 1;
     }
-    return self->waiting_tokens + self->finish_sum - self->active_count * taken_steps;
+    return self->waiting_tokens + self->finish_sum - self->active.count * taken_steps;
 }
 
 static void batch_box_arrive(Memory *memory, BatchBox *self, Waiting sentence) {
@@ -187,28 +132,23 @@ static void batch_box_arrive(Memory *memory, BatchBox *self, Waiting sentence) {
     self->waiting_tokens += sentence.tgt_len;
     queue_add(memory, &self->batcher.waiting, sentence);
     if (self->until) {
-        if (self->until > 1 && self->active_count <= self->batcher.batching.threshold) look_at(self, sentence.entry_s);
-    } else if (self->joining_is == NOBODY) {
+        if (self->until > 1 && self->active.count <= self->batcher.batching.threshold) look_at(self, sentence.entry_s);
+    } else if (!self->is_joining) {
         self->next_s = sentence.entry_s;
     }
 }
 
 static inline int holds_sentences(const BatchBox *self) {
-    return batcher_waiting(&self->batcher) + self->joining_count + self->active_count > 0;
+    return batcher_waiting(&self->batcher) + self->joining.count + self->active.count > 0;
 }
 
 static void batch_box_close(BatchBox *self, double now_s) {
     self->batcher.let_go = self->batcher.waiting.count;
     if (self->until) {
-        if (self->active_count <= self->batcher.batching.threshold) look_at(self, now_s);
-    } else if (self->joining_is == NOBODY && holds_sentences(self)) {
+        if (self->active.count <= self->batcher.batching.threshold) look_at(self, now_s);
+    } else if (!self->is_joining && holds_sentences(self)) {
         self->next_s = now_s;
     }
-}
-
-static void add_done(Memory *memory, BatchBox *self, Finished finished) {
-    GROW(memory, self->done, self->done_count, self->done_capacity);
-    self->done[self->done_count++] = finished;
 }
 
 static void note_steps(Memory *memory, Account *account, int64_t before, int64_t active, int64_t steps, double seconds) {
@@ -217,10 +157,7 @@ static void note_steps(Memory *memory, Account *account, int64_t before, int64_t
     if (active == account->last_active || account->changes == TIMELINE) return;
     account->last_active = active;
     int64_t numbers = 2 * account->changes;
-    if (numbers == account->change_capacity) {
-        account->change_capacity = numbers ? 2 * numbers : 16;
-        account->timeline = resized(memory, account->timeline, account->change_capacity, sizeof(int64_t));
-    }
+    GROW(memory, account->timeline, numbers, account->change_capacity);
     account->timeline[numbers] = before;
     account->timeline[numbers + 1] = active;
     account->changes += 1;
@@ -228,37 +165,37 @@ static void note_steps(Memory *memory, Account *account, int64_t before, int64_t
 
 static void settle(Memory *memory, BatchBox *self, double now_s) {
     int64_t steps = self->until;
-    note_steps(memory, &self->account, self->step, self->active_count, steps, now_s - self->base_s);
+    note_steps(memory, &self->account, self->step, self->active.count, steps, now_s - self->base_s);
     self->step += steps;
     self->until = 0;
 }
 
 static void set_first(BatchBox *self, double first_s) {
-    for (int64_t place = 0; place < self->active_count; place++)
-        if (self->active[place].is_new) {
-            self->active[place].first_s = first_s;
-            self->active[place].is_new = 0;
+    for (Active *sentence = self->active.items; sentence < self->active.items + self->active.count; sentence++)
+        if (sentence->is_new) {
+            sentence->first_s = first_s;
+            sentence->is_new = 0;
         }
     self->new_count = 0;
 }
 
 static int64_t position_of(BatchBox *self, int64_t step) {
-    while (self->joined[self->joined_first].last <= step) self->joined_first += 1;
-    return step - self->joined[self->joined_first].step;
+    while (joins_at(&self->joins, 0)->last <= step) joins_take(&self->joins);
+    return step - joins_at(&self->joins, 0)->step;
 }
 
 /* Schedule the steps until the next completion; a changed batch begins now. */
 static void go_on(BatchBox *self, double now_s) {
     if (self->until) {
-        self->until = self->active[0].finish_step - self->step;
+        self->until = self->active.items[0].finish_step - self->step;
         self->next_s = end_s(self, self->until);
         return;
     }
     self->position = position_of(self, self->step);
-    self->until = self->to_completion = self->active[0].finish_step - self->step;
-    self->batch = self->active_count;
+    self->until = self->to_completion = self->active.items[0].finish_step - self->step;
+    self->batch = self->active.count;
     if (self->cost->weighs_sources) self->more_s = source_s(self->cost, self->batch, longest_source(self, self->step));
-    self->factor = self->factor_sum / (double)self->active_count;
+    self->factor = self->factor_sum / (double)self->active.count;
     self->base_s = now_s;
     self->next_s = end_s(self, self->until);
     if (self->new_count) set_first(self, end_s(self, 1));
@@ -268,23 +205,21 @@ static void encode(Memory *memory, BatchBox *self, int64_t count, double now_s) 
     Queue *ready = &self->batcher.ready;
     int64_t tokens = 0;
     double factor_sum = 0.0;
-    if (self->src_len_capacity < count) {
-        self->src_lens = resized(memory, self->src_lens, count, sizeof(int64_t));
-        self->src_len_capacity = count;
-    }
-    for (int64_t number = 0; number < count; number++) {
-        Waiting *sentence = ready->items + ready->first + ready->count - count + number;
+    self->src_lens.count = 0;
+    for (int64_t place = ready->count - count; place < ready->count; place++) {
+        Waiting *sentence = queue_at(ready, place);
         sentence->begin_s = now_s;
         factor_sum += sentence->factor;
-        tokens += self->src_lens[number] = sentence->src_len;
+        tokens += sentence->src_len;
+        APPEND(memory, self->src_lens, sentence->src_len);
     }
-    double taken_s = encode_s(self->cost, self->src_lens, count) * (factor_sum / (double)count);
+    double taken_s = encode_s(self->cost, self->src_lens.items, count) * (factor_sum / (double)count);
     self->account.encodings += 1;
     self->account.encode_s += taken_s;
     self->account.src_tokens += tokens;
-    self->account.padded_tokens += self->src_lens[count - 1] * count;
-    self->joining_is = BUSY;
-    self->joining_count = 0;
+    self->account.padded_tokens += self->src_lens.items[count - 1] * count;
+    self->is_joining = 1;
+    self->joining.count = 0;
     self->next_s = now_s + taken_s;
 }
 
@@ -294,49 +229,38 @@ static void begin_joining(Memory *memory, BatchBox *self, int64_t count, double 
     self->account.refill_s += taken_s;
     self->account.sentences += count;
     self->waiting -= count;
-    if (self->joining_capacity < count) {
-        self->joining = resized(memory, self->joining, count, sizeof(Waiting));
-        self->joining_capacity = count;
-    }
-    for (int64_t number = 0; number < count; number++) self->joining[number] = queue_take(&self->batcher.ready);
-    self->joining_count = count;
-    self->joining_is = BUSY;
+    for (int64_t number = 0; number < count; number++) APPEND(memory, self->joining, queue_take(&self->batcher.ready));
+    self->is_joining = 1;
     self->next_s = now_s + taken_s;
 }
 
 /* Let the joining sentences join; those without output are done. */
 static void join(Memory *memory, BatchBox *self, double now_s) {
-    int64_t count = self->joining_count, step = self->step, last = 0;
-    int first = !self->done_count;
-    self->joining_is = NOBODY;
-    self->joining_count = 0;
+    int64_t count = self->joining.count, step = self->step, last = 0;
+    int first = !self->done.count;
+    self->is_joining = 0;
+    self->joining.count = 0;
     if (!count) return;
     for (int64_t number = 0; number < count; number++) {
-        const Waiting *sentence = self->joining + number;
+        const Waiting *sentence = self->joining.items + number;
+        double entry_s = sentence->entry_s, begin_s = sentence->begin_s;
+        int64_t request = sentence->request, src_len = sentence->src_len, finish_step = step + sentence->tgt_len;
         if (!sentence->tgt_len) {
-            add_done(memory, self, (Finished){sentence->entry_s, sentence->begin_s, NAN, now_s, sentence->request, sentence->event});
+            APPEND(memory, self->done, (Finished){entry_s, begin_s, NAN, now_s, request, sentence->event});
             continue;
         }
-        int64_t finish_step = step + sentence->tgt_len;
-        active_push(memory, self, (Active){finish_step, sentence->request, sentence->src_len, sentence->entry_s, sentence->begin_s, NAN, sentence->factor, sentence->event, 1});
-        if (self->keeps_sources) source_push(memory, self, (Source){sentence->src_len, finish_step});
+        Active joined = {finish_step, request, src_len, entry_s, begin_s, NAN, sentence->factor, sentence->event, 1};
+        actives_push(memory, &self->active, joined);
+        if (self->keeps_sources) sources_push(memory, &self->sources, (Source){src_len, finish_step});
         if (finish_step > last) last = finish_step;
         self->waiting_tokens -= sentence->tgt_len;
         self->finish_sum += finish_step;
         self->factor_sum += sentence->factor;
         self->new_count += 1;
     }
-    if (last) {
-        if (2 * self->joined_first >= self->joined_count) { /* mostly gone: move the rest to the front */
-            self->joined_count -= self->joined_first;
-            if (self->joined_count) memmove(self->joined, self->joined + self->joined_first, (size_t)self->joined_count * sizeof(Joined));
-            self->joined_first = 0;
-        }
-        GROW(memory, self->joined, self->joined_count, self->joined_capacity);
-        self->joined[self->joined_count++] = (Joined){step, last};
-    }
-    if (self->done_count && first) {
-        self->left_active = self->active_count;
+    if (last) joins_add(memory, &self->joins, (Joined){step, last});
+    if (self->done.count && first) {
+        self->left_active = self->active.count;
         self->left_waiting = self->waiting;
     }
 }
@@ -345,36 +269,37 @@ static void join(Memory *memory, BatchBox *self, double now_s) {
 static void batch_box_act(Memory *memory, BatchBox *self) {
     double now_s = self->next_s;
     int64_t threshold = self->batcher.batching.threshold, count = 0;
-    self->done_count = 0;
+    self->done.count = 0;
     if (self->until) {
         int64_t finish_step = self->step + self->until;
-        if (self->active[0].finish_step == finish_step) {
+        if (self->active.items[0].finish_step == finish_step) {
             settle(memory, self, now_s);
-            while (self->active_count && self->active[0].finish_step == finish_step) {
-                Active sentence = active_pop(self);
+            while (self->active.count && self->active.items[0].finish_step == finish_step) {
+                Active sentence = actives_pop(&self->active);
                 self->factor_sum -= sentence.factor;
-                add_done(memory, self, (Finished){sentence.entry_s, sentence.begin_s, sentence.first_s, now_s, sentence.request, sentence.event});
+                APPEND(memory, self->done,
+                       (Finished){sentence.entry_s, sentence.begin_s, sentence.first_s, now_s, sentence.request, sentence.event});
             }
-            self->finish_sum -= finish_step * self->done_count;
-            self->left_active = self->active_count;
+            self->finish_sum -= finish_step * self->done.count;
+            self->left_active = self->active.count;
             self->left_waiting = self->waiting;
         }
-    } else if (self->joining_is == BUSY) {
+    } else if (self->is_joining) {
         join(memory, self, now_s);
     }
     for (;;) {
-        if (!self->waiting || self->active_count > threshold) {
-            if (self->active_count)
+        if (!self->waiting || self->active.count > threshold) {
+            if (self->active.count)
                 go_on(self, now_s);
             else
                 self->next_s = INFINITY;
             return;
         }
         int64_t longest = self->keeps_sources ? longest_source(self, self->step) : 0;
-        int move = next_move(memory, &self->batcher, self->active_count, now_s, longest, &count);
+        int move = next_move(memory, &self->batcher, self->active.count, now_s, longest, &count);
         if (move == STEP) {
             double due_s = batcher_due_s(&self->batcher);
-            if (!self->active_count) {
+            if (!self->active.count) {
                 self->next_s = due_s;
                 return;
             }

@@ -2,18 +2,12 @@
 #ifndef SIMNMT_WORLD_BATCH_COST_H
 #define SIMNMT_WORLD_BATCH_COST_H
 
-#include "memory.h"
+#include "numbers.h"
+#include "settings.h"
+#include <stdlib.h>
 
 static double sum_up_to(const LengthCost *self, int64_t end) {
-    int64_t low = 0, high = self->knots;
-    while (low < high) { /* the first length beyond `end` */
-        int64_t middle = (low + high) / 2;
-        if ((double)end < self->start[middle])
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    int64_t at = low - 1;
+    int64_t at = bisected_right(self->start, self->knots, (double)end) - 1;
     if (at < 0) return self->value[0] * ((double)end - self->start[0]);
     double many = (double)end - self->start[at];
     return self->before[at] + many * self->value[at] + self->slopes[at] * 0.5 * many * (many - 1.0);
@@ -34,8 +28,7 @@ static double steps_s(const BatchCost *self, int64_t batch, int64_t first, int64
 static double source_s(const BatchCost *self, int64_t batch, int64_t longest) {
     double more_s = self->s_per_row_src_token * (double)batch * (double)(longest - self->src_len);
     if (more_s >= 0.0) return more_s;
-    double least_s = -0.5 * steps_s(self, batch, 0, 0);
-    return least_s > more_s ? least_s : more_s;
+    return larger(more_s, -0.5 * steps_s(self, batch, 0, 0));
 }
 
 static double refill_s(const BatchCost *self, int64_t joining) {

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "memory.h"
+#include "containers.h"
 
 enum { STEP, ENCODE, JOIN };
 
@@ -15,10 +15,7 @@ typedef struct {
     void *event; /* of the request */
 } Waiting;
 
-typedef struct {
-    Waiting *items;
-    int64_t first, count, capacity; /* items first..first + count - 1 */
-} Queue;
+DEFINE_QUEUE(Queue, Waiting, queue)
 
 typedef struct {
     Batching batching;
@@ -26,37 +23,11 @@ typedef struct {
     int64_t encodings, let_go;
 } Batcher;
 
-static void queue_add(Memory *memory, Queue *self, Waiting sentence) {
-    if (self->first + self->count == self->capacity) {
-        if (2 * self->first > self->capacity) { /* mostly gone: move the rest to the front */
-            memmove(self->items, self->items + self->first, (size_t)self->count * sizeof(Waiting));
-            self->first = 0;
-        } else {
-            int64_t end = self->capacity;
-            GROW(memory, self->items, end, self->capacity);
-        }
-    }
-    self->items[self->first + self->count++] = sentence;
-}
-
-static Waiting queue_take(Queue *self) {
-    Waiting first = self->items[self->first++];
-    self->count -= 1;
-    if (!self->count) self->first = 0;
-    return first;
-}
-
-static void batcher_free(Batcher *self) {
-    free(self->waiting.items);
-    free(self->sorted.items);
-    free(self->ready.items);
-}
-
 static inline int64_t batcher_waiting(const Batcher *self) { return self->waiting.count + self->sorted.count + self->ready.count; }
 
 static double batcher_due_s(const Batcher *self) {
     if (self->sorted.count || self->ready.count) return -INFINITY;
-    return self->waiting.count ? self->waiting.items[self->waiting.first].entry_s + self->batching.longest_wait_s : INFINITY;
+    return self->waiting.count ? queue_at(&self->waiting, 0)->entry_s + self->batching.longest_wait_s : INFINITY;
 }
 
 static int is_full(const Batcher *self) {
@@ -66,7 +37,7 @@ static int is_full(const Batcher *self) {
     if (!batching->padded_tokens || batching->collected) return 0;
     int64_t longest = 0;
     for (int64_t place = 0; place < waiting->count; place++) {
-        int64_t src_len = waiting->items[waiting->first + place].src_len;
+        int64_t src_len = queue_at(waiting, place)->src_len;
         if (src_len > longest) longest = src_len;
     }
     return longest * (waiting->count + 1) > batching->padded_tokens;
@@ -85,7 +56,7 @@ static int may_begin(Memory *memory, Batcher *self, int64_t active, double now_s
     if (self->sorted.count) return 1;
     if (!waiting->count) return 0;
     int joins = !batching->collected && (active > 0 || self->ready.count > 0);
-    if (!(joins || is_full(self) || self->let_go || now_s >= waiting->items[waiting->first].entry_s + batching->longest_wait_s)) return 0;
+    if (!(joins || is_full(self) || self->let_go || now_s >= queue_at(waiting, 0)->entry_s + batching->longest_wait_s)) return 0;
     if (!batching->collected) return 1;
     int64_t count = batching->collected < waiting->count ? batching->collected : waiting->count;
     for (int64_t number = 0; number < count; number++) {
@@ -93,7 +64,7 @@ static int may_begin(Memory *memory, Batcher *self, int64_t active, double now_s
         sentence.collected_as = number;
         queue_add(memory, &self->sorted, sentence);
     }
-    qsort(self->sorted.items + self->sorted.first, (size_t)count, sizeof(Waiting), compare_sources);
+    qsort(queue_at(&self->sorted, 0), (size_t)count, sizeof(Waiting), compare_sources);
     self->let_go = self->let_go > count ? self->let_go - count : 0;
     return 1;
 }
@@ -103,7 +74,7 @@ static int64_t taken(const Batcher *self, const Queue *queue, int64_t most, int6
     int64_t cap = self->batching.padded_tokens, count = 0;
     if (!cap) return most < queue->count ? most : queue->count;
     while (count < queue->count && count < most) {
-        int64_t src_len = queue->items[queue->first + count].src_len, together = active + count + 1;
+        int64_t src_len = queue_at(queue, count)->src_len, together = active + count + 1;
         if (src_len > longest) longest = src_len;
         if (longest * together > cap && together > 1) break;
         count += 1;

@@ -2,9 +2,8 @@
 #ifndef SIMNMT_WORLD_ESTIMATES_H
 #define SIMNMT_WORLD_ESTIMATES_H
 
-#include <math.h>
-
 #include "memory.h"
+#include "numbers.h"
 
 typedef struct {
     double value_s, measured_at_s;
@@ -27,30 +26,12 @@ static void estimate_begin(Memory *memory, TransferEstimate *self, const Estimat
     }
 }
 
-static void estimate_free(TransferEstimate *self) {
-    free(self->latest_s);
-    free(self->sorted_s);
-}
-
 static void weighted_learn(TransferEstimate *self, double transfer_s, double at_s) {
     if (self->weight == 1.0)
         self->value_s = transfer_s;
     else
         self->value_s += self->weight * (transfer_s - self->value_s);
     self->measured_at_s = at_s;
-}
-
-/* Return the first place of `value_s` in ascending values. */
-static int64_t bisected_left(const double *sorted_s, int64_t count, double value_s) {
-    int64_t low = 0, high = count;
-    while (low < high) {
-        int64_t middle = (low + high) / 2;
-        if (sorted_s[middle] < value_s)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
 }
 
 static void quantile_learn(TransferEstimate *self, double transfer_s, double at_s) {
@@ -74,11 +55,10 @@ static void quantile_learn(TransferEstimate *self, double transfer_s, double at_
 }
 
 static void estimate_learn(TransferEstimate *self, double transfer_s, double at_s) {
-    if (self->kind == QUANTILE) {
+    if (self->kind == QUANTILE)
         quantile_learn(self, transfer_s, at_s);
-        return;
-    }
-    weighted_learn(self, transfer_s, at_s);
+    else
+        weighted_learn(self, transfer_s, at_s);
 }
 
 #endif

@@ -2,105 +2,70 @@
 #ifndef SIMNMT_WORLD_FIFO_H
 #define SIMNMT_WORLD_FIFO_H
 
-#include "memory.h"
+#include "containers.h"
+#include "numbers.h"
+
+static inline int is_earlier(const double *one, const double *other) { return *one < *other; }
+
+DEFINE_HEAP(Moments, double, moments, is_earlier)
 
 typedef struct {
-    double *free_at_s; /* a heap of the moments at which workers come free; NULL while `first_s` is the only one */
-    double first_s;    /* the earliest of them */
-    int64_t used, capacity, unused;
+    Moments free_at_s; /* of the workers that have worked, and of one more */
+    int64_t unused;    /* further workers, which have never worked */
 } FifoBox;
 
-static void fifo_begin(FifoBox *self, int64_t workers) {
-    memset(self, 0, sizeof *self);
-    self->used = 1;
+static void fifo_begin(Memory *memory, FifoBox *self, int64_t workers) {
+    moments_push(memory, &self->free_at_s, 0.0);
     self->unused = workers - 1;
 }
 
-/* Put `free_s` in the place of the earliest moment. */
-static void fifo_replace_first(FifoBox *self, double free_s) {
-    double *heap = self->free_at_s;
-    if (heap == NULL) {
-        self->first_s = free_s;
-        return;
-    }
-    int64_t place = 0;
-    for (int64_t child = 1; child < self->used; child = 2 * place + 1) {
-        if (child + 1 < self->used && heap[child + 1] < heap[child]) child += 1;
-        if (!(heap[child] < free_s)) break;
-        heap[place] = heap[child];
-        place = child;
-    }
-    heap[place] = free_s;
-    self->first_s = heap[0];
-}
+/* Return when the first worker comes free. */
+static inline double fifo_free_s(const FifoBox *self) { return self->free_at_s.items[0]; }
 
-static void fifo_push(Memory *memory, FifoBox *self, double free_s) {
-    if (self->free_at_s == NULL) {
-        self->capacity = 8;
-        self->free_at_s = resized(memory, NULL, self->capacity, sizeof(double));
-        self->free_at_s[0] = self->first_s;
+static inline double fifo_work_left(const FifoBox *self, double now_s) { return larger(0.0, fifo_free_s(self) - now_s); }
+
+/* Let the first worker that comes free work until a moment. */
+static void fifo_occupy(Memory *memory, FifoBox *self, double until_s) {
+    moments_replace_first(&self->free_at_s, until_s);
+    if (self->unused && fifo_free_s(self) > 0.0) {
+        moments_push(memory, &self->free_at_s, 0.0);
+        self->unused -= 1;
     }
-    GROW(memory, self->free_at_s, self->used, self->capacity);
-    int64_t place = self->used++;
-    double *heap = self->free_at_s;
-    for (; place > 0 && free_s < heap[(place - 1) / 2]; place = (place - 1) / 2) heap[place] = heap[(place - 1) / 2];
-    heap[place] = free_s;
-    self->first_s = heap[0];
 }
 
 /* Return when a request that enters now starts. */
 static double fifo_serve(Memory *memory, FifoBox *self, double entry_s, double service_s) {
-    double start_s = self->first_s;
-    if (start_s < entry_s) start_s = entry_s;
-    fifo_replace_first(self, start_s + service_s);
-    if (self->unused && self->first_s > 0.0) {
-        fifo_push(memory, self, 0.0);
-        self->unused -= 1;
-    }
+    double start_s = larger(fifo_free_s(self), entry_s);
+    fifo_occupy(memory, self, start_s + service_s);
     return start_s;
 }
 
-static inline double fifo_work_left(const FifoBox *self, double now_s) { return self->first_s > now_s ? self->first_s - now_s : 0.0; }
-
 /* Make `self` equal to `other`, to foresee waits. */
 static void fifo_copy(Memory *memory, FifoBox *self, const FifoBox *other) {
-    double *heap = self->free_at_s;
-    int64_t capacity = self->capacity;
-    if (other->free_at_s != NULL) {
-        if (capacity < other->used) {
-            heap = self->free_at_s = resized(memory, heap, other->used, sizeof(double));
-            capacity = other->used;
-        }
-        memcpy(heap, other->free_at_s, (size_t)other->used * sizeof(double));
-    } else {
-        free(heap);
-        heap = NULL;
-        capacity = 0;
-    }
-    *self = *other;
-    self->free_at_s = heap;
-    self->capacity = capacity;
+    moments_copy(memory, &self->free_at_s, &other->free_at_s);
+    self->unused = other->unused;
 }
 
-/* A worker of some box, by when it comes free: the heap of a pool that takes the box with the least work. */
+/* A worker of some box, by when it comes free. */
 typedef struct {
     double free_s;
     int64_t box;
 } Worker;
 
+static inline int is_free_before(const Worker *one, const Worker *other) {
+    return one->free_s < other->free_s || (one->free_s == other->free_s && one->box < other->box);
+}
+
+DEFINE_HEAP(Workers, Worker, workers, is_free_before)
+
+/* The workers of a pool that takes the box with the least work. */
 typedef struct {
-    Worker *heap;
-    int64_t count, capacity;
+    Workers workers;
     int64_t *unused; /* by box, workers that have never worked beside the one in the heap; NULL if there are none */
 } LeastWorkPool;
 
-static inline int is_sooner(Worker one, Worker other) { return one.free_s < other.free_s || (one.free_s == other.free_s && one.box < other.box); }
-
 static void least_work_begin(Memory *memory, LeastWorkPool *self, int64_t boxes, int64_t workers) {
-    memset(self, 0, sizeof *self);
-    self->heap = resized(memory, NULL, boxes, sizeof(Worker));
-    self->count = self->capacity = boxes;
-    for (int64_t box = 0; box < boxes; box++) self->heap[box] = (Worker){0.0, box};
+    for (int64_t box = 0; box < boxes; box++) workers_push(memory, &self->workers, (Worker){0.0, box});
     if (workers == 1) return;
     self->unused = resized(memory, NULL, boxes, sizeof(int64_t));
     for (int64_t box = 0; box < boxes; box++) self->unused[box] = workers - 1;
@@ -108,23 +73,11 @@ static void least_work_begin(Memory *memory, LeastWorkPool *self, int64_t boxes,
 
 /* Enter at the first worker to come free; return when that starts, and set `*box`. */
 static double least_work_enter(Memory *memory, LeastWorkPool *self, double entry_s, double service_s, int64_t *box) {
-    Worker *heap = self->heap, first = heap[0];
-    double start_s = first.free_s > entry_s ? first.free_s : entry_s;
-    Worker next = {start_s + service_s, first.box};
-    int64_t place = 0;
-    for (int64_t child = 1; child < self->count; child = 2 * place + 1) {
-        if (child + 1 < self->count && is_sooner(heap[child + 1], heap[child])) child += 1;
-        if (!is_sooner(heap[child], next)) break;
-        heap[place] = heap[child];
-        place = child;
-    }
-    heap[place] = next;
+    Worker first = self->workers.items[0];
+    double start_s = larger(entry_s, first.free_s);
+    workers_replace_first(&self->workers, (Worker){start_s + service_s, first.box});
     if (self->unused != NULL && first.free_s == 0.0 && self->unused[first.box]) {
-        GROW(memory, self->heap, self->count, self->capacity);
-        heap = self->heap;
-        Worker fresh = {0.0, first.box};
-        for (place = self->count++; place > 0 && is_sooner(fresh, heap[(place - 1) / 2]); place = (place - 1) / 2) heap[place] = heap[(place - 1) / 2];
-        heap[place] = fresh;
+        workers_push(memory, &self->workers, (Worker){0.0, first.box});
         self->unused[first.box] -= 1;
     }
     *box = first.box;
@@ -132,20 +85,10 @@ static double least_work_enter(Memory *memory, LeastWorkPool *self, double entry
 }
 
 static void least_work_copy(Memory *memory, LeastWorkPool *self, const LeastWorkPool *other, int64_t boxes) {
-    if (self->capacity < other->count) {
-        self->heap = resized(memory, self->heap, other->count, sizeof(Worker));
-        self->capacity = other->count;
-    }
-    memcpy(self->heap, other->heap, (size_t)other->count * sizeof(Worker));
-    self->count = other->count;
+    workers_copy(memory, &self->workers, &other->workers);
     if (other->unused == NULL) return;
     if (self->unused == NULL) self->unused = resized(memory, NULL, boxes, sizeof(int64_t));
     memcpy(self->unused, other->unused, (size_t)boxes * sizeof(int64_t));
-}
-
-static void least_work_free(LeastWorkPool *self) {
-    free(self->heap);
-    free(self->unused);
 }
 
 #endif

@@ -4,11 +4,44 @@
 
 #include "deciders.h"
 
+static void begin_batch_boxes(Memory *memory, Pool *self) {
+    self->batches = zeroed(memory, self->settings.boxes, sizeof(BatchBox));
+    for (int64_t box = 0; box < self->settings.boxes; box++)
+        batch_box_begin(memory, self->batches + box, &self->settings.batching, self->settings.cost);
+}
+
+static void begin_stream_boxes(Memory *memory, Pool *self) {
+    self->streams = zeroed(memory, self->settings.boxes, sizeof(StreamBox));
+    self->trial_streams = zeroed(memory, self->settings.boxes, sizeof(StreamBox));
+    for (int64_t box = 0; box < self->settings.boxes; box++)
+        stream_begin(memory, self->streams + box, self->settings.stream->states);
+}
+
+static void begin_fifo_boxes(Memory *memory, Pool *self) {
+    self->boxes = zeroed(memory, self->settings.boxes, sizeof(FifoBox));
+    self->trial_boxes = zeroed(memory, self->settings.boxes, sizeof(FifoBox));
+    for (int64_t box = 0; box < self->settings.boxes; box++) fifo_begin(memory, self->boxes + box, self->settings.workers);
+}
+
+static void pool_begin(Memory *memory, Pool *self, int64_t target, const PoolSettings *settings) {
+    self->settings = *settings;
+    self->target = target;
+    self->trial_of = zeroed(memory, settings->boxes, sizeof(int64_t));
+    if (settings->kind == BATCH_POOL)
+        begin_batch_boxes(memory, self);
+    else if (settings->kind == STREAM_POOL)
+        begin_stream_boxes(memory, self);
+    else if (settings->kind == LEAST_WORK_POOL)
+        least_work_begin(memory, &self->least_work, settings->boxes, settings->workers);
+    else
+        begin_fifo_boxes(memory, self);
+}
+
 /* Return the box of a pool for a trial, a copy made on first access; outside a trial, the box itself. */
 static FifoBox *box_of(World *world, Pool *pool, int64_t box, int64_t trial) {
     if (!trial) return pool->boxes + box;
     if (pool->trial_of[box] != trial) {
-        fifo_copy(&world->memory, pool->trial_boxes + box, pool->boxes + box);
+        fifo_copy(world->memory, pool->trial_boxes + box, pool->boxes + box);
         pool->trial_of[box] = trial;
     }
     return pool->trial_boxes + box;
@@ -27,10 +60,7 @@ static StreamBox *stream_of(Pool *pool, int64_t box, int64_t trial) {
 /* Return the work left at a box at a moment; balancers compare it. */
 static double work_left(World *world, Pool *pool, int64_t box, double now_s, int64_t trial) {
     if (pool->settings.kind == BATCH_POOL) return (double)steps_left(pool->batches + box, now_s);
-    if (pool->settings.kind == STREAM_POOL) {
-        double free_s = stream_of(pool, box, trial)->free_s;
-        return free_s > now_s ? free_s - now_s : 0.0;
-    }
+    if (pool->settings.kind == STREAM_POOL) return larger(0.0, stream_of(pool, box, trial)->free_s - now_s);
     return fifo_work_left(box_of(world, pool, box, trial), now_s);
 }
 
@@ -61,10 +91,13 @@ static int64_t chosen_box(World *world, Pool *pool, const Arrival *arrival, int6
 
 /* Let a request enter a first-in first-out box; return when it starts, and set its box. In a trial only copies change. */
 static double enter_fifo(World *world, Pool *pool, const Arrival *arrival, int64_t *next, int64_t *box, int64_t trial) {
-    if (pool->settings.kind == LEAST_WORK_POOL)
-        return least_work_enter(&world->memory, trial ? &pool->trial_least_work : &pool->least_work, arrival->entry_s, arrival->execution_s, box);
+    double entry_s = arrival->entry_s, execution_s = arrival->execution_s;
+    if (pool->settings.kind == LEAST_WORK_POOL) {
+        LeastWorkPool *least_work = trial ? &pool->trial_least_work : &pool->least_work;
+        return least_work_enter(world->memory, least_work, entry_s, execution_s, box);
+    }
     *box = chosen_box(world, pool, arrival, next, trial);
-    return fifo_serve(&world->memory, box_of(world, pool, *box, trial), arrival->entry_s, arrival->execution_s);
+    return fifo_serve(world->memory, box_of(world, pool, *box, trial), entry_s, execution_s);
 }
 
 /* Let a request enter a box that streams, and record its execution. */
@@ -87,67 +120,65 @@ static StreamOutcome enter_stream(World *world, Pool *pool, const Arrival *arriv
 
 /* Record the box and the wait of a request that was executed, and send its answer, which the decider hears at `heard_s` if it is
  * of its own device. */
-static void answer(World *world, RequestEvent *event, double begin_s, double finish_s, int64_t box, double heard_s, int64_t report, int64_t left_waiting) {
-    int64_t request = event->request;
-    double received_s = finish_s, transfer_s = 0.0;
-    if (begin_s > event->entry_s) world->settings.queue_s[request] = begin_s - event->entry_s;
-    if (event->target) {
+static void answer(World *world, RequestEvent *event, double begin_s, double finish_s, int64_t box, double heard_s, int32_t report,
+                   int32_t left_waiting) {
+    int64_t request = event->arrival.request, target = event->target;
+    double entry_s = event->arrival.entry_s, received_s = finish_s, transfer_s = 0.0;
+    if (begin_s > entry_s) world->settings.queue_s[request] = begin_s - entry_s;
+    if (target) {
         if (box) world->settings.server[request] = (int16_t)box;
         heard_s = received_s = finish_s + event->downlink_s;
-        transfer_s = (received_s - event->sent_s) - (finish_s - event->entry_s);
+        transfer_s = (received_s - event->sent_s) - (finish_s - entry_s);
     }
-    if (event->target || has_view(event->decider, 0))
-        add_answer(&world->memory, event->decider,
-                   (Answer){heard_s, transfer_s, request, event->sent_as, event->target, (int32_t)report, (int32_t)left_waiting, event->believed});
+    if (target || hears_itself(event->decider)) {
+        Answer answer = {heard_s, transfer_s, request, event->sent_as, event->target, report, left_waiting, event->believed};
+        answers_push(world->memory, &event->decider->answers, answer);
+    }
     answered(world, request, received_s);
     free_event(world, event);
 }
 
 /* Put a box that batches on the clock for the moment at which it acts next. */
 static void arm(World *world, Pool *pool, int64_t box) {
-    const BatchBox *batch = pool->batches + box;
-    if (batch->next_s == INFINITY || batch->next_s == pool->armed_s[box]) return;
-    if (!batch->until && batch->joining_is == NOBODY) note_moment(world, batch->next_s); /* a wait for company may end sooner */
-    pool->armed_s[box] = batch->next_s;
-    clock_push(&world->memory, &world->clock, batch->next_s, order_of(BATCH_ACTS, (pool->target << 32) + box), pool);
+    BatchBox *batch = pool->batches + box;
+    if (batch->next_s == INFINITY || batch->next_s == batch->armed_s) return;
+    if (!batch->until && !batch->is_joining) note_moment(world, batch->next_s); /* a wait for company may end sooner */
+    batch->armed_s = batch->next_s;
+    clock_push(world->memory, &world->clock, (Entry){batch->next_s, order_of(BATCH_ACTS, (pool->target << 32) + box), pool});
 }
 
 static void batch_acts(World *world, Pool *pool, int64_t box, double now_s) {
     BatchBox *batch = pool->batches + box;
-    if (pool->armed_s[box] == now_s) pool->armed_s[box] = INFINITY;
+    if (batch->armed_s == now_s) batch->armed_s = INFINITY;
     if (batch->next_s != now_s) return; /* it was brought forward */
     note_moment(world, now_s);
-    batch_box_act(&world->memory, batch);
-    for (int64_t number = 0; number < batch->done_count; number++) {
-        const Finished *done = batch->done + number;
+    batch_box_act(world->memory, batch);
+    for (int64_t number = 0; number < batch->done.count; number++) {
+        const Finished *done = batch->done.items + number;
         RequestEvent *event = done->event;
         world->settings.execution_s[done->request] = done->finish_s - done->begin_s;
-        world->settings.first_token_s[done->request] = done->first_s - event->entry_s;
-        answer(world, event, done->begin_s, done->finish_s, box, done->finish_s, batch->left_active, batch->left_waiting);
+        world->settings.first_token_s[done->request] = done->first_s - event->arrival.entry_s;
+        answer(world, event, done->begin_s, done->finish_s, box, done->finish_s, (int32_t)batch->left_active, (int32_t)batch->left_waiting);
     }
     arm(world, pool, box);
-}
-
-static Arrival arrival_of(const RequestEvent *event) {
-    return (Arrival){event->entry_s, event->execution_s, event->factor, event->request, event->node, event->src_len, event->tgt_len, event->added};
 }
 
 /* The request of an event has reached its target. */
 static void reaches(World *world, RequestEvent *event) {
     int64_t box = 0;
     Pool *pool = world->pools + event->target;
-    Arrival arrival = arrival_of(event);
+    const Arrival *arrival = &event->arrival;
     if (pool->settings.kind == BATCH_POOL) {
-        box = chosen_box(world, pool, &arrival, &pool->next, 0);
-        Waiting sentence = {event->entry_s, 0.0, event->factor, event->request, event->src_len, event->tgt_len, 0, event};
-        batch_box_arrive(&world->memory, pool->batches + box, sentence);
+        box = chosen_box(world, pool, arrival, &pool->next, 0);
+        Waiting sentence = {arrival->entry_s, 0.0, arrival->factor, arrival->request, arrival->src_len, arrival->tgt_len, 0, event};
+        batch_box_arrive(world->memory, pool->batches + box, sentence);
         arm(world, pool, box);
     } else if (pool->settings.kind == STREAM_POOL) {
-        StreamOutcome outcome = enter_stream(world, pool, &arrival, &box);
-        answer(world, event, outcome.begin_s, outcome.finish_s, box, outcome.begin_s, outcome.state, 0);
+        StreamOutcome outcome = enter_stream(world, pool, arrival, &box);
+        answer(world, event, outcome.begin_s, outcome.finish_s, box, outcome.begin_s, (int32_t)outcome.state, 0);
     } else {
-        double start_s = enter_fifo(world, pool, &arrival, &pool->next, &box, 0);
-        answer(world, event, start_s, start_s + event->execution_s, box, start_s, 0, 0);
+        double start_s = enter_fifo(world, pool, arrival, &pool->next, &box, 0);
+        answer(world, event, start_s, start_s + arrival->execution_s, box, start_s, 0, 0);
     }
 }
 
@@ -157,20 +188,17 @@ static int compare_arrivals(const void *one, const void *other) {
     return first->request < second->request ? -1 : first->request > second->request;
 }
 
-/* Set `ahead` to the requests on their way to a target that will reach it before an arrival, in their order; return their
- * number. */
-static int64_t find_ahead(World *world, int64_t target, const Arrival *arrival) {
-    int64_t count = 0;
+/* Set `ahead` to the requests on their way to a target that will reach it before an arrival, in their order. */
+static void find_ahead(World *world, int64_t target, const Arrival *arrival) {
+    world->ahead.count = 0;
     for (int64_t place = 0; place < world->clock.count; place++) {
-        const Entry *entry = world->clock.heap + place;
+        const Entry *entry = world->clock.items + place;
         const RequestEvent *event = entry->event;
         if (kind_of(entry->order) != REACHES || event->target != target) continue;
-        if (!is_before(entry->at_s, event->request, arrival->entry_s, arrival->request)) continue;
-        GROW(&world->memory, world->ahead, count, world->ahead_capacity);
-        world->ahead[count++] = arrival_of(event);
+        if (!is_before(entry->at_s, event->arrival.request, arrival->entry_s, arrival->request)) continue;
+        APPEND(world->memory, world->ahead, event->arrival);
     }
-    if (count) qsort(world->ahead, (size_t)count, sizeof(Arrival), compare_arrivals);
-    return count;
+    if (world->ahead.count) qsort(world->ahead.items, (size_t)world->ahead.count, sizeof(Arrival), compare_arrivals);
 }
 
 /* Return the seconds of an arrival at a target beyond execution alone, after the requests on their way; at boxes that batch a
@@ -183,19 +211,21 @@ static double foreseen_wait_s(World *world, int64_t target, const Arrival *arriv
         now.entry_s = now_s;
         return (double)steps_left(pool->batches + chosen_box(world, pool, &now, &next, 0), now_s) * pool->settings.full_step_s;
     }
-    int64_t count = target ? find_ahead(world, target, arrival) : 0;
+    world->ahead.count = 0;
+    if (target) find_ahead(world, target, arrival);
+    int64_t count = world->ahead.count;
     if (pool->settings.kind == STREAM_POOL) {
         StreamOutcome outcome = {0};
         for (int64_t number = 0; number <= count; number++) {
-            const Arrival *entering = number < count ? world->ahead + number : arrival;
+            const Arrival *entering = number < count ? world->ahead.items + number : arrival;
             StreamBox *stream = stream_of(pool, chosen_box(world, pool, entering, &next, trial), trial);
             outcome = stream_serve(stream, pool->settings.stream, entering->entry_s, entering->execution_s, entering->added);
         }
         return outcome.finish_s - arrival->entry_s - arrival->execution_s;
     }
     if (pool->settings.kind == LEAST_WORK_POOL)
-        least_work_copy(&world->memory, &pool->trial_least_work, &pool->least_work, pool->settings.boxes);
-    for (int64_t number = 0; number < count; number++) enter_fifo(world, pool, world->ahead + number, &next, &box, trial);
+        least_work_copy(world->memory, &pool->trial_least_work, &pool->least_work, pool->settings.boxes);
+    for (int64_t number = 0; number < count; number++) enter_fifo(world, pool, world->ahead.items + number, &next, &box, trial);
     return enter_fifo(world, pool, arrival, &next, &box, trial) - arrival->entry_s;
 }
 

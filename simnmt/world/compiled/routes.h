@@ -9,18 +9,12 @@ static double series_at(const Series *self, double time_s) {
     if (self->samples == 1) return self->value[0];
     double into_s = fmod(time_s, self->lap_s);
     if (into_s != 0.0 && into_s < 0.0) into_s += self->lap_s;
-    int64_t low = 0, high = self->samples;
-    while (low < high) {
-        int64_t middle = (low + high) / 2;
-        if (into_s < self->time_s[middle])
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return self->value[low ? low - 1 : self->samples - 1];
+    int64_t later = bisected_right(self->time_s, self->samples, into_s);
+    return self->value[later ? later - 1 : self->samples - 1];
 }
 
-static void add_hop(const Hop *hop, double at_s, int64_t node, int64_t src_len, int64_t tgt_len, int64_t token_bytes, int is_first, double *up_s, double *down_s) {
+static void add_hop(const Hop *hop, double at_s, int64_t node, int64_t src_len, int64_t tgt_len, int64_t token_bytes, int is_first,
+                    double *up_s, double *down_s) {
     const Link *link = hop->links + node % hop->link_count;
     double moment_s = at_s + hop->begin_s[node % hop->begin_count], half_s = series_at(&link->rtt, moment_s) / 2;
     double there_s = half_s + (double)(8 * token_bytes * src_len) / series_at(&link->uplink_bps, moment_s);

@@ -5,166 +5,33 @@
 #include "routes.h"
 #include "traffic.h"
 
-static void begin_decider(World *world, Decider *self, int64_t number) {
-    const WorldSettings *settings = &world->settings;
-    Memory *memory = &world->memory;
-    int has_views = 0;
-    self->number = number;
-    fifo_begin(&self->device, settings->workers);
-    self->estimates = zeroed(memory, settings->targets, sizeof(TransferEstimate));
-    self->delay_s = zeroed(memory, settings->targets, sizeof(double));
-    self->reported_wait_s = zeroed(memory, settings->targets, sizeof(double));
-    for (int64_t target = 0; target < settings->targets; target++) self->reported_wait_s[target] = NAN;
-    for (int64_t target = 1; target < settings->targets; target++) {
-        const EstimateSettings *of_target = settings->estimates + number * (settings->targets - 1) + target - 1;
-        estimate_begin(memory, self->estimates + target, of_target);
-        self->delay_s[target] = self->estimates[target].value_s;
-    }
-    for (int64_t target = 0; target < settings->targets; target++) has_views |= settings->parallel[target] > 0;
-    if (!has_views) return;
-    self->views = zeroed(memory, settings->targets, sizeof(BacklogView));
-    for (int64_t target = 0; target < settings->targets; target++)
-        if (settings->parallel[target]) backlog_begin(self->views + target, settings->parallel[target]);
-}
-
-static void begin_batch_views(World *world, Decider *self) {
-    const WorldSettings *settings = &world->settings;
-    if (settings->batch_views == NULL) return;
-    self->batch_views = zeroed(&world->memory, settings->targets, sizeof(BatchView));
-    for (int64_t target = 0; target < settings->targets; target++)
-        if (settings->batch_views[target] != NULL) batch_view_begin(self->batch_views + target, settings->batch_views[target]);
-}
-
-static void begin_plan_views(World *world, Decider *self) {
-    const WorldSettings *settings = &world->settings;
-    if (settings->plan_views == NULL) return;
-    self->plans = zeroed(&world->memory, settings->targets, sizeof(PlanView));
-    for (int64_t target = 0; target < settings->targets; target++)
-        if (settings->plan_views[target] != NULL) plan_view_begin(&world->memory, self->plans + target, settings->plan_views[target]);
-}
-
-static void begin_batch_boxes(Memory *memory, Pool *self) {
-    int64_t boxes = self->settings.boxes;
-    self->batches = zeroed(memory, boxes, sizeof(BatchBox));
-    self->armed_s = zeroed(memory, boxes, sizeof(double));
-    for (int64_t box = 0; box < boxes; box++) {
-        batch_box_begin(memory, self->batches + box, &self->settings.batching, self->settings.cost);
-        self->armed_s[box] = INFINITY;
-    }
-}
-
-static void begin_stream_boxes(Memory *memory, Pool *self) {
-    self->streams = zeroed(memory, self->settings.boxes, sizeof(StreamBox));
-    self->trial_streams = zeroed(memory, self->settings.boxes, sizeof(StreamBox));
-    for (int64_t box = 0; box < self->settings.boxes; box++) {
-        stream_begin(self->streams + box);
-        self->streams[box].counts = zeroed(memory, self->settings.stream->states, sizeof(int64_t));
-    }
-}
-
-static void begin_pool(World *world, Pool *self, const PoolSettings *settings) {
-    Memory *memory = &world->memory;
-    self->settings = *settings;
-    self->trial_of = zeroed(memory, settings->boxes, sizeof(int64_t));
-    if (settings->kind == BATCH_POOL) {
-        begin_batch_boxes(memory, self);
-        return;
-    }
-    if (settings->kind == STREAM_POOL) {
-        begin_stream_boxes(memory, self);
-        return;
-    }
-    if (settings->kind == LEAST_WORK_POOL) {
-        least_work_begin(memory, &self->least_work, settings->boxes, settings->workers);
-        return;
-    }
-    self->boxes = zeroed(memory, settings->boxes, sizeof(FifoBox));
-    self->trial_boxes = zeroed(memory, settings->boxes, sizeof(FifoBox));
-    for (int64_t box = 0; box < settings->boxes; box++) fifo_begin(self->boxes + box, settings->workers);
-}
-
-static void world_begin(World *world, const WorldSettings *settings) {
-    Memory *memory = &world->memory;
+static World *world_new(Memory *memory, const WorldSettings *settings) {
+    World *world = zeroed(memory, 1, sizeof(World));
+    int64_t targets = settings->targets;
+    world->memory = memory;
     world->settings = *settings;
     world->waits_of = -1;
-    world->delay_s = zeroed(memory, settings->targets, sizeof(double));
-    world->waits_s = zeroed(memory, settings->targets, sizeof(double));
-    world->totals_s = zeroed(memory, settings->targets, sizeof(double));
+    world->delay_s = zeroed(memory, targets, sizeof(double));
+    world->waits_s = zeroed(memory, targets, sizeof(double));
+    world->totals_s = zeroed(memory, targets, sizeof(double));
     world->deciders = zeroed(memory, settings->deciders, sizeof(Decider));
-    for (int64_t number = 0; number < settings->deciders; number++) {
-        begin_decider(world, world->deciders + number, number);
-        begin_batch_views(world, world->deciders + number);
-        begin_plan_views(world, world->deciders + number);
-    }
-    world->pools = zeroed(memory, settings->targets, sizeof(Pool));
-    for (int64_t target = !settings->is_local; target < settings->targets; target++) {
-        world->pools[target].target = target;
-        begin_pool(world, world->pools + target, settings->pools + target);
+    for (int64_t number = 0; number < settings->deciders; number++) decider_begin(world, world->deciders + number, number);
+    world->pools = zeroed(memory, targets, sizeof(Pool));
+    for (int64_t target = !settings->is_local; target < targets; target++) {
         const StreamSettings *stream = settings->pools[target].stream;
         if (stream != NULL && stream->columns > world->most_added) world->most_added = stream->columns;
+        pool_begin(memory, world->pools + target, target, settings->pools + target);
     }
-    world->added = zeroed(memory, settings->targets * world->most_added, sizeof(double));
+    world->added = zeroed(memory, targets * world->most_added, sizeof(double));
+    return world;
 }
 
-static void free_decider(Decider *self, int64_t targets) {
-    for (int64_t target = 0; self->estimates != NULL && target < targets; target++) estimate_free(self->estimates + target);
-    for (int64_t target = 0; self->views != NULL && target < targets; target++) backlog_free(self->views + target);
-    free(self->device.free_at_s);
-    free(self->answers);
-    free(self->estimates);
-    free(self->delay_s);
-    free(self->reported_wait_s);
-    for (int64_t target = 0; self->batch_views != NULL && target < targets; target++) free(self->batch_views[target].under_way);
-    for (int64_t target = 0; self->plans != NULL && target < targets; target++) {
-        free(self->plans[target].answer_counts);
-        free(self->plans[target].errs);
-    }
-    free(self->views);
-    free(self->batch_views);
-    free(self->plans);
-}
-
-static void free_pool(Pool *self) {
-    for (int64_t box = 0; self->boxes != NULL && box < self->settings.boxes; box++) free(self->boxes[box].free_at_s);
-    for (int64_t box = 0; self->trial_boxes != NULL && box < self->settings.boxes; box++) free(self->trial_boxes[box].free_at_s);
-    for (int64_t box = 0; self->batches != NULL && box < self->settings.boxes; box++) batch_box_free(self->batches + box);
-    for (int64_t box = 0; self->streams != NULL && box < self->settings.boxes; box++) free(self->streams[box].counts);
-    free(self->streams);
-    free(self->trial_streams);
-    free(self->batches);
-    free(self->armed_s);
-    least_work_free(&self->least_work);
-    least_work_free(&self->trial_least_work);
-    free(self->boxes);
-    free(self->trial_boxes);
-    free(self->trial_of);
-}
-
-static void world_free(World *world) {
-    const WorldSettings *settings = &world->settings;
-    for (int64_t number = 0; world->deciders != NULL && number < settings->deciders; number++) free_decider(world->deciders + number, settings->targets);
-    for (int64_t target = 0; world->pools != NULL && target < settings->targets; target++) free_pool(world->pools + target);
-    for (int64_t number = 0; number < world->slab_count; number++) {
-        free(world->slabs[number]);
-        free(world->added_slabs[number]);
-    }
-    free(world->added_slabs);
-    free(world->added);
-    free(world->deciders);
-    free(world->pools);
-    free(world->slabs);
-    free(world->clock.heap);
-    free(world->ahead);
-    free(world->delay_s);
-    free(world->waits_s);
-    free(world->totals_s);
-    free(world);
-}
-
-/* Let a client issue the next request, if there is one. */
-static void ask(World *world, int64_t client, double now_s) {
+/* Let a client issue the next request, if there is one; `number`: the client for its first request, and later the number of clients
+ * plus the request whose answer it has received. */
+static void ask(World *world, int64_t number, double now_s) {
     const Clients *clients = world->settings.clients;
     if (world->issued == clients->requests) return;
+    int64_t client = number < clients->count ? number : clients->client_of[number - clients->count];
     int64_t request = world->issued++;
     double there_s, back_s;
     world->block->node[request] = (int32_t)(client % clients->nodes);
@@ -176,7 +43,7 @@ static void ask(World *world, int64_t client, double now_s) {
     if (there_s == 0.0)
         handle(world, world->block, request, now_s);
     else
-        clock_push(&world->memory, &world->clock, now_s + there_s, order_of(ARRIVES, request), (void *)(intptr_t)request);
+        clock_push(world->memory, &world->clock, (Entry){now_s + there_s, order_of(ARRIVES, request), NULL});
 }
 
 /* Let every client think once, and then ask. */
@@ -184,25 +51,26 @@ static void begin_closed_loop(World *world) {
     const Clients *clients = world->settings.clients;
     for (int64_t place = 0; place < clients->first_count; place++) {
         int64_t client = clients->first[place];
-        clock_push(&world->memory, &world->clock, clients->think_s[client], order_of(ASKS, client), (void *)(intptr_t)client);
+        clock_push(world->memory, &world->clock, (Entry){clients->think_s[client], order_of(ASKS, client), NULL});
     }
 }
 
 /* Run all events before a moment and the order of an event at that moment; return 0 if a pause is due. */
 static int run_until(World *world, double moment_s, int64_t order) {
     Clock *clock = &world->clock;
-    while (clock->count && is_before(clock->heap[0].at_s, clock->heap[0].order, moment_s, order)) {
+    while (clock->count && is_before(clock->items[0].at_s, clock->items[0].order, moment_s, order)) {
         Entry entry = clock_pop(clock);
         int kind = kind_of(entry.order);
+        int64_t number = number_of(entry.order);
         if (kind != BATCH_ACTS) note_moment(world, entry.at_s);
         if (kind == REACHES)
             reaches(world, entry.event);
         else if (kind == ARRIVES)
-            handle(world, world->block, (int64_t)(intptr_t)entry.event, entry.at_s);
+            handle(world, world->block, number, entry.at_s);
         else if (kind == ASKS)
-            ask(world, (int64_t)(intptr_t)entry.event, entry.at_s);
+            ask(world, number, entry.at_s);
         else
-            batch_acts(world, entry.event, number_of(entry.order) & 0xFFFFFFFF, entry.at_s);
+            batch_acts(world, entry.event, number & 0xFFFFFFFF, entry.at_s);
         if (is_pause_due(world)) return 0;
     }
     return 1;
@@ -248,11 +116,11 @@ static void serve_alone(World *world, const Block *block, int64_t in_block, doub
     int64_t target = decide(world, decider, block, in_block, delays(world, decider, block, in_block, now_s), now_s);
     settings->arrival_s[request] = now_s;
     note_decision(world, decider, request, target);
-    if (settings->judged_limit) settings->regret_s[request] = world->totals_s[target] - least_s;
+    if (settings->judged_limit) settings->decision_regret_s[request] = world->totals_s[target] - least_s;
     double transfer_s = transfer_of(block, target, in_block);
     Pool *pool = world->pools + target;
-    PlanView *plan = target && decider->plans != NULL && decider->plans[target].settings != NULL ? decider->plans + target : NULL;
-    int64_t believed = plan == NULL ? 0 : plan_view_sent(plan, request, now_s + decider->estimates[target].value_s / 2);
+    PlanView *plan = target ? decider->views[target].plan : NULL;
+    int64_t believed = plan == NULL ? 0 : plan_view_sent(plan, request, estimated_entry_s(decider, target, now_s));
     if (pool->settings.kind == STREAM_POOL) {
         int64_t box;
         Arrival arrival = arrival_at(world, block, in_block, target, now_s);

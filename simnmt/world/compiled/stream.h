@@ -4,7 +4,7 @@
 #define SIMNMT_WORLD_STREAM_H
 
 #include "memory.h"
-#include <math.h>
+#include "numbers.h"
 
 enum { COLD, FIRST_TURN };
 
@@ -13,9 +13,9 @@ typedef struct {
     int64_t state;
 } StreamOutcome;
 
-static void stream_begin(StreamBox *self) {
-    memset(self, 0, sizeof *self);
+static void stream_begin(Memory *memory, StreamBox *self, int64_t states) {
     self->free_s = self->disk_free_s = self->begun_s = -INFINITY;
+    self->counts = zeroed(memory, states, sizeof(int64_t));
 }
 
 static int64_t lifecycle_next(const StreamSettings *settings, int64_t state, double idle_s) {
@@ -29,23 +29,21 @@ static int64_t lifecycle_next(const StreamSettings *settings, int64_t state, dou
 static double idle_byte_s(const StreamBox *self, const StreamSettings *settings, double idle_s) {
     if (idle_s <= settings->engaged_s) return (double)settings->kept_bytes[self->state] * idle_s;
     double byte_s = (double)settings->kept_bytes[self->state] * settings->engaged_s;
-    double kept_s = idle_s < settings->reclaimed_after_s ? idle_s : settings->reclaimed_after_s;
+    double kept_s = smaller(settings->reclaimed_after_s, idle_s);
     if (settings->keeps_preload) byte_s += (double)settings->held_bytes[FIRST_TURN] * (kept_s - settings->engaged_s);
     return byte_s;
 }
 
 /* Let a request enter; `added`: its columns, see `Streamed.row_columns`. */
-static StreamOutcome stream_serve(StreamBox *self, const StreamSettings *settings, double entry_s, double execution_s, const double *added) {
+static StreamOutcome stream_serve(StreamBox *self, const StreamSettings *settings, double entry_s, double execution_s,
+                                  const double *added) {
     double free_s = self->free_s, idle_s = entry_s - free_s;
     int64_t state = lifecycle_next(settings, self->state, idle_s <= settings->engaged_s ? 0.0 : idle_s);
-    double disk_s = self->disk_free_s;
-    if (disk_s < self->begun_s) disk_s = self->begun_s;
-    if (disk_s < entry_s) disk_s = entry_s;
-    double begin_s = free_s > entry_s ? free_s : entry_s, finish_s = begin_s + execution_s, stall_s = 0.0;
+    double disk_s = larger(larger(self->disk_free_s, self->begun_s), entry_s);
+    double begin_s = larger(entry_s, free_s), finish_s = begin_s + execution_s, stall_s = 0.0;
     double read_until_s = disk_s + settings->read_s[state];
     if (settings->slowing != 0.0 && read_until_s > begin_s) stall_s = settings->slowing * (read_until_s - begin_s);
-    double late_s = disk_s + added[2 + state] - finish_s;
-    if (late_s > stall_s) stall_s = late_s;
+    stall_s = larger(stall_s, disk_s + added[2 + state] - finish_s);
     finish_s += stall_s;
     if (idle_s > 0.0 && self->peak_bytes) self->held_byte_s += idle_byte_s(self, settings, idle_s);
     int64_t held_bytes = settings->held_bytes[state], kept_bytes = settings->kept_bytes[state];

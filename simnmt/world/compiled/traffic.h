@@ -59,9 +59,7 @@ static const double *delays(World *world, Decider *decider, const Block *block, 
     const WorldSettings *settings = &world->settings;
     int64_t targets = settings->targets;
     double *delay_s = world->delay_s;
-    if (!settings->true_transfer && !settings->true_backlog && decider->views == NULL && decider->batch_views == NULL &&
-        decider->plans == NULL)
-        return decider->delay_s;
+    if (!settings->true_transfer && !settings->true_backlog && !world->has_views) return decider->delay_s;
     if (settings->true_transfer)
         for (int64_t target = 0; target < targets; target++) delay_s[target] = transfer_of(block, target, in_block);
     else
@@ -98,7 +96,7 @@ static int64_t decide(World *world, const Decider *decider, const Block *block, 
         int64_t (*call)(int64_t) = (int64_t (*)(int64_t))world->settings.decide;
         show(world, decider, delay_s, now_s);
         int64_t target = call(in_block);
-        if (target < 0) longjmp(world->memory.way_out, STOPPED);
+        if (target < 0) longjmp(world->memory->way_out, STOPPED);
         return target;
     }
     double least_s = block->weighed_s[0][in_block] + delay_s[0];
@@ -133,40 +131,34 @@ static void handle(World *world, const Block *block, int64_t in_block, double no
     double least_s = 0.0;
     int judged = is_judged(world, request);
     if (judged) least_s = foresee_totals(world, decider, block, in_block, now_s);
-    if (decider->answer_count && decider->answers[0].received_s <= now_s) hear(decider, now_s, settings->queue_s);
+    hear(decider, now_s, settings->queue_s);
     int64_t target = decide(world, decider, block, in_block, delays(world, decider, block, in_block, now_s), now_s);
     note_decision(world, decider, request, target);
-    if (judged) settings->regret_s[request] = world->totals_s[target] - least_s;
+    if (judged) settings->decision_regret_s[request] = world->totals_s[target] - least_s;
     if (target == 0 && !settings->is_local) {
-        double start_s = fifo_serve(&world->memory, &decider->device, now_s, block->execution_s[0][in_block]);
+        double start_s = fifo_serve(world->memory, &decider->device, now_s, block->execution_s[0][in_block]);
         if (start_s > now_s) settings->queue_s[request] = start_s - now_s;
-        if (has_view(decider, 0)) {
+        if (hears_itself(decider)) {
             int32_t believed;
             int64_t sent_as = announce(world, decider, block, 0, in_block, now_s, &believed);
-            add_answer(&world->memory, decider, (Answer){start_s, 0.0, request, sent_as, 0, 0, 0, 0});
+            answers_push(world->memory, &decider->answers, (Answer){start_s, 0.0, request, sent_as, 0, 0, 0, 0});
         }
         answered(world, request, start_s + block->execution_s[0][in_block]);
         return;
     }
-    Arrival arrival = arrival_at(world, block, in_block, target, now_s);
     RequestEvent *event = new_event(world);
-    event->request = request;
+    Arrival *arrival = &event->arrival;
+    *arrival = arrival_at(world, block, in_block, target, now_s);
+    if (arrival->added != NULL) arrival->added = memcpy(event->added, arrival->added, (size_t)world->most_added * sizeof(double));
     event->target = (int32_t)target;
     event->decider = decider;
-    event->node = arrival.node;
     event->sent_s = now_s;
-    event->entry_s = arrival.entry_s;
-    event->execution_s = arrival.execution_s;
-    event->factor = arrival.factor;
-    event->src_len = arrival.src_len;
-    event->tgt_len = arrival.tgt_len;
     event->downlink_s = target ? block->downlink_s[target][in_block] : 0.0;
-    if (arrival.added != NULL) memcpy(event->added, arrival.added, (size_t)world->most_added * sizeof(double));
     event->sent_as = announce(world, decider, block, target, in_block, now_s, &event->believed);
     if (target == 0)
         reaches(world, event);
     else
-        clock_push(&world->memory, &world->clock, event->entry_s, order_of(REACHES, request), event);
+        clock_push(world->memory, &world->clock, (Entry){arrival->entry_s, order_of(REACHES, request), event});
 }
 
 #endif

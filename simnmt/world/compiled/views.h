@@ -6,7 +6,6 @@
 
 #include "fifo.h"
 #include "stream.h"
-#include <math.h>
 
 /* The mirror of a first-in first-out pool. */
 
@@ -22,33 +21,26 @@ typedef struct {
     int is_under_way;
 } SentRequest;
 
+DEFINE_QUEUE(SentRequests, SentRequest, requests)
+
 typedef struct {
     double others_share, last_start_s, shift_s, now_s, behind_s, work_s;
     FifoBox mirror;
     int64_t parallel, sent, times_empty;
-    SentRequest *under_way; /* a ring: request number n is at n modulo `room` */
-    int64_t oldest, room;
+    SentRequests under_way; /* from the oldest under way to the last that was sent */
     SentRequest last;
     int64_t last_number;
     double last_wait_s, waiting_share, empty_wait_s, gap_s, heard_s, grown_s, busy_s;
     int64_t reports, found_empty;
 } BacklogView;
 
-static void backlog_begin(BacklogView *self, int64_t parallel) {
-    memset(self, 0, sizeof *self);
+static BacklogView *backlog_new(Memory *memory, int64_t parallel) {
+    BacklogView *self = zeroed(memory, 1, sizeof *self);
     self->parallel = parallel;
-    fifo_begin(&self->mirror, parallel);
+    fifo_begin(memory, &self->mirror, parallel);
     self->last_number = -1;
+    return self;
 }
-
-static void backlog_free(BacklogView *self) {
-    free(self->mirror.free_at_s);
-    free(self->under_way);
-}
-
-static inline double smaller(double one, double other) { return other < one ? other : one; }
-
-static inline double larger(double one, double other) { return other > one ? other : one; }
 
 static double backlog_trust(const BacklogView *self, double at_s) {
     double silence_s = at_s - self->heard_s, memory_s = FADE * self->gap_s;
@@ -61,28 +53,13 @@ static double backlog_lag_s(const BacklogView *self, double at_s) {
 }
 
 static double backlog_mirrored_s(const BacklogView *self, double mirror_s) {
-    double wait_s = larger(self->mirror.first_s, self->last_start_s) + self->shift_s - mirror_s;
-    return wait_s > 0.0 ? wait_s : 0.0;
+    return larger(0.0, larger(fifo_free_s(&self->mirror), self->last_start_s) + self->shift_s - mirror_s);
 }
 
 static double backlog_added_s(const BacklogView *self, double entry_s) {
     double wait_s = backlog_mirrored_s(self, entry_s - backlog_lag_s(self, entry_s)), empty_wait_s = self->empty_wait_s;
     if (wait_s < empty_wait_s) empty_wait_s *= backlog_trust(self, entry_s);
-    return wait_s > empty_wait_s ? wait_s : empty_wait_s;
-}
-
-/* Make room for request number `sent`; those before the oldest under way are gone. */
-static SentRequest *backlog_place(Memory *memory, BacklogView *self) {
-    while (self->oldest < self->sent && !self->under_way[self->oldest % self->room].is_under_way) self->oldest += 1;
-    if (self->sent - self->oldest == self->room) {
-        int64_t room = self->room ? 2 * self->room : 8;
-        SentRequest *ring = resized(memory, NULL, room, sizeof *ring);
-        for (int64_t number = self->oldest; number < self->sent; number++) ring[number % room] = self->under_way[number % self->room];
-        free(self->under_way);
-        self->under_way = ring;
-        self->room = room;
-    }
-    return self->under_way + self->sent % self->room;
+    return larger(empty_wait_s, wait_s);
 }
 
 static int64_t backlog_sent(Memory *memory, BacklogView *self, double entry_s, double execution_s) {
@@ -92,21 +69,19 @@ static int64_t backlog_sent(Memory *memory, BacklogView *self, double entry_s, d
     }
     double mirror_s = entry_s - self->behind_s, wait_s = backlog_mirrored_s(self, mirror_s);
     if (wait_s == 0.0) self->times_empty += 1;
-    double start_s = larger(larger(self->mirror.first_s, self->last_start_s), mirror_s - self->shift_s);
-    fifo_replace_first(&self->mirror, start_s + execution_s);
-    if (self->mirror.unused && self->mirror.first_s > 0.0) {
-        fifo_push(memory, &self->mirror, 0.0);
-        self->mirror.unused -= 1;
-    }
+    double start_s = larger(larger(fifo_free_s(&self->mirror), self->last_start_s), mirror_s - self->shift_s);
+    fifo_occupy(memory, &self->mirror, start_s + execution_s);
     self->last_start_s = start_s;
-    *backlog_place(memory, self) = (SentRequest){entry_s, wait_s, start_s - mirror_s, self->work_s, self->behind_s, self->times_empty, 1};
+    while (self->under_way.count && !requests_at(&self->under_way, 0)->is_under_way) requests_take(&self->under_way);
+    SentRequest sent = {entry_s, wait_s, start_s - mirror_s, self->work_s, self->behind_s, self->times_empty, 1};
+    requests_add(memory, &self->under_way, sent);
     self->work_s += execution_s / (double)self->parallel;
     return self->sent++;
 }
 
 static void backlog_learn_share(BacklogView *self, const SentRequest *last, const SentRequest *sent, double wait_s) {
     double gap_s = sent->entry_s - last->entry_s;
-    self->gap_s += (gap_s - self->gap_s) / (double)(self->reports + 1 < WAIT_MEMORY ? self->reports + 1 : WAIT_MEMORY);
+    update_mean(&self->gap_s, gap_s, self->reports + 1, WAIT_MEMORY);
     if (self->last_wait_s > gap_s && gap_s > 0.0 && fabs(wait_s - sent->believed_s) > EXACT_S) {
         double expected_s;
         if (sent->times_empty == last->times_empty)
@@ -126,14 +101,13 @@ static void backlog_learn_share(BacklogView *self, const SentRequest *last, cons
 }
 
 static void backlog_reported(BacklogView *self, int64_t number, double wait_s) {
-    SentRequest sent = self->under_way[number % self->room];
-    self->under_way[number % self->room].is_under_way = 0;
+    SentRequest *place = requests_at(&self->under_way, self->under_way.count - (self->sent - number)), sent = *place;
+    place->is_under_way = 0;
     self->reports += 1;
-    double waited = wait_s > EXACT_S ? 1.0 : 0.0;
-    self->waiting_share += (waited - self->waiting_share) / (double)(self->reports + 1 < SHARE_MEMORY ? self->reports + 1 : SHARE_MEMORY);
+    update_mean(&self->waiting_share, wait_s > EXACT_S, self->reports + 1, SHARE_MEMORY);
     if (sent.believed_s == 0.0) {
         self->found_empty += 1;
-        self->empty_wait_s += (wait_s - self->empty_wait_s) / (double)(self->found_empty + 7 < WAIT_MEMORY ? self->found_empty + 7 : WAIT_MEMORY);
+        update_mean(&self->empty_wait_s, wait_s, self->found_empty + 7, WAIT_MEMORY);
     }
     if (number < self->last_number) return;
     if (self->last_number >= 0) backlog_learn_share(self, &self->last, &sent, wait_s);
@@ -154,17 +128,20 @@ typedef struct {
     int is_under_way;
 } SentSentence;
 
+DEFINE_QUEUE(SentSentences, SentSentence, sentences)
+
 typedef struct {
     const BatchViewSettings *settings;
-    int64_t sent, reports, oldest, room, under_way_count;
-    SentSentence *under_way; /* a ring: request number n is at n modulo `room` */
+    int64_t sent, reports, under_way_count;
+    SentSentences under_way; /* from the oldest under way to the last that was sent */
     double tgt_len, last_others, mean_others, heard_s, left_behind, time_away_s, waited_s, modelled_s, lengthened;
 } BatchView;
 
-static void batch_view_begin(BatchView *self, const BatchViewSettings *settings) {
-    memset(self, 0, sizeof *self);
+static BatchView *batch_view_new(Memory *memory, const BatchViewSettings *settings) {
+    BatchView *self = zeroed(memory, 1, sizeof *self);
     self->settings = settings;
     self->tgt_len = self->lengthened = 1.0;
+    return self;
 }
 
 static double batch_view_present(const BatchView *self, double at_s) {
@@ -174,7 +151,7 @@ static double batch_view_present(const BatchView *self, double at_s) {
         others = (others - mean) * away_s / (away_s + age_s) + mean * long_s / (long_s + age_s);
     }
     double present = (double)self->under_way_count / (double)self->settings->servers + others;
-    return present > 0.0 ? present : 0.0;
+    return larger(0.0, present);
 }
 
 static double batch_view_wait_s(const BatchView *self, double present) {
@@ -188,9 +165,8 @@ static double batch_view_added_s(const BatchView *self, double at_s, double tgt_
     const BatchViewSettings *settings = self->settings;
     double present = batch_view_present(self, at_s);
     if (present == 0.0) return 0.0;
-    double twice = (double)settings->size < present + 1.0 ? (double)settings->size : present + 1.0;
-    double left_behind = self->left_behind + 1.0;
-    twice += left_behind < twice ? left_behind : twice;
+    double twice = smaller(present + 1.0, (double)settings->size);
+    twice += smaller(twice, self->left_behind + 1.0);
     double slower_s = settings->slower_s[(int64_t)(twice + 0.5)];
     double each_s = present > (double)settings->threshold ? settings->together_s : settings->alone_s;
     slower_s += each_s * (twice / 2.0 - 1.0) / self->tgt_len;
@@ -199,33 +175,23 @@ static double batch_view_added_s(const BatchView *self, double at_s, double tgt_
 
 static int64_t batch_view_sent(Memory *memory, BatchView *self, double now_s, double tgt_len_predicted) {
     int64_t number = self->sent++;
-    double memorised = number < BATCH_MEMORY ? (double)(number + 1) : BATCH_MEMORY;
-    self->tgt_len += ((1.0 > tgt_len_predicted ? 1.0 : tgt_len_predicted) - self->tgt_len) / memorised;
-    while (self->oldest < number && !self->under_way[self->oldest % self->room].is_under_way) self->oldest += 1;
-    if (number - self->oldest == self->room) {
-        int64_t room = self->room ? 2 * self->room : 8;
-        SentSentence *ring = resized(memory, NULL, room, sizeof *ring);
-        for (int64_t other = self->oldest; other < number; other++) ring[other % room] = self->under_way[other % self->room];
-        free(self->under_way);
-        self->under_way = ring;
-        self->room = room;
-    }
+    update_mean(&self->tgt_len, larger(tgt_len_predicted, 1.0), number + 1, BATCH_MEMORY);
+    while (self->under_way.count && !sentences_at(&self->under_way, 0)->is_under_way) sentences_take(&self->under_way);
     SentSentence sent = {now_s, batch_view_wait_s(self, batch_view_present(self, now_s)), 1};
-    self->under_way[number % self->room] = sent;
+    sentences_add(memory, &self->under_way, sent);
     self->under_way_count += 1;
     return number;
 }
 
 static void batch_view_reported(BatchView *self, int64_t number, double wait_s, int64_t active, int64_t waiting, double at_s) {
-    SentSentence *sent = self->under_way + number % self->room;
+    SentSentence *sent = sentences_at(&self->under_way, self->under_way.count - (self->sent - number));
     sent->is_under_way = 0;
     self->under_way_count -= 1;
     self->reports += 1;
-    double memorised = self->reports < BATCH_MEMORY ? (double)self->reports : BATCH_MEMORY;
-    self->time_away_s += (at_s - sent->sent_s - self->time_away_s) / memorised;
-    self->left_behind += ((double)active - self->left_behind) / memorised;
+    update_mean(&self->time_away_s, at_s - sent->sent_s, self->reports, BATCH_MEMORY);
+    update_mean(&self->left_behind, (double)active, self->reports, BATCH_MEMORY);
     self->last_others = (double)(active + waiting) - (double)self->under_way_count / (double)self->settings->servers;
-    self->mean_others += (self->last_others - self->mean_others) / memorised;
+    update_mean(&self->mean_others, self->last_others, self->reports, BATCH_MEMORY);
     self->heard_s = at_s;
     double kept = 1.0 - 1.0 / BATCH_MEMORY;
     double waited_s = self->waited_s = self->waited_s * kept + wait_s;
@@ -240,7 +206,7 @@ static void batch_view_reported(BatchView *self, int64_t number, double wait_s, 
 
 /* One decider's estimate of the state that a request will meet at a remote target. */
 typedef struct {
-    const StreamSettings *settings; /* NULL: no view of this target */
+    const StreamSettings *settings;
     int64_t latest, state, under_way;
     double done_s;
     double *answer_counts; /* by estimated and reported state */
@@ -249,7 +215,8 @@ typedef struct {
 
 #define PLAN_MEMORY 64
 
-static void plan_view_begin(Memory *memory, PlanView *self, const StreamSettings *settings) {
+static PlanView *plan_view_new(Memory *memory, const StreamSettings *settings) {
+    PlanView *self = zeroed(memory, 1, sizeof *self);
     int64_t states = settings->states;
     self->settings = settings;
     self->latest = -1;
@@ -257,6 +224,7 @@ static void plan_view_begin(Memory *memory, PlanView *self, const StreamSettings
     self->answer_counts = zeroed(memory, states * states, sizeof(double));
     self->errs = zeroed(memory, states, sizeof(int));
     for (int64_t state = 0; state < states; state++) self->answer_counts[state * states + state] = 1.0;
+    return self;
 }
 
 static int64_t believed_state(const PlanView *self, double entry_s) {

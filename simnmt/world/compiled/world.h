@@ -18,45 +18,27 @@ typedef struct {
     int32_t believed;     /* the state that the decider had estimated */
 } Answer;
 
+static inline int is_heard_before(const Answer *one, const Answer *other) {
+    return one->received_s < other->received_s || (one->received_s == other->received_s && one->request < other->request);
+}
+
+DEFINE_HEAP(Answers, Answer, answers, is_heard_before)
+
+/* What a decider expects of a target beyond the plane; NULL where it has no such view. */
+typedef struct {
+    BacklogView *backlog;
+    BatchView *batch;
+    PlanView *plan;
+} Views;
+
 typedef struct {
     int64_t number;
     FifoBox device;
-    Answer *answers; /* a heap by (received, request): only the next decision needs an answer, so that none is on the clock */
-    int64_t answer_count, answer_capacity;
-    TransferEstimate *estimates; /* by target; that of target 0 stays at 0 */
+    Answers answers;             /* only the next decision needs an answer, so that none is on the clock */
+    TransferEstimate *estimates; /* by target, as the following; that of target 0 stays at 0 */
     double *delay_s, *reported_wait_s;
-    BacklogView *views;     /* by target; NULL without views of backlogs */
-    BatchView *batch_views; /* by target; NULL without views of batches */
-    PlanView *plans;        /* by target; NULL without views of states */
+    Views *views;
 } Decider;
-
-typedef struct RequestEvent RequestEvent;
-
-/* A request between its decision and its answer. */
-struct RequestEvent {
-    int64_t request;
-    double sent_s, entry_s, execution_s, downlink_s;
-    double factor, *added;
-    int64_t sent_as, node, src_len, tgt_len;
-    Decider *decider;
-    int32_t target, believed;
-    RequestEvent *next; /* of the unused ones */
-};
-
-typedef struct {
-    PoolSettings settings;
-    FifoBox *boxes;
-    LeastWorkPool least_work;
-    int64_t next; /* of the balancer that takes boxes in turn */
-    /* Copies to foresee waits, each valid in one trial. */
-    FifoBox *trial_boxes;
-    int64_t *trial_of;
-    LeastWorkPool trial_least_work;
-    BatchBox *batches;
-    double *armed_s; /* by box that batches, the last moment for which it was put on the clock */
-    StreamBox *streams, *trial_streams;
-    int64_t target;
-} Pool;
 
 /* A request as it enters a pool. */
 typedef struct {
@@ -65,22 +47,47 @@ typedef struct {
     const double *added;
 } Arrival;
 
+/* A request between its decision and its answer. */
+typedef struct RequestEvent {
+    Arrival arrival;
+    double sent_s, downlink_s, *added; /* `added`: room for the columns of the arrival */
+    int64_t sent_as;
+    Decider *decider;
+    int32_t target, believed;
+    struct RequestEvent *next; /* of the unused ones */
+} RequestEvent;
+
 typedef struct {
-    Memory memory;
+    PoolSettings settings;
+    int64_t target;
+    int64_t next; /* of the balancer that takes boxes in turn */
+    LeastWorkPool least_work;
+    FifoBox *boxes;
+    StreamBox *streams;
+    BatchBox *batches;
+    /* Copies to foresee waits, each valid in one trial. */
+    int64_t *trial_of;
+    LeastWorkPool trial_least_work;
+    FifoBox *trial_boxes;
+    StreamBox *trial_streams;
+} Pool;
+
+typedef struct {
+    Memory *memory;
     WorldSettings settings;
     Clock clock;
     Decider *deciders;
-    Pool *pools; /* by target */
+    int has_views;                        /* whether the deciders have any */
+    Pool *pools;                          /* by target */
     double *delay_s, *waits_s, *totals_s; /* by target, of one decision */
     int64_t waits_of;                     /* the request that `waits_s` is of */
     double now_s;                         /* back to back */
     double latest_s;                      /* the last moment at which anything happened or will */
-    RequestEvent *unused, **slabs;
-    double **added_slabs, *added; /* the columns of the events of each slab, and of the request that is decided on, by target */
-    int64_t slab_count, slab_capacity, most_added;
-    Arrival *ahead;
-    int64_t ahead_capacity, trial;
-    int64_t issued;
+    RequestEvent *unused;
+    double *added;        /* the columns of the request that is decided on, by target */
+    int64_t most_added;   /* the most columns of a target */
+    ARRAY(Arrival) ahead; /* see `find_ahead` */
+    int64_t trial, issued;
     const Block *block; /* the present one, and its requests that were issued */
     int64_t in_block;
     int64_t looks_left, paused_at_ms; /* events until the wall clock is looked at; when the run returned to Python */
@@ -111,16 +118,8 @@ static inline int is_pause_due(World *world) {
 
 static RequestEvent *new_event(World *world) {
     if (world->unused == NULL) {
-        if (world->slab_count == world->slab_capacity) {
-            int64_t capacity = world->slab_capacity ? 2 * world->slab_capacity : 8;
-            world->slabs = resized(&world->memory, world->slabs, capacity, sizeof *world->slabs);
-            world->added_slabs = resized(&world->memory, world->added_slabs, capacity, sizeof *world->added_slabs);
-            world->slab_capacity = capacity;
-        }
-        double *added = resized(&world->memory, NULL, SLAB * world->most_added, sizeof *added);
-        world->added_slabs[world->slab_count] = added;
-        world->slabs[world->slab_count++] = NULL;
-        RequestEvent *slab = world->slabs[world->slab_count - 1] = resized(&world->memory, NULL, SLAB, sizeof *slab);
+        RequestEvent *slab = resized(world->memory, NULL, SLAB, sizeof *slab);
+        double *added = resized(world->memory, NULL, SLAB * world->most_added, sizeof *added);
         for (int64_t number = 0; number < SLAB; number++) {
             slab[number].added = added + number * world->most_added;
             slab[number].next = world->unused;
