@@ -55,12 +55,6 @@ def test_a_sample_covers_the_run_evenly_and_leaves_the_sums_alone() -> None:
     assert np.diff(sampled.src_len).max() < 400, "no stretch of the run is left out"
 
 
-def test_who_errs_never_has_nothing_to_show() -> None:
-    truth, trail = made_up(300)
-    found = misroutes(truth, trail.with_columns(target=truth.best_target), 100)
-    assert (found.count, found.regret_s, found.src_len.size) == (0, 0.0, 0)
-
-
 def test_a_trail_with_a_truth_of_its_own_is_judged_by_that() -> None:
     truth, trail = made_up(300)
     own = replace(truth, execution_s=truth.execution_s[::-1])

@@ -124,11 +124,3 @@ def test_in_a_real_run_no_worker_does_two_things_at_once(make_scenario: Callable
             assert work_s == pytest.approx(log["t_exe_s"][log["target"] == number].sum())
         assert row["policy"] == policy
         assert found.edges_s[-1] == pytest.approx(row["makespan_s"])
-
-
-def test_fewer_than_two_spans_are_refused() -> None:
-    """One for the time in which requests come, one for what is left then."""
-    assert edges(10.0, 12.0, 2).tolist() == [0.0, 6.0, 12.0]
-    assert edges(1.0, 12.0, 2).tolist() == [0.0, 1.0, 12.0]
-    with pytest.raises(ValueError, match="at least 2"):
-        edges(10.0, 12.0, 1)

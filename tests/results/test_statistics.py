@@ -53,20 +53,6 @@ def covered(sample: np.ndarray, truth: float) -> bool:
     return bool(estimate.low <= truth <= estimate.high)
 
 
-def bounds(experiments: int) -> tuple[float, float]:
-    """Where 99.9 % of the counts fall if 95 % are covered."""
-    return stats.binom.ppf(0.0005, experiments, 0.95), stats.binom.ppf(0.9995, experiments, 0.95)
-
-
-@pytest.mark.parametrize("replications", [2, 5, 20])
-def test_95_percent_of_the_intervals_cover_the_mean(replications: int) -> None:
-    random = np.random.default_rng(replications)
-    experiments = 1_000
-    count = sum(covered(random.normal(7.0, 2.0, replications), 7.0) for _ in range(experiments))
-    low, high = bounds(experiments)
-    assert low <= count <= high
-
-
 def m_m_1_waits_s(random: np.random.Generator, load: float, customers: int) -> np.ndarray:
     """Waits by Lindley's recursion, begun in the steady state; mean service 1 s."""
     step_s = random.standard_exponential(customers) - random.standard_exponential(customers) / load
@@ -89,29 +75,12 @@ def test_so_they_do_where_requests_depend_on_each_other_and_intervals_over_reque
     assert over_requests < 0.5 * experiments
 
 
-def test_one_replication_knows_nothing_of_the_spread() -> None:
-    assert over_replications([4.5]) == Estimate(4.5, None, None)
-    assert not over_replications([4.5]).excludes_zero
-
-
 @pytest.mark.parametrize(
     ("low", "high", "excludes"),
     [(0.1, 0.2, True), (-0.2, -0.1, True), (-0.1, 0.1, False), (0.0, 0.1, False), (-0.1, 0.0, False), (0.0, 0.0, False)],
 )
 def test_an_interval_that_touches_zero_leaves_the_sign_open(low: float, high: float, excludes: bool) -> None:
     assert Estimate(0.5 * (low + high), low, high).excludes_zero is excludes
-
-
-def test_quantiles_of_the_latency() -> None:
-    latency_s = np.random.default_rng(1).permutation(np.arange(10_001) / 1e4)
-    found = latency_quantiles(latency_s)
-    assert found == {
-        "p50_latency_s": pytest.approx(0.5),
-        "p90_latency_s": pytest.approx(0.9),
-        "p95_latency_s": pytest.approx(0.95),
-        "p99_latency_s": pytest.approx(0.99),
-        "p999_latency_s": pytest.approx(0.999),
-    }
 
 
 @pytest.mark.parametrize(("requests", "known"), [(1, False), (9_999, False), (10_000, True)])

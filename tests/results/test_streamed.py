@@ -11,11 +11,9 @@ from simnmt.results.device_accounts import (
     STREAMING_COLUMNS,
     BoxesAccount,
     StreamAccount,
-    state_name,
     stream_account,
     stream_columns,
 )
-from simnmt.results.summary import Device, measure
 
 BOXES = BoxesAccount(
     boxes=2, compute_s=3.0, read_s=1.0, read_bytes=12_000, peak_buffer_bytes=900, peak_shard_bytes=1300, buffer_byte_s=4000.0,
@@ -71,17 +69,3 @@ def test_what_nothing_tells_is_unknown_not_zero() -> None:
     }
     assert stream_columns("gateway", stream_account(LOG, 0, 3, BOXES), 10.0)["gateway_cold_decision_regret_s"] is None
     assert set(stream_columns("gateway", None, 10.0).values()) == {None}
-
-
-def test_only_a_streamed_device_has_such_columns() -> None:
-    zeros = dict.fromkeys(("arrival_s", "t_queue_s", "t_tx_s", "rtt_estimate_age_s", "energy_j", "first_token_s"), np.zeros(5))
-    log = {**LOG, **zeros, "latency_s": LOG["t_exe_s"], "server": np.zeros(5, np.int32), "tgt_len": np.ones(5, np.int32)}
-    account = stream_account(LOG, 0, 3, BOXES)
-    devices = [Device("gateway", 2, 1, streamed=True), Device("cloud", 1, 1)]
-    numbers = measure(log, np.zeros(5), devices, "open", streamed=(account, None))
-    assert numbers["gateway_cold_share"] == 0.25
-    assert not any(name.startswith("cloud_cold") for name in numbers)
-
-
-def test_the_last_state_stands_for_all_that_follow() -> None:
-    assert [state_name(state, 2) for state in range(2)] == ["cold", "turn 1 on"]
