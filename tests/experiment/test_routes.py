@@ -91,15 +91,6 @@ def test_a_path_pays_half_of_each_overhead_on_it_one_way(way: Routes, requests: 
         np.testing.assert_allclose(with_s - without_s, own_s + path_s, rtol=0, atol=1e-12)
 
 
-def test_moments_that_are_given_stand_for_those_at_which_requests_are_issued(
-    way: Routes, requests: tuple[np.ndarray, ...]
-) -> None:
-    at_s, node, src_len, tgt_len = requests
-    given, asked = way.route(src_len, tgt_len, at_s), way.route(src_len, tgt_len)
-    for request in range(50):
-        assert given(request, int(node[request]), 1e6) == asked(request, int(node[request]), float(at_s[request]))
-
-
 def test_every_hop_makes_the_way_longer_by_its_own_link(way: Routes, requests: tuple[np.ndarray, ...]) -> None:
     """By half its RTT at the moment on that node's own stretch of it, and by the payload in the target's tokens."""
     at_s, node, src_len, tgt_len = requests

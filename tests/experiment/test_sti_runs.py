@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 
 import simnmt
-from simnmt.cli.run_text import format_result
 from simnmt.results.columns import STREAMED_COLUMNS
 from tests.experiment.streamed_profile import STI, TEXT, streamed_profile, written
 
@@ -68,9 +67,6 @@ def test_a_tighter_deadline_from_the_middle_of_a_run_on_holds_for_what_comes_the
     assert first.state in (0, 1), "a change ends the engagement"
     [planned] = [device for device in changed.cells[0].planned if device is not None]
     assert planned.plannings == 2
-    assert any("from 83.3 min on for 500 ms and 2 MB: " in note for note in changed.notes)
-    assert any("planned 2 times in all" in note for note in changed.notes)
-    assert "missed the deadline of 900, then 500 ms" in format_result(changed)
     assert changed.document()["plans"][0]["plannings"] == 2
 
 
@@ -100,9 +96,6 @@ def test_the_summary_is_what_the_requests_say(result: simnmt.RunResult) -> None:
     assert row["gateway_mean_buffer_bytes"] < row["gateway_peak_buffer_bytes"]
     assert row["gateway_compute_busy_share"] + row["gateway_disk_busy_share"] < 1.0, "an idle box"
     assert run_row(result, "cloud")["gateway_cold_share"] is None
-    shares = [100 * row["gateway_missed_share"] for row in result.summary_rows if row["gateway_missed_share"] is not None]
-    late = f"gateway: {min(shares):.1f} to {max(shares):.1f} % of what it executed missed the deadline of 900 ms"
-    assert late in format_result(result).splitlines()
 
 
 def run_row(result: simnmt.RunResult, policy: str) -> dict[str, Any]:
@@ -142,14 +135,6 @@ def test_a_plane_of_the_warm_model_loses_on_cold_requests(folder: Path) -> None:
     assert total["oracle"] <= total["knowing"] < total["cnmt"]
     comparison = next(c for c in found.comparisons if (c["policy"], c["baseline"]) == ("knowing", "cnmt"))
     assert comparison["verdict"] == "faster"
-
-
-def test_a_greedy_rule_that_knows_the_state_may_never_warm_the_box(folder: Path) -> None:
-    """Even the oracle: each request alone is better off elsewhere, and together they would have been worse off nowhere else."""
-    found = run(folder, "networks.n.rtt={constant_ms: 300}", requests=2000)
-    total = {row["policy"]: row["total_latency_s"] for row in found.summary_rows}
-    assert run_row(found, "oracle")["offloaded_share"] > 0.99
-    assert total["cnmt"] < 0.95 * total["oracle"]
 
 
 @pytest.mark.parametrize("arrivals", OTHER_DISCIPLINES.values(), ids=OTHER_DISCIPLINES.keys())
@@ -199,14 +184,6 @@ def test_a_run_directory_gives_the_same_bytes_again(folder: Path, tmp_path: Path
     assert set(STREAMED_COLUMNS) <= set(table.columns)
 
 
-def test_without_a_streamed_device_nothing_of_it_is_to_be_seen(folder: Path) -> None:
-    found = run(folder, "devices.gateway={profile: phone.json}", requests=50, replications=1)
-    assert not {*STREAMED_COLUMNS} & {*found.cells[0].logs["edge"]}
-    assert not found.cells[0].planned and not found.cells[0].streams
-    assert "plans" not in found.document() and "streams" not in found.document()
-    assert not any("_cold_" in name or "_stall" in name for row in found.summary_rows for name in row)
-
-
 def test_the_gap_analysis_and_foreseen_misroutes_run_with_states(folder: Path) -> None:
     found = run(
         folder, "gap_analysis=true", "foresee_misroutes=true", "networks.n.rtt={constant_ms: 300}", requests=400, replications=2
@@ -214,16 +191,9 @@ def test_the_gap_analysis_and_foreseen_misroutes_run_with_states(folder: Path) -
     assert run_row(found, "oracle")["misrouted_share"] == 0.0
     assert run_row(found, "cnmt")["misrouted_share"] > 0.0
     assert {"nothing", "unseen queues and states", "everything"} <= {gap["removed"] for gap in found.gaps}
-    back = run(folder, "gap_analysis=true", "workloads.w.arrivals={kind: back_to_back}", requests=100, replications=1)
-    assert "unseen states" in {gap["removed"] for gap in back.gaps}
-
-
-def test_misroutes_back_to_back_are_judged_with_the_state_of_the_model_or_left_out(folder: Path, tmp_path: Path) -> None:
-    """Nothing queues there, but what a request takes depends on what the box holds; the oracle knows that."""
     back_to_back = ("workloads.w.arrivals={kind: back_to_back}", "networks.n.rtt={constant_ms: 300}")
-    unknown = run(folder, *back_to_back, requests=200, replications=1, out=tmp_path / "unknown")
-    assert {row["misrouted_share"] for row in unknown.summary_rows} == {None}
-    page = (tmp_path / "unknown" / "report.html").read_text(encoding="utf-8")
-    assert "Misroutes are not shown." in page
-    judged = run(folder, *back_to_back, "foresee_misroutes=true", requests=200, replications=1, out=tmp_path / "judged")
+    back = run(folder, "gap_analysis=true", *back_to_back, requests=100, replications=1)
+    assert "unseen states" in {gap["removed"] for gap in back.gaps}
+    assert {row["misrouted_share"] for row in back.summary_rows} == {None}, "what a request takes depends on the state"
+    judged = run(folder, *back_to_back, "foresee_misroutes=true", requests=100, replications=1)
     assert run_row(judged, "oracle")["misrouted_share"] == 0.0
