@@ -1,4 +1,4 @@
-"""Who hears of batches hears of nothing else: neither lengths that nobody knows yet, nor a batch before it is reported."""
+"""A policy that hears of batches hears of nothing else: no lengths that nobody knows yet, no batch before its report."""
 
 from __future__ import annotations
 

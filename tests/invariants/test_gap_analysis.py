@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import simnmt
-from simnmt.experiment.comparisons import gap_rows, truths_by_source
+from simnmt.experiment.comparisons import gap_rows
 from simnmt.profile.profile_file import write_profile
 from tests.units import plan_of, unit_of, watched
 
@@ -105,16 +105,6 @@ def test_where_the_rtt_alone_is_unknown_the_present_one_closes_all_of_the_gap(
     assert shares["length regression"] == pytest.approx(0.0, abs=1e-9)
 
 
-def test_without_being_asked_nothing_is_analysed(make_tiers: MakeScenario) -> None:
-    assert simnmt.run(make_tiers(requests=50, policies={"cnmt": {}})).gaps == []
-
-
-def test_the_first_cnmt_is_the_subject(make_tiers: MakeScenario) -> None:
-    scenario = make_tiers(policies={"edge": {}, "naive": {}, "b": {"kind": "cnmt"}, "a": {"kind": "cnmt"}})
-    assert plan_of(scenario).scenario.analysed_policy == "b"
-    assert "unseen queues" not in truths_by_source(queues=False)
-
-
 def test_where_the_truth_does_not_help_no_share_is_claimed() -> None:
     """With queues the greedy truth may even be slower; then there is no gap to share out."""
     rows = list(gap_rows("w", "n", "p", {"nothing": [10.0, 10.0], "length regression": [9.0, 9.5], "everything": [11.0, 10.5]}))
@@ -123,7 +113,7 @@ def test_where_the_truth_does_not_help_no_share_is_claimed() -> None:
 
 
 @pytest.mark.parametrize("policy", SUBJECTS)
-def test_a_true_time_model_changes_nothing_for_who_had_it_already(
+def test_a_true_time_model_changes_nothing_for_a_policy_that_had_it_already(
     make_tiers: MakeScenario, monkeypatch: pytest.MonkeyPatch, policy: str
 ) -> None:
     """Planes known and times without noise: whoever minimises a percentile must go on doing so when told."""
