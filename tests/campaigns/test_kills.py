@@ -50,8 +50,6 @@ CHANGES = {"manifest.json", "report.html", "training.json", "state.safetensors"}
 """Files that hold the time of writing, or how long it took."""
 FIRST_WRITE = 16
 """File operations, among which the first file of any of these commands is written."""
-LAST_RENAME = 24
-"""Last file operations of a run that replaces another, among which the one takes the other's place."""
 
 
 def run_until(command: Callable[[], Any], kill_at: int | None) -> tuple[int, int]:
