@@ -34,24 +34,8 @@ def test_one_round_trip_of_a_lifetime_is_refused_by_its_cell(folder: Path, simnm
 
 
 EXTREMES = [
-    5e-324,
-    1e-310,
-    1e-300,
-    1e-30,
-    1e-9,
-    0.0,
-    -0.0,
-    -1.0,
-    0.5,
-    1.0,
-    2.0**31,
-    2.0**53 + 2,
-    1e9,
-    1e18,
-    1e300,
-    1.7e308,
-    10**18,
-]
+    5e-324, 1e-310, 1e-300, 1e-30, 1e-9, 0.0, -0.0, -1.0, 0.5, 1.0, 2.0**31, 2.0**53 + 2, 1e9, 1e18, 1e300, 1.7e308, 10**18,
+]  # fmt: skip
 KEYS = {
     "seed", "fit.share", "fit.inferences", "devices.cloud.outside_range_share", "devices.cloud.count", "devices.cloud.workers",
     "workloads.news.end_nodes", "networks.office.uplink_mbps",

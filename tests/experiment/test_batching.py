@@ -6,12 +6,17 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from simnmt.base import shipped_files
 from simnmt.base.errors import InputError
+from simnmt.batching import Batching, maxi, mini, top_up
 from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.inputs import read_inputs
+from simnmt.experiment.targets import Decoding
+from simnmt.experiment.units import saturated_s
+from simnmt.profile.batch_cost import BatchCost, DecodingCost, LinearSurface
 from simnmt.scenario.source import open_source
 
 GOOD = """\
@@ -117,3 +122,24 @@ def test_refills_are_free_where_the_scenario_says_so(tmp_path: Path, text: str) 
     assert decoding.cost.refill_s(5) == 0.0
     measured = plan_of(tmp_path).cases["w"].targets[1].decoding
     assert measured is not None and measured.cost.refill_s(5) > 1e-4
+
+
+STEP = BatchCost(LinearSurface(0.01, 0.0, 0.0, 0.0), (1, 64), (0, 200))
+NO_COST = BatchCost(LinearSurface(0.0, 0.0, 0.0, 0.0), (1, 64), (1, 200))
+
+
+def seconds(batching: Batching, sentences: int, length: int = 10) -> float:
+    """Of sentences that are all alike; a step takes 10 ms whoever is in it."""
+    lengths = np.full(sentences, length)
+    return saturated_s(Decoding(batching, DecodingCost(STEP, NO_COST)), lengths, lengths)
+
+
+@pytest.mark.parametrize("batching", [mini(8), maxi(8, 16), top_up(8, 4), top_up(8, 7)])
+@pytest.mark.parametrize("sentences", [1, 3, 8, 13, 1_900, 2_500])
+def test_however_few_there_are_the_batch_is_full(batching: Batching, sentences: int) -> None:
+    """Eight together take ten steps of 10 ms: an eighth of that each, even of three that never fill a batch by themselves."""
+    assert seconds(batching, sentences) == pytest.approx(sentences * 0.1 / 8)
+
+
+def test_nothing_takes_no_time() -> None:
+    assert seconds(mini(8), 0) == 0.0

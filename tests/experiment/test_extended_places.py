@@ -59,7 +59,7 @@ def test_texts_are_counted_in_the_unit_of_the_profiles(make_scenario: MakeScenar
 
 
 @pytest.mark.parametrize("lengths", [np.zeros(5), [("a",)], object(), [("a b", None)] * 20])
-def test_what_holds_no_lengths_is_refused(make_scenario: MakeScenario, lengths: Any) -> None:
+def test_objects_without_lengths_are_refused(make_scenario: MakeScenario, lengths: Any) -> None:
     assert "workloads.de-en.lengths" in refusal(with_lengths(make_scenario(), lengths))
 
 
@@ -96,7 +96,7 @@ def test_a_bandwidth_is_a_series_of_megabits(make_scenario: MakeScenario) -> Non
         (np.arange(2.0), np.full(2, np.nan)),
     ],
 )
-def test_what_is_no_series_is_refused_with_its_key(make_scenario: MakeScenario, rtt: Any) -> None:
+def test_objects_that_are_no_series_are_refused_with_their_key(make_scenario: MakeScenario, rtt: Any) -> None:
     assert "networks.cp1.rtt" in refusal(make_scenario(networks={"cp1": {"rtt": rtt}}))
 
 

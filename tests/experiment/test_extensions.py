@@ -15,7 +15,7 @@ import simnmt
 from simnmt.base.errors import InputError
 from simnmt.experiment import run as experiment_run
 from simnmt.experiment.processes import run_in_processes
-from simnmt.policies.decision import Decide, EstimatingPolicySettings, Knowledge
+from simnmt.policies.decision import Decide, Knowledge
 from simnmt.policies.views import DecisionView
 from tests.refusals import assert_short_lines
 
@@ -146,22 +146,6 @@ def test_a_policy_with_a_view_sees_the_queue_and_the_age_of_its_estimate(make_sc
     np.testing.assert_allclose(np.array([view.backlog_s for view in seen])[kept], log["t_queue_s"][:][kept], atol=1e-9)
 
 
-def test_a_policy_that_sees_backlogs_is_shown_its_own_queue(make_scenario: MakeScenario) -> None:
-    class Least(EstimatingPolicySettings):
-        def policy(self, knowledge: Knowledge) -> Any:
-            class Shown:
-                def prepare(self, src_len: Tokens) -> Decide:
-                    return lambda request, delay_s: 1 if delay_s[0] > 0.0 else 0
-
-            return Shown()
-
-    scenario = make_scenario(policies={"blind": Least(), "seeing": Least(sees_backlog=True)}, requests=300, replications=1)
-    scenario["workloads"]["de-en"]["arrivals"] = {"kind": "poisson", "rate_rps": 8.0}
-    logs = simnmt.run(scenario).cells[0].logs
-    assert (logs["blind"]["target"][:] == 0).all()
-    assert (logs["seeing"]["target"][:] == 1).any()
-
-
 def test_a_closed_loop_decides_by_a_method_across_blocks(make_scenario: MakeScenario) -> None:
     class ByMethod:
         def prepare(self, src_len: Tokens) -> None:
@@ -178,13 +162,6 @@ def test_a_closed_loop_decides_by_a_method_across_blocks(make_scenario: MakeScen
     scenario["networks"]["cp1"]["hops"] = {"gateway": [{"rtt": {"constant_ms": 30}}]}
     logs = simnmt.run(scenario).cells[0].logs
     np.testing.assert_array_equal(logs["method"]["target"][:], logs["function"]["target"][:])
-
-
-def test_a_cost_function_is_what_its_device_charges(make_scenario: MakeScenario) -> None:
-    scenario = make_scenario(policies={"edge": {}, "cnmt": {}}, requests=500, replications=1)
-    scenario["devices"]["gateway"]["profile"] = lambda src_len, tgt_len: 0.001 * tgt_len**1.5
-    log = simnmt.run(scenario).cells[0].logs["edge"]
-    np.testing.assert_allclose(log["t_exe_s"][:], 0.001 * log["tgt_len"][:] ** 1.5)
 
 
 def test_a_linear_cost_function_costs_what_the_profile_of_its_plane_costs(

@@ -138,14 +138,15 @@ def test_faults_that_fall_into_no_replication_are_noted(
     assert [note for note in result.notes if "falls into" in note]
 
 
-def test_a_run_without_any_answer_is_refused() -> None:
-    dead = scenario(policies={"cloud": {}})
-    dead["devices"]["cloud"]["failures"] = {"intervals_s": [[0.0, 1e9]]}
+@pytest.mark.parametrize(("begin_s", "warm_up"), [(0.0, "none"), (5.0, {"requests": 200})])
+def test_a_run_without_any_answer_after_its_warm_up_is_refused(begin_s: float, warm_up: Any) -> None:
+    dead = scenario(policies={"cloud": {}}, warm_up=warm_up)
+    dead["devices"]["cloud"]["failures"] = {"intervals_s": [[begin_s, 1e9]]}
     with pytest.raises(simnmt.InputError):
         simnmt.run(dead)
 
 
-def test_a_comparison_of_runs_takes_the_mean_of_the_answered_requests_and_says_so(result: Any, falling_back: Any) -> None:
+def test_a_comparison_of_runs_takes_the_mean_of_the_answered_requests_and_notes_it(result: Any, falling_back: Any) -> None:
     comparison = simnmt.compare(falling_back, result)
     assert any("loses up to" in note for note in comparison.notes)
     row = comparison.rows.query("policy == 'cloud'").iloc[0]

@@ -81,15 +81,6 @@ def test_the_end_of_a_sentence_stays_one_token_in_any_unit(make_profile: Callabl
     assert words.valid_range.tgt_len == (0, 81)  # 80 words of the 399 characters beside the end
 
 
-def test_a_stated_fertility_serves_the_device_that_needs_it(own: Any, tmp_path: Path) -> None:
-    """Words on one device beside the subwords of a model on the other, with lengths alone."""
-    lengths = {"table": "@de-en-news", "fertility": {"src": 1.5, "tgt": 2.0}}
-    case = plan_of(own(("subword", "subword"), lengths), tmp_path).cases["w"]
-    assert case.table.src_unit == "word"
-    assert case.profiles[1].plane.s_per_tgt_token == pytest.approx(2.0 * case.profiles[0].plane.s_per_tgt_token)
-    assert not case.targets[1].conversion.counted
-
-
 def two_foreign_units(own: Any, tmp_path: Path, make_profile: Callable[..., Any], fertility: dict[str, Any]) -> dict[str, Any]:
     """A table of words for one device that counts pieces and another that counts subwords."""
     scenario = own(("subword", "subword"), {"table": "@de-en-news", "fertility": fertility})

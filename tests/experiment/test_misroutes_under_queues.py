@@ -33,9 +33,7 @@ def test_under_queues_the_oracle_misroutes_nothing_and_the_overloaded_gateway_ne
     assert 0.0 < rows["cnmt"]["misrouted_share"] < rows["edge"]["misrouted_share"]
 
 
-def test_a_sample_of_the_decisions_is_judged_and_tells_the_share_of_all(
-    make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sample_of_the_decisions_has_the_share_of_all(make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch) -> None:
     scenario = crowded(make_scenario, requests=8_000)
     sampled = simnmt.run(scenario)
     monkeypatch.setattr(unit_module, "JUDGED", 8_000)
@@ -47,7 +45,7 @@ def test_a_sample_of_the_decisions_is_judged_and_tells_the_share_of_all(
     assert misroutes.judged == pytest.approx(2_000, abs=2) and of_all.judged == 8_000
 
 
-def test_what_is_lost_is_the_wait_that_another_device_would_have_saved(make_scenario: MakeScenario) -> None:
+def test_a_regret_under_queues_is_the_wait_that_another_device_would_have_saved(make_scenario: MakeScenario) -> None:
     """Of edge: its own wait and execution, less what the idle cloud would have taken."""
     scenario = crowded(make_scenario, policies={"edge": {}}, requests=500)
     scenario["devices"]["cloud"]["count"] = 50

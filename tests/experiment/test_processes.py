@@ -36,7 +36,7 @@ def test_tasks_and_answers_may_be_larger_than_any_buffer() -> None:
     assert dict(run_in_processes(bytearray, tasks, 2)) == dict(enumerate(tasks))
 
 
-def test_what_a_task_raises_is_raised_here_with_its_place_there() -> None:
+def test_an_error_of_a_task_is_raised_by_the_caller_with_its_place() -> None:
     with pytest.raises(ValueError, match="math domain") as caught:
         list(run_in_processes(math.sqrt, [4.0, -1.0, 9.0], 2))
     assert "Traceback" in str(caught.value.__cause__)
@@ -50,7 +50,7 @@ def test_an_input_error_keeps_its_place_on_the_way(tmp_path: Path) -> None:
     assert (caught.value.path, caught.value.line) == (str(tmp_path / "t.csv"), 1)
 
 
-def test_a_process_that_ends_is_told_even_when_others_go_on() -> None:
+def test_a_process_that_dies_ends_the_run_while_others_go_on() -> None:
     begun = time.monotonic()
     with pytest.raises(SimnmtError, match="a process of the run died"):
         list(run_in_processes(eval, ["__import__('os')._exit(1)", "__import__('time').sleep(60)"], 2))

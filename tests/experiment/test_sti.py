@@ -136,7 +136,7 @@ def test_a_larger_cache_reads_less_from_turn_to_turn_and_a_cold_start_reads_all(
     assert alone is not None and alone.planned.cache_bytes == alone.planned.preload_bytes == 2_000_000
 
 
-def test_the_deadline_holds_for_what_is_computed_beside_the_layers_too(folder: Path) -> None:
+def test_the_deadline_holds_for_work_beside_the_layers_too(folder: Path) -> None:
     """Choosing words takes 2 ms a step here: of 900 ms, 86 are gone before any layer is planned."""
     device = (
         plan_of(folder, TEXT.replace("cache_mb: 20", "cache_mb: 1000"), "devices.gateway.sti.preload_mb=1000")
@@ -159,7 +159,7 @@ def of_profile(folder: Path, *overrides: str, **block: Any) -> StreamedDevice:
     return device
 
 
-def test_a_cold_start_reads_what_is_in_no_shard_first(folder: Path) -> None:
+def test_a_cold_start_reads_the_resident_weights_first(folder: Path) -> None:
     """12 MB at the profile's 30 MB/s: of the profile, of the scenario, or not known and then counted as nothing."""
     plain = plan_of(folder).cases["w"].targets[0].streaming
     assert plain is not None

@@ -46,7 +46,7 @@ def test_the_logs_of_all_policies_hold_the_same_requests(request: pytest.Fixture
         np.testing.assert_array_equal(log["t_tx_s"], np.where(away, logs["cloud"]["t_tx_s"], 0.0), err_msg=policy)
 
 
-def test_on_an_own_clock_policies_meet_what_their_own_pace_brings(make_scenario: MakeScenario) -> None:
+def test_on_an_own_clock_the_rtt_that_a_policy_meets_depends_on_its_pace(make_scenario: MakeScenario) -> None:
     """The exception that CNMT-02 allows, and why it has no oracle bound."""
     logs = simnmt.run(make_scenario(networks={"cp1": {"rtt": "@cp1", "clock": "own"}})).cells[0].logs
     assert len({digest(logs[policy]["rtt_time_s"]) for policy in ("edge", "cloud", "oracle", "cnmt")}) == 4

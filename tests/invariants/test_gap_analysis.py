@@ -56,7 +56,7 @@ def test_told_everything_it_decides_as_the_oracle_does_request_by_request(
 
 
 @pytest.mark.parametrize("arrivals", ARRIVALS)
-def test_the_rows_say_what_the_runs_say(make_tiers: MakeScenario, arrivals: str) -> None:
+def test_the_rows_hold_the_totals_of_the_runs(make_tiers: MakeScenario, arrivals: str) -> None:
     policies = {"oracle": {}, "edge": {}, "cnmt": {}, "second": {"kind": "cnmt", "sees_backlog": True}}
     scenario = make_tiers(arrivals=ARRIVALS[arrivals], requests=800, replications=2, gap_analysis=True, policies=policies)
     result = simnmt.run(scenario)
@@ -103,6 +103,13 @@ def test_where_the_rtt_alone_is_unknown_the_present_one_closes_all_of_the_gap(
     assert shares["stale transfer time"] == pytest.approx(100.0)
     assert shares["scatter of execution times"] == pytest.approx(0.0, abs=1e-9)
     assert shares["length regression"] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_a_share_is_the_change_over_that_of_everything_even_where_one_replication_outweighs_all_others() -> None:
+    totals_s = {"nothing": [10.0, 10.0, 1_000.0], "length regression": [5.0, 5.0, 1_100.0], "everything": [4.0, 4.0, 900.0]}
+    nothing, alone, everything = gap_rows("w", "n", "p", totals_s)
+    assert alone["change_percent"] == pytest.approx(100.0 * (alone["total_latency_s"] / nothing["total_latency_s"] - 1.0))
+    assert alone["share_of_gap_percent"] == pytest.approx(100.0 * alone["change_percent"] / everything["change_percent"])
 
 
 def test_where_the_truth_does_not_help_no_share_is_claimed() -> None:

@@ -154,12 +154,6 @@ def test_a_request_passes_and_pays_the_devices_on_its_way(make_tiers: MakeScenar
     assert logs["cloud"]["rtt_estimate_s"][0] == pytest.approx(0.1 + 0.006)
 
 
-def test_the_pace_of_the_clock_is_that_of_requests_with_their_overhead(make_scenario: MakeScenario) -> None:
-    scenario = of_discipline(make_scenario, "back to back, pace", policies={"edge": {}})
-    (bare,), (row,) = simnmt.run(scenario).summary_rows, simnmt.run(with_overheads(scenario, gateway=GATEWAY_MS)).summary_rows
-    assert row["rtt_pace_s"] - bare["rtt_pace_s"] == pytest.approx(GATEWAY_MS["mean_ms"] / 1e3)
-
-
 @pytest.mark.parametrize(
     ("overhead", "complaint"),
     [

@@ -115,15 +115,6 @@ def test_an_estimate_is_as_old_as_the_lookup_that_it_rests_on(make_tiers: MakeSc
     assert (cell.logs["cnmt"]["target"] == 2).any()
 
 
-def test_estimates_age_with_the_trace_and_not_with_the_run(make_scenario: MakeScenario) -> None:
-    """Spread over four hours, an estimate is older than 28.8 s, though that run takes a minute and a half in all."""
-    spread, paced = (
-        by_policy(simnmt.run(make_scenario(requests=500, networks=networks))) for networks in (SPREAD, {"cp1": {"rtt": "@cp1"}})
-    )
-    assert spread["cnmt"]["mean_estimate_age_s"] > spread["cnmt"]["rtt_pace_s"] == 28.8
-    assert paced["cnmt"]["mean_estimate_age_s"] < 5.0
-
-
 @pytest.mark.deep
 def test_the_gap_to_the_oracle_does_not_depend_on_the_number_of_requests(make_scenario: MakeScenario, tmp_path: Path) -> None:
     """On 4 h of 1 s samples with 50 s of memory: paced 0.7 and 0.9 % with 500 and 50,000 requests, spread 9.8 % with 500."""

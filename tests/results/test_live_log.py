@@ -34,7 +34,7 @@ def written(path: Path, *lines: str) -> Path:
     return path
 
 
-def test_what_a_gateway_writes_is_read(tmp_path: Path) -> None:
+def test_the_records_of_a_gateway_are_read_back(tmp_path: Path) -> None:
     log = read_live_log(written(tmp_path / "log", *(format_record(record) for record in (BEGIN, DONE, REFERENCE, REFUSED))))
     assert (log.begin, log.torn_lines, log.unknown_events) == (BEGIN, 0, 0)
     requests = log.requests

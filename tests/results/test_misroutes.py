@@ -30,7 +30,7 @@ def made_up(requests: int, targets: int = 3) -> tuple[Truth, Trail]:
     return truth, Trail(columns, tgt_len_by_src_len=np.full(51, np.nan))
 
 
-def test_what_is_lost_is_what_the_best_device_would_have_saved_request_by_request() -> None:
+def test_a_regret_is_the_time_that_the_best_device_would_have_saved() -> None:
     truth, trail = made_up(500)
     found = misroutes(truth, trail, 500)
     lost = []
@@ -62,7 +62,7 @@ def test_a_trail_with_a_truth_of_its_own_is_judged_by_that() -> None:
 
 
 @pytest.mark.parametrize("targets", [2, 3])
-def test_of_two_others_nobody_says_which_was_foreseen_to_be_best(targets: int) -> None:
+def test_a_foreseen_misroute_names_the_best_device_of_two_and_of_three_none(targets: int) -> None:
     """Only how much was lost is kept of what was foreseen with queues and batches; of two devices the best is the other one."""
     truth, trail = made_up(300, targets=targets)
     found = misroutes(truth, trail.with_columns(regret_s=np.full(300, 0.5, np.float32)), 300)

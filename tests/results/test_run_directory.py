@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +19,13 @@ from simnmt.results import run_directory
 from simnmt.results.request_log import RequestLog
 from simnmt.results.result import Cell
 from simnmt.results.run_directory import (
+    INPUT,
+    MANIFEST,
+    RESOLVED,
     RunDirectoryError,
     check_free,
+    check_unchanged,
+    read_manifest,
     sha256,
     whole,
     write_json,
@@ -29,7 +35,7 @@ from simnmt.results.run_directory import (
 from tests.results.test_request_log import trail_of, truth_of
 
 
-def test_what_was_filled_appears_at_the_end(tmp_path: Path) -> None:
+def test_a_folder_appears_when_it_is_whole(tmp_path: Path) -> None:
     target = tmp_path / "deep" / "er" / "run"
     with whole(target) as folder:
         (folder / "a.txt").write_text("a")
@@ -180,3 +186,60 @@ def test_a_run_directory_keeps_its_name_if_the_new_one_cannot_take_it(tmp_path: 
         (folder / run_directory.REPRODUCTION).write_text("second")
     assert (target / run_directory.REPRODUCTION).read_text() == "first"
     assert [path.name for path in tmp_path.iterdir()] == ["page"]
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """The least that counts as a run directory."""
+    for name in (INPUT, RESOLVED):
+        (tmp_path / name).write_text("version: 1\n")
+    outputs = {name: sha256(tmp_path / name) for name in (INPUT, RESOLVED)}
+    (tmp_path / MANIFEST).write_text(json.dumps({"inputs": {}, "outputs": outputs}))
+    return tmp_path
+
+
+def test_a_run_directory_without_a_manifest_is_refused(directory: Path) -> None:
+    (directory / MANIFEST).unlink()
+    with pytest.raises(RunDirectoryError) as caught:
+        read_manifest(directory)
+    assert caught.value.path == str(directory)
+
+
+BAD_MANIFESTS = [
+    b"",
+    b"[]",
+    b'{"inputs": {}}',
+    b'{"inputs": 1, "outputs": {}}',
+    b'{"inputs": {}, "outputs": []}',
+    *(
+        json.dumps({"inputs": {}, "outputs": {INPUT: "", RESOLVED: "", name: ""}}).encode()
+        for name in ("../../dev/zero", "/etc/passwd", "a\0b", "other.txt", "")
+    ),
+    json.dumps({"inputs": {}, "outputs": {INPUT: "", RESOLVED: None}}).encode(),
+    json.dumps({"inputs": {"a": ["b"]}, "outputs": {INPUT: "", RESOLVED: ""}}).encode(),
+    b"\xff\xfe",
+    b"[" * 100_000,
+]
+
+
+@pytest.mark.parametrize("content", BAD_MANIFESTS, ids=range(len(BAD_MANIFESTS)))
+def test_a_malformed_manifest_is_refused(directory: Path, content: bytes) -> None:
+    (directory / MANIFEST).write_bytes(content)
+    with pytest.raises(RunDirectoryError) as caught:
+        read_manifest(directory)
+    assert caught.value.path == str(directory / MANIFEST)
+
+
+def test_files_that_changed_since_are_named(directory: Path) -> None:
+    manifest = read_manifest(directory)
+    assert set(manifest) == {"inputs", "outputs"}
+    recorded = manifest["outputs"]
+    check_unchanged(recorded, "a file", directory.joinpath, "restore it")
+    (directory / RESOLVED).write_text("version: 2\n")
+    with pytest.raises(RunDirectoryError) as caught:
+        check_unchanged(recorded, "a file", directory.joinpath, "restore it")
+    assert caught.value.path == str(directory / RESOLVED)
+    (directory / RESOLVED).unlink()
+    with pytest.raises(RunDirectoryError) as caught:
+        check_unchanged(recorded, "a file", directory.joinpath, "restore it")
+    assert caught.value.path == str(directory / RESOLVED)

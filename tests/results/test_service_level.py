@@ -119,7 +119,7 @@ def test_an_assertion_judges_the_recommended_policy_of_every_place_or_the_named_
     assert met("mean_ms<=150", network="far") == [("far", "edge", False)]
 
 
-def test_an_assertion_on_what_is_not_there_is_refused() -> None:
+def test_an_assertion_on_a_missing_policy_or_place_is_refused() -> None:
     with pytest.raises(InputError, match="clod"):
         met("clod: mean_ms<=1")
     with pytest.raises(InputError, match="mars"):

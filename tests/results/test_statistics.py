@@ -38,7 +38,7 @@ def test_the_interval_reaches_further_on_the_side_of_the_skew_and_never_less_far
     assert (mirrored.low, mirrored.high) == (pytest.approx(-estimate.high), pytest.approx(-estimate.low))
 
 
-def test_what_cannot_be_negative_has_no_negative_bound() -> None:
+def test_a_positive_quantity_has_no_negative_bound() -> None:
     sample = [0.1, 0.1, 0.2, 9.0, 0.1]
     plain, positive = over_replications(sample), over_replications(sample, positive=True)
     assert plain.low is not None and plain.low < 0.0
@@ -61,7 +61,7 @@ def m_m_1_waits_s(random: np.random.Generator, load: float, customers: int) -> n
     return walk_s - np.minimum(np.minimum.accumulate(walk_s), 0.0)
 
 
-def test_so_they_do_where_requests_depend_on_each_other_and_intervals_over_requests_do_not() -> None:
+def test_intervals_over_runs_of_a_queue_cover_the_mean_and_intervals_over_requests_do_not() -> None:
     """M/M/1 at load 0.8: means of ten replications are fair draws; the requests of one replication are not."""
     random = np.random.default_rng(8)
     truth_s, experiments = 0.8 / 0.2, 400

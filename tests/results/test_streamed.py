@@ -60,7 +60,7 @@ def test_the_summarys_numbers_follow_from_it() -> None:
     }
 
 
-def test_what_nothing_tells_is_unknown_not_zero() -> None:
+def test_numbers_of_states_without_requests_are_unknown_not_zero() -> None:
     nobody = StreamAccount(np.zeros(2, np.int64), np.zeros(2), np.zeros(2), np.zeros(2, np.int64), BOXES)
     said = stream_columns("gateway", nobody, 10.0)
     assert {name for name, value in said.items() if value is not None} == {

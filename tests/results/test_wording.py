@@ -24,7 +24,7 @@ def test_durations(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-def test_what_rounds_up_to_another_unit_or_digit_is_written_out() -> None:
+def test_numbers_that_round_up_to_another_digit_are_written_out() -> None:
     values = (999.6, 5e-5, 0.0, -999.6, -0.25, 9.999, 100.0, 1234.5678e-9)
     assert [digits(value) for value in values] == ["1,000", "0.00005", "0", "-1,000", "-0.25", "10", "100", "0.00000123"]
 

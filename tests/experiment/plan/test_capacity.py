@@ -68,7 +68,7 @@ def test_the_interval_of_a_capacity_holds_that_of_a_fine_grid_of_rates(
     scenario = TIERS | {"devices": devices, "policies": {"p": policy}, "requests": requests}
     best = simnmt.plan(scenario, "p95_ms<=300", precision=0.04).best
     step, kept = 0.02, []
-    for number in range(-2, 3):
+    for number in (-1, 0, 1):
         rate_rps = best.rate_rps * (1.0 + step * number)
         row = simnmt.run(scenario, overrides=[f"workloads.w.arrivals.rate_rps={rate_rps}"], replications=6).summary_rows[0]
         if row["p95_latency_s"] <= 0.3 and not row["unstable"]:
@@ -77,7 +77,7 @@ def test_the_interval_of_a_capacity_holds_that_of_a_fine_grid_of_rates(
     assert best.low / (1.0 + step) <= max(kept) <= best.high
 
 
-def test_a_level_that_no_rate_keeps_has_no_capacity_and_says_what_misses_it() -> None:
+def test_a_level_that_no_rate_keeps_has_no_capacity_but_the_value_that_misses_it() -> None:
     capacities = simnmt.plan(queue_of(1, "constant", requests=2_000), "mean_ms<=5", replications=2)
     assert not capacities.is_met and capacities.best.rate_rps == 0.0
     assert capacities.best.values["mean_ms<=5"] == pytest.approx(10.0, rel=0.01)

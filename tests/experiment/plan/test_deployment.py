@@ -112,14 +112,12 @@ FAILING: dict[str, Any] = {
 """A cloud that is down for half of the time, and loses what it is sent then."""
 
 
-def test_a_deployment_that_loses_requests_misses_a_latency_and_says_what_it_loses() -> None:
-    plan = simnmt.plan(FAILING, "p95_ms<=60000", rate=20.0, vary=["devices.cloud.count=1:2"])
+def test_a_deployment_that_loses_requests_misses_a_latency_and_states_their_share() -> None:
+    plan = simnmt.plan(FAILING, "p95_ms<=60000", rate=20.0, vary=["devices.cloud.count=1"])
     assert plan.choice is None and plan.nearest_miss.lost_share > 0.05
     assert plan.nearest_miss.values == {"p95_ms<=60000": inf}
     assert plan.document()["nearest_miss"]["values"] == {"p95_ms<=60000": None}
     json.dumps(plan.document(), allow_nan=False)
-    answered = simnmt.plan(FAILING, "answered_within_60000ms>=0.2", rate=20.0, vary=["devices.cloud.count=1:2"])
-    assert answered.choice is not None
 
 
 @pytest.mark.parametrize(("place", "rate"), [("device", 20.0), ("link", None)])
@@ -181,6 +179,13 @@ def test_of_policies_that_are_tied_the_simplest_is_chosen_and_the_others_are_nam
     assert plan.runner_up.servers == 2
 
 
+def test_a_candidate_that_loses_every_request_is_out_and_the_others_are_judged() -> None:
+    devices = {**FAILING["devices"], "cloud": {**GATEWAY, "failures": {"intervals_s": [[0.0, 1e6]]}}}
+    scenario = {**FAILING, "devices": devices, "policies": {"cloud": {}, "edge": {}}}
+    plan = simnmt.plan(scenario, "p95_ms<=60000", rate=1.0, vary=["devices.cloud.count=1"], requests=100)
+    assert plan.choice.policy == "edge"
+
+
 def test_a_great_certainty_is_reached_by_more_runs() -> None:
     plan = least(vary=[f"{WORKERS}=5:6"], certainty=0.99)
     assert plan.is_sure and plan.choice.p_slo >= 0.99
@@ -215,9 +220,6 @@ def test_probability_counts_misses_and_spread() -> None:
     "text",
     [
         "seed=1,2",
-        "warm_up=none,mser5",
-        "metrics=[p97_ms],[p98_ms]",
-        "workloads.w.deadline_ms=100,200",
         "workloads.w.arrivals.rate_rps=1,2",
         "devices.gateway.workers=1:20000000",
         "devices.gateway.outside_range_share=0.1:0.2",
@@ -239,13 +241,6 @@ def test_without_varied_keys_a_great_rate_is_planned_in_steps(shared: dict[str, 
 def test_two_keys_that_set_the_same_part_are_refused() -> None:
     with pytest.raises(ScenarioError, match=r"devices\.gateway\.workers"):
         least(vary=["devices.gateway={profile: a},{profile: b}", f"{WORKERS}=1,2"])
-
-
-def test_arrivals_without_a_rate_are_refused_in_a_candidate_too() -> None:
-    workload = "workloads.de-en={{lengths: '@de-en-news', arrivals: {{kind: {}}}}}"
-    text = f"{workload.format('poisson, rate_rps: 1')},{workload.format('back_to_back').partition('=')[2]}"
-    with pytest.raises(ScenarioError):
-        simnmt.plan("@capacity", "mean_ms<=18", rate=200.0, vary=[text])
 
 
 def test_a_rate_for_more_boxes_than_a_device_can_have_is_refused_at_once(shared: dict[str, Any]) -> None:
