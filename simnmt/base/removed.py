@@ -53,6 +53,7 @@ COMMANDS: Mapping[str, str] = {
         ("nmt translate --prefix", "calibrate --prefix", "live server --prefix", "live gateway --prefix"),
         "put the text before each line yourself",
     ),
+    "run --engine simpy": "use --engine reference",
     "run @locked-local": "run @quickstart with --set 'policies.cnmt.transfer_estimate={kind: quantile}'",
     "calibrate --neighbour": "start the other program yourself, and measure with --gap",
 }

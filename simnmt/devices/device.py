@@ -214,6 +214,11 @@ class Kind(Protocol):
         """The choice of a box, in its first state."""
         ...
 
+    @classmethod
+    def of_device(cls, boxes: int, workers: int, balancer: Balancer, settings: Kind | None) -> Kind:
+        """Return the boxes of a device of a scenario; `settings`: of its batches or its streamed model, if it has either."""
+        ...
+
     def device(self, clock: Clock, target: int, requests: Block, trail: Recorder, first_box: int) -> Device:
         """Return the boxes of one run; `first_box`: number of the first one among all boxes on the clock."""
         ...

@@ -414,15 +414,13 @@ def fits(case: Case, learnt: Learnt) -> Iterator[Row]:
         yield row
 
 
-def describe_engines(engines: Mapping[str, str]) -> Iterator[str]:
-    """Yield the policies that the reference ran, and why; `engines`: by policy."""
-    by_engine: dict[str, list[str]] = {}
-    for policy, engine in engines.items():
-        by_engine.setdefault(engine, []).append(policy)
-    for engine, policies in by_engine.items():
-        if engine.startswith("reference ("):
-            reason = engine.removeprefix("reference (").removesuffix(")")
-            yield f"The reference ran {format_list(policies, 'and')}, some 100 times as slow as the compiled engine: {reason}."
+def describe_engines(reasons: Mapping[str, str]) -> Iterator[str]:
+    """Yield the policies that the reference ran, and why; `reasons`: by policy."""
+    by_reason: dict[str, list[str]] = {}
+    for policy, reason in reasons.items():
+        by_reason.setdefault(reason, []).append(policy)
+    for reason, policies in by_reason.items():
+        yield f"The reference ran {format_list(policies, 'and')}, some 100 times as slow as the compiled engine: {reason}."
 
 
 def describe_bound(plan: RunPlan) -> Iterator[str]:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from itertools import product
+from itertools import chain, product
 
 from simnmt.experiment.cases import RunPlan, ShareDone, Unit
 from simnmt.experiment.comparisons import baselines, gap_rows
@@ -161,7 +161,7 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunR
         recommend(of_cell, numbers, roles, goal, _reason(scenario, place[0], learnt[place[0]], by_place[place]))
         for place, of_cell in by_cell(table).items()
     ]
-    cells, engines = [cell_of(unit, result) for unit, result in first], _engines(results)
+    cells, (engines, engine_reasons) = [cell_of(unit, result) for unit, result in first], _engines(results)
     cautions = dict.fromkeys(record["caution"] for record in recommendations if record["caution"])
     return RunResult(
         name=scenario.name,
@@ -173,7 +173,7 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunR
         cells=cells,
         notes=[
             *notes(plan, learnt, table),
-            *describe_engines(engines),
+            *describe_engines(engine_reasons),
             *describe_bound(plan),
             *stopped_sending(scenario, cells),
             *cautions,
@@ -184,16 +184,20 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunR
         replicated=replicated(numbers, scenario.measured_metrics),
         scenario=scenario.document(),
         engines=engines,
+        engine_reasons=engine_reasons,
     )
 
 
-def _engines(results: list[UnitResult]) -> dict[str, str]:
-    """Return the engine of the world by policy; `compiled, reference` where units had different ones."""
-    by_policy: dict[str, set[str]] = {}
-    for result in results:
-        for policy, engine in result.engines.items():
-            by_policy.setdefault(policy, set()).add(engine)
-    return {policy: ", ".join(sorted(engines)) for policy, engines in by_policy.items()}
+def _engines(results: list[UnitResult]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the engine of the world by policy, `compiled, reference` where units had different ones, and why it was the
+    reference."""
+    engines: dict[str, set[str]] = {}
+    reasons: dict[str, str] = {}
+    for policy, (engine, reason) in chain.from_iterable(result.engines.items() for result in results):
+        engines.setdefault(policy, set()).add(engine)
+        if reason:
+            reasons[policy] = reason
+    return {policy: ", ".join(sorted(names)) for policy, names in engines.items()}, reasons
 
 
 def _in_order(scenario: Scenario, units: Sequence[Unit], results: Sequence[UnitResult]) -> Runs:

@@ -58,7 +58,7 @@ def live_unit(plan: RunPlan, workload: str | None = None) -> Unit:
     if name not in plan.cases:
         raise InputError(f"no workload {name}", remedy=f"one of {', '.join(plan.cases)}")
     for target in plan.cases[name].targets:
-        if target.streamed is not None:
+        if target.streaming is not None:
             raise InputError(f"device {target.device} streams its model, which is simulated alone")
     network, links = next(iter(plan.networks.items()))
     return Unit(plan.scenario, plan.cases[name], network, links, 0)

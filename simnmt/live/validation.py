@@ -435,8 +435,8 @@ def structural_figures(run: LiveRun, others: Sequence[LiveRun]) -> Figures:
             node=np.zeros(count, np.int32),
         )
         beliefs = Beliefs(lambda decider, target: TransferEstimate(0.0))
-        own, *others = kinds(unit)
-        trail = simulate(columns, decide_for, beliefs, others, local=None if isinstance(own, Fifo) else own)
+        local, *remote = kinds(unit)
+        trail = simulate(columns, decide_for, beliefs, remote, local=None if isinstance(local, Fifo) else local)
         alone_s = np.choose(target, execution_s)
         done_s = (
             alone_s if trail.execution_s is None else np.where(np.isnan(trail.execution_s[:]), alone_s, trail.execution_s[:])

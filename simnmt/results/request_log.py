@@ -223,11 +223,11 @@ def misroutes(truth: Truth, trail: Trail, most: int) -> Misroutes:
     target = trail.target[sampled]
     chosen = target[None].astype(np.int64)
     request_regret_s = np.take_along_axis(total_s, chosen, 0)[0] - total_s.min(0)
-    if trail.regret_s is not None:
-        request_regret_s = trail.regret_s[sampled]
+    if trail.decision_regret_s is not None:
+        request_regret_s = trail.decision_regret_s[sampled]
         np.put_along_axis(total_s, chosen, np.inf, 0)
     best_target = total_s.argmin(0).astype(np.int8)
-    if trail.regret_s is not None and len(total_s) > 2:
+    if trail.decision_regret_s is not None and len(total_s) > 2:
         # Which of the others was foreseen to be best is not kept.
         best_target[:] = len(total_s)
     return Misroutes(
@@ -238,8 +238,8 @@ def misroutes(truth: Truth, trail: Trail, most: int) -> Misroutes:
         tgt_len=_known(truth.tgt_len)[sampled],
         target=target,
         best_target=best_target,
-        foreseen=trail.regret_s is not None,
-        judged=None if trail.regret_s is None else int(np.isfinite(lost).sum()),
+        foreseen=trail.decision_regret_s is not None,
+        judged=None if trail.decision_regret_s is None else int(np.isfinite(lost).sum()),
     )
 
 
@@ -250,8 +250,8 @@ def decision_regret_s(truth: Truth, trail: Trail) -> NDArray[np.float32]:
     regret above 0 was misrouted. `truth` is used unless the trail has its own.
     """
     truth = trail.truth or truth
-    if trail.regret_s is not None:
-        foreseen_s: NDArray[np.float32] = trail.regret_s.astype(np.float32)
+    if trail.decision_regret_s is not None:
+        foreseen_s: NDArray[np.float32] = trail.decision_regret_s.astype(np.float32)
         foreseen_s[foreseen_s < ROUNDING_S] = 0.0
         return foreseen_s
     target = trail.target

@@ -10,10 +10,11 @@ from itertools import pairwise
 from math import ceil
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Discriminator, Field, StringConstraints, Tag, model_validator
+from pydantic import ConfigDict, Discriminator, Field, StringConstraints, Tag, field_validator, model_validator
 
 from simnmt.base.configuration import NO_TRUTH_VALUE, Configuration, InputFile, misfit
 from simnmt.batching.configuration import BatchingConfiguration
+from simnmt.devices import KINDS as EXECUTION_KINDS
 from simnmt.network.configuration import LinkConfiguration, NetworkConfiguration, links_of
 from simnmt.network.overhead import OverheadConfiguration
 from simnmt.policies import KINDS, PolicyConfiguration
@@ -183,6 +184,9 @@ class DeviceConfiguration(Configuration):
     """Boxes of this kind; 1 when left out. Of `end_node` there are as many as the workload has end nodes."""
     workers: Annotated[int, Field(ge=1, le=10_000)] = 1
     """Requests that each box executes side by side, each as fast as the profile says."""
+    execution: str | None = None
+    """Execution kind of its boxes by name, of those registered beside the shipped ones; left out: they batch with `batching`,
+    stream their model with `sti`, and else execute requests first in, first out."""
     batching: BatchingConfiguration | None = None
     """How each box forms batches and decodes them, step by step, at the profile's step costs; left out: it executes one request
     after another, or `workers` of them side by side."""
@@ -210,6 +214,22 @@ class DeviceConfiguration(Configuration):
     """Electric power of each box, such as `{idle_w: 5, busy_w: 15}`; left out: as the profile's block `energy` has it."""
     price_per_hour: Annotated[float, Field(ge=0.0, le=1e9)] | None = None
     """Price of an hour of each box, whether it is used or not; left out: it costs nothing."""
+
+    @field_validator("execution")
+    @classmethod
+    def _is_a_known_kind(cls, name: str | None) -> str | None:
+        by_key = {"batch": "batching", "stream": "sti"}
+        if name in by_key:
+            raise ValueError(f"give {by_key[name]} in place of the execution kind {name}")
+        if name is not None and name not in EXECUTION_KINDS:
+            raise ValueError(f"unknown execution kind {name!r} (known: {', '.join(EXECUTION_KINDS.keys() - by_key)})")
+        return name
+
+    @model_validator(mode="after")
+    def _has_one_kind(self) -> DeviceConfiguration:
+        if self.execution is not None and (self.batching is not None or self.sti is not None):
+            raise ValueError("execution stands beside batching or sti; remove one of them")
+        return self
 
 
 class FitConfiguration(Configuration):

@@ -91,13 +91,13 @@ requests: 300000
 replications: 1
 workloads:
   w: {lengths: "@de-en-news", arrivals: {kind: poisson, rate_rps: 3000}, end_nodes: 40}
-networks: {n: {rtt: "@cp2"}}
+networks: {n: {rtt: {constant_ms: 2000}}}
 devices:
   gateway: {profile: "@cpu1-gru", count: 40}
-  cloud: {profile: "@cpu2-gru", batching: {kind: top_up, size: 32, threshold: half_empty, refill: free}}
+  cloud: {profile: "@cpu2-gru", count: 100}
 policies: {oracle: {}}
 """
-"""One simulation whose oracle foresees a growing queue at every decision: many minutes in either engine."""
+"""One simulation whose oracle foresees at every decision all requests on their way: many minutes in either engine."""
 TRIES, MOST_S = 3, 0.5
 
 

@@ -71,6 +71,7 @@ def test_a_lost_request_meets_no_deadline_and_is_no_goodput(result: Any) -> None
     assert row["deadline_met_share"] == pytest.approx(row["answered_share"])
     assert row["goodput_rps"] == pytest.approx(row["throughput_rps"])
     assert [warning for warning in result.warnings if "requests are lost" in warning]
+    assert set(result.engines.values()) == {"reference"} and all(result.engine_reasons.values())
     assert 0.0 < result.rows["cloud_link_up_share"].min() < 1.0
     edge = result.rows.set_index("policy").loc["edge"]
     assert (edge["lost_share"], edge["failed_executions_per_request"]) == (0.0, 0.0)

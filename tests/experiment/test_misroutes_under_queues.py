@@ -51,7 +51,7 @@ def test_a_regret_under_queues_is_the_wait_that_another_device_would_have_saved(
     scenario["devices"]["cloud"]["count"] = 50
     result = unit_module.run_unit(unit_of(plan_of(scenario)))
     truth, passage = result.truth, result.trails["edge"]
-    assert truth is not None and passage.regret_s is not None
+    assert truth is not None and passage.decision_regret_s is not None
     here_s = passage.queue_s[:] + truth.total_s(0, truth.all)
     there_s = truth.total_s(1, truth.all)
-    np.testing.assert_allclose(passage.regret_s[:], np.maximum(here_s - there_s, 0.0), atol=1e-9)
+    np.testing.assert_allclose(passage.decision_regret_s[:], np.maximum(here_s - there_s, 0.0), atol=1e-9)

@@ -143,7 +143,7 @@ def test_a_plane_that_knows_no_states_loses_on_cold_requests(remote: bool) -> No
     mean_s = {policy: column[cold].mean() for policy, column in latency_s.items()}
     assert mean_s["ignored"] > 1.05 * mean_s["known"]
     assert mean_s["known"] < 1.03 * mean_s["oracle"]
-    misrouted = {policy: (trail.regret_s > 1e-3).mean() for policy, trail in trails.items()}
+    misrouted = {policy: (trail.decision_regret_s > 1e-3).mean() for policy, trail in trails.items()}
     assert misrouted["oracle"] == 0.0
     assert misrouted["known"] < misrouted["ignored"] / 2
 

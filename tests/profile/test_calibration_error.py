@@ -146,8 +146,8 @@ def test_a_draw_refits_every_repeat_within_the_error_of_the_cells() -> None:
     time_s = truth.seconds(src, tgt) * random.lognormal(0.0, 0.2, src.size)
     execution = fit_execution(src, tgt, time_s, mode="every_repeat")
     execution = execution.model_copy(update={"samples": cell_samples(src, tgt, time_s)})
-    error = CalibrationError(calibrated(0.02).model_copy(update={"execution": execution}), [20], [20])
+    error = CalibrationError(calibrated(0.02).model_copy(update={"execution": execution}), src, tgt)
     drawn = [error.draw(np.random.default_rng(seed)).plane for seed in range(30)]
-    drawn_s = np.array([float(plane.seconds(20, 20)) for plane in drawn])
-    assert drawn_s.mean() == pytest.approx(float(truth.seconds(20, 20)) * np.exp(0.02), rel=0.02)
+    drawn_s = np.array([float(plane.seconds(src, tgt).mean()) for plane in drawn])
+    assert drawn_s.mean() == pytest.approx(float(truth.seconds(src, tgt).mean()) * np.exp(0.02), rel=0.02)
     assert 0.003 < drawn_s.std() / drawn_s.mean() < 0.03

@@ -65,7 +65,7 @@ def test_a_trail_with_a_truth_of_its_own_is_judged_by_that() -> None:
 def test_a_foreseen_misroute_names_the_best_device_of_two_and_of_three_none(targets: int) -> None:
     """Only how much was lost is kept of what was foreseen with queues and batches; of two devices the best is the other one."""
     truth, trail = made_up(300, targets=targets)
-    found = misroutes(truth, trail.with_columns(regret_s=np.full(300, 0.5, np.float32)), 300)
+    found = misroutes(truth, trail.with_columns(decision_regret_s=np.full(300, 0.5, np.float32)), 300)
     assert found.best_target.tolist() == ((1 - trail.target).tolist() if targets == 2 else [3] * 300)
 
 

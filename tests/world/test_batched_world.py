@@ -105,7 +105,7 @@ def test_the_deciders_own_devices_batch_as_well(name: str, deciders: int) -> Non
 def test_without_a_batched_target_nothing_is_kept_of_batches() -> None:
     requests = asked()
     trail = simulate(requests, split(requests), believing(0.1), [Fifo()])
-    assert (trail.execution_s, trail.first_token_s, trail.batches, trail.regret_s) == (None, None, (), None)
+    assert (trail.execution_s, trail.first_token_s, trail.batches, trail.decision_regret_s) == (None, None, (), None)
 
 
 @pytest.mark.parametrize("name", BATCHINGS)

@@ -75,4 +75,4 @@ def test_a_file_full_of_unknown_keys_is_refused_in_seconds(tmp_path: Any) -> Non
     with seconds_at_most(8.0), pytest.raises(InputError) as caught:
         simnmt.run(path)
     assert "key_0: unknown key" in "\n".join(map(str, [caught.value, *caught.value.others]))
-    assert unknown - 10 <= caught.value.left_out <= unknown
+    assert len(caught.value.others) < 100

@@ -159,11 +159,11 @@ def test_back_to_back_a_box_cools_while_others_work() -> None:
         local=STREAMED,
         judged_share=1.0,
     )
-    assert trail.state is not None and trail.execution_s is not None and trail.regret_s is not None
+    assert trail.state is not None and trail.execution_s is not None and trail.decision_regret_s is not None
     assert trail.state.tolist() == [0, 2, 3, -1, -1, -1, 0, 2, -1, -1, -1, -1, -1, 0]
     assert trail.arrival_s[1] == trail.execution_s[0] == STREAMED.states[0].alone_s(STREAMED.compute, 10, 15)
-    assert trail.regret_s[:3].tolist() == [0.0] * 3
-    assert trail.regret_s[3] == pytest.approx(20.2 - STREAMED.states[3].alone_s(STREAMED.compute, 10, 15))
+    assert trail.decision_regret_s[:3].tolist() == [0.0] * 3
+    assert trail.decision_regret_s[3] == pytest.approx(20.2 - STREAMED.states[3].alone_s(STREAMED.compute, 10, 15))
     assert np.isnan(trail.execution_s[3]) and trail.streamed[1] is None
 
 
@@ -207,9 +207,9 @@ def test_the_oracle_loses_nothing_and_others_never_less(open_loop: bool) -> None
     other = simulate(
         requests, alternately, believing(0.1), [STREAMED.of(2)], deciders=2, local=STREAMED.of(2), judged_share=1.0
     )
-    assert oracle.regret_s is not None and other.regret_s is not None
-    assert np.abs(oracle.regret_s).max() < 1e-12
-    assert other.regret_s.min() >= 0.0 and other.regret_s.mean() > 0.01
+    assert oracle.decision_regret_s is not None and other.decision_regret_s is not None
+    assert np.abs(oracle.decision_regret_s).max() < 1e-12
+    assert other.decision_regret_s.min() >= 0.0 and other.decision_regret_s.mean() > 0.01
     if not open_loop:
         end_s = [trail.arrival_s[-1] for trail in (oracle, other)]
         assert end_s[0] < end_s[1]

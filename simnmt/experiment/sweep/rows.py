@@ -76,7 +76,7 @@ def _verdicts(scenario: Scenario, of_cell: Sequence[Row], numbers: Runs) -> Iter
     column = objective_metric(goal.objective).column
 
     def values(row: Row, policy: str) -> list[float]:
-        runs = [of_replication.get(column) for of_replication in numbers[row["workload"], row["network"], policy]]
+        runs = (run.get(column) for run in numbers[row["workload"], row["network"], policy])
         return [value for value in runs if value is not None]
 
     def change(row: Row, baseline: str | None) -> Estimate | None:
