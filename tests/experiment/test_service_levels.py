@@ -130,11 +130,11 @@ def test_the_scenarios_objective_and_service_level_reach_the_recommendation(make
     best = {goal: min(("edge", "cloud"), key=lambda name: rows[name][f"{goal}_latency_s"]) for goal in ("mean", "p95")}
     assert best == {"mean": "edge", "p95": "cloud"}
     for goal, policy in best.items():
-        (found,) = simnmt.run(scenario | {"objective": goal}).recommendations
-        assert (found["objective"], found["policy"]) == (goal, policy)
+        (recommended,) = simnmt.run(scenario | {"objective": goal}).recommendations
+        assert (recommended["objective"], recommended["policy"]) == (goal, policy)
     limit_ms = 1e3 * (rows["edge"]["p95_latency_s"] + rows["cloud"]["p95_latency_s"]) / 2
-    (found,) = simnmt.run(scenario | {"slo": {"p95_ms": limit_ms}}).recommendations
-    assert (found["policy"], found["slo_met"], found["slo_missed_by"]) == ("cloud", True, ["edge"])
+    (recommended,) = simnmt.run(scenario | {"slo": {"p95_ms": limit_ms}}).recommendations
+    assert (recommended["policy"], recommended["slo_met"], recommended["slo_missed_by"]) == ("cloud", True, ["edge"])
 
 
 @pytest.mark.parametrize(("requests", "marked"), [(100, True), (2_000, False)])
@@ -164,6 +164,6 @@ def test_a_scenario_of_one_device_runs(make_scenario: MakeScenario, arrivals: di
     rows = {row["policy"]: row for row in result.summary_rows}
     assert all(row["offloaded_share"] == 0.0 and row["misrouted_share"] == 0.0 for row in rows.values())
     assert rows["edge"]["mean_transfer_s"] == pytest.approx(0.040 if name == "gateway" else 0.0, abs=2e-3)
-    (found,) = result.recommendations
-    assert (found["policy"], found["runner_up"], found["margin"]) == ("edge", None, None)
-    assert found["as_good"] == ["cloud", "naive", "cnmt"]
+    (recommended,) = result.recommendations
+    assert (recommended["policy"], recommended["runner_up"], recommended["margin"]) == ("edge", None, None)
+    assert recommended["as_good"] == ["cloud", "naive", "cnmt"]

@@ -235,15 +235,17 @@ def test_a_policy_that_knows_the_state_adds_its_reads_and_nothing_of_the_error_o
     learnt = replace(learnt, planes=(wrong, *learnt.planes[1:]))
     drawn = draw(unit, learnt)
     block = next(iter(drawn.requests.blocks()))
-    found = {}
+    beyond_s = {}
     for told in (frozenset(), frozenset({"times"})):
         how = set_up_policy(unit, learnt, drawn, plan.scenario.policies["knowing"], told)
         assert how.plan_beyond_for is not None
-        found[told], other = how.plan_beyond_for(block)
+        beyond_s[told], other = how.plan_beyond_for(block)
         assert other is None
-        cold, *warm = map(np.array, found[told])
+        cold, *warm = map(np.array, beyond_s[told])
         assert (cold > 0.0).all() and not np.array(warm).any(), "with all in memory nothing is added, to the bit"
     residual = block.execution_s[0] / streamed.compute.in_memory_s(block.src_len, block.tgt_len)
-    np.testing.assert_allclose(found[frozenset({"times"})], streamed.beyond_s(block.src_len, residual), rtol=1e-9, atol=1e-12)
-    np.testing.assert_array_equal(found[frozenset()], streamed.beyond_s(block.src_len))
-    assert not np.array_equal(found[frozenset()], found[frozenset({"times"})])
+    np.testing.assert_allclose(
+        beyond_s[frozenset({"times"})], streamed.beyond_s(block.src_len, residual), rtol=1e-9, atol=1e-12
+    )
+    np.testing.assert_array_equal(beyond_s[frozenset()], streamed.beyond_s(block.src_len))
+    assert not np.array_equal(beyond_s[frozenset()], beyond_s[frozenset({"times"})])

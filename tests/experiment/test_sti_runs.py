@@ -82,13 +82,13 @@ def test_states_follow_from_the_times_between_requests(result: simnmt.RunResult)
 
 
 def test_the_summary_of_streaming_adds_up_the_requests(result: simnmt.RunResult) -> None:
-    edge, said = of(result, "edge"), result.cells[0].streams["edge"][0]
-    assert said is not None
+    edge, account = of(result, "edge"), result.cells[0].streams["edge"][0]
+    assert account is not None
     by_state = edge.groupby("state")
-    assert said.requests.tolist() == by_state.size().tolist()
-    assert said.execution_s == pytest.approx(by_state.t_exe_s.sum().to_numpy())
-    assert said.stall_s == pytest.approx(by_state.stall_s.sum().to_numpy())
-    assert said.missed.tolist() == by_state.deadline_missed.sum().tolist()
+    assert account.requests.tolist() == by_state.size().tolist()
+    assert account.execution_s == pytest.approx(by_state.t_exe_s.sum().to_numpy())
+    assert account.stall_s == pytest.approx(by_state.stall_s.sum().to_numpy())
+    assert account.missed.tolist() == by_state.deadline_missed.sum().tolist()
     row = run_row(result, "edge")
     assert 0.0 < row["gateway_cold_share"] < 0.5 and 0.0 < row["gateway_stall_share"] < 1.0
     assert row["gateway_cold_mean_s"] > row["gateway_first_turn_mean_s"] > row["gateway_later_turn_mean_s"]
@@ -105,8 +105,8 @@ def run_row(result: simnmt.RunResult, policy: str) -> dict[str, Any]:
 def test_the_content_of_buffers_counts_until_the_last_answer(folder: Path) -> None:
     """Of two gateways one is idle when the other ends the run; by hand from the executions, all shards being kept."""
     devices = ("devices.gateway.count=2", "devices.gateway.sti={deadline_ms: 900, preload_mb: 1000}", "workloads.w.end_nodes=2")
-    found = run(folder, *devices, requests=300, replications=1)
-    log, planned = of(found, "edge"), found.cells[0].planned[0]
+    outcome = run(folder, *devices, requests=300, replications=1)
+    log, planned = of(outcome, "edge"), outcome.cells[0].planned[0]
     assert planned is not None
     first = planned.states[1]
     assert first.read_bytes == 0, "everything is held, in an engagement and after it"
@@ -118,7 +118,7 @@ def test_the_content_of_buffers_counts_until_the_last_answer(folder: Path) -> No
         held_s += np.minimum(pauses_s, 300.0).sum() + box.t_exe_s[box.state > 0].sum()
         idle_s.append(pauses_s[-1])
     assert min(idle_s) == pytest.approx(0.0, abs=1e-6) and 1.0 < max(idle_s) < 300.0
-    held_bytes = run_row(found, "edge")["gateway_mean_buffer_bytes"]
+    held_bytes = run_row(outcome, "edge")["gateway_mean_buffer_bytes"]
     assert held_bytes == pytest.approx(first.held_bytes * held_s / (2 * end_s), rel=1e-9)
 
 
@@ -127,27 +127,27 @@ def test_a_plane_of_the_warm_model_loses_on_cold_requests(folder: Path) -> None:
     of a box that others have warmed."""
     one_turn = ("workloads.w.arrivals.turns=[1.0]", "networks.n.rtt={constant_ms: 120}", "foresee_misroutes=true")
     cheap = ("devices.gateway.sti={deadline_ms: 500, preload_mb: 0, keeps_preload: false}",)
-    found = run(folder, *one_turn, *cheap, requests=2500, replications=3)
-    regret_s = {policy: run_row(found, policy)["gateway_cold_decision_regret_s"] for policy in ("oracle", "cnmt", "knowing")}
+    outcome = run(folder, *one_turn, *cheap, requests=2500, replications=3)
+    regret_s = {policy: run_row(outcome, policy)["gateway_cold_decision_regret_s"] for policy in ("oracle", "cnmt", "knowing")}
     assert regret_s["cnmt"] > 0.03, "30 ms and more of each"
     assert regret_s["knowing"] is None or regret_s["knowing"] < regret_s["cnmt"] / 5
-    total = {row["policy"]: row["total_latency_s"] for row in found.summary_rows}
+    total = {row["policy"]: row["total_latency_s"] for row in outcome.summary_rows}
     assert total["oracle"] <= total["knowing"] < total["cnmt"]
-    comparison = next(c for c in found.comparisons if (c["policy"], c["baseline"]) == ("knowing", "cnmt"))
+    comparison = next(c for c in outcome.comparisons if (c["policy"], c["baseline"]) == ("knowing", "cnmt"))
     assert comparison["verdict"] == "faster"
 
 
 @pytest.mark.parametrize("arrivals", OTHER_DISCIPLINES.values(), ids=OTHER_DISCIPLINES.keys())
 def test_every_discipline_meets_states_and_an_oracle_that_sees_them(folder: Path, arrivals: str) -> None:
-    found = run(folder, f"workloads.w.arrivals={arrivals}", requests=300, replications=1)
-    for row in found.summary_rows:
-        assert run_row(found, "oracle")["total_latency_s"] <= row["total_latency_s"] * (1 + 1e-9)
-    assert of(found, "edge").state.iloc[0] == 0
+    outcome = run(folder, f"workloads.w.arrivals={arrivals}", requests=300, replications=1)
+    for row in outcome.summary_rows:
+        assert run_row(outcome, "oracle")["total_latency_s"] <= row["total_latency_s"] * (1 + 1e-9)
+    assert of(outcome, "edge").state.iloc[0] == 0
 
 
 def test_any_tier_may_stream_behind_any_balancer(folder: Path) -> None:
     """End nodes and a cloud of three boxes, each with a memory of its own."""
-    found = run(
+    outcome = run(
         folder,
         f"devices={{end_node: {{profile: phone.json, {STI}}}, cloud: {{profile: phone.json, {STI}}}}}",
         "devices.cloud.count=3",
@@ -157,10 +157,10 @@ def test_any_tier_may_stream_behind_any_balancer(folder: Path) -> None:
         replications=1,
     )
     for policy, target in (("edge", 0), ("cloud", 1)):
-        log = of(found, policy)
+        log = of(outcome, policy)
         first = log.groupby("server").state.first()
         assert (first == 0).all() and len(first) == (4 if target == 0 else 3)
-    assert run_row(found, "cloud")["cloud_cold_share"] > 0.0
+    assert run_row(outcome, "cloud")["cloud_cold_share"] > 0.0
 
 
 def test_a_run_directory_gives_the_same_bytes_again(folder: Path, tmp_path: Path) -> None:
@@ -176,12 +176,12 @@ def test_a_run_directory_gives_the_same_bytes_again(folder: Path, tmp_path: Path
 
 
 def test_the_gap_analysis_and_foreseen_misroutes_run_with_states(folder: Path) -> None:
-    found = run(
+    outcome = run(
         folder, "gap_analysis=true", "foresee_misroutes=true", "networks.n.rtt={constant_ms: 300}", requests=400, replications=2
     )
-    assert run_row(found, "oracle")["misrouted_share"] == 0.0
-    assert run_row(found, "cnmt")["misrouted_share"] > 0.0
-    assert {"nothing", "unseen queues and states", "everything"} <= {gap["removed"] for gap in found.gaps}
+    assert run_row(outcome, "oracle")["misrouted_share"] == 0.0
+    assert run_row(outcome, "cnmt")["misrouted_share"] > 0.0
+    assert {"nothing", "unseen queues and states", "everything"} <= {gap["removed"] for gap in outcome.gaps}
     back_to_back = ("workloads.w.arrivals={kind: back_to_back}", "networks.n.rtt={constant_ms: 300}")
     back = run(folder, "gap_analysis=true", *back_to_back, requests=100, replications=1)
     assert "unseen states" in {gap["removed"] for gap in back.gaps}

@@ -79,8 +79,8 @@ def runs(
         else:
             scenario = make_batched(arrivals=BATCHED[discipline], requests=500, policies=policies)
             scenario["workloads"]["de-en"]["end_nodes"] = scenario["devices"]["gateway"]["count"] = 40
-        found, _ = watched(monkeypatch, unit_of(plan_of(scenario)))
-        KEPT[discipline] = dict(zip(policies, found, strict=True))
+        watched_runs, _ = watched(monkeypatch, unit_of(plan_of(scenario)))
+        KEPT[discipline] = dict(zip(policies, watched_runs, strict=True))
     return KEPT[discipline]
 
 
@@ -222,13 +222,13 @@ def changed_before_it_was_known(run: Run, request: int, trail: Trail, handed: De
 
 def long_ones(run: Run) -> list[int]:
     """Requests that take long on the first device, where they were executed, and on the others; so many decide meanwhile."""
-    found = []
+    requests = []
     margin = len(run.trail.target) // 10
     for target in range(len(run.requests.execution_s)):
         own = np.flatnonzero(run.trail.target == target)
         own = own[(own > margin) & (own < len(run.trail.target) - margin)]
-        found += own[np.argsort(np.asarray(run.requests.execution_s[target])[own])[-2:]].tolist()
-    return found
+        requests += own[np.argsort(np.asarray(run.requests.execution_s[target])[own])[-2:]].tolist()
+    return requests
 
 
 @pytest.mark.parametrize(("runs", "policy"), thinned(BLIND, HEARING), indirect=["runs"])

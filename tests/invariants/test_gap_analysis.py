@@ -43,8 +43,8 @@ def test_told_everything_it_decides_as_the_oracle_does_request_by_request(
         gap_analysis=True,
         policies={"oracle": {}, "analysed": SUBJECTS[policy]},
     )
-    runs, found = watched(monkeypatch, unit_of(plan_of(scenario)))
-    (oracle, analysed), by_variant = runs[:2], dict(zip(found.gap_totals_s, runs[2:], strict=True))
+    runs, outcome = watched(monkeypatch, unit_of(plan_of(scenario)))
+    (oracle, analysed), by_variant = runs[:2], dict(zip(outcome.gap_totals_s, runs[2:], strict=True))
     np.testing.assert_array_equal(by_variant["everything"].trail.target, oracle.trail.target)
     np.testing.assert_array_equal(by_variant["nothing"].trail.target, analysed.trail.target)
     for name in ("arrival_s", "queue_s", "server"):
@@ -132,6 +132,6 @@ def test_a_true_time_model_changes_nothing_for_a_policy_that_had_it_already(
         gap_analysis=True,
         policies={"analysed": SUBJECTS[policy]},
     )
-    runs, found = watched(monkeypatch, unit_of(plan_of(scenario)))
-    by_variant = dict(zip(found.gap_totals_s, runs[1:], strict=True))
+    runs, outcome = watched(monkeypatch, unit_of(plan_of(scenario)))
+    by_variant = dict(zip(outcome.gap_totals_s, runs[1:], strict=True))
     np.testing.assert_array_equal(by_variant["scatter of execution times"].trail.target, by_variant["nothing"].trail.target)

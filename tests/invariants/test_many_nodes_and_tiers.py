@@ -54,13 +54,13 @@ class TestOwnLinks:
         """Between which moments of the ramp each node's begin must lie, by what its requests met."""
         second = np.rint(1e3 * log["t_tx_s"] - 10)
         lag_s = np.mod(second - log["arrival_s"], 200.0)
-        found = {}
+        moments_s = {}
         for node in range(8):
             # The second met is the floor of begin plus arrival, so begin lies at most one second above every lag.
             own = lag_s[log["node"] == node]
             around = np.mod(own - own[0] + 100.0, 200.0) - 100.0
-            found[node] = float(np.mod(own[0] + around.max(), 200.0)), float(np.mod(own[0] + around.min() + 1.0, 200.0))
-        return found
+            moments_s[node] = float(np.mod(own[0] + around.max(), 200.0)), float(np.mod(own[0] + around.min() + 1.0, 200.0))
+        return moments_s
 
     def test_each_begins_at_a_moment_of_its_own(self, make_tiers: MakeScenario, tmp_path: Path) -> None:
         begins = self.begins_s(logs_of(self.scenario(make_tiers, tmp_path, own=True))["edge"])

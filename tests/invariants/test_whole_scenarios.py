@@ -156,13 +156,13 @@ def test_summary_json_comparisons_and_recommendation_agree(paper: simnmt.RunResu
     assert document == json.loads(json.dumps(paper.document()))
     totals = {row["policy"]: row["total_latency_s"] for row in document["rows"]}
     best, runner_up = sorted((name for name in totals if name != "oracle"), key=totals.__getitem__)[:2]
-    (found,) = document["recommendations"]
-    assert (found["policy"], found["runner_up"], found["objective"]) == (best, runner_up, "mean")
+    (recommended,) = document["recommendations"]
+    assert (recommended["policy"], recommended["runner_up"], recommended["objective"]) == (best, runner_up, "mean")
     (pair,) = [pair for pair in document["comparisons"] if (pair["policy"], pair["baseline"]) == (best, runner_up)]
-    assert [100 * found[key] for key in ("margin", "margin_low", "margin_high")] == pytest.approx(
+    assert [100 * recommended[key] for key in ("margin", "margin_low", "margin_high")] == pytest.approx(
         [pair[f"{key}_percent"] for key in ("change", "low", "high")]
     )
-    assert found["margin"] == pytest.approx(totals[best] / totals[runner_up] - 1, abs=5e-3)
+    assert recommended["margin"] == pytest.approx(totals[best] / totals[runner_up] - 1, abs=5e-3)
     table = pd.read_csv(paper.directory / "summary.csv")
     assert table["policy"].tolist() == list(totals)
     np.testing.assert_allclose(table["total_latency_s"], list(totals.values()))
@@ -214,9 +214,9 @@ def test_the_first_estimate_is_the_rtt_where_the_replication_begins(
         units = [unit_of(plan, replication) for replication in range(replications)]
         return [watched(monkeypatch, unit)[0][0].beliefs.estimate(0, 1).value_s for unit in units]
 
-    found = begun({"cnmt": {}}, 4)
-    assert found[0] == 0.010
-    assert len(set(found)) == 4
+    estimates_s = begun({"cnmt": {}}, 4)
+    assert estimates_s[0] == 0.010
+    assert len(set(estimates_s)) == 4
     assert begun({"cnmt": {"initial_transfer_ms": 33}}, 2) == [0.033, 0.033]
 
 

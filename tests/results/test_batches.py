@@ -50,12 +50,12 @@ def nothing_done() -> BatchAccount:
 
 
 def test_the_occupancy_of_the_worked_example_of_fni_08() -> None:
-    found = account()
-    assert found.mean_active == pytest.approx(34 / 15)
-    assert found.share_full == 3 / 15
-    assert found.share_below(2) == 6 / 15
-    assert found.share_below(8) == 1.0
-    assert found.padding_share == pytest.approx(26 / 60)
+    example = account()
+    assert example.mean_active == pytest.approx(34 / 15)
+    assert example.share_full == 3 / 15
+    assert example.share_below(2) == 6 / 15
+    assert example.share_below(8) == 1.0
+    assert example.padding_share == pytest.approx(26 / 60)
 
 
 def test_accounts_of_several_servers_add_up() -> None:
@@ -92,8 +92,8 @@ def test_the_numbers_of_a_device_that_batches() -> None:
     )
     makespan_s = numbers["makespan_s"]
     assert makespan_s == 13.0
-    said = {name.removeprefix("cloud_"): value for name, value in numbers.items() if name.startswith("cloud_")}
-    assert said == {
+    of_cloud = {name.removeprefix("cloud_"): value for name, value in numbers.items() if name.startswith("cloud_")}
+    assert of_cloud == {
         "share": 0.75,
         "mean_batch": pytest.approx(34 / 15),
         "full_share": 0.2,
@@ -132,10 +132,10 @@ def test_a_device_that_was_sent_nothing_or_waits_for_nothing_has_no_such_numbers
 def test_the_places_of_a_batch_count_as_workers_from_the_first_step_of_a_sentence_on() -> None:
     """A sentence that is being encoded has no place yet: three requests on eight places, from their first token on."""
     log = RequestLog.of(truth(), IN_BATCHES)
-    found, one_by_one = (device_timeline(log, (DEVICES[0], Device("cloud", 2, 1, batch)), 20) for batch in (4, None))
+    timeline, one_by_one = (device_timeline(log, (DEVICES[0], Device("cloud", 2, 1, batch)), 20) for batch in (4, None))
     stayed_s = log["t_queue_s"] + log["t_exe_s"] - log["first_token_s"]
-    assert (found.busy_share[1] * np.diff(found.edges_s)).sum() * 8 == pytest.approx(np.nansum(stayed_s))
-    np.testing.assert_array_equal(found.waiting, one_by_one.waiting)
+    assert (timeline.busy_share[1] * np.diff(timeline.edges_s)).sum() * 8 == pytest.approx(np.nansum(stayed_s))
+    np.testing.assert_array_equal(timeline.waiting, one_by_one.waiting)
 
 
 def cell(policies: tuple[str, ...], accounts: tuple[BatchAccount | None, ...]) -> Cell:

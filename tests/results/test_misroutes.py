@@ -32,7 +32,7 @@ def made_up(requests: int, targets: int = 3) -> tuple[Truth, Trail]:
 
 def test_a_regret_is_the_time_that_the_best_device_would_have_saved() -> None:
     truth, trail = made_up(500)
-    found = misroutes(truth, trail, 500)
+    judged = misroutes(truth, trail, 500)
     lost = []
     for request in range(500):
         total_s = [e[request] + t[request] for e, t in zip(truth.execution_s, truth.transfer_s, strict=True)]
@@ -40,9 +40,9 @@ def test_a_regret_is_the_time_that_the_best_device_would_have_saved() -> None:
         if own != best:
             lengths = int(truth.src_len[request]), int(truth.tgt_len[request])
             lost.append((total_s[own] - total_s[best], *lengths, own, best))
-    assert found.count == len(lost) == int((trail.target != truth.best_target).sum())
-    assert found.regret_s == pytest.approx(sum(entry[0] for entry in lost), rel=1e-6)
-    columns = (found.request_regret_s, found.src_len, found.tgt_len, found.target, found.best_target)
+    assert judged.count == len(lost) == int((trail.target != truth.best_target).sum())
+    assert judged.regret_s == pytest.approx(sum(entry[0] for entry in lost), rel=1e-6)
+    columns = (judged.request_regret_s, judged.src_len, judged.tgt_len, judged.target, judged.best_target)
     assert np.stack(columns, 1) == pytest.approx(np.array(lost))
 
 
@@ -65,8 +65,8 @@ def test_a_trail_with_a_truth_of_its_own_is_judged_by_that() -> None:
 def test_a_foreseen_misroute_names_the_best_device_of_two_and_of_three_none(targets: int) -> None:
     """Only how much was lost is kept of what was foreseen with queues and batches; of two devices the best is the other one."""
     truth, trail = made_up(300, targets=targets)
-    found = misroutes(truth, trail.with_columns(decision_regret_s=np.full(300, 0.5, np.float32)), 300)
-    assert found.best_target.tolist() == ((1 - trail.target).tolist() if targets == 2 else [3] * 300)
+    judged = misroutes(truth, trail.with_columns(decision_regret_s=np.full(300, 0.5, np.float32)), 300)
+    assert judged.best_target.tolist() == ((1 - trail.target).tolist() if targets == 2 else [3] * 300)
 
 
 def test_where_two_devices_tie_neither_is_a_misroute() -> None:

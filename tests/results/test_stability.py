@@ -22,7 +22,7 @@ def overload_texts(*replications: dict[str, float | None], requests: int = 100_0
 
 
 @pytest.mark.parametrize(
-    ("loads", "requests", "found"),
+    ("loads", "requests", "expected"),
     [
         ([0.98], 100_000, []),
         ([1.02], 100_000, ["cloud: load 1.02"]),
@@ -37,8 +37,10 @@ def overload_texts(*replications: dict[str, float | None], requests: int = 100_0
         ([0.93, 0.96, 0.97, 1.02, 0.95], 200_000, ["cloud: load 1.02 in 1 of 5 replications"]),
     ],
 )
-def test_a_load_beyond_one_is_an_overload_unless_it_may_be_chance(loads: list[float], requests: int, found: list[str]) -> None:
-    assert overload_texts(*map(numbers, loads), requests=requests) == found
+def test_a_load_beyond_one_is_an_overload_unless_it_may_be_chance(
+    loads: list[float], requests: int, expected: list[str]
+) -> None:
+    assert overload_texts(*map(numbers, loads), requests=requests) == expected
 
 
 def test_a_box_that_is_given_more_than_the_others_is_an_overload() -> None:
@@ -58,8 +60,8 @@ def test_a_load_just_below_one_is_rarely_called_an_overload(requests: int, repli
             0.965 * float(draw.exponential(1.0, requests).sum() / draw.exponential(1.0, requests).sum())
             for _ in range(replications)
         ]
-        found = overloads([numbers(load) for load in loads], requests, [ONE])
-        alarms += any(overload.replications == overload.of for overload in found)
+        overloaded = overloads([numbers(load) for load in loads], requests, [ONE])
+        alarms += any(overload.replications == overload.of for overload in overloaded)
     assert alarms <= 10
 
 
@@ -146,5 +148,5 @@ def test_comparisons_with_the_unstable_are_marked() -> None:
         {"workload": "w", "network": "n", "policy": policy, "baseline": baseline}
         for policy, baseline in (("calm", "flood"), ("flood", "calm"), ("flood", "worse"), ("calm", "idle"))
     ]
-    found = mark_unstable(pairs, table(calm=0.5, idle=0.1, flood=1.3, worse=9.0))
-    assert [pair["unstable"] for pair in found] == ["baseline", "policy", "both", None]
+    marked = mark_unstable(pairs, table(calm=0.5, idle=0.1, flood=1.3, worse=9.0))
+    assert [pair["unstable"] for pair in marked] == ["baseline", "policy", "both", None]

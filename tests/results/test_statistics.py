@@ -85,9 +85,9 @@ def test_an_interval_that_touches_zero_leaves_the_sign_open(low: float, high: fl
 
 @pytest.mark.parametrize(("requests", "known"), [(1, False), (9_999, False), (10_000, True)])
 def test_p999_is_unknown_below_10_000_requests(requests: int, known: bool) -> None:
-    found = latency_quantiles(np.linspace(0.0, 1.0, requests))
-    assert (found["p999_latency_s"] is not None) is known
-    assert found["p99_latency_s"] is not None
+    quantiles = latency_quantiles(np.linspace(0.0, 1.0, requests))
+    assert (quantiles["p999_latency_s"] is not None) is known
+    assert quantiles["p99_latency_s"] is not None
 
 
 def test_a_change_is_the_ratio_of_the_means_and_never_below_minus_a_hundred_percent() -> None:

@@ -36,14 +36,14 @@ def test_an_account_sums_what_each_state_took_at_its_own_device() -> None:
     assert account.stall_s.tolist() == [2.0, 0.5, 0.0]
     assert account.missed.tolist() == [1, 1, 0]
     assert account.decision_regret_s is not None and account.decision_regret_s.tolist() == [3.0, 0.0, 1.0]
-    said = json.loads(json.dumps(account.as_json()))
-    assert said["state"] == ["cold", "turn 1", "turn 2 on"] and said["read_bytes"] == 12_000
+    numbers = json.loads(json.dumps(account.as_json()))
+    assert numbers["state"] == ["cold", "turn 1", "turn 2 on"] and numbers["read_bytes"] == 12_000
 
 
 def test_the_summarys_numbers_follow_from_it() -> None:
-    said = stream_columns("gateway", stream_account(LOG, 0, 3, BOXES, LOST_S), makespan_s=10.0)
-    assert list(said) == [f"gateway_{name}" for name in STREAMING_COLUMNS]
-    assert {name.removeprefix("gateway_"): value for name, value in said.items()} == {
+    numbers = stream_columns("gateway", stream_account(LOG, 0, 3, BOXES, LOST_S), makespan_s=10.0)
+    assert list(numbers) == [f"gateway_{name}" for name in STREAMING_COLUMNS]
+    assert {name.removeprefix("gateway_"): value for name, value in numbers.items()} == {
         "cold_share": 0.25,
         "stall_share": pytest.approx(2.5 / 8.0),
         "missed_share": 0.5,
@@ -62,8 +62,8 @@ def test_the_summarys_numbers_follow_from_it() -> None:
 
 def test_numbers_of_states_without_requests_are_unknown_not_zero() -> None:
     nobody = StreamAccount(np.zeros(2, np.int64), np.zeros(2), np.zeros(2), np.zeros(2, np.int64), BOXES)
-    said = stream_columns("gateway", nobody, 10.0)
-    assert {name for name, value in said.items() if value is not None} == {
+    numbers = stream_columns("gateway", nobody, 10.0)
+    assert {name for name, value in numbers.items() if value is not None} == {
         f"gateway_{name}"
         for name in ("compute_busy_share", "disk_busy_share", "peak_buffer_bytes", "peak_shard_bytes", "mean_buffer_bytes")
     }
