@@ -39,30 +39,28 @@ def overlap_s(begin_s: Any, end_s: Any, edges_s: Any) -> Any:
 
 def test_backlog_and_utilisation_are_those_of_a_count_request_by_request() -> None:
     log = made_up_log(700)
-    timeline = device_timeline(log, DEVICES, 100)
-    length_s = np.diff(timeline.edges_s)
+    spans = device_timeline(log, DEVICES, 100)
+    length_s = np.diff(spans.edges_s)
     entry_s = log["arrival_s"] + log["t_tx_s"] / 2
     start_s = entry_s + log["t_queue_s"]
     for number, device in enumerate(DEVICES):
         there = log["target"] == number
-        waiting = overlap_s(entry_s[there], start_s[there], timeline.edges_s) / length_s
-        np.testing.assert_allclose(timeline.waiting[number], waiting, atol=1e-10)
-        busy = overlap_s(start_s[there], (start_s + log["t_exe_s"])[there], timeline.edges_s)
-        np.testing.assert_allclose(timeline.busy_share[number] * device.servers * device.workers, busy / length_s, atol=1e-10)
+        waiting = overlap_s(entry_s[there], start_s[there], spans.edges_s) / length_s
+        np.testing.assert_allclose(spans.waiting[number], waiting, atol=1e-10)
+        busy = overlap_s(start_s[there], (start_s + log["t_exe_s"])[there], spans.edges_s)
+        np.testing.assert_allclose(spans.busy_share[number] * device.servers * device.workers, busy / length_s, atol=1e-10)
 
 
 def test_a_backlog_over_the_whole_run_is_the_rate_of_arrivals_times_the_mean_wait() -> None:
     """Little's law, device by device: no span loses or invents a wait; and the work done is the work that came."""
     log = made_up_log(LONG)
-    timeline = device_timeline(log, DEVICES, 400)
-    length_s = np.diff(timeline.edges_s)
+    spans = device_timeline(log, DEVICES, 400)
+    length_s = np.diff(spans.edges_s)
     for number, device in enumerate(DEVICES):
         there = log["target"] == number
         rate_rps = there.sum() / length_s.sum()
-        assert np.average(timeline.waiting[number], weights=length_s) == pytest.approx(
-            rate_rps * log["t_queue_s"][there].mean()
-        )
-        work_s = (timeline.busy_share[number] * length_s).sum() * device.servers * device.workers
+        assert np.average(spans.waiting[number], weights=length_s) == pytest.approx(rate_rps * log["t_queue_s"][there].mean())
+        work_s = (spans.busy_share[number] * length_s).sum() * device.servers * device.workers
         assert work_s == pytest.approx(log["t_exe_s"][there].sum())
 
 
@@ -72,10 +70,10 @@ def test_one_request_by_hand() -> None:
         name: np.array([value]) for name, value in (("arrival_s", 2.0), ("t_tx_s", 2.0), ("t_queue_s", 2.0), ("t_exe_s", 4.0))
     }
     log |= {"latency_s": np.array([8.0]), "target": np.array([0], np.int8)}
-    timeline = device_timeline(log, DEVICES[:1], 10)
-    assert timeline.edges_s.tolist() == [0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 6.0, 10.0]
-    assert timeline.waiting.tolist() == [[0.0] * 8 + [0.5, 0.0]]
-    assert timeline.busy_share.tolist() == [[0.0] * 8 + [0.125, 0.375]]
+    spans = device_timeline(log, DEVICES[:1], 10)
+    assert spans.edges_s.tolist() == [0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 6.0, 10.0]
+    assert spans.waiting.tolist() == [[0.0] * 8 + [0.5, 0.0]]
+    assert spans.busy_share.tolist() == [[0.0] * 8 + [0.125, 0.375]]
 
 
 def test_an_overloaded_run_keeps_sharp_spans_while_requests_come() -> None:
@@ -116,15 +114,13 @@ def test_in_a_real_run_no_worker_does_two_things_at_once(make_scenario: Callable
     (cell,) = result.cells
     assert len(cell.logs) == 3
     for (policy, log), row in zip(cell.logs.items(), result.summary_rows, strict=True):
-        timeline = device_timeline(log, cell.devices, 400)
-        assert timeline.busy_share.max() <= 1.0 + 1e-3, (
-            "the payload makes the way there and the way back differ by microseconds"
-        )
-        length_s = np.diff(timeline.edges_s)
+        spans = device_timeline(log, cell.devices, 400)
+        assert spans.busy_share.max() <= 1.0 + 1e-3, "the payload makes the way there and the way back differ by microseconds"
+        length_s = np.diff(spans.edges_s)
         for number, device in enumerate(cell.devices):
-            waited_s = (timeline.waiting[number] * length_s).sum()
+            waited_s = (spans.waiting[number] * length_s).sum()
             assert waited_s == pytest.approx(log["t_queue_s"][log["target"] == number].sum(), abs=1e-6)
-            work_s = (timeline.busy_share[number] * length_s).sum() * device.servers * device.workers
+            work_s = (spans.busy_share[number] * length_s).sum() * device.servers * device.workers
             assert work_s == pytest.approx(log["t_exe_s"][log["target"] == number].sum())
         assert row["policy"] == policy
-        assert timeline.edges_s[-1] == pytest.approx(row["makespan_s"])
+        assert spans.edges_s[-1] == pytest.approx(row["makespan_s"])

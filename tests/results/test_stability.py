@@ -37,9 +37,7 @@ def overload_texts(*replications: dict[str, float | None], requests: int = 100_0
         ([0.93, 0.96, 0.97, 1.02, 0.95], 200_000, ["cloud: load 1.02 in 1 of 5 replications"]),
     ],
 )
-def test_a_load_beyond_one_is_an_overload_unless_it_may_be_chance(
-    loads: list[float], requests: int, expected: list[str]
-) -> None:
+def test_a_load_beyond_one_is_an_overload_unless_by_chance(loads: list[float], requests: int, expected: list[str]) -> None:
     assert overload_texts(*map(numbers, loads), requests=requests) == expected
 
 
