@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import json
 import random
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
-import pytest
 from pydantic import ValidationError
 
 from simnmt.base import shipped_files
@@ -24,7 +22,7 @@ from simnmt.scenario.template import schema_text
 from simnmt.scenario.topology import check_topology
 from simnmt.scenario.validation import validate
 from simnmt.scenario.yaml_text import write_document
-from tests.campaigns.harness import ODD_KEYS, ODD_VALUES, assert_short_lines, mutate, mutate_bytes, places, run_cases
+from tests.campaigns.harness import ODD_KEYS, ODD_VALUES, assert_short_lines, mutate, mutate_bytes, run_cases
 from tests.campaigns.schema_values import SchemaValues
 
 BEYOND_JSON_SCHEMA = {
@@ -157,27 +155,3 @@ def test_reader_and_schema_agree_but_for_what_no_schema_can_say() -> None:
 
 def test_mutated_yaml_is_read_or_refused_in_short_lines() -> None:
     run_cases("scenario text", 60, check_text)
-
-
-@pytest.mark.parametrize("name", ["", "with/slash", "back\\slash", "tab\t", "a" * 81])
-@pytest.mark.parametrize("mapping", ["workloads", "networks", "policies", "devices"])
-def test_names_that_the_reader_refuses_the_schema_refuses(mapping: str, name: str) -> None:
-    data = copy.deepcopy(read_document(shipped_files.find("scenarios", "quickstart")).data)
-    assert accepts()(data)
-    data[mapping][name] = next(iter(data[mapping].values())) or {"kind": "edge"}
-    assert faults(data)
-    assert not accepts()(data)
-
-
-def test_a_truth_value_is_no_version() -> None:
-    data = read_document(shipped_files.find("scenarios", "quickstart")).data | {"version": True}
-    assert "version" in str(faults(data))
-    assert not accepts()(data)
-
-
-def test_the_schema_states_how_names_look() -> None:
-    properties = json.loads(schema_text())["properties"]
-    for mapping in ("workloads", "networks", "policies", "devices"):
-        assert "pattern" in properties[mapping]["propertyNames"]
-        assert "patternProperties" not in properties[mapping]
-    assert next(places(properties))
