@@ -9,10 +9,9 @@ from typing import Any, TypeVar
 from simnmt.base.suggestions import format_list
 from simnmt.report import figures
 from simnmt.report.charts import POLICY_COLOURS, Panel
-from simnmt.report.figures import CellView, batch_panels
+from simnmt.report.figures import CellView
 from simnmt.report.page_template import Section, render_page
 from simnmt.report.pipelines import planned_pipelines_svg
-from simnmt.report.plane_figures import execution, lengths, misrouted, plane
 from simnmt.report.run_tables import (
     batch_table,
     boxes,
@@ -54,11 +53,12 @@ def render(result: RunResult) -> str:
     It opens from disk without a network, and every name that came with the input is escaped.
     """
     result = replace(result, cells=result.drawn_cells, notes=[*result.notes, *_sampling(result)])
+    parts = [_cell_section(place, cell, result) for place, cell in enumerate(result.cells)]
     sections = [
         *_verdict_sections(result),
         *doubt_sections(doubtful_profiles(result.cells)),
         Section("All policies", "table", tables=[policies_table(result, policy_colours(result))]),
-        *_figure_sections(result),
+        *[Section("Figures", "figures", text=words("figures"), parts=parts)] * bool(parts),
         _making_section(result),
     ]
     return render_page("simnmt run" if result.live is None else "simnmt live replay", result.name, sections, _facts(result))
@@ -105,41 +105,25 @@ def doubt_sections(doubts: Sequence[Row]) -> list[Section]:
     return [Section("Doubtful profiles", "doubts", parts=parts, style="doubts")] if parts else []
 
 
-def _figure_sections(result: RunResult) -> list[Section]:
-    if not result.cells:
-        return []
-    workloads = _first_by_name((cell.workload, cell) for cell in result.cells)
-    fits = [_fit_section(place, *group, result) for place, group in enumerate(_group_alike(workloads, _fitted))]
-    cells = [_cell_section(place, cell, result) for place, cell in enumerate(result.cells)]
-    return [
-        Section("Figures", "figures", text=words("figures"), parts=cells),
-        Section("Lengths and execution times", "fits", text=words("fits"), parts=fits),
-    ]
-
-
 def _cell_section(index: int, cell: Cell, result: RunResult) -> Section:
     """Return one cell's figures and tables."""
     view = view_of(result, cell)
-    panels = cell_panels(view)
-    misrouted_shown = any(panel.name == "misroutes" for panel in panels)
-    text = "No policy misrouted any judged request." if cell.misroutes else result.unknown_misroutes
     tables = [
         batch_table(cell, view.rows),
         energy_table(view.rows) if cell.energies else None,
         energy_devices_table(cell),
         device_table(cell, view.rows) if len(cell.devices) > 2 else None,
     ]
-    gaps = []
-    if view.gaps:
-        table = gaps_table(view.gaps)
-        gaps = [Section(table.title, tables=[table], notes=gap_words(view.gaps, view.rows))]
-    parts = [Section(table.title, tables=[table]) for table in tables if table is not None]
+    parts = []
+    if gaps := [row for row in result.gaps if cell_of(row) == (cell.workload, cell.network)]:
+        table = gaps_table(gaps)
+        parts = [Section(table.title, tables=[table], notes=gap_words(gaps, view.rows))]
+    parts += [Section(table.title, tables=[table]) for table in tables if table is not None]
     return Section(
         f"{cell.workload} on {cell.network}",
         f"cell-{index}",
-        text=[] if misrouted_shown else [text],
-        panels=panels,
-        parts=[*gaps, *parts, *_streaming_sections(cell, view.rows)],
+        panels=run_panels(result, cell),
+        parts=[*parts, *_streaming_sections(cell, view.rows)],
         style="cell",
         folded=index > 0,
     )
@@ -155,14 +139,6 @@ def _streaming_sections(cell: Cell, rows: Sequence[Row]) -> Iterator[Section]:
                 picture=planned_pipelines_svg(planned, f"{device.name}, as planned"),
                 tables=[plans_table(device.name, planned), stream_table(cell, rows, device.name)],
             )
-
-
-def _fit_section(index: int, names: Sequence[str], cell: Cell, result: RunResult) -> Section:
-    """Return the figures of workloads that share their fits; `cell`: the first of these workloads."""
-    name = ", ".join(names)
-    text = [f"Drawn for the requests of {cell.workload}."] * (len(names) > 1)
-    panels = fit_panels(cell, result.fits, name)
-    return Section(name, f"fit-{index}", text=text, panels=panels, style="fit", folded=index > 0)
 
 
 def _making_section(result: RunResult) -> Section:
@@ -221,57 +197,29 @@ def _devices_fact(cell: Cell, with_planes: bool) -> str:
     return f"{'; '.join(parts)}."
 
 
-def cell_panels(view: CellView[Cell]) -> list[Panel]:
-    """Return the figures of one workload on one network for which there is something to show, in the order of the page."""
-    wrong = misrouted(view)
-    over_lengths = [figures.rtt(view), plane(view), *([wrong] if wrong is not None else [])]
-    return [*_latency_panels(view), *over_lengths, *_loss_panels(view)]
-
-
-def _latency_panels(view: CellView[RecordedCell]) -> list[Panel]:
-    queues = any(row.get("offered_rps") is not None for row in view.rows)
-    timelines = [figures.timeline(view)] if queues else []
-    return [figures.latency(view), figures.parts(view), *timelines, figures.shares(view)]
-
-
-def _loss_panels(view: CellView[RecordedCell]) -> list[Panel]:
-    gaps = [figures.gaps(view)] if any(row["removed"] != "nothing" for row in view.gaps) else []
-    return [*gaps, *batch_panels(view)]
-
-
-NOT_RECORDED = ("rtt", "plane", "misroutes", "lengths", "execution")
-"""Figures that need the inputs or the truth of a run, which its directory does not hold."""
+NOT_RECORDED = ("rtt", "plane")
+"""Figures that need the inputs of a run, which its directory does not hold."""
 
 
 def run_panels(result: FinishedRun, cell: RecordedCell) -> list[Panel]:
-    """Return the figures of a cell of `drawn_cells` and its network: all of a run just made, else all but `NOT_RECORDED`."""
-    if isinstance(cell, Cell):
-        return [*cell_panels(view_of(result, cell)), *fit_panels(cell, result.fits, cell.workload)]
+    """Return the figures of a cell of `drawn_cells` for which there is something to show, in the order of the page."""
     view = view_of(result, cell)
-    return [*_latency_panels(view), *_loss_panels(view)]
-
-
-def fit_panels(cell: Cell, fits: Sequence[Row], name: str) -> list[Panel]:
-    """Return the figures of what was fitted for a workload; `fits`: of all workloads, `name`: in the figures' descriptions."""
-    own_fits = [fit for fit in fits if fit["workload"] == cell.workload]
-    return [lengths(cell, own_fits, name), execution(cell, own_fits, name, CellView(cell, [], [], {}).device_colour)]
+    queues = any(row.get("offered_rps") is not None for row in view.rows)
+    timelines = [figures.timeline(view)] if queues else []
+    inputs = [figures.rtt(view_of(result, cell)), figures.plane(view_of(result, cell))] if isinstance(cell, Cell) else []
+    return [figures.latency(view), figures.parts(view), *timelines, *inputs, *figures.batches(view)]
 
 
 def view_of(result: FinishedRun, cell: ViewedCell) -> CellView[ViewedCell]:
     """Return a cell with its rows and the colours of the policies."""
     place = (cell.workload, cell.network)
-    rows, gaps = ([row for row in table if cell_of(row) == place] for table in (result.summary_rows, result.gaps))
-    return CellView(cell, rows, gaps, policy_colours(result), len(by_cell(result.summary_rows)))
+    rows = [row for row in result.summary_rows if cell_of(row) == place]
+    return CellView(cell, rows, policy_colours(result), len(by_cell(result.summary_rows)))
 
 
 def _fitted_line(cell: Cell) -> tuple[Any, ...]:
     table = cell.lengths
     return table.name, table.source, table.src_unit, table.tgt_unit, cell.regression_slope, cell.regression_offset
-
-
-def _fitted(cell: Cell) -> tuple[Any, ...]:
-    """Return a key that is equal for workloads with the same fits."""
-    return (*_fitted_line(cell), *(device.name for device in cell.devices), cell.profile_names, cell.shown_kinds)
 
 
 def _closed_loop(result: RunResult) -> str:

@@ -105,16 +105,16 @@ def test_a_notebook_shows_the_same_data_in_the_colours_of_light_mode() -> None:
 def test_a_run_shows_the_figures_of_its_page_in_a_notebook_and_lists_them_for_a_wrong_name() -> None:
     result = simnmt.run("@quickstart", requests=300, replications=1)
     assert isinstance(result, simnmt.RunResult)
-    figure = result.figure("latency", network="cp2", x="linear")
+    figure = result.figure("latency", network="cp2", y="beyond")
     assert isinstance(figure, go.Figure)
     assert [trace.name for trace in figure.data] == list(result.cells[1].logs)
     p50_ms = {row["policy"]: 1e3 * row["p50_latency_s"] for row in result.summary_rows if row["network"] == "cp2"}
     for trace in figure.data:
-        assert np.interp(0.5, trace.y, trace.x) == pytest.approx(p50_ms[trace.name], rel=0.05)
-    assert figure.layout.xaxis.type != "log"
+        assert np.interp(-0.5, -np.array(trace.y), trace.x) == pytest.approx(p50_ms[trace.name], rel=0.05)
+    assert figure.layout.yaxis.type == "log"
     with pytest.raises(simnmt.InputError, match=r"no figure speed.*execution, latency, lengths, .*plane, rtt, share"):
         result.figure("speed")
     with pytest.raises(simnmt.InputError, match=r"no choice x = 'round'.*x = log, linear"):
-        result.figure("latency", x="round")
+        result.figure("latency", y="round")
     with pytest.raises(simnmt.InputError, match=r"this run has: .*cp1"):
         result.figure("latency", network="lan")
