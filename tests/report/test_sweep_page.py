@@ -6,12 +6,10 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from simnmt.report.page import colours_of
 from simnmt.report.sweep_page import (
-    SweepView,
-    heat_panels,
+    heat_panel,
     render_sweep,
-    response_panels,
+    response_panel,
     write_sweep_page,
 )
 from simnmt.results.metrics import Metric, metric
@@ -47,22 +45,18 @@ def table_of(metrics: tuple[Metric, ...] = LATENCIES, **fields: Any) -> SweepTab
     return SweepTable(**(about | {"rows": rows(metrics)} | fields))
 
 
-def view_of(table: SweepTable) -> SweepView:
-    return SweepView(table, colours_of(row["policy"] for row in table.rows))
-
-
 def test_the_response_is_a_line_with_intervals_for_each_policy_without_unstable_points() -> None:
-    panel = response_panels(view_of(table_of()))[0]
-    edge = panel.charts["p95_ms", "0", "0"].marks[0]
+    panel = response_panel(table_of(), 0, RATE)
+    edge = panel.charts["p95_ms", "0"].marks[0]
     assert (list(edge.x), list(edge.y)) == ([2.0, 4.0], [200.0, 420.0])
     assert (list(edge.low or ()), list(edge.high or ())) == ([195.0, 415.0], [205.0, 425.0])
     assert panel.chart.reading == "Left out where unstable: cnmt and edge."
-    assert [label for _, label in panel.controls[2].options] == ["cloud.profile small", f"cloud.profile {HOSTILE}"]
+    cases = [label for _, label in panel.controls[1].options]
+    assert cases == [f"news on office, cloud.profile {kind}" for kind in KINDS]
 
 
 def test_a_heat_map_shows_a_metric_over_two_keys_and_empty_cells_where_unstable() -> None:
-    (panel,) = heat_panels(view_of(table_of()))
-    (heat,) = panel.charts["mean_ms", "1", "0", "0"].marks
+    (heat,) = heat_panel(table_of(), 0, (RATE, KIND)).charts["mean_ms", "0", "1"].marks
     assert [list(line) for line in heat.values or ()] == [[199.0, 419.0, None], [209.0, 429.0, None]]
     assert heat.limits == (199.0, 429.0)
 
