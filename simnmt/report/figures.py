@@ -250,8 +250,6 @@ def _estimate_on_lap(log: Log, duration_s: float) -> tuple[NDArray[np.float64], 
         time_s = time_s % duration_s
     order = np.argsort(time_s[lap], kind="stable")
     time_s, estimate_s = time_s[lap][order], estimate_s[lap][order]
-    step = thinning.changes(estimate_s)
-    time_s, estimate_s = time_s[step], estimate_s[step]
     kept = thinning.extremes(estimate_s, RTT_POINTS)
     return time_s[kept], estimate_s[kept]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from simnmt.base.suggestions import format_list
 from simnmt.report import figures
@@ -142,14 +142,10 @@ def _streaming_sections(cell: Cell, rows: Sequence[Row]) -> Iterator[Section]:
 
 
 def _making_section(result: RunResult) -> Section:
-    cells = result.cells
-    workloads = _first_by_name((cell.workload, cell) for cell in cells)
-    facts = [(f"Lengths of {', '.join(names)}", _lengths_fact(cell)) for names, cell in _group_alike(workloads, _fitted_line)]
-    facts += [
-        (f"RTT of {name}", _series_fact(cell)) for name, cell in _first_by_name((cell.network, cell) for cell in cells).items()
-    ]
-    devices = _group_alike(workloads, lambda cell: (cell.devices, cell.profile_names, cell.shown_kinds))
-    facts += [(f"Devices of {', '.join(names)}", _devices_fact(cell, len(names) == 1)) for names, cell in devices]
+    workloads, networks = ({getattr(cell, key): cell for cell in reversed(result.cells)} for key in ("workload", "network"))
+    facts = [(f"Lengths of {name}", _lengths_fact(cell)) for name, cell in reversed(workloads.items())]
+    facts += [(f"RTT of {name}", _series_fact(cell)) for name, cell in reversed(networks.items())]
+    facts += [(f"Devices of {name}", _devices_fact(cell)) for name, cell in reversed(workloads.items())]
     facts += [(f"Engine: {engine}", policies) for engine, policies in engine_facts(result)]
     return Section(
         "How it was made",
@@ -159,7 +155,7 @@ def _making_section(result: RunResult) -> Section:
         parts=[
             Section("Kinds of numbers", facts=KINDS_OF_NUMBERS),
             Section("How to read the intervals", text=words("intervals", closed_loop=_closed_loop(result))),
-            Section("Notes", "notes", notes=_merge_notes(result.notes, [cell.workload for cell in cells])),
+            Section("Notes", "notes", notes=list(dict.fromkeys(result.notes))),
         ],
     )
 
@@ -186,14 +182,13 @@ def _series_fact(cell: Cell) -> str:
     return f"{series.name} ({series.kind}): {series.source}. {counts}."
 
 
-def _devices_fact(cell: Cell, with_planes: bool) -> str:
-    """Return the devices with their profiles, and what is believed of these where no other workload fits them anew."""
+def _devices_fact(cell: Cell) -> str:
+    """Return the devices with their profiles, and what is believed of these."""
     parts = []
     for device, profile, kind, plane_s in zip(cell.devices, cell.profile_names, cell.shown_kinds, cell.planes, strict=True):
         src, tgt, fixed = (significant(1e3 * value) for value in plane_s)
-        plane = f", believed to take {src} N + {tgt} M + {fixed} ms" if with_planes else ""
         many = f" ({boxes(device)})" if boxes(device) else ""
-        parts.append(f"{device.name}{many}: {profile} ({kind}){plane}")
+        parts.append(f"{device.name}{many}: {profile} ({kind}), believed to take {src} N + {tgt} M + {fixed} ms")
     return f"{'; '.join(parts)}."
 
 
@@ -217,11 +212,6 @@ def view_of(result: FinishedRun, cell: ViewedCell) -> CellView[ViewedCell]:
     return CellView(cell, rows, policy_colours(result), len(by_cell(result.summary_rows)))
 
 
-def _fitted_line(cell: Cell) -> tuple[Any, ...]:
-    table = cell.lengths
-    return table.name, table.source, table.src_unit, table.tgt_unit, cell.regression_slope, cell.regression_offset
-
-
 def _closed_loop(result: RunResult) -> str:
     """Return the workloads whose arrivals depend on the answers, and so on the policy."""
     workloads = result.scenario.get("workloads", {})
@@ -240,28 +230,3 @@ def colours_of(policies: Iterable[str]) -> dict[str, int]:
     others = [name for name in names if name not in _COLOURS]
     further = POLICY_COLOURS - len(_COLOURS)
     return {name: _COLOURS.index(name) if name in _COLOURS else len(_COLOURS) + others.index(name) % further for name in names}
-
-
-def _first_by_name(named: Iterable[tuple[str, Cell]]) -> dict[str, Cell]:
-    first_cells: dict[str, Cell] = {}
-    for name, cell in named:
-        first_cells.setdefault(name, cell)
-    return first_cells
-
-
-def _group_alike(cells: dict[str, Cell], key: Callable[[Cell], Any]) -> list[tuple[list[str], Cell]]:
-    """Group the workloads whose cells have the same key, each group with its first cell."""
-    groups: dict[Any, tuple[list[str], Cell]] = {}
-    for name, cell in cells.items():
-        groups.setdefault(key(cell), ([], cell))[0].append(name)
-    return list(groups.values())
-
-
-def _merge_notes(notes: Sequence[str], workloads: Sequence[str]) -> list[str]:
-    """Merge notes that differ only in the workloads at the front: `a: ...`, `b: ...` become `a; b: ...`."""
-    places: dict[str, list[str]] = {}
-    for note in notes:
-        place, colon, rest = note.partition(": ")
-        shared = colon and place.split(", ")[0] in workloads
-        places.setdefault(rest if shared else note, []).append(place if shared else "")
-    return [f"{'; '.join(dict.fromkeys(prefixes))}: {rest}" if any(prefixes) else rest for rest, prefixes in places.items()]

@@ -18,7 +18,7 @@ from simnmt.base import VERSION
 from simnmt.base.errors import InputError
 from simnmt.base.files import written_whole
 from simnmt.report.charts import Panel, pack, packed
-from simnmt.report.typography import typeset
+from simnmt.report.typography import significant, typeset
 
 if TYPE_CHECKING:
     from simnmt.report.table import Table
@@ -93,7 +93,7 @@ def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters["typeset"] = _prose
+    environment.filters |= {"typeset": _prose, "significant": significant}
     return environment
 
 

@@ -146,11 +146,7 @@ def heat_panel(table: SweepTable, number: int, keys: tuple[str, str]) -> Panel:
         shown = [value for value in values.values() if value is not None]
         limits = (min(shown), max(shown)) if shown else (0.0, 1.0)
         cells = [[values.get((column, line)) for column in columns] for line in lines]
-        look: dict[str, Any] = {
-            "scale": SHADES,
-            "limits": limits,
-            "hover": f"%{{z:,.4~g}} {plain(known.unit)} at %{{x}}, %{{y}}",
-        }
+        hover = f"%{{z:,.4~g}} {plain(known.unit)} at %{{x}}, %{{y}}"
         heat = Mark("heat map", [*columns.values()], [*lines.values()], values=cells, scale=SHADES, limits=limits, hover=hover)
         reading = f"Faint: {digits(limits[0])}, strong: {digits(limits[1])} {plain(known.unit)}. Empty: unstable."
         return Chart([heat], across, up, reading if shown else "", message="" if shown else NOTHING)

@@ -75,14 +75,6 @@ def test_a_result_without_logs_has_a_page_without_figures(result: Any) -> None:
     assert len(page) < 100_000
 
 
-def test_notes_that_differ_in_their_workloads_are_merged(make_result: Any) -> None:
-    result = make_result(requests=300, networks=("n",), workloads=("a", "b"))
-    notes = ["a: pairs.", "b: pairs.", "a, cloud: profile p.", "b, cloud: profile p.", "a: 1,200 more."]
-    page = render(dataclasses.replace(result, notes=notes))
-    assert "<li>a; b: pairs.</li>" in page and "<li>a, cloud; b, cloud: profile p.</li>" in page
-    assert "<li>a: 1\u202f200 more.</li>" in page
-
-
 def test_workloads_in_a_closed_loop_are_named(result: Any, page: str) -> None:
     scenario = {"workloads": {"<open>": {"arrivals": {"kind": "poisson"}}, "<shut>": {"arrivals": {"kind": "clients"}}}}
     closed = render(dataclasses.replace(result, scenario=scenario))
