@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from simnmt.experiment.plan.capacity import Capacities, Capacity
 from simnmt.experiment.plan.deployment import DeploymentPlan
 from simnmt.experiment.plan.messages import (
@@ -14,7 +12,7 @@ from simnmt.experiment.plan.messages import (
     format_objective,
 )
 from simnmt.report.charts import SYMBOLS, Axis, Chart, Control, Mark, Panel, panel, series_colour, short
-from simnmt.report.page_template import Section, render_page, write_page
+from simnmt.report.page_template import Section, render_page
 from simnmt.report.run_tables import PLACE
 from simnmt.report.table import Column, Table
 from simnmt.results.number_text import digits
@@ -48,11 +46,6 @@ def candidates_table(plan: DeploymentPlan) -> Table:
     ]
     heads = ("deployment", plan.objective.what, "requirements", "out because")
     return Table.of_texts("", heads, rows, words=4, id="candidates")
-
-
-def write_plan_page(path: str | os.PathLike[str], plan: Capacities | DeploymentPlan) -> None:
-    """Write the page of a plan, whole or not at all. Raises `InputError` if the file cannot be written."""
-    write_page(path, render_plan(plan))
 
 
 def render_plan(plan: Capacities | DeploymentPlan) -> str:

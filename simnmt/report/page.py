@@ -17,7 +17,6 @@ from simnmt.report.run_tables import (
     boxes,
     cell_of,
     device_table,
-    energy_devices_table,
     energy_table,
     fits_table,
     gaps_table,
@@ -111,7 +110,6 @@ def _cell_section(index: int, cell: Cell, result: RunResult) -> Section:
     tables = [
         batch_table(cell, view.rows),
         energy_table(view.rows) if cell.energies else None,
-        energy_devices_table(cell),
         device_table(cell, view.rows) if len(cell.devices) > 2 else None,
     ]
     parts = []

@@ -72,15 +72,17 @@ def render_page(eyebrow: str, title: str, sections: Sequence[Section], facts: Se
     """
     drawn = any(section.panels or any(part.panels for part in section.parts) for section in sections)
     scripts = ("tables.js", "charts.js") if drawn else ("tables.js",)
-    return render_template("page.html.j2", scripts, eyebrow=eyebrow, title=title, sections=sections, facts=facts)
-
-
-def render_template(template: str, scripts: Sequence[str], **content: Any) -> str:
-    """Return a page from a template of this folder; `scripts`: file names of our own scripts, in order."""
-    plotly = Markup(packed_plotly() if "charts.js" in scripts else "")
-    script = Markup("\n").join(map(asset, scripts))
-    content |= {"version": VERSION, "style": asset("page.css"), "script": script, "plotly": plotly}
-    return str(render_fragment(template, **content))
+    return render_fragment(
+        "page.html.j2",
+        eyebrow=eyebrow,
+        title=title,
+        sections=sections,
+        facts=facts,
+        version=VERSION,
+        style=asset("page.css"),
+        script=Markup("\n").join(map(asset, scripts)),
+        plotly=Markup(packed_plotly() if drawn else ""),
+    )
 
 
 def render_fragment(template: str, **content: Any) -> Markup:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -16,7 +15,7 @@ from simnmt.profile.doubts import heldout_errors, profile_doubts
 from simnmt.profile.profile_summary import facts, percent, title
 from simnmt.report import thinning
 from simnmt.report.charts import Axis, Chart, Kind, Mark, Panel, panel
-from simnmt.report.page_template import Section, render_page, write_page
+from simnmt.report.page_template import Section, render_page
 
 MOST_LINES = 6
 """Most positions or source lengths with a line each."""
@@ -138,11 +137,6 @@ def describe_trust(profile: DeviceProfile) -> str:
     if not doubts:
         return f"Measured without a warning. {error}"
     return f"Measured, with {len(doubts)} warning{'s' if len(doubts) > 1 else ''}; the first: {doubts[0].message}. {error}"
-
-
-def write_profile_page(path: str | os.PathLike[str], profiles: Sequence[DeviceProfile]) -> None:
-    """Write the page of profiles, whole or not at all. Raises `InputError` if the file cannot be written."""
-    write_page(path, render_profiles(profiles))
 
 
 def render_profiles(profiles: Sequence[DeviceProfile]) -> str:

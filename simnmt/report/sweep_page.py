@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from simnmt.base.suggestions import format_list
 from simnmt.report.charts import Axis, Chart, Control, Mark, Panel, panel, plain, short
 from simnmt.report.figures import policy_line
 from simnmt.report.page import colours_of
-from simnmt.report.page_template import Section, render_page, write_page
+from simnmt.report.page_template import Section, render_page
 from simnmt.report.run_tables import cell_of
 from simnmt.report.table import Column, Table, estimate
 from simnmt.report.words import words
@@ -166,11 +165,6 @@ def describe_no_best(rows: Sequence[Row]) -> str:
     """Return why no policy of a point is the best."""
     is_bound = all(row["verdict"] == BOUND for row in rows)
     return "no policy that can be deployed" if is_bound else "every policy is unstable"
-
-
-def write_sweep_page(path: str | os.PathLike[str], table: SweepTable) -> None:
-    """Write the page of a sweep, whole or not at all. Raises `InputError` if the file cannot be written."""
-    write_page(path, render_sweep(table))
 
 
 def render_sweep(table: SweepTable) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,16 +11,11 @@ from simnmt.network.traces.readings import NOUN, Trace
 from simnmt.network.traces.summary import format_facts, format_title, lost_runs, summarise, time_unit
 from simnmt.report import thinning
 from simnmt.report.charts import Axis, Chart, Mark, Panel, panel
-from simnmt.report.page_template import Section, render_page, write_page
+from simnmt.report.page_template import Section, render_page
 
 POINTS = 4_000
 """Most points of a series; its peaks and troughs are kept."""
 MOST_OUTAGES = 2_000
-
-
-def write_trace_page(path: str | os.PathLike[str], name: str, traces: Sequence[Trace]) -> None:
-    """Write the page of traces, whole or not at all. Raises `InputError` if the file cannot be written."""
-    write_page(path, render_traces(name, traces))
 
 
 def render_traces(name: str, traces: Sequence[Trace]) -> str:

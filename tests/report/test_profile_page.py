@@ -14,7 +14,8 @@ from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.execution_fit import cell_samples, samples_by_tgt_len
 from simnmt.profile.profile_file import checked_profile, read_profile
 from simnmt.profile.profile_summary import percent
-from simnmt.report.profile_page import means_per_tgt_len, profile_panels, render_profiles, write_profile_page
+from simnmt.report.page_template import write_page
+from simnmt.report.profile_page import means_per_tgt_len, profile_panels, render_profiles
 from tests.profile.made_profile import whole_profile
 
 HOSTILE = "</script><script>alert(1)</script>"
@@ -78,7 +79,7 @@ def test_every_plot_is_drawn_and_nothing_is_complained_of(
     open_page: Any, profiles: list[DeviceProfile], tmp_path: Path
 ) -> None:
     file = tmp_path / "page.html"
-    write_profile_page(file, profiles)
+    write_page(file, render_profiles(profiles))
     with open_page(file, viewport={"width": 1000, "height": 800}) as opened:
         opened.page.wait_for_function(DRAWN, arg=4)
         assert opened.problems == []

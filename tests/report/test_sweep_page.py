@@ -6,11 +6,11 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+from simnmt.report.page_template import write_page
 from simnmt.report.sweep_page import (
     heat_panel,
     render_sweep,
     response_panel,
-    write_sweep_page,
 )
 from simnmt.results.metrics import Metric, metric
 from simnmt.results.sweep_table import BEST, BOUND, TIED, UNSTABLE, WORSE, SweepTable
@@ -61,7 +61,7 @@ def test_a_heat_map_shows_a_metric_over_two_keys_and_empty_cells_where_unstable(
     assert heat.limits == (199.0, 429.0)
 
 
-def test_the_page_lists_each_point_with_its_best_policy_and_escapes_names(tmp_path: Path) -> None:
+def test_the_page_lists_each_point_with_its_best_policy_and_escapes_names() -> None:
     text = render_sweep(table_of(failed=2))
     assert HOSTILE not in text
     assert text.count("<tr data-row=") == 6
@@ -71,8 +71,7 @@ def test_the_page_lists_each_point_with_its_best_policy_and_escapes_names(tmp_pa
     alone = dataclasses.replace(table_of(), rows=[row for row in rows() if row["policy"] == "oracle"])
     text = render_sweep(alone)
     assert text.count("no policy that can be deployed") == 6 and "every policy is unstable" not in text
-    write_sweep_page(tmp_path / "sweep.html", dataclasses.replace(table_of(), rows=[], failed=6))
-    assert "6 points failed" in (tmp_path / "sweep.html").read_text()
+    assert "6 points failed" in render_sweep(dataclasses.replace(table_of(), rows=[], failed=6))
 
 
 DRAWN = "() => document.querySelectorAll('figure[data-drawn]').length === 3"
@@ -80,7 +79,7 @@ DRAWN = "() => document.querySelectorAll('figure[data-drawn]').length === 3"
 
 def test_a_browser_draws_the_page_without_complaint(open_page: Any, tmp_path: Path) -> None:
     path = tmp_path / "sweep.html"
-    write_sweep_page(path, table_of((*LATENCIES, ENERGY)))
+    write_page(path, render_sweep(table_of((*LATENCIES, ENERGY))))
     with open_page(path, viewport={"width": 1200, "height": 4000}) as opened:
         opened.page.wait_for_function(DRAWN)
         heat = "() => document.querySelector('#response-heat-0 .chart').data[0].colorscale[1][1]"
