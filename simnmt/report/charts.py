@@ -23,7 +23,6 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from simnmt.report.thinning import numbers
-from simnmt.report.typography import significant
 
 LEVEL = 6
 """Level of gzip. plotly.js: 4.8 MB become 1.47 MB in 0.13 s; level 9 takes 0.04 s more and gains 0.2 %, level 4 costs 74 kB."""
@@ -37,7 +36,6 @@ DASHES = (
     "solid", "solid", "dot", "dash", "solid", "dashdot", "longdash", "longdashdot", "dot", "dash", "dashdot", "longdash",
 )  # fmt: skip
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "x", "pentagon", "star", "triangle-down", "hexagon", "cross")
-PATTERNS = ("", "/", "x", ".", "\\", "+", "-", "|")
 
 Kind = Literal["line", "points", "bars", "band", "heat map"]
 Values = Sequence[Any] | NDArray[Any]
@@ -261,37 +259,6 @@ def panel(
     """Return a panel with `draw(*options)` for each combination of options."""
     combinations = itertools.product(*([value for value, _ in control.options] for control in controls))
     return Panel(name, heading, alt, {options: draw(*options) for options in combinations}, controls, caption, across)
-
-
-def bar_chart(names: Sequence[str], unit: str, series: Sequence[Mark], *, stacked: bool = False, reading: str = "") -> Chart:
-    """Return groups of bars, one group per name; `series`: marks of `bar_series`."""
-    labels = [plain(name).replace(", ", "<br>") for name in names]
-    tops = [value for mark in series for value in (mark.high or mark.y) if value is not None]
-    span = None if stacked else (min(0.0, 1.14 * min(tops, default=0.0)), 1.14 * max(0.0, *tops, 1e-9))
-    marks = [_bars_at(mark, labels, place, unit, stacked) for place, mark in enumerate(series)]
-    return Chart(marks, Axis(), Axis(unit, span=span, from_zero=True), reading, stacked=stacked)
-
-
-def bar_series(name: str, values: Values, low: Values | None = None, high: Values | None = None) -> Mark:
-    """Return one series of bars for `bar_chart`, with whiskers from `low` to `high` if these are given."""
-    return Mark("bars", (), values, name=short(name, 40), low=low, high=high)
-
-
-def _bars_at(mark: Mark, labels: Sequence[str], place: int, unit: str, stacked: bool) -> Mark:
-    text = None if stacked else ["" if value is None else significant(value, 3) for value in mark.y]
-    return Mark(
-        "bars", labels, mark.y, mark.name, series_colour(place), pattern=PATTERNS[place % len(PATTERNS)], low=mark.low,
-        high=mark.high, text=text, labelled=not stacked, hover=f"%{{y:.4~g}} {plain(unit)}",
-    )  # fmt: skip
-
-
-def line_series(name: str, x: Values, y: Values, place: int, *, mode: str = "lines+markers") -> Mark:
-    """Return the line at `place` with its own colour, dash and symbol; `mode`: as in plotly."""
-    symbol = SYMBOLS[place % len(SYMBOLS)] if "markers" in mode else ""
-    return Mark(
-        "line" if "lines" in mode else "points", x, y, short(name, 40), series_colour(place), DASHES[place % len(DASHES)], 1.8,
-        symbol, 6.0 if "lines" in mode else 9.0,
-    )  # fmt: skip
 
 
 def pack(panels: Sequence[Panel]) -> Markup:

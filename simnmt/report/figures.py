@@ -311,15 +311,8 @@ def plane(view: CellView[Cell]) -> Panel:
 def axis_ends(cell: Cell) -> Ends:
     """Return the ends of the axes of source and target length, which show 99 % of the requests."""
     log = next(iter(cell.logs.values()))
-    src_end, tgt_end = (
-        min(_axis_end(1.2 * np.quantile(values, 0.99, method="lower")), _axis_end(values.max())) if values.size else 1.0
-        for values in (log["src_len"], log["tgt_len"])
-    )
-    return src_end, tgt_end
-
-
-def _axis_end(length: float) -> float:
-    return float(np.ceil(1.04 * length + 0.5))
+    src, tgt = (float(np.ceil(1.2 * np.quantile(log[key], 0.99))) if log[key].size else 1.0 for key in ("src_len", "tgt_len"))
+    return src, tgt
 
 
 def _belief(view: CellView[Cell], ends: Ends) -> list[Mark]:

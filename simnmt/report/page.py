@@ -25,7 +25,6 @@ from simnmt.report.run_tables import (
     recommendations_table,
     stream_table,
 )
-from simnmt.report.typography import significant
 from simnmt.report.words import gap_words, verdicts, words
 from simnmt.results import Cell, FinishedRun, RecordedCell, RunResult
 from simnmt.results.result import MOST_DRAWN, doubtful_profiles
@@ -36,14 +35,6 @@ _COLOURS = ("edge", "cloud", "oracle", "naive", "cnmt")
 """Policies with fixed colours (`page.css`); other policies take the next colours in order of appearance."""
 MOST_CARDS = 2
 """Most verdicts that open the page; of more, a table comes first and they are folded."""
-KINDS_OF_NUMBERS = (
-    ("measured", "taken on the real device or network; doubtful if the profile has warnings"),
-    ("inferred", "worked back from published results: it shows consistency with them, and proves nothing"),
-    ("published", "as printed in a paper"),
-    ("synthetic", "drawn from a model"),
-    ("constant", "one number at all times"),
-    ("unstated", "the file does not say"),
-)
 
 
 def render(result: RunResult) -> str:
@@ -141,8 +132,8 @@ def _streaming_sections(cell: Cell, rows: Sequence[Row]) -> Iterator[Section]:
 
 def _making_section(result: RunResult) -> Section:
     workloads, networks = ({getattr(cell, key): cell for cell in reversed(result.cells)} for key in ("workload", "network"))
-    facts = [(f"Lengths of {name}", _lengths_fact(cell)) for name, cell in reversed(workloads.items())]
-    facts += [(f"RTT of {name}", _series_fact(cell)) for name, cell in reversed(networks.items())]
+    facts = [(f"Lengths of {name}", words("lengths", cell=cell)[0]) for name, cell in reversed(workloads.items())]
+    facts += [(f"RTT of {name}", words("series", series=cell.series)[0]) for name, cell in reversed(networks.items())]
     facts += [(f"Devices of {name}", _devices_fact(cell)) for name, cell in reversed(workloads.items())]
     facts += [(f"Engine: {engine}", policies) for engine, policies in engine_facts(result)]
     return Section(
@@ -151,11 +142,17 @@ def _making_section(result: RunResult) -> Section:
         facts=facts,
         tables=[fits_table(result.fits)] if result.fits else [],
         parts=[
-            Section("Kinds of numbers", facts=KINDS_OF_NUMBERS),
             Section("How to read the intervals", text=words("intervals", closed_loop=_closed_loop(result))),
             Section("Notes", "notes", notes=list(dict.fromkeys(result.notes))),
         ],
     )
+
+
+def _devices_fact(cell: Cell) -> str:
+    """Return the devices with their profiles, and the plane that is believed of each."""
+    planes = [[1e3 * value for value in plane_s] for plane_s in cell.planes]
+    rows = zip(cell.devices, map(boxes, cell.devices), cell.profile_names, cell.shown_kinds, planes, strict=True)
+    return words("devices", devices=rows)[0]
 
 
 def engine_facts(result: RunResult) -> list[tuple[str, str]]:
@@ -165,29 +162,6 @@ def engine_facts(result: RunResult) -> list[tuple[str, str]]:
         reason = result.engine_reasons.get(policy, "")
         by_engine.setdefault(engine, []).append(f"{policy} ({reason})" if reason else policy)
     return [(engine, ", ".join(policies)) for engine, policies in by_engine.items()]
-
-
-def _lengths_fact(cell: Cell) -> str:
-    table, slope, offset = cell.lengths, cell.regression_slope, cell.regression_offset
-    units = table.src_unit if table.src_unit == table.tgt_unit else f"{table.src_unit} and {table.tgt_unit}"
-    line = f"M = {significant(slope)} N {'-' if offset < 0 else '+'} {significant(abs(offset))}"
-    return f"{table.name}, counted by {units}: {table.source}. Fitted target length: {line}."
-
-
-def _series_fact(cell: Cell) -> str:
-    series = cell.series
-    counts = f"{len(series.rtt_s):,} samples, {series.lost:,} lost; mean {significant(series.mean_s * 1e3)} ms"
-    return f"{series.name} ({series.kind}): {series.source}. {counts}."
-
-
-def _devices_fact(cell: Cell) -> str:
-    """Return the devices with their profiles, and what is believed of these."""
-    parts = []
-    for device, profile, kind, plane_s in zip(cell.devices, cell.profile_names, cell.shown_kinds, cell.planes, strict=True):
-        src, tgt, fixed = (significant(1e3 * value) for value in plane_s)
-        many = f" ({boxes(device)})" if boxes(device) else ""
-        parts.append(f"{device.name}{many}: {profile} ({kind}), believed to take {src} N + {tgt} M + {fixed} ms")
-    return f"{'; '.join(parts)}."
 
 
 NOT_RECORDED = ("rtt", "plane")

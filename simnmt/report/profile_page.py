@@ -16,6 +16,7 @@ from simnmt.profile.profile_summary import facts, percent, title
 from simnmt.report import thinning
 from simnmt.report.charts import Axis, Chart, Kind, Mark, Panel, panel
 from simnmt.report.page_template import Section, render_page
+from simnmt.report.words import words
 
 MOST_LINES = 6
 """Most positions or source lengths with a line each."""
@@ -44,7 +45,7 @@ def means_per_tgt_len(profile: DeviceProfile) -> tuple[Floats, Floats, Floats, F
     many = np.bincount(which, weights=count)
 
     def means(values: Floats) -> Floats:
-        total: Floats = np.bincount(which, weights=count * values)
+        total: Floats = np.bincount(which, weights=count * values).astype(np.float64)
         return total / many
 
     mean = np.array([sample.mean_s for sample in samples])
@@ -121,22 +122,12 @@ _line = partial(_mark, "line")
 _points = partial(_mark, "points", symbol="circle")
 
 
-def describe_trust(profile: DeviceProfile) -> str:
+def describe_trust(profile: DeviceProfile) -> list[str]:
     """Return one or two sentences on how far the numbers of the profile can be trusted."""
-    kind, doubts = profile.execution.kind, profile_doubts(profile)
-    if kind != "measured":
-        return (
-            f"These numbers are {kind}, not measured: they show consistency with their source and prove nothing about a device."
-        )
     errors = {name: error for name, error in heldout_errors(profile).items() if error is not None}
     worst = max(errors, key=errors.__getitem__, default=None)
-    error = "No held-out error is known."
-    if worst is not None:
-        many = f"of all {len(errors)} cost models" if len(errors) > 1 else "of the cost model"
-        error = f"The greatest held-out error {many} is {percent(errors[worst])} ({worst})."
-    if not doubts:
-        return f"Measured without a warning. {error}"
-    return f"Measured, with {len(doubts)} warning{'s' if len(doubts) > 1 else ''}; the first: {doubts[0].message}. {error}"
+    doubts = [doubt.message for doubt in profile_doubts(profile)]
+    return words("trust", kind=profile.execution.kind, doubts=doubts, errors=errors, worst=worst)
 
 
 def render_profiles(profiles: Sequence[DeviceProfile]) -> str:
@@ -146,7 +137,7 @@ def render_profiles(profiles: Sequence[DeviceProfile]) -> str:
         Section(
             (f"{profile.name}: " if several else "") + title(profile),
             f"profile-{place}",
-            [describe_trust(profile)],
+            describe_trust(profile),
             facts(profile),
             profile_panels(profile),
         )

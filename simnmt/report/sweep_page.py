@@ -207,13 +207,16 @@ def points_table(table: SweepTable) -> Table:
             "tied": ", ".join(row["policy"] for row in rows_of_cell if row["verdict"] == TIED),
         })  # fmt: skip
 
+    def swept(key: str) -> Column:
+        return Column(short_key(key), lambda row: format_swept(row[key]))
+
     def colour(row: Row) -> str:
         return f"policy-{colours[row['best']]}" if row["best"] in colours else ""
 
     gain = (f"{GAIN}_low", f"{GAIN}_high")
     columns = [
         Column("point", POINT, digits=0),
-        *(Column(short_key(key), lambda row, key=key: format_swept(row[key])) for key in table.keys),
+        *map(swept, table.keys),
         Column("workload and network", "place", words=True),
         Column("best policy", "best", colour=colour, words=True),
         estimate(column, column),

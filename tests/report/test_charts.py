@@ -12,20 +12,19 @@ import plotly.graph_objects as go
 import pytest
 
 import simnmt
+from simnmt.papers.kit.page import estimate_bars, line_series
 from simnmt.report.charts import (
     Axis,
     Chart,
     Control,
     Mark,
-    bar_chart,
-    bar_series,
     light_palette,
-    line_series,
     pack,
     panel,
     plain,
     short,
 )
+from simnmt.results.statistics import Estimate
 
 
 def unpacked(text: str) -> Any:
@@ -53,11 +52,10 @@ def test_a_logarithmic_span_is_given_in_powers_of_ten_and_names_take_the_place_o
 
 
 def test_bars_beside_each_other_carry_their_numbers_and_start_at_zero() -> None:
-    chart = bar_chart(
-        ["de, x", "fr"], "ms", [bar_series("ours", [1.0, None]), bar_series("theirs", [0.5, 2.0], [0.4, 1.0], [0.6, 3.0])]
-    )
+    ours = [("de, x", "ours", Estimate(1.0, 1.0, 1.0)), ("de, x", "theirs", Estimate(0.5, 0.4, 0.6))]
+    chart = estimate_bars([*ours, ("fr", "theirs", Estimate(2.0, 1.0, 3.0))], "ms", "")
     first, second = (mark.trace() for mark in chart.marks)
-    assert first["x"] == ["de<br>x", "fr"] and first["text"] == ["1", ""]
+    assert first["x"] == ["de<br>x", "fr"] and first["text"] == ["1"]
     assert second["error_y"]["array"] == pytest.approx([0.1, 1.0])
     assert chart.figure()["layout"]["yaxis"]["range"] == [0.0, pytest.approx(1.14 * 3.0)]
     assert chart.figure()["layout"]["barmode"] == "group"
