@@ -113,20 +113,20 @@ class _Drawable(results.FinishedRun):
     def figure(self, name: str, *, workload: str | None = None, network: str | None = None, **options: str) -> Figure:
         """Return a figure of the page as a plotly figure, with the same data.
 
-        A loaded run draws what its directory holds: all but `rtt`, `plane`, `misroutes`, `lengths` and `execution`.
+        A loaded run draws what its directory holds: all but `rtt` and `plane`.
 
         Args:
             name: such as `latency`, `parts` or `plane`; an unknown name lists the figures of this run.
             workload: the workload shown; None: the first one that fits.
             network: the network shown; None: the first one that fits.
-            options: the values of the figure's choices, such as `x="linear"`; left out, those that the page shows first.
+            options: the values of the figure's choices, such as `y="beyond"`; left out, those that the page shows first.
 
         Raises `InputError` for a name, a place or an option that does not exist, and for a run directory that does not hold
         what the figure needs.
 
         Example:
             >>> result = simnmt.run("@quickstart", requests=1000)  # doctest: +SKIP
-            >>> result.figure("latency", network="cp2", x="linear").show()  # doctest: +SKIP
+            >>> result.figure("latency", network="cp2", y="beyond").show()  # doctest: +SKIP
         """
         return _figure(self._panel(name, workload, network), options)
 

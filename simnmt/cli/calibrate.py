@@ -166,7 +166,8 @@ def calibrate(
     from simnmt.calibrate.calibration import calibrate as measure
     from simnmt.calibrate.preconditions import profile_there, refuse_unfit_page
     from simnmt.calibrate.settings import Settings, parse_parts
-    from simnmt.report.profile_page import write_profile_page
+    from simnmt.report.page_template import write_page
+    from simnmt.report.profile_page import render_profiles
 
     parts = None if part is None else parse_parts(part)
     if not paper:
@@ -201,7 +202,7 @@ def calibrate(
         lambda: {"profile": done.profile.model_dump(mode="json"), "warnings": done.warnings},
         lambda: f"{_format_profile(done)}\n{'replaced' if done.replaced else 'wrote'} {out}",
     )
-    write_profile_page(page, [done.profile])
+    write_page(page, render_profiles([done.profile]))
     if not as_json and not is_standard(page):
         print(f"page: {page}")
 
@@ -226,7 +227,8 @@ def _calibrate_endpoint(context: typer.Context, url: str, out: Path, page: Path)
         from simnmt.calibrate.endpoint_calibration import calibrate_endpoint, endpoint_profile_there
     from simnmt.calibrate.endpoint_settings import EndpointSettings
     from simnmt.calibrate.preconditions import refuse_unwritable
-    from simnmt.report.profile_page import write_profile_page
+    from simnmt.report.page_template import write_page
+    from simnmt.report.profile_page import render_profiles
 
     settings = chosen(
         context,
@@ -259,7 +261,7 @@ def _calibrate_endpoint(context: typer.Context, url: str, out: Path, page: Path)
         lambda: {"profile": done.profile.model_dump(mode="json"), "warnings": done.warnings},
         lambda: f"{_format_endpoint(done)}\n{'replaced' if done.replaced else 'wrote'} {out}",
     )
-    write_profile_page(page, [done.profile])
+    write_page(page, render_profiles([done.profile]))
     if not given["as_json"] and not is_standard(page):
         print(f"page: {page}")
 

@@ -30,8 +30,6 @@ from simnmt.world.structures import library
 
 Progress = Callable[[float, int], None]
 """Called with the number of finished units and the number of all units."""
-KEPT_MISROUTES = 3_000
-"""Misrouted requests kept per workload and network, shared evenly among the policies."""
 
 
 _LOG = logging.getLogger("simnmt.experiment")
@@ -264,7 +262,6 @@ def cell_of(unit: Unit, result: UnitResult) -> Cell:
     # The line of the first C-NMT policy; the fitted one if there is none.
     cnmt = next((policy for policy in scenario.policies.values() if isinstance(policy, CNmtPolicy)), CNmtPolicy(kind="cnmt"))
     line = cnmt.line(result.learnt.knowledge([]).lengths)
-    most = KEPT_MISROUTES // len(trails)
     known = known_misroutes(scenario, case) and not result.live
     return Cell(
         workload=case.name,
@@ -280,7 +277,7 @@ def cell_of(unit: Unit, result: UnitResult) -> Cell:
         profile_warnings=tuple(target.doubts for target in case.targets),
         logs={name: RequestLog.of(truth, trail) for name, trail in trails.items()},
         mean_transfers_s=tuple(float(column.mean()) for column in truth.transfer_s if not result.live),
-        misroutes={name: misroutes(truth, trail, most) for name, trail in trails.items() if known},
+        misroutes={name: misroutes(truth, trail) for name, trail in trails.items() if known},
         batches={name: trail.batches for name, trail in trails.items() if trail.batches},
         streams={name: trail.streams for name, trail in trails.items() if trail.streams},
         energies={name: trail.energy for name, trail in trails.items() if trail.energy is not None},

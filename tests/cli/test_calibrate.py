@@ -17,7 +17,7 @@ from simnmt.base.errors import InputError, Interrupted
 from simnmt.calibrate import calibration as run_module
 from simnmt.calibrate import processor_use
 from simnmt.profile.profile_file import read_profile
-from simnmt.report import profile_page
+from simnmt.report import page_template
 from tests.calibrate.engines import FakeEngine
 from tests.nmt import toy_language
 
@@ -107,7 +107,7 @@ def test_a_page_that_fails_comes_after_what_was_measured(
     def full(*_: Any) -> None:
         raise InputError("cannot be written: No space left on device", path="box.html")
 
-    monkeypatch.setattr(profile_page, "write_profile_page", full)
+    monkeypatch.setattr(page_template, "write_page", full)
     done = simnmt(*QUICK)
     assert (done.status, "box.html: cannot be written" in done.err) == (2, True)
     assert "execution, measured" in done.out

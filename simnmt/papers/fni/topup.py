@@ -16,11 +16,11 @@ from simnmt.papers.fni.online import Curve, LoadLimit, load_limits
 from simnmt.papers.fni.published import OCCUPANCIES, SETS
 from simnmt.papers.fni.topup_claims import moment_claim, occupancy_claims, online_claims, speed_claims
 from simnmt.papers.kit.claim import ClaimRecord
-from simnmt.papers.kit.page import ChartSection, Row, grouped
+from simnmt.papers.kit.page import ChartSection, Row, grouped, line_series
 from simnmt.papers.kit.report import PaperReport
 from simnmt.papers.kit.table import Table, record
 from simnmt.profile.device_profile import DeviceProfile
-from simnmt.report.charts import Axis, Chart, Mark, line_series
+from simnmt.report.charts import Axis, Chart, Mark
 from simnmt.report.table import Column, TableCell
 from simnmt.report.typography import typeset_interval
 
