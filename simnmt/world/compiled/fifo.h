@@ -10,6 +10,7 @@ static inline int is_earlier(const double *one, const double *other) { return *o
 DEFINE_HEAP(Moments, double, moments, is_earlier)
 
 typedef struct {
+    double first_s;    /* when the first worker comes free: also the first of the following, which lie further away */
     Moments free_at_s; /* of the workers that have worked, and of one more */
     int64_t unused;    /* further workers, which have never worked */
 } FifoBox;
@@ -19,23 +20,22 @@ static void fifo_begin(Memory *memory, FifoBox *self, int64_t workers) {
     self->unused = workers - 1;
 }
 
-/* Return when the first worker comes free. */
-static inline double fifo_free_s(const FifoBox *self) { return self->free_at_s.items[0]; }
-
-static inline double fifo_work_left(const FifoBox *self, double now_s) { return larger(0.0, fifo_free_s(self) - now_s); }
+static inline double fifo_work_left(const FifoBox *self, double now_s) { return larger(0.0, self->first_s - now_s); }
 
 /* Let the first worker that comes free work until a moment. */
 static void fifo_occupy(Memory *memory, FifoBox *self, double until_s) {
     moments_replace_first(&self->free_at_s, until_s);
-    if (self->unused && fifo_free_s(self) > 0.0) {
+    self->first_s = self->free_at_s.items[0];
+    if (self->unused && self->first_s > 0.0) {
         moments_push(memory, &self->free_at_s, 0.0);
+        self->first_s = 0.0;
         self->unused -= 1;
     }
 }
 
 /* Return when a request that enters now starts. */
 static double fifo_serve(Memory *memory, FifoBox *self, double entry_s, double service_s) {
-    double start_s = larger(fifo_free_s(self), entry_s);
+    double start_s = larger(self->first_s, entry_s);
     fifo_occupy(memory, self, start_s + service_s);
     return start_s;
 }
@@ -43,6 +43,7 @@ static double fifo_serve(Memory *memory, FifoBox *self, double entry_s, double s
 /* Make `self` equal to `other`, to foresee waits. */
 static void fifo_copy(Memory *memory, FifoBox *self, const FifoBox *other) {
     moments_copy(memory, &self->free_at_s, &other->free_at_s);
+    self->first_s = other->first_s;
     self->unused = other->unused;
 }
 

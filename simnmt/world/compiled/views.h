@@ -53,7 +53,7 @@ static double backlog_lag_s(const BacklogView *self, double at_s) {
 }
 
 static double backlog_mirrored_s(const BacklogView *self, double mirror_s) {
-    return larger(0.0, larger(fifo_free_s(&self->mirror), self->last_start_s) + self->shift_s - mirror_s);
+    return larger(0.0, larger(self->mirror.first_s, self->last_start_s) + self->shift_s - mirror_s);
 }
 
 static double backlog_added_s(const BacklogView *self, double entry_s) {
@@ -69,7 +69,7 @@ static int64_t backlog_sent(Memory *memory, BacklogView *self, double entry_s, d
     }
     double mirror_s = entry_s - self->behind_s, wait_s = backlog_mirrored_s(self, mirror_s);
     if (wait_s == 0.0) self->times_empty += 1;
-    double start_s = larger(larger(fifo_free_s(&self->mirror), self->last_start_s), mirror_s - self->shift_s);
+    double start_s = larger(larger(self->mirror.first_s, self->last_start_s), mirror_s - self->shift_s);
     fifo_occupy(memory, &self->mirror, start_s + execution_s);
     self->last_start_s = start_s;
     while (self->under_way.count && !requests_at(&self->under_way, 0)->is_under_way) requests_take(&self->under_way);
