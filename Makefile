@@ -6,7 +6,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 VENV := .venv
 # What `make check-deep` runs whole, at a scale of 10.
-CAMPAIGNS := tests/campaigns tests/live/test_server.py tests/kernels/test_sanitized.py $(addprefix tests/world/,test_compiled_world.py test_sanitized_world.py test_engines_on_scenarios.py)
+CAMPAIGNS := tests/campaigns tests/live/test_server.py tests/kernels/test_sanitized.py $(addprefix tests/world/,test_engines.py test_sanitized_world.py test_engines_on_scenarios.py)
 # The rooms whose results depend on the vector instructions of the processor: `make check` runs them as with AVX2 alone too.
 ROUNDED := $(addprefix tests/,goldens kernels nmt streaming)
 BIN := $(VENV)/bin
@@ -31,7 +31,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/mypy
 
 # What .ci/run adds to the tests: lint, types, the documentation's examples and site, the GPU's kernels in Triton's interpreter, and
-# the numeric tests as on a processor without AVX-512. Beside that a small validation of a live testbed, which takes three minutes and
+# the numeric tests as on a processor without AVX-512. Beside that a small validation of a live testbed, which takes a minute and
 # wants a quiet box: SMOKE=skip leaves it out.
 check: $(VENV)/.installed-dev
 	SIMNMT_TRITON=required $(BIN)/python -m pytest tests/kernels/test_triton.py
@@ -39,7 +39,7 @@ check: $(VENV)/.installed-dev
 	$(MAKE) lint
 	$(BIN)/python docs/run_examples.py
 	$(MAKE) docs
-	$(if $(filter skip,$(SMOKE)),,$(BIN)/simnmt validate @live-smoke --smoke --engine cloud=gru:torch:float16_weights)
+	$(if $(filter skip,$(SMOKE)),,$(BIN)/simnmt validate @live-smoke --requests 60 --any-model)
 
 # The tests and cases marked `deep`, and the properties of all rooms (with 50 times as many examples if they name no number); then
 # the campaigns (tests/campaigns) with forty times as many cases, 10,000 random worlds (seed 20) and the policies of 1,000 random

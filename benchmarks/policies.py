@@ -107,8 +107,8 @@ def run(scenario: dict[str, Any]) -> Runs:
         for case in plan.cases.values():
             for network, links in plan.networks.items():
                 result = run_unit(Unit(plan.scenario, case, network, links, replication))
-                for key, numbers in result.numbers.items():
-                    runs.setdefault((key.workload, key.network, key.policy), []).append(numbers)
+                for place, numbers in result.numbers.items():
+                    runs.setdefault(place, []).append(numbers)
     return runs
 
 

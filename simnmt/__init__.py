@@ -2,8 +2,9 @@
 
 `simnmt.run(scenario)` replays a workload through every policy of a scenario; see `simnmt.api`. The rooms, from the ground:
 `base`; `workload`, `network`, `profile` (device profiles and cost models); `policies`, `batching` and `streaming.plan` (pure
-decisions); `results`; `world` (the simulation), `kernels`; `nmt` (real models); `streaming`; `scenario` (the YAML schema);
-`experiment` (runs of a scenario); `calibrate`; `report`; `papers`; `api`; `cli`. A room imports only from rooms before it.
+decisions); `results`; `devices` (execution kinds), `world` (the simulation); `kernels`; `nmt` (real models); `streaming`;
+`scenario` (the YAML schema); `experiment` (runs of a scenario); `service`; `calibrate`; `live` (gateway and server); `report`;
+`papers`; `api`; `cli`. A room imports only from rooms before it.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from simnmt.base import VERSION
+from simnmt.base.configuration import input_files
 from simnmt.base.errors import InputError
 from simnmt.base.packages import library_versions, named_if_missing
 from simnmt.base.suggestions import did_you_mean
@@ -29,7 +30,7 @@ from simnmt.results import run_directory as files
 from simnmt.results.requests import Engine
 from simnmt.results.service_level import Assertion
 from simnmt.scenario.document import Override, overrides_of_call, read_document
-from simnmt.scenario.source import Source, input_files, open_source, refuse_pipes
+from simnmt.scenario.source import Source, open_source
 from simnmt.scenario.yaml_text import write_document
 
 if TYPE_CHECKING:
@@ -112,20 +113,20 @@ class _Drawable(results.FinishedRun):
     def figure(self, name: str, *, workload: str | None = None, network: str | None = None, **options: str) -> Figure:
         """Return a figure of the page as a plotly figure, with the same data.
 
-        A loaded run draws what its directory holds: all but `rtt`, `plane`, `misroutes`, `lengths` and `execution`.
+        A loaded run draws what its directory holds: all but `rtt` and `plane`.
 
         Args:
             name: such as `latency`, `parts` or `plane`; an unknown name lists the figures of this run.
             workload: the workload shown; None: the first one that fits.
             network: the network shown; None: the first one that fits.
-            options: the values of the figure's choices, such as `x="linear"`; left out, those that the page shows first.
+            options: the values of the figure's choices, such as `y="beyond"`; left out, those that the page shows first.
 
         Raises `InputError` for a name, a place or an option that does not exist, and for a run directory that does not hold
         what the figure needs.
 
         Example:
             >>> result = simnmt.run("@quickstart", requests=1000)  # doctest: +SKIP
-            >>> result.figure("latency", network="cp2", x="linear").show()  # doctest: +SKIP
+            >>> result.figure("latency", network="cp2", y="beyond").show()  # doctest: +SKIP
         """
         return _figure(self._panel(name, workload, network), options)
 
@@ -351,7 +352,6 @@ def run(
         source = scenario.open(given)
     else:
         source = open_source(scenario, given, allow_code=allow_code)
-    refuse_pipes(source.scenario, Path.cwd())
     asserted = [Assertion.parse(text, source.scenario.policies) for text in assertions]
     progress = progress or notebook_progress()
     with _directory(source.scenario.name, out, under, force) as directory:

@@ -15,7 +15,7 @@ from simnmt.experiment.inputs import InputCache, read_inputs
 from simnmt.experiment.run import Progress
 from simnmt.results.service_level import Assertion, Requirement
 from simnmt.scenario.document import Override, overrides_of_call
-from simnmt.scenario.source import open_source, refuse_pipes
+from simnmt.scenario.source import open_source
 from simnmt.scenario.varied_keys import VariedKey, parse_varied_key
 
 if TYPE_CHECKING:
@@ -97,7 +97,6 @@ def plan(
 
     def open_plan(further: Iterable[Override]) -> RunPlan:
         candidate, document = source.with_overrides(further, allow_code=allow_code)
-        refuse_pipes(candidate, source.base)
         inputs = with_metrics(read_inputs(candidate, Path.cwd(), document, cache), asserted)
         for workload in inputs.cases:
             check_rate(inputs, workload, document)

@@ -61,7 +61,8 @@ def sweep(
         >>> result.table.keys  # doctest: +SKIP
         ('devices.cloud.workers',)
     """
-    from simnmt.report.sweep_page import write_sweep_page
+    from simnmt.report.page_template import write_page
+    from simnmt.report.sweep_page import render_sweep
 
     check_jobs(jobs)
     address = None if cluster is None else check_address(cluster)
@@ -87,7 +88,7 @@ def sweep(
         announce=announce,
         allow_code=allow_code,
     )
-    write_sweep_page(folder / PAGE, result.table)
+    write_page(folder / PAGE, render_sweep(result.table))
     return result
 
 

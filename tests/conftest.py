@@ -166,10 +166,15 @@ def make_profile() -> Callable[..., DeviceProfile]:
 @pytest.fixture
 def make_scenario(tmp_path: Path, make_profile: Callable[..., DeviceProfile]) -> Callable[..., dict[str, Any]]:
     """Builds a small scenario as a mapping, its profiles written to files; keywords replace top-level keys."""
+    return small_scenarios(tmp_path, make_profile)
+
+
+def small_scenarios(folder: Path, make_profile: Callable[..., DeviceProfile]) -> Callable[..., dict[str, Any]]:
+    """Return what builds small scenarios with profiles in a folder: the fixture `make_scenario` for fixtures of any scope."""
 
     def make(relative_sd: float = 0.1, **keys: Any) -> dict[str, Any]:
         for name, plane in (("gateway", GATEWAY_PLANE), ("cloud", CLOUD_PLANE)):
-            write_profile(tmp_path / f"{name}.json", make_profile(plane, relative_sd, name=name))
+            write_profile(folder / f"{name}.json", make_profile(plane, relative_sd, name=name))
         return {
             "version": 1,
             "name": "small",
@@ -179,8 +184,8 @@ def make_scenario(tmp_path: Path, make_profile: Callable[..., DeviceProfile]) ->
             "workloads": {"de-en": {"lengths": "@de-en-news"}},
             "networks": {"cp1": {"rtt": "@cp1"}},
             "devices": {
-                "gateway": {"profile": str(tmp_path / "gateway.json")},
-                "cloud": {"profile": str(tmp_path / "cloud.json")},
+                "gateway": {"profile": str(folder / "gateway.json")},
+                "cloud": {"profile": str(folder / "cloud.json")},
             },
             "fit": {"inferences": 500},
             "policies": {"edge": {}, "cloud": {}, "oracle": {}, "naive": {}, "cnmt": {}},

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.campaigns.harness import deep
+
 CHECKOUT = Path(__file__).parents[1]
 HEAVY = {"numpy", "pandas", "simpy", "plotly", "scipy", "pyarrow", "pydantic", "torch"}
 
 
-@pytest.mark.parametrize(("module", "unwanted"), [("simnmt", HEAVY), ("simnmt.nmt.models", {"transformers"})])
+@pytest.mark.parametrize(("module", "unwanted"), [("simnmt", HEAVY), deep("simnmt.nmt.models", {"transformers"})])
 def test_a_module_loads_no_heavy_library(module: str, unwanted: set[str]) -> None:
     """transformers takes 3 s, and engines of recurrent models do without it."""
     code = f"import sys, {module}\nprint(*{{name.partition('.')[0] for name in sys.modules}})"

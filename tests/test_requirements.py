@@ -92,11 +92,11 @@ SHOWN_BY = {
     "FNI-08": ["batching/test_worked_examples.py::test_eight_sentences_in_batches_of_four"],
     "FNI-09": [
         "batching/test_worked_examples.py::test_results_of_maxi_batching_are_in_the_original_order",
-        "batching/test_invariants.py::test_nobody_is_done_before_the_last_of_his_collection_came",
+        "batching/test_invariants.py::test_no_sentence_is_encoded_before_the_last_of_its_collection_arrived",
     ],
     "FNI-10": [
         "batching/test_worked_examples.py::test_eight_sentences_in_batches_of_four",
-        "batching/test_invariants.py::test_topped_up_more_than_the_threshold_are_active_while_the_queue_can_fill_the_gap",
+        "batching/test_invariants.py::test_topped_up_more_than_the_threshold_are_active_while_sentences_wait",
         "nmt/test_batched.py::test_a_real_decoder_follows_the_worked_examples_of_the_paper",
     ],
     "FNI-11": [
@@ -292,7 +292,7 @@ SHOWN_BY = {
     "XP-01": ["world/test_batch_server.py::test_a_sentence_alone_costs_the_same_with_batching_on_and_off"],
     "XP-02": ["kernels/test_gathered.py::test_columns_sent_to_the_fused_layer_give_the_result_of_scatter_and_softmax"],
     "XP-03": [
-        "experiment/test_decoder.py::test_the_reader_is_told_what_is_measured_composed_and_exact",
+        "experiment/test_decoder.py::test_the_reader_is_told_what_is_measured_and_exact",
         "papers/test_sharp_reproduction.py::test_a_rung_shows_its_agreement_on_a_trained_model",
     ],
     "XP-04": ["policies/test_plan_view.py::test_a_plane_that_knows_no_states_loses_on_cold_requests"],

@@ -76,6 +76,17 @@ def everything_to(target: int) -> DecideFor:
     return lambda block: Fixed(target)
 
 
+def recording(decide_for: DecideFor) -> tuple[list[tuple[float, ...]], DecideFor]:
+    """The delays that each decision gets, filled as a policy decides."""
+    delays: list[tuple[float, ...]] = []
+
+    def recorded_for(block: Requests) -> Decide:
+        decide = decide_for(block)
+        return lambda request, delay_s: (delays.append(tuple(delay_s)), decide(request, delay_s))[1]  # type: ignore[operator]
+
+    return delays, recorded_for
+
+
 def link_of(requests: Requests, rtt_s: Callable[[float], float]) -> Route:
     """A link as time goes by: the requests' own seconds there and back, and half of the RTT of the moment each way."""
     (uplink_s,), (downlink_s,) = requests.uplink_s, requests.downlink_s
@@ -96,6 +107,7 @@ __all__ = [
     "fixed",
     "latency_s",
     "link_of",
+    "recording",
     "run",
     "two_devices",
 ]

@@ -150,7 +150,7 @@ WORLD_LIBRARY = Library(
     PACKAGE / "world" / "compiled",
     (*SHARED_FLAGS, "-ffp-contract=off", "-DNDEBUG"),
     {PORTABLE: ()},
-    "the world in SimPy is",
+    "the reference world is",
 )
 """The compiled world gives the same bits on every processor: no fused multiplication and addition, one level."""
 

@@ -6,14 +6,18 @@ Each room owns the models of what it builds; `simnmt.scenario` composes them and
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
-from pydantic_core import PydanticKnownError
+from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from simnmt.base import shipped_files
+from simnmt.base.errors import InputError
 
 EndOfSentence = Literal["none", "source", "target", "both"]
 """Lengths that count the end-of-sentence token. Texts, tables and tokenisers count none. A model reads one more source token
@@ -33,6 +37,11 @@ def _refuse_truth_value(value: Any) -> Any:
 
 NO_TRUTH_VALUE = BeforeValidator(_refuse_truth_value)
 """Validator of a literal 1, such as the version of a document, for which pydantic would take True, since True equals 1."""
+
+
+def misfit(key: str, what: str) -> PydanticCustomError:
+    """Return the fault of a key that does not fit the keys beside it; without a key, of all of them."""
+    return PydanticCustomError("misfit", "{what}", {"what": what, "location": (key,) if key else ()})
 
 
 def message_of(fault: Mapping[str, Any]) -> str:
@@ -93,31 +102,86 @@ class Configuration(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, defer_build=True)
 
 
-_Form = TypeVar("_Form", bound="FileForm")
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """Mark of a key whose value names an input file, such as `csv: Annotated[str, InputFile("traces/rtt")]`.
+
+    The mark may stand anywhere in the annotation; it holds for each text in the value, such as those of a list.
+    """
+
+    shipped: shipped_files.Kind | None = None
+    """The kind of the shipped files that an `@name` stands for; None: every name is a path."""
+    files_of: Callable[[Path], list[Path]] = field(default=lambda path: [path])
+    """Returns the files that are read of a folder."""
+
+    def path(self, name: str, base: Path) -> Path:
+        """Return the path of a file; a relative one starts at `base`. Raises `InputError` for an unknown `@name`."""
+        is_shipped = self.shipped is not None and name.startswith("@")
+        return shipped_files.find(self.shipped, name) if is_shipped else (base / name).absolute()  # type: ignore[arg-type]
+
+    def is_path(self, name: str) -> bool:
+        """Return whether a name is a path rather than the `@name` of a shipped file."""
+        return self.shipped is None or not name.startswith("@")
 
 
-class FileForm(Configuration):
-    """A configuration with a file that is given as the `@name` of a shipped one or as a path."""
+def input_files(value: Any, base: Path) -> dict[str, Path]:
+    """Return the files that the marked keys of a configuration name, by `@name` or path. Raises `InputError`."""
+    files: dict[str, Path] = {}
 
-    file_key: ClassVar[str]
-    """The key of the file."""
-    shipped: ClassVar[shipped_files.Kind]
-    """The kind of the shipped files."""
+    def add(mark: InputFile, name: str) -> str:
+        paths = mark.files_of(mark.path(name, base))
+        files.update({str(path): path for path in paths} if mark.is_path(name) else {name: paths[0]})
+        return name
 
-    @property
-    def file(self) -> str:
-        """The `@name` or path."""
-        return str(getattr(self, self.file_key))
+    _map_input_files(value, add)
+    return files
 
-    def path(self, base: Path) -> Path:
-        """Return the path of the file; a relative one starts at `base`. Raises `InputError` for an unknown `@name`."""
-        return shipped_files.find(self.shipped, self.file) if self.file.startswith("@") else (base / self.file).absolute()
 
-    def named_inputs(self, base: Path) -> dict[str, Path]:
-        """Return the path of the file by its `@name` or itself."""
-        return {self.file if self.file.startswith("@") else str(self.path(base)): self.path(base)}
+def with_absolute_paths(value: Content, base: Path) -> Content:
+    """Return a configuration with absolute paths in its marked keys; an `@name` stays, since it means the same everywhere.
 
-    def resolved(self: _Form, base: Path) -> _Form:
-        """Return the configuration with an absolute path; an `@name` stays, since it means the same everywhere."""
-        absolute = {} if self.file.startswith("@") else {self.file_key: str(self.path(base))}
-        return self.model_copy(update=absolute)
+    Raises `InputError` for a pipe: inputs are read once for their content and once for their digest.
+    """
+
+    def absolute(mark: InputFile, name: str) -> str:
+        if not mark.is_path(name):
+            return name
+        path = mark.path(name, base)
+        if os.path.exists(path) and path.is_fifo():  # noqa: PTH110 - Path.exists raises where the name is too long
+            raise InputError("a pipe can be read only once", path=path, remedy="write its content to a file first")
+        return str(path)
+
+    resolved: Content = _map_input_files(value, absolute)
+    return resolved
+
+
+def _map_input_files(value: Any, change: Callable[[InputFile, str], str], mark: InputFile | None = None) -> Any:
+    if isinstance(value, str):
+        return value if mark is None else change(mark, value)
+    if isinstance(value, dict):
+        return {key: _map_input_files(part, change, mark) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_map_input_files(part, change, mark) for part in value]
+    if not isinstance(value, BaseModel):
+        return value
+    changed = {}
+    for name, below in _marked_fields(type(value)).items():
+        before = getattr(value, name)
+        after = _map_input_files(before, change, below)
+        if after != before:
+            changed[name] = after
+    return value.model_copy(update=changed) if changed else value
+
+
+@cache
+def _marked_fields(model: type[BaseModel]) -> dict[str, InputFile | None]:
+    """Return the mark of each field of a model."""
+    return {name: next(_marks(part.metadata, part.annotation), None) for name, part in model.model_fields.items()}
+
+
+def _marks(metadata: Iterable[Any], annotation: Any) -> Iterator[InputFile]:
+    for part in (*metadata, *get_args(annotation)):
+        if isinstance(part, InputFile):
+            yield part
+        else:
+            yield from _marks((), part)

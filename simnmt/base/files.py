@@ -12,7 +12,6 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -49,9 +48,6 @@ _OTHER_CONTENTS = (
 )
 """First bytes of files that stand for another file, with cause and remedy; gzip is read where texts are large."""
 _PARTIAL = ".simnmt-partial-"
-_READ_BY_LIBRARIES = ("*config*.json", "*index.json", "*token*", "*vocab.*", "merges.txt", "*.model", "*.spm")
-"""Configurations, indices, vocabularies and tokenizers that libraries read from a model's folder."""
-_TENSORS = ("*.safetensors", "*.bin")
 _MOST_POINTER_BYTES = 1024
 """Limit of a pointer of Git LFS, by its specification."""
 
@@ -168,23 +164,10 @@ def _too_large(path: str | os.PathLike[str], most_bytes: int) -> OSError:
 
 
 def check_model_folder(folder: Path) -> None:
-    """Raise `OSError` as `check_regular` does for a file in a model's folder that a library must not read.
-
-    Configurations, vocabularies and tokenizers may have `MOST_MODEL_BYTES`, tensors `MOST_TENSOR_BYTES`. Files that no library
-    reads, such as a corpus beside the model, may have any size. Every file must be regular, since an index of tensors may name
-    any file of the folder. Raises `InputError` for a pointer of Git LFS in the place of a file.
-    """
+    """Raise `InputError` for a pointer of Git LFS in the place of a file of a model. Raises `OSError`."""
     for path in folder.iterdir():
-        if path.exists() and not path.is_dir():
-            check_regular(path, _most_bytes_in_model_folder(path.name.lower()))
-            if path.stat().st_size <= _MOST_POINTER_BYTES:
-                read_bounded(path, _MOST_POINTER_BYTES)
-
-
-def _most_bytes_in_model_folder(name: str) -> int:
-    if any(fnmatchcase(name, pattern) for pattern in _READ_BY_LIBRARIES):
-        return MOST_MODEL_BYTES
-    return MOST_TENSOR_BYTES if any(fnmatchcase(name, pattern) for pattern in _TENSORS) else sys.maxsize
+        if path.is_file() and path.stat().st_size <= _MOST_POINTER_BYTES:
+            refuse_other_content(path.read_bytes(), path)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Files that are shipped with simnmt and found by `@name`: traces, device profiles, scenarios; and recorded validations."""
+"""Files that are shipped with simnmt and found by `@name`: traces, device profiles, scenarios."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal
 from simnmt.base.errors import InputError
 from simnmt.base.suggestions import did_you_mean
 
-Kind = Literal["traces/lengths", "traces/rtt", "traces/bandwidth", "calibration", "scenarios", "validation"]
+Kind = Literal["traces/lengths", "traces/rtt", "traces/bandwidth", "calibration", "scenarios"]
 
 _SUFFIX: dict[Kind, str] = {
     "traces/lengths": ".csv",
@@ -18,7 +18,6 @@ _SUFFIX: dict[Kind, str] = {
     "traces/bandwidth": ".csv",
     "calibration": ".json",
     "scenarios": ".yaml",
-    "validation": "",
 }
 
 _PACKAGE = Path(__file__).resolve().parent.parent

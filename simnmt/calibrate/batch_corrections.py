@@ -177,7 +177,7 @@ def _text_translator(settings: Settings) -> tuple[Translator, list[str]]:
     from simnmt.nmt.pretrained_tokenizer import Languages
     from simnmt.nmt.translation import Translator
 
-    languages = Languages(settings.src_lang, settings.tgt_lang, settings.prefix)
+    languages = Languages(settings.src_lang, settings.tgt_lang)
     assert settings.text is not None
     lines = (line.strip() for line in TextLines(settings.text, kept="head", pipes=False))
     sentences = list(islice((line for line in lines if line), SENTENCES))

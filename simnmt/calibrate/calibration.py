@@ -13,7 +13,6 @@ from simnmt.base import VERSION
 from simnmt.base.configuration import end_tokens
 from simnmt.calibrate import preconditions, profile_assembly
 from simnmt.calibrate.box import BoxDescription, describe
-from simnmt.calibrate.in_situ import InSitu, service_works
 from simnmt.calibrate.journal import Header, Journal, journal_path
 from simnmt.calibrate.measurement import Listener, Silent
 from simnmt.calibrate.parts import Parts
@@ -26,7 +25,6 @@ from simnmt.profile.blocks import Overheads
 from simnmt.profile.device_profile import DeviceProfile, LengthUnit
 from simnmt.profile.doubts import profile_doubts
 from simnmt.profile.profile_file import write_profile
-from simnmt.profile.reconciliation import reconcile
 
 LoadEngine = Callable[..., Engine]
 
@@ -76,13 +74,12 @@ def calibrate(
     if before is not None:
         preconditions.same_units(before, settings, path)
     drawn = _drawn(settings)
-    works = service_works(settings) if "in_situ" in settings.parts else []
     box = describe(libraries=False)
     threads = preconditions.threads_of(settings, box)
     with pinned(threads) as cpus, _loaded(settings, threads, load) as engine:
         account = _named(engine.account, box)
         plans = plan_benches(settings, drawn, tells_steps=settings.backend == "torch")
-        preconditions.within_positions(account, [work for plan in plans for work in plan.works] + works)
+        preconditions.within_positions(account, [work for plan in plans for work in plan.works])
         preconditions.agreement_can_be_told(account, settings)
         if before is not None:
             preconditions.same_engine(before, account, settings, path)
@@ -93,11 +90,10 @@ def calibrate(
             journal.session(profile_assembly.state(box))
             folder = Path(os.path.realpath(path)).parent
             loses_overrun = before is None and there is not None and there.beam_overrun is not None
-            in_situ = InSitu(works, cpus)
-            parts = Parts(settings, engine, journal, listener, folder, path if loses_overrun else None, in_situ)
+            parts = Parts(settings, engine, journal, listener, folder, path if loses_overrun else None)
             blocks: profile_assembly.Blocks = parts.blocks(plans)
             after = profile_assembly.state(describe(libraries=False))
-            conditions = profile_assembly.conditions_block(journal.sessions, after, parts.measured, cpus)
+            conditions = profile_assembly.conditions_block(journal.sessions, after, parts.measured, cpus, settings.gap_s)
             remarks = profile_assembly.remarks(conditions, parts.measured, on_cpu=threads is not None)
             if before is None:
                 src_unit, tgt_unit = settings.units
@@ -118,10 +114,8 @@ def calibrate(
                 profile = profile_assembly.completed(
                     completable, blocks, conditions, settings.parts, name=name, device_name=device_name, tool=TOOL
                 )
-            # Drawn inferences, and those of an earlier session, were not measured in the same rounds as steps and encoders.
-            together = before is None and settings.mode != "paper"
-            if before is None or "step" in settings.parts:
-                profile = reconcile(profile, kind="measured" if together else "inferred")
+            if "step" in settings.parts:
+                profile = profile_assembly.with_batches_at_pace(profile)
             write_profile(path, profile)
             journal.remove()
     doubts = [doubt.message for doubt in profile_doubts(profile)]
@@ -142,10 +136,6 @@ def _completable(
         block = profile_assembly.engine_block(account, settings.beam)
         clipping = {"clipped_weights": block.clipped_weights, "product_weights": block.product_weights}
         update["engine"] = before.engine.model_copy(update=clipping)
-    if "step" in settings.parts and before.reconciliation is not None:
-        # Compare the new steps with the whole executions, not with the result of the old reconciliation.
-        plane = before.reconciliation.measured_plane
-        update |= {"execution": before.execution.model_copy(update={"plane": plane}), "reconciliation": None}
     return before.model_copy(update=update), blocks
 
 

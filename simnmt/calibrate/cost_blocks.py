@@ -49,16 +49,17 @@ def execution_block(cells: Sequence[Cell], settings: Settings) -> Execution:
     corners = _is_corner(src_len, tgt_len, settings)
     # If some corners did not fit into memory, the others cannot make a plane to be judged.
     all_six = len({*zip(src_len[corners], tgt_len[corners], strict=True)}) == 6
-    marked = corners if settings.mode == "quick" and all_six else None
+    mode: Mode = FIT_MODE[settings.mode] if settings.gap_s is None else "every_repeat"
+    marked = corners if mode == "six_cells" and all_six else None
     stretch = [number for cell in cells for number in cell.stretches]
     known = stretch if len(stretch) == time_s.size else None
-    block = fit_execution(src_len, tgt_len, time_s, mode=FIT_MODE[settings.mode], fitted=marked, stretch=known)
+    block = fit_execution(src_len, tgt_len, time_s, mode=mode, fitted=marked, stretch=known)
     for side, s_per_token in (("source", block.plane.s_per_src_token), ("target", block.plane.s_per_tgt_token)):
         if s_per_token < 0.0:
             what = f"{time_s.size:,} inferences give a {side} token {1e3 * s_per_token:.3g} ms, which cannot be"
             raise CalibrationError(what, remedy="give more --inferences in another --out, on a quiet box")
     fit: dict[str, object] = {}
-    if settings.mode == "full" and all_six:
+    if mode == "full_grid" and all_six:
         fit["heldout_error_six_cells"] = heldout_plane_error(src_len, tgt_len, time_s, fitted=corners)
     if settings.mode == "paper":
         plane = fit_relative_plane(src_len, tgt_len, time_s, quantile=MEDIAN).plane

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 from simnmt.base.errors import InputError, shorten
 from simnmt.base.suggestions import did_you_mean
+from simnmt.calibrate.chat_client import HEALTH, MODELS, ChatClient
 from simnmt.calibrate.endpoint_settings import EndpointSettings
 from simnmt.calibrate.settings import CalibrationError
-from simnmt.service.chat_client import HEALTH, MODELS, ChatClient
 from simnmt.service.client import TranslationClient
 from simnmt.service.messages import ServiceError, TranslateRequest, describe_foreign_body
 
@@ -196,7 +196,7 @@ class CTranslate2ServerEndpoint:
     async def check(self) -> bool:
         """See `Endpoint`."""
         try:
-            body, _ = await self.client.health(self._settings.timeout_s)
+            body, _ = await self.client.get_body(HEALTH, self._settings.timeout_s)
         except ServiceError as error:
             if error.status in (404, 405):
                 return False
@@ -209,7 +209,7 @@ class CTranslate2ServerEndpoint:
 
     async def echo(self) -> float:
         """See `Endpoint`."""
-        _, seconds = await self.client.health(self._settings.timeout_s)
+        _, seconds = await self.client.get_body(HEALTH, self._settings.timeout_s)
         return seconds
 
     async def ask(self, text: str) -> Reply:

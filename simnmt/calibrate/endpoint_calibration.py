@@ -1,7 +1,8 @@
-"""A whole calibration of a running service: check it, send sentences, fit the plane and the knee, and write the profile."""
+"""A whole calibration of a running service: check it, send sentences, fit the plane, and write the profile."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +18,6 @@ from simnmt.calibrate import preconditions, profile_assembly
 from simnmt.calibrate.box import BoxDescription, describe
 from simnmt.calibrate.calibration import TOOL, Calibrated, kept_journal
 from simnmt.calibrate.endpoint_apis import APIS, Endpoint, refused
-from simnmt.calibrate.endpoint_knee import fit_knee, is_refused
 from simnmt.calibrate.endpoint_load import EndpointLoad
 from simnmt.calibrate.endpoint_settings import EndpointSettings, choose_sentences
 from simnmt.calibrate.endpoint_times import LEAST_SHARE, AloneTimes
@@ -35,22 +35,17 @@ from simnmt.profile.device_profile import (
     ValidRange,
 )
 from simnmt.profile.doubts import profile_doubts
-from simnmt.profile.endpoint_block import EndpointBlock, LoadLevel, RoundTrip, StreamedTokens
+from simnmt.profile.endpoint_block import EndpointBlock, RoundTrip, StreamedTokens
 from simnmt.profile.execution_fit import cell_samples, fit_execution
 from simnmt.profile.profile_file import checked_profile, read_profile, write_profile
 from simnmt.service.messages import ServiceError
-from simnmt.service.precise_timers import run_precisely
 from simnmt.workload.length_units import service_unit
 
 Floats = NDArray[np.float64]
 VOCAB = 1 << 16
 """Words of an unknown vocabulary: two bytes a token, as in the C-NMT paper."""
-BUSY = "busy box"
-"""Finding: whether the box of the load generator was busy before or after the sentences one after another."""
 LONG_RATIO, LONG_TOKENS = 3.0, 20
 """A translation is implausibly long beyond so many times its source, and so many tokens more."""
-LATE_SHARE = 0.1
-"""Share of a sentence's time that the generator may send late."""
 
 
 def calibrate_endpoint(
@@ -86,7 +81,7 @@ def calibrate_endpoint(
         load = EndpointLoad(endpoint, sentences, settings, journal, listener)
         journal.session(profile_assembly.state(box))
         try:
-            measured = run_precisely(_measure(endpoint, load, box))
+            measured = asyncio.run(_measure(endpoint, load, box))
         except ServiceError as error:
             raise refused(error, settings) from None
         conditions = profile_assembly.conditions_block(journal.sessions, measured.after, None, [])
@@ -118,7 +113,6 @@ class _Measured:
     """Everything that was measured of a service."""
 
     alone: AloneTimes
-    ladder: Sequence[LoadLevel]
     echo_name: str
     after: MeasuringConditions
     """The state of the box after the requests one after another."""
@@ -129,13 +123,8 @@ async def _measure(endpoint: Endpoint, load: EndpointLoad, box: BoxDescription) 
         echoes = await endpoint.check()
         requests = await load.measure_alone(echoes=echoes)
         after = profile_assembly.state(box)
-        if BUSY not in load.journal.findings:  # decided once: the levels of a resumed ladder have one unit
-            load.journal.finding(BUSY, any(state.busy for state in [*load.journal.sessions, after]))
-        alone = AloneTimes(requests, busy=load.journal.findings[BUSY])
-        ladder = list[LoadLevel]()
-        if load.settings.max_concurrency > 1 and not alone.remembers:
-            ladder = await load.measure_ladder(alone.sentence_s())
-        return _Measured(alone, ladder, endpoint.echo_name, after)
+        busy = any(state.busy for state in [*load.journal.sessions, after])
+        return _Measured(AloneTimes(requests, busy=busy), endpoint.echo_name, after)
 
 
 def _profile(
@@ -159,7 +148,7 @@ def _profile(
             src_len=(int(src_len.min()), int(src_len.max())), tgt_len=(int(tgt_len.min()), int(tgt_len.max()))
         ),
         execution=execution,
-        endpoint=block.model_copy(update={"doubts": _doubts(settings, measured, block, execution.fit.collinear)}),
+        endpoint=block.model_copy(update={"doubts": _doubts(settings, measured, execution.fit.collinear)}),
         conditions=conditions,
         provenance=Provenance(source=_source(settings, block), date=profile_assembly.now(), tool=TOOL),
     )
@@ -192,8 +181,7 @@ def _source(settings: EndpointSettings, block: EndpointBlock) -> str:
 
 
 def _endpoint_block(settings: EndpointSettings, measured: _Measured) -> EndpointBlock:
-    alone, unloaded = measured.alone, measured.alone.unloaded()
-    knee, echoes_s = fit_knee(measured.ladder, unloaded), measured.alone.echoes_s
+    alone, echoes_s = measured.alone, measured.alone.echoes_s
     return EndpointBlock(
         kind="measured",
         api=settings.api,
@@ -202,7 +190,7 @@ def _endpoint_block(settings: EndpointSettings, measured: _Measured) -> Endpoint
         target=settings.target,
         sentences=alone.sentence_s().size,
         requests=len(alone.requests),
-        mean_s=unloaded.mean_s,
+        mean_s=float(alone.sentence_s().mean()),
         spread=_spread(measured),
         round_trip=RoundTrip(
             how="echo" if alone.separates_round_trip else "included",
@@ -211,11 +199,6 @@ def _endpoint_block(settings: EndpointSettings, measured: _Measured) -> Endpoint
             taken_off_s=alone.round_trip_s,
         ),
         streamed=_streamed(measured),
-        ladder=tuple(measured.ladder),
-        knee_concurrency=knee.concurrency,
-        knee_interval=knee.interval,
-        knee_rps=None if knee.concurrency is None else knee.concurrency / unloaded.mean_s,
-        knee_reason=knee.reason,
     )
 
 
@@ -238,12 +221,12 @@ def _streamed(measured: _Measured) -> StreamedTokens | None:
     return StreamedTokens(first_token=Quantiles.of(shortened_s), between_tokens=Quantiles.of(between_s))
 
 
-def _doubts(settings: EndpointSettings, measured: _Measured, block: EndpointBlock, collinear: bool | None) -> tuple[str, ...]:
+def _doubts(settings: EndpointSettings, measured: _Measured, collinear: bool | None) -> tuple[str, ...]:
     doubts, alone = [], measured.alone
     if alone.remembers:
         doubts.append(
             "repeated sentences were answered far faster: the service remembers translations, so that only the first request "
-            "of each sentence counts and no ladder was measured"
+            "of each sentence counts"
         )
     if any(request.thinks for request in alone.requests):
         doubts.append(
@@ -263,21 +246,6 @@ def _doubts(settings: EndpointSettings, measured: _Measured, block: EndpointBloc
         doubts.append(
             "source and target lengths do not vary independently: their slopes cannot be told apart (give other text)"
         )
-    if refused_levels := [level for level in block.ladder if is_refused(level)]:
-        last = refused_levels[-1]
-        doubts.append(
-            f"at a concurrency of {last.concurrency:g} the service answered {last.answered} of {last.requests} requests in time"
-        )
-    if block.knee_reason:
-        doubts.append(f"the knee is left out: {block.knee_reason}")
-    elif block.ladder and block.knee_concurrency is None:
-        doubts.append(
-            f"the knee was not reached at a concurrency of {block.ladder[-1].concurrency:g} (give a greater --max-concurrency "
-            f"than {settings.max_concurrency})"
-        )
-    if any(level.lateness_p99_s > LATE_SHARE * block.mean_s for level in block.ladder):
-        late_s = max(level.lateness_p99_s for level in block.ladder)
-        doubts.append(f"requests of the ladder were sent up to {1e3 * late_s:.3g} ms late (measure from a quiet box)")
     return tuple(doubts)
 
 

@@ -29,7 +29,6 @@ ROUNDS, QUICK_ROUNDS, LEAST_ROUNDS = 7, 4, 3
 WITHIN_S, QUICK_WITHIN_S = 420.0, 60.0
 """No further round is begun that would end later."""
 MOST_TIMEOUT_S = 3600.0
-MOST_CONCURRENCY = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +48,6 @@ class EndpointSettings:
     src_unit: str = "word"
     """A unit of `length_units`, or `STATED` for the service's own count."""
     tgt_unit: str = "word"
-    max_concurrency: int = 32
-    """Greatest level of the ladder, sentences at once; 1: no ladder."""
     timeout_s: float = 60.0
     """Longest time of a request."""
     max_tokens: int = 2_048
@@ -71,8 +68,6 @@ class EndpointSettings:
             raise CalibrationError(f"--endpoint holds a password, which the profile would show ({remedy})")
         if parts.query or parts.fragment:
             raise CalibrationError("--endpoint holds a query", remedy="give the address alone, such as http://HOST:PORT")
-        if not 1 <= self.max_concurrency <= MOST_CONCURRENCY:
-            raise CalibrationError(f"--max-concurrency {self.max_concurrency} is not from 1 to {MOST_CONCURRENCY}")
         if self.max_tokens < 1:
             raise CalibrationError(f"--max-tokens {self.max_tokens} is less than 1")
         if not 0.01 <= self.timeout_s <= MOST_TIMEOUT_S:
@@ -120,7 +115,6 @@ class EndpointSettings:
             "quick",
             "src_unit",
             "tgt_unit",
-            "max_concurrency",
             "max_tokens",
             "seed",
         )

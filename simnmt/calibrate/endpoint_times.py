@@ -1,4 +1,4 @@
-"""Times of sentences one after another: which of them count, the round trip that is taken off, and the mean time alone."""
+"""Times of sentences one after another: which of them count, and the round trip that is taken off."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-
-from simnmt.calibrate.endpoint_knee import UnloadedTime, median_interval
-from simnmt.profile.execution_fit import fit_relative_plane
 
 Floats = NDArray[np.float64]
 LEAST_SHARE = 0.05
@@ -101,46 +98,14 @@ class AloneTimes:
         """Return the time of each sentence less the round trip, shape (sentences,).
 
         The least of its requests, at the level of the median request, which is taken over all sentences. On a busy box half
-        the way to that level: what disturbs a single request may slow the loaded service too, or its load generator alone.
+        the way to that level: what disturbs a single request may slow the service too, or the load generator alone.
         """
-        least_s, ratios = self._least_and_ratios()
-        level = float(np.median(ratios))
-        return least_s * (level**0.5 if self.busy else level)
-
-    def unloaded(self) -> UnloadedTime:
-        """Return the mean time of a sentence alone.
-
-        Its interval holds that of the median request, the spread of the round trip, and for a busy box all from the least to
-        the median request. If the echo is no measure of the round trip, it holds all that the round trip may be: the fixed
-        part of the plane.
-        """
-        least_s, ratios = self._least_and_ratios()
-        low, high = (1.0, float(np.median(ratios))) if self.busy else median_interval(ratios)
-        low_s, high_s = low * float(least_s.mean()), high * float(least_s.mean())
-        if self.separates_round_trip:
-            echo_s, typical_echoes_s = self.round_trip_s, self._typical_echoes_s
-            low_s -= max(float(np.quantile(typical_echoes_s, 0.75)) - echo_s, 0.0)
-            high_s += max(echo_s - float(np.quantile(typical_echoes_s, 0.25)), 0.0)
-        elif self.echoes_s:
-            low_s -= self._most_round_trip_s
-        mean_s = float(self.sentence_s().mean())
-        return UnloadedTime(mean_s, max(low_s, LEAST_SHARE * mean_s), high_s)
-
-    def _least_and_ratios(self) -> tuple[Floats, Floats]:
-        """Return the least time of each sentence, and the ratio of each request to the least of its sentence."""
         by_sentence = self.executions_by_sentence_s()
         repeats = [np.array(by_sentence[sentence]) for sentence in sorted(by_sentence)]
-        return np.array([times.min() for times in repeats]), np.concatenate([times / times.min() for times in repeats])
-
-    @property
-    def _most_round_trip_s(self) -> float:
-        """The fixed part of the requests, which holds the round trip; at most the shortest sentence."""
-        src_len, tgt_len, elapsed_s = (
-            np.array([getattr(request, name) for request in self.counted], np.float64)
-            for name in ("src_len", "tgt_len", "elapsed_s")
-        )
-        fixed_s = fit_relative_plane(src_len, tgt_len, elapsed_s, quantile=0.0 if self.busy else 0.5).plane.s_fixed
-        return min(max(fixed_s, 0.0), (1.0 - LEAST_SHARE) * self._shortest_s)
+        least_s = np.array([times.min() for times in repeats])
+        ratios = np.concatenate([times / times.min() for times in repeats])
+        level = float(np.median(ratios))
+        return least_s * (level**0.5 if self.busy else level)
 
     @property
     def _typical(self) -> Callable[[Sequence[float]], float]:

@@ -6,6 +6,7 @@ Only the engine reads a clock.
 from __future__ import annotations
 
 import math
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -91,12 +92,14 @@ def measure(
     listener: Listener,
     bound: float = BOUND,
     frequency_mhz: Callable[[], float | None] | None = None,
+    gap_s: float | None = None,
 ) -> Measured:
     """Measure the works of the plans that the journal does not hold yet.
 
-    `frequency_mhz`: returns the present clock of the CPUs of this process.
+    `frequency_mhz`: returns the present clock of the CPUs of this process; `gap_s`: idling before each single execution.
     """
-    return _Measuring(engine, plans, journal, listener, bound, frequency_mhz or processor_use.own_frequency_mhz).all()
+    clock = frequency_mhz or processor_use.own_frequency_mhz
+    return _Measuring(engine, plans, journal, listener, bound, clock, gap_s).all()
 
 
 @dataclass
@@ -107,6 +110,7 @@ class _Measuring:
     _listener: Listener
     _bound: float
     _frequency_mhz: Callable[[], float | None]
+    _gap_s: float | None = None
     _estimate: Estimate = field(default_factory=Estimate)
     _done_s: float = 0.0
     """Seconds of measuring in this session."""
@@ -246,6 +250,8 @@ class _Measuring:
     def _timed(self, attempt: int, stretch: Stretch, index: int, work: Work) -> Sample:
         try:
             self._warm_up(work)
+            if stretch.bench == "execution" and self._gap_s is not None:
+                time.sleep(self._gap_s)  # waiting in a loop would keep the core awake, which a service does not
             timing = reduce_timing(stretch.bench, self._engine.run(work))
         except OutOfMemory:
             self._listener.say(f"out of memory at {_describe_work(work)}: this and larger ones are left out")

@@ -28,7 +28,6 @@ from simnmt.calibrate.disk import REPEATS, SIZES_BYTES, DiskError, measure_disk
 from simnmt.calibrate.energy_counters import find_energy_meter
 from simnmt.calibrate.energy_meter import EnergyMeter
 from simnmt.calibrate.fits import fit_disk, fit_energy
-from simnmt.calibrate.in_situ import InSitu
 from simnmt.calibrate.journal import Journal
 from simnmt.calibrate.measurement import Listener, Measured, Silent, measure
 from simnmt.calibrate.overheads import refill_overheads
@@ -41,7 +40,6 @@ from simnmt.nmt.hub import model_path
 from simnmt.profile.blocks import BeamOverrun, EnergyBlock, Overhead, Overheads
 from simnmt.profile.decoder_block import DecoderBlock
 from simnmt.profile.disk_block import DiskBlock
-from simnmt.profile.service_block import ServiceBlock
 from simnmt.workload.length_units import tokeniser_in
 
 Result = TypeVar("Result")
@@ -126,7 +124,6 @@ class Parts:
     """Folder on the disk that is read."""
     _replaced: Path | None = None
     """A profile with `beam_overrun`, which the new profile must have too."""
-    _in_situ: InSitu | None = None
     remarks: list[str] = field(default_factory=list)
     """Sentences on parts that could not be measured."""
     measured: Measured | None = None
@@ -144,7 +141,7 @@ class Parts:
             # If it could not be measured, a completed profile keeps its own.
             blocks |= {} if overrun is None else {"beam_overrun": overrun}
         if plans:
-            self.measured = measure(self._engine, plans, self._journal, self._listener)
+            self.measured = measure(self._engine, plans, self._journal, self._listener, gap_s=settings.gap_s)
             blocks |= self._fitted(self.measured)
         beside = self._of_batches() if "step" in settings.parts else {}
         if "overheads" in settings.parts:
@@ -152,8 +149,6 @@ class Parts:
             beside = self._of_singles() | singles | beside
         if beside:
             blocks["overheads"] = Overheads(**beside)
-        if "in_situ" in settings.parts:
-            blocks["in_service"] = self._once("in_service", ServiceBlock, self._in_service)
         if "decoder" in settings.parts:
             blocks["decoder"] = self._once("decoder", DecoderBlock, self._decoder)
         if "energy" in settings.parts:
@@ -208,13 +203,6 @@ class Parts:
                 if blocks[name] is None
             ]
         return blocks
-
-    def _in_service(self) -> tuple[ServiceBlock | None, list[str]]:
-        assert self._in_situ is not None
-        try:
-            return self._in_situ.block(self._engine, self._settings, self._listener), []
-        except OutOfMemory:
-            return None, ["nothing measured in situ: out of memory at a single sentence"]
 
     def _overheads(self) -> tuple[dict[str, Overhead], list[str]]:
         by_name = {

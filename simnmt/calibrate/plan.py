@@ -80,7 +80,7 @@ class BenchPlan:
     rounds_within_s: float = math.inf
     """Bound of all rounds, beyond which only the least number of rounds is measured; earlier plans do not count."""
     drawn: bool = False
-    """True if the works are draws from a distribution: each counts once, disturbed or not, to keep the distribution."""
+    """True if each work counts once, disturbed or not: draws from a distribution, and executions after gaps."""
 
     def again_within_s(self, first_s: float) -> float:
         """Return the bound of measuring again if the whole bench took `first_s`."""
@@ -128,10 +128,13 @@ def plan_execution(settings: Settings, drawn: Sequence[tuple[int, int]] | None =
         works = [Work(src, tgt, 1, settings.beam) for src, tgt in drawn]
         return BenchPlan("execution", _cut("execution", [works], INFERENCES_A_STRETCH), reference, 3, again=1, drawn=True)
     cells, (rounds, again) = execution_cells(settings), (4, 1) if settings.mode == "quick" else (7, 2)
+    every = settings.gap_s is not None
     # Each round does every cell once, in a new order, so that drift affects all cells alike.
     orders = [_shuffled(settings.seed, number, "execution", len(cells)) for number in range(rounds)]
     stretches = _cut("execution", [[cells[at] for at in order] for order in orders], CELLS_A_STRETCH)
-    return _bounded(BenchPlan("execution", stretches, reference, readings=3, again=again), settings)
+    return _bounded(
+        BenchPlan("execution", stretches, reference, readings=3, again=0 if every else again, drawn=every), settings
+    )
 
 
 def execution_cells(settings: Settings) -> list[Work]:
@@ -170,7 +173,7 @@ def plan_rounds(settings: Settings, *, tells_steps: bool) -> BenchPlan:
     """
     quick = settings.mode == "quick"
     cells: dict[Bench, list[Work]] = {
-        "execution": execution_cells(settings) if "execution" in settings.parts and settings.mode != "paper" else [],
+        "execution": execution_cells(settings) if "execution" in settings.parts and not executes_apart(settings) else [],
         "step": step_cells(settings, tells_steps=tells_steps),
         "encoder": encoder_cells(settings, tells_steps=tells_steps),
     }
@@ -192,11 +195,16 @@ def plan_rounds(settings: Settings, *, tells_steps: bool) -> BenchPlan:
 
 
 def plan_benches(settings: Settings, drawn: Sequence[tuple[int, int]] | None, *, tells_steps: bool) -> list[BenchPlan]:
-    """Plan the benches of the settings' parts: in the same rounds, except the drawn inferences of paper mode."""
+    """Plan the benches of the settings' parts: in the same rounds, except executions that `executes_apart` names."""
+    alone = [plan_execution(settings, drawn)] if "execution" in settings.parts else []
     if "step" not in settings.parts:
-        return [plan_execution(settings, drawn)] if "execution" in settings.parts else []
-    alone = [plan_execution(settings, drawn)] if settings.mode == "paper" and "execution" in settings.parts else []
-    return [*alone, plan_rounds(settings, tells_steps=tells_steps)]
+        return alone
+    return [*(alone if executes_apart(settings) else []), plan_rounds(settings, tells_steps=tells_steps)]
+
+
+def executes_apart(settings: Settings) -> bool:
+    """Return whether single executions have rounds of their own: drawn inferences, and executions after gaps."""
+    return settings.mode == "paper" or settings.gap_s is not None
 
 
 def batches(settings: Settings) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from simnmt.base.files import is_standard, refuse_replacing
 from simnmt.calibrate import profile_assembly
 from simnmt.calibrate.batch_corrections import check_overrun, measures_overrun
 from simnmt.calibrate.box import BoxDescription
-from simnmt.calibrate.settings import PARTS, CalibrationError, Part, Settings
+from simnmt.calibrate.settings import PARTS, CalibrationError, Settings
 from simnmt.nmt.engine import EngineAccount, Work
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.device_profile import DeviceProfile
@@ -19,8 +19,6 @@ from simnmt.profile.profile_file import read_profile
 _OF_THE_ENGINE = ("backend", "compute_type", "device", "device_name", "threads", "beam", "fused", "architecture", "versions")
 
 _TOLD_APART = ("architecture", "backend", "compute_type", "device", "threads", "beam", "fused")
-_BLOCKS: dict[Part, str] = {**{part: part for part in PARTS if part != "execution"}, "in_situ": "in_service"}
-"""Block of a profile that holds a part."""
 
 
 def profile_there(path: Path, settings: Settings) -> DeviceProfile | None:
@@ -82,7 +80,7 @@ def nothing_lost(there: DeviceProfile, account: EngineAccount, settings: Setting
         if theirs.get(key) != value:
             of = "another model" if key == "architecture" else f"{key} {theirs.get(key)!r}"
             raise CalibrationError(f"the existing profile is of {of} ({there.model.name})", path=path, remedy=remedy)
-    lost = [part for part, block in _BLOCKS.items() if part not in settings.parts and getattr(there, block) is not None]
+    lost = [part for part in PARTS[1:] if part not in settings.parts and getattr(there, part) is not None]
     if lost:
         what = f"the existing profile would lose its {', '.join(lost)}"
         raise CalibrationError(what, path=path, remedy=f"add {'them' if len(lost) > 1 else 'it'} to --part, or {remedy}")

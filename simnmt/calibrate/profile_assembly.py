@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -14,10 +15,10 @@ from simnmt.calibrate.box import BoxDescription
 from simnmt.calibrate.measurement import Measured
 from simnmt.calibrate.samples import BASE
 from simnmt.nmt.engine import EngineAccount
-from simnmt.profile.blocks import Conditions, EngineBlock, LaterConditions, MeasuringConditions
+from simnmt.profile.blocks import Conditions, EncoderBlock, EngineBlock, LaterConditions, MeasuringConditions, StepBlock
 from simnmt.profile.decoder_settings import DecoderOptions
 from simnmt.profile.device_profile import SCHEMA_VERSION, Device, DeviceProfile, LengthUnit, Model, Provenance
-from simnmt.profile.doubts import busy_message
+from simnmt.profile.doubts import alone_vs_plane, busy_message
 from simnmt.profile.profile_file import checked_profile
 
 STEADY_GOVERNORS = ("performance", "userspace")
@@ -25,6 +26,7 @@ _ACCOUNT = ("backend", "compute_type", "device", "device_name", "threads", "fuse
 """Fields of an engine's account that `engine` of a profile has too."""
 Blocks = Mapping[str, Configuration | None]
 """Measured blocks of a profile by name; None for a block that could not be measured."""
+Grid = TypeVar("Grid", StepBlock, EncoderBlock)
 
 
 def state(box: BoxDescription) -> MeasuringConditions:
@@ -40,7 +42,11 @@ def state(box: BoxDescription) -> MeasuringConditions:
 
 
 def conditions_block(
-    sessions: Sequence[MeasuringConditions], after: MeasuringConditions, measured: Measured | None, pinned_cpus: Sequence[int]
+    sessions: Sequence[MeasuringConditions],
+    after: MeasuringConditions,
+    measured: Measured | None,
+    pinned_cpus: Sequence[int],
+    gap_s: float | None = None,
 ) -> Conditions:
     """Return `conditions` of a profile: the state before each session and after the last, and the drift of the reference."""
     states = [*sessions, after]
@@ -55,6 +61,7 @@ def conditions_block(
         sessions=len(sessions),
         load_average_after=after.load_average,
         pinned_cpus=list(pinned_cpus),
+        gap_s=gap_s,
     )
     if measured is None:
         return block
@@ -144,7 +151,7 @@ def completed(
     Date, tool and conditions of the new blocks are added to `conditions.later`. A given name replaces the profile's.
     """
     earlier = before.conditions or Conditions()
-    later = LaterConditions(**conditions.model_dump(exclude={"later"}), parts=tuple(parts), date=now(), tool=tool)
+    later = LaterConditions(**conditions.model_dump(exclude={"later", "gap_s"}), parts=tuple(parts), date=now(), tool=tool)
     update: dict[str, object] = {
         **blocks,
         "name": name or before.name,
@@ -154,6 +161,37 @@ def completed(
     if device_name:
         update["device"] = before.device.model_copy(update={"name": device_name})
     return _checked(before.model_copy(update=update))
+
+
+def with_batches_at_pace(profile: DeviceProfile) -> DeviceProfile:
+    """Return the profile with encoder, steps, gaps and joining at the pace of its whole executions (XP-01).
+
+    Whole executions and their parts are measured by different benches, on a box whose speed varies, and only whole executions
+    follow the gaps of `Settings.gap_s`. All costs of batches are multiplied by one factor, so that a sentence alone takes the
+    plane's time on the mean over a shipped length table. The same profile if it lacks steps or encoder from batch 1 on.
+    """
+    step, encoder = profile.step, profile.encoder
+    if step is None or encoder is None or step.batch[0] != 1 or encoder.batch[0] != 1:
+        return profile
+    alone = profile.model_copy(update={"step": _as_measured_alone(step), "encoder": _as_measured_alone(encoder)})
+    apart = alone_vs_plane(alone)
+    if apart is None:
+        return profile
+    pace = 1.0 / (1.0 + apart)
+    changed: dict[str, object] = {
+        name: None if block is None else block.times(pace)
+        for name, block in (("step", alone.step), ("encoder", alone.encoder), ("overheads", alone.overheads))
+    }
+    source = f"{profile.provenance.source}; costs of batches at a pace of {pace:.4g}"
+    changed["provenance"] = profile.provenance.model_copy(update={"source": source})
+    return alone.model_copy(update=changed)
+
+
+def _as_measured_alone(block: Grid) -> Grid:
+    """Return a block whose line over the batch sizes is replaced by the measured times for a batch of one."""
+    if block.form == "table" or block.seconds is None:
+        return block
+    return block.model_copy(update={"alone_s": block.seconds[0]})
 
 
 def _checked(profile: DeviceProfile) -> DeviceProfile:

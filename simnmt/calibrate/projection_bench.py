@@ -72,11 +72,9 @@ class StepTime(Configuration):
     """The fastest of torch's methods."""
     columns_s: Seconds
     """Median of the whole step whose active columns go straight into the search (XP-02)."""
-    kept_s: Seconds
-    """Median of the whole step with a kept copy of the columns."""
     scattered_s: Seconds
     """Median of the published step: columns go to their places among V, then the search covers V (FVP-07)."""
-    ratios: dict[Literal["columns", "kept", "scattered"], float]
+    ratios: dict[Literal["columns", "scattered"], float]
     """Speed-ups over dense: medians of the ratios of the rounds."""
     predicted_s: Seconds | None = None
     """Prediction of `columns_s` from V, width, active columns and rows; the cost chooses method and overlap."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeVar
@@ -15,7 +14,6 @@ from simnmt.base.configuration import describe_validation_error
 from simnmt.base.errors import InputError
 from simnmt.base.files import read_bounded
 from simnmt.nmt.hub import model_path
-from simnmt.profile.service_block import GapKind
 from simnmt.workload.length_units import Side, tokeniser_in, unit_of
 
 
@@ -46,12 +44,10 @@ def read_measurement(path: str | os.PathLike[str], kind: type[Document], what: s
 
 
 Mode = Literal["quick", "full", "paper"]
-Part = Literal["execution", "step", "decoder", "disk", "energy", "overheads", "in_situ"]
+Part = Literal["execution", "step", "decoder", "disk", "energy", "overheads"]
 PARTS: tuple[Part, ...] = ("execution", "step", "decoder", "disk", "energy", "overheads")
 """Parts of a calibration that are measured by default; `step` is decode steps and encoders over batch sizes, `decoder` steps by
 variant of the decoder."""
-ALL_PARTS: tuple[Part, ...] = (*PARTS, "in_situ")
-"""With `in_situ`: single executions in service conditions."""
 WORD_MODELS = ("bilstm", "gru")
 """Models whose vocabularies are words in the paper (50,000 and 32,000: CNMT-13); other models read subwords."""
 PAPER_INFERENCES = 10_000
@@ -59,45 +55,9 @@ PAPER_INFERENCES = 10_000
 MOST_LENGTH = 4_096
 LEAST_BATCH, MOST_BATCH = 8, 1_024
 """Bounds of the largest batch: with a smaller one, no batch size would judge the fits."""
+LEAST_GAP_S, MOST_GAP_S = 1e-4, 600.0
 LEAST_PACE_BYTES_PER_S = 1e6
 """Least pace: a full measurement reads 574 MB, in some ten minutes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Gaps:
-    """How a workload lets the box idle before an execution."""
-
-    kind: GapKind = "none"
-    rate_rps: float | None = None
-    """Requests a second of kind `poisson`."""
-    gap_s: float | None = None
-    """Seconds of kind `fixed`."""
-
-    @classmethod
-    def parse(cls, text: str) -> Gaps:
-        """Return the gaps of `none`, `poisson:12` (requests a second) or `fixed:50ms`.
-
-        Raises `CalibrationError` for another text, and for a rate or a gap that is not positive or is out of proportion.
-
-        Example:
-            >>> Gaps.parse("fixed:50ms").gap_s
-            0.05
-        """
-        if text == "none":
-            return cls()
-        remedy = "give none, poisson:RATE with requests a second, such as poisson:12, or fixed:TIME, such as fixed:50ms"
-        match = re.fullmatch(r"(poisson|fixed):(\d{1,9}(?:\.\d{1,9})?)(/s|ms|s)?", text, re.ASCII)
-        units = {"poisson": (None, "/s"), "fixed": ("ms", "s")}
-        if match is None or match[3] not in units[match[1]]:
-            raise CalibrationError(f"--gaps {text[:40]}: not a kind of gaps", remedy=remedy)
-        number = float(match[2]) * (1e-3 if match[3] == "ms" else 1.0)
-        if match[1] == "poisson":
-            if not 1e-3 <= number <= 1e5:
-                raise CalibrationError(f"--gaps {text}: not a rate that can be measured", remedy="give 0.001 to 100000")
-            return cls("poisson", rate_rps=number)
-        if not 1e-4 <= number <= 600.0:
-            raise CalibrationError(f"--gaps {text}: not a gap that can be kept", remedy="give 0.1ms to 600s")
-        return cls("fixed", gap_s=number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +84,10 @@ class Settings:
     max_src_len: int = 100
     max_tgt_len: int = 100
     lengths: str | None = None
-    """Length table from which paper mode draws, and whose pairs are measured in situ: a shipped `@name`, or a file. None:
-    `@de-en-news` in paper mode, a spread of lengths in situ."""
-    gaps: str = "none"
-    """How the box idles before an execution in situ: `none`, `poisson:RATE` or `fixed:TIME` (`Gaps`)."""
+    """Length table from which paper mode draws: a shipped `@name`, or a file. None: `@de-en-news`."""
+    gap_s: float | None = None
+    """Seconds that the box idles before each single execution, as in service; then every repeat counts, disturbed ones too.
+    None: back to back."""
     inferences: int = PAPER_INFERENCES
     """Number of inferences in paper mode."""
     src_unit: str | None = None
@@ -146,8 +106,6 @@ class Settings:
     src_lang: str | None = None
     """Language of the text, as a model of Hugging Face writes it; this and the next two serve to count a beam's steps."""
     tgt_lang: str | None = None
-    prefix: str | None = None
-    """Text before each sentence, such as the task of a T5."""
     seed: int = 0
     """Seed of the order of measuring, the drawn lengths, the token ids and random weights."""
 
@@ -167,10 +125,11 @@ class Settings:
             raise CalibrationError(f"{self.inferences} inferences do not determine a plane", remedy="give 6 or more")
         self._check_vocabulary()
         self._check_text()
-        idles = self.idle_gaps.kind != "none"  # refuses a text that names no gaps
-        if "in_situ" not in self.parts and idles:
-            what = "gaps are a condition of the part in_situ"
-            raise CalibrationError(what, remedy="add in_situ to --part, or leave --gaps out")
+        if self.gap_s is not None and not LEAST_GAP_S <= self.gap_s <= MOST_GAP_S:
+            raise CalibrationError(f"a gap of {self.gap_s:g} s cannot be kept", remedy="give 0.1ms to 600s")
+        if self.gap_s is not None and ("execution" not in self.parts or self.mode == "paper"):
+            what = "a gap is a condition of the grid of the part execution"
+            raise CalibrationError(what, remedy="add execution to --part and leave --paper out, or leave --gap out")
         if self.disk_bytes_per_s is not None and not LEAST_PACE_BYTES_PER_S <= self.disk_bytes_per_s < math.inf:
             what = f"reads at {self.disk_bytes_per_s / 1e6:g} MB/s would take too long"
             raise CalibrationError(what, remedy="give 1MB/s or more")
@@ -201,19 +160,14 @@ class Settings:
                 remedy="give --backend sharp and the part decoder, --beam 2 or more with torch, or --vocabulary, "
                 "or leave --text out",
             )
-        if (self.src_lang, self.tgt_lang, self.prefix) != (None, None, None) and not (searches and self.text is not None):
-            what = "languages and a prefix only serve to translate a text, whose steps a beam counts"
+        if (self.src_lang, self.tgt_lang) != (None, None) and not (searches and self.text is not None):
+            what = "languages only serve to translate a text, whose steps a beam counts"
             raise CalibrationError(what, remedy="give --text and --beam 2 or more with torch, or leave them out")
 
     @property
     def whole(self) -> bool:
         """True if the calibration makes a new profile; without the part execution, it completes one."""
         return "execution" in self.parts
-
-    @property
-    def idle_gaps(self) -> Gaps:
-        """The gaps before executions in situ."""
-        return Gaps.parse(self.gaps)
 
     @property
     def drawn_lengths(self) -> str:
@@ -279,7 +233,7 @@ def lengths_up_to(positions: int, wanted: Sequence[int]) -> tuple[int, ...]:
 
 
 def parse_parts(names: Sequence[str]) -> tuple[Part, ...]:
-    """Return the parts with these names, in the order of `ALL_PARTS`. Raises `CalibrationError` for an unknown name."""
-    if unknown := [name for name in names if name not in ALL_PARTS]:
-        raise CalibrationError(f"unknown part {unknown[0]}", remedy=f"known: {', '.join(ALL_PARTS)}")
-    return tuple(part for part in ALL_PARTS if part in names)
+    """Return the parts with these names, in the order of `PARTS`. Raises `CalibrationError` for an unknown name."""
+    if unknown := [name for name in names if name not in PARTS]:
+        raise CalibrationError(f"unknown part {unknown[0]}", remedy=f"known: {', '.join(PARTS)}")
+    return tuple(part for part in PARTS if part in names)

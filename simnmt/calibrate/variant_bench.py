@@ -215,7 +215,7 @@ def _batches(settings: Settings, most: int) -> list[int]:
 
 
 def _variant(settings: DecoderSettings, batch: int, *stages_s: float) -> DecoderVariant:
-    # A stage below the resolution of the clock counts as a nanosecond, so that it has a logarithm.
+    # A stage below the resolution of the clock counts as a nanosecond: seconds are above 0.
     body_s, product_s, search_s = parts = [max(seconds, 1e-9) for seconds in stages_s]
     return DecoderVariant(
         settings=settings, batch=batch, step_s=sum(parts), body_s=body_s, product_s=product_s, search_s=search_s

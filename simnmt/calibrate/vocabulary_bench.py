@@ -17,7 +17,6 @@ from simnmt.calibrate.box.describe import describe
 from simnmt.calibrate.projection_bench import BreakEven, ProjectionBench, Setting, StepTime
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.kernels import projection_timing as timing
-from simnmt.kernels.columns import SubMatrix
 from simnmt.kernels.measurement import Run, interleaved, library_threads
 from simnmt.profile.projection_cost import PRODUCT_METHODS, ProductMethod, ProjectionCost, StagePoint
 
@@ -52,13 +51,10 @@ class LayerBench:
         steps = {share: timing.random_steps(layer, rows, share, seed=setting.seed) for share in shares}
         stages, methods, whole = dict[float, list[timing.Timed]](), dict[float, ProductMethod](), dict[Hashable, Run]()
         for share, share_steps in steps.items():
-            kept = SubMatrix.of(layer.weight, share_steps[0].columns)
-            stages[share] = timing.step_stages(layer, share_steps, kept, logits)
+            stages[share] = timing.step_stages(layer, share_steps, logits)
             products = {method: timed.run for method in PRODUCT_METHODS for timed in stages[share] if timed.stage == method}
             methods[share] = self._fastest(products)
-            if rows == min(setting.rows):  # a kept copy does not depend on the rows
-                stages[share].append(timing.copy_stage(layer, share_steps[0]))
-            runs_of_share = timing.active_steps(layer, share_steps, methods[share], kept, logits)
+            runs_of_share = timing.active_steps(layer, share_steps, methods[share], logits)
             whole |= {(share, name): run for name, run in runs_of_share.items()}
         dense = timing.dense_steps(layer, next(iter(steps.values()))[0].hidden)
         dense_method = self._fastest(dense)
@@ -86,11 +82,9 @@ class LayerBench:
                 dense_s=times.median_s(DENSE),
                 dense_method=dense_method,
                 columns_s=times.median_s((share, timing.COLUMNS)),
-                kept_s=times.median_s((share, timing.KEPT)),
                 scattered_s=times.median_s((share, timing.SCATTERED)),
                 ratios={
                     "columns": times.ratio(DENSE, (share, timing.COLUMNS)),
-                    "kept": times.ratio(DENSE, (share, timing.KEPT)),
                     "scattered": times.ratio(DENSE, (share, timing.SCATTERED)),
                 },
             )

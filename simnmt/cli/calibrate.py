@@ -11,7 +11,6 @@ import typer
 
 from simnmt.base.files import is_standard, refuse_replacing
 from simnmt.base.packages import named_if_missing
-from simnmt.base.text_tables import format_table
 from simnmt.cli.options import (
     AsJson,
     Force,
@@ -80,13 +79,13 @@ def calibrate(
         list[str] | None,
         option(
             "NAME",
-            "Measure this part: execution, step, decoder, disk, energy, overheads or in_situ; repeatable. Without execution, "
-            "completes OUT. [default: all but in_situ]",
+            "Measure this part: execution, step, decoder, disk, energy or overheads; repeatable. Without execution, "
+            "completes OUT. [default: all]",
         ),
     ] = None,
     lengths: Annotated[
         str | None,
-        option("FILE|@NAME", "Length table for --paper and in_situ. [default: @de-en-news; in_situ: short to long sentences]"),
+        option("FILE|@NAME", "Length table for --paper. [default: @de-en-news]"),
     ] = None,
     inferences: Annotated[int, option("N", "Inferences of --paper.")] = 10_000,
     max_batch: Annotated[int | None, option("N", "Largest batch of steps and encoders. [default: 64, with --quick 16]")] = None,
@@ -103,9 +102,6 @@ def calibrate(
         str | None, option("CODE", "Language of --text as a model of Hugging Face writes it, such as deu_Latn (NLLB).")
     ] = None,
     tgt_lang: Annotated[str | None, option("CODE", "Language to translate to, such as eng_Latn.")] = None,
-    prefix: Annotated[
-        str | None, option("TEXT", "Text before each sentence, as 'translate English to German: ' for T5.")
-    ] = None,
     pace: Annotated[
         float | None,
         option(
@@ -120,19 +116,18 @@ def calibrate(
     api: Annotated[Api, option(None, "What the service speaks; openai needs --model.")] = Api.libretranslate,
     source: Annotated[str, option("CODE", "Language of --text.")] = "de",
     target: Annotated[str, option("CODE", "Language of the translations.")] = "en",
-    max_concurrency: Annotated[int, option("N", "Most sentences at once that are tried; 1: no load.")] = 32,
     timeout: Annotated[
         float, option("TIME", "Longest time of a request. [default: 60s]", parser=parse_duration, show_default=False)
     ] = 60.0,
     max_tokens: Annotated[int, option("N", "Most tokens of an answer, for openai.")] = 2_048,
     token_env: Annotated[str, option("NAME", "Environment variable that holds the service's token.")] = "SIMNMT_TOKEN",
     ca_file: Annotated[Path | None, option("FILE", "Authorities that vouch for the service's certificate, PEM.")] = None,
-    gaps: Annotated[
-        str | None,
+    gap: Annotated[
+        float | None,
         option(
-            "KIND",
-            "Measure in_situ too, idling before each execution: none, poisson:RATE (requests a second), fixed:50ms.",
-            group="In service",
+            "TIME",
+            "Idle so long before each single execution, as the workload lets the box, and keep every repeat. [default: none]",
+            parser=parse_duration,
         ),
     ] = None,
     seed: Seed = 1,
@@ -170,15 +165,13 @@ def calibrate(
         raise typer.BadParameter("choose one of --quick and --paper", param_hint="--quick")
     from simnmt.calibrate.calibration import calibrate as measure
     from simnmt.calibrate.preconditions import profile_there, refuse_unfit_page
-    from simnmt.calibrate.settings import PARTS, Settings, parse_parts
-    from simnmt.report.profile_page import write_profile_page
+    from simnmt.calibrate.settings import Settings, parse_parts
+    from simnmt.report.page_template import write_page
+    from simnmt.report.profile_page import render_profiles
 
-    in_service = ["in_situ"] * (gaps is not None)
-    parts = None if part is None and not in_service else parse_parts([*(PARTS if part is None else part), *in_service])
+    parts = None if part is None else parse_parts(part)
     if not paper:
-        refuse_given(context, ["inferences"], "holds for --paper")
-    if not paper and (parts is None or "in_situ" not in parts):
-        refuse_given(context, ["lengths"], "holds for --paper and for the part in_situ")
+        refuse_given(context, ["inferences", "lengths"], "holds for --paper")
     if parts is not None and "disk" not in parts:
         refuse_given(context, ["pace"], "holds for the part disk")
     settings = chosen(
@@ -190,6 +183,7 @@ def calibrate(
         src_unit=src_unit or unit,
         tgt_unit=tgt_unit or unit,
         disk_bytes_per_s=pace,
+        gap_s=gap,
     )
     page = page or out.parent / f"{out.stem}.html"
     profile_there(out, settings)
@@ -208,18 +202,18 @@ def calibrate(
         lambda: {"profile": done.profile.model_dump(mode="json"), "warnings": done.warnings},
         lambda: f"{_format_profile(done)}\n{'replaced' if done.replaced else 'wrote'} {out}",
     )
-    write_profile_page(page, [done.profile])
+    write_page(page, render_profiles([done.profile]))
     if not as_json and not is_standard(page):
         print(f"page: {page}")
 
 
 _OF_A_MODEL = (
     *("backend", "device", "threads", "compute_type", "beam", "vocabulary", "direction", "paper", "part", "lengths"),
-    *("inferences", "max_batch", "max_src_len", "max_tgt_len", "pace", "gaps"),
-    *("src_lang", "tgt_lang", "prefix"),
+    *("inferences", "max_batch", "max_src_len", "max_tgt_len", "pace", "gap"),
+    *("src_lang", "tgt_lang"),
 )
 """Options that say how a model is measured on this box."""
-_OF_AN_ENDPOINT = ("api", "source", "target", "max_concurrency", "timeout", "max_tokens", "token_env", "ca_file")
+_OF_AN_ENDPOINT = ("api", "source", "target", "timeout", "max_tokens", "token_env", "ca_file")
 """Options that say how a running service is measured."""
 
 
@@ -233,7 +227,8 @@ def _calibrate_endpoint(context: typer.Context, url: str, out: Path, page: Path)
         from simnmt.calibrate.endpoint_calibration import calibrate_endpoint, endpoint_profile_there
     from simnmt.calibrate.endpoint_settings import EndpointSettings
     from simnmt.calibrate.preconditions import refuse_unwritable
-    from simnmt.report.profile_page import write_profile_page
+    from simnmt.report.page_template import write_page
+    from simnmt.report.profile_page import render_profiles
 
     settings = chosen(
         context,
@@ -266,7 +261,7 @@ def _calibrate_endpoint(context: typer.Context, url: str, out: Path, page: Path)
         lambda: {"profile": done.profile.model_dump(mode="json"), "warnings": done.warnings},
         lambda: f"{_format_endpoint(done)}\n{'replaced' if done.replaced else 'wrote'} {out}",
     )
-    write_profile_page(page, [done.profile])
+    write_page(page, render_profiles([done.profile]))
     if not given["as_json"] and not is_standard(page):
         print(f"page: {page}")
 
@@ -288,9 +283,6 @@ class _LogLines:
 
 def _format_profile(done: Calibrated) -> str:
     """Return the main figures of the profile as text, in milliseconds and percent."""
-
-    from simnmt.profile.profile_summary import service_facts
-
     profile = done.profile
     engine, quality = profile.engine, profile.execution.fit
     assert engine is not None
@@ -301,7 +293,6 @@ def _format_profile(done: Calibrated) -> str:
     ]
     if (six := quality.heldout_error_six_cells) is not None:
         lines.append(f"  six corner cells alone, judged on all others: {_format_percent(six)}")
-    lines += [f"{label}: {text}" for label, text in service_facts(profile)]
     for name, block in (("decode step", profile.step), ("encoder", profile.encoder)):
         if block is not None:
             batches = f"batch {block.batch[0]} to {block.batch[-1]}"
@@ -336,21 +327,6 @@ def _format_endpoint(done: Calibrated) -> str:
     assert block is not None
     lines = [f"{profile.name}: {profile.provenance.source}", *_format_execution(profile)]
     lines += [f"  {label}: {text}" for label, text in block.facts()[1:]]
-    if block.ladder:
-        rows = [
-            [
-                f"{level.concurrency:g}",
-                f"{level.rate_rps:.4g}",
-                f"{level.throughput_rps:.4g}",
-                f"{level.executed:.3g}",
-                f"{len(level.executed_rounds)}",
-                "" if level.latency is None else f"{1e3 * level.latency.median_s:.4g}",
-                "" if level.latency is None or level.latency.p95_s is None else f"{1e3 * level.latency.p95_s:.4g}",
-            ]
-            for level in block.ladder
-        ]
-        columns = ["at once", "offered/s", "answered/s", "executed at once", "rounds", "median, ms", "95 %, ms"]
-        lines.append(format_table(columns, rows))
     return "\n".join(lines)
 
 

@@ -36,9 +36,10 @@ def compare(
     check_output(page, force, *(run / name for run in runs for name in (MANIFEST, *sorted(OUTPUTS))))
     comparison = simnmt.api.compare(*runs)
     if page is not None:
-        from simnmt.report.comparison_page import write_comparison_page
+        from simnmt.report.comparison_page import render_comparison
+        from simnmt.report.page_template import write_page
 
-        write_comparison_page(page, comparison)
+        write_page(page, render_comparison(comparison))
     if as_json:
         print_json(comparison.document())
         return

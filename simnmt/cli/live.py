@@ -1,16 +1,13 @@
-"""`simnmt live`: servers, gateways and links of a live testbed, and what their logs show."""
+"""`simnmt live`: servers and gateways of a live testbed, and replays of a workload."""
 
 from __future__ import annotations
 
 import typer
 
 from simnmt.cli.app import Verb
-from simnmt.cli.live_link import link
 from simnmt.cli.live_replay import replay
 from simnmt.cli.live_serve import gateway, server
-from simnmt.cli.live_stream import stream_server
 
-app = typer.Typer(help="A live testbed: real servers, gateways and links, and what their logs show.", no_args_is_help=True)
-for verb in (server, gateway, link, replay):
+app = typer.Typer(help="A live testbed: real servers and gateways, and replays of a workload.", no_args_is_help=True)
+for verb in (server, gateway, replay):
     app.command(cls=Verb)(verb)
-app.command("stream-server", cls=Verb)(stream_server)

@@ -13,6 +13,7 @@ from simnmt.cli.options import (
     Force,
     Overrides,
     argument,
+    flag,
     option,
     parse_duration,
     print_json,
@@ -52,6 +53,9 @@ def replay(
         ),
     ] = 60.0,
     connections: Annotated[int, option("N", "Most requests under way; others wait here.", min=1, max=100_000)] = 500,
+    delays: Annotated[
+        bool, flag("--delays", "Sleep the delays of the scenario's network before and after each request.")
+    ] = False,
     out: Annotated[Path | None, option("DIR", "Run directory to write. [default: a new one under reports/]")] = None,
     force: Force = False,
     as_json: AsJson = False,
@@ -78,6 +82,7 @@ def replay(
         device,
         timeout,
         connections,
+        delays,
     )
     given = overrides_of_call(overrides or [], as_options=True, requests=requests, replications=replications, seed=seed)
     with progress_bar() as bar, prints_of_users():

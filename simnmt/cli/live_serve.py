@@ -68,15 +68,8 @@ SrcLang = Annotated[
     option("CODE", "Language of the text as a model of Hugging Face writes it, such as deu_Latn (NLLB).", "--src-lang"),
 ]
 TgtLang = Annotated[str | None, option("CODE", "Language of its translations, such as eng_Latn.", "--tgt-lang")]
-Prefix = Annotated[str | None, option("TEXT", "Text before each text, as 'translate English to German: ' for T5.", "--prefix")]
 Cpus = Annotated[
     Any, option("N[,N]", "Processors to which the engine is pinned. [default: any]", "--cpus", parser=parse_integers)
-]
-ReferenceEvery = Annotated[
-    float | None,
-    option(
-        "TIME", "Log the time of a fixed piece of work, when idle. [default: never]", "--reference-every", parser=parse_duration
-    ),
 ]
 AnyModel = Annotated[bool, flag("--any-model", "Allow engines other than those of the profiles.")]
 Source = Annotated[str, option("CODE", "Language that is translated.", "--source", group="Clients")]
@@ -101,7 +94,6 @@ Deadline = Annotated[
     float,
     option("TIME", "Longest time of a request (504). [default: 30s]", "--deadline", parser=parse_duration, show_default=False),
 ]
-Connections = Annotated[int, option("N", "Most open connections.", "--connections", min=1, max=100_000)]
 Drain = Annotated[
     float,
     option(
@@ -132,9 +124,7 @@ def server(
     max_len: MaxLen = None,
     src_lang: SrcLang = None,
     tgt_lang: TgtLang = None,
-    prefix: Prefix = None,
     cpus: Cpus = None,
-    reference_every: ReferenceEvery = None,
     any_model: AnyModel = False,
     source: Source = "de",
     target: TargetLanguage = "en",
@@ -149,7 +139,6 @@ def server(
     max_texts: MaxTexts = 100,
     max_body: MaxBody = 1_000_000,
     deadline: Deadline = 30.0,
-    connections: Connections = 512,
     drain: Drain = 30.0,
     log: Log = None,
     overrides: Overrides = None,
@@ -206,6 +195,7 @@ def gateway(
             show_default=False,
         ),
     ] = 10.0,
+    delays: Annotated[bool, flag("--delays", "Sleep the delays of the scenario's network on the way to the servers.")] = False,
     local_token_file: Annotated[
         Path | None, option("FILE", f"Token that --local-server asks for; else that of ${LOCAL_TOKEN}.")
     ] = None,
@@ -226,9 +216,7 @@ def gateway(
     max_len: MaxLen = None,
     src_lang: SrcLang = None,
     tgt_lang: TgtLang = None,
-    prefix: Prefix = None,
     cpus: Cpus = None,
-    reference_every: ReferenceEvery = None,
     any_model: AnyModel = False,
     source: Source = "de",
     target: TargetLanguage = "en",
@@ -243,7 +231,6 @@ def gateway(
     max_texts: MaxTexts = 100,
     max_body: MaxBody = 1_000_000,
     deadline: Deadline = 30.0,
-    connections: Connections = 512,
     drain: Drain = 30.0,
     log: Log = None,
     overrides: Overrides = None,
@@ -273,6 +260,7 @@ def gateway(
             ca_file=ca_file,
             offload_s=offload_timeout,
             any_model=any_model,
+            delays=delays,
         )
         serve(lambda: LiveGateway(settings, file, note), as_json)
 
@@ -311,8 +299,7 @@ def _print_line(as_json: bool, document: Mapping[str, Any], text: str, out: Text
 def service_settings(params: Mapping[str, Any]) -> tuple[FrontSettings, Access, Limits]:
     """Return what the options say about clients. Raises `InputError`."""
     from simnmt.live.front import FrontSettings
-    from simnmt.service.addresses import parse_address
-    from simnmt.service.http_server import Access, Limits
+    from simnmt.service.http_server import Access, Limits, parse_address
 
     front = FrontSettings(
         params["source"],
@@ -331,7 +318,7 @@ def service_settings(params: Mapping[str, Any]) -> tuple[FrontSettings, Access, 
         params["allow_origin"],
     )
     access.ssl_context()  # refuses unusable files before the model is loaded
-    return front, access, Limits(params["max_body"], params["connections"], drain_s=params["drain"])
+    return front, access, Limits(params["max_body"], drain_s=params["drain"])
 
 
 def _engine_options(params: Mapping[str, Any], **others: str | None) -> Mapping[str, Any]:
@@ -344,8 +331,6 @@ def _engine_options(params: Mapping[str, Any], **others: str | None) -> Mapping[
     }
     if "backend" in options:
         options["backend"] = options["backend"].value
-    if params["reference_every"] is not None:
-        options["reference_every_s"] = params["reference_every"]
     if params["batching"] is not None:
         options["batching"] = _parse_batching(params["batching"], params["longest_wait"] or 0.0)
     elif params["longest_wait"] is not None:
@@ -355,7 +340,7 @@ def _engine_options(params: Mapping[str, Any], **others: str | None) -> Mapping[
 
 _ENGINE_OPTIONS = (
     *("model", "backend", "compute_type", "threads", "beam", "fused", "batching", "longest_wait", "max_len", "cpus"),
-    *("src_lang", "tgt_lang", "prefix", "reference_every"),
+    *("src_lang", "tgt_lang"),
 )
 
 
@@ -443,13 +428,13 @@ def _servers(given: Sequence[str], devices: Sequence[str]) -> dict[str, str]:
 
 @contextmanager
 def log_file(path: Path | None) -> Iterator[TextIO | None]:
-    """Open a log to append to; None for no log. A log that is new and empty is removed if the service fails."""
+    """Open a log to append lines to; None for no log. A log that is new and empty is removed if the service fails."""
     if path is None:
         yield None
         return
     is_new = not os.path.lexists(path)
     try:
-        with path.open("a", encoding="utf-8") as file:
+        with path.open("a", encoding="utf-8", buffering=1) as file:
             yield file
     except BaseException:
         if is_new and path.is_file() and not path.stat().st_size:

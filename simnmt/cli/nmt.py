@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simnmt.cli.options import Device, Force, Keys, Threads, argument, check_output, flag, json_keys, option, parse_bytes
+from simnmt.cli.options import Device, Force, Keys, Threads, argument, check_output, flag, json_keys, option
 from simnmt.cli.progress import progress_bar
 from simnmt.cli.terminal import note, warn
 
@@ -139,9 +139,6 @@ def translate(
         ),
     ] = None,
     direction: Annotated[str | None, option("NAME", "Direction to use from a bundle with clusters of several.")] = None,
-    cache: Annotated[
-        int, option("SIZE", "Memory for copies of columns that come again, such as 8MB; with --tune.", parser=parse_bytes)
-    ] = 0,
     tune: Annotated[
         bool, flag("--tune", "Multiply these columns by the method that a measurement at load finds fastest.")
     ] = False,
@@ -164,7 +161,6 @@ def translate(
         str | None, option("CODE", "Language of the text as the model writes it: deu_Latn (NLLB), de (M2M100), de_DE (mBART).")
     ] = None,
     tgt_lang: Annotated[str | None, option("CODE", "Language to translate to; for Marian of several, such as deu.")] = None,
-    prefix: Annotated[str | None, option("TEXT", "Text before each line, as 'translate English to German: ' for T5.")] = None,
     out: Annotated[Path | None, option("FILE", "File to write instead of standard output.")] = None,
     force: Force = False,
     as_json: Annotated[bool, flag("--json", "An object a line: text, tokens, score.")] = False,
@@ -201,8 +197,8 @@ def translate(
     else:
         batches = parse_batching(batching, batch, threshold=threshold, collect=collect)
         options = _given(context, SEARCH + PRODUCTS)
-        languages = Languages(src_lang, tgt_lang, prefix)
-        translator = Translator.load(model[0], batching=batches, cache_mb=cache / 1e6, languages=languages, **options)
+        languages = Languages(src_lang, tgt_lang)
+        translator = Translator.load(model[0], batching=batches, languages=languages, **options)
     why_unknown = "the model was not reading a word of the source"
     if isinstance(translator, Translator) and not can_attend(translator.model):
         why_unknown = "the model has no attention that would say which words of the source they are"
@@ -213,13 +209,11 @@ def translate(
                 translator.stream(read_lines(file)), note, None if keep_unknown else why_unknown
             ):
                 sink.write((translation.as_json() if as_json else translation.text) + "\n")
-    if isinstance(translator, Translator) and translator.vocabulary is not None and translator.vocabulary.cache is not None:
-        note(str(translator.vocabulary.cache))
 
 
 def _refuse_beside_sharp(context: typer.Context) -> None:
     """Raise for options of the batched decoders, and for another place than one thread of the processor."""
-    others = ("batching", "batch", "threshold", "collect", "direction", "cache", "tune", "src_lang", "tgt_lang", "prefix")
+    others = ("batching", "batch", "threshold", "collect", "direction", "tune", "src_lang", "tgt_lang")
     for name in others:
         source = context.get_parameter_source(name)
         if source is not None and source.name not in ("DEFAULT", "DEFAULT_MAP"):

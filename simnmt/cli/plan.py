@@ -109,9 +109,10 @@ def plan(
     if out is not None and not isinstance(answer, Capacities) and answer.is_met:
         write_scenario(answer, out)
     if page is not None:
-        from simnmt.report.deployment_page import write_plan_page
+        from simnmt.report.deployment_page import render_plan
+        from simnmt.report.page_template import write_page
 
-        write_plan_page(page, answer)
+        write_page(page, render_plan(answer))
     for warning in answer.basis.warnings:
         warn(warning)
     if as_json:

@@ -84,9 +84,10 @@ def inspect(files: Files, as_json: AsJson = False, page: Page = None, force: For
     check_output(page, force, *paths)
     profiles = [read_profile(path) for path in paths]
     if page is not None:
-        from simnmt.report.profile_page import write_profile_page
+        from simnmt.report.page_template import write_page
+        from simnmt.report.profile_page import render_profiles
 
-        write_profile_page(page, profiles)
+        write_page(page, render_profiles(profiles))
     if as_json:
         documents = [{"file": file} | profile_summary.as_json(profile) for file, profile in zip(files, profiles, strict=True)]
         print_json({"profiles": documents})

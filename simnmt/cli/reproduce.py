@@ -93,9 +93,6 @@ def cnmt(
     allow_code: AllowCode = False,
     jobs: Jobs = 0,
     fit: Annotated[bool, flag("--fit", "Infer the device profiles and CP2's level anew, and nothing else (minutes).")] = False,
-    network: Annotated[
-        bool, flag("--find-network", "Search the RTTs at which each measured device wins, and nothing else.")
-    ] = False,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -103,20 +100,12 @@ def cnmt(
 
     Example: simnmt reproduce cnmt --requests 2000
     """
-    if fit and network:
-        raise InputError("--fit and --find-network together", remedy="give one at a time")
-    if network and out is not None:
-        raise InputError("--find-network writes nothing", remedy="leave out --out")
-    if network and force:
-        raise InputError("--force with --find-network, which replaces nothing", remedy="leave it out")
     if fit and allow_code:
         raise InputError("--allow-code with --fit, which reads no scenario", remedy="leave it out")
     if fit:
         if force:
             raise InputError("--force with --fit, which replaces nothing", remedy="leave it out")
         _fit(out or Path("reports/cnmt-fit"), requests, _cpus(jobs), as_json)
-    elif network:
-        _find_network(measured, allow_code, as_json)
     else:
         replay_table = partial(_replay_table, measured, allow_code, requests, _cpus(jobs))
         _write_and_print("cnmt", out, force, as_json, replay_table)
@@ -127,14 +116,6 @@ def _replay_table(measured: str, allow_code: bool, requests: int | None, jobs: i
 
     with prints_of_users():
         return reproduce(measured=measured, allow_code=allow_code, requests=requests, jobs=jobs, progress=bar.runs).report()
-
-
-def _find_network(measured: str, allow_code: bool, as_json: bool) -> None:
-    from simnmt.papers.cnmt.reproduction import find_network
-
-    with prints_of_users():
-        search = find_network(measured, allow_code=allow_code)
-    print_result(as_json, search.document, search.text)
 
 
 def _fit(out: Path, requests: int | None, jobs: int, as_json: bool) -> None:

@@ -118,7 +118,7 @@ def init(
         str,
         option(
             "NAME",
-            "quickstart, batched-cloud, capacity, live-smoke, live-split, load-sweep, open-loop, own-data, "
+            "quickstart, batched-cloud, capacity, live-smoke, load-sweep, open-loop, own-data, "
             "sti-gateway, table1, table1-measured or tiers.",
         ),
     ] = "quickstart",

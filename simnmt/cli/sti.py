@@ -105,7 +105,7 @@ def train(
             account = train_encoder(examples, out, recipe, dev=dev_task, device=device, threads=threads, progress=bar.stage)
     except BaseException as ended:
         if not isinstance(ended, Exception) and (out / STATE_FILE).is_file():
-            note("kept up to the last whole step; the same command goes on from there")
+            note("the same command goes on from the last save, at most two minutes old")
         raise
     if (warning := chance_level(account)) is not None:
         warn(warning)
@@ -307,7 +307,6 @@ def plan(
     ] = 0.0,
     fill: Fill = False,
     compare: Annotated[bool, flag("--compare", "Set the plan beside Load&Exec, StdPL and PreloadModel.")] = False,
-    exact: Annotated[bool, flag("--exact", "Find the best bits by integer programming; some 20 s at most.")] = False,
     as_json: AsJson = False,
     page: Page = None,
     force: Force = False,
@@ -329,7 +328,7 @@ def plan(
     for warning in source.warnings:
         warn(warning)
     summarise = partial(summarise_plan, source.cost, deadline_s, preload_bytes, length=length, steps=steps, cold=cold)
-    planned = summarise(similar=similar / 100, fills_deadline=fill, compares=compare, exactly=exact)
+    planned = summarise(similar=similar / 100, fills_deadline=fill, compares=compare)
     if page is not None:
         from simnmt.report.page_template import write_page
         from simnmt.report.pipelines import render_plan

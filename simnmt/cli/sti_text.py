@@ -104,16 +104,6 @@ def format_plan(outlook: PlanSummary, source: CostSource) -> str:
     if outlook.contestants:
         header = ["way", "size", "shards", "mean bits", "latency ms", "waits ms", "deadline", "preload MB", "working MB"]
         lines += ["", format_table(header, list(_contestant_rows(outlook)), 1)]
-    if outlook.exact is not None:
-        best = outlook.exact
-        proven = best.bound - best.fidelity < 1e-6
-        known = "" if proven else f", the best yet, {best.bound:.5f} at most"
-        lacks = f"{100 * best.gap:.2f} %" if proven else f"{100 * best.gap:.2f} to {100 * best.gap_at_most:.2f} %"
-        lines += [
-            "",
-            f"Exact: fidelity {best.fidelity:.5f} by the best bits{known}; the greedy plan's {best.greedy_fidelity:.5f} lacks "
-            f"{lacks} (1 less the squared rounding error{'' if outlook.cost.importance is None else ', weighted by rank'}).",
-        ]
     return "\n".join(lines)
 
 

@@ -199,9 +199,10 @@ def inspect(
     traces = _read_traces(context, path)
     summaries = [summarise(trace) for trace in traces]
     if page is not None:
-        from simnmt.report.trace_page import write_trace_page
+        from simnmt.report.page_template import write_page
+        from simnmt.report.trace_page import render_traces
 
-        write_trace_page(page, file if file.startswith("@") else path.name, traces)
+        write_page(page, render_traces(file if file.startswith("@") else path.name, traces))
     if as_json:
         print_json({"file": file, "series": [summary.as_json() for summary in summaries]})
         return

@@ -1,118 +1,78 @@
-"""`simnmt validate`: hold a simulation against a live testbed on this box."""
+"""`simnmt validate`: hold simulations against live runs on this box."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from shutil import rmtree
 from typing import Annotated
 
 import typer
 
-from simnmt.cli.options import AllowCode, AsJson, Overrides, argument, flag, option, print_result, prints_of_users
-from simnmt.cli.terminal import say, warn
+from simnmt.base.packages import named_if_missing
+from simnmt.cli.live_serve import AnyModel
+from simnmt.cli.options import AllowCode, AsJson, Overrides, argument, option, parse_share, print_result, prints_of_users
+from simnmt.cli.terminal import note, warn
 
-SMOKE_LOADS = "0.4"
-SMOKE_SECONDS, SMOKE_CALIBRATION = 6.0, 60
+LEGEND = (
+    "Simulated over live less 1, of means over the replications. Structural: with the executions and targets of the live run. "
+    "Predicted: from the profiles alone. Spread: range of the live means over their mean. *: void, the box was disturbed."
+)
 
 
 def validate(
-    scenario: Annotated[str, argument("SCENARIO|@NAME", "A scenario of a gateway and one server.")],
-    loads: Annotated[
-        str | None, option("LIST", "Requests a second over the gateway's measured capacity. [default: 0.2,0.5,0.8]")
-    ] = None,
+    scenario: Annotated[str, argument("SCENARIO|@NAME", "Its first workload is replayed, by its own arrivals.")],
     policies: Annotated[str | None, option("LIST", "Policies of the scenario. [default: all that can be deployed]")] = None,
-    batching: Annotated[
-        list[str] | None,
-        option("YAML", "Batching of the server, such as '{kind: mini, size: 8}', or alone; repeatable. [default: alone]"),
-    ] = None,
-    engine: Annotated[
-        list[str] | None,
-        option(
-            "DEVICE=MODEL[:BACKEND[:TYPE]]",
-            "Calibrate this engine, quickly and on one thread, and use it instead of the scenario's profile; repeatable.",
-        ),
-    ] = None,
-    repeats: Annotated[int | None, option("R", "Live runs of each cell, interleaved. [default: 5, with --smoke 1]")] = None,
-    seconds: Annotated[float | None, option("S", "Length of a live run. [default: 12, with --smoke 6]")] = None,
-    requests: Annotated[int | None, option("N", "Requests of each live run. [default: as --seconds gives, 40 to 600]")] = None,
-    seed: Annotated[int, option("S", "Seed of requests and order.")] = 1,
-    text: Annotated[
-        Path | None,
-        option("FILE", "Sentences that trained engines decode freely, one a line. [default: the workload's lengths, forced]"),
-    ] = None,
+    requests: Annotated[int | None, option("N", "Requests of each live run. [default: the scenario's]")] = None,
+    replications: Annotated[int | None, option("R", "Live runs of each policy, interleaved. [default: the scenario's]")] = None,
+    seed: Annotated[int | None, option("S", "Of requests and order. [default: the scenario's, else 1]")] = None,
     overrides: Overrides = None,
     allow_code: AllowCode = False,
-    smoke: Annotated[bool, flag("--smoke", "One load, short runs, one repeat: about three minutes for six cells.")] = False,
-    out: Annotated[Path | None, option("DIR", "Folder of logs and results. [default: a new one under reports/]")] = None,
-    name: Annotated[str | None, option("NAME", "Record the result in validation/NAME of the sources.", "--record")] = None,
+    any_model: AnyModel = False,
+    within: Annotated[
+        float | None, option("P%", "End with status 3 if a structural error of a mean is greater.", parser=parse_share)
+    ] = None,
+    out: Annotated[Path | None, option("DIR", "Folder of the results. [default: a new one under reports/]")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a scenario live on this box, simulate the same requests, and compare; ends with status 3 if a gated bar is missed.
+    """Run a scenario live on this box, simulate the same requests with the measured executions and from the profiles, compare.
 
-    Example: simnmt validate @live-smoke --engine cloud=gru:torch:float16_weights --smoke
+    Example: simnmt validate @live-smoke --requests 50
     """
-    from simnmt.live.protocol import Protocol
-    from simnmt.live.recorded_runs import RUNS
-    from simnmt.live.recorded_validation import check_name, record
-    from simnmt.live.validation import validate as run_validation
-    from simnmt.live.validation_text import format_validation
+    with named_if_missing("live"):
+        from simnmt.live.validation import HEADER, describe_validation, format_validation, table_rows
+        from simnmt.live.validation import validate as run_validation
+    from simnmt.experiment.inputs import read_inputs
+    from simnmt.report.page_template import Section, render_page, write_page
+    from simnmt.report.table import Table
     from simnmt.results.run_directory import check_free, reserved
+    from simnmt.scenario.document import overrides_of_call
+    from simnmt.scenario.source import open_source
 
-    protocol = Protocol(
-        loads=_loads(loads or (SMOKE_LOADS if smoke else "0.2,0.5,0.8")),
-        policies=tuple(policies.split(",")) if policies else (),
-        batchings=tuple(batching or ("alone",)),
-        repeats=repeats if repeats is not None else 1 if smoke else 5,
-        seconds=seconds if seconds is not None else SMOKE_SECONDS if smoke else 12.0,
-        requests=(40, 600) if requests is None else (requests, requests),
-        calibration=SMOKE_CALIBRATION if smoke else 120,
-        seed=seed,
-        text="" if text is None else str(text),
-    )
-    if name is not None and text is not None:
-        raise typer.BadParameter("recorded runs have forced lengths; leave out --text or --record", param_hint="--record")
-    if name is not None and allow_code:
-        what = "recorded runs are replayed without code of users; leave out --allow-code or --record"
-        raise typer.BadParameter(what, param_hint="--record")
-    if name is not None:
-        check_name(name)
-
-    def measure(folder: Path) -> bool:
-        try:
-            with prints_of_users():
-                validation = run_validation(
-                    scenario,
-                    protocol,
-                    folder,
-                    overrides=overrides or [],
-                    engines=engine or [],
-                    allow_code=allow_code,
-                    progress=say,
-                )
-        except BaseException:
-            if not (folder / RUNS).exists():  # not all runs are measured: the folder is free for another attempt
-                rmtree(folder, ignore_errors=True)
-            raise
-        print_result(as_json, validation.document, lambda: format_validation(validation))
-        if name is not None:
-            say(f"recorded {record(folder, name)}")
-        missed = [result.bar.name for result in validation.bars if result.bar.gated and result.met is False]
-        if missed:
-            warn(f"missed: {'; '.join(missed)}")
-        return bool(missed)
-
+    given = overrides_of_call(overrides or [], as_options=True, requests=requests, replications=replications, seed=seed)
     if out is not None:
         check_free(out)
-        missed = measure(out)
+    with prints_of_users():
+        source = open_source(scenario, given, allow_code=allow_code)
+        plan = read_inputs(source.scenario, Path.cwd(), source.document)
+        names = policies.split(",") if policies else ()
+        validation = run_validation(plan, policies=names, any_model=any_model, progress=note)
+
+    def write(folder: Path) -> None:
+        (folder / "validation.json").write_text(json.dumps(validation.document(), indent=1) + "\n", encoding="utf-8")
+        table = Table.of_texts("", HEADER, list(table_rows(validation)), words=2, id="errors")
+        section = Section(
+            "Errors of the simulations", text=[LEGEND], tables=[table], notes=list(describe_validation(validation))
+        )
+        write_page(folder / "validation.html", render_page("simnmt validate", validation.scenario, [section]))
+        note(f"wrote {folder}/validation.html")
+
+    print_result(as_json, validation.document, lambda: format_validation(validation))
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        write(out)
     else:
         with reserved(Path("reports"), "validation") as folder:
-            missed = measure(folder)
-    if missed:
+            write(folder)
+    if within is not None and validation.worst_structural_error > within:
+        warn(f"a structural error of {100 * validation.worst_structural_error:.2f} %, more than --within {100 * within:g} %")
         raise typer.Exit(3)
-
-
-def _loads(text: str) -> tuple[float, ...]:
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError:
-        raise typer.BadParameter(f"{text} is not a list of loads; write it as 0.2,0.5,0.8", param_hint="--loads") from None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="A part of the vocabulary instead of all of it: clusters of contexts, or lists of candidate words.")
 
 CLUSTER_OPTIONS = ("clusters", "top", "pool", "beam", "batch", "seed")
-LIST_OPTIONS = ("targets", "candidates", "align", "always")
+LIST_OPTIONS = ("targets", "candidates", "always")
 
 
 @app.command()
@@ -75,8 +75,8 @@ def _format_bench(done: ProjectionBench) -> str:
     from simnmt.calibrate.processor_use import is_busy
 
     columns = ["V", "width", "rows", "active %"]
-    stages = [*columns, "way", "assign", "union", "row_wise", "gather", "kept", "scatter", "search"]
-    times = [*columns, "dense us", "columns us", "predicted", "times as fast", "kept", "scattered"]
+    stages = [*columns, "way", "assign", "union", "row_wise", "gather", "scatter", "search"]
+    times = [*columns, "dense us", "columns us", "predicted", "times as fast", "scattered"]
     shares = ["V", "width", "rows", "columns", "scattered", "own"]
     lines = [
         f"{done.box}, {done.date}: {done.setting.clusters:,} clusters, weights in {done.setting.dtype}, found in memory",
@@ -84,7 +84,7 @@ def _format_bench(done: ProjectionBench) -> str:
         "Stages in us, each by itself:",
         format_table(stages, [_stage_row(step) for step in done.steps], 0),
         "",
-        "Whole steps; `columns`: straight into the search, `scattered`: as published, `kept`: from a copy found again:",
+        "Whole steps; `columns`: straight into the search, `scattered`: as published:",
         format_table(times, [_step_row(step) for step in done.steps], 0),
         "",
         "Above which share of V all columns win; `own`: by whichever product is the faster one for all, torch's or ours:",
@@ -120,13 +120,13 @@ def _size_cells(step: StepTime) -> list[str]:
 
 
 def _stage_row(step: StepTime) -> list[str]:
-    names = ("assign", "union", "row_wise", "gather", "kept", "scatter", "search")
+    names = ("assign", "union", "row_wise", "gather", "scatter", "search")
     return [*_size_cells(step), step.method, *(f"{1e6 * step.stages_s[name]:,.0f}" for name in names)]
 
 
 def _step_row(step: StepTime) -> list[str]:
     predicted = "" if step.predicted_s is None else f"{1e6 * step.predicted_s:,.0f}"
-    ratios = [f"{step.ratios[name]:.2f}" for name in ("columns", "kept", "scattered")]
+    ratios = [f"{step.ratios[name]:.2f}" for name in ("columns", "scattered")]
     return [*_size_cells(step), f"{1e6 * step.dense_s:,.0f}", f"{1e6 * step.columns_s:,.0f}", predicted, *ratios]
 
 
@@ -156,7 +156,6 @@ def build(
         Path | None, option("FILE", "Build candidate lists instead: line i translates line i of --text.")
     ] = None,
     candidates: Annotated[int | None, option("N", "Target words listed for each source word. [default: 20]")] = None,
-    align: Annotated[str | None, option("ibm1|attention", "Alignment that the lists are learnt from. [default: ibm1]")] = None,
     always: Annotated[int | None, option("N", "Most frequent target words that every list holds. [default: 0]")] = None,
     beam: Annotated[int | None, option("B", "Beam that contexts are collected with. [default: 1]", min=1)] = None,
     batch: Annotated[int | None, option("N", "Most sentences decoded together. [default: 128]", min=1)] = None,
@@ -202,7 +201,7 @@ def build(
             description = build_cluster_bundle(translator, texts, out, sentences, bar.stage, name=model.name, **options)
         else:
             source = next(iter(texts.values()))
-            options = {"count": candidates, "align": align, "always": always, "iterations": iterations}
+            options = {"count": candidates, "always": always, "iterations": iterations}
             description = build_list_bundle(translator, source, targets, out, sentences, bar.stage, name=model.name, **options)
     print_result(as_json, description.as_json, description.text)
 

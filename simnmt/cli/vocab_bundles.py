@@ -76,8 +76,6 @@ def build_list_bundle(
     from simnmt.nmt.errors import NmtError
     from simnmt.nmt.vocabulary.builders import build_candidates, sample_evenly
 
-    if options["align"] not in (None, "ibm1", "attention"):
-        raise NmtError(f"no alignment by {options['align']}", remedy="take ibm1 or attention")
     ours, theirs = _lines(source), _lines(targets)
     if len(ours) != len(theirs):
         raise NmtError(f"{len(ours):,} sources but {len(theirs):,} targets", remedy="line i must translate line i")
@@ -88,10 +86,9 @@ def build_list_bundle(
     lists = build_candidates(translator, sample_evenly(ours, count), sample_evenly(theirs, count), **given)
     if lists.pairs != count:
         left = count - (lists.pairs or 0)
-        note(f"{left:,} of {count:,} pairs left out: a side is empty, or longer than the model takes")
-    header = {"model": name, "align": options["align"] or "ibm1"}
-    lists.save(out, translator.model, header)
-    return ListDescription(lists, name, header["align"])
+        note(f"{left:,} of {count:,} pairs left out: a side is empty")
+    lists.save(out, translator.model, {"model": name})
+    return ListDescription(lists, name)
 
 
 def _lines(path: Path) -> list[str]:
@@ -111,7 +108,7 @@ def describe_bundle(file: Path, model: Path | None) -> Description:
     bundle = read_bundle(file)
     if bundle.kind == KIND:
         return ClusterDescription(load_clusters(file, loaded))
-    return ListDescription(CandidateLists.load(file, loaded), bundle.note.get("model"), bundle.note.get("align"))
+    return ListDescription(CandidateLists.load(file, loaded), bundle.note.get("model"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +182,6 @@ class ListDescription:
 
     lists: CandidateLists
     model: str | None
-    align: str | None
 
     def as_json(self) -> dict[str, Any]:
         """Return what `--json` prints."""
@@ -193,7 +189,6 @@ class ListDescription:
         return {
             "kind": "candidates",
             "model": self.model,
-            "align": self.align,
             "pairs": lists.pairs,
             "vocab": lists.vocab,
             "src_vocab": lists.src_vocab,
@@ -207,7 +202,7 @@ class ListDescription:
     def text(self) -> str:
         """Return the description for a terminal."""
         lists, facts = self.lists, self.as_json()
-        learnt = f", learnt by {self.align} from {lists.pairs:,} pairs" if self.align and lists.pairs else ""
+        learnt = f", learnt from {lists.pairs:,} pairs" if lists.pairs else ""
         return "\n".join(
             [
                 f"candidate lists for {self.model or 'a model'}: "

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Self
 
 from simnmt.batching import Batching, Encode
-from simnmt.devices.device import ARRIVES, BATCH_ACTS, FAILS, REACHES, Arrival, Balancer, ByNode, Clock, Execution
+from simnmt.devices.device import ARRIVES, BATCH_ACTS, FAILS, REACHES, Arrival, Balancer, ByNode, Clock, Execution, Kind
 from simnmt.devices.failures import AvailableBoxes, Failures
 from simnmt.policies.views import StateView
 from simnmt.results.columns import Recorder, recorder
@@ -74,6 +74,12 @@ class Batched:
     needs_tgt_len: ClassVar[bool] = True
     records: ClassVar[frozenset[str]] = frozenset({"execution_s", "first_token_s"})
     reports_at_end: ClassVar[bool] = True
+
+    @classmethod
+    def of_device(cls, boxes: int, workers: int, balancer: Balancer, settings: Kind | None) -> Batched:
+        """Return the boxes of a device with these settings."""
+        assert isinstance(settings, Batched)
+        return settings.of(boxes, balancer)
 
     def of(self, boxes: int, balancer: Balancer | None = None) -> Self:
         """Return so many boxes behind a balancer."""

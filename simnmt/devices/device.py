@@ -1,7 +1,8 @@
 """What the world needs from a device: the clock, the protocol of an execution kind and of its boxes, and balancers.
 
-A *kind* says how the boxes of a target execute requests. It makes a new `Device` for each run of the reference, and settings
-for the compiled engine if that covers it. A new kind is one file that implements `Kind` and one line in `simnmt.devices`.
+A *kind* says how the boxes of a target execute requests. It makes a new `Device` for each run of the reference; of the kinds
+that the compiled engine covers, `world/engine.py` makes the settings. A new kind is one file that implements `Kind` and one
+line in `simnmt.devices`.
 """
 
 from __future__ import annotations
@@ -212,6 +213,11 @@ class Kind(Protocol):
     @property
     def balancer(self) -> Balancer:
         """The choice of a box, in its first state."""
+        ...
+
+    @classmethod
+    def of_device(cls, boxes: int, workers: int, balancer: Balancer, settings: Kind | None) -> Kind:
+        """Return the boxes of a device of a scenario; `settings`: of its batches or its streamed model, if it has either."""
         ...
 
     def device(self, clock: Clock, target: int, requests: Block, trail: Recorder, first_box: int) -> Device:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import simpy
 
 from simnmt.base.down_times import ALWAYS_UP, DownTimes
-from simnmt.devices.device import COMPLETES, FAILS, Arrival, Balancer, Box, ByNode, Clock, Execution
+from simnmt.devices.device import COMPLETES, FAILS, Arrival, Balancer, Box, ByNode, Clock, Execution, Kind
 from simnmt.devices.failures import MOST_RESTARTS, AvailableBoxes, Failures
 from simnmt.policies.views import StateView
 from simnmt.results.columns import Recorder
@@ -32,6 +32,11 @@ class Fifo:
     needs_tgt_len: ClassVar[bool] = False
     records: ClassVar[frozenset[str]] = frozenset()
     reports_at_end: ClassVar[bool] = False
+
+    @classmethod
+    def of_device(cls, boxes: int, workers: int, balancer: Balancer, settings: Kind | None) -> Fifo:
+        """Return the boxes of a device; they have no settings but their workers."""
+        return cls(boxes, workers, balancer)
 
     def device(self, clock: Clock, target: int, requests: Block, trail: Recorder, first_box: int) -> FifoDevice:
         """Return the idle boxes of one run."""

@@ -16,7 +16,7 @@ import simpy
 from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Self
 
-from simnmt.devices.device import COMPLETES, Arrival, Balancer, ByNode, Clock, Execution
+from simnmt.devices.device import COMPLETES, Arrival, Balancer, ByNode, Clock, Execution, Kind
 from simnmt.devices.fifo import Foreseen
 from simnmt.results.columns import STREAMED_COLUMNS, Recorder
 from simnmt.results.device_accounts import BoxesAccount, BoxesUntil
@@ -86,6 +86,12 @@ class Streamed:
     def needs_tgt_len(self) -> bool:
         """True if it has a decoder, whose steps are those of the target."""
         return self.compute.decoder_layers > 0
+
+    @classmethod
+    def of_device(cls, boxes: int, workers: int, balancer: Balancer, settings: Kind | None) -> Streamed:
+        """Return the boxes of a device with these settings."""
+        assert isinstance(settings, Streamed)
+        return settings.of(boxes, balancer)
 
     def of(self, boxes: int, balancer: Balancer | None = None) -> Self:
         """Return so many boxes behind a balancer."""

@@ -124,7 +124,7 @@ class Drawn:
     route: Route | None
     """For a world that looks links up during the run."""
     moments_s: Array | None
-    """When requests meet the links, on the time of the run, for every policy; None if that is when they are issued."""
+    """Moments at which requests meet the links, the same for every policy; None if they meet the links when they are issued."""
     pace_s: float | None
     """Seconds from one such moment to the next."""
     clients: Clients | None

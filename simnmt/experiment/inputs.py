@@ -234,29 +234,21 @@ class _CaseReader:
     def target(self, device: str, measured: DeviceProfile, conversion: Conversion | None, table: LengthTable) -> Target:
         """Return how a device executes the workload's requests by its profile; `table`: the pairs that they are drawn from."""
         part = self.scenario.devices[device]
-        measured = self.relevant(device, measured)
         profile, choice = self.charged_profile(device, measured, conversion, table)
         # The doubts are those of the profile as measured: after a move to another decoder it has no variants.
         beam = None if choice is None else choice.settings.beam
         doubts = profile_doubts(measured, _used_cost_models(part, measured), beam=beam)
         effects = tuple(dict.fromkeys(doubt.effect for doubt in doubts if doubt.effect))
         decoding, streaming = self.decoding(device, profile), self.streaming(device, profile, table)
-        service, level = measured.in_service, measured.service_level
         cost = self.cost(device)
-        return Target(device, profile, effects, choice, decoding, streaming, conversion, service, level, cost=cost)
-
-    def relevant(self, device: str, measured: DeviceProfile) -> DeviceProfile:
-        """Return the profile with the block `in_service` only if the device is charged by it."""
-        part = self.scenario.devices[device]
-        # A model that is streamed from the disk was not measured in service.
-        return measured.in_bench if part.cost == "bench" or part.sti is not None else measured
+        return Target(device, profile, effects, choice, decoding, streaming, conversion, cost=cost)
 
     def charged_profile(
         self, device: str, measured: DeviceProfile, conversion: Conversion | None, table: LengthTable
     ) -> tuple[DeviceProfile, DecoderChoice | None]:
         """Return the profile by which a device is charged, calibrated or drawn, and its decoder variant."""
         with self.naming_profile(device):
-            profile = self.checked_profile(device, self.relevant(device, measured).serving, conversion, table)
+            profile = self.checked_profile(device, measured, conversion, table)
         decoder = self.scenario.devices[device].decoder
         if decoder is None:
             return profile, None
@@ -352,7 +344,7 @@ def _load_lengths(lengths: Lengths, base: Path) -> tuple[LengthTable, tuple[str,
 
 def _used_cost_models(part: DeviceConfiguration, profile: DeviceProfile) -> tuple[str, ...]:
     """Return the names of a profile's cost models by which a device executes."""
-    used = ["execution" if profile.in_service is None else "in_service"] if part.sti is None else ["sti"]
+    used = ["execution"] if part.sti is None else ["sti"]
     used += ["step", "encoder", "overheads"] if part.batching is not None else []
     used += ["decoder"] if part.decoder is not None else []
     used += ["energy"] if profile.energy is not None else []

@@ -60,9 +60,6 @@ DEVICE = {
     "outside": "{outside:.2f} % of the pairs lie outside the range of the profile",
     "conversion": "the profile counts by {conversion.src_unit} and {conversion.tgt_unit}, of which a token of the workload "
     "makes {conversion.src:.3g} and {conversion.tgt:.3g} on average ({counted}); single sentences differ",
-    "gaps": "charged as in service: {gaps}",
-    "level": "executions in service take {level:.3g} times as long as in the bench",
-    "batch_level": "costs of batches, measured in the bench alone, are multiplied by {level:.3g}",
     "decoder": "{decoder}",
     "active_together": "a step takes the mean over active shares of as many sentences as decode together, which grow with "
     "their number",
@@ -211,8 +208,6 @@ def _device_notes(scenario: Scenario, case: Case, target: Target, fit: PlaneFit 
         "outside": 100.0 * outside_share(profile, case.replayed),
         "conversion": conversion,
         "counted": "counted on the corpus" if conversion is not None and conversion.counted else "as stated",
-        "gaps": None if target.service is None else target.service.conditions.describe_gaps(),
-        "level": target.service_level,
         "calibrated": None if decoder is not None or calibrated is None or calibrated.exact else calibrated.short,
     }
     if decoder is not None:
@@ -223,7 +218,7 @@ def _device_notes(scenario: Scenario, case: Case, target: Target, fit: PlaneFit 
             facts["active_alone"] = f"{100.0 * least:.3g} to {100.0 * most:.3g}"
     if decoding is not None:
         batching, cost = decoding.batching, decoding.cost
-        facts |= {"batch_level": target.service_level, "batching": batching, "cost": cost}
+        facts |= {"batching": batching, "cost": cost}
         facts |= {"free_refills": decoding.free_refills, "unmeasured": ", ".join(_unmeasured_batch_costs(target))}
         facts["beyond"] = batching.size > cost.most_batch
         if isinstance(batching, CustomBatching):
@@ -419,15 +414,13 @@ def fits(case: Case, learnt: Learnt) -> Iterator[Row]:
         yield row
 
 
-def describe_engines(engines: Mapping[str, str]) -> Iterator[str]:
-    """Yield the policies that the reference ran, and why; `engines`: by policy."""
-    by_engine: dict[str, list[str]] = {}
-    for policy, engine in engines.items():
-        by_engine.setdefault(engine, []).append(policy)
-    for engine, policies in by_engine.items():
-        if engine.startswith("reference ("):
-            reason = engine.removeprefix("reference (").removesuffix(")")
-            yield f"The reference ran {format_list(policies, 'and')}, some 100 times as slow as the compiled engine: {reason}."
+def describe_engines(reasons: Mapping[str, str]) -> Iterator[str]:
+    """Yield the policies that the reference ran, and why; `reasons`: by policy."""
+    by_reason: dict[str, list[str]] = {}
+    for policy, reason in reasons.items():
+        by_reason.setdefault(reason, []).append(policy)
+    for reason, policies in by_reason.items():
+        yield f"The reference ran {format_list(policies, 'and')}, some 100 times as slow as the compiled engine: {reason}."
 
 
 def describe_bound(plan: RunPlan) -> Iterator[str]:

@@ -6,9 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from itertools import product
-
-import numpy as np
+from itertools import chain, product
 
 from simnmt.experiment.cases import RunPlan, ShareDone, Unit
 from simnmt.experiment.comparisons import baselines, gap_rows
@@ -18,13 +16,12 @@ from simnmt.experiment.processes import run_in_processes, worthwhile_processes
 from simnmt.experiment.targets import Target
 from simnmt.experiment.units import UnitResult, devices, expected_s, known_misroutes, run_unit
 from simnmt.policies.cnmt import CNmtPolicy
-from simnmt.results.columns import Array
 from simnmt.results.precision import describe_precision, next_replications
 from simnmt.results.prediction import describe_exact, describe_predictions, with_predictions
 from simnmt.results.recommendation import Goal, Roles, recommend
 from simnmt.results.request_log import RequestLog, misroutes
 from simnmt.results.requests import Engine
-from simnmt.results.result import Cell, RunResult, Transfer
+from simnmt.results.result import Cell, RunResult
 from simnmt.results.stability import mark_unstable, with_stability
 from simnmt.results.summary import Numbers, Place, Row, Runs, by_cell, comparisons, replicated, rows, with_regret
 from simnmt.scenario.configuration import Scenario
@@ -33,8 +30,6 @@ from simnmt.world.structures import library
 
 Progress = Callable[[float, int], None]
 """Called with the number of finished units and the number of all units."""
-KEPT_MISROUTES = 3_000
-"""Misrouted requests kept per workload and network, shared evenly among the policies."""
 
 
 _LOG = logging.getLogger("simnmt.experiment")
@@ -164,7 +159,7 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunR
         recommend(of_cell, numbers, roles, goal, _reason(scenario, place[0], learnt[place[0]], by_place[place]))
         for place, of_cell in by_cell(table).items()
     ]
-    cells, engines = [cell_of(unit, result) for unit, result in first], _engines(results)
+    cells, (engines, engine_reasons) = [cell_of(unit, result) for unit, result in first], _engines(results)
     cautions = dict.fromkeys(record["caution"] for record in recommendations if record["caution"])
     return RunResult(
         name=scenario.name,
@@ -176,7 +171,7 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunR
         cells=cells,
         notes=[
             *notes(plan, learnt, table),
-            *describe_engines(engines),
+            *describe_engines(engine_reasons),
             *describe_bound(plan),
             *stopped_sending(scenario, cells),
             *cautions,
@@ -187,16 +182,20 @@ def _result(plan: RunPlan, units: list[Unit], results: list[UnitResult]) -> RunR
         replicated=replicated(numbers, scenario.measured_metrics),
         scenario=scenario.document(),
         engines=engines,
+        engine_reasons=engine_reasons,
     )
 
 
-def _engines(results: list[UnitResult]) -> dict[str, str]:
-    """Return the engine of the world by policy; `compiled, reference` where units had different ones."""
-    by_policy: dict[str, set[str]] = {}
-    for result in results:
-        for policy, engine in result.engines.items():
-            by_policy.setdefault(policy, set()).add(engine)
-    return {policy: ", ".join(sorted(engines)) for policy, engines in by_policy.items()}
+def _engines(results: list[UnitResult]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the engine of the world by policy, `compiled, reference` where units had different ones, and why it was the
+    reference."""
+    engines: dict[str, set[str]] = {}
+    reasons: dict[str, str] = {}
+    for policy, (engine, reason) in chain.from_iterable(result.engines.items() for result in results):
+        engines.setdefault(policy, set()).add(engine)
+        if reason:
+            reasons[policy] = reason
+    return {policy: ", ".join(sorted(names)) for policy, names in engines.items()}, reasons
 
 
 def _in_order(scenario: Scenario, units: Sequence[Unit], results: Sequence[UnitResult]) -> Runs:
@@ -263,7 +262,6 @@ def cell_of(unit: Unit, result: UnitResult) -> Cell:
     # The line of the first C-NMT policy; the fitted one if there is none.
     cnmt = next((policy for policy in scenario.policies.values() if isinstance(policy, CNmtPolicy)), CNmtPolicy(kind="cnmt"))
     line = cnmt.line(result.learnt.knowledge([]).lengths)
-    most = KEPT_MISROUTES // len(trails)
     known = known_misroutes(scenario, case) and not result.live
     return Cell(
         workload=case.name,
@@ -278,8 +276,8 @@ def cell_of(unit: Unit, result: UnitResult) -> Cell:
         profile_names=tuple(map(_profile_name, case.targets)),
         profile_warnings=tuple(target.doubts for target in case.targets),
         logs={name: RequestLog.of(truth, trail) for name, trail in trails.items()},
-        transfers=tuple(_transfer(column) for column in truth.transfer_s if not result.live),
-        misroutes={name: misroutes(truth, trail, most) for name, trail in trails.items() if known},
+        mean_transfers_s=tuple(float(column.mean()) for column in truth.transfer_s if not result.live),
+        misroutes={name: misroutes(truth, trail) for name, trail in trails.items() if known},
         batches={name: trail.batches for name, trail in trails.items() if trail.batches},
         streams={name: trail.streams for name, trail in trails.items() if trail.streams},
         energies={name: trail.energy for name, trail in trails.items() if trail.energy is not None},
@@ -292,7 +290,3 @@ def _profile_name(target: Target) -> str:
     labels += [] if target.decoder is None else [target.decoder.short]
     labels += [] if target.streaming is None else [target.streaming.planned.short]
     return ", ".join(labels)
-
-
-def _transfer(seconds: Array) -> Transfer:
-    return Transfer(float(seconds.mean()), *np.quantile(seconds, [0.1, 0.9]).tolist())

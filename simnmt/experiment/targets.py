@@ -13,7 +13,6 @@ from simnmt.profile.batch_cost import DecodingCost
 from simnmt.profile.custom import CostFunction
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_variant import DecoderChoice
-from simnmt.profile.service_block import ServiceBlock
 from simnmt.workload.length_table import LengthTable
 
 Column = NDArray[np.float64]
@@ -61,10 +60,6 @@ class Target:
     """How its model is streamed from the disk; None if the model stays in memory."""
     conversion: Conversion | None = None
     """How its profile was converted to the workload's unit; None if both count alike."""
-    service: ServiceBlock | None = None
-    """Executions in service by which it is charged; None if by those of the bench."""
-    service_level: float | None = None
-    """Mean time in service over that in the bench; None as `service`."""
     cost: CostFunction | None = None
     """A user's cost function of requests alone, to which the profile's plane is a fit; None if the plane is charged."""
 
@@ -103,8 +98,8 @@ class Target:
 
     @property
     def with_queues(self) -> Target:
-        """The target where requests queue: in a batch too, executions that were measured in service differ."""
-        if self.decoding is None or self.service is None:  # what differs in the bench is hardly noise
+        """The target where requests queue: in a batch too, executions whose every repeat counted differ."""
+        if self.decoding is None or self.profile.execution.residual_quantiles is None:  # of others, the noise is small
             return self
         return replace(self, decoding=replace(self.decoding, varies=True))
 

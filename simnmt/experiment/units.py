@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from simnmt.base import random_streams
 from simnmt.batching.custom import CustomBatchingConfiguration
-from simnmt.devices import Fifo, Kind
+from simnmt.devices import KINDS, Fifo, Kind
 from simnmt.devices.device import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
 from simnmt.experiment.cases import Case, ShareDone, Unit
 from simnmt.experiment.comparisons import truths_by_source
@@ -47,12 +47,14 @@ def _kind(unit: Unit, target: Target) -> Kind:
     device, boxes = unit.scenario.devices[target.device], unit.scenario.count_of(target.device, unit.case.name)
     first = next(iter(unit.scenario.devices))
     balancer = ByNode() if target.device == first else _balancer(unit, target.device, boxes)
-    if target.streamed is not None:
-        return target.streamed.of(boxes, balancer)
-    batched = target.decoding if unit.case.batches else None
-    kind = Fifo(boxes, device.workers, balancer) if batched is None else batched.of(boxes, balancer)
+    settings = target.streamed or (target.decoding if unit.case.batches else None)
+    name = device.execution or ("fifo" if settings is None else settings.name)
+    kind = KINDS[name].of_device(boxes, device.workers, balancer, settings)
     failures = failures_of(unit, target.device)
-    return kind if failures is None else replace(kind, failures=failures)
+    if failures is None:
+        return kind
+    failing: Kind = replace(kind, failures=failures)  # type: ignore[type-var]  # the kinds of which boxes fail are dataclasses
+    return failing
 
 
 def _balancer(unit: Unit, device: str, boxes: int) -> Balancer:
@@ -117,8 +119,8 @@ class UnitResult:
     learnt: Learnt
     gap_totals_s: dict[str, float]
     """Total latency by variant of the gap analysis; empty without one."""
-    engines: dict[str, str]
-    """The engine of the world by policy, and why it was the reference."""
+    engines: dict[str, tuple[Engine, str]]
+    """The engine of the world by policy, and why the compiled one did not run it."""
     truth: Truth | None
     """The requests, in replication 0 only."""
     trails: dict[str, Trail]
@@ -156,14 +158,10 @@ def run_unit(unit: Unit, progress: ShareDone | None = None) -> UnitResult:
         mean_transfer_s=_mean_transfer_s(drawn, [trail for trail, _ in finished.values()]),
         learnt=learnt,
         gap_totals_s=gap_totals_s,
-        engines={name: _describe_engine(trail) for name, (trail, _) in finished.items()},
+        engines={name: (trail.engine, trail.engine_reason) for name, (trail, _) in finished.items()},
         truth=drawn.truth if is_kept else None,
         trails={name: trail for name, (trail, _) in finished.items() if is_kept},
     )
-
-
-def _describe_engine(trail: Trail) -> str:
-    return f"{trail.engine} ({trail.engine_reason})" if trail.engine_reason else trail.engine
 
 
 def _mean_transfer_s(drawn: Drawn, trails: Sequence[Trail]) -> float:
@@ -393,7 +391,7 @@ def _stream_accounts(case: Case, log: RequestLog, trail: Trail) -> tuple[StreamA
         return ()
     end_s = float(np.nanmax(log["arrival_s"] + log["latency_s"]))
     return tuple(
-        stream_account(log, number, len(target.streamed.states), boxes_until(end_s), trail.regret_s)
+        stream_account(log, number, len(target.streamed.states), boxes_until(end_s), trail.decision_regret_s)
         if target.streamed is not None and boxes_until is not None
         else None
         for number, (target, boxes_until) in enumerate(zip(case.targets, trail.streamed, strict=True))

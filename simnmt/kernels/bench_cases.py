@@ -12,7 +12,7 @@ from torch import Tensor
 
 from simnmt.kernels import projection_timing as timing
 from simnmt.kernels.arrays import huge_pages
-from simnmt.kernels.columns import SubMatrix, gathered_products
+from simnmt.kernels.columns import gathered_products
 from simnmt.kernels.measurement import Case, Comparison, Memory, Run, Work, last_cache_bytes, one_after_another, target_at
 from simnmt.kernels.native_library import NONE, at_once, level_name
 from simnmt.kernels.output_layer import fused_argmax, fused_best
@@ -183,7 +183,6 @@ ROW_WISE = "row-wise"
 STEPS: dict[str, tuple[ProductMethod, str]] = {
     ROW_WISE: ("row_wise", timing.COLUMNS),
     "gathered": ("gather", timing.COLUMNS),
-    "kept copy": ("row_wise", timing.KEPT),
     "row-wise, scattered": ("row_wise", timing.SCATTERED),
 }
 """Whole steps by name: the method of the product, and how its columns reach the search."""
@@ -212,10 +211,10 @@ def _gathered_case(layer: timing.Layer, rows: int) -> Case:
         steps = timing.random_steps(layer, rows, share)
         error, bound = _product_error(layer, steps[0])
         work = _step_work(layer, steps[0])
-        kept, logits = SubMatrix.of(layer.weight, steps[0].columns), torch.empty(rows, layer.vocab)
+        logits = torch.empty(rows, layer.vocab)
         for what, (method, kind) in STEPS.items():
             name = f"{100 * share:.0f} % active, {what}"
-            runs[name] = timing.active_steps(layer, steps, method, kept, logits)[kind]
+            runs[name] = timing.active_steps(layer, steps, method, logits)[kind]
             against = partial(Comparison, name, work=work, what=name, error=error, error_bound=bound)
             step_target = target_at(level_name(), avx512=target, avx2=target) if what == ROW_WISE and rows == 1 else None
             comparisons.append(against(DENSE, baseline_runs=tuple(dense), target=step_target))

@@ -1,20 +1,18 @@
 """Some columns of the vocabulary: nearest centroids, column sets and their union, products, and scatter (FVP-04 to FVP-07).
 
-Products are computed row by row, from gathered columns, or from a kept copy.
+Products are computed row by row or from gathered columns.
 """
 
 from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simnmt.kernels.arrays import allocated_size, huge_pages
 from simnmt.kernels.errors import KernelError
 from simnmt.kernels.native_library import NativeLibrary, native_at
 from simnmt.kernels.output_layer import fused_argmax
@@ -29,15 +27,6 @@ from simnmt.kernels.tensor_checks import (
     raise_for_column,
 )
 from simnmt.profile.projection_cost import PRODUCT_METHODS, ProductMethod
-
-
-class Union(NamedTuple):
-    """The union of some sets of columns."""
-
-    columns: Tensor
-    """int32, ascending."""
-    sets: tuple[int, ...]
-    """Indices of the sets, ascending, each once."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,18 +93,14 @@ class ColumnSets:
 
         Empty for k = 0; for one set its slice, without a copy. Raises `KernelError` for an unknown set.
         """
-        return self.united(chosen).columns
-
-    def united(self, chosen: Tensor) -> Union:
-        """Return the result of `union` together with the indices of its sets."""
         check_tensor("chosen", chosen, (torch.int64,), (ANY_SIZE,))
         distinct = sorted(set(chosen.tolist()))
         if not distinct:
-            return Union(self.columns[:0], ())
+            return self.columns[:0]
         first, last = distinct[0], distinct[-1]
         if first < 0 or last >= len(self):
             raise KernelError(f"set {first if first < 0 else last} is not among the {len(self)}")
-        return Union(self.of(first) if first == last else self._union_of(np.array(distinct)), tuple(distinct))
+        return self.of(first) if first == last else self._union_of(np.array(distinct))
 
     def _union_of(self, distinct: NDArray[np.int64]) -> Tensor:
         starts = self.starts.numpy()
@@ -244,61 +229,6 @@ def lowest_argmax(scores: Tensor) -> Tensor:
 def _native_for(level: str | None, *tensors: Tensor) -> NativeLibrary | None:
     """Return the native kernels if all tensors are float32 on the CPU."""
     return native_at(level) if all(tensor.is_cpu and tensor.dtype == torch.float32 for tensor in tensors) else None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SubMatrix:
-    """Copy of some columns of a weight in the layout of the fastest product: packed in float32 on the CPU, else unchanged.
-
-    The packed copy is read as one stream: for 15,000 x 1024 a row takes two thirds of the time of scattered columns, forty rows
-    four fifths.
-    """
-
-    columns: Tensor
-    """int32 [n], ascending, within the vocabulary."""
-    width: int
-    nbytes: int
-    """Bytes allocated for the copy, without `columns`."""
-    _kept: Tensor
-    _native: NativeLibrary | None = field(repr=False)
-
-    @classmethod
-    def of(cls, weight: Tensor, columns: Tensor, *, level: str | None = None) -> SubMatrix:
-        """Copy these columns of `weight` [V, d]. Arguments and errors are those of `gathered_products`."""
-        weight_at = check_tensor("weight", weight, REAL_TYPES, (ANY_SIZE, ANY_SIZE))
-        columns_at = check_tensor("columns", columns, (torch.int32,), (ANY_SIZE,))
-        check_beside("columns", columns, "weight", weight)
-        (vocab, width), count = weight.shape, len(columns)
-        native = _native_for(level, weight)
-        if native is None:
-            check_columns(columns, vocab)
-            rows = weight.detach().index_select(0, columns)
-            return cls(columns, width, rows.untyped_storage().nbytes(), rows, None)
-        packed = huge_pages(native.cdll.simnmt_packed_size(count, width), np.float32)
-        unsound = native.cdll.simnmt_pack_columns(weight_at, vocab, width, columns_at, count, packed.ctypes.data)
-        raise_for_column(unsound, columns, vocab)
-        return cls(columns, width, allocated_size(packed.nbytes), torch.from_numpy(packed), native)
-
-    @staticmethod
-    def bytes_of(weight: Tensor, columns: int, *, level: str | None = None) -> int:
-        """Return the bytes that a copy of this number of columns of `weight` [V, d] allocates."""
-        width, native = weight.shape[1], _native_for(level, weight)
-        if native is None:
-            return columns * width * weight.element_size()
-        return allocated_size(4 * native.cdll.simnmt_packed_size(columns, width))
-
-    def products(self, hidden: Tensor, out: Tensor | None = None) -> Tensor:
-        """Return the result of `gathered_products` for the same columns."""
-        check_tensor("hidden", hidden, REAL_TYPES, (ANY_SIZE, self.width))
-        check_beside("hidden", hidden, "the kept columns", self._kept)
-        rows, count = hidden.shape[0], len(self.columns)
-        out = output_tensor(out, rows, count, hidden)
-        if self._native is None:
-            return out.copy_(multiplied(self._kept, hidden.detach()))
-        hidden, scratch = hidden.detach().float(), torch.empty(rows * (self.width + 1))
-        sizes = rows, self._kept.data_ptr(), count, self.width, False
-        self._native.cdll.simnmt_product_float32(hidden.data_ptr(), *sizes, scratch.data_ptr(), out.data_ptr())
-        return out
 
 
 def multiplied(gathered: Tensor, hidden: Tensor) -> Tensor:

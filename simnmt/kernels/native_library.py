@@ -73,7 +73,6 @@ SIGNATURES: dict[str, Signature] = {
     "simnmt_row_wise": (SIZE, POINTER, SIZE, SIZE, POINTER, SIZE, POINTER, SIZE, POINTER),
     "simnmt_gathered_scratch": (SIZE, SIZE, SIZE),
     "simnmt_gathered": (SIZE, POINTER, SIZE, SIZE, POINTER, SIZE, POINTER, SIZE, POINTER, POINTER),
-    "simnmt_pack_columns": (SIZE, POINTER, SIZE, SIZE, POINTER, SIZE, POINTER),
 }
 """Signatures of all functions, except those of the sharp decoder, which take structures (`sharp.native_search`)."""
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import linear
 
-from simnmt.kernels.columns import Centroids, ColumnSets, SubMatrix, gathered_products, scatter
+from simnmt.kernels.columns import Centroids, ColumnSets, gathered_products, scatter
 from simnmt.kernels.measurement import Run, Times, interleaved, last_cache_bytes, nearer_cache_bytes
 from simnmt.kernels.native_library import level_name
 from simnmt.kernels.output_layer import fused_best
@@ -154,7 +154,7 @@ MOST_LOGITS = 1 << 21
 """Rows times V up to which a quick measurement scatters, which only the published method does."""
 ROWS_OF_MOST = 16
 """Rows above which proportionally fewer weights are taken, because the arithmetic then takes the time."""
-COLD = frozenset({"dense", "assign", *PRODUCT_METHODS, "kept", "copy_out"})
+COLD = frozenset({"dense", "assign", *PRODUCT_METHODS})
 """Stages whose numbers are in memory, or in the last cache if it holds the weights; others find theirs in the nearer caches."""
 PIECE = 1_024
 """Columns per piece of the dense product in pieces, which is often faster."""
@@ -224,10 +224,9 @@ def measure_projection(
         logits = torch.empty(count, layer.vocab, device=layer.weight.device)
         for share in shares:
             steps = random_steps(layer, count, scale * share)
-            stages = step_stages(layer, steps, SubMatrix.of(layer.weight, steps[0].columns), logits)
+            stages = step_stages(layer, steps, logits)
             few = count == rows[0] or logits.numel() <= MOST_LOGITS
             timed += [timing for timing in stages if few or timing.stage != "scatter"]
-            timed += [copy_stage(layer, steps[0])] * (count == rows[0])
     # Weights that fit the last cache stay there beside the decoder's other data, but not in the caches nearer to the processor;
     # without the flush each method would find the data that the method timed before it has just read.
     device = layer.weight.device
@@ -307,10 +306,10 @@ def multiply(layer: Layer, step: Step, method: ProductMethod = "row_wise") -> Te
     return gathered_products(layer.weight, step.hidden, step.columns, method=method, out=step.out)
 
 
-def step_stages(layer: Layer, steps: Sequence[Step], kept: SubMatrix, logits: Tensor) -> list[Timed]:
+def step_stages(layer: Layer, steps: Sequence[Step], logits: Tensor) -> list[Timed]:
     """Return all stages of these steps except the assignment; the steps alternate.
 
-    `kept`: a copy of the first step's columns; `logits`: float32 [rows, V], receives scattered products.
+    `logits`: float32 [rows, V], receives scattered products.
     """
     first, vocab = steps[0], layer.vocab
     rows, count = first.rows, len(first.columns)
@@ -326,17 +325,10 @@ def step_stages(layer: Layer, steps: Sequence[Step], kept: SubMatrix, logits: Te
     products = {method: alternating(partial(multiply, layer, method=method)) for method in PRODUCT_METHODS}
     return [
         *(Timed(method, rows, columns * layer.width, columns, run) for method, run in products.items()),
-        Timed("kept", rows, count * layer.width, count, partial(kept.products, first.hidden, first.out)),
         Timed("union", rows, vocab, indices, alternating(lambda step: step.sets.union(step.chosen))),
         Timed("scatter", rows, vocab, columns, scattered),
         Timed("search", rows, count, count, lambda: search(first.out, layer.bias[first.columns])),
     ]
-
-
-def copy_stage(layer: Layer, step: Step) -> Timed:
-    """Return the timing of a kept copy of the step's columns, which does not depend on the rows."""
-    count = len(step.columns)
-    return Timed("copy_out", 1, count * layer.width, count, partial(SubMatrix.of, layer.weight, step.columns))
 
 
 def runs_of(timed: Sequence[Timed], flush: Run) -> tuple[dict[Hashable, Run], dict[Hashable, Run]]:
@@ -397,8 +389,8 @@ def alternate(runs: Sequence[Run]) -> Run:
     return lambda: next(following)()
 
 
-COLUMNS, KEPT, SCATTERED = "columns", "kept", "scattered"
-"""Active columns go straight into the search; the same from a kept copy; or they are written to their places among V first."""
+COLUMNS, SCATTERED = "columns", "scattered"
+"""Active columns go straight into the search, or they are written to their places among V first."""
 
 
 def dense_steps(layer: Layer, hidden: Tensor) -> dict[str, Run]:
@@ -413,10 +405,10 @@ def dense_steps(layer: Layer, hidden: Tensor) -> dict[str, Run]:
     return {name: partial(multiply_and_search, product) for name, product in products.items()}
 
 
-def active_steps(layer: Layer, steps: Sequence[Step], method: ProductMethod, kept: SubMatrix, logits: Tensor) -> dict[str, Run]:
+def active_steps(layer: Layer, steps: Sequence[Step], method: ProductMethod, logits: Tensor) -> dict[str, Run]:
     """Return runs of all stages of the steps, which alternate.
 
-    `kept`: copy of the first step's columns, reused; `logits`: [rows, V], receives scattered products.
+    `logits`: [rows, V], receives scattered products.
     """
 
     def union(step: Step) -> Tensor:
@@ -429,16 +421,11 @@ def active_steps(layer: Layer, steps: Sequence[Step], method: ProductMethod, kep
         columns = union(step)
         return columns[search(product(step, columns), layer.bias[columns]).columns]
 
-    def from_copy(step: Step) -> Tensor:
-        columns = union(step)
-        return columns[search(kept.products(step.hidden, step.out), layer.bias[columns]).columns]
-
     def scattered(step: Step) -> Tensor:
         columns = union(step)
         return search(scatter(product(step, columns), columns, layer.vocab, layer.bias, logits), None).columns
 
     return {
         COLUMNS: alternate([partial(straight, step) for step in steps]),
-        KEPT: partial(from_copy, steps[0]),
         SCATTERED: alternate([partial(scattered, step) for step in steps]),
     }

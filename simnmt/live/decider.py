@@ -52,11 +52,14 @@ class Decision:
 def live_unit(plan: RunPlan, workload: str | None = None) -> Unit:
     """Return the unit of a scenario that a gateway serves: its first workload, unless named, on its first network.
 
-    Raises `InputError` for a workload that the scenario does not have.
+    Raises `InputError` for a workload that the scenario does not have, and for a device that streams its model.
     """
     name = next(iter(plan.cases)) if workload is None else workload
     if name not in plan.cases:
         raise InputError(f"no workload {name}", remedy=f"one of {', '.join(plan.cases)}")
+    for target in plan.cases[name].targets:
+        if target.streaming is not None:
+            raise InputError(f"device {target.device} streams its model, which is simulated alone")
     network, links = next(iter(plan.networks.items()))
     return Unit(plan.scenario, plan.cases[name], network, links, 0)
 
@@ -92,8 +95,6 @@ class LiveDecider:
         """Tokens of a source that the scenario's lengths do not count: the end of the sentence, or none."""
         self._setup: PolicySetup = set_up_policy(unit, learn(unit), None, settings, estimate=estimate)
         self._decider = Decider(0, len(case.targets), self._setup.beliefs)
-        self._states = [0 if target.streamed is None else len(target.streamed.states) for target in case.targets]
-        """Number of states of each target's model; 0 if it is not streamed."""
         self._prepared: dict[int, tuple[Prepared, float | None]] = {}
 
     def decide(self, request: int, src_len: int, now_s: float, unreachable: Sequence[int] = ()) -> Decision:
@@ -132,11 +133,6 @@ class LiveDecider:
         view = decider.views[target] if decider.views else None
         if view is not None:
             view.reported(decision.sent_as, wait_s, tuple(report[:2]) if len(report) >= 2 else (0, 0), now_s)
-        if target in decider.plans:
-            if len(report) == 1 and report[0] < self._states[target]:
-                decider.plans[target].reported(request, report[0], now_s - transfer_s / 2)
-            else:  # a server that does not stream its model, or not by these plans, has no state to learn
-                decider.plans[target].lost(request)
 
     def lost(self, decision: Decision, request: int) -> None:
         """Forget a request that its target did not answer."""
@@ -144,8 +140,6 @@ class LiveDecider:
         view = decider.views[target] if decider.views else None
         if view is not None:
             view.lost(decision.sent_as)
-        if target in decider.plans:
-            decider.plans[target].lost(request)
 
     def shook_hands(self, target: int, rtt_s: float, now_s: float) -> None:
         """Learn from the first round trip to a target that answers again."""
@@ -158,7 +152,6 @@ class LiveDecider:
         prepared = Prepared.of(
             setup.decide_for(block),
             () if setup.expected_for is None else setup.expected_for(block),
-            () if setup.plan_beyond_for is None else setup.plan_beyond_for(block),
         )
         predict = setup.predicted_tgt_len
         result = prepared, None if predict is None else float(predict(block.src_len)[0])

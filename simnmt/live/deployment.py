@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,13 @@ from simnmt.batching import Batching
 from simnmt.batching.custom import CustomBatching
 from simnmt.experiment.cases import Unit
 from simnmt.experiment.draws import draw, learn
+from simnmt.experiment.routes import Routes, routes
 from simnmt.experiment.targets import Target
-from simnmt.live.engine_process import ONE_BY_ONE, EngineSettings, ServedModel
-from simnmt.live.streamed_settings import BACKEND, StreamedSettings
+from simnmt.live.engine_process import ONE_BY_ONE, EngineSettings
+from simnmt.network.link import bytes_per_token
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.results.run_directory import SUMMARY
-from simnmt.service.load import LoadLog
 from simnmt.world.reference import Clients
 
 
@@ -58,9 +57,6 @@ def engine_settings(target: Target, folder: Path, **options: Any) -> EngineSetti
     Raises `ProfileError` for a profile of no measured engine, `DeploymentError` for what no live engine does.
     """
     engine, name, device = target.profile.engine, target.profile.name, target.device
-    if target.streaming is not None:
-        what = f"device {device} streams its model, which this command does not serve"
-        raise DeploymentError(what, remedy="give it to `simnmt live stream-server`, with the model's store")
     options = {"batching": batching_of(target)} | options
     if engine is None or not engine.architecture:
         if options.get("model") is None:
@@ -101,8 +97,6 @@ def _with_decoder(settings: EngineSettings, decoder: DecoderSettings, device: st
 
 def expected_hash(target: Target) -> str | None:
     """Return the hash of the engine that a device must run; None if its profile names none, or if another decoder is chosen."""
-    if target.streaming is not None:
-        return expected_streamed_hash(target)
     engine = target.profile.engine
     return None if engine is None or target.decoder is not None else engine.hash
 
@@ -146,6 +140,13 @@ def batching_of(target: Target) -> Batching:
     return batching
 
 
+def routes_of(unit: Unit) -> Routes:
+    """Return the links of a unit with the moments at which its series begin, as its simulation has them."""
+    token_bytes = tuple(bytes_per_token(profile.model.vocab) for profile in unit.case.profiles)
+    devices, scenario = tuple(unit.scenario.devices), unit.scenario
+    return routes(unit.links, devices, token_bytes, unit.nodes, scenario.seed, unit.replication, unit.network)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ReplayedRequests:
     """The requests of one replication of a unit, as a load generator sends them; shape (requests,)."""
@@ -161,14 +162,6 @@ class ReplayedRequests:
     """The end node that asks; in a closed loop, that of each client counts instead."""
     clients: Clients | None
     """The clients of a closed loop; None in another."""
-    forced: bool = True
-    """False: the model ends its outputs itself, so that the lengths are known when the texts are decoded."""
-
-    def decoded(self, log: LoadLog) -> ReplayedRequests:
-        """Return the requests with the lengths that a service counted, unless they were forced; 0, if unknown, counts as 1."""
-        if self.forced:
-            return self
-        return replace(self, src_len=np.maximum(log.src_len, 1), tgt_len=np.maximum(log.tgt_len, 1))
 
 
 def replayed_requests(unit: Unit) -> ReplayedRequests:
@@ -184,49 +177,3 @@ def replayed_requests(unit: Unit) -> ReplayedRequests:
     ends = np.cumsum(src_len - 1).tolist()
     texts = [" ".join(words[begin:end]) for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
     return ReplayedRequests(offsets_s, src_len, tgt_len, texts, node, drawn.clients)
-
-
-def settings_of(target: Target) -> StreamedSettings:
-    """Return the settings of a scenario's device. Raises `ProfileError` unless its model can be streamed here."""
-    sti, streaming = target.profile.sti, target.streaming
-    if sti is None or streaming is None:
-        remedy = f"add devices.{target.device}.sti, or serve it with `simnmt live server`"
-        raise ProfileError(f"device {target.device} does not stream its model", remedy=remedy)
-    spec, planned = streaming.streamed, streaming.planned
-    if sti.decoder is not None:
-        what = f"profile {target.profile.name} is of a model with a decoder, and only encoders are streamed from a store"
-        raise ProfileError(what, remedy="name a profile of `simnmt sti profile STORE`")
-    if spec.changes:
-        what = f"device {target.device} changes its plans during the run, which no live server does"
-        raise ProfileError(what, remedy=f"remove devices.{target.device}.sti.changes")
-    return StreamedSettings(
-        cost=target.profile.sti_cost,
-        deadline_s=planned.deadline_s,
-        preload_bytes=planned.preload_bytes,
-        length=planned.src_len,
-        lifecycle=spec.lifecycle,
-        cache_bytes=planned.cache_bytes,
-        pace_bytes_per_s=sti.io.paced_bytes_per_s,
-        reads_resident=spec.cold_read_bytes > 0,
-        fingerprint=sti.fingerprint,
-    )
-
-
-def streamed_engine(store: Path, settings: StreamedSettings, **options: Any) -> EngineSettings:
-    """Return the settings of an engine that streams the model of a store; `options`: further fields, such as `cpus`."""
-    return EngineSettings(str(store), BACKEND, loader=partial(_load, settings), **options)
-
-
-def expected_streamed_hash(target: Target) -> str | None:
-    """Return the hash of the engine that streams the model of a device; None if it is of no store that is known."""
-    sti = target.profile.sti
-    if sti is None or sti.fingerprint is None or sti.decoder is not None:
-        return None
-    return settings_of(target).engine_block(sti.fingerprint).hash
-
-
-def _load(streamed: StreamedSettings, settings: EngineSettings) -> ServedModel:
-    """Load the model in the engine's process."""
-    from simnmt.live.streamed_model import load_streamed
-
-    return load_streamed(streamed, settings)

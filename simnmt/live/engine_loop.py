@@ -1,7 +1,7 @@
 """The process of a live engine: it decodes the sentences that its front sends, in the batches that a `Batcher` forms.
 
-`load_model` makes a `ServedModel` of a whole model in memory. An engine of another kind (a model streamed by its plan, or one
-that answers at once to measure the front) is another function that returns one, named in `EngineSettings.loader`.
+`load_model` makes a `ServedModel` of a whole model in memory. An engine of another kind (one that
+answers at once to measure the front) is another function that returns one, named in `EngineSettings.loader`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ import signal
 import socket
 import sys
 import time
-from collections import deque
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from math import inf
 from typing import Any
 
 from simnmt.base.errors import SimnmtError
@@ -31,7 +29,7 @@ from simnmt.live.engine_process import (
     codec_of,
     frame,
 )
-from simnmt.live.text import Codec, is_of_hugging_face
+from simnmt.live.text import TextCodec, is_of_hugging_face
 from simnmt.nmt.architecture import MultilingualArchitecture
 from simnmt.nmt.engine import DecodeRequest, Hypothesis, SentenceDecoder, Work
 from simnmt.nmt.engines import load_engine
@@ -40,13 +38,13 @@ from simnmt.nmt.hub import model_path
 from simnmt.nmt.pretrained_config import read_pretrained_architecture
 from simnmt.nmt.pretrained_tokenizer import Languages
 from simnmt.nmt.source_lines import SourceLine
-from simnmt.service.precise_timers import PreciseSelector
+from simnmt.service.event_loop import PreciseSelector
 
 REFERENCE = Work(src_len=8, tgt_len=6)
 """The fixed work of a reference execution."""
 BEFORE_REFERENCE = Work(src_len=8, tgt_len=2)
 """Work right before it, which is not measured: the reference shall tell the pace of the box, not how long the engine idled."""
-REST = 10.0
+REST = 40.0
 """Least time between two reference executions, as a multiple of theirs: requests meet them seldom."""
 
 
@@ -86,8 +84,8 @@ def _languages(settings: EngineSettings) -> Languages | None:
     """
     if not is_of_hugging_face(settings.model):
         if settings.languages.given:
-            what = f"languages and a prefix are for models of Hugging Face, not for {settings.model}"
-            raise NmtError(what, remedy="leave --src-lang, --tgt-lang and --prefix out")
+            what = f"languages are for models of Hugging Face, not for {settings.model}"
+            raise NmtError(what, remedy="leave --src-lang and --tgt-lang out")
         return None
     if settings.backend == "torch":
         return settings.languages
@@ -116,7 +114,7 @@ class _Loop:
     frames: Frames
     model: ServedModel
     decoder: SentenceDecoder
-    codec: Codec
+    codec: TextCodec
     reference_every_s: float
     sentences: dict[int, _Sentence] = field(default_factory=dict)
     """Sentences that the front waits for, by key."""
@@ -124,10 +122,6 @@ class _Loop:
     """Sentences that take part in the steps, given up or not."""
     hurried: bool = False
     """Whether no sentence waits for company any more."""
-    next_batching: Batching | None = None
-    """Batching that begins when nothing is under way; what is received after it waits."""
-    received: deque[Any] = field(default_factory=deque)
-    """Messages to be taken."""
     next_reference_s: float = field(init=False)
     arrivals: PreciseSelector = field(default_factory=PreciseSelector)
     """Tells when something can be received; select() alone would refuse a descriptor above 1023, as of a busy front."""
@@ -143,14 +137,11 @@ class _Loop:
         while True:
             wait_s = 0.0
             if idle:
-                rest = self.model.rest
-                rest_due_s = inf if rest is None or self.decoder.busy else rest(time.monotonic())
-                due_s = min(self.decoder.batcher.due_s, self.next_reference_s, rest_due_s)
+                due_s = min(self.decoder.batcher.due_s, self.next_reference_s)
                 wait_s = max(min(due_s - time.monotonic(), 1.0), 0.0)
             self._receive(wait_s)
             if not self.is_open:
                 return
-            self._take_received()
             idle = self._act() if self.decoder.busy else True
             if idle and time.monotonic() >= self.next_reference_s:
                 self._run_reference()
@@ -163,18 +154,9 @@ class _Loop:
                 data = b""
             if not data:
                 self.is_open = False
-            self.received += self.frames.feed(data)
+            for message in self.frames.feed(data):
+                self._take(*message)
             timeout_s = 0.0
-
-    def _take_received(self) -> None:
-        while True:
-            if self.next_batching is not None:
-                if self.decoder.busy:
-                    return
-                self.decoder, self.next_batching = self.model.new_decoder(self.next_batching), None
-            if not self.received:
-                return
-            self._take(*self.received.popleft())
 
     def _take(self, kind: str, key: int = 0, *content: Any) -> None:
         decoder = self.decoder
@@ -182,13 +164,11 @@ class _Loop:
             line, forced_len, arrival_s, is_begin_wanted = content
             self.sentences[key] = _Sentence(line, is_begin_wanted)
             most = None if forced_len is not None else line.most
-            request = DecodeRequest(line.ids, forced_len=forced_len, max_len=most, arrived_s=arrival_s)
+            request = DecodeRequest(line.ids, forced_len=forced_len, max_len=most)
             decoder.arrive(key, request, arrival_s)
         elif kind == "withdraw":
             decoder.withdraw(key)
             self.sentences.pop(key, None)  # what has begun goes on, and nobody waits for it
-        elif kind == "batching":
-            self.next_batching = content[0]
         else:
             self.hurried = True
         if self.hurried:
@@ -234,7 +214,7 @@ class _Loop:
         text, steps = self.codec.text(sentence.line, hypothesis), hypothesis.steps or len(hypothesis.tokens)
         end_s = time.monotonic()  # with the text: the next sentence waits for that too
         left = decoder.active, decoder.batcher.waiting
-        execution = Execution(text, steps, sentence.begin_s, end_s, sentence.largest_batch, *left, hypothesis.report)
+        execution = Execution(text, steps, sentence.begin_s, end_s, sentence.largest_batch, *left)
         self._send("done", key, execution)
 
     def _drop_lost(self, error: SimnmtError) -> None:
@@ -276,11 +256,11 @@ def serve_engine(connection: socket.socket) -> None:
         _place(settings)
         model = (settings.loader or load_model)(settings)
         decoder = model.new_decoder(settings.batching)
-        codec = codec_of(settings, model.engine, model.codec)
+        codec = codec_of(settings, model.engine)
     except SimnmtError as error:
         connection.sendall(frame(("refused", str(error))))
         return
-    connection.sendall(frame(("ready", EngineFacts(model.engine, model.codec, os.getpid(), model.about))))
+    connection.sendall(frame(("ready", EngineFacts(model.engine, os.getpid()))))
     loop = _Loop(connection, frames, model, decoder, codec, settings.reference_every_s)
     with closing(loop.arrivals):
         loop.run()

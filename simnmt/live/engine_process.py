@@ -17,13 +17,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from math import inf
 from typing import Any
 
 from simnmt.base.errors import SimnmtError
 from simnmt.batching import Batching
-from simnmt.live.text import Codec, TextCodec
+from simnmt.live.text import TextCodec
 from simnmt.nmt.architecture import architecture_of
 from simnmt.nmt.engine import SentenceDecoder
 from simnmt.nmt.errors import NmtError
@@ -51,13 +51,6 @@ class ServedModel:
     """What executes, with the architecture."""
     run_reference: Callable[[], float] | None = None
     """Does the fixed work once, and returns its seconds; None: there are no reference executions."""
-    codec: Codec | None = None
-    """Converts texts; None: the subwords or words of the model that `engine` describes."""
-    rest: Callable[[float], float] | None = None
-    """Called with the moment while the engine has no sentence, and returns the moment at which it wants to be called again;
-    None: the model does nothing between sentences."""
-    about: Mapping[str, Any] = field(default_factory=dict)
-    """What clients may know of it, beside the engine, as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +72,8 @@ class EngineSettings:
     max_len: int | None = None
     """Most target tokens; None: twice the source's and 10."""
     src_lang: str | None = None
-    """See `Languages.source`; this and the next two are for folders and ids of Hugging Face."""
+    """See `Languages.source`; this and the next are for folders and ids of Hugging Face."""
     tgt_lang: str | None = None
-    prefix: str | None = None
     cpus: tuple[int, ...] = ()
     """Processors to which the process is pinned; empty: any."""
     nice: int = 5
@@ -94,7 +86,7 @@ class EngineSettings:
     @property
     def languages(self) -> Languages:
         """What a model of Hugging Face translates from and to."""
-        return Languages(self.src_lang, self.tgt_lang, self.prefix)
+        return Languages(self.src_lang, self.tgt_lang)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +94,7 @@ class EngineFacts:
     """What an engine tells its front once the model is loaded."""
 
     engine: EngineBlock
-    codec: Codec | None
-    """See `ServedModel.codec`."""
     process: int
-    about: Mapping[str, Any]
-    """See `ServedModel.about`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +112,6 @@ class Execution:
     left_active: int
     """Sentences left active in its batch when it ended."""
     left_waiting: int
-    report: tuple[int, ...] = ()
-    """See `Hypothesis.report`; empty: the engine reports what is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +124,8 @@ class Reference:
     """From `at_s` on, with the work before it that is not measured."""
 
 
-def codec_of(settings: EngineSettings, engine: EngineBlock, codec: Codec | None) -> Codec:
-    """Return the codec that a model brings, by default that of its subwords or words. Raises `NmtError`."""
-    if codec is not None:
-        return codec
+def codec_of(settings: EngineSettings, engine: EngineBlock) -> TextCodec:
+    """Return what converts the texts of a model: its subwords, or words without them. Raises `NmtError`."""
     return TextCodec(settings.model, architecture_of(engine.architecture), settings.max_len, settings.languages)
 
 
@@ -200,7 +184,7 @@ class EngineProcess:
         """Called with each reference execution."""
         self.on_error: Callable[[str], None] = lambda text: None
         """Called with a line when the process dies."""
-        self.codec: Codec
+        self.codec: TextCodec
         """Set by `start`."""
         self.facts: EngineFacts
         self.restarts = 0
@@ -232,14 +216,50 @@ class EngineProcess:
     async def start(self) -> EngineFacts:
         """Start the process and wait for its model. Raises `NmtError` for a model or options that cannot be used."""
         self.facts = await self._start()
-        self.codec = codec_of(self.settings, self.facts.engine, self.facts.codec)
+        self.codec = codec_of(self.settings, self.facts.engine)
         return self.facts
 
-    async def started(self) -> EngineFacts:
-        """Return the facts of the process, which is started unless it has been, or is being. Raises `NmtError`."""
+    async def ready(self) -> str:
+        """Return the hash of the engine, whose process is started unless it has been, or is being. Raises `NmtError`."""
         if self._restarting is not None:
             await asyncio.shield(self._restarting)
-        return self.facts if self.alive else await self.start()
+        return (self.facts if self.alive else await self.start()).engine.hash
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return what clients may know of the engine."""
+        engine = self.facts.engine
+        return {
+            "engine_hash": engine.hash,
+            "backend": engine.backend,
+            "compute_type": engine.compute_type,
+            "model": engine.architecture.get("kind", ""),
+            "threads": engine.threads,
+            "weights": "trained" if self.codec.has_subwords else "random: translations mean nothing",
+            "alive": self.alive,
+            "restarts": self.restarts,
+            "waiting": self.waiting,
+            "task": "translation",
+        }
+
+    def line(self, text: str) -> SourceLine:
+        """Return a text as a source line, without tokens if it is empty. Raises `ServiceError` if it is too long."""
+        (line,) = self.codec.lines([text])
+        return line
+
+    async def execute(
+        self, line: SourceLine, forced_len: int | None, began: Callable[[float], None] | None = None
+    ) -> tuple[Execution, float]:
+        """Decode a line; return its execution and when it was handed over. Raises `ServiceError`.
+
+        `began`: as of `submit`. A caller that is cancelled withdraws the line.
+        """
+        submitted_s = time.monotonic()
+        key, done = self.submit(line, forced_len, began)
+        try:
+            return await done, submitted_s
+        except asyncio.CancelledError:
+            self.withdraw(key)
+            raise
 
     def submit(
         self, line: SourceLine, forced_len: int | None = None, began: Callable[[float], None] | None = None
@@ -261,14 +281,6 @@ class EngineProcess:
         """Give a sentence up: it is not decoded unless it has begun, and its answer is dropped."""
         if self._jobs.pop(key, None) is not None and self._transport is not None:
             self._transport.write(frame(("withdraw", key)))
-
-    def use(self, batching: Batching) -> None:
-        """Batch otherwise as soon as nothing is under way. Raises `ServiceError` while a sentence is waited for."""
-        if self._jobs:
-            raise ServiceError(409, "sentences are under way, so that the batching cannot change")
-        self.settings = replace(self.settings, batching=batching)
-        if self._transport is not None:
-            self._transport.write(frame(("batching", 0, batching)))
 
     def hurry(self) -> None:
         """Let no sentence wait for company from now on, since the service ends."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
-from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Protocol, TextIO
@@ -95,28 +94,24 @@ class Front:
     _number: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        routes: Mapping[tuple[str, str], Callable[[web.BaseRequest], Awaitable[web.Response]]] = {
-            ("POST", "/translate"): self._translate,
-            ("GET", "/languages"): self._languages,
-            ("POST", "/detect"): self._detect,
-            ("GET", "/health"): self._health,
-        }
+        routes = [
+            web.post("/translate", self._translate),
+            web.get("/languages", self._languages),
+            web.post("/detect", self._detect),
+            web.get("/health", self._health),
+        ]
         self.service = HttpService(routes, self.access, self.limits, self.metrics, on_error=self.on_error)
 
-    async def _translate(self, request: web.BaseRequest) -> web.Response:
+    async def _translate(self, request: web.Request) -> web.Response:
         settings = self.settings
-        body = await self.service.read_body(request)
+        content = await self.service.read_content(request)
         ingress_s = time.monotonic()
-        asked = messages.parse_request(
-            body, request.headers.get("Content-Type", ""), request.headers, request.query_string, most_texts=settings.texts
-        )
+        asked = messages.parse_request(content, request.headers, most_texts=settings.texts)
         self.service.check_token(request, asked.api_key)
         self._check(asked)
         if len(asked.texts) > settings.waiting:
             what = f"q has {len(asked.texts)} texts, and {settings.waiting} at most are translated at a time"
             raise ServiceError(400, f"{what}; send fewer")
-        if self.service.draining:
-            raise ServiceError(503, "the service is ending", retry_after_s=1.0)
         if self.waiting + len(asked.texts) > settings.waiting:
             self.outcomes["refused"] += len(asked.texts)
             raise ServiceError(429, f"{self.waiting} sentences are under way; try again later", retry_after_s=1.0)
@@ -176,25 +171,20 @@ class Front:
         )
         return web.Response(body=body, content_type="application/json", headers=headers)
 
-    async def _languages(self, request: web.BaseRequest) -> web.Response:
+    async def _languages(self, request: web.Request) -> web.Response:
         source, target = self.settings.source, self.settings.target
         return json_response(
             [{"code": source, "name": source, "targets": [target]}, {"code": target, "name": target, "targets": []}]
         )
 
-    async def _detect(self, request: web.BaseRequest) -> web.Response:
+    async def _detect(self, request: web.Request) -> web.Response:
         # One language is translated here, so nothing is detected: no confidence.
-        await self.service.read_body(request)
         return json_response([{"language": self.settings.source, "confidence": 0}])
 
-    async def _health(self, request: web.BaseRequest) -> web.Response:
-        status = "ending" if self.service.draining else "ok"
+    async def _health(self, request: web.Request) -> web.Response:
         if "Authorization" in request.headers:  # a client that has a token learns whether it is the right one
             self.service.check_token(request, "")
-        response = json_response({"status": status, "needs_token": self.service.needs_token, **self.translator.health()})
-        if self.service.draining:
-            response.set_status(503)
-        return response
+        return json_response({"status": "ok", "needs_token": self.service.needs_token, **self.translator.health()})
 
 
 def outcome_of(error: ServiceError) -> Outcome:
@@ -215,44 +205,17 @@ async def _all_or_error(coroutines: list[Coroutine[Any, Any, Result]]) -> list[R
 
 
 class EventLog:
-    """A log of JSON lines; without a file nothing is written. A killed service loses the last `FLUSH_S` seconds at most."""
-
-    FLUSH_S = 0.5
+    """A log of JSON lines; without a file nothing is written."""
 
     def __init__(self, file: TextIO | None, on_error: Callable[[str], None] = lambda text: None) -> None:
-        """`file`: the caller closes it, after `close`; `on_error`: called once with a line if the file cannot be written."""
+        """`file`: buffered by lines; the caller closes it. `on_error`: called once if the file cannot be written."""
         self._file, self._on_error = file, on_error
-        self._lines: deque[str] = deque()
-        self._ends = threading.Event()
-        self._thread: threading.Thread | None = None
 
     def write(self, record: Record) -> None:
-        """Append a record. Returns at once."""
-        if self._file is None:
-            return
-        # Formatted here: a thread that formats many records would hold Python's lock for milliseconds.
-        self._lines.append(format_record(record))
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._write_out, daemon=True, name="event log")
-            self._thread.start()
-
-    def close(self) -> None:
-        """Write what is left, and end the thread."""
-        self._ends.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-
-    def _write_out(self) -> None:
-        ends = False
-        while not ends:
-            ends = self._ends.wait(self.FLUSH_S)
-            lines = "".join([self._lines.popleft() for _ in range(len(self._lines))])
-            if self._file is None or not lines:
-                continue
+        """Append a record."""
+        if self._file is not None:
             try:
-                self._file.write(lines)
-                self._file.flush()
+                self._file.write(format_record(record))
             except (OSError, ValueError) as error:  # a full disk; a file that the caller has closed
                 self._file = None
                 self._on_error(f"the log cannot be written any more: {getattr(error, 'strerror', None) or error}")

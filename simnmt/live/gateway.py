@@ -11,16 +11,18 @@ from itertools import count
 from pathlib import Path
 from typing import Any, TextIO
 
-from prometheus_client import Counter
+from prometheus_client import Counter, Gauge
 
 from simnmt.base import VERSION
+from simnmt.base.configuration import end_tokens
 from simnmt.base.errors import InputError
 from simnmt.experiment.cases import Unit
+from simnmt.experiment.targets import Target
 from simnmt.live.decider import Decision, LiveDecider, deployable_policy
-from simnmt.live.deployment import check_engine, expected_hash
-from simnmt.live.engine_process import EngineSettings, Reference
+from simnmt.live.deployment import check_engine, expected_hash, routes_of
+from simnmt.live.engine_process import EngineProcess, EngineSettings, Reference
 from simnmt.live.front import EventLog, Front, FrontSettings, Result, Task, outcome_of
-from simnmt.live.server import EngineMetrics, GatewayEngine, LocalEngine, local_result
+from simnmt.live.server import EngineMetrics, local_result
 from simnmt.live.service_engine import LocalService, ServiceEngine
 from simnmt.nmt.source_lines import SourceLine
 from simnmt.policies.custom import PolicyError
@@ -35,6 +37,7 @@ from simnmt.results.live_log import (
     RequestRecord,
 )
 from simnmt.service.client import TranslationClient
+from simnmt.service.delays import DelayedTransport
 from simnmt.service.http_server import Access, Limits, Metrics
 from simnmt.service.messages import ServiceError, TranslateRequest
 
@@ -66,6 +69,8 @@ class GatewaySettings:
     """Time within which a server must answer; half of what is left until the deadline if that is less."""
     any_model: bool = False
     """Whether the gateway's own device and the servers may run another model than the profile says."""
+    delays: bool = False
+    """Whether the gateway sleeps the delays of the scenario's network before and after each request to a server."""
 
 
 @dataclass(slots=True)
@@ -97,10 +102,30 @@ class _Server:
         return rtt_s
 
 
-def _new_engine(settings: GatewaySettings) -> GatewayEngine:
-    if isinstance(settings.engine, LocalService):
-        return ServiceEngine(settings.engine, settings.front)
-    return LocalEngine(settings.engine)
+class _Drift:
+    """A gauge by device of measured over predicted execution of the last requests that were decoded alone."""
+
+    LAST = 100
+    """Requests over which measured and predicted seconds are averaged, with weights that fall exponentially."""
+
+    def __init__(self, targets: Sequence[Target], metrics: Metrics) -> None:
+        what = "Measured over predicted execution of recent requests that were decoded alone, by device."
+        self._gauge = Gauge("simnmt_execution_over_predicted", what, ["device"], registry=metrics.registry)
+        self._profiles = {target.device: target.profile for target in targets}
+        self._sums_s: dict[str, tuple[float, float]] = {}
+
+    def observe(self, device: str, result: Result) -> None:
+        """Count an execution; one in a batch, or of unknown lengths, counts for nothing."""
+        src_len, tgt_len, batch = result.lengths
+        profile = self._profiles[device]
+        src_end, tgt_end = end_tokens(profile.length_unit.end_of_sentence)
+        if batch != 1 or src_len < 2 or tgt_len < 1:
+            return
+        kept, (measured_s, predicted_s) = 1.0 - 1.0 / self.LAST, self._sums_s.get(device, (0.0, 0.0))
+        measured_s = kept * measured_s + result.execution_s
+        predicted_s = kept * predicted_s + float(profile.plane.seconds(src_len - 1 + src_end, tgt_len - 1 + tgt_end))
+        self._sums_s[device] = measured_s, predicted_s
+        self._gauge.labels(device).set(measured_s / predicted_s)
 
 
 class LiveGateway:
@@ -111,7 +136,7 @@ class LiveGateway:
         settings: GatewaySettings,
         log: TextIO | None = None,
         on_error: Callable[[str], None] = print,
-        engine: LocalEngine | None = None,
+        engine: EngineProcess | None = None,
     ) -> None:
         """`engine`: one that outlives the gateway.
 
@@ -127,12 +152,19 @@ class LiveGateway:
         registry = metrics.registry
         self._log = EventLog(log, on_error)
         self._owns_engine = engine is None
-        self.engine: GatewayEngine = engine or _new_engine(settings)
-        self.engine.report_to(self._note_reference, on_error)
+        self.engine: EngineProcess | ServiceEngine
+        if isinstance(settings.engine, LocalService):
+            self.engine = ServiceEngine(settings.engine, settings.front)
+        else:
+            self.engine = engine or EngineProcess(settings.engine)
+        self.engine.on_reference, self.engine.on_error = self._note_reference, on_error
         self._observed = EngineMetrics(metrics, lambda: self.waiting)
+        self._drift = _Drift(unit.case.targets, metrics)
         self._decided = Counter("simnmt_decisions", "Requests by device and outcome.", ["device", "outcome"], registry=registry)
         self.front = Front(self, settings.front, settings.access, settings.limits, metrics, on_error)
         self._servers: list[_Server] = []
+        self.transports: list[DelayedTransport] = []
+        """Of the servers, if delays are slept here."""
         self._stack = AsyncExitStack()
         self._tasks: set[asyncio.Task[None]] = set()
         self.fallbacks = 0
@@ -148,13 +180,20 @@ class LiveGateway:
         """
         settings, hashes = self._settings, dict[str, str]()
         running = await self.engine.ready()
-        place = str(self.engine.facts().get("local_server", "this gateway"))
+        place = str(self.engine.describe().get("local_server", "this gateway"))
         check_engine(place, running, None if settings.any_model else expected_hash(settings.unit.case.targets[0]))
         hashes[self.devices[0]] = running
         initial_s: dict[int, float] = {}
+        if settings.delays:
+            hops = routes_of(settings.unit).hops
+            self.transports = [DelayedTransport(hops[: number + 1]) for number in range(len(hops))]
         for number, target in enumerate(settings.unit.case.targets[1:], start=1):
             client = TranslationClient(
-                settings.servers[target.device], token=settings.token, timeout_s=settings.offload_s, ca_file=settings.ca_file
+                settings.servers[target.device],
+                token=settings.token,
+                timeout_s=settings.offload_s,
+                ca_file=settings.ca_file,
+                transport=self.transports[number - 1] if self.transports else None,
             )
             await self._stack.enter_async_context(client)
             server = _Server(number, target.device, client, expected_hash(target))
@@ -176,15 +215,14 @@ class LiveGateway:
         await self.front.service.start()
 
     async def close(self) -> None:
-        """End the connections, and the engine unless it outlives the gateway; write what is left of the log."""
+        """End the connections, and the engine unless it outlives the gateway."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._stack.aclose()
-        self.engine.report_to(lambda reference: None)
+        self.engine.on_reference = lambda reference: None
         if self._owns_engine:
             await self.engine.close()
-        self._log.close()
 
     def hurry(self) -> None:
         """Let no sentence wait for company, since the service ends."""
@@ -199,7 +237,9 @@ class LiveGateway:
         """See `Translator`."""
         servers = {server.device: "ok" if server.reachable else server.why for server in self._servers}
         facts = {"service": "gateway", "simnmt": VERSION, "policy": self._settings.policy, "servers": servers}
-        return {**facts, **self.engine.facts(), "waiting": self.waiting}
+        if self.transports:
+            facts["delays"] = self._settings.unit.network
+        return {**facts, **self.engine.describe(), "waiting": self.waiting}
 
     async def translate(self, task: Task) -> Result:
         """See `Translator`: decide, translate at the chosen target, and here if that fails."""
@@ -345,6 +385,7 @@ class LiveGateway:
         self._decided.labels(trip.device or "none", outcome).inc()
         if result is not None:
             self._observed.observe(result)
+            self._drift.observe(trip.device, result)
         self._log.write(
             RequestRecord(
                 request=task.number,

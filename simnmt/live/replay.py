@@ -7,6 +7,7 @@ those of the others are NaN, so that nothing is said of misroutes or of the best
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -27,21 +28,21 @@ from simnmt.experiment.notes import fits
 from simnmt.experiment.run import cell_of
 from simnmt.experiment.units import UnitResult
 from simnmt.live.decider import live_unit
-from simnmt.live.deployment import ReplayedRequests, expected_hash, replayed_requests
+from simnmt.live.deployment import ReplayedRequests, expected_hash, replayed_requests, routes_of
 from simnmt.live.front import outcome_of
 from simnmt.live.replay_text import live_notes, live_warnings
 from simnmt.network.series import RttSeries
 from simnmt.results.live_log import LIVE_OUTCOMES
-from simnmt.results.number_text import duration
 from simnmt.results.request_log import FALLBACK, RequestLog, Truth
 from simnmt.results.requests import Requests, Trail
 from simnmt.results.result import LiveMeasurement, RunResult
 from simnmt.results.stability import with_stability
 from simnmt.results.summary import Device, Numbers, measure, replicated, rows, shares_of_all, with_regret
 from simnmt.service.client import TranslationClient
-from simnmt.service.load import WARM_UP, Load, LoadLog, send_load
+from simnmt.service.delays import DelayedTransport
+from simnmt.service.event_loop import run_precisely
+from simnmt.service.load import Load, LoadLog, send_load
 from simnmt.service.messages import FORCED_LENGTH, ServiceError
-from simnmt.service.precise_timers import reduce_timer_slack, run_precisely
 
 LIVE = "live"
 """Name of the policy in the result if the scenario does not have the service's."""
@@ -74,15 +75,22 @@ class ReplaySettings:
     """Time within which a request must be answered."""
     connections: int = 500
     """Most requests under way; further ones wait at the load generator, and their latency counts on."""
+    delays: bool = False
+    """Whether the load generator sleeps the delays of the scenario's network between the end nodes and the service."""
 
     def __post_init__(self) -> None:
         if "@" in self.url.partition("://")[2].partition("/")[0]:
             raise ReplayError("--gateway holds a name or a password", remedy="give the token by --token-file")
 
-    def client(self) -> TranslationClient:
+    def client(self, transport: DelayedTransport | None = None) -> TranslationClient:
         """Return a client of the service. Raises `InputError` for an unusable address."""
         return TranslationClient(
-            self.url, token=self.token, connections=self.connections, timeout_s=self.timeout_s, ca_file=self.ca_file
+            self.url,
+            token=self.token,
+            connections=self.connections,
+            timeout_s=self.timeout_s,
+            ca_file=self.ca_file,
+            transport=transport,
         )
 
 
@@ -96,6 +104,8 @@ class _Served:
     target: int | None
     """The only device that executes requests; None if a gateway decides."""
     remarks: tuple[str, ...] = ()
+    slept_by: tuple[str, ...] = ()
+    """What sleeps the delays of the scenario's network."""
 
 
 def replay_plan(
@@ -131,9 +141,11 @@ def replay_plan(
         if settings.texts is not None:
             texts = [settings.texts[number % len(settings.texts)] for number in range(len(requests.texts))]
             requests = replace(requests, texts=texts)
-        announce(_announcement(unit_of, served, settings, requests))
+        turn = f", replication {replication + 1} of {scenario.replications}" if scenario.replications > 1 else ""
+        announce(f"sending {scenario.requests:,} requests to {settings.url} ({served.policy}){turn}")
         begun = datetime.now(timezone.utc)
-        log = run_precisely(_send(requests, settings, count))
+        transport = _transport(unit_of, served) if settings.delays else None
+        log = run_precisely(send(requests, settings, count, transport))
         truth, trail = measured_columns(unit_of, requests, log, target=served.target, texts=settings.texts is not None)
         replays.append(_Replay(unit_of, requests, log, begun, trail, _result(unit_of, served, log, truth, trail)))
     return _run_result(plan, settings, served, replays)
@@ -158,6 +170,7 @@ def _served(facts: Mapping[str, Any], unit: Unit, settings: ReplaySettings) -> _
     if facts.get("needs_token") and not settings.token:
         raise ReplayError(f"{url} asks for a token", remedy="give --token-file")
     service, running = facts.get("service"), facts.get("engine_hash")
+    slept_by = ("load generator",) if settings.delays else ()
     if service == "gateway":
         servers = facts.get("servers")
         behind = [str(name) for name in servers] if isinstance(servers, dict) else []
@@ -170,7 +183,8 @@ def _served(facts: Mapping[str, Any], unit: Unit, settings: ReplaySettings) -> _
         if policy not in unit.scenario.policies:
             remarks = (f"The scenario has no policy {policy}, by which the gateway decides: its results stand under {LIVE}.",)
             policy = LIVE
-        return _Served("gateway", policy, None, (*remarks, *_other_engine(unit, 0, running)))
+        slept_by = (*slept_by, "gateway") if facts.get("delays") else slept_by
+        return _Served("gateway", policy, None, (*remarks, *_other_engine(unit, 0, running)), slept_by)
     if service != "server":
         raise ReplayError(f"{url} is no gateway or server of simnmt", remedy=FOREIGN_REMEDY)
     if settings.device is not None and settings.device not in devices:
@@ -182,7 +196,7 @@ def _served(facts: Mapping[str, Any], unit: Unit, settings: ReplaySettings) -> _
             f"{url} is a server, of which device is not clear", remedy=f"give --device, one of {', '.join(devices)}"
         )
     remark = f"No policy decided: every request went to the server of {devices[known[0]]}."
-    return _Served("server", LIVE, known[0], (remark, *_other_engine(unit, known[0], running)))
+    return _Served("server", LIVE, known[0], (remark, *_other_engine(unit, known[0], running)), slept_by)
 
 
 def _other_engine(unit: Unit, number: int, running: object) -> tuple[str, ...]:
@@ -195,19 +209,26 @@ def _other_engine(unit: Unit, number: int, running: object) -> tuple[str, ...]:
     return (f"The service runs engine {running}, the profile of {target.device} is of engine {expected}.",)
 
 
-def _announcement(unit: Unit, served: _Served, settings: ReplaySettings, requests: ReplayedRequests) -> str:
-    scenario = unit.scenario
-    turn = "" if scenario.replications == 1 else f"replication {unit.replication + 1} of {scenario.replications}: "
-    pace = ""
-    if requests.offsets_s is not None:
-        pace = f" within {duration(float(requests.offsets_s[-1]))}"
-    elif requests.clients is not None:
-        pace = f" of {requests.clients.count:,} clients"
-    return f"{turn}sending {len(requests.texts):,} requests{pace} to {settings.url} ({served.policy})"
+def _transport(unit: Unit, served: _Served) -> DelayedTransport:
+    """Return the delays from an end node to the service. Raises `ReplayError` for a scenario without a link between them."""
+    links = routes_of(unit)
+    hops = [*filter(None, [links.access]), *links.hops[: served.target or 0]]
+    if not hops:
+        what = f"network {unit.network} has no link between the end nodes and the service"
+        raise ReplayError(what, remedy="give --delays to the gateway, which has the links to its servers")
+    return DelayedTransport(hops)
 
 
-async def _send(requests: ReplayedRequests, settings: ReplaySettings, ended: Callable[[], None]) -> LoadLog:
-    reduce_timer_slack()
+async def send(
+    requests: ReplayedRequests,
+    settings: ReplaySettings,
+    ended: Callable[[], None] = lambda: None,
+    *transports: DelayedTransport | None,
+) -> LoadLog:
+    """Send requests to a service, after a few that open connections; series of delays begin with the requests that count.
+
+    Raises `ReplayError` if the first requests are not answered. `transports`: the client's own, and further ones.
+    """
     forced = None if settings.texts is not None else requests.tgt_len.tolist()
     clients = requests.clients
     load = Load(
@@ -219,13 +240,15 @@ async def _send(requests: ReplayedRequests, settings: ReplaySettings, ended: Cal
         1 if clients is None else clients.count,
         None if clients is None else clients.think_s.tolist(),
     )
-    async with settings.client() as client:
+    async with settings.client(transports[0] if transports else None) as client:
         first = await send_load(load.warm_up(), client, timeout_s=settings.timeout_s)
         if not first.answered.any():
             remedy = "see the service's log"
             if forced is not None and FORCED_LENGTH in first.fault:
                 remedy = "start the service with --forced-lengths, or give --text FILE"
             raise ReplayError(f"{settings.url} answers no request: {first.fault}", remedy=remedy)
+        for transport in filter(None, transports):
+            transport.begin_s = time.monotonic()
         return await send_load(load, client, timeout_s=settings.timeout_s, ended=ended)
 
 
@@ -364,7 +387,7 @@ def _run_result(plan: RunPlan, settings: ReplaySettings, served: _Served, replay
     warnings += live_warnings(live, settings.timeout_s, means, settings.connections)
     texts = None if settings.texts is None else len(settings.texts)
     fault = next((one.log.fault for one in replays if one.log.fault), "")
-    notes = live_notes(first.unit, live, warm_up=WARM_UP, texts=texts, remarks=served.remarks, fault=fault)
+    notes = live_notes(first.unit, live, texts=texts, remarks=served.remarks, slept_by=served.slept_by, fault=fault)
     return RunResult(
         name=scenario.name,
         seed=scenario.seed,

@@ -1,4 +1,4 @@
-"""The sentences of a live replay: its verdict, and the notes that a reader needs to judge its numbers."""
+"""The sentences of a live replay: its verdict, and the notes and warnings that a reader needs to judge its numbers."""
 
 from __future__ import annotations
 
@@ -10,67 +10,43 @@ from simnmt.results.live_log import LIVE_OUTCOMES
 from simnmt.results.number_text import duration, percent
 from simnmt.results.request_log import FALLBACK
 from simnmt.results.result import LiveMeasurement
-from simnmt.results.run_directory import RESOLVED
 
 MOST_UNANSWERED = 0.01
 """Share of unanswered requests above which latencies of the others are doubtful."""
 
 
 def live_notes(
-    unit: Unit, live: LiveMeasurement, *, warm_up: int, texts: int | None, remarks: Sequence[str], fault: str
+    unit: Unit, live: LiveMeasurement, *, texts: int | None, remarks: Sequence[str], slept_by: Sequence[str], fault: str
 ) -> Iterator[str]:
     """Yield the notes of a live replay.
 
     Args:
         unit: the workload of replication 0.
         live: what was measured where.
-        warm_up: requests before each replication.
         texts: number of own texts; None for texts of random words.
         remarks: sentences on the service.
+        slept_by: what slept the delays of the scenario's network.
         fault: message about the first request that was not answered; empty if all were.
     """
-    scenario, case, devices = unit.scenario, unit.case, [target.device for target in unit.case.targets]
-    if scenario.description:
-        yield scenario.description
-    sent = sum(live.outcomes.values())
-    yield (
-        f"Measured live, not simulated: {sent:,} requests to the {live.service} at {live.url}, from {live.begun} to "
-        f"{live.ended}. Another replay measures anew and gives other numbers; simnmt run of {RESOLVED} simulates the scenario"
-        f"{'' if texts is None else ', with the lengths of its workload and not of these texts'}."
-    )
+    if unit.scenario.description:
+        yield unit.scenario.description
+    sent, lateness, outcomes = sum(live.outcomes.values()), live.lateness_ms, live.outcomes
+    yield f"Measured live: {sent:,} requests to the {live.service} at {live.url}, from {live.begun} to {live.ended}."
     yield from remarks
-    lateness = live.lateness_ms
     yield (
-        "A latency begins when its request was due, not when it was sent. The load generator sent requests "
-        f"{lateness['p50']:.3f} ms late (p50; p99 {lateness['p99']:.3f}, max {lateness['max']:.3f}), with up to "
-        f"{live.under_way:,} under way; its lateness is part of the latencies."
+        f"The load generator sent requests {lateness['p50']:.3f} ms late (p50; p99 {lateness['p99']:.3f}, max "
+        f"{lateness['max']:.3f}), which is part of the latencies; up to {live.under_way:,} were under way."
     )
-    yield (
-        "Queue and execution are those that the service states. Transfer is the rest of the latency: links, overheads of "
-        "service and load generator, and after a fallback the time lost at the other device."
-    )
-    yield from _describe_outcomes(live.outcomes, fault)
-    network = unit.links.link.rtt.name
-    if len(devices) > 1:
-        yield (
-            f"The network is the real one between the devices, whatever the scenario's network {unit.network} "
-            f"says. The RTT series shown holds the transfer times of requests that {devices[-1]} executed, if there are any."
-        )
+    if others := [f"{count:,} {name}" for name, count in outcomes.items() if count and name != "done"]:
+        yield f"Outcomes beside done: {format_list(others)}{f'; the first fault: {fault}' if fault else ''}."
+    if slept_by:
+        yield f"Delays of the scenario's network {unit.network} were slept by the {format_list(slept_by)}."
     else:
-        yield f"The network is the real one, whatever the scenario's network {unit.network} ({network}) says."
-    yield _describe_lengths(case.name, texts)
-    yield f"{case.name}: {case.arrivals.account}."
-    yield f"{warm_up} requests before each replication, which are not counted, opened connections and filled caches."
-    others = [name for name in scenario.workloads if name != case.name]
-    if others:
-        yield f"Only the workload {case.name} was replayed, not {format_list(others)}."
-    if batching := [name for name, part in scenario.devices.items() if part.batching is not None]:
-        yield (
-            f"The places of a batch of {format_list(batching)} count as workers, and a load as their occupied share; steps and "
-            "sizes of batches were not measured."
-        )
-    if scenario.replications == 1:
-        yield "One replication: no intervals, so a difference to another run may be chance."
+        yield f"The network is the real one, whatever the scenario's network {unit.network} says."
+    source = "texts of random words, with the workload's lengths on both sides" if texts is None else f"{texts:,} own texts"
+    yield f"{unit.case.name}: {source}; {unit.case.arrivals.account}."
+    if ignored := [name for name in unit.scenario.workloads if name != unit.case.name]:
+        yield f"Only the workload {unit.case.name} was replayed, not {format_list(ignored)}."
 
 
 def live_warnings(
@@ -83,42 +59,11 @@ def live_warnings(
     sent = sum(live.outcomes.values())
     unanswered = sum(live.outcomes[name] for name in LIVE_OUTCOMES[FALLBACK + 1 :])
     if unanswered > MOST_UNANSWERED * sent:
-        yield (
-            f"{percent(unanswered / sent)} of the requests were not answered (each had {duration(timeout_s)}), so the "
-            "latencies of the others say too little of how long users wait"
-        )
+        yield f"{percent(unanswered / sent)} of the requests were not answered within {duration(timeout_s)}, and are left out"
     if live.late_ms is not None:
         yield f"the load generator itself was {live.late_ms:.1f} ms late at p99: run it on a processor or machine of its own"
     if live.under_way >= connections:
         yield f"as many requests were under way as the load generator has connections ({connections:,}): others waited in it"
     for side, (wanted, counted) in lengths.items():
         if abs(counted - wanted) > 0.01 * wanted + 1.0:
-            yield (
-                f"the service counted {counted:.1f} {side} tokens a request, where {wanted:.1f} were sent or asked for: its "
-                "model splits the words of random texts, or does not obey forced lengths"
-            )
-
-
-def _describe_outcomes(outcomes: Mapping[str, int], fault: str) -> Iterator[str]:
-    if outcomes["fallback"]:
-        many = f"{outcomes['fallback']:,} request{'s' * (outcomes['fallback'] > 1)}"
-        yield f"{many} fell back: the chosen device did not answer, and the gateway translated (outcome {FALLBACK})."
-    lost = {name: outcomes[name] for name in LIVE_OUTCOMES[FALLBACK + 1 :] if outcomes[name]}
-    if lost:
-        counts = format_list([f"{count:,} {name} (outcome {LIVE_OUTCOMES.index(name)})" for name, count in lost.items()], "and")
-        yield (
-            f"Not answered: {counts}; the first: {fault}. They are in requests.parquet with target -1 and without times, and "
-            "left out of latencies, shares and loads."
-        )
-
-
-def _describe_lengths(workload: str, texts: int | None) -> str:
-    if texts is None:
-        return (
-            f"{workload}: texts of random words, as long as the workload's sources; the service was forced to the lengths of "
-            "the workload's targets."
-        )
-    return (
-        f"{workload}: {texts:,} own texts in turn, in place of the workload's lengths; lengths are those that the service "
-        "counted, 0 for requests that were not answered."
-    )
+            yield f"the service counted {counted:.1f} {side} tokens a request, where {wanted:.1f} were sent or asked for"

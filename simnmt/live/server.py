@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 from prometheus_client import Counter, Gauge, Histogram
 
@@ -18,94 +16,6 @@ from simnmt.nmt.source_lines import SourceLine
 from simnmt.results.live_log import BeginRecord, ReferenceRecord, RequestRecord
 from simnmt.service.http_server import Access, Limits, Metrics
 from simnmt.service.messages import ServiceError
-
-
-class GatewayEngine(Protocol):
-    """What executes on a gateway's own device: texts in, executions out."""
-
-    async def ready(self) -> str:
-        """Return the hash of the engine, which is started unless it has been. Raises `InputError`."""
-
-    def line(self, text: str) -> SourceLine:
-        """Return a text as a source line, without tokens if it is empty. Raises `ServiceError` if it is too long."""
-
-    async def execute(
-        self, line: SourceLine, forced_len: int | None, began: Callable[[float], None] | None = None
-    ) -> tuple[Execution, float]:
-        """Return the execution of a line, and when it was handed over. Raises `ServiceError`."""
-
-    def facts(self) -> Mapping[str, Any]:
-        """Return what clients may know of the engine."""
-
-    def report_to(self, on_reference: Callable[[Reference], None], on_error: Callable[[str], None] | None = None) -> None:
-        """Choose what is called with reference executions, and with a line when the engine dies; None: as before."""
-
-    def hurry(self) -> None:
-        """Let no sentence wait for company."""
-
-    async def close(self) -> None:
-        """End the engine."""
-
-
-class LocalEngine:
-    """An engine of this box as a server and a gateway use it, in a process of its own; see `GatewayEngine`."""
-
-    def __init__(self, settings: EngineSettings) -> None:
-        self.process = EngineProcess(settings)
-
-    async def ready(self) -> str:
-        """See `GatewayEngine`."""
-        return (await self.process.started()).engine.hash
-
-    def line(self, text: str) -> SourceLine:
-        """See `GatewayEngine`."""
-        (line,) = self.process.codec.lines([text])
-        return line
-
-    def hurry(self) -> None:
-        """See `GatewayEngine`."""
-        self.process.hurry()
-
-    async def close(self) -> None:
-        """See `GatewayEngine`."""
-        await self.process.close()
-
-    def report_to(self, on_reference: Callable[[Reference], None], on_error: Callable[[str], None] | None = None) -> None:
-        """See `GatewayEngine`."""
-        self.process.on_reference = on_reference
-        self.process.on_error = on_error or self.process.on_error
-
-    async def execute(
-        self, line: SourceLine, forced_len: int | None, began: Callable[[float], None] | None = None
-    ) -> tuple[Execution, float]:
-        """Decode a line; return its execution and when it was handed over. Raises `ServiceError`.
-
-        A caller that is cancelled withdraws the line.
-        """
-        submitted_s = time.monotonic()
-        key, done = self.process.submit(line, forced_len, began)
-        try:
-            return await done, submitted_s
-        except asyncio.CancelledError:
-            self.process.withdraw(key)
-            raise
-
-    def facts(self) -> Mapping[str, Any]:
-        """Return what clients may know of the engine."""
-        facts, process = self.process.facts, self.process
-        return {
-            "engine_hash": facts.engine.hash,
-            "backend": facts.engine.backend,
-            "compute_type": facts.engine.compute_type,
-            "model": facts.engine.architecture.get("kind", ""),
-            "threads": facts.engine.threads,
-            "weights": "trained" if process.codec.has_subwords else "random: translations mean nothing",
-            "alive": process.alive,
-            "restarts": process.restarts,
-            "waiting": process.waiting,
-            "task": "translation",
-            **facts.about,
-        }
 
 
 class EngineMetrics:
@@ -139,7 +49,7 @@ def local_result(line: SourceLine, execution: Execution, submitted_s: float) -> 
         execution.text,
         max(execution.begin_s - submitted_s, 0.0),
         execution.end_s - execution.begin_s,
-        execution.report or (execution.left_active, execution.left_waiting),
+        (execution.left_active, execution.left_waiting),
         (len(line.ids), execution.tgt_len, execution.largest_batch),
     )
 
@@ -164,14 +74,14 @@ class LiveServer:
         settings: ServerSettings,
         log: TextIO | None = None,
         on_error: Callable[[str], None] = print,
-        engine: LocalEngine | None = None,
+        engine: EngineProcess | None = None,
     ) -> None:
         metrics = Metrics()
         self._log = EventLog(log, on_error)
         self._expected_hash = settings.expected_hash
         self._owns_engine = engine is None
-        self.engine = engine or LocalEngine(settings.engine)
-        self.engine.report_to(self._note_reference, on_error)
+        self.engine = engine or EngineProcess(settings.engine)
+        self.engine.on_reference, self.engine.on_error = self._note_reference, on_error
         self._observed = EngineMetrics(metrics, lambda: self.waiting)
         self.front = Front(self, settings.front, settings.access, settings.limits, metrics, on_error, self._note_egress)
 
@@ -183,11 +93,10 @@ class LiveServer:
         await self.front.service.start()
 
     async def close(self) -> None:
-        """End the engine, unless it outlives the server, and write what is left of the log."""
-        self.engine.report_to(lambda reference: None)
+        """End the engine, unless it outlives the server."""
+        self.engine.on_reference = lambda reference: None
         if self._owns_engine:
             await self.engine.close()
-        self._log.close()
 
     def hurry(self) -> None:
         """Let no sentence wait for company, since the service ends."""
@@ -207,7 +116,7 @@ class LiveServer:
 
     def health(self) -> Mapping[str, Any]:
         """See `Translator`."""
-        return {"service": "server", "simnmt": VERSION, **self.engine.facts()}
+        return {"service": "server", "simnmt": VERSION, **self.engine.describe()}
 
     def _note_reference(self, reference: Reference) -> None:
         self._log.write(ReferenceRecord("server", reference.at_s, reference.execution_s, reference.busy_s))

@@ -55,7 +55,7 @@ def unit_of_lengths(target: Target, unit: str | None = None) -> str:
 
 
 class ServiceEngine:
-    """Executes what a gateway keeps by asking a service of this box; see `GatewayEngine`."""
+    """Executes what a gateway keeps by asking a service of this box; see `EngineProcess`."""
 
     def __init__(self, service: LocalService, front: FrontSettings) -> None:
         """Raises `InputError` for an address that is none, and for unusable certificates."""
@@ -64,12 +64,15 @@ class ServiceEngine:
             service.url, token=service.token, connections=1, timeout_s=front.deadline_s, ca_file=service.ca_file
         )
         self._is_open = False
+        self.on_reference: Callable[[Reference], None] = lambda reference: None
+        """Never called, as `on_error`: no process here executes references or could die."""
+        self.on_error: Callable[[str], None] = lambda text: None
         _, self._count = unit_and_counter(service.unit)
         self._turn = asyncio.Lock()
         self._health: Mapping[str, Any] = {}
 
     async def ready(self) -> str:
-        """See `GatewayEngine`. Raises `InputError` if the service does not answer or lists other languages."""
+        """See `EngineProcess`. Raises `InputError` if the service does not answer or lists other languages."""
         if not self._is_open:
             await self._client.__aenter__()
             self._is_open = True
@@ -102,14 +105,14 @@ class ServiceEngine:
         return health
 
     def line(self, text: str) -> SourceLine:
-        """See `GatewayEngine`: the tokens are placeholders, since only their number matters here."""
+        """See `EngineProcess`: the tokens are placeholders, since only their number matters here."""
         count = self._count(text)
         return SourceLine(text, [0] * (count + 1) if count else [], False, 1)
 
     async def execute(
         self, line: SourceLine, forced_len: int | None, began: Callable[[float], None] | None = None
     ) -> tuple[Execution, float]:
-        """See `GatewayEngine`. Raises the `ServiceError` of the service."""
+        """See `EngineProcess`. Raises the `ServiceError` of the service."""
         submitted_s = time.monotonic()
         forced = None if forced_len is None else (forced_len,)
         async with self._turn:
@@ -121,19 +124,16 @@ class ServiceEngine:
         tgt_len = answer.lengths[1] or self._count(answer.texts[0]) + 1
         return Execution(answer.texts[0], tgt_len, begin_s, time.monotonic(), 1, 0, 0), submitted_s
 
-    def facts(self) -> Mapping[str, Any]:
-        """See `GatewayEngine`: what the service says of its engine, and where it is."""
+    def describe(self) -> Mapping[str, Any]:
+        """See `EngineProcess`: what the service says of its engine, and where it is."""
         names = ("engine_hash", "backend", "compute_type", "model", "threads", "weights")
         return {name: self._health[name] for name in names if name in self._health} | {"local_server": self._client.url}
 
-    def report_to(self, on_reference: Callable[[Reference], None], on_error: Callable[[str], None] | None = None) -> None:
-        """See `GatewayEngine`: there is no process that could die, and none that executes references."""
-
     def hurry(self) -> None:
-        """See `GatewayEngine`: no sentence waits for company here."""
+        """See `EngineProcess`: no sentence waits for company here."""
 
     async def close(self) -> None:
-        """See `GatewayEngine`."""
+        """See `EngineProcess`."""
         if self._is_open:
             await self._client.__aexit__()
             self._is_open = False

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Sequence
-from math import exp
 from pathlib import Path
-from typing import Protocol
 
 from simnmt.base.errors import InputError
 from simnmt.base.files import MOST_TEXT_BYTES, read_bounded
@@ -16,20 +14,6 @@ from simnmt.nmt.pretrained_tokenizer import Languages, is_pretrained, open_token
 from simnmt.nmt.source_lines import SourceLine, load_subwords
 from simnmt.nmt.subwords import LONGEST_SOURCE, SOURCE_TOKENIZER, SourceEncoder, TextWriter
 from simnmt.service.messages import ServiceError
-from simnmt.streaming.encoder.tokenizer import Tokenizer
-
-
-class Codec(Protocol):
-    """Converts texts to source lines, and the model's outputs to texts."""
-
-    has_subwords: bool
-    """False if the model has random weights, and its outputs mean nothing."""
-
-    def lines(self, texts: Sequence[str]) -> list[SourceLine]:
-        """Return the source line of each text, cut to what the model takes; without tokens for an empty text."""
-
-    def text(self, line: SourceLine, output: Hypothesis) -> str:
-        """Return the text of an output."""
 
 
 class WordNumbers:
@@ -59,7 +43,7 @@ def is_of_hugging_face(model: str) -> bool:
 
 
 class TextCodec:
-    """Converts texts to source lines, and target tokens to texts; see `Codec`."""
+    """Converts texts to source lines, and target tokens to texts."""
 
     def __init__(self, model: str, architecture: Architecture, max_len: int | None, languages: Languages) -> None:
         """Raises `NmtError` for a folder without its tokenisers, and for languages that do not fit a model of Hugging Face.
@@ -87,7 +71,10 @@ class TextCodec:
             self._source = WordNumbers(architecture)
 
     def lines(self, texts: Sequence[str]) -> list[SourceLine]:
-        """See `Codec`. Raises `ServiceError` for a text with more tokens than the model takes."""
+        """Return the source line of each text, without tokens for an empty text.
+
+        Raises `ServiceError` for a text with more tokens than the model takes.
+        """
         most = self._positions or LONGEST_SOURCE
         lines = SourceLine.encode(texts, self._source, self._max_len, most)
         if any(line.cut for line in lines):
@@ -95,39 +82,10 @@ class TextCodec:
         return lines
 
     def text(self, line: SourceLine, output: Hypothesis) -> str:
-        """See `Codec`."""
+        """Return the text of an output."""
         if self._writer is None:
             return " ".join(f"w{token}" for token in output.tokens)
         return line.translation(self._writer, output.tokens, None, None, 0).text
-
-
-class LabelCodec:
-    """Converts texts to the tokens of a classifier, and its output to the label and its probability; see `Codec`."""
-
-    def __init__(self, tokenizer: Tokenizer | None, label_names: Sequence[str], vocabulary: int, length: int) -> None:
-        """`tokenizer`: None for random weights, where each word is a token; `length`: most tokens, longer texts are cut."""
-        self.has_subwords = tokenizer is not None
-        self._tokenizer, self._label_names, self._vocabulary, self._length = tokenizer, label_names, vocabulary, length
-
-    def lines(self, texts: Sequence[str]) -> list[SourceLine]:
-        """See `Codec`."""
-        encoded = iter(self._encode([text for text in texts if text.strip()]))
-        lines = []
-        for text in texts:
-            ids = next(encoded) if text.strip() else []
-            lines.append(SourceLine(text, ids[: self._length], len(ids) > self._length, 1))
-        return lines
-
-    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
-        if self._tokenizer is not None:
-            return self._tokenizer.encode(texts, self._length + 1) if texts else []
-        return [[zlib.crc32(word.encode()) % self._vocabulary for word in text.split()] for text in texts]
-
-    def text(self, line: SourceLine, output: Hypothesis) -> str:
-        """See `Codec`."""
-        (label,) = output.tokens
-        name = self._label_names[label] if self._label_names else f"class {label}"
-        return name if output.score is None else f"{name} {exp(output.score):.3f}"
 
 
 def read_texts(path: Path) -> list[str]:

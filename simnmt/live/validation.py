@@ -1,271 +1,451 @@
-"""Validate a scenario: measure its boxes in service, run its cells live and simulated, and compare (CNMT-11, CNMT-12, XP-01).
+"""Validate a scenario: replay its requests live on this box, simulate the same requests, and compare (CNMT-11, CNMT-12, XP-01).
 
-The protocol (cells, thresholds, rules) is written before anything is measured, and the profiles' hashes before any cell runs.
-A cell is a policy under a load, a batching of the server and a link. Each is run live several times, interleaved with the
-others, and simulated with the very same requests:
+Load generator, gateway and servers run in this process, each engine in one of its own; delays of the network are slept. Every
+policy on every network is replayed once a replication, in another order each time, and each live run is simulated twice:
 
-- *structural*: by the executions and targets of that run, and the mean overheads of other runs;
-- *simulated*: by the profiles alone, scaled by the reference executions of the run, never by the requests' own times;
-- *raw*: by the profiles alone.
+- *structural*: with its own executions and targets, and the mean overheads of other runs: the error of queues and links;
+- *predicted*: from the profiles alone, as `simnmt run` does.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from datetime import datetime, timezone
-from itertools import cycle, islice
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, replace
+from itertools import combinations
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base import VERSION, random_streams
-from simnmt.base.errors import InputError
-from simnmt.base.files import written_whole
-from simnmt.base.suggestions import did_you_mean
-from simnmt.calibrate import processor_use
-from simnmt.experiment.cases import Unit
+from simnmt.base.errors import InputError, SimnmtError
+from simnmt.base.text_tables import format_table
+from simnmt.devices import Fifo
+from simnmt.experiment.cases import RunPlan, Unit
 from simnmt.experiment.targets import Target
-from simnmt.live.bars import BarResult, judge_bars
-from simnmt.live.cell_comparison import Cell, CellResult, GroupVerdict, Rules, compare_cell, group_verdicts
-from simnmt.live.cell_run import LiveRun, LiveTestbed
-from simnmt.live.deployment import ReplayedRequests, replayed_requests
-from simnmt.live.drawn_paces import BoxPaces, calibration_levels, drawn_paces
-from simnmt.live.matched_simulation import Costs, SimulatedRun, Simulations, predicted_costs, simulate_matched, slowed
-from simnmt.live.protocol import ALONE, Bench, Progress, Protocol, server_batching
-from simnmt.live.recorded_runs import RUNS, save_runs
-from simnmt.live.service_measurement import calibrated_profile, measure_in_service, parse_engine, single_device_policies
-from simnmt.live.text import read_texts
-from simnmt.results.run_directory import INPUT
-from simnmt.scenario.configuration import Scenario
+from simnmt.experiment.units import kinds, run_unit
+from simnmt.live.decider import deployable_policy, live_unit, replayed_targets
+from simnmt.live.deployment import ReplayedRequests, engine_settings, replayed_requests, routes_of, target_of
+from simnmt.live.engine_process import EngineProcess, EngineSettings
+from simnmt.live.front import FrontSettings
+from simnmt.live.gateway import GatewaySettings, LiveGateway
+from simnmt.live.replay import ReplaySettings, send
+from simnmt.live.server import LiveServer, ServerSettings
+from simnmt.policies.estimates import TransferEstimate
+from simnmt.results.live_log import DecisionRecord, LiveColumns, read_live_log
+from simnmt.results.requests import Block, Requests
+from simnmt.service.event_loop import run_precisely
+from simnmt.service.load import LoadLog
+from simnmt.world.deciders import Beliefs
+from simnmt.world.engine import simulate
 
-PROTOCOL, VALIDATION = "protocol.json", "validation.json"
-FACTOR_STEPS, LARGEST_STEP = 8, 1.5
-"""Steps of the search for the factors of sentences in batches, and the most that a step changes one."""
+Column = NDArray[np.float64]
+Progress = Callable[[str], None]
+REFERENCE_EVERY_S = 1.0
+"""Time between the reference executions of an idle engine."""
+UNSTEADY = 1.5
+"""A run is void if the 90th percentile of its reference executions is above this multiple of their median in all runs."""
+ANSWERED = 0.99
+"""A run is void if fewer of its requests were answered where the policy sent them."""
+IDLE_S = 0.02
+"""Time without an execution after which an engine surely was idle, and longer than any turnaround."""
+USUAL_S = 3e-4
+"""Handover and turnaround where none was measured."""
+BATCH_STEPS, LARGEST_STEP = 8, 1.5
+"""Simulations in which the executions of sentences in batches are fitted to the live ones, and the most that one changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The figures of one run, or their means over runs."""
+
+    mean_s: float
+    p50_s: float
+    p95_s: float
+    offloaded_share: float
+
+    @classmethod
+    def of(cls, latency_s: Column, target: NDArray[np.int64]) -> Figures:
+        """Return the figures of requests."""
+        p50_s, p95_s = np.quantile(latency_s, (0.5, 0.95)).tolist()
+        return cls(float(latency_s.mean()), p50_s, p95_s, float((target > 0).mean()))
+
+    @classmethod
+    def mean_of(cls, runs: Sequence[Figures]) -> Figures:
+        """Return the mean of each figure."""
+        return cls(*np.mean([astuple(run) for run in runs], axis=0).tolist())
+
+    def errors(self, live: Figures) -> Figures:
+        """Return the errors against live figures: relative, and the difference of the offloaded shares."""
+        return Figures(
+            self.mean_s / live.mean_s - 1.0,
+            self.p50_s / live.p50_s - 1.0,
+            self.p95_s / live.p95_s - 1.0,
+            self.offloaded_share - live.offloaded_share,
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class LiveRun:
+    """One live run of a policy."""
+
+    unit: Unit
+    policy: str
+    requests: ReplayedRequests
+    log: LoadLog
+    handover_s: tuple[float, ...]
+    """Of each device, the usual time from sending a sentence to an idle engine to the begin of its execution."""
+    turnaround_s: tuple[float, ...]
+    """Of each device, the usual time from the end of an execution to the begin of the next one that waits."""
+    references_s: Mapping[str, Column]
+    """Seconds of the reference executions by device."""
+    decides_again: bool
+    """True if the policy, given what the gateway had measured, makes the same decisions again."""
+
+    @property
+    def valid(self) -> NDArray[np.bool_]:
+        """Requests that were answered where the policy sent them."""
+        valid: NDArray[np.bool_] = self.log.answered & ~self.log.fell_back
+        return valid
+
+    @property
+    def figures(self) -> Figures:
+        """The live figures. Raises `SimnmtError` if no request is valid."""
+        if not self.valid.any():
+            raise SimnmtError(f"a live run of {self.policy} answered no request as decided: {self.log.fault}")
+        return Figures.of(self.log.latency_s[self.valid], self.log.target[self.valid])
+
+    def link_s(self) -> tuple[Column, Column]:
+        """Return the seconds that the network prescribes for each request on its way to its target and back."""
+        requests, target = self.requests, np.maximum(self.log.target, 0)
+        assert requests.offsets_s is not None
+        nothing_s = np.zeros(len(target))
+        gateway = np.zeros(len(target), np.int32)
+        ways = routes_of(self.unit).ways(requests.offsets_s, gateway, requests.src_len, requests.tgt_len)
+        up_s, down_s = (np.choose(target, [nothing_s, *side]) for side in (ways.uplink_s, ways.downlink_s))
+        return up_s, down_s
+
+    @property
+    def waiting_s(self) -> Column:
+        """Wait for an execution, without the handover to the engine."""
+        waiting_s: Column = np.maximum(self.log.queue_s - np.take(self.handover_s, np.maximum(self.log.target, 0)), 0.0)
+        return waiting_s
+
+    def overhead_s(self, number: int) -> Column:
+        """Return what the latency of each request of a target holds beside waiting, execution and links."""
+        there, log = self.valid & (self.log.target == number), self.log
+        overhead_s: Column = (log.latency_s - self.waiting_s - log.execution_s - sum(self.link_s()))[there]
+        return overhead_s
+
+
+def _engine_gaps_s(requests: LiveColumns, device: str) -> tuple[float, float]:
+    """Return the usual handover to an idle engine and its usual turnaround, by the log of its own box.
+
+    Between two executions of which the second waits, the engine sends an answer, and its front may use the same processor.
+    """
+    done = requests.at((requests.device == device) & (requests.outcome == "done"))
+    begin_s = done.decision_s + done.queue_s
+    order = np.argsort(begin_s)
+    gap_s = begin_s[order][1:] - (begin_s + done.execution_s)[order][:-1]
+    queue_s = done.queue_s[order][1:]
+    handover_s = queue_s[gap_s > IDLE_S]
+    usual_s = float(np.median(handover_s)) if handover_s.size else USUAL_S
+    turnaround_s = gap_s[(queue_s > 2.0 * usual_s + 1e-3) & (gap_s >= 0.0) & (gap_s < IDLE_S)]
+    return usual_s, float(np.median(turnaround_s)) if turnaround_s.size >= 3 else min(usual_s, USUAL_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One policy on one network: means over the replications that are not void, or over all if every one is."""
+
+    network: str
+    policy: str
+    live: Figures
+    spread: Figures
+    """Range of the live figures over the replications, relative but for the offloaded share; NaN with one replication."""
+    structural: Figures
+    predicted: Figures
+    live_means_s: tuple[float, ...]
+    voids: tuple[str, ...]
+    """Why replications were left out."""
+    void: bool
+    """True if every replication is void."""
+
+    def document(self) -> dict[str, Any]:
+        """Return the comparison as JSON, with the errors of both simulations."""
+        errors = {kind: asdict(getattr(self, kind).errors(self.live)) for kind in ("structural", "predicted")}
+        spread = None if np.isnan(self.spread.mean_s) else asdict(self.spread)
+        return asdict(self) | {"spread": spread, "errors": errors}
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """The order of the policies on one network by their mean latency; void ones are left out."""
+
+    network: str
+    live: tuple[str, ...]
+    predicted: tuple[str, ...]
+    inverted: tuple[tuple[str, str], ...]
+    """Pairs, the better live first, whose live runs do not overlap and which the prediction ranks the other way."""
+
+
+@dataclass(frozen=True, slots=True)
 class Validation:
     """The result of a validation."""
 
-    protocol: Mapping[str, Any]
-    cells: list[CellResult]
-    groups: list[GroupVerdict]
-    environment: Mapping[str, Any]
+    scenario: str
+    replications: int
+    requests: int
+    rows: list[Comparison]
+    rankings: list[Ranking]
 
     @property
-    def bars(self) -> list[BarResult]:
-        """Every bar with its figure."""
-        return list(judge_bars(self.cells, self.groups))
+    def worst_structural_error(self) -> float:
+        """Greatest absolute structural error of a mean that is not void; 0 if every row is void."""
+        errors = (abs(row.structural.errors(row.live).mean_s) for row in self.rows if not row.void)
+        return max(errors, default=0.0)
 
-    def document(self) -> dict[str, object]:
+    def document(self) -> dict[str, Any]:
         """Return the result as JSON."""
-        return {
-            "protocol": self.protocol,
-            "environment": self.environment,
-            "cells": [cell.document() for cell in self.cells],
-            "groups": [group.document() for group in self.groups],
-            "ranking_inversions": sum(len(group.inverted) for group in self.groups),
-            "decisions_identical": all(cell.decisions_identical for cell in self.cells),
-            "cells_kept_share": sum(not cell.void for cell in self.cells) / len(self.cells),
-            "bars": [bar.document() for bar in self.bars],
-        }
+        facts = {name: getattr(self, name) for name in ("scenario", "replications", "requests")}
+        rows, rankings = [row.document() for row in self.rows], [asdict(ranking) for ranking in self.rankings]
+        return {"simnmt": VERSION, **facts, "rows": rows, "rankings": rankings}
 
 
 def validate(
-    scenario: str,
-    protocol: Protocol,
-    out: Path,
+    plan: RunPlan,
     *,
-    overrides: Sequence[str] = (),
-    engines: Sequence[str] = (),
-    any_model: bool = True,
-    allow_code: bool = False,
+    policies: Sequence[str] = (),
+    any_model: bool = False,
+    engines: Mapping[str, EngineSettings] | None = None,
     progress: Progress = lambda text: None,
 ) -> Validation:
-    """Validate a scenario of a gateway and one server on this box; logs and results are written into a new folder `out`.
+    """Replay the first workload of a scenario under its policies on this box, simulate the same requests, and compare.
 
     Args:
-        scenario: file, or `@name` of a shipped one.
-        protocol: what to run.
-        out: folder for logs and results.
-        overrides: of keys of the scenario.
-        engines: engines that replace those of the scenario's profiles, such as `cloud=gru:torch:float16_weights`; they are
-            calibrated first, quickly and on one thread.
-        any_model: accept that gateway and server have models of other weights.
-        allow_code: whether modules and files that the scenario names may run.
-        progress: called with a line before each step.
+        plan: the scenario with its inputs; its replications are the repeats.
+        policies: names of policies; empty: all that can be deployed.
+        any_model: accept engines other than those of the profiles.
+        engines: by device, in place of those that the profiles name.
+        progress: called with a line before each run.
 
-    Raises `InputError` for a scenario that has no two devices with measured engines, and `SimnmtError` if the testbed fails.
+    Raises `InputError` for a scenario that cannot run live on one box, and `SimnmtError` if a live run fails.
     """
-    bench = Bench(scenario, overrides, protocol, out, allow_code)
-    source = bench.source()
-    cells = _planned_cells(bench, source.scenario, engines)
-    texts = read_texts(Path(protocol.text)) if protocol.text else []
-    out.mkdir(parents=True, exist_ok=True)
-    written: dict[str, Any] = {"scenario": scenario, "overrides": list(overrides), "cells": [asdict(cell) for cell in cells]}
-    written |= {"version": VERSION, "at": datetime.now(timezone.utc).isoformat(timespec="seconds"), **asdict(protocol)}
-    written["engines"] = list(engines)
-    _write(out / PROTOCOL, written)
-    (out / INPUT).write_bytes(source.text)
-    progress(f"wrote the protocol to {out / PROTOCOL}")
-    _warn_if_busy(protocol.rules, progress)
-    for text in engines:
-        device, path = calibrated_profile(
-            text, list(source.scenario.devices), out, batched=_batches(protocol), progress=progress
-        )
-        bench.measured[f"devices.{device}.profile"] = str(path.absolute())
-    with LiveTestbed(out, any_model) as testbed:
-        measured = measure_in_service(bench, testbed, cells[0], progress)
-        written |= asdict(measured)
-        written["profile_hashes"] = {name: _hash(Path(path)) for name, path in _profiles(bench).items()}
-        _write(out / PROTOCOL, written)
-        prepared = {cell: _prepared(bench, cell, measured.capacity_rps, texts) for cell in cells}
-        runs: dict[Cell, list[LiveRun]] = {cell: [] for cell in cells}
-        for repeat in range(protocol.repeats):
-            order = random_streams.stream(protocol.seed, repeat, "order of cells").permutation(len(cells))
-            for done, number in enumerate(order.tolist(), start=1):
-                cell = cells[number]
-                unit, requests = prepared[cell]
-                progress(f"repeat {repeat + 1} of {protocol.repeats}, cell {done} of {len(cells)}: {_name(cell)}")
-                runs[cell].append(testbed.run(unit, cell.policy, requests, link_begin_s=_link_begin_s(repeat, unit)))
-    of_cells = {cell: requests.decoded(runs[cell][0].log) for cell, (_, requests) in prepared.items()}
-    save_runs(out / RUNS, cells, of_cells, runs)
-    paces = BoxPaces(measured.reference_s, [run for of_cell in runs.values() for run in of_cell])
-    levels = calibration_levels(next(iter(prepared.values()))[0], protocol.draws)
-    results = []
-    for cell in cells:
-        unit, requests = prepared[cell]
-        progress(f"simulating {_name(cell)}")
-        others = [run for other in cells if other != cell for run in runs[other]]
-        drawn = drawn_paces(levels, _other_paces(cell, runs, paces), protocol.seed, len(runs[cell]))
-        simulated = [
-            _simulations(unit, cell, requests.decoded(run.log), run, protocol, paces.of(run), others, of_run)
-            for run, of_run in zip(runs[cell], drawn, strict=True)
-        ]
-        results.append(compare_cell(cell, runs[cell], simulated, protocol.rules))
-    single = [name for name, settings in source.scenario.policies.items() if settings.single_device]
-    environment = _environment() | {"busy": _is_busy(runs, protocol.rules)}
-    validation = Validation(written, results, group_verdicts(results, single), environment)
-    _write(out / VALIDATION, validation.document())
-    return validation
+    scenario = plan.scenario
+    unit = replace(live_unit(plan), keeps_requests=False)
+    names = list(policies) or [name for name, settings in scenario.policies.items() if not settings.knows_truth]
+    _check(unit, names)
+    with TemporaryDirectory(prefix="simnmt-", ignore_cleanup_errors=True) as folder:
+        settings = _engines(unit, Path(folder), engines or {})
+        runs = run_precisely(_replayed(plan, unit, names, settings, Path(folder), any_model, progress))
+    usual_s = {}
+    for target in unit.case.targets:
+        seconds = np.concatenate([run.references_s[target.device] for run in runs])
+        usual_s[target.device] = float(np.median(seconds)) if seconds.size else np.nan
+    predicted: dict[tuple[str, str, int], Figures] = {}
+    for of_run in {(run.unit.network, run.unit.replication): run.unit for run in runs}.values():
+        progress(f"simulating {of_run.network}, replication {of_run.replication + 1}")
+        for (_, network, policy), numbers in run_unit(of_run).numbers.items():
+            columns = ("mean_latency_s", "p50_latency_s", "p95_latency_s", "offloaded_share")
+            predicted[network, policy, of_run.replication] = Figures(*(float(numbers[name] or 0.0) for name in columns))
+    rows = []
+    for network in plan.networks:
+        for policy in names:
+            chosen = [run for run in runs if (run.unit.network, run.policy) == (network, policy)]
+            rows.append(_compared(chosen, runs, predicted, usual_s))
+    rankings = [_ranked(network, [row for row in rows if row.network == network and not row.void]) for network in plan.networks]
+    return Validation(scenario.name, scenario.replications, scenario.requests, rows, rankings)
 
 
-def _warn_if_busy(rules: Rules, progress: Progress) -> None:
-    """Print a line, before anything is measured, if other programs would make the cells void."""
-    others = processor_use.others_cpus()
-    if others is not None and others > rules.others_cpus:
-        progress(
-            f"other programs use {others:.2f} processors: a cell in which they use more than {rules.others_cpus} is void "
-            "(end them, and begin again)"
-        )
+def _check(unit: Unit, policies: Sequence[str]) -> None:
+    for policy in policies:
+        deployable_policy(unit, policy)
+    if unit.case.arrivals.discipline != "open":
+        what = f"workload {unit.case.name} has no arrivals of its own, which a validation replays"
+        raise InputError(what, remedy="give it such as arrivals: {kind: poisson, rate_rps: 5}")
+    if routes_of(unit).access is not None:
+        raise InputError("requests reach the first device over a link", remedy="validate a scenario that begins at its gateway")
+    for target in unit.case.targets:
+        target_of(unit, target.device)
+        if unit.scenario.count_of(target.device, unit.case.name) > 1:
+            raise InputError(
+                f"{target.device} is several boxes, and this is one", remedy=f"set devices.{target.device}.count=1"
+            )
 
 
-def _simulations(
+def _engines(unit: Unit, folder: Path, given: Mapping[str, EngineSettings]) -> list[EngineSettings]:
+    """Return how the engine of each device is loaded, each on a processor of its own if there are enough."""
+    allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    engines = []
+    for number, target in enumerate(unit.case.targets):
+        cpus = (allowed[number % len(allowed)],) if allowed else ()
+        settings = given.get(target.device) or engine_settings(target, folder, cpus=cpus)
+        engines.append(replace(settings, reference_every_s=REFERENCE_EVERY_S))
+    return engines
+
+
+async def _replayed(
+    plan: RunPlan,
     unit: Unit,
-    cell: Cell,
-    requests: ReplayedRequests,
-    run: LiveRun,
-    protocol: Protocol,
-    factors: Sequence[float],
-    others: Sequence[LiveRun],
-    drawn: NDArray[np.float64],
-) -> Simulations:
-    references = list(run.references.values())
+    policies: Sequence[str],
+    settings: Sequence[EngineSettings],
+    folder: Path,
+    any_model: bool,
+    progress: Progress,
+) -> list[LiveRun]:
+    """Replay every policy on every network once a replication, in another order each time."""
+    engines, runs = [EngineProcess(one) for one in settings], list[LiveRun]()
+    try:
+        progress("loading the engines")
+        for engine in engines:
+            await engine.ready()
+        for replication in range(plan.scenario.replications):
+            cells = [(network, links, policy) for network, links in plan.networks.items() for policy in policies]
+            order = random_streams.stream(plan.scenario.seed, replication, "order of live runs").permutation(len(cells))
+            for network, links, policy in (cells[number] for number in order):
+                progress(f"run {len(runs) + 1} of {plan.scenario.replications * len(cells)}: {policy} on {network}")
+                of_run = replace(unit, network=network, links=links, replication=replication)
+                place = folder / str(len(runs))
+                place.mkdir()
+                runs.append(await _live_run(of_run, policy, engines, place, any_model, progress))
+    finally:
+        for engine in engines:
+            await engine.close()
+    return runs
 
-    def simulated(draw: int, factors: Sequence[float]) -> SimulatedRun:
-        costs = predicted_costs(unit, requests, draw, factors)
-        slow = slowed(unit, factors)
-        return simulate_matched(slow, cell.policy, requests, costs, link_begin_s=run.link_begin_s, references=references)
 
-    matched, raw, predicted = (
-        [simulated(draw, of_draw) for draw, of_draw in enumerate(factors_of_draws)]
-        for factors_of_draws in ([factors] * protocol.draws, [(1.0, 1.0)] * protocol.draws, drawn.tolist())
+async def _live_run(
+    unit: Unit, policy: str, engines: Sequence[EngineProcess], folder: Path, any_model: bool, progress: Progress
+) -> LiveRun:
+    front = FrontSettings(forced_lengths=True, deadline_s=120.0, waiting=100_000)
+    devices = [target.device for target in unit.case.targets]
+    paths = [folder / f"{number}.jsonl" for number in range(len(devices))]
+    logs = [path.open("w", encoding="utf-8") for path in paths]
+    started: list[LiveServer | LiveGateway] = []
+    try:
+        urls = {}
+        for device, engine, log in list(zip(devices, engines, logs, strict=True))[1:]:
+            server = LiveServer(ServerSettings(engine.settings, front), log, progress, engine)
+            started.append(server)
+            await server.start()
+            urls[device] = server.front.service.url
+        gateway = LiveGateway(
+            GatewaySettings(unit, policy, urls, engines[0].settings, front, any_model=any_model, offload_s=60.0, delays=True),
+            logs[0],
+            progress,
+            engines[0],
+        )
+        started.append(gateway)
+        await gateway.start()
+        requests = replayed_requests(unit)
+        settings = ReplaySettings(gateway.front.service.url, timeout_s=180.0, connections=1_000)
+        load = await send(requests, settings, lambda: None, None, *gateway.transports)
+    finally:
+        for service in reversed(started):
+            await service.front.service.stop()
+            await service.close()
+        for log in logs:
+            log.close()
+    read = [read_live_log(path) for path in paths]
+    assert read[0].begin is not None
+    events, initial_s = read[0].decider_events, dict(enumerate(read[0].begin.initial_s, start=1))
+    decided = [event.target for event in events if isinstance(event, DecisionRecord)]
+    decides_again = replayed_targets(unit, policy, initial_s, events) == decided
+    references_s = {device: log.references.execution_s for device, log in zip(devices, read, strict=True)}
+    names = [devices[0], *("server" for _ in devices[1:])]
+    gaps_s = [_engine_gaps_s(log.requests, name) for log, name in zip(read, names, strict=True)]
+    handover_s, turnaround_s = zip(*gaps_s, strict=True)
+    return LiveRun(unit, policy, requests, load, handover_s, turnaround_s, references_s, decides_again)
+
+
+def _compared(
+    runs: Sequence[LiveRun],
+    every: Sequence[LiveRun],
+    predicted: Mapping[tuple[str, str, int], Figures],
+    usual_s: Mapping[str, float],
+) -> Comparison:
+    voids = [_reason_void(run, usual_s) for run in runs]
+    kept = [run for run, why in zip(runs, voids, strict=True) if not why] or list(runs)
+    live = [run.figures for run in kept]
+    structural = [structural_figures(run, [other for other in every if other is not run] or [run]) for run in kept]
+    keys = [(run.unit.network, run.policy, run.unit.replication) for run in kept]
+    table = np.array([astuple(figures) for figures in live])
+    ranges = np.ptp(table, axis=0) / np.array([*table.mean(axis=0)[:3], 1.0]) if len(live) > 1 else np.full(4, np.nan)
+    return Comparison(
+        network=runs[0].unit.network,
+        policy=runs[0].policy,
+        live=Figures.mean_of(live),
+        spread=Figures(*ranges.tolist()),
+        structural=Figures.mean_of(structural),
+        predicted=Figures.mean_of([predicted[key] for key in keys]),
+        live_means_s=tuple(figures.mean_s for figures in live),
+        voids=tuple(filter(None, voids)),
+        void=all(voids),
     )
-    return Simulations(structural_run(unit, cell, requests, run, others), matched, raw, predicted)
 
 
-def _planned_cells(bench: Bench, scenario: Scenario, engines: Sequence[str]) -> list[Cell]:
-    """Return the cells of a validation. Raises `InputError` for what cannot be validated, before anything is measured."""
-    protocol, devices = bench.protocol, list(scenario.devices)
-    if len(devices) != 2:
-        raise InputError(f"{bench.scenario} has {len(devices)} devices", remedy="validate a gateway and one server")
-    single_device_policies(scenario)
-    for text in engines:
-        parse_engine(text, devices)
-    for batching in protocol.batchings:
-        if batching != ALONE:
-            bench.source(server_batching(scenario, batching))
-    deployable = [name for name, settings in scenario.policies.items() if not settings.knows_truth]
-    for name in protocol.policies:
-        if name not in deployable:
-            what = f"{name} is no policy of the scenario that can be deployed"
-            raise InputError(what, remedy=did_you_mean(name, deployable))
-    return [
-        Cell(policy, batching, load, link)
-        for batching in protocol.batchings
-        for load in protocol.loads
-        for link in scenario.networks
-        for policy in protocol.policies or deployable
-    ]
+def _reason_void(run: LiveRun, usual_s: Mapping[str, float]) -> str:
+    """Return why a run does not count; empty if it does. `usual_s`: by device, the median of its reference executions."""
+    if not run.decides_again:
+        return "the policy decides otherwise on what the gateway had measured"
+    answered = float(run.valid.mean())
+    if answered < ANSWERED:
+        return f"{100 * (1 - answered):.1f} % of the requests were not answered where they were sent"
+    for device, seconds in run.references_s.items():
+        slowdown = float(np.quantile(seconds, 0.9)) / usual_s[device] if seconds.size else 1.0
+        if slowdown > UNSTEADY:
+            return f"reference executions of {device} took {slowdown:.1f} times as long as usual"
+    return ""
 
 
-def _batches(protocol: Protocol) -> bool:
-    return any(batching != ALONE for batching in protocol.batchings)
-
-
-def _is_busy(runs: Mapping[Cell, Sequence[LiveRun]], rules: Rules) -> bool:
-    """Return whether other programs disturbed more than a quarter of the runs."""
-    disturbed = [(run.others_cpus or 0.0) > rules.others_cpus for of_cell in runs.values() for run in of_cell]
-    return 4 * sum(disturbed) > len(disturbed)
-
-
-def _other_paces(cell: Cell, runs: Mapping[Cell, Sequence[LiveRun]], paces: BoxPaces) -> NDArray[np.float64]:
-    """Return the paces of the runs of other groups; of all runs if there is one group. Shape (runs, devices)."""
-    others = [run for other, of_cell in runs.items() if other.group != cell.group for run in of_cell]
-    chosen = others or [run for of_cell in runs.values() for run in of_cell]
-    return np.array([paces.of(run) for run in chosen])
-
-
-def structural_run(unit: Unit, cell: Cell, requests: ReplayedRequests, run: LiveRun, others: Sequence[LiveRun]) -> SimulatedRun:
-    """Simulate a run by its own executions and targets, with the mean overheads of other runs.
+def structural_figures(run: LiveRun, others: Sequence[LiveRun]) -> Figures:
+    """Simulate a run with its own executions and targets, and the mean overheads of other runs.
 
     In a batch an execution depends on its company. There each sentence is slower or faster than the costs of batches say by the
-    factor with which it takes as long as it did live; the factors are found in `FACTOR_STEPS` simulations.
+    factor with which it takes as long as it did live; `BATCH_STEPS` simulations find the factors.
     """
-    local_s, remote_s = mean_overheads_s(others or [run])
-    target, count = np.maximum(run.log.target, 0), len(requests.src_len)
-    own_s = np.nan_to_num(run.log.execution_s)
-    unit = _with_varying_batches(unit)
-    overheads_s, turnarounds_s = (np.full(count, local_s), np.full(count, remote_s)), _turnarounds_s(others or [run])
-
-    def simulated(execution_s: Sequence[NDArray[np.float64]]) -> SimulatedRun:
-        return simulate_matched(
-            unit,
-            cell.policy,
-            requests,
-            Costs(tuple(execution_s), overheads_s, turnarounds_s),
-            link_begin_s=run.link_begin_s,
-            targets=target,
-            references=list(run.references.values()),
-        )
-
+    requests, log, valid, count = run.requests, run.log, run.valid, len(run.log.target)
+    unit, target = _with_varying_batches(run.unit), np.maximum(log.target, 0)
+    numbers = range(len(unit.case.targets))
     batching = {number: one.decoding for number, one in enumerate(unit.case.targets) if one.decoding is not None}
-    execution_s = [np.where(target == number, own_s, 0.0) for number in range(2)]
+    overhead_s = np.zeros(count)
+    for number in numbers:
+        seconds = np.concatenate([other.overhead_s(number) for other in others])
+        overhead_s[target == number] = seconds.mean() if seconds.size else 0.0
+    up_s, down_s = run.link_s()
+    live_s = np.nan_to_num(log.execution_s)
+    execution_s = [np.where(target == number, live_s + run.turnaround_s[number], 0.0) for number in numbers]
     for number, decoding in batching.items():
         execution_s[number] = decoding.cost.solo_s(requests.src_len, requests.tgt_len)
-    result = simulated(execution_s)
-    for _ in range(FACTOR_STEPS if batching else 0):
-        for number in batching:
-            there = (target == number) & run.valid
-            step = np.clip(own_s[there] / result.execution_s[there], 1.0 / LARGEST_STEP, LARGEST_STEP)
-            execution_s[number][there] *= step
-        result = simulated(execution_s)
-    return result
+
+    def decide_for(block: Block) -> Callable[[int, Sequence[float]], int]:
+        return lambda in_block, delay_s: int(target[block.first + in_block])
+
+    for step in range(BATCH_STEPS + 1 if batching else 1):
+        columns = Requests(
+            src_len=requests.src_len,
+            tgt_len=requests.tgt_len,
+            execution_s=tuple(execution_s),
+            uplink_s=(up_s,) * (len(numbers) - 1),
+            downlink_s=(down_s,) * (len(numbers) - 1),
+            arrival_s=requests.offsets_s,
+            node=np.zeros(count, np.int32),
+        )
+        beliefs = Beliefs(lambda decider, target: TransferEstimate(0.0))
+        local, *remote = kinds(unit)
+        trail = simulate(columns, decide_for, beliefs, remote, local=None if isinstance(local, Fifo) else local)
+        alone_s = np.choose(target, execution_s)
+        done_s = (
+            alone_s if trail.execution_s is None else np.where(np.isnan(trail.execution_s[:]), alone_s, trail.execution_s[:])
+        )
+        for number in batching if step < BATCH_STEPS else ():
+            there = valid & (target == number)
+            execution_s[number][there] *= np.clip(live_s[there] / done_s[there], 1.0 / LARGEST_STEP, LARGEST_STEP)
+    latency_s = np.array(trail.queue_s[:]) + done_s + up_s + down_s + overhead_s
+    return Figures.of(latency_s[valid], target[valid])
 
 
 def _with_varying_batches(unit: Unit) -> Unit:
@@ -274,59 +454,59 @@ def _with_varying_batches(unit: Unit) -> Unit:
     def one(target: Target) -> Target:
         return target if target.decoding is None else replace(target, decoding=replace(target.decoding, varies=True))
 
-    targets = tuple(map(one, unit.case.targets))
-    return replace(unit, case=replace(unit.case, targets=targets))
+    return replace(unit, case=replace(unit.case, targets=tuple(map(one, unit.case.targets))))
 
 
-def _turnarounds_s(runs: Sequence[LiveRun]) -> tuple[float, ...]:
-    return tuple(float(np.median(column)) for column in zip(*(run.turnaround_s for run in runs), strict=True))
-
-
-def mean_overheads_s(runs: Sequence[LiveRun]) -> tuple[float, float]:
-    """Return the mean overhead of requests that stay, and by how much that of offloaded ones is greater, over live runs."""
-    local, remote = (
-        np.concatenate([run.overhead_s[run.valid & (run.log.target == target)] for run in runs]) for target in (0, 1)
+def _ranked(network: str, rows: Sequence[Comparison]) -> Ranking:
+    live = sorted(rows, key=lambda row: row.live.mean_s)
+    inverted = tuple(
+        (better.policy, worse.policy)
+        for better, worse in combinations(live, 2)
+        if len(better.live_means_s) > 1
+        and max(better.live_means_s) < min(worse.live_means_s)
+        and better.predicted.mean_s > worse.predicted.mean_s
     )
-    if not local.size or not remote.size:
-        return (float(local.mean()), 0.0) if local.size else (0.0, float(remote.mean()))
-    return float(local.mean()), float(remote.mean() - local.mean())
+    predicted = sorted(rows, key=lambda row: row.predicted.mean_s)
+    return Ranking(network, tuple(row.policy for row in live), tuple(row.policy for row in predicted), inverted)
 
 
-def _link_begin_s(repeat: int, unit: Unit) -> float:
-    """Return the moment of the series at which a repeat starts: the same for all policies, another in each repeat."""
-    return float(random_streams.stream(unit.scenario.seed, repeat, "link begin").random()) * unit.links.link.rtt.duration_s
+HEADER = ("network", "policy", "live ms", "spread %", *("structural %", "p50 %", "p95 %"), *("predicted %", "p50 %", "p95 %"),
+          "offloaded % live", "predicted")  # fmt: skip
 
 
-def _prepared(bench: Bench, cell: Cell, capacity_rps: float, texts: Sequence[str]) -> tuple[Unit, ReplayedRequests]:
-    rate_rps = cell.load * capacity_rps
-    least, most = bench.protocol.requests
-    count = min(max(round(rate_rps * bench.protocol.seconds), least), most)
-    unit = bench.unit(cell, rate_rps, count)
-    requests = replayed_requests(unit)
-    if texts:
-        requests = replace(requests, texts=list(islice(cycle(texts), count)), forced=False)
-    return unit, requests
+def table_rows(validation: Validation) -> Iterator[list[str]]:
+    """Yield the cells of each comparison, under `HEADER`."""
+    for row in validation.rows:
+        errors = [row.structural.errors(row.live), row.predicted.errors(row.live)]
+        yield [
+            row.network,
+            row.policy + "*" * row.void,
+            f"{1e3 * row.live.mean_s:.1f}",
+            "-" if np.isnan(row.spread.mean_s) else f"{100 * row.spread.mean_s:.1f}",
+            *(f"{100 * getattr(error, name):+.1f}" for error in errors for name in ("mean_s", "p50_s", "p95_s")),
+            f"{100 * row.live.offloaded_share:.1f}",
+            f"{100 * row.predicted.offloaded_share:.1f}",
+        ]
 
 
-def _profiles(bench: Bench) -> dict[str, str]:
-    return {key.split(".")[1]: value for key, value in bench.measured.items() if key.endswith(".profile")}
+def describe_validation(validation: Validation) -> Iterator[str]:
+    """Yield the sentences below the table: rankings and voids."""
+    for ranking in validation.rankings:
+        if not ranking.live:
+            yield f"{ranking.network}: every run is void, so that nothing is ranked"
+            continue
+        pairs = "; ".join(f"{better} before {worse}" for better, worse in ranking.inverted) or "none"
+        yield (
+            f"{ranking.network}: live {' < '.join(ranking.live)}; predicted {' < '.join(ranking.predicted)}; "
+            f"pairs clearly apart live and inverted in the prediction: {pairs}"
+        )
+    for row in validation.rows:
+        if row.voids:
+            what = "void, and shown over all its runs" if row.void else f"{len(row.voids)} runs left out"
+            yield f"{row.policy} on {row.network}: {what}: {'; '.join(dict.fromkeys(row.voids))}"
 
 
-def _environment() -> dict[str, str | int | bool | None]:
-    from simnmt.calibrate.box import describe
-
-    box = describe()
-    return {"processor": box.cpu_model, "usable_cpus": box.usable_cpus, "governor": box.governor}
-
-
-def _hash(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _write(path: Path, content: Mapping[str, object]) -> None:
-    with written_whole(path) as partial:
-        partial.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-
-
-def _name(cell: Cell) -> str:
-    return f"{cell.policy}, {cell.batching}, load {cell.load:g}, {cell.link}"
+def format_validation(validation: Validation) -> str:
+    """Return the result as text."""
+    table = format_table(HEADER, table_rows(validation), 2)
+    return "\n".join([table, "", *describe_validation(validation)])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     Discriminator,
@@ -20,20 +20,19 @@ from pydantic import (
     model_serializer,
 )
 
-from simnmt.base.configuration import Configuration, FileForm
+from simnmt.base.configuration import Configuration, InputFile
 from simnmt.network.link import Link
 from simnmt.network.outages import OutageConfiguration, TraceOutages
 from simnmt.network.series import BPS_PER, BandwidthSeries, RttSeries, constant_rtt
 from simnmt.network.series_csv import RateUnit, read_bandwidth_csv, read_rtt_csv
 
+_RTT_FILE, _BANDWIDTH_FILE = InputFile("traces/rtt"), InputFile("traces/bandwidth")
 
-class _SeriesFile(FileForm):
+
+class _SeriesFile(Configuration):
     """A CSV file whose first row names its columns; dumped as its name alone if nothing else is stated."""
 
-    file_key = "csv"
-
-    csv: str = Field(min_length=1)
-    """The file: `@name` for a shipped one, else a path relative to the scenario file."""
+    csv: str
     time_column: str = "time_s"
     """Name of the column of times."""
     time_unit: Literal["s", "ms"] = "s"
@@ -50,8 +49,8 @@ class _SeriesFile(FileForm):
 class CsvRtt(_SeriesFile):
     """An RTT series from a CSV file whose first row names its columns."""
 
-    shipped = "traces/rtt"
-
+    csv: Annotated[str, _RTT_FILE, Field(min_length=1)]
+    """The file: `@name` for a shipped one, else a path relative to the scenario file."""
     rtt_column: str = "rtt_ms"
     """Name of the column of round-trip times; an empty cell is a lost sample."""
     rtt_unit: Literal["ms", "s"] | None = None
@@ -59,7 +58,7 @@ class CsvRtt(_SeriesFile):
 
     def series(self, base: Path, name: str) -> RttSeries:
         """Read the series, which gets the name `name`. Raises `TraceError` or, for an unknown `@name`, `InputError`."""
-        return read_rtt_csv(self.path(base), name=name, **self._columns())
+        return read_rtt_csv(_RTT_FILE.path(self.csv, base), name=name, **self._columns())
 
 
 class ConstantRtt(Configuration):
@@ -76,8 +75,8 @@ class ConstantRtt(Configuration):
 class CsvBandwidth(_SeriesFile):
     """A bandwidth series from a CSV file whose first row names its columns."""
 
-    shipped = "traces/bandwidth"
-
+    csv: Annotated[str, _BANDWIDTH_FILE, Field(min_length=1)]
+    """The file: `@name` for a shipped one, else a path relative to the scenario file."""
     column: str = "mbps"
     """Name of the column of bandwidths; an empty cell or 0 is a lost sample."""
     unit: RateUnit | None = None
@@ -85,7 +84,7 @@ class CsvBandwidth(_SeriesFile):
 
     def series(self, base: Path, name: str) -> BandwidthSeries:
         """Read the series, which gets the name `name`. Raises `TraceError` or, for an unknown `@name`, `InputError`."""
-        return read_bandwidth_csv(self.path(base), name=name, **self._columns())
+        return read_bandwidth_csv(_BANDWIDTH_FILE.path(self.csv, base), name=name, **self._columns())
 
 
 # A plain union reports an error for each form; these validators pick the form first, so that only its errors are reported.
@@ -258,21 +257,6 @@ def load_network(
     return Network(main[0], {device: tuple(links) for device, links in hops.items()}, per_node_devices)
 
 
-def input_paths(config: NetworkConfiguration, base: Path) -> dict[str, Path]:
-    """Return the files that `load_network` reads, by `@name` or else by absolute path."""
-    files = [form.named_inputs(base) for _, part in links_of(config) for form in _files(part).values()]
-    return {name: path for file in files for name, path in file.items()}
-
-
-def resolved(config: NetworkConfiguration, base: Path) -> NetworkConfiguration:
-    """Return the network with absolute paths; an `@name` stays, since it means the same everywhere."""
-    hops = {
-        device: [_resolved(part, base) for part in parts] if isinstance(parts, list) else _resolved(parts, base)
-        for device, parts in config.hops.items()
-    }
-    return _resolved(config, base).model_copy(update={"hops": hops})
-
-
 def links_of(config: NetworkConfiguration) -> Iterator[tuple[tuple[str | int, ...], LinkConfiguration]]:
     """Yield every link of a network with its key; the key of the main link is empty."""
     yield (), config
@@ -282,15 +266,3 @@ def links_of(config: NetworkConfiguration) -> Iterator[tuple[tuple[str | int, ..
                 yield ("hops", device, index), part
         else:
             yield ("hops", device), parts
-
-
-_Part = TypeVar("_Part", bound=LinkConfiguration)
-
-
-def _files(part: LinkConfiguration) -> dict[str, _SeriesFile]:
-    forms = {key: getattr(part, key) for key in ("rtt", "uplink_mbps", "downlink_mbps")}
-    return {key: form for key, form in forms.items() if isinstance(form, _SeriesFile)}
-
-
-def _resolved(part: _Part, base: Path) -> _Part:
-    return part.model_copy(update={key: form.resolved(base) for key, form in _files(part).items()})

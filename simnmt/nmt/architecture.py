@@ -287,34 +287,7 @@ class MultilingualArchitecture(_TransformerSizes):
         return self.d_model // self.heads
 
 
-class T5Architecture(_TransformerSizes):
-    """The Transformer of T5 and mT5: relative positions, root mean square norm before each block, no bias."""
-
-    kind: Literal["t5"]
-    head_width: Size
-    """Width of an attention head; with `heads` it may differ from `d_model`."""
-    activation: Literal["relu", "gated-gelu", "gated-silu"] = "relu"
-    """Between the two halves of the feed-forward block; gated ones have a third product."""
-    scaled_output: bool = True
-    """Whether the input of the output layer is divided by the square root of `d_model`: in T5, but not in T5 v1.1 and mT5."""
-    position_buckets: Annotated[int, Field(ge=4, le=4096)] = 32
-    """Classes of the distance between two tokens."""
-    max_distance: Annotated[int, Field(ge=4, le=1_000_000)] = 128
-    """Distance from which all are of one class."""
-
-    @model_validator(mode="after")
-    def _sizes_fit(self) -> Self:
-        if self.max_distance <= self.position_buckets // 2:
-            raise ValueError(f"max_distance: {self.max_distance} is no more than half of {self.position_buckets} buckets")
-        return self
-
-    @property
-    def max_positions(self) -> None:
-        """Relative positions take any length."""
-        return None
-
-
-PretrainedArchitecture = TransformerArchitecture | MultilingualArchitecture | T5Architecture
+PretrainedArchitecture = TransformerArchitecture | MultilingualArchitecture
 """Transformers that `transformers` builds, and whose folders are read."""
 Architecture = RecurrentArchitecture | AttentionalArchitecture | PretrainedArchitecture
 
@@ -347,7 +320,6 @@ _BY_KIND: dict[str, type[Architecture]] = {
     "gru": RecurrentArchitecture,
     "m2m100": MultilingualArchitecture,
     "mbart": MultilingualArchitecture,
-    "t5": T5Architecture,
     "transformer": TransformerArchitecture,
 }
 _REMEDY = "an architecture is a YAML or JSON mapping; see docs for its keys"

@@ -10,10 +10,10 @@ from typing import Any
 
 import ctranslate2
 import torch
-from ctranslate2.converters.transformers import BartLoader, T5Loader
+from ctranslate2.converters.transformers import BartLoader
 
 from simnmt.batching import Batching
-from simnmt.nmt.architecture import Architecture, T5Architecture
+from simnmt.nmt.architecture import Architecture
 from simnmt.nmt.devices import cpu_name
 from simnmt.nmt.engine import DecodeRequest, EngineAccount, EngineRequest, Hypothesis, Timing, Work, random_sources
 from simnmt.nmt.errors import NmtError, within_memory
@@ -145,8 +145,7 @@ def convert(model: PretrainedModel, folder: Path, lists: CandidateLists | None =
     Raises `NmtError` for lists that hold padding or the start token, which are never an output.
     """
     architecture, order = model.architecture, list(range(model.vocab))
-    converter = _T5(architecture) if isinstance(architecture, T5Architecture) else _Bart(architecture)
-    spec = converter.get_model_spec(model.hf)
+    spec = _Bart(architecture).get_model_spec(model.hf)
     if lists is not None:
         if ({model.pad_token, model.start_token} - {model.eos_token}) & set(lists.columns.tolist() + lists.always.tolist()):
             raise NmtError("lists that hold padding or the start token", remedy="build them again")
@@ -207,23 +206,6 @@ class _Bart(BartLoader):  # type: ignore[misc]  # an untyped library
             spec.encodings = module.weights[module.padding_idx + 1 :]
         else:
             super().set_position_encodings(spec, module)
-
-
-class _T5(T5Loader):  # type: ignore[misc]  # an untyped library
-    """CTranslate2's own converter for T5, which scales the output by the wrong key of the configuration.
-
-    Since 5.0 `transformers` reports every T5 as tied, also T5 v1.1 and mT5, whose output is not scaled.
-    """
-
-    def __init__(self, architecture: T5Architecture) -> None:
-        super().__init__()
-        self._architecture = architecture
-
-    def get_model_spec(self, model: Any) -> Any:
-        """Return the weights under CTranslate2's names."""
-        spec = super().get_model_spec(model)
-        spec.decoder.scale_outputs = self._architecture.d_model**-0.5 if self._architecture.scaled_output else 1.0
-        return spec
 
 
 def supported_types(device: str) -> list[str]:

@@ -149,8 +149,6 @@ class DecodeRequest:
     """The exact number of tokens, none of them the end; None: the sentence ends by itself."""
     max_len: int | None = None
     """Most tokens; None: the decoder's limit."""
-    arrived_s: float = 0.0
-    """When it reached the engine, by the engine's clock; only engines whose state depends on idle times read it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +162,6 @@ class Hypothesis:
     scores were computed."""
     steps: int = field(default=0, compare=False)
     """Decode steps taken: greedy search takes one per token and one for the end; a beam runs on beyond its best."""
-    report: tuple[int, ...] = field(default=(), compare=False)
-    """What the engine reports of its state beside the sentence, such as the memory state of a streamed model."""
 
 
 class ServingEngine(Engine, Protocol):

@@ -2,7 +2,7 @@
 
 The weights, the encoder and the training pass are those of `transformers`. The decoder's step is written out over the same
 layers: the cache of `transformers` changes its names from version to version, and its step builds masks that a single new token
-does not need. Nothing is fetched from the network. `multilingual_models.py` and `t5_model.py` hold the other kinds.
+does not need. Nothing is fetched from the network. `multilingual_models.py` holds the other kinds.
 """
 
 from __future__ import annotations
@@ -302,9 +302,9 @@ class PretrainedModel(StepModel):
         rows, length, width = states.shape
         return states.view(rows, length, self.heads, width // self.heads).transpose(1, 2)
 
-    def _attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float | None = None) -> Tensor:
-        """Return the values to which each query attends, [rows, 1, heads x head width]; `scale` as torch takes it."""
-        attended = scaled_dot_product_attention(self._split(query), keys, values, attn_mask=mask, scale=scale)
+    def _attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the values to which each query attends, [rows, 1, heads x head width]."""
+        attended = scaled_dot_product_attention(self._split(query), keys, values, attn_mask=mask)
         return attended.transpose(1, 2).reshape(query.shape)
 
 

@@ -18,7 +18,6 @@ from simnmt.nmt.architecture import (
     MultilingualArchitecture,
     PretrainedArchitecture,
     RecurrentArchitecture,
-    T5Architecture,
     read_architecture,
 )
 from simnmt.nmt.attentional_model import AttentionalModel
@@ -74,15 +73,10 @@ def _weights(folder: str | os.PathLike[str], hf_class: Any) -> Any:
 
 def _pretrained_model(architecture: PretrainedArchitecture, hf: Any = None, dropout: float = 0.0) -> PretrainedModel:
     """Return the model of an architecture, whose class is imported when it is needed; `hf`: as of `PretrainedModel`."""
-    match architecture:
-        case MultilingualArchitecture():
-            from simnmt.nmt.multilingual_models import MultilingualModel
+    if isinstance(architecture, MultilingualArchitecture):
+        from simnmt.nmt.multilingual_models import MultilingualModel
 
-            return MultilingualModel(architecture, hf, dropout)
-        case T5Architecture():
-            from simnmt.nmt.t5_model import T5Model
-
-            return T5Model(architecture, hf, dropout)
+        return MultilingualModel(architecture, hf, dropout)
     return MarianModel(architecture, hf, dropout)
 
 

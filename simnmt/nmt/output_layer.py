@@ -15,7 +15,6 @@ alone many numbers at a time: `amax` first finds the blocks that can hold the la
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -26,7 +25,7 @@ from simnmt.kernels.errors import KernelError
 from simnmt.kernels.output_layer import Best, fused_argmax, fused_best
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.step_model import NEVER, BannedTokens, MaskedBias, StepModel
-from simnmt.nmt.vocabulary.restricted_vocabulary import ActiveColumns, ProductChoice, RestrictedVocabulary, VocabularySubset
+from simnmt.nmt.vocabulary.restricted_vocabulary import ProductChoice, RestrictedVocabulary, VocabularySubset
 
 _BLOCK = 64
 _FEW, _FEW_COLUMNS = 65_536, 16 * _BLOCK
@@ -270,22 +269,22 @@ class SubsetOutput:
         clock = None if account is None else account.clock
         begin_s = clock() if clock else 0.0
         hidden = hidden.contiguous()
-        active = self._subset.columns(hidden)
+        columns = self._subset.columns(hidden)
         assigned_s = clock() if clock else 0.0
-        products = self._products(hidden, active)
+        products = self._products(hidden, columns)
         multiplied_s = clock() if clock else 0.0
         if self._vocabulary.scatter:
-            self._check_some_left(active.columns)
-            projected: Any = scatter(products, active.columns, self._model.vocab, self._plain_bias)
+            self._check_some_left(columns)
+            projected: Any = scatter(products, columns, self._model.vocab, self._plain_bias)
             if not bool(projected.amax(dim=1).isfinite().all()):
                 raise NmtError("the model's outputs are no numbers to choose among")
         else:
-            projected = self._best(products, active.columns, best)
+            projected = self._best(products, columns, best)
         if account is not None:
             if clock:
                 account.seconds(assigned_s - begin_s, multiplied_s - assigned_s, clock() - multiplied_s)
-            missed = self._missed(hidden, active.columns) if self._vocabulary.audit else None
-            account.step(self._model.vocab, len(hidden), len(active.columns), missed=missed)
+            missed = self._missed(hidden, columns) if self._vocabulary.audit else None
+            account.step(self._model.vocab, len(hidden), len(columns), missed=missed)
         return projected
 
     def largest_sums(self, projected: Any, scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -295,12 +294,7 @@ class SubsetOutput:
         impossible = sums == NEVER
         return sums, rows.masked_fill(impossible, 0), tokens.masked_fill(impossible, self._banned.eos)
 
-    def _products(self, hidden: Tensor, active: ActiveColumns) -> Tensor:
-        columns, cache = active.columns, self._vocabulary.cache
-        if cache is not None and len(columns):
-            copy = cache.get(self._weight, columns, active.key, partial(self._choice.pays, len(columns), len(hidden)))
-            if copy is not None:
-                return copy.products(hidden)
+    def _products(self, hidden: Tensor, columns: Tensor) -> Tensor:
         method = self._choice.method(len(columns), len(hidden))
         if method == "dense":
             _, products = next(iter(self._model.products(hidden)))

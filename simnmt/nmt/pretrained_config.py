@@ -16,7 +16,7 @@ from simnmt.base.files import MOST_MODEL_BYTES, check_model_folder, read_bounded
 from simnmt.nmt.architecture import PretrainedArchitecture, architecture_of
 from simnmt.nmt.errors import NmtError
 
-FOLDER_REMEDY = "name a folder of Marian, M2M100, NLLB, mBART or T5 as transformers saves it, with config.json and weights"
+FOLDER_REMEDY = "name a folder of Marian, M2M100, NLLB or mBART as transformers saves it, with config.json and weights"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +90,10 @@ def refuse_code(folder: str | os.PathLike[str], name: str) -> None:
 
 def _special_tokens(config: Any) -> dict[str, int]:
     start = getattr(config, "decoder_start_token_id", None)
-    if start is None:  # mBART-50 leaves it to its generation_config.json, T5 as transformers saves it out
+    if start is None:  # mBART-50 leaves it to its generation_config.json
         start = config.eos_token_id if config.model_type == "mbart" else config.pad_token_id
     tokens = {"pad_token": config.pad_token_id, "eos_token": config.eos_token_id, "start_token": start}
-    return tokens | ({} if config.model_type == "marian" else {"unk_token": 3 if config.model_type != "t5" else 2})
+    return tokens | ({} if config.model_type == "marian" else {"unk_token": 3})
 
 
 def _bart_sizes(config: Any) -> dict[str, Any]:
@@ -116,31 +116,10 @@ def _bart_sizes(config: Any) -> dict[str, Any]:
     }
 
 
-def _t5_sizes(config: Any) -> dict[str, Any]:
-    scaled = config.model_type == "t5" and getattr(config, "scale_decoder_outputs", config.tie_word_embeddings)
-    return {
-        "kind": "t5",
-        "encoder_layers": config.num_layers,
-        "decoder_layers": config.num_decoder_layers,
-        "d_model": config.d_model,
-        "heads": config.num_heads,
-        "head_width": config.d_kv,
-        "ffn": config.d_ff,
-        "vocab": config.vocab_size,
-        "activation": config.feed_forward_proj,
-        "scaled_output": scaled,
-        "position_buckets": config.relative_attention_num_buckets,
-        "max_distance": config.relative_attention_max_distance,
-        "equal": {},
-    }
-
-
 _FAMILIES: dict[str, _Family] = {
     "marian": _Family("MarianMTModel", lambda config: {"kind": "transformer"} | _bart_sizes(config)),
     "m2m_100": _Family("M2M100ForConditionalGeneration", lambda config: {"kind": "m2m100"} | _bart_sizes(config)),
     "mbart": _Family("MBartForConditionalGeneration", lambda config: {"kind": "mbart"} | _bart_sizes(config)),
-    "t5": _Family("T5ForConditionalGeneration", _t5_sizes),
-    "mt5": _Family("MT5ForConditionalGeneration", _t5_sizes),
 }
 """By the `model_type` of config.json; NLLB is of type m2m_100."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from simnmt.base.errors import describe_error
 from simnmt.base.suggestions import did_you_mean
-from simnmt.nmt.architecture import Architecture, MultilingualArchitecture, T5Architecture
+from simnmt.nmt.architecture import Architecture, MultilingualArchitecture
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.hub import TORCH_WEIGHTS, model_path
 from simnmt.nmt.pretrained_config import check_folder, model_type, quiet_transformers, refuse_code
@@ -24,7 +24,6 @@ _FILES = ("tokenizer.json", "*.spm", "*.model", "vocab.json")
 _FILES_OF_TYPE = {
     "marian": ("source.spm", "target.spm", "vocab.json"),
     **dict.fromkeys(("m2m_100", "mbart"), ("tokenizer.json or sentencepiece.bpe.model",)),
-    **dict.fromkeys(("t5", "mt5"), ("tokenizer.json or spiece.model",)),
 }
 """Files without which the tokeniser of a model's type cannot be read."""
 
@@ -36,13 +35,11 @@ class Languages:
     source: str | None = None
     """Language of the source as the model writes it, such as deu_Latn (NLLB), de (M2M100) or de_DE (mBART)."""
     target: str | None = None
-    prefix: str | None = None
-    """Text before each source, such as the task of a T5: `translate English to German: `."""
 
     @property
     def given(self) -> bool:
         """Whether anything is given."""
-        return (self.source, self.target, self.prefix) != (None, None, None)
+        return (self.source, self.target) != (None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +55,7 @@ class PretrainedTokenizer:
     """The tokeniser of a Hugging Face folder, with the methods of `Subwords`."""
 
     def __init__(self, tokenizer: Any, unk: int, prefix: str = "") -> None:
-        """`tokenizer`: of `transformers`; `unk`: its token of unknown words; `prefix`: text before each source."""
+        """`tokenizer`: of `transformers`; `unk`: its token of unknown words; `prefix`: before each source, as `>>deu<< `."""
         self._tokenizer, self._prefix = tokenizer, prefix
         self.size = size_of(tokenizer)
         # Of M2M100, `transformers` counts the languages neither as special tokens nor in the length.
@@ -144,17 +141,13 @@ def open_tokenizer(
     if (size := size_of(tokenizer)) > architecture.tgt_vocab:
         what = f"a tokeniser of {size:,} tokens, but a model of {architecture.tgt_vocab:,}"
         raise NmtError(what, path=path, remedy=_FOLDER)
-    prefix, start = languages.prefix or "", None
+    prefix, start = "", None
     if isinstance(architecture, MultilingualArchitecture):
         start = _choose_languages(tokenizer, languages, path)
-    elif isinstance(architecture, T5Architecture):
-        if languages.source or languages.target:
-            what = "a T5 model reads its languages in the text"
-            raise NmtError(what, path=path, remedy="give --prefix 'translate English to German: ' instead")
     else:
         if languages.source is not None:
             raise NmtError("a Marian model has one source language", path=path, remedy="leave --src-lang out")
-        prefix += _marian_mark(tokenizer, languages.target, path)
+        prefix = _marian_mark(tokenizer, languages.target, path)
     return PretrainedTokenizer(tokenizer, architecture.unk_token, prefix), start
 
 

@@ -247,7 +247,7 @@ class RecurrentModel(RecurrentDecoder):
     def attention(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
         """See `StepModel`."""
         if self.score is None:
-            raise NmtError("a model without attention aligns nothing", remedy="align by ibm1")
+            raise NmtError("a model without attention aligns nothing")
         values, last, behind = self._read(src, src_lengths)
         return _weights(self._decoded(last, tgt_in), self.score(values), behind)
 

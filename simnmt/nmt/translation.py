@@ -91,7 +91,6 @@ class Translator:
         threads: int | None = None,
         vocabulary: Path | None = None,
         direction: str | None = None,
-        cache_mb: float = 0.0,
         tune: bool = False,
         dictionary: Path | None = None,
         beam: int = 1,
@@ -108,9 +107,9 @@ class Translator:
             device: cpu, cuda or cuda:0.
             threads: threads of torch in this process from now on.
             vocabulary: a bundle that `simnmt vocab build` made of this model.
-            direction, cache_mb: see `load_vocabulary`.
-            tune: whether to choose the products of the bundle by measuring them now, as copies need it (`cache_mb`); otherwise
-                the choice depends on the number of rows, which is the same at each run.
+            direction: see `load_vocabulary`.
+            tune: whether to choose the products of the bundle by measuring them now; otherwise the choice
+                depends on the number of rows, which is the same at each run.
             dictionary: a file of translations of unknown words, see `read_dictionary`.
             beam, fused, batching, max_len, keep_unknown: see the fields of `Translator`.
             languages: what the text is translated from and to, for models of Hugging Face that need it.
@@ -126,12 +125,12 @@ class Translator:
             loaded, tokenizer = load_pretrained(folder, languages)
             source = target = tokenizer
         elif languages.given:
-            what = "languages and a prefix are for models of Hugging Face"
-            raise NmtError(what, path=folder, remedy="leave --src-lang, --tgt-lang and --prefix out")
+            what = "languages are for models of Hugging Face"
+            raise NmtError(what, path=folder, remedy="leave --src-lang and --tgt-lang out")
         else:
             loaded, source, target = load_folder(folder)
         model = loaded.model.to(where)
-        part = _load_restriction(vocabulary, model, direction, cache_mb, tune)
+        part = _load_restriction(vocabulary, model, direction, tune)
         words = None if dictionary is None else read_dictionary(dictionary)
         return cls(
             model,
@@ -173,18 +172,16 @@ def load_folder(folder: Path) -> tuple[LoadedModel, Subwords, Subwords]:
     return loaded, source, target
 
 
-def _load_restriction(
-    path: Path | None, model: StepModel, direction: str | None, cache_mb: float, tune: bool
-) -> RestrictedVocabulary | None:
+def _load_restriction(path: Path | None, model: StepModel, direction: str | None, tune: bool) -> RestrictedVocabulary | None:
     if path is None:
-        for name, given in (("direction", direction), ("cache", cache_mb), ("measurement", tune)):
+        for name, given in (("direction", direction), ("measurement", tune)):
             if given:
                 raise NmtError(f"a {name} without a bundle of the vocabulary", remedy="name the bundle with --vocabulary")
         return None
     from simnmt.nmt.vocabulary.active_columns import load_vocabulary, with_measured_cost
 
-    part = load_vocabulary(path, model, direction=direction, cache_mb=cache_mb)
-    return with_measured_cost(part, model) if tune or cache_mb else part
+    part = load_vocabulary(path, model, direction=direction)
+    return with_measured_cost(part, model) if tune else part
 
 
 class _TranslationStream:

@@ -2,8 +2,8 @@
 
 Start with `device_profile.py` (the schema: `DeviceProfile`), `batch_cost.py` (seconds of encoding and of decode steps) and
 `execution_plane.py` (seconds of one sentence alone, CNMT-05). `profile_file.py` reads and writes profiles; `doubts.py` lists
-what makes a profile doubtful; `profile_variant.py` moves a profile to another decoder configuration; `execution_fit.py` and
-`reconciliation.py` fit what `simnmt.calibrate` measures. This room imports no other room than `simnmt.base`, and never torch.
+what makes a profile doubtful; `profile_variant.py` moves a profile to another decoder configuration; `execution_fit.py`
+fits what `simnmt.calibrate` measures. This room imports no other room than `simnmt.base`, and never torch.
 """
 
 from __future__ import annotations

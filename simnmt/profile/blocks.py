@@ -154,7 +154,8 @@ class ExecutionFit(Configuration):
 
     model_config = ConfigDict(extra="allow")
 
-    mode: Literal["six_cells", "full_grid", "paper", "sentences"] | None = None
+    mode: Literal["six_cells", "full_grid", "every_repeat", "paper", "sentences"] | None = None
+    """every_repeat: the means of all repeats, disturbed ones included, of a calibration with gaps."""
     inferences: Count | None = None
     cells: Count | None = None
     quantile: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
@@ -222,8 +223,8 @@ class GridBlock(Configuration, Generic[Coefficients]):
     seconds: tuple[tuple[Duration, ...], ...] | None = None
     """Shape (batch, length)."""
     alone_s: tuple[Duration, ...] | None = None
-    """Seconds of a batch of one, by length, which replace those of the form: reconciled with whole executions of single
-    sentences (see `reconciliation`); null: the form holds for a batch of one too."""
+    """Seconds of a batch of one, by length, which replace those of the form; null: the form holds for a batch of
+    one too."""
     judged_batch: tuple[Count, ...] = ()
     """Batch sizes that were measured only to judge both forms, and never fitted; rising."""
     judged_cells: tuple[tuple[Count, Length, Duration], ...] = ()
@@ -459,5 +460,7 @@ class LaterConditions(MeasuringConditions):
 class Conditions(MeasuringConditions):
     """State of the box during the session that made the profile, and during those that completed it."""
 
+    gap_s: Duration | None = None
+    """Seconds that the box idled before each single execution; null: back to back."""
     later: tuple[LaterConditions, ...] = ()
     """The completing sessions, first to last."""

@@ -14,7 +14,6 @@ A profile keeps the quantiles and the mean of each cell's repeats, not the repea
    new means to it, smoothed over the logarithms of both lengths.
 5. Batches. Costs of steps and encoders move with the level, and by a factor whose size is the error on batch sizes that were
    measured only to judge.
-6. Service. Executions in service (block `in_service`) are refitted to resampled repeats of each cell.
 
 Not in a draw: a box in service that is slower or faster than during the calibration, variants of the decoder, streamed models,
 energy, and the overheads beside the scale that they share with the steps.
@@ -32,9 +31,8 @@ from numpy.typing import ArrayLike, NDArray
 from simnmt.base.least_squares import bounded_least_squares
 from simnmt.profile.blocks import CellSample, EncoderBlock, StepBlock
 from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.execution_fit import LEAST, LEAST_CELLS, PlaneOfMeans, fit_mean_plane, fit_plane_of_means
+from simnmt.profile.execution_fit import LEAST, LEAST_CELLS, PlaneOfMeans, fit_plane_of_means
 from simnmt.profile.execution_plane import ExecutionPlane, PlaneCoefficients
-from simnmt.profile.service_block import ResidualQuantiles, ServiceBlock
 
 Floats = NDArray[np.float64]
 Block = TypeVar("Block", StepBlock, EncoderBlock)
@@ -99,17 +97,12 @@ class CalibrationError:
     def draw(self, generator: np.random.Generator) -> DeviceProfile:
         """Return a profile that the box may have, by its calibration. Samples and the fit's quality are left out."""
         cells, profile = self._cells, self.profile
-        usual, measured = profile.execution.plane.plane, _measured_plane(profile)
+        usual = profile.execution.plane.plane
         ratios = generator.choice(cells.ratios, cells.cell_of.size)
         level = float(np.exp(self._level_sd * generator.standard_normal()))
         time_s = cells.mean_s[cells.cell_of] * ratios
         refit = _fit(profile, cells, time_s, keep_disturbed=bool(generator.random() < 0.5))
-        # What the plane was moved by to agree with the step costs stays.
-        moved = ExecutionPlane(
-            usual.s_per_src_token + refit.plane.s_per_src_token - measured.s_per_src_token,
-            usual.s_per_tgt_token + refit.plane.s_per_tgt_token - measured.s_per_tgt_token,
-            usual.s_fixed + refit.plane.s_fixed - measured.s_fixed,
-        ).times(level)
+        moved = refit.plane.times(level)
         src, tgt = np.asarray(self.src_len, np.float64), np.asarray(self.tgt_len, np.float64)
         new_s = np.maximum(moved.seconds(src, tgt) * (self._nearness @ (1.0 + cells.means(refit.off, refit.kept))), 1e-12)
         design = np.column_stack([src, tgt, np.ones_like(src)])
@@ -131,8 +124,6 @@ class CalibrationError:
             update["encoder"] = _moved(profile.encoder, pace, generator)
         if profile.overheads is not None:
             update["overheads"] = profile.overheads.times(pace)
-        if profile.in_service is not None:
-            update["in_service"] = _drawn_service(profile.in_service, generator)
         return profile.model_copy(update=update)
 
     @cached_property
@@ -163,14 +154,9 @@ class CalibrationError:
             requests = np.clip(np.log(np.maximum(lengths, 1.0)), low, high)
             distance = (requests[:, None] - np.log(np.maximum(grid, 1.0))) / max((high - low) / 2.0, 1e-9)
             squared = squared + distance**2
-        weights: Floats = np.exp(-0.5 * (squared - squared.min(axis=1, keepdims=True)) / NEAR**2)
-        return weights / weights.sum(axis=1, keepdims=True)
-
-
-def _measured_plane(profile: DeviceProfile) -> ExecutionPlane:
-    """Return the plane fitted to whole executions alone."""
-    reconciliation = profile.reconciliation
-    return (profile.execution.plane if reconciliation is None else reconciliation.measured_plane).plane
+        weights = np.exp(-0.5 * (squared - squared.min(axis=1, keepdims=True)) / NEAR**2)
+        nearness: Floats = weights / weights.sum(axis=1, keepdims=True)
+        return nearness
 
 
 def _fit(profile: DeviceProfile, cells: _Cells, time_s: Floats, *, keep_disturbed: bool = False) -> PlaneOfMeans:
@@ -265,15 +251,3 @@ def _moved(block: Block, pace: float, generator: np.random.Generator) -> Block:
     if isinstance(block, StepBlock) and block.s_per_row_src_token is not None:
         update["s_per_row_src_token"] = factor * block.s_per_row_src_token
     return block.model_copy(update=update)
-
-
-def _drawn_service(block: ServiceBlock, generator: np.random.Generator) -> ServiceBlock:
-    """Return executions in service refitted to resampled repeats of each cell.
-
-    The speed of the box during the measurement, which all repeats share, is not drawn.
-    """
-    times = [generator.choice(sample_times(sample), sample.repeats) for sample in block.samples]
-    src_len, tgt_len, repeats = block.lengths()
-    cell_of = np.repeat(np.arange(repeats.size), repeats.astype(np.int64))
-    fit = fit_mean_plane(src_len[cell_of], tgt_len[cell_of], np.concatenate(times), judges=False)
-    return block.model_copy(update={"plane": fit.plane.coefficients, "residual": ResidualQuantiles.of(fit.factor)})

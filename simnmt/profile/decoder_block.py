@@ -1,15 +1,14 @@
-"""Measured decoder variants of a profile: decode steps by stage, composition of options, active vocabulary share, fidelity.
+"""Measured decoder variants of a profile: decode steps by stage, active vocabulary share, fidelity.
 
-Effects of single options multiply within a stage, and stages add (SHARP-11, XP-03). The active share of the vocabulary is
-a distribution over steps and sentences (FVP-11). Fidelity is agreement with the exact decoder (SHARP-10).
+The active share of the vocabulary is a distribution over steps and sentences (FVP-11). Fidelity is agreement with the exact
+decoder (SHARP-10, XP-03).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import prod
 from typing import Annotated
 
 import numpy as np
@@ -197,98 +196,6 @@ def canonical(settings: DecoderSettings) -> DecoderSettings:
     return settings.model_copy(update={"frequent_words": FREQUENT_WORDS})
 
 
-OPTIONS = ("beam", "fused", "gemm", "embeddings", "attention", "activations", "merge", "candidates", "vocabulary")
-"""Options that may vary; each has one factor per stage."""
-Measured = Mapping[DecoderSettings, DecoderVariant]
-"""Variants at one batch size, by settings in canonical form."""
-
-
-@dataclass(frozen=True, slots=True)
-class CompositionError:
-    """Errors of composition on measured variants, each composed from the others."""
-
-    mean: float
-    """Mean absolute relative error of the whole step."""
-    most: float
-    judged: int
-    """Number of (variant, batch size) pairs that could be composed from the others."""
-    beam: int | None = None
-    """Beam of these variants; None: any."""
-
-    def describe(self) -> str:
-        """Describe the errors: `6.6 % on average, 16 % at most, on 17 measured steps of beam 6, each left out in turn`."""
-        judged = f"{self.judged} measured step{'s' * (self.judged != 1)}{'' if self.beam is None else f' of beam {self.beam}'}"
-        return f"{100 * self.mean:.3g} % on average, {100 * self.most:.3g} % at most, on {judged}, each left out in turn"
-
-
-def value_of(settings: DecoderSettings, option: str) -> object:
-    """Return the value of an option; `embeddings` includes the number kept, and `candidates` stands for `vocabulary`."""
-    value: object = getattr(settings, option)
-    if option == "vocabulary" and settings.candidates is not None:
-        return "full"
-    return f"{value} {settings.frequent_words}" if value == "frequent" else value
-
-
-def compose(measured: Measured, settings: DecoderSettings) -> DecoderVariant | None:
-    """Compose a variant's step from the measured effects of its options; None if they do not determine it.
-
-    Each stage is a level times one factor for each option that differs from the first variant, fitted by least squares of
-    logarithms. Only variants of the same beam are fitted if they suffice: effects differ between beams.
-    """
-    same_beam = {other: variant for other, variant in measured.items() if other.beam == settings.beam}
-    for known in (same_beam, measured):
-        weights = _weights(list(known), settings)
-        if weights is not None:
-            logarithms = np.log([[getattr(variant, stage) for stage in STAGES] for variant in known.values()])
-            body_s, product_s, search_s = np.exp(weights @ logarithms).tolist()
-            batch, step_s = next(iter(known.values())).batch, body_s + product_s + search_s
-            return DecoderVariant(
-                settings=settings, batch=batch, step_s=step_s, body_s=body_s, product_s=product_s, search_s=search_s
-            )
-    return None
-
-
-def composition_error(block: DecoderBlock, beam: int | None = None) -> CompositionError | None:
-    """Return the errors over a block's variants and batch sizes, each left out once; None if none can be composed.
-
-    `beam`: judge only variants of this beam.
-    """
-    off = [error for batch in block.batches for error in _errors(block.at(batch), beam)]
-    return CompositionError(float(np.mean(off)), max(off), len(off), beam) if off else None
-
-
-def _errors(measured: Measured, beam: int | None) -> Iterator[float]:
-    for settings, variant in measured.items():
-        if beam not in (None, settings.beam):
-            continue
-        composed = compose({other: timed for other, timed in measured.items() if other != settings}, settings)
-        if composed is not None:
-            yield abs(composed.step_s / variant.step_s - 1.0)
-
-
-def _weights(measured: Sequence[DecoderSettings], wanted: DecoderSettings) -> NDArray[np.float64] | None:
-    """Return the weight of each measured variant's logarithm, by minimum-norm least squares; None if undetermined."""
-    if not measured:
-        return None
-    effects = dict.fromkeys(
-        (option, value_of(settings, option))
-        for settings in measured
-        for option in OPTIONS
-        if value_of(settings, option) != value_of(measured[0], option)
-    )
-    for option in OPTIONS:
-        value = value_of(wanted, option)
-        if value != value_of(measured[0], option) and (option, value) not in effects:
-            return None
-
-    def row(settings: DecoderSettings) -> list[float]:
-        return [1.0, *(float(value_of(settings, option) == value) for option, value in effects)]
-
-    design, target = np.array([row(settings) for settings in measured]), np.array(row(wanted))
-    weights: NDArray[np.float64] = np.linalg.lstsq(design.T, target, rcond=None)[0]
-    return weights if np.allclose(design.T @ weights, target, atol=1e-9) else None
-
-
 EXACT_TYPE = "float32"
 """Compute type of engines that do not round."""
 
@@ -302,8 +209,6 @@ class Fidelity:
     """Compute type of the decoder's products if it is the engine's and rounds; None: float32, or a type of the decoder."""
     agreement: float | None = None
     """Share of equal target tokens; None: exact, or not measured."""
-    multiplied: bool = False
-    """True if the agreement is the product of the agreements of single techniques, which were never measured together."""
     identical: float | None = None
     """Share of equal sentences; None if not measured with this vocabulary and beam."""
     likeliest_active: float | None = None
@@ -315,21 +220,10 @@ class Fidelity:
         noise = _noise(settings)
         alike = [variant for variant in block.variants if _noise(variant.settings) == noise]
         same_beam = [variant for variant in alike if variant.settings.beam == settings.beam]
-        agreement = _worst(alike, "agreement") if noise else None
-        multiplied = False
-        if noise and agreement is None:
-            single = [
-                _worst([variant for variant in block.variants if _noise(variant.settings) == [option]], "agreement")
-                for option in noise
-            ]
-            known = [share for share in single if share is not None]
-            if len(known) == len(single):
-                agreement, multiplied = prod(known), True
         return cls(
             settings,
             rounding_of(settings, compute_type),
-            agreement,
-            multiplied,
+            _worst(alike, "agreement") if noise else None,
             _worst(same_beam, "identical"),
             _worst(same_beam, "likeliest_active"),
         )
@@ -342,9 +236,7 @@ class Fidelity:
             summary = "exact" if rounding is None else f"exact but for rounding in {rounding}"
         else:
             if self.agreement is not None:
-                summary = f"{_percent(self.agreement)} of tokens as the exact decoder's"
-                summary += ", its techniques' agreements multiplied" if self.multiplied else ""
-                summary += sentences
+                summary = f"{_percent(self.agreement)} of tokens as the exact decoder's{sentences}"
             elif self.likeliest_active is not None:
                 summary = f"likeliest token of all active in {_percent(self.likeliest_active)} of its own steps"
                 summary += sentences and f"{sentences} as the exact decoder's"

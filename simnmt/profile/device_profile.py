@@ -19,23 +19,20 @@ from simnmt.profile.blocks import (
     BeamOverrun,
     CellSample,
     Conditions,
-    Count,
     EncoderBlock,
     EnergyBlock,
     EngineBlock,
     ExecutionFit,
     Kind,
     Overheads,
-    Positive,
     ProfileError,
-    RelativeError,
     StepBlock,
 )
 from simnmt.profile.decoder_block import DecoderBlock
 from simnmt.profile.disk_block import DiskBlock
 from simnmt.profile.endpoint_block import EndpointBlock
 from simnmt.profile.execution_plane import ExecutionPlane, LognormalResidual, PlaneCoefficients
-from simnmt.profile.service_block import ResidualQuantiles, ServiceBlock
+from simnmt.profile.residual_quantiles import ResidualQuantiles
 from simnmt.profile.streaming_block import StiBlock
 from simnmt.profile.streaming_cost import StiCost
 
@@ -97,30 +94,10 @@ class Execution(Configuration):
     residual_relative_sd: Annotated[float, Field(ge=0.0, le=MOST_RELATIVE_SD)]
     """Standard deviation of the mean-one lognormal factor on the plane's time."""
     residual_quantiles: ResidualQuantiles | None = None
-    """Measured distribution of the factor, which replaces the lognormal one; null: lognormal."""
+    """Measured distribution of the factor, which replaces the lognormal one, of a calibration with gaps; null: lognormal."""
     fit: ExecutionFit = Field(default_factory=ExecutionFit)
     samples: tuple[CellSample, ...] = ()
     """Measured times by cell."""
-
-
-class Reconciliation(Configuration):
-    """Correction that makes encoder, steps and gaps agree with whole executions of single sentences (XP-01)."""
-
-    kind: Kind
-    """Measured if both were measured in the same rounds, inferred if at different times."""
-    pace: Positive
-    """Seconds of whole executions over the sum of encoder, steps and gaps; all costs of steps, encoders, gaps, joining and
-    leaving in this profile are already multiplied by it."""
-    cells: Count
-    """Cells of whole executions."""
-    largest_change: RelativeError
-    """Greatest further relative change of an encoder or a step at batch 1, at one of its measured lengths."""
-    error: RelativeError
-    """Mean absolute relative error of encoder, steps and gaps on the mean times of whole executions."""
-    plane_error: RelativeError
-    """Error of the profile's plane, which is derived from encoder, steps and gaps, on the same times."""
-    measured_plane: PlaneCoefficients
-    """Plane fitted to whole executions alone, to which `execution.fit` refers."""
 
 
 class Provenance(Configuration):
@@ -160,10 +137,6 @@ class DeviceProfile(Configuration):
     overheads: Overheads | None = None
     beam_overrun: BeamOverrun | None = None
     """Steps of a beam beyond its best output; null: greedy, or not measured and not charged."""
-    reconciliation: Reconciliation | None = None
-    """Correction that makes a sentence alone cost the same by the plane and by its steps; null: not reconciled."""
-    in_service: ServiceBlock | None = None
-    """Executions as the box works, with idle gaps; null: known from the bench alone. See `serving`."""
     endpoint: EndpointBlock | None = None
     """The running service that was measured through HTTP; null: measured on the box itself."""
     disk: DiskBlock | None = None
@@ -208,44 +181,6 @@ class DeviceProfile(Configuration):
     def residual(self) -> LognormalResidual | ResidualQuantiles:
         """The residual factor of single executions."""
         return self.execution.residual_quantiles or LognormalResidual(self.execution.residual_relative_sd)
-
-    @property
-    def service_level(self) -> float | None:
-        """Mean time in service over that of the bench's plane, of the sentences measured in service; None without the block."""
-        if self.in_service is None:
-            return None
-        src_len, tgt_len, executions = self.in_service.lengths()
-        bench_s = float(executions @ self.execution.plane.plane.seconds(src_len, tgt_len))
-        service_s = float(executions @ self.in_service.plane.plane.seconds(src_len, tgt_len))
-        return service_s / bench_s if bench_s > 0.0 else None
-
-    @property
-    def serving(self) -> DeviceProfile:
-        """The profile by which a device in service is charged: plane and residual of the block `in_service`.
-
-        Steps, encoders and the overheads of batches, which are measured in the bench alone, are multiplied by `service_level`.
-        The profile itself if it has no such block.
-        """
-        block, level = self.in_service, self.service_level
-        if block is None or level is None:
-            return self
-        execution = Execution(
-            kind=block.kind,
-            plane=block.plane,
-            residual_relative_sd=min(block.residual.relative_sd, MOST_RELATIVE_SD),
-            residual_quantiles=block.residual,
-        )
-        changed: dict[str, object] = {
-            "step": None if self.step is None else self.step.times(level),
-            "encoder": None if self.encoder is None else self.encoder.times(level),
-            "overheads": None if self.overheads is None else self.overheads.times(level),
-        }
-        return self.model_copy(update={"execution": execution, "reconciliation": None, "in_service": None} | changed)
-
-    @property
-    def in_bench(self) -> DeviceProfile:
-        """The profile without the block `in_service`."""
-        return self if self.in_service is None else self.model_copy(update={"in_service": None})
 
     @property
     def decoding_cost(self) -> DecodingCost:
@@ -355,10 +290,7 @@ class DeviceProfile(Configuration):
     def _recounted(
         self, times: tuple[float, float], fixed: tuple[float, float], end_of_sentence: EndOfSentence
     ) -> DeviceProfile:
-        """Multiply the costs per (source, target) token by `times`; add those of `fixed` tokens to the fixed parts.
-
-        The block `in_service`, which counts as before, is left out: take `serving` first.
-        """
+        """Multiply the costs per (source, target) token by `times`; add those of `fixed` tokens to the fixed parts."""
         plane, energy, fixed_tgt = self.execution.plane, self.energy, fixed[1] * self._steps_per_token
         plane = PlaneCoefficients.model_construct(
             s_per_src_token=times[0] * plane.s_per_src_token,
@@ -372,7 +304,7 @@ class DeviceProfile(Configuration):
             energy = energy.model_copy(update=joules)
         execution = self.execution.model_copy(update={"plane": plane, "samples": ()})
         unit = self.length_unit.model_copy(update={"end_of_sentence": end_of_sentence})
-        changed = {"length_unit": unit, "execution": execution, "energy": energy, "in_service": None}
+        changed = {"length_unit": unit, "execution": execution, "energy": energy}
         return self.model_copy(update=changed)
 
     def outside(self, src_len: NDArray[np.int64], tgt_len: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -18,15 +18,15 @@ from simnmt.base import shipped_files
 from simnmt.base.configuration import end_tokens
 from simnmt.base.suggestions import format_list
 from simnmt.profile.blocks import Conditions, MeasuringConditions
-from simnmt.profile.decoder_block import canonical, composition_error
+from simnmt.profile.decoder_block import canonical
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.endpoint_block import EndpointBlock
 from simnmt.profile.streaming_block import StiBlock
 
-CONDITIONS, RECONCILIATION = "conditions", "reconciliation"
-COST_MODELS = ("execution", "in_service", "step", "encoder", "decoder", "overheads", "disk", "energy", "sti")
+CONDITIONS = "conditions"
+COST_MODELS = ("execution", "step", "encoder", "decoder", "overheads", "disk", "energy", "sti")
 """Blocks of a profile that may be measured."""
-_MODELS_OF_PART = {"step": ("step", "encoder"), "in_situ": ("in_service",)}
+_MODELS_OF_PART = {"step": ("step", "encoder")}
 """Cost models that a part of a calibration measures, if not only the block of the same name."""
 _WITH_CELLS = ("execution", "step", "encoder")
 """Cost models that are measured in cells between readings of the reference cell."""
@@ -40,8 +40,6 @@ DISTURBED_BOUND = 0.10
 """Largest share of disturbed executions."""
 STI_R2_BOUND = 0.90
 """Least R2 of the line through reads by bits (STI-07)."""
-PACE_BOUND = 1.10
-"""Largest factor between whole executions and their parts; in the same rounds of a quiet box they agree within 0.05."""
 DECODER_BOUND = 1.25
 """Largest factor between steps of the same decoder, measured twice within an hour on a quiet box."""
 MOST_APART = 0.02
@@ -50,11 +48,8 @@ LENGTHS = "@de-en-news"
 """Shipped length table over which a sentence alone is compared with the plane."""
 FIRST_STEPS = 12
 """Positions at which variants are measured: those of short translations."""
-SHORT_BOUND = 1.10
-"""Largest mean ratio of short targets to the plane in service, up or down: beyond it, the plane needs a bend."""
 HELDOUT_EFFECTS = {
     "execution": "times of single requests of other lengths",
-    "in_service": "times in service of single requests of other lengths",
     "step": "times of decoding steps at other batch sizes",
     "gap": "gaps between two steps at other batch sizes",
     "encoder": "times of encoding at other batch sizes",
@@ -70,7 +65,7 @@ class Doubt:
     """One reason to distrust figures of a profile."""
 
     source: str
-    """The block that gives the reason: `conditions`, `reconciliation`, or a name of `COST_MODELS`."""
+    """The block that gives the reason: `conditions`, or a name of `COST_MODELS`."""
     cost_models: tuple[str, ...]
     """Names of `COST_MODELS` whose figures are doubtful."""
     message: str
@@ -96,8 +91,7 @@ def profile_doubts(profile: DeviceProfile, cost_models: Sequence[str] = COST_MOD
         []
     """
     doubts = [*_of_conditions(profile), *_of_execution(profile), *_of_heldout_errors(profile)]
-    doubts += [*_of_reconciliation(profile), *_of_decoder(profile), *_of_beam(profile, beam), *_of_clipping(profile)]
-    doubts += _of_service(profile)
+    doubts += [*_of_alone(profile), *_of_decoder(profile), *_of_beam(profile, beam), *_of_clipping(profile)]
     doubts += [] if profile.endpoint is None else _of_endpoint(profile.endpoint)
     if profile.sti is not None:
         doubts += sti_doubts(profile.sti)
@@ -107,12 +101,11 @@ def profile_doubts(profile: DeviceProfile, cost_models: Sequence[str] = COST_MOD
 def heldout_errors(profile: DeviceProfile) -> dict[str, float | None]:
     """Return per cost model the mean absolute relative error on data that it was not fitted to; None if it is not known.
 
-    `execution` is of the least times, `execution_of_means` of the mean times. In a reconciled profile both are of the plane
-    fitted to whole executions alone; `reconciliation.plane_error` is of the plane in the profile.
+    `execution` is of the least times, `execution_of_means` of the mean times.
     """
     fit = profile.execution.fit
     errors = {"execution": fit.heldout_error, "execution_of_means": fit.heldout_error_of_means}
-    for name in ("in_service", "step", "encoder", "disk", "energy"):
+    for name in ("step", "encoder", "disk", "energy"):
         errors[name] = getattr(getattr(profile, name), "heldout_error", None)
     gap = None if profile.overheads is None else profile.overheads.step_gap_s
     errors["gap"] = None if gap is None else gap.heldout_error
@@ -282,35 +275,19 @@ def _of_heldout_errors(profile: DeviceProfile) -> Iterator[Doubt]:
         times = " on mean times" if on_means and name == "execution" else ""
         message = f"{label}: a held-out error of {100 * error:.3g} %{times}, above {100 * ERROR_BOUND:.0f} % (measure again)"
         effect = f"{HELDOUT_EFFECTS[name]} err by {100 * error:.3g} % on average" if name in HELDOUT_EFFECTS else ""
-        if name == "execution" and profile.reconciliation is not None:
-            effect = ""  # a run charges the reconciled plane, whose error is `reconciliation.plane_error`
         yield _of_model(cost_model, message, effect)
 
 
-def _of_reconciliation(profile: DeviceProfile) -> Iterator[Doubt]:
-    """Doubt a plane and steps that disagree on a sentence alone, or that disagree with whole executions (XP-01)."""
-    apart, block = alone_vs_plane(profile), profile.reconciliation
+def _of_alone(profile: DeviceProfile) -> Iterator[Doubt]:
+    """Doubt a plane and steps that disagree on a sentence alone (XP-01)."""
+    apart = alone_vs_plane(profile)
     if apart is not None and abs(apart) > MOST_APART:
         yield Doubt(
-            RECONCILIATION,
+            "step",
             ("step", "encoder"),
             f"a sentence alone takes {100 * apart:+.1f} % by steps against the plane, beyond {100 * MOST_APART:.0f} %: "
             "batching changes its cost before anything is batched (measure execution and step together)",
             f"a sentence alone takes {100 * apart:+.1f} % time on a box that batches, compared with a box that does not",
-        )
-    if block is not None and not 1.0 / PACE_BOUND <= block.pace <= PACE_BOUND:
-        message = (
-            f"whole executions took {block.pace:.3g} times the sum of encoder, steps and gaps, and all of these were corrected"
-        )
-        yield Doubt(RECONCILIATION, ("step", "encoder"), f"{message} (measure execution and step together, on a quiet box)")
-    if block is not None and max(block.error, block.plane_error) > ERROR_BOUND:
-        message = (
-            f"whole executions lie {100 * block.error:.3g} % off the reconciled costs and {100 * block.plane_error:.3g} % off "
-            f"the plane derived from them, above {100 * ERROR_BOUND:.0f} %"
-        )
-        effect = f"times of whole requests err by {100 * max(block.error, block.plane_error):.3g} % on average"
-        yield Doubt(
-            RECONCILIATION, ("execution", "step", "encoder"), f"{message} (measure execution and step together)", effect
         )
 
 
@@ -324,20 +301,6 @@ def _of_decoder(profile: DeviceProfile) -> Iterator[Doubt]:
             "under the conditions of the rest (measure step and decoder again, on a quiet box)",
             f"the speed-up of the chosen decoder may differ: its base took {', '.join(off)} times as long as step and gap",
         )
-    error = None if profile.decoder is None else composition_error(profile.decoder)
-    if error is not None and error.mean > ERROR_BOUND:
-        share = f"{100 * error.mean:.3g} %, above {100 * ERROR_BOUND:.0f} %"
-        message = f"decoder: variants composed of single options err by {share} (choose measured ones)"
-        yield _of_model("decoder", message, f"step times of a composed decoder err by {100 * error.mean:.3g} % on average")
-
-
-def _of_service(profile: DeviceProfile) -> Iterator[Doubt]:
-    """Doubt a plane of executions in service that is wrong for short targets."""
-    short = None if profile.in_service is None else profile.in_service.short_over_plane
-    if short is not None and not 1.0 / SHORT_BOUND <= short <= SHORT_BOUND:
-        message = f"in service: short targets take {short:.3g} times the plane"
-        effect = f"executions of short targets take {short:.3g} times as long as this run charges"
-        yield _of_model("in_service", f"{message} (measure again on a quiet box)", effect)
 
 
 def _of_endpoint(block: EndpointBlock) -> Iterator[Doubt]:
@@ -351,7 +314,7 @@ def _of_endpoint(block: EndpointBlock) -> Iterator[Doubt]:
         yield Doubt("endpoint", ("execution",), f"{what} (give it an RTT near 0){why}", f"{what} (give it an RTT near 0)")
     elif block.round_trip.taken_off_s > block.mean_s:
         what = f"the round trip taken off, {1e3 * block.round_trip.taken_off_s:.3g} ms, is longer than a mean execution, "
-        what += f"{1e3 * block.mean_s:.3g} ms: the fixed part and the knee are uncertain"
+        what += f"{1e3 * block.mean_s:.3g} ms: the fixed part is uncertain"
         yield Doubt("endpoint", ("execution",), f"{what} (measure from beside the service)", what)
     yield from (Doubt("endpoint", ("execution",), message) for message in block.doubts)
 

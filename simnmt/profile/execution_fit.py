@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -11,8 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from simnmt.base.least_squares import bounded_least_squares
 from simnmt.profile.blocks import CellSample, ExecutionFit
-from simnmt.profile.device_profile import Execution
+from simnmt.profile.device_profile import MOST_RELATIVE_SD, Execution
 from simnmt.profile.execution_plane import ExecutionPlane, PlaneCoefficients, PlaneFit, fit_plane
+from simnmt.profile.residual_quantiles import ResidualQuantiles
 
 Column = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -219,7 +220,7 @@ LEAST, MEDIAN = 0.0, 0.5
 """Quantiles of a cell's repeats that a plane's shape may come from."""
 GOOD_ENOUGH = 0.05
 """Error of least times up to which no medians replace them (`errs_clearly_less`)."""
-Mode = Literal["six_cells", "full_grid", "paper", "sentences"]
+Mode = Literal["six_cells", "full_grid", "every_repeat", "paper", "sentences"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,13 +259,17 @@ def fit_plane_of_means(
 
     Args:
         src_len, tgt_len, time_s, mode, fitted: as for `fit_execution`.
-        quantile: quantile of each cell's repeats for the shape (`shape_quantile`); not used in mode paper.
+        quantile: quantile of each cell's repeats for the shape (`shape_quantile`); not used in modes paper and every_repeat.
         keep_disturbed: take disturbed inferences into the level and the residual as well.
 
     Raises:
         ValueError: as `fit_relative_plane` does.
     """
     src, tgt, time = (np.asarray(column, np.float64) for column in (src_len, tgt_len, time_s))
+    if mode == "every_repeat":
+        mean = fit_mean_plane(src, tgt, time, judges=False)
+        shape = replace(fit_plane(src, tgt, time), plane=mean.plane)
+        return PlaneOfMeans(shape, 1.0, np.ones(time.size, np.bool_), mean.factor - 1.0)
     cells = by_cell(src, tgt, time)
     paper = mode == "paper"
     on = np.ones(time.size, np.bool_) if fitted is None else np.asarray(fitted, np.bool_)
@@ -302,7 +307,8 @@ def fit_execution(
 
     Args:
         src_len, tgt_len, time_s: shape (inferences,), tokens and seconds.
-        mode: "paper" is ordinary least squares over all inferences (CNMT-05), judged on single inferences.
+        mode: "paper" is ordinary least squares over all inferences (CNMT-05), judged on single inferences; "every_repeat" is
+            the plane of the means of all inferences, disturbed ones included, with the quantiles of their residual.
         fitted: as for `heldout_plane_error`; the plane is fitted to the marked inferences.
         stretch: number of the stretch of measuring that each inference belongs to, from which `level_error` follows; None:
             not known.
@@ -312,16 +318,17 @@ def fit_execution(
     """
     src, tgt, time = (np.asarray(column, np.float64) for column in (src_len, tgt_len, time_s))
     cells = by_cell(src, tgt, time)
-    paper = mode == "paper"
+    paper, every = mode == "paper", mode in ("paper", "every_repeat")
     on = np.ones(time.size, np.bool_) if fitted is None else np.asarray(fitted, np.bool_)
-    quantile, shape_error = (LEAST, None) if paper else shape_quantile(src, tgt, time, fitted=fitted)
+    quantile, shape_error = (LEAST, None) if every else shape_quantile(src, tgt, time, fitted=fitted)
     means = fit_plane_of_means(src, tgt, time, mode=mode, quantile=quantile, fitted=fitted)
     shape, kept, level, plane = means.shape, means.kept, means.level, means.plane
     off = means.off
     predicted = plane.seconds(src[kept], tgt[kept])
 
     def ordinary(_: Indices, of_kept: Mask) -> ExecutionPlane:
-        return fit_plane(src[of_kept], tgt[of_kept], time[of_kept]).plane
+        columns = src[of_kept], tgt[of_kept], time[of_kept]
+        return fit_plane(*columns).plane if paper else fit_mean_plane(*columns, judges=False).plane
 
     def raised(kept_cells: Indices, of_kept: Mask) -> ExecutionPlane:
         plane = _relative_plane(cells.first[kept_cells], cells.second[kept_cells], shape_time[kept_cells])
@@ -329,19 +336,19 @@ def fit_execution(
         return plane.times(_level(time[calm], plane.seconds(src[calm], tgt[calm])))
 
     shape_time = cells.quantile(quantile)
-    counts = np.ones(time.size, np.bool_) if paper else kept
-    error, error_of_means = _heldout_errors(cells, time, counts, fitted, ordinary if paper else raised)
-    judged = "single inferences" if paper else "least times" if quantile == LEAST else "median times"
+    counts = np.ones(time.size, np.bool_) if every else kept
+    error, error_of_means = _heldout_errors(cells, time, counts, fitted, ordinary if every else raised)
+    judged = "single inferences" if every else "least times" if quantile == LEAST else "median times"
     fit = ExecutionFit.model_construct(
         mode=mode,
         inferences=int(time.size),
         cells=len(cells),
-        quantile=None if paper else quantile,
+        quantile=None if every else quantile,
         level=level,
         r2=r_squared(predicted, time[kept]),
         r2_of_means_per_tgt_len=r2_of_means_per_tgt_len(tgt[kept], time[kept]),
         mse_ms2=float(((predicted - time[kept]) ** 2).mean()) * 1e6,
-        heldout_error=error if paper else shape_error,
+        heldout_error=error if every else shape_error,
         heldout_how=f"{judged} of {_describe_folds(cells, on)}",
         heldout_error_of_means=error_of_means,
         disturbed_share=float(1.0 - kept.mean()),
@@ -352,7 +359,8 @@ def fit_execution(
     return Execution.model_construct(
         kind="measured",
         plane=PlaneCoefficients.model_construct(**asdict(plane)),
-        residual_relative_sd=means.residual_relative_sd,
+        residual_relative_sd=min(means.residual_relative_sd, MOST_RELATIVE_SD),
+        residual_quantiles=ResidualQuantiles.of(1.0 + off) if mode == "every_repeat" else None,
         fit=fit if stretch is None else fit.model_copy(update=_level_error(off[kept], np.asarray(stretch)[kept])),
     )
 

@@ -22,7 +22,7 @@ from simnmt.profile import (
     device_profile,
     endpoint_block,
     execution_plane,
-    service_block,
+    residual_quantiles,
     streaming_block,
 )
 from simnmt.profile.blocks import ProfileError
@@ -34,7 +34,7 @@ _KEYS = sorted(
         for module in (
             device_profile,
             execution_plane,
-            service_block,
+            residual_quantiles,
             endpoint_block,
             blocks,
             decoder_block,

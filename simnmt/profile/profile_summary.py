@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
 from simnmt.profile.blocks import EncoderBlock, Overhead, Overheads, StepBlock
-from simnmt.profile.decoder_block import DecoderBlock, Fidelity, canonical, composition_error
+from simnmt.profile.decoder_block import DecoderBlock, Fidelity, canonical
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile, LengthUnit
 from simnmt.profile.disk_block import DiskBlock
 from simnmt.profile.doubts import (
     LENGTHS,
     MOST_APART,
-    RECONCILIATION,
     Doubt,
     against_step,
     alone_vs_plane,
@@ -24,7 +21,6 @@ from simnmt.profile.doubts import (
 )
 from simnmt.profile.execution_plane import ExecutionPlane
 from simnmt.profile.profile_variant import as_calibrated
-from simnmt.profile.service_block import SHORT_TARGET
 from simnmt.profile.streaming_summary import (
     Facts,
     describe_read_conditions,
@@ -36,13 +32,11 @@ from simnmt.profile.streaming_summary import (
 
 _COSTS = (
     "execution",
-    "in_service",
     "step",
     "encoder",
     "decoder",
     "overheads",
     "beam_overrun",
-    "reconciliation",
     "disk",
     "sti",
     "energy",
@@ -51,13 +45,10 @@ _COSTS = (
 
 def as_json(profile: DeviceProfile) -> dict[str, Any]:
     """Return the profile without its raw samples, with its held-out errors and its warnings; SI units."""
-    content = profile.model_dump(
-        mode="json", exclude={"execution": {"samples"}, "in_service": {"samples"}, "disk": {"samples"}}
-    )
+    content = profile.model_dump(mode="json", exclude={"execution": {"samples"}, "disk": {"samples"}})
     costs = {name: content.pop(name) for name in _COSTS}
     return content | {
         "alone_vs_plane": alone_vs_plane(profile),
-        "service_level": profile.service_level,
         "heldout_error": heldout_errors(profile),
         "warnings": [doubt.as_json() for doubt in profile_doubts(profile)],
         "cost_models": costs,
@@ -116,7 +107,6 @@ def facts(profile: DeviceProfile) -> Facts:
         ),
         *_execution(profile),
         *([] if profile.endpoint is None else profile.endpoint.facts()),
-        *service_facts(profile),
     ]
     if profile.step is not None:
         lines += _grid("decode step", profile.step)
@@ -137,7 +127,7 @@ def facts(profile: DeviceProfile) -> Facts:
 
 def _with_warnings(lines: Facts, doubts: list[Doubt]) -> list[tuple[str, str]]:
     """Insert each doubt after the last line of the block that gives the reason; at the end if that block has no line."""
-    begins = {"step": "decode step", RECONCILIATION: "sentence alone", "in_service": "in service"}
+    begins = {"step": "decode step"}
     places: dict[int, Facts] = {}
     for doubt in doubts:
         begin = begins.get(doubt.source, doubt.source)
@@ -203,7 +193,8 @@ def _conditions(profile: DeviceProfile) -> Facts:
     state = profile.conditions
     if state is None:
         return []
-    parts = [] if state.load_average is None else [f"load {_listed(state.load_average)}"]
+    parts = [] if state.gap_s is None else [f"after {milliseconds(state.gap_s)} of idling"]
+    parts += [] if state.load_average is None else [f"load {_listed(state.load_average)}"]
     parts += [] if state.governor is None else [f"governor {state.governor}"]
     parts += [] if state.frequency_mhz is None else [f"{_listed(state.frequency_mhz)} MHz"]
     parts += [] if state.drift is None else [f"drift {percent(state.drift)}"]
@@ -216,6 +207,7 @@ def _execution(profile: DeviceProfile) -> Facts:
     modes = {
         "six_cells": "six cells",
         "full_grid": "full grid",
+        "every_repeat": "means of all repeats",
         "paper": "single inferences, ordinary least squares",
         "sentences": "sentences of a text",
     }
@@ -227,50 +219,21 @@ def _execution(profile: DeviceProfile) -> Facts:
     r2_of_means = fit.r2_of_means_per_tgt_len
     parts += [] if r2_of_means is None else [f"of the means per target length {r2_of_means:.5f}"]
     parts += [] if fit.mse_ms2 is None else [f"MSE {fit.mse_ms2:.4g} ms^2"]
-    parts += [] if fit.level is None or fit.mode == "paper" else [f"{level} {fit.level:.4g} times the {shape}"]
+    parts += (
+        [] if fit.level is None or fit.mode in ("paper", "every_repeat") else [f"{level} {fit.level:.4g} times the {shape}"]
+    )
     parts += [] if not fit.disturbed_share else [f"{percent(fit.disturbed_share)} disturbed"]
     how = f" ({fit.heldout_how})" if fit.heldout_how else ""
     unknown = f"not measured: the numbers are {execution.kind}"
     error = f"{percent(fit.heldout_error)} held out{how}" if execution.kind == "measured" else unknown
     if execution.kind == "measured" and fit.heldout_error_of_means is not None:
         error += f"; {percent(fit.heldout_error_of_means)} on the mean times of the same cells"
-    block = profile.reconciliation
-    if block is not None:
-        # Reconciliation derives the profile's plane; fit and errors so far are of the fitted plane.
-        fitted = "of the plane fitted to whole executions alone"
-        derived = f"{percent(block.plane_error)} off whole executions, {many(block.cells, 'cell')}"
-        parts, error = [fitted, *parts] if parts else [], f"{derived}; {fitted}: {error}"
     spread = percent(execution.residual_relative_sd)
     return [
         ("execution", f"{execution.kind}: {describe_plane(profile)}; single executions spread by {spread}"),
         *([("execution fit", "; ".join(parts))] if parts else []),
         ("execution error", error),
     ]
-
-
-def service_facts(profile: DeviceProfile) -> Facts:
-    """Return the lines of executions in service: level against the bench, conditions, plane, residual and reference."""
-    block, level = profile.in_service, profile.service_level
-    if block is None:
-        return []
-    conditions, residual = block.conditions, block.residual
-    low, high, tail = np.interp((0.05, 0.95, 0.99), residual.shares, residual.factors).tolist()
-    spread = f"90 % of single executions take {low:.3g} to {high:.3g} times as long, 1 % above {tail:.3g}"
-    error = f"{percent(block.heldout_error)} held out, on the mean times of cells"
-    if block.short_over_plane is not None:
-        error += f"; targets of fewer than {SHORT_TARGET} tokens take {block.short_over_plane:.3g} times the plane"
-    against_bench = "" if level is None else f"executions take {level:.3g} times as long as in the bench; "
-    held = f"{conditions.describe_gaps()}, lengths {conditions.lengths}"
-    lines = [
-        ("in service", f"{against_bench}{block.kind}: {_format_plane(block.plane.plane)}; {spread}"),
-        ("in service holds for", f"{held}; {many(block.executions, 'execution')}"),
-        ("in service error", error),
-    ]
-    if block.reference is not None:
-        work = f"{block.reference.src_len} + {block.reference.tgt_len} tokens, {many(block.reference.repeats, 'execution')}"
-        times = f"median {milliseconds(block.reference.median_s)}, mean {milliseconds(block.reference.mean_s)}"
-        lines.append(("in service reference", f"{work}: {times}"))
-    return lines
 
 
 def _grid(name: str, block: StepBlock | EncoderBlock) -> Facts:
@@ -378,22 +341,11 @@ def _listed(value: float | tuple[float, ...]) -> str:
 
 
 def _alone(profile: DeviceProfile) -> Facts:
-    """Return the lines of the reconciliation; none for a profile without costs of steps."""
-    apart, block = alone_vs_plane(profile), profile.reconciliation
+    apart = alone_vs_plane(profile)
     if apart is None:
         return []
     difference = f"{100 * apart:+.2f} % against the plane, mean over {LENGTHS} (at most {100 * MOST_APART:.0f} %)"
-    if block is None:
-        return [("sentence alone", f"{difference}; plane and steps were never reconciled")]
-    off = f"model {100 * block.error:.2g} %, plane {100 * block.plane_error:.2g} % off {block.cells} cells of whole executions"
-    return [
-        ("sentence alone", difference),
-        (
-            "reconciliation",
-            f"{block.kind}: all costs of decoding multiplied by a pace of {block.pace:.4g}; single lengths at batch 1 by up to "
-            f"{100 * block.largest_change:.2g} % more; {off}",
-        ),
-    ]
+    return [("sentence alone", difference)]
 
 
 def _decoder_variants(profile: DeviceProfile) -> Facts:
@@ -411,9 +363,6 @@ def _decoder_variants(profile: DeviceProfile) -> Facts:
         (f"decoder {settings.describe()}", "; ".join(_describe_variant(block, settings, compute_type)))
         for settings in block.measured
     ]
-    error = composition_error(block)
-    unknown = "the error of composing single options is not known: no measured variant follows from the others"
-    lines.append(("decoder composed", unknown if error is None else f"off by {error.describe()}"))
     if against := against_step(profile):
         ratios = ", ".join(f"{ratio:.3g} at batch {batch}" for batch, ratio in against.items())
         lines.append(("decoder against step", f"measured steps of {block.base.describe()} over step and gap: {ratios}"))

@@ -1,15 +1,14 @@
-"""Profile variants: the same device with another decoder configuration, as calibrated, measured or composed (SHARP-11, XP-03).
+"""Profile variants: the same device with another decoder configuration, as calibrated or measured (SHARP-11, XP-03).
 
 A variant multiplies steps, gaps and the plane's slope by the ratio of its step to the step of the block's base, both timed
-alternately. The steps of a profile are timed by another bench and then multiplied by a pace (`Reconciliation`), so seconds of
+alternately. The steps of a profile are timed by another bench and then brought to the pace of whole executions, so seconds of
 both must not be added: on a box whose speed varies, a variant would save too much.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,37 +16,33 @@ from numpy.typing import ArrayLike, NDArray
 from simnmt.base.least_squares import nonnegative_line
 from simnmt.profile.blocks import Kind, Overhead, Overheads, ProfileError, StepBlock
 from simnmt.profile.decoder_block import (
-    OPTIONS,
     ActiveShare,
-    CompositionError,
     DecoderBlock,
     DecoderVariant,
     Fidelity,
     canonical,
-    compose,
-    composition_error,
     rounding_of,
-    value_of,
 )
 from simnmt.profile.decoder_settings import DecoderOptions, DecoderSettings
 from simnmt.profile.device_profile import DeviceProfile
 
-How = Literal["base", "measured", "composed"]
+How = Literal["base", "measured"]
 CALIBRATE = "measure it with simnmt calibrate --part decoder"
-_HOW = {"base": "as calibrated", "measured": "measured", "composed": "composed"}
+_HOW = {"base": "as calibrated", "measured": "measured"}
 
 
 @dataclass(frozen=True, slots=True)
 class VariantStep:
-    """One decode step at a batch size, of the chosen variant (measured or composed) and of the base."""
+    """One decode step at a batch size, of the chosen variant and of the base."""
 
     batch: int
     base: DecoderVariant
     variant: DecoderVariant
-    active: ActiveShare | None = None
-    """Active share of a restricted vocabulary; for a composed step, that of another variant with the same vocabulary."""
-    s_per_share: float | None = None
-    """`ActiveShare.s_per_share` scaled to this variant's output layer."""
+
+    @property
+    def active(self) -> ActiveShare | None:
+        """Active share of a restricted vocabulary."""
+        return self.variant.active
 
     @property
     def ratio(self) -> float:
@@ -65,9 +60,6 @@ class DecoderChoice:
     steps: tuple[VariantStep, ...]
     """Steps by batch size, rising."""
     fidelity: Fidelity
-    error: CompositionError | None = None
-    """Error of composing, judged on measured variants, of the same beam if possible; None if nothing is composed or no measured
-    variant can be composed from the others."""
     pace: float = 1.0
     """Seconds of a target token by the profile's plane over the seconds of the measured step at batch 1."""
 
@@ -91,7 +83,7 @@ class DecoderChoice:
     def varies(self) -> bool:
         """True if the step times of single sentences vary with their active shares of the vocabulary."""
         alone = self.alone
-        return bool(alone and alone.active and alone.active.by_sentence and alone.s_per_share)
+        return bool(alone and alone.active and alone.active.by_sentence and alone.active.s_per_share)
 
     def more_s_per_tgt_token(self, uniform: NDArray[np.float64]) -> NDArray[np.float64]:
         """Draw the seconds per target token of single sentences above the mean, from uniform draws in [0, 1).
@@ -99,9 +91,9 @@ class DecoderChoice:
         The expectation is 0. A step's time is linear in the active share, at the profile's pace. All 0 if `varies` is false.
         """
         alone = self.alone
-        if alone is None or alone.active is None or alone.s_per_share is None:
+        if alone is None or alone.active is None or alone.active.s_per_share is None:
             return np.zeros_like(uniform)
-        return self.pace * alone.s_per_share * alone.active.deviation(uniform)
+        return self.pace * alone.active.s_per_share * alone.active.deviation(uniform)
 
     def describe_active(self) -> str:
         """Describe the active shares: `5.1 % of 12,000 tokens active on average at batch 1, 14 % at batch 16`; may be empty."""
@@ -119,27 +111,18 @@ class DecoderChoice:
         summary = f"{self.short}; a decode step over that of {self.base.describe()}: {', '.join(times)}"
         if self.settings.beam != self.base.beam:
             summary += f"; refilling, and what a longer source adds, as with beam {self.base.beam}"
-        if active := self.describe_active():
-            summary += f"; {active}"
-        return summary if self.how == "measured" else f"{summary}; {self.describe_composition()}"
-
-    def describe_composition(self) -> str:
-        """Describe the error of composing."""
-        how = "composed of the measured effects of its options, which multiply within a stage of the step"
-        if self.error is None:
-            return f"{how}; the error is not known, as no measured variant follows from the others"
-        return f"{how}; the error is {self.error.describe()}"
+        active = self.describe_active()
+        return f"{summary}; {active}" if active else summary
 
     def as_json(self) -> dict[str, Any]:
         """Return plain numbers in SI units."""
-        error, fidelity = self.error, self.fidelity
+        fidelity = self.fidelity
         return {
             "settings": self.settings.model_dump(mode="json"),
             "how": self.how,
             "exact": self.exact,
             "rounding": fidelity.rounding,
             "agreement": fidelity.agreement,
-            "composition_error": None if error is None else {"mean": error.mean, "most": error.most, "judged": error.judged},
             "step_over_base": {str(step.batch): step.ratio for step in self.steps},
             "active_share": {str(step.batch): step.active.mean for step in self.steps if step.active is not None},
             "identical": fidelity.identical,
@@ -148,24 +131,31 @@ class DecoderChoice:
 
 
 def choose(block: DecoderBlock, settings: DecoderSettings, *, name: str, compute_type: str | None = None) -> DecoderChoice:
-    """Find a measured variant, or compose it.
+    """Find a measured variant.
 
     `name`: name of the profile, for messages; `compute_type`: type of the engine, which `gemm: null` means. Raises
-    `ProfileError`, with variants that are available, if the block does not determine the variant's times.
+    `ProfileError`, with the most similar measured variant, if the variant was not measured.
     """
     wanted = _as_measured(block, settings, compute_type)
-    if wanted == canonical(block.base):
-        how: How = "base"
-    elif any(wanted == canonical(measured_settings) for measured_settings in block.measured):
-        how = "measured"
-    else:
-        how = "composed"
-        _check_values(block, wanted, name)
-    steps = tuple(step for batch in block.batches if (step := _step_at(block, wanted, batch)) is not None)
+    base = canonical(block.base)
+    steps = tuple(
+        VariantStep(batch, variants[base], variants[wanted])
+        for batch in block.batches
+        if wanted in (variants := block.at(batch))
+    )
     if not steps:
-        _refuse_combination(block, wanted, name)
-    error = (composition_error(block, wanted.beam) or composition_error(block)) if how == "composed" else None
-    return DecoderChoice(wanted, block.base, how, steps, Fidelity.of(block, wanted, compute_type), error)
+        nearest = min(block.measured, key=lambda measured: _differing_options(measured, wanted))
+        restricts = wanted.vocabulary not in {measured.vocabulary for measured in block.measured}
+        raise ProfileError(
+            f"{wanted.describe()} was not measured in profile {name}",
+            remedy=f"take a measured variant, such as {nearest.describe()}, or {CALIBRATE}{' --vocabulary' * restricts}",
+        )
+    how: How = "base" if wanted == base else "measured"
+    return DecoderChoice(wanted, block.base, how, steps, Fidelity.of(block, wanted, compute_type))
+
+
+def _differing_options(one: DecoderSettings, another: DecoderSettings) -> int:
+    return sum(getattr(one, option) != getattr(another, option) for option in DecoderSettings.model_fields)
 
 
 def as_meant(block: DecoderBlock, settings: DecoderSettings) -> DecoderSettings:
@@ -200,64 +190,6 @@ def _as_measured(block: DecoderBlock, settings: DecoderSettings, compute_type: s
     return canonical(settings.model_copy(update={"gemm": gemm}))
 
 
-def _step_at(block: DecoderBlock, wanted: DecoderSettings, batch: int) -> VariantStep | None:
-    measured = block.at(batch)
-    variant = measured.get(wanted)
-    # Measured and composed steps are not mixed: a variant that was measured at other batch sizes is not composed at this one.
-    if variant is None and all(wanted != canonical(settings) for settings in block.measured):
-        variant = compose(measured, wanted)
-    if variant is None:
-        return None
-    alike = [
-        other for other in measured.values() if other.active is not None and other.settings.vocabulary == wanted.vocabulary
-    ]
-    base = measured[canonical(block.base)]
-    if not alike:
-        return VariantStep(batch, base, variant)
-    nearest = min(alike, key=lambda other: _differing_options(other.settings, wanted))
-    assert nearest.active is not None
-    slope_s = nearest.active.s_per_share
-    # A larger share slows only the output layer: product and search.
-    s_per_share = None if slope_s is None else slope_s * variant.layer_s / nearest.layer_s
-    return VariantStep(batch, base, variant, nearest.active, s_per_share)
-
-
-def _differing_options(one: DecoderSettings, another: DecoderSettings) -> int:
-    return sum(value_of(one, option) != value_of(another, option) for option in OPTIONS)
-
-
-def _check_values(block: DecoderBlock, wanted: DecoderSettings, name: str) -> None:
-    """Raise `ProfileError` for an option value without a measured effect."""
-    for option in OPTIONS:
-        value = value_of(wanted, option)
-        known = list(dict.fromkeys(value_of(measured_settings, option) for measured_settings in block.measured))
-        if value not in known:
-            named = wanted.embeddings if option == "embeddings" and "frequent_words" not in wanted.model_fields_set else value
-            measure = f"{CALIBRATE} --vocabulary" if option == "vocabulary" else CALIBRATE
-            raise ProfileError(
-                f"profile {name} was not measured with {option} {_format_value(named)}, only with {_format_values(known)}",
-                remedy=f"give {option}: {_format_values(known, ' or ')}, or {measure}",
-            )
-
-
-def _refuse_combination(block: DecoderBlock, wanted: DecoderSettings, name: str) -> NoReturn:
-    nearest = min(block.measured, key=lambda settings: _differing_options(settings, wanted))
-    raise ProfileError(
-        f"{wanted.describe()} was not measured in profile {name}, and cannot be composed: some of its options were only "
-        "measured together, so that their single effects are unknown",
-        remedy=f"take a measured variant, such as {nearest.describe()}, or {CALIBRATE}",
-    )
-
-
-def _format_value(value: object) -> str:
-    """Format a value as in a scenario file."""
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _format_values(values: Sequence[object], between: str = ", ") -> str:
-    return between.join(_format_value(value) for value in values)
-
-
 Floats = NDArray[np.float64]
 _LEAST_SURE_FIRST: tuple[Kind, ...] = ("synthetic", "inferred", "measured")
 GAP_NAMES = ("step_gap_s", "step_gap_s_per_sentence")
@@ -271,12 +203,11 @@ def with_decoder(profile: DeviceProfile, settings: DecoderSettings) -> tuple[Dev
 
     Step with gap, and the plane's seconds per target token, are multiplied by the ratio of the variant's step to that of
     the block's `base`, at each batch size: a ratio, because both steps were timed alternately, but perhaps at another pace
-    than the rest of the profile. A measured variant is taken as measured, another one is composed from the effects of its
-    options. Costs of encoding, refilling and longer sources do not change. The new profile has no block `decoder`; for the
-    settings of `base`, the profile itself is returned. `as_meant` fills in unnamed settings.
+    than the rest of the profile. Costs of encoding, refilling and longer sources do not change. The new profile has no block
+    `decoder`; for the settings of `base`, the profile itself is returned. `as_meant` fills in unnamed settings.
 
-    Raises `ProfileError` if the profile has no such block, if the block does not determine the variant's times, and for
-    settings that name no beam if the profile's beam is not 1.
+    Raises `ProfileError` if the profile has no such block, if the variant was not measured, and for settings that name no beam
+    if the profile's beam is not 1.
     """
     block = profile.decoder
     if block is None:
@@ -298,7 +229,7 @@ def with_decoder(profile: DeviceProfile, settings: DecoderSettings) -> tuple[Dev
 
 
 def _moved(profile: DeviceProfile, block: DecoderBlock, choice: DecoderChoice) -> DeviceProfile:
-    kinds = {profile.execution.kind, block.kind, "inferred" if choice.how == "composed" else "measured"}
+    kinds = {profile.execution.kind, block.kind}
     kind = next(kind for kind in _LEAST_SURE_FIRST if kind in kinds)
     alone, settings, engine, energy = choice.alone, choice.settings, profile.engine, profile.energy
     if alone is None:
@@ -310,7 +241,7 @@ def _moved(profile: DeviceProfile, block: DecoderBlock, choice: DecoderChoice) -
     plane = profile.execution.plane
     plane = plane.model_copy(update={"s_per_tgt_token": alone.ratio * plane.s_per_tgt_token})
     execution = profile.execution.model_copy(update={"kind": kind, "plane": plane, "samples": ()})
-    changed: dict[str, object] = {"decoder": None, "reconciliation": None, "execution": execution, "in_service": None}
+    changed: dict[str, object] = {"decoder": None, "execution": execution}
     if engine is not None:
         options = None if engine.decoder is None else DecoderOptions(**settings.model_dump(exclude={"beam"}))
         changed["engine"] = engine.model_copy(update={"beam": settings.beam, "fused": settings.fused, "decoder": options})

@@ -115,8 +115,6 @@ def _fit(points: Sequence[StagePoint]) -> tuple[float, float, float]:
 ProductMethod = Literal["row_wise", "gather"]
 """Method to multiply the active columns: directly from the rows of the weight, or gathered in blocks first."""
 PRODUCT_METHODS: tuple[ProductMethod, ...] = ("row_wise", "gather")
-AnyProductMethod = Literal["row_wise", "gather", "kept"]
-"""`kept` multiplies a copy of the active columns that was kept from an earlier step."""
 OVERLAP = 2
 """Default ratio of all indices in the sets of several rows to those in their union: sets of one text overlap."""
 
@@ -163,11 +161,8 @@ class ProjectionCost(Configuration):
     union: StageCost
     """Numbers: V; columns: indices in the rows' sets."""
     row_wise: StageCost
-    """Numbers: active columns x width; columns: active columns. Also for the next three stages."""
+    """Numbers: active columns x width; columns: active columns. Also for the next stage."""
     gather: StageCost
-    kept: StageCost
-    copy_out: StageCost
-    """Makes the copy for `kept`, for any number of rows."""
     scatter: StageCost
     """Numbers: V; columns: active columns; each of one row."""
     search: StageCost
@@ -175,7 +170,7 @@ class ProjectionCost(Configuration):
     dense: StageCost
     """The product with all columns. Numbers: V x width; columns: V."""
 
-    def product_s(self, columns: int, rows: int, width: int, method: AnyProductMethod | None = None) -> float:
+    def product_s(self, columns: int, rows: int, width: int, method: ProductMethod | None = None) -> float:
         """Return the seconds of one product with the active columns, by the faster method if none is named."""
         stage: StageCost = getattr(self, method or self.method(columns, rows, width))
         return stage.seconds(rows, columns * width, columns)
@@ -188,7 +183,7 @@ class ProjectionCost(Configuration):
         clusters: int,
         columns: int,
         rows: int,
-        method: AnyProductMethod | None = None,
+        method: ProductMethod | None = None,
         indices: int | None = None,
         scatter: bool = False,
     ) -> ProjectionStages:
@@ -242,7 +237,7 @@ class ProjectionCost(Configuration):
         return max(shares)
 
     def method(self, columns: int, rows: int, width: int) -> ProductMethod:
-        """Return the faster method to multiply columns without a kept copy; `row_wise` if both take the same time."""
+        """Return the faster method to multiply columns; `row_wise` if both take the same time."""
         numbers = columns * width
         row_wise_s, gather_s = (stage.seconds(rows, numbers, columns) for stage in (self.row_wise, self.gather))
         return "row_wise" if row_wise_s <= gather_s else "gather"

@@ -1,4 +1,4 @@
-"""Charts: lines, points, bars, bands, heat maps and texts as plain plotly data, for a page and for a notebook.
+"""Charts: lines, points, bars, bands and heat maps as plain plotly data, for a page and for a notebook.
 
 A `Chart` is a list of `Mark`s on two `Axis`. A `Panel` is a chart on a page, with the choices that its reader has: it holds
 one chart for each combination of options. Colours are names of the style sheet (`policy-4`, `ink`), so that light mode, dark
@@ -23,7 +23,6 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from simnmt.report.thinning import numbers
-from simnmt.report.typography import significant
 
 LEVEL = 6
 """Level of gzip. plotly.js: 4.8 MB become 1.47 MB in 0.13 s; level 9 takes 0.04 s more and gains 0.2 %, level 4 costs 74 kB."""
@@ -37,9 +36,8 @@ DASHES = (
     "solid", "solid", "dot", "dash", "solid", "dashdot", "longdash", "longdashdot", "dot", "dash", "dashdot", "longdash",
 )  # fmt: skip
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "x", "pentagon", "star", "triangle-down", "hexagon", "cross")
-PATTERNS = ("", "/", "x", ".", "\\", "+", "-", "|")
 
-Kind = Literal["line", "points", "bars", "band", "area", "heat map", "text"]
+Kind = Literal["line", "points", "bars", "band", "heat map"]
 Values = Sequence[Any] | NDArray[Any]
 
 
@@ -112,8 +110,6 @@ class Mark:
     size: float = 6.0
     opacity: float = 1.0
     step: bool = False
-    fill: str = ""
-    """Colour between the line and zero."""
     low: Values | None = None
     high: Values | None = None
     text: Sequence[str] | None = None
@@ -125,11 +121,9 @@ class Mark:
     """Horizontal bars and whiskers: `x` is the value."""
     pattern: str = ""
     values: Values | None = None
-    """Values that `scale` colours: a row for each y of a heat map, one value per point otherwise."""
+    """Of a heat map: a row for each y, coloured by `scale` between the `limits`."""
     scale: Sequence[tuple[float, str]] = ()
     limits: tuple[float, float] = (0.0, 1.0)
-    scale_title: str = ""
-    """Title of the colour bar; empty: no bar."""
 
     def trace(self) -> dict[str, Any]:
         """Return the marks as one plotly trace."""
@@ -142,30 +136,19 @@ class Mark:
         else:
             trace["hoverinfo"] = "skip"
         if self.kind == "heat map":
-            return trace | {"type": "heatmap", "z": self.values, "showscale": False, **self._colour_scale("z")}
-        if self.kind in ("band", "area"):
-            fill = {
-                "type": "scatter",
-                "mode": "lines",
-                "fill": "toself",
-                "fillcolor": _token(self.colour),
-                "line": {"width": 0},
-            }
-            return trace | (self._outline() if self.kind == "band" else {}) | fill
+            scale = [[place, _token(colour)] for place, colour in self.scale]
+            limits = {"zmin": self.limits[0], "zmax": self.limits[1]}
+            return trace | {"type": "heatmap", "z": self.values, "showscale": False, "colorscale": scale, **limits}
+        if self.kind == "band":
+            look = {"mode": "lines", "fill": "toself", "fillcolor": _token(self.colour), "line": {"width": 0}}
+            return trace | self._outline() | {"type": "scatter", **look}
         if self.low is not None and self.high is not None:
             trace["error_x" if self.level else "error_y"] = self._whiskers(self.low, self.high)
         if self.kind == "bars":
             return trace | self._bars()
         marker: dict[str, Any] = {"size": self.size, "line": {"width": 0}, "color": _token(self.colour)}
         marker |= {"symbol": self.symbol} if self.symbol else {}
-        if self.scale:
-            marker |= {"color": _listed(self.values or ()), "showscale": bool(self.scale_title), **self._colour_scale("c")}
-            marker["colorbar"] = {"title": {"text": self.scale_title, "side": "right"}, "thickness": 10, "outlinewidth": 0}
         line = {"color": marker["color"], "dash": self.dash, "width": self.width} | ({"shape": "hv"} if self.step else {})
-        trace |= {"fill": "tozeroy", "fillcolor": _token(self.fill)} if self.fill else {}
-        if self.kind == "text":
-            beside = {"textposition": "middle right", "textfont": {"color": _token(self.colour)}, "cliponaxis": False}
-            return trace | {"type": "scatter", "mode": "text", **beside}
         if self.kind == "points":
             return trace | {"type": "scatter", "mode": "markers", "marker": marker}
         return trace | {"type": "scatter", "mode": "lines+markers" if self.symbol else "lines", "line": line, "marker": marker}
@@ -196,10 +179,6 @@ class Mark:
                 x += [*(float(self.x[place]) for place in (*there, *reversed(there))), None]
                 y += [*(float(high[place]) for place in there), *(float(low[place]) for place in reversed(there)), None]
         return {"x": x, "y": y}
-
-    def _colour_scale(self, axis: str) -> dict[str, Any]:
-        colours = [[place, _token(colour)] for place, colour in self.scale]
-        return {"colorscale": colours, f"{axis}min": self.limits[0], f"{axis}max": self.limits[1]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,37 +259,6 @@ def panel(
     """Return a panel with `draw(*options)` for each combination of options."""
     combinations = itertools.product(*([value for value, _ in control.options] for control in controls))
     return Panel(name, heading, alt, {options: draw(*options) for options in combinations}, controls, caption, across)
-
-
-def bar_chart(names: Sequence[str], unit: str, series: Sequence[Mark], *, stacked: bool = False, reading: str = "") -> Chart:
-    """Return groups of bars, one group per name; `series`: marks of `bar_series`."""
-    labels = [plain(name).replace(", ", "<br>") for name in names]
-    tops = [value for mark in series for value in (mark.high or mark.y) if value is not None]
-    span = None if stacked else (min(0.0, 1.14 * min(tops, default=0.0)), 1.14 * max(0.0, *tops, 1e-9))
-    marks = [_bars_at(mark, labels, place, unit, stacked) for place, mark in enumerate(series)]
-    return Chart(marks, Axis(), Axis(unit, span=span, from_zero=True), reading, stacked=stacked)
-
-
-def bar_series(name: str, values: Values, low: Values | None = None, high: Values | None = None) -> Mark:
-    """Return one series of bars for `bar_chart`, with whiskers from `low` to `high` if these are given."""
-    return Mark("bars", (), values, name=short(name, 40), low=low, high=high)
-
-
-def _bars_at(mark: Mark, labels: Sequence[str], place: int, unit: str, stacked: bool) -> Mark:
-    text = None if stacked else ["" if value is None else significant(value, 3) for value in mark.y]
-    return Mark(
-        "bars", labels, mark.y, mark.name, series_colour(place), pattern=PATTERNS[place % len(PATTERNS)], low=mark.low,
-        high=mark.high, text=text, labelled=not stacked, hover=f"%{{y:.4~g}} {plain(unit)}",
-    )  # fmt: skip
-
-
-def line_series(name: str, x: Values, y: Values, place: int, *, mode: str = "lines+markers") -> Mark:
-    """Return the line at `place` with its own colour, dash and symbol; `mode`: as in plotly."""
-    symbol = SYMBOLS[place % len(SYMBOLS)] if "markers" in mode else ""
-    return Mark(
-        "line" if "lines" in mode else "points", x, y, short(name, 40), series_colour(place), DASHES[place % len(DASHES)], 1.8,
-        symbol, 6.0 if "lines" in mode else 9.0,
-    )  # fmt: skip
 
 
 def pack(panels: Sequence[Panel]) -> Markup:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from simnmt.base.errors import shorten
-from simnmt.report.charts import SYMBOLS, Axis, Chart, Control, Mark, Panel, panel, plain, series_colour, short
-from simnmt.report.page_template import Section, render_page, write_page
+from simnmt.report.charts import SYMBOLS, Axis, Chart, Control, Mark, Panel, panel, series_colour, short
+from simnmt.report.page_template import Section, render_page
 from simnmt.report.run_tables import PLACE, format_best
 from simnmt.report.table import Column, Table, change
-from simnmt.report.typography import typeset_interval
 from simnmt.report.words import words
 from simnmt.results.comparison import NOTHING, Comparison, describe_value
 from simnmt.results.number_text import digits
@@ -69,11 +68,6 @@ def _describe_best(record: Row | None) -> str:
     return f"{record['policy']}, {objective_name(record['objective'])} {format_best(record) or 'unstable'}"
 
 
-def write_comparison_page(path: str | os.PathLike[str], comparison: Comparison) -> None:
-    """Write the page of a comparison, whole or not at all. Raises `InputError` if the file cannot be written."""
-    write_page(path, render_comparison(comparison))
-
-
 def render_comparison(comparison: Comparison) -> str:
     """Return the page as text; the same comparison gives the same text, and every name of the input is escaped."""
     heads = ("run", "directory", "seed", "replications", "requests", "latencies")
@@ -125,31 +119,12 @@ def change_chart(rows: Sequence[Row], runs: Sequence[str] = ()) -> Chart:
     for place, name in enumerate(runs):
         of_run = [row for row in rows if row["run"] == name]
         offset = _SPREAD * ((place + 0.5) / len(runs) - 0.5)
-        marks.append(
-            Mark(
-                "points",
-                [row["change_percent"] for row in of_run],
-                [policies.index(row["policy"]) + offset for row in of_run],
-                short(name, 40),
-                series_colour(place),
-                symbol=SYMBOLS[place % len(SYMBOLS)],
-                size=9.0,
-                low=[row["low_percent"] for row in of_run],
-                high=[row["high_percent"] for row in of_run],
-                text=[plain(_describe_change(row)) for row in of_run],
-                hover="%{text}",
-                level=True,
-            )
-        )
+        x, low, high = ([row[f"{key}_percent"] for row in of_run] for key in ("change", "low", "high"))
+        y = [policies.index(row["policy"]) + offset for row in of_run]
+        look: dict[str, Any] = {"symbol": SYMBOLS[place % len(SYMBOLS)], "size": 9.0, "level": True, "hover": "%{x:+.3~g} %"}
+        marks.append(Mark("points", x, y, short(name, 40), series_colour(place), low=low, high=high, **look))
     ticks = {float(place): short(policy, 20) for place, policy in enumerate(policies)}
-    unpaired = [name for name in runs if any(row["run"] == name and not row["paired"] for row in rows)]
-    reading = f"Unpaired, with the noise of both runs: {', '.join(unpaired)}." if unpaired else ""
     baseline = short(rows[0]["baseline"], 40) if rows else "the first run"
     change_axis = Axis(f"change of the mean latency against {baseline}, %", zero_line=True)
     message = "" if rows else NOTHING
-    return Chart(marks, change_axis, Axis(ticks=ticks, span=(len(policies) - 0.5, -0.5)), reading, message=message)
-
-
-def _describe_change(row: Row) -> str:
-    text, interval = typeset_interval(row["change_percent"], row["low_percent"], row["high_percent"])
-    return f"{row['policy']}: {f'{text} {interval}'.rstrip()} %"
+    return Chart(marks, change_axis, Axis(ticks=ticks, span=(len(policies) - 0.5, -0.5)), message=message)

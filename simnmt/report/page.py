@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from simnmt.base.suggestions import format_list
 from simnmt.report import figures
 from simnmt.report.charts import POLICY_COLOURS, Panel
-from simnmt.report.figures import CellView, batch_panels
+from simnmt.report.figures import CellView
 from simnmt.report.page_template import Section, render_page
 from simnmt.report.pipelines import planned_pipelines_svg
-from simnmt.report.plane_figures import execution, lengths, misrouted, plane
 from simnmt.report.run_tables import (
     batch_table,
     boxes,
     cell_of,
     device_table,
-    energy_devices_table,
     energy_table,
     fits_table,
     gaps_table,
@@ -27,7 +25,6 @@ from simnmt.report.run_tables import (
     recommendations_table,
     stream_table,
 )
-from simnmt.report.typography import significant
 from simnmt.report.words import gap_words, verdicts, words
 from simnmt.results import Cell, FinishedRun, RecordedCell, RunResult
 from simnmt.results.result import MOST_DRAWN, doubtful_profiles
@@ -38,14 +35,6 @@ _COLOURS = ("edge", "cloud", "oracle", "naive", "cnmt")
 """Policies with fixed colours (`page.css`); other policies take the next colours in order of appearance."""
 MOST_CARDS = 2
 """Most verdicts that open the page; of more, a table comes first and they are folded."""
-KINDS_OF_NUMBERS = (
-    ("measured", "taken on the real device or network; doubtful if the profile has warnings"),
-    ("inferred", "worked back from published results: it shows consistency with them, and proves nothing"),
-    ("published", "as printed in a paper"),
-    ("synthetic", "drawn from a model"),
-    ("constant", "one number at all times"),
-    ("unstated", "the file does not say"),
-)
 
 
 def render(result: RunResult) -> str:
@@ -54,11 +43,12 @@ def render(result: RunResult) -> str:
     It opens from disk without a network, and every name that came with the input is escaped.
     """
     result = replace(result, cells=result.drawn_cells, notes=[*result.notes, *_sampling(result)])
+    parts = [_cell_section(place, cell, result) for place, cell in enumerate(result.cells)]
     sections = [
         *_verdict_sections(result),
         *doubt_sections(doubtful_profiles(result.cells)),
         Section("All policies", "table", tables=[policies_table(result, policy_colours(result))]),
-        *_figure_sections(result),
+        *[Section("Figures", "figures", text=words("figures"), parts=parts)] * bool(parts),
         _making_section(result),
     ]
     return render_page("simnmt run" if result.live is None else "simnmt live replay", result.name, sections, _facts(result))
@@ -105,41 +95,24 @@ def doubt_sections(doubts: Sequence[Row]) -> list[Section]:
     return [Section("Doubtful profiles", "doubts", parts=parts, style="doubts")] if parts else []
 
 
-def _figure_sections(result: RunResult) -> list[Section]:
-    if not result.cells:
-        return []
-    workloads = _first_by_name((cell.workload, cell) for cell in result.cells)
-    fits = [_fit_section(place, *group, result) for place, group in enumerate(_group_alike(workloads, _fitted))]
-    cells = [_cell_section(place, cell, result) for place, cell in enumerate(result.cells)]
-    return [
-        Section("Figures", "figures", text=words("figures"), parts=cells),
-        Section("Lengths and execution times", "fits", text=words("fits"), parts=fits),
-    ]
-
-
 def _cell_section(index: int, cell: Cell, result: RunResult) -> Section:
     """Return one cell's figures and tables."""
     view = view_of(result, cell)
-    panels = cell_panels(view)
-    misrouted_shown = any(panel.name == "misroutes" for panel in panels)
-    text = "No policy misrouted any judged request." if cell.misroutes else result.unknown_misroutes
     tables = [
         batch_table(cell, view.rows),
         energy_table(view.rows) if cell.energies else None,
-        energy_devices_table(cell),
         device_table(cell, view.rows) if len(cell.devices) > 2 else None,
     ]
-    gaps = []
-    if view.gaps:
-        table = gaps_table(view.gaps)
-        gaps = [Section(table.title, tables=[table], notes=gap_words(view.gaps, view.rows))]
-    parts = [Section(table.title, tables=[table]) for table in tables if table is not None]
+    parts = []
+    if gaps := [row for row in result.gaps if cell_of(row) == (cell.workload, cell.network)]:
+        table = gaps_table(gaps)
+        parts = [Section(table.title, tables=[table], notes=gap_words(gaps, view.rows))]
+    parts += [Section(table.title, tables=[table]) for table in tables if table is not None]
     return Section(
         f"{cell.workload} on {cell.network}",
         f"cell-{index}",
-        text=[] if misrouted_shown else [text],
-        panels=panels,
-        parts=[*gaps, *parts, *_streaming_sections(cell, view.rows)],
+        panels=run_panels(result, cell),
+        parts=[*parts, *_streaming_sections(cell, view.rows)],
         style="cell",
         folded=index > 0,
     )
@@ -157,23 +130,11 @@ def _streaming_sections(cell: Cell, rows: Sequence[Row]) -> Iterator[Section]:
             )
 
 
-def _fit_section(index: int, names: Sequence[str], cell: Cell, result: RunResult) -> Section:
-    """Return the figures of workloads that share their fits; `cell`: the first of these workloads."""
-    name = ", ".join(names)
-    text = [f"Drawn for the requests of {cell.workload}."] * (len(names) > 1)
-    panels = fit_panels(cell, result.fits, name)
-    return Section(name, f"fit-{index}", text=text, panels=panels, style="fit", folded=index > 0)
-
-
 def _making_section(result: RunResult) -> Section:
-    cells = result.cells
-    workloads = _first_by_name((cell.workload, cell) for cell in cells)
-    facts = [(f"Lengths of {', '.join(names)}", _lengths_fact(cell)) for names, cell in _group_alike(workloads, _fitted_line)]
-    facts += [
-        (f"RTT of {name}", _series_fact(cell)) for name, cell in _first_by_name((cell.network, cell) for cell in cells).items()
-    ]
-    devices = _group_alike(workloads, lambda cell: (cell.devices, cell.profile_names, cell.shown_kinds))
-    facts += [(f"Devices of {', '.join(names)}", _devices_fact(cell, len(names) == 1)) for names, cell in devices]
+    workloads, networks = ({getattr(cell, key): cell for cell in reversed(result.cells)} for key in ("workload", "network"))
+    facts = [(f"Lengths of {name}", words("lengths", cell=cell)[0]) for name, cell in reversed(workloads.items())]
+    facts += [(f"RTT of {name}", words("series", series=cell.series)[0]) for name, cell in reversed(networks.items())]
+    facts += [(f"Devices of {name}", _devices_fact(cell)) for name, cell in reversed(workloads.items())]
     facts += [(f"Engine: {engine}", policies) for engine, policies in engine_facts(result)]
     return Section(
         "How it was made",
@@ -181,11 +142,17 @@ def _making_section(result: RunResult) -> Section:
         facts=facts,
         tables=[fits_table(result.fits)] if result.fits else [],
         parts=[
-            Section("Kinds of numbers", facts=KINDS_OF_NUMBERS),
             Section("How to read the intervals", text=words("intervals", closed_loop=_closed_loop(result))),
-            Section("Notes", "notes", notes=_merge_notes(result.notes, [cell.workload for cell in cells])),
+            Section("Notes", "notes", notes=list(dict.fromkeys(result.notes))),
         ],
     )
+
+
+def _devices_fact(cell: Cell) -> str:
+    """Return the devices with their profiles, and the plane that is believed of each."""
+    planes = [[1e3 * value for value in plane_s] for plane_s in cell.planes]
+    rows = zip(cell.devices, map(boxes, cell.devices), cell.profile_names, cell.shown_kinds, planes, strict=True)
+    return words("devices", devices=rows)[0]
 
 
 def engine_facts(result: RunResult) -> list[tuple[str, str]]:
@@ -197,81 +164,24 @@ def engine_facts(result: RunResult) -> list[tuple[str, str]]:
     return [(engine, ", ".join(policies)) for engine, policies in by_engine.items()]
 
 
-def _lengths_fact(cell: Cell) -> str:
-    table, slope, offset = cell.lengths, cell.regression_slope, cell.regression_offset
-    units = table.src_unit if table.src_unit == table.tgt_unit else f"{table.src_unit} and {table.tgt_unit}"
-    line = f"M = {significant(slope)} N {'-' if offset < 0 else '+'} {significant(abs(offset))}"
-    return f"{table.name}, counted by {units}: {table.source}. Fitted target length: {line}."
-
-
-def _series_fact(cell: Cell) -> str:
-    series = cell.series
-    counts = f"{len(series.rtt_s):,} samples, {series.lost:,} lost; mean {significant(series.mean_s * 1e3)} ms"
-    return f"{series.name} ({series.kind}): {series.source}. {counts}."
-
-
-def _devices_fact(cell: Cell, with_planes: bool) -> str:
-    """Return the devices with their profiles, and what is believed of these where no other workload fits them anew."""
-    parts = []
-    for device, profile, kind, plane_s in zip(cell.devices, cell.profile_names, cell.shown_kinds, cell.planes, strict=True):
-        src, tgt, fixed = (significant(1e3 * value) for value in plane_s)
-        plane = f", believed to take {src} N + {tgt} M + {fixed} ms" if with_planes else ""
-        many = f" ({boxes(device)})" if boxes(device) else ""
-        parts.append(f"{device.name}{many}: {profile} ({kind}){plane}")
-    return f"{'; '.join(parts)}."
-
-
-def cell_panels(view: CellView[Cell]) -> list[Panel]:
-    """Return the figures of one workload on one network for which there is something to show, in the order of the page."""
-    wrong = misrouted(view)
-    over_lengths = [figures.rtt(view), plane(view), *([wrong] if wrong is not None else [])]
-    return [*_latency_panels(view), *over_lengths, *_loss_panels(view)]
-
-
-def _latency_panels(view: CellView[RecordedCell]) -> list[Panel]:
-    queues = any(row.get("offered_rps") is not None for row in view.rows)
-    timelines = [figures.timeline(view)] if queues else []
-    return [figures.latency(view), figures.parts(view), *timelines, figures.shares(view)]
-
-
-def _loss_panels(view: CellView[RecordedCell]) -> list[Panel]:
-    gaps = [figures.gaps(view)] if any(row["removed"] != "nothing" for row in view.gaps) else []
-    return [*gaps, *batch_panels(view)]
-
-
-NOT_RECORDED = ("rtt", "plane", "misroutes", "lengths", "execution")
-"""Figures that need the inputs or the truth of a run, which its directory does not hold."""
+NOT_RECORDED = ("rtt", "plane")
+"""Figures that need the inputs of a run, which its directory does not hold."""
 
 
 def run_panels(result: FinishedRun, cell: RecordedCell) -> list[Panel]:
-    """Return the figures of a cell of `drawn_cells` and its network: all of a run just made, else all but `NOT_RECORDED`."""
-    if isinstance(cell, Cell):
-        return [*cell_panels(view_of(result, cell)), *fit_panels(cell, result.fits, cell.workload)]
+    """Return the figures of a cell of `drawn_cells` for which there is something to show, in the order of the page."""
     view = view_of(result, cell)
-    return [*_latency_panels(view), *_loss_panels(view)]
-
-
-def fit_panels(cell: Cell, fits: Sequence[Row], name: str) -> list[Panel]:
-    """Return the figures of what was fitted for a workload; `fits`: of all workloads, `name`: in the figures' descriptions."""
-    own_fits = [fit for fit in fits if fit["workload"] == cell.workload]
-    return [lengths(cell, own_fits, name), execution(cell, own_fits, name, CellView(cell, [], [], {}).device_colour)]
+    queues = any(row.get("offered_rps") is not None for row in view.rows)
+    timelines = [figures.timeline(view)] if queues else []
+    inputs = [figures.rtt(view_of(result, cell)), figures.plane(view_of(result, cell))] if isinstance(cell, Cell) else []
+    return [figures.latency(view), figures.parts(view), *timelines, *inputs, *figures.batches(view)]
 
 
 def view_of(result: FinishedRun, cell: ViewedCell) -> CellView[ViewedCell]:
     """Return a cell with its rows and the colours of the policies."""
     place = (cell.workload, cell.network)
-    rows, gaps = ([row for row in table if cell_of(row) == place] for table in (result.summary_rows, result.gaps))
-    return CellView(cell, rows, gaps, policy_colours(result), len(by_cell(result.summary_rows)))
-
-
-def _fitted_line(cell: Cell) -> tuple[Any, ...]:
-    table = cell.lengths
-    return table.name, table.source, table.src_unit, table.tgt_unit, cell.regression_slope, cell.regression_offset
-
-
-def _fitted(cell: Cell) -> tuple[Any, ...]:
-    """Return a key that is equal for workloads with the same fits."""
-    return (*_fitted_line(cell), *(device.name for device in cell.devices), cell.profile_names, cell.shown_kinds)
+    rows = [row for row in result.summary_rows if cell_of(row) == place]
+    return CellView(cell, rows, policy_colours(result), len(by_cell(result.summary_rows)))
 
 
 def _closed_loop(result: RunResult) -> str:
@@ -292,28 +202,3 @@ def colours_of(policies: Iterable[str]) -> dict[str, int]:
     others = [name for name in names if name not in _COLOURS]
     further = POLICY_COLOURS - len(_COLOURS)
     return {name: _COLOURS.index(name) if name in _COLOURS else len(_COLOURS) + others.index(name) % further for name in names}
-
-
-def _first_by_name(named: Iterable[tuple[str, Cell]]) -> dict[str, Cell]:
-    first_cells: dict[str, Cell] = {}
-    for name, cell in named:
-        first_cells.setdefault(name, cell)
-    return first_cells
-
-
-def _group_alike(cells: dict[str, Cell], key: Callable[[Cell], Any]) -> list[tuple[list[str], Cell]]:
-    """Group the workloads whose cells have the same key, each group with its first cell."""
-    groups: dict[Any, tuple[list[str], Cell]] = {}
-    for name, cell in cells.items():
-        groups.setdefault(key(cell), ([], cell))[0].append(name)
-    return list(groups.values())
-
-
-def _merge_notes(notes: Sequence[str], workloads: Sequence[str]) -> list[str]:
-    """Merge notes that differ only in the workloads at the front: `a: ...`, `b: ...` become `a; b: ...`."""
-    places: dict[str, list[str]] = {}
-    for note in notes:
-        place, colon, rest = note.partition(": ")
-        shared = colon and place.split(", ")[0] in workloads
-        places.setdefault(rest if shared else note, []).append(place if shared else "")
-    return [f"{'; '.join(dict.fromkeys(prefixes))}: {rest}" if any(prefixes) else rest for rest, prefixes in places.items()]

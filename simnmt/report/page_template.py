@@ -18,7 +18,7 @@ from simnmt.base import VERSION
 from simnmt.base.errors import InputError
 from simnmt.base.files import written_whole
 from simnmt.report.charts import Panel, pack, packed
-from simnmt.report.typography import typeset
+from simnmt.report.typography import significant, typeset
 
 if TYPE_CHECKING:
     from simnmt.report.table import Table
@@ -72,15 +72,17 @@ def render_page(eyebrow: str, title: str, sections: Sequence[Section], facts: Se
     """
     drawn = any(section.panels or any(part.panels for part in section.parts) for section in sections)
     scripts = ("tables.js", "charts.js") if drawn else ("tables.js",)
-    return render_template("page.html.j2", scripts, eyebrow=eyebrow, title=title, sections=sections, facts=facts)
-
-
-def render_template(template: str, scripts: Sequence[str], **content: Any) -> str:
-    """Return a page from a template of this folder; `scripts`: file names of our own scripts, in order."""
-    plotly = Markup(packed_plotly() if "charts.js" in scripts else "")
-    script = Markup("\n").join(map(asset, scripts))
-    content |= {"version": VERSION, "style": asset("page.css"), "script": script, "plotly": plotly}
-    return str(render_fragment(template, **content))
+    return render_fragment(
+        "page.html.j2",
+        eyebrow=eyebrow,
+        title=title,
+        sections=sections,
+        facts=facts,
+        version=VERSION,
+        style=asset("page.css"),
+        script=Markup("\n").join(map(asset, scripts)),
+        plotly=Markup(packed_plotly() if drawn else ""),
+    )
 
 
 def render_fragment(template: str, **content: Any) -> Markup:
@@ -93,7 +95,7 @@ def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters["typeset"] = _prose
+    environment.filters |= {"typeset": _prose, "significant": significant}
     return environment
 
 

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from math import floor, log10
 
 import numpy as np
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
-from simnmt.report.page_template import Section, render_page
+from simnmt.report.page_template import Section, render_fragment, render_page
 from simnmt.report.table import Table
 from simnmt.report.typography import number, significant
 from simnmt.results.device_accounts import PlannedDevice, PlannedState
 from simnmt.streaming.plan.plan_summary import PlanSummary
 from simnmt.streaming.plan.timeline import Timeline
 
-LABEL, PLOT, ROW, NAME, GAP, TOP, BOTTOM = 66.0, 824.0, 22.0, 18.0, 12.0, 14.0, 40.0
-"""Widths of labels and plot; heights of a row, of a name, between pipelines, above the first and under the last."""
+LABEL, PLOT = 66, 824
+"""Widths of labels and plot."""
 MOST_TICKS = 8
 
 
@@ -34,58 +34,35 @@ class DrawnPipeline:
 def pipeline_svg(title: str, pipelines: Sequence[DrawnPipeline], deadline_s: float | None = None) -> Markup:
     """Return one picture of all pipelines on one axis of milliseconds."""
     longest_s = max(*(pipeline.timeline.latency_s for pipeline in pipelines), deadline_s or 0.0, 1e-9)
-    scale = PLOT / longest_s
-    height = TOP + BOTTOM + len(pipelines) * (NAME + 2 * ROW + GAP)
-    inside = [Markup("<title>{}</title>").format(title)]
-    floor_y = height - BOTTOM
-    for tick_s in _ticks(longest_s):
-        x = LABEL + tick_s * scale
-        inside.append(Markup(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP:.0f}" y2="{floor_y:.0f}"/>'))
-        shown = significant(1e3 * tick_s, 4)
-        inside.append(Markup(f'<text class="soft" x="{x:.1f}" y="{floor_y + 16:.0f}" text-anchor="middle">{shown}</text>'))
-    inside.append(Markup(f'<text class="soft" x="{LABEL + PLOT:.0f}" y="{floor_y + 32:.0f}" text-anchor="end">ms</text>'))
-    for place, pipeline in enumerate(pipelines):
-        inside += _rows(pipeline, TOP + NAME + place * (NAME + 2 * ROW + GAP), scale)
-    if deadline_s is not None:
-        x = LABEL + deadline_s * scale
-        tooltip = Markup("<title>{}</title>").format(f"deadline {significant(1e3 * deadline_s, 4)} ms")
-        line = Markup(f'<line class="deadline" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP - 8:.0f}" y2="{floor_y:.0f}">')
-        inside.append(line + tooltip + Markup("</line>"))
-    opening = f'<svg class="pipelines" role="img" viewBox="0 0 {LABEL + PLOT + 24:.0f} {height:.0f}">'
-    return Markup(opening) + Markup("\n").join(inside) + Markup("</svg>")
+    return render_fragment(
+        "pipelines.svg.j2",
+        title=title,
+        left=LABEL,
+        plot=PLOT,
+        scale=PLOT / longest_s,
+        ticks_s=_ticks(longest_s),
+        deadline_s=deadline_s,
+        pipelines=[(pipeline.name, _boxes(pipeline)) for pipeline in pipelines],
+    )
 
 
-def _rows(pipeline: DrawnPipeline, top: float, scale: float) -> list[Markup]:
+def _boxes(pipeline: DrawnPipeline) -> list[tuple[str, float, float, str, str]]:
+    """Return kind, begin, end, description and short text of each box that takes time."""
     timeline = pipeline.timeline
     numbers = range(len(timeline.stall)) if pipeline.layers is None else pipeline.layers
-    shapes = [
-        Markup(f'<text x="{LABEL:.0f}" y="{top - 5:.0f}">') + escape(pipeline.name) + Markup("</text>"),
-        Markup(f'<text class="soft" x="{LABEL - 8:.0f}" y="{top + 15:.0f}" text-anchor="end">io</text>'),
-        Markup(f'<text class="soft" x="{LABEL - 8:.0f}" y="{top + ROW + 15:.0f}" text-anchor="end">compute</text>'),
-    ]
+    boxes = []
     for layer, (load_begin, load_end, begin, end, stall) in zip(numbers, timeline.rows(), strict=True):
-        shapes += _box("io", top, load_begin, load_end, scale, f"layer {layer} read", str(layer))
-        shapes += _box("stall", top + ROW, begin - stall, begin, scale, f"waiting for layer {layer}")
-        shapes += _box("compute", top + ROW, begin, end, scale, f"layer {layer} computed", str(layer))
+        boxes += [
+            ("io", load_begin, load_end, f"layer {layer} read", str(layer)),
+            ("stall", begin - stall, begin, f"waiting for layer {layer}", ""),
+            ("compute", begin, end, f"layer {layer} computed", str(layer)),
+        ]
     last = float(timeline.compute_end[-1])
-    shapes += _box("later", top + ROW, 0.0, timeline.before_s, scale, "embedding")
-    return shapes + _box("later", top + ROW, last, last + timeline.after_s, scale, "head and later decoder steps")
-
-
-def _box(kind: str, y: float, begin: float, end: float, scale: float, label: str, inside: str = "") -> list[Markup]:
-    width = (end - begin) * scale
-    if width <= 0.0:
-        return []
-    x = LABEL + begin * scale
-    tooltip = f"{label}, {significant(1e3 * begin, 4)} to {significant(1e3 * end, 4)} ms"
-    box = Markup(
-        f'<rect class="{kind}" x="{x:.2f}" y="{y + 2:.0f}" width="{max(width - 0.6, 0.4):.2f}" height="{ROW - 4:.0f}" rx="2">'
-    )
-    shapes = [box + Markup("<title>{}</title></rect>").format(tooltip)]
-    if inside and width > 9.0 * len(inside):
-        middle = x + width / 2
-        shapes.append(Markup(f'<text class="inside" x="{middle:.1f}" y="{y + 15:.0f}" text-anchor="middle">{inside}</text>'))
-    return shapes
+    boxes += [
+        ("later", 0.0, timeline.before_s, "embedding", ""),
+        ("later", last, last + timeline.after_s, "head and later decoder steps", ""),
+    ]
+    return [box for box in boxes if box[2] > box[1]]
 
 
 def _ticks(longest_s: float) -> list[float]:

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
-from operator import itemgetter
 from typing import Any
 
-from simnmt.base.extension import OBJECT
 from simnmt.report.table import Column, Table, change, estimate, latency, read_value, share
 from simnmt.report.typography import is_number, significant
 from simnmt.report.words import gap_outcome, words
 from simnmt.results import Cell, FinishedRun, RecordedCell, RunResult
 from simnmt.results.device_accounts import BatchAccount, PlannedDevice, PlannedState
-from simnmt.results.energy import HEADS, PartEnergy
+from simnmt.results.energy import HEADS
 from simnmt.results.number_text import digits
 from simnmt.results.recommendation import by_objective
 from simnmt.results.result import format_sources
-from simnmt.results.stability import LOAD_SUFFIX, device_names, row_overloads
+from simnmt.results.stability import LOAD_SUFFIX, device_names, is_overloaded
 from simnmt.results.summary import Device, Row, format_objective, objective_column, objective_name
 
 PLACE = ("workload", "network")
@@ -35,13 +32,11 @@ def policies_table(result: FinishedRun, colours: Mapping[str, int] | None = None
     """Return the table of all policies, the best of each workload and network first. `colours`: of the policies on the page."""
     changes = {(*cell_of(row), row["policy"], row["baseline"]): row for row in result.comparisons}
     badges = recommendation_badges(result.recommendations)
-    configured = result.scenario.get("policies", {})
     bounds = {record["oracle"] for record in result.recommendations}
     rows = []
     for row in by_objective(result.summary_rows, result.recommendations):
         key = (*cell_of(row), row["policy"])
-        about = [describe_role(configured.get(row["policy"], {"kind": row["policy"]}), device_names(row)), badges.get(key, "")]
-        rows.append(row | {"key": key, "about": "\n".join(filter(None, about))})
+        rows.append(row | {"key": key, "about": badges.get(key, "")})
 
     def vs(name: str) -> Column:
         # A bound is not bad to miss.
@@ -152,7 +147,7 @@ def _share_columns(rows: Sequence[Row]) -> list[Column]:
 
 def _load_column(name: str) -> Column:
     def overloaded(row: Row) -> str:
-        return "overloaded" if any(overload.device == name for overload in row_overloads(row)) else ""
+        return "overloaded" if is_overloaded(row, name) else ""
 
     return Column(f"{name} load", name + LOAD_SUFFIX, 2, small=overloaded, outcome=overloaded, on_terminal=False)
 
@@ -161,18 +156,6 @@ def _origin(cell: Cell) -> str:
     """Return how the inputs of a cell are known."""
     devices = [(kind, device.name) for kind, device in zip(cell.shown_kinds, cell.devices, strict=True)]
     return f"{format_sources(devices, [(cell.series.kind, cell.series.name)])}; lengths from {cell.lengths.name}"
-
-
-def describe_role(configured: Mapping[str, Any], devices: Sequence[str]) -> str:
-    """Describe a policy for new readers, from its entry in the scenario."""
-    kind = configured.get("kind") or configured[OBJECT]
-    if kind in ("edge", "cloud", "fixed"):
-        names = [*devices, "one device"]
-        return f"{names[0] if kind == 'edge' else names[-2] if kind == 'cloud' else configured['device']} only"
-    parts = ["sees queues"] * bool(configured.get("sees_backlog")) + ["knows the truth"] * (kind == "oracle")
-    if configured.get("minimises", "mean") != "mean":
-        parts.append(f"minimises {configured['minimises']}")
-    return ", ".join(parts)
 
 
 def recommendation_badges(recommendations: Sequence[Row]) -> dict[tuple[str, str, str], str]:
@@ -364,7 +347,7 @@ def device_table(cell: Cell, rows: Sequence[Row]) -> Table:
             return f"load {load:.2f}, busiest {busiest:.2f}" if is_number(load) and is_number(busiest) else ""
 
         def overloaded(device: Device) -> str:
-            return "overloaded" if any(overload.device == device.name for overload in row_overloads(row)) else ""
+            return "overloaded" if is_overloaded(row, device.name) else ""
 
         return Column(
             policy, lambda device: row.get(f"{device.name}_share") or None, 1, scale=100.0, small=loads, outcome=overloaded
@@ -381,19 +364,6 @@ def energy_table(rows: Sequence[Row]) -> Table | None:
     note = "Powers and prices times simulated times, means over replications; requests share evenly what is drawn at all times."
     name = Column("policy", "policy", words=True)
     return Table(title, [name, *columns], rows, note, id="energy", groups=PLACE) if columns else None
-
-
-def energy_devices_table(cell: Cell) -> Table | None:
-    """Return joules and money by device and links, under each policy; None if they are not accounted for."""
-    parts = [(policy, part) for policy, energy in cell.energies.items() for part in (*energy.devices, energy.links)]
-
-    def column(name: str) -> Column:
-        return Column(name.replace("_", " "), lambda row: getattr(row[1], name))
-
-    spans = ", ".join(f"{policy} {significant(energy.span_s)} s" for policy, energy in cell.energies.items())
-    note = f"Replication 0, which lasted: {spans}. Power is given in the scenario, or has the kind of the device's profile."
-    columns = [Column("policy", itemgetter(0), words=True), *(column(field.name) for field in fields(PartEnergy))]
-    return Table("Where energy and money went", columns, parts, note, id="energy-devices") if parts else None
 
 
 def fits_table(fits: Sequence[Row]) -> Table:

@@ -1,117 +1,48 @@
-"""The page of a sweep: response, best policy and Pareto front over the swept keys, in one HTML file without a network."""
+"""The page of a sweep: metrics over the swept keys and the best policy of each point, in one HTML file without a network."""
 
 from __future__ import annotations
 
 import itertools
 import json
-import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from simnmt.base.suggestions import format_list
-from simnmt.report.charts import DASHES, SYMBOLS, Axis, Chart, Control, Mark, Panel, panel, plain, short
+from simnmt.report.charts import Axis, Chart, Control, Mark, Panel, panel, plain, short
+from simnmt.report.figures import policy_line
 from simnmt.report.page import colours_of
-from simnmt.report.page_template import Section, render_page, write_page
+from simnmt.report.page_template import Section, render_page
 from simnmt.report.run_tables import cell_of
 from simnmt.report.table import Column, Table, estimate
-from simnmt.report.typography import typeset
 from simnmt.report.words import words
 from simnmt.results.metrics import Metric
-from simnmt.results.number_text import digits, percent
-from simnmt.results.simplicity import is_tie
+from simnmt.results.number_text import digits
 from simnmt.results.summary import Row
-from simnmt.results.sweep_table import BEST, BOUND, EQUAL, POINT, TABLE, TIED, UNSTABLE, SweepTable
+from simnmt.results.sweep_table import BEST, BOUND, EQUAL, POINT, TABLE, TIED, SweepTable
 
 MOST_ROWS = 500
 """Most points in the page's table; the Parquet table has all."""
-MOST_SLICES = 24
-"""Most choices of values of the keys that a figure does not show; of more, an even selection."""
+MOST_CASES = 48
+"""Most choices of place and of values of the keys that a figure does not show; of more, an even selection."""
 MOST_METRICS = 10
+MOST_PAIRS = 6
+LOG_FROM = 10.0
+"""Ratio of the greatest to the least value from which an axis is logarithmic."""
 SHADES = ((0.0, "wash"), (1.0, "accent"))
+GAIN = "over_fixed_percent"
+"""Column with the change of the objective against the best policy that sends every request to one device."""
+INTERVALS = "with 95 % intervals over replications"
+NOTHING = "no steady value anywhere"
 
 
-@dataclass(frozen=True, slots=True)
-class SweepView:
-    """A sweep's table arranged for figures."""
-
-    table: SweepTable
-    colours: Mapping[str, int]
-    """Colour of each policy."""
-
-    @property
-    def metrics(self) -> tuple[Metric, ...]:
-        """Metrics with figures, that of the objective first."""
-        return tuple(sorted(self.table.metrics, key=lambda known: known.name != self.table.objective))[:MOST_METRICS]
-
-    @property
-    def places(self) -> list[tuple[str, str]]:
-        """Workloads and networks."""
-        return list(dict.fromkeys((row["workload"], row["network"]) for row in self.table.rows))
-
-    @property
-    def policies(self) -> list[str]:
-        """Names of the policies."""
-        return list(dict.fromkeys(row["policy"] for row in self.table.rows))
-
-    def rows_at(self, place: str) -> list[Row]:
-        """Return the rows of the workload and network of this number."""
-        workload, network = self.places[int(place)]
-        return [row for row in self.table.rows if (row["workload"], row["network"]) == (workload, network)]
-
-    def metric(self, name: str) -> Metric:
-        """Return the metric of a name."""
-        return next(known for known in self.table.metrics if known.name == name)
-
-    def place_control(self) -> Control:
-        """Return the choice of workload and network."""
-        labels = [f"{workload} on {network}" for workload, network in self.places]
-        return Control("place", "Workload and network", [(str(number), label) for number, label in enumerate(labels)])
-
-    def metric_control(self) -> Control:
-        """Return the choice of the metric."""
-        return Control("metric", "Metric", [(known.name, axis_title(known)) for known in self.metrics])
-
-    def values(self, key: str) -> list[Any]:
-        """Return the values of a key, in order."""
-        return ordered(row[key] for row in self.table.rows)
-
-    def slices(self, shown: Sequence[str]) -> list[tuple[Any, ...]]:
-        """Return the values of the keys that a figure does not show, by `others`."""
-        others = self.others(shown)
-        every = list(itertools.product(*(self.values(key) for key in others)))
-        step = max(len(every) / MOST_SLICES, 1.0)
-        return [every[int(number * step)] for number in range(min(len(every), MOST_SLICES))]
-
-    def others(self, shown: Sequence[str]) -> list[str]:
-        """Return the keys that a figure does not show."""
-        return [key for key in self.table.keys if key not in shown]
-
-    def in_slice(self, rows: Sequence[Row], shown: Sequence[str], values: Sequence[Any]) -> list[Row]:
-        """Return the rows with these values of the other keys."""
-        return [row for row in rows if [row[key] for key in self.others(shown)] == list(values)]
-
-    def slice_label(self, shown: Sequence[str], values: Sequence[Any]) -> str:
-        """Return the text of a choice of the other keys' values."""
-        pairs = zip(self.others(shown), values, strict=False)
-        return ", ".join(f"{short_key(key)} {format_swept(value)}" for key, value in pairs) or "all"
-
-
-def ordered(values: Iterable[Any]) -> list[Any]:
-    """Return different values in order: numbers by size, others as they come."""
-    distinct = {json.dumps(value): value for value in values}
-    known = list(distinct.values())
-    return sorted(known) if all(is_number(value) for value in known) else known
-
-
-def is_number(value: Any) -> bool:
+def is_plain_number(value: Any) -> bool:
     """Return whether a value lies on an axis of numbers."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def format_swept(value: Any) -> str:
     """Return a value of a key for a reader."""
-    return f"{value:.6g}" if is_number(value) else str(value)
+    return f"{value:.6g}" if is_plain_number(value) else str(value)
 
 
 def short_key(key: str) -> str:
@@ -128,201 +59,106 @@ def axis_title(known: Metric) -> str:
     return known.name if known.unit == "ms" or not known.unit else f"{known.name}, {known.unit}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Scale:
-    """Positions of the values of a key on an axis."""
-
-    key: str
-    places: Mapping[str, float]
-    axis: Axis
-
-    @staticmethod
-    def of(view: SweepView, key: str) -> _Scale:
-        values = view.values(key)
-        if all(is_number(value) for value in values):
-            places = {json.dumps(value): float(value) for value in values}
-            return _Scale(key, places, Axis(plain(short_key(key))))
-        places = {json.dumps(value): float(number) for number, value in enumerate(values)}
-        ticks = {float(number): short(format_swept(value), 20) for number, value in enumerate(values)}
-        return _Scale(key, places, Axis(plain(short_key(key)), ticks=ticks, span=(-0.5, len(values) - 0.5)))
-
-    def at(self, row: Row) -> float:
-        return self.places[json.dumps(row[self.key])]
+def _metrics(table: SweepTable) -> dict[str, Metric]:
+    """Return the metrics with figures, that of the objective first."""
+    ordered = sorted(table.metrics, key=lambda known: known.name != table.objective)
+    return {known.name: known for known in ordered[:MOST_METRICS]}
 
 
-def _slice_control(view: SweepView, shown: Sequence[str]) -> Control:
-    slices = view.slices(shown)
-    return Control("slice", "at", [(str(number), view.slice_label(shown, values)) for number, values in enumerate(slices)])
+def _cases(table: SweepTable, shown: Sequence[str]) -> dict[str, list[Row]]:
+    """Return the rows by workload, network and the values of the keys that a figure does not show."""
+    cases: dict[str, list[Row]] = {}
+    for row in table.rows:
+        values = [f"{short_key(key)} {format_swept(row[key])}" for key in table.keys if key not in shown]
+        cases.setdefault(", ".join([" on ".join(cell_of(row)), *values]), []).append(row)
+    step = max(len(cases) / MOST_CASES, 1.0)
+    names = [*cases]
+    return {name: cases[name] for place in range(min(len(names), MOST_CASES)) for name in [names[int(place * step)]]}
 
 
-def response_panels(view: SweepView) -> list[Panel]:
-    """Return, for each swept key, the metrics of every policy over the key."""
-    return [_response(view, number, key) for number, key in enumerate(view.table.keys)]
+def _controls(metrics: Iterable[Metric], cases: Iterable[str]) -> list[Control]:
+    return [
+        Control("metric", "Metric", [(known.name, axis_title(known)) for known in metrics]),
+        Control("case", "Of", [(str(place), name) for place, name in enumerate(cases)]),
+    ]
 
 
-def _response(view: SweepView, number: int, key: str) -> Panel:
-    scale = _Scale.of(view, key)
-    slices = view.slices([key])
+def _policies(table: SweepTable) -> list[str]:
+    return list(dict.fromkeys(row["policy"] for row in table.rows))
 
-    def draw(metric: str, place: str, at: str, y: str) -> Chart:
-        known = view.metric(metric)
-        rows = view.in_slice(view.rows_at(place), [key], slices[int(at)])
+
+def _scale(table: SweepTable, key: str) -> tuple[Axis, dict[str, float]]:
+    """Return the axis of a key, and the place of each of its values: numbers by size, others as they come."""
+    values = {json.dumps(row[key]): row[key] for row in table.rows}
+    title = plain(short_key(key))
+    if all(map(is_plain_number, values.values())):
+        return Axis(title), {text: float(value) for text, value in sorted(values.items(), key=lambda item: float(item[1]))}
+    ticks = {float(place): short(format_swept(value), 20) for place, value in enumerate(values.values())}
+    return Axis(title, ticks=ticks, span=(-0.5, len(values) - 0.5)), dict(zip(values, ticks, strict=True))
+
+
+def response_panel(table: SweepTable, number: int, key: str) -> Panel:
+    """Return the metrics of every policy over one swept key."""
+    across, places = _scale(table, key)
+    metrics, cases, colours = _metrics(table), _cases(table, [key]), colours_of(_policies(table))
+
+    def draw(metric: str, case: str) -> Chart:
+        known, rows = metrics[metric], [*cases.values()][int(case)]
         marks = []
-        for policy in view.policies:
-            of_policy = sorted((row for row in rows if row["policy"] == policy), key=scale.at)
-            stable = [row for row in of_policy if row[metric] is not None and not row["unstable"]]
-            marks.append(
-                Mark(
-                    "line",
-                    [scale.at(row) for row in stable],
-                    [row[metric] for row in stable],
-                    short(policy),
-                    f"policy-{view.colours[policy]}",
-                    DASHES[view.colours[policy]],
-                    symbol="circle",
-                    size=5.0,
-                    low=[row[f"{metric}_low"] for row in stable],
-                    high=[row[f"{metric}_high"] for row in stable],
-                    hover=f"%{{y:,.4~g}} {plain(known.unit)} at %{{x}}",
-                )
-            )
-        unstable = {row["policy"] for row in rows if row["unstable"]}
-        reading = f"Left out where unstable: {plain(format_list(sorted(unstable)))}." if unstable else ""
-        shown = [value for mark in marks for value in mark.y if value > 0.0]
+        for policy, colour in colours.items():
+            stable = [row for row in rows if row["policy"] == policy and row[metric] is not None and not row["unstable"]]
+            stable.sort(key=lambda row: places[json.dumps(row[key])])
+            values, low, high = ([row[f"{metric}{end}"] for row in stable] for end in ("", "_low", "_high"))
+            look: dict[str, Any] = {"symbol": "circle", "size": 5.0, "hover": f"%{{y:,.4~g}} {plain(known.unit)} at %{{x}}"}
+            at = [places[json.dumps(row[key])] for row in stable]
+            marks.append(policy_line(policy, colour, at, values, low=low, high=high, **look))
+        unstable = sorted({row["policy"] for row in rows if row["unstable"]})
+        reading = f"Left out where unstable: {plain(format_list(unstable))}." if unstable else ""
+        shown = [value for mark in marks for value in mark.y]
+        log = bool(shown) and 0.0 < LOG_FROM * min(shown) < max(shown)
         # An interval that reaches far must not flatten the lines.
-        span = (min(shown) / 1.3, max(shown) * 1.3) if y == "log" and shown else None
-        axis = Axis(plain(axis_title(known)), log=y == "log", span=span, from_zero=True)
-        return Chart(marks, scale.axis, axis, reading, message="" if shown else "no steady value anywhere")
+        span = (min(shown) / 1.3, max(shown) * 1.3) if log else None
+        up = Axis(plain(axis_title(known)), log=log, span=span, from_zero=True)
+        return Chart(marks, across, up, reading, message="" if shown else NOTHING)
 
-    intervals = "with 95 % intervals over replications"
     return panel(
         f"response-{number}",
         f"Response over {short_key(key)}",
-        f"Metric of each policy over {key}, {intervals}",
+        f"Metric of each policy over {key}, {INTERVALS}",
         draw,
-        [
-            view.metric_control(),
-            view.place_control(),
-            _slice_control(view, [key]),
-            Control("y", "Axis", [("log", "log"), ("linear", "linear")]),
-        ],
-        caption=f"Every policy over {key}, {intervals}.",
+        _controls(metrics.values(), cases),
+        caption=f"Every policy over {key}, {INTERVALS}.",
         across=True,
     )
 
 
-def key_pairs(view: SweepView) -> list[tuple[str, str]]:
-    """Return the pairs of swept keys of which a figure over two keys is drawn."""
-    return list(itertools.combinations(view.table.keys, 2))[:6]
+def heat_panel(table: SweepTable, number: int, keys: tuple[str, str]) -> Panel:
+    """Return a heat map over two keys of the metrics of each policy."""
+    (across, columns), (up, lines) = (_scale(table, key) for key in keys)
+    metrics, cases = _metrics(table), _cases(table, keys)
+    policies = Control("policy", "Policy", [(str(place), policy) for place, policy in enumerate(_policies(table))])
 
-
-def heat_panels(view: SweepView) -> list[Panel]:
-    """Return, for each pair of keys of a grid, a heat map of the metrics of each policy."""
-    return [_heat(view, number, *pair) for number, pair in enumerate(key_pairs(view))]
-
-
-def _heat(view: SweepView, number: int, key: str, other: str) -> Panel:
-    across, up = _Scale.of(view, key), _Scale.of(view, other)
-    slices = view.slices([key, other])
-    policies = Control("policy", "Policy", [(str(at), policy) for at, policy in enumerate(view.policies)])
-
-    def draw(metric: str, policy: str, place: str, at: str) -> Chart:
-        known = view.metric(metric)
-        rows = view.in_slice(view.rows_at(place), [key, other], slices[int(at)])
-        rows = [row for row in rows if row["policy"] == view.policies[int(policy)]]
-        cells = {(across.at(row), up.at(row)): row[metric] for row in rows if not row["unstable"]}
-        x, y = (list(scale.places.values()) for scale in (across, up))
-        values = [[cells.get((column, line)) for column in x] for line in y]
-        shown = [value for value in cells.values() if value is not None]
-        message = "" if shown else "no steady value anywhere"
+    def draw(metric: str, case: str, policy: str) -> Chart:
+        known, name = metrics[metric], dict(policies.options)[policy]
+        rows = [row for row in [*cases.values()][int(case)] if row["policy"] == name]
+        values = {tuple(json.dumps(row[key]) for key in keys): row[metric] for row in rows if not row["unstable"]}
+        shown = [value for value in values.values() if value is not None]
         limits = (min(shown), max(shown)) if shown else (0.0, 1.0)
-        heat = Mark(
-            "heat map",
-            x,
-            y,
-            values=values,
-            scale=SHADES,
-            limits=limits,
-            hover=f"%{{z:,.4~g}} {plain(known.unit)} at %{{x}}, %{{y}}",
-        )
-        reading = f"Faint: {digits(limits[0])}, strong: {digits(limits[1])} {plain(known.unit)}." if shown else ""
-        missing = sum(1 for row in rows if row["unstable"])
-        reading += f" Empty: unstable ({missing} points)." if missing else ""
-        return Chart([heat], across.axis, up.axis, reading.strip(), message=message)
+        cells = [[values.get((column, line)) for column in columns] for line in lines]
+        hover = f"%{{z:,.4~g}} {plain(known.unit)} at %{{x}}, %{{y}}"
+        heat = Mark("heat map", [*columns.values()], [*lines.values()], values=cells, scale=SHADES, limits=limits, hover=hover)
+        reading = f"Faint: {digits(limits[0])}, strong: {digits(limits[1])} {plain(known.unit)}. Empty: unstable."
+        return Chart([heat], across, up, reading if shown else "", message="" if shown else NOTHING)
 
     return panel(
         f"heat-{number}",
-        f"{short_key(key)} and {short_key(other)}",
-        f"Heat map of a metric over {key} and {other}",
+        " and ".join(map(short_key, keys)),
+        f"Heat map of a metric over {keys[0]} and {keys[1]}",
         draw,
-        [view.metric_control(), policies, view.place_control(), _slice_control(view, [key, other])],
-        caption=f"One policy over {key} (across) and {other} (up).",
+        [*_controls(metrics.values(), cases), policies],
+        caption=f"One policy over {keys[0]} (across) and {keys[1]} (up).",
         across=True,
     )
-
-
-def best_panels(view: SweepView) -> list[Panel]:
-    """Return the maps of the best policy: over each pair of keys, or over the only key."""
-    keys = view.table.keys
-    shown: list[tuple[str, ...]] = [*key_pairs(view)] if len(keys) > 1 else [(keys[0],)]
-    return [_best(view, number, of_figure) for number, of_figure in enumerate(shown)]
-
-
-GAIN = "over_fixed_percent"
-"""Column with the change of the objective against the best policy that sends every request to one device."""
-
-
-def _best(view: SweepView, number: int, keys: tuple[str, ...]) -> Panel:
-    scales = [_Scale.of(view, key) for key in keys]
-    slices = view.slices(keys)
-    flat = len(keys) == 1
-
-    def draw(place: str, at: str) -> Chart:
-        by_point: dict[int, list[Row]] = {}
-        for row in view.in_slice(view.rows_at(place), keys, slices[int(at)]):
-            by_point.setdefault(row[POINT], []).append(row)
-        kinds: dict[tuple[str, bool], list[Row]] = {}
-        texts: dict[int, str] = {}
-        for point, rows in by_point.items():
-            best, tied, texts[point] = _winner(rows)
-            winner = next((row for row in rows if row["policy"] == best), rows[0])
-            kinds.setdefault((best, tied), []).append(winner)
-        ordered_kinds = sorted(kinds.items(), key=lambda item: (item[0][1], view.colours.get(item[0][0], 99)))
-        gains = [row[GAIN] for (best, _), rows in ordered_kinds for row in rows if best and row.get(GAIN) is not None]
-        limits = (min([*gains, 0.0]), 0.0)
-        marks = []
-        if not flat and limits[0] < 0.0:
-            marks.append(_gain_map(scales, [row for (best, _), rows in ordered_kinds for row in rows if best], limits))
-        marks += [_best_mark(view, kind, rows, scales, texts) for kind, rows in ordered_kinds]
-        uncertain = sum(len(rows) for (_, tied), rows in kinds.items() if tied)
-        reading = f"Open squares: the best policy is not distinguishable from another ({uncertain} of {len(by_point)} points)."
-        reading = reading if uncertain else "Every best policy is distinguishable from the others."
-        if gains:
-            shade = "" if flat else "The stronger the shade, the greater the gain over the best fixed policy: "
-            reading += f" {shade}{'From' if flat else 'from'} {percent_text(max(gains))} to {percent_text(min(gains))}."
-        up = Axis("change against the best fixed policy, %", zero_line=True) if flat else scales[1].axis
-        return Chart(marks, scales[0].axis, up, reading)
-
-    named = " and ".join(short_key(key) for key in keys)
-    return panel(
-        f"best-{number}",
-        f"Best policy over {named}, and its gain",
-        f"Map of the best policy over {' and '.join(keys)}, with its gain over the best fixed policy",
-        draw,
-        [view.place_control(), _slice_control(view, keys)],
-        caption=f"By {view.table.objective} and the service level, paired by replication; equally good policies count as the "
-        "simplest of them.",
-        across=True,
-    )
-
-
-def percent_text(change: float) -> str:
-    """Return a change in percent with its sign, `none` for one below a thousandth.
-
-    >>> percent_text(0.05), percent_text(12.3)
-    ('none', '+12 %')
-    """
-    return "none" if is_tie(1.0 + change / 100.0, 1.0) else typeset(percent(change / 100.0, signed=True))
 
 
 def describe_no_best(rows: Sequence[Row]) -> str:
@@ -331,152 +167,11 @@ def describe_no_best(rows: Sequence[Row]) -> str:
     return "no policy that can be deployed" if is_bound else "every policy is unstable"
 
 
-def _winner(rows: Sequence[Row]) -> tuple[str, bool, str]:
-    """Return the best policy of a point (empty without a stable one), whether another is not distinguishable, and a text."""
-    winner = next((row for row in rows if row["verdict"] == BEST), None)
-    if winner is None:
-        return "", False, describe_no_best(rows)
-    best = winner["policy"]
-    tied, equal = ([row["policy"] for row in rows if row["verdict"] == verdict] for verdict in (TIED, EQUAL))
-    text = f"{best} not distinguishable from {format_list(tied)}" if tied else f"{best} is best"
-    if equal:
-        text += f", {format_list(equal)} as good"
-    if winner.get(GAIN) is not None:
-        text += f", {percent_text(winner[GAIN])} against the best fixed policy"
-    return best, bool(tied), plain(text)
-
-
-def _gain_map(scales: Sequence[_Scale], winners: Sequence[Row], limits: tuple[float, float]) -> Mark:
-    """Return a heat map of the best policies' gains over two keys."""
-    across, up = scales
-    cells = {(across.at(row), up.at(row)): row.get(GAIN) for row in winners}
-    x, y = (list(scale.places.values()) for scale in scales)
-    values = [[cells.get((column, line)) for column in x] for line in y]
-    return Mark("heat map", x, y, values=values, scale=((0.0, "accent"), (1.0, "wash")), limits=limits, opacity=0.6, hover="")
-
-
-def _best_mark(
-    view: SweepView, kind: tuple[str, bool], winners: Sequence[Row], scales: Sequence[_Scale], texts: Mapping[int, str]
-) -> Mark:
-    """Return the points at which a policy is best: over one key at its gain, else at the values of both keys."""
-    best, tied = kind
-    flat = len(scales) == 1
-    low, high = (
-        [row.get(f"{GAIN}_{end}") if best and row.get(GAIN) is not None else None for row in winners] for end in ("low", "high")
-    )
-    return Mark(
-        "points",
-        [scales[0].at(row) for row in winners],
-        [((row.get(GAIN) if best else None) or 0.0) if flat else scales[1].at(row) for row in winners],
-        f"{short(best)}, not distinguishable" if tied else short(best) if best else "none is stable",
-        f"policy-{view.colours[best]}" if best else "ink",
-        symbol=("square-open" if tied else "square") if best else "x-thin-open",
-        size=12.0,
-        low=low if flat else None,
-        high=high if flat else None,
-        text=[texts[row[POINT]] for row in winners],
-        hover="%{text} (%{x})" if flat else "%{text} (%{x}, %{y})",
-    )
-
-
-def pareto_pairs(view: SweepView) -> list[tuple[Metric, Metric]]:
-    """Return the pairs of metrics whose fronts are drawn: a latency against cost and energy, else against other latencies."""
-    latencies = [known for known in view.metrics if known.unit == "ms"]
-    spent = [known for known in view.table.metrics if known.name.startswith(("energy", "cost"))]
-    if not latencies:
-        return []
-    return [(latencies[0], other) for other in (spent or latencies[1:])]
-
-
-def pareto_panel(view: SweepView) -> Panel | None:
-    """Return the points and policies that no other beats in both of two metrics; None with a single metric."""
-    pairs = pareto_pairs(view)
-    if not pairs:
-        return None
-    names = [f"{one.name} and {other.name}" for one, other in pairs]
-    control = Control("pair", "Metrics", [(str(number), name) for number, name in enumerate(names)])
-
-    def draw(pair: str, place: str) -> Chart:
-        one, other = pairs[int(pair)]
-        rows = [row for row in view.rows_at(place) if row["verdict"] not in (BOUND, UNSTABLE)]
-        rows = [row for row in rows if row[one.name] is not None and row[other.name] is not None]
-        front = pareto_front(rows, one.name, other.name)
-        on_front = {id(row) for row in front}
-        line = Mark(
-            "line",
-            [row[one.name] for row in front],
-            [row[other.name] for row in front],
-            "front",
-            width=1.2,
-            step=True,
-            hover="",
-        )
-        marks = [line]
-        for policy in view.policies:
-            for here in (False, True):
-                of_policy = [row for row in rows if row["policy"] == policy and (id(row) in on_front) == here]
-                if of_policy:
-                    marks.append(_pareto_mark(view, policy, of_policy, here, (one, other)))
-        reading = f"{len(front)} of {len(rows)} are on the front: no other is at least as good in both and better in one."
-        return Chart(
-            marks,
-            Axis(plain(axis_title(one))),
-            Axis(plain(axis_title(other))),
-            reading if rows else "",
-            message="" if rows else "no stable point",
-        )
-
-    return panel(
-        "pareto",
-        "Pareto front",
-        "Two metrics of every point and policy, and those that no other beats in both",
-        draw,
-        [control, view.place_control()],
-        caption="A mark is one policy at one point; large ones are on the front. Oracle and unstable policies are left out.",
-        across=True,
-    )
-
-
-def pareto_front(rows: Sequence[Row], one: str, other: str) -> list[Row]:
-    """Return the rows that no row beats in both columns, of which less is better, by the first column."""
-    front: list[Row] = []
-    for row in sorted(rows, key=lambda row: (row[one], row[other])):
-        if not front or row[other] < front[-1][other]:
-            front.append(row)
-    return front
-
-
-def _pareto_mark(view: SweepView, policy: str, rows: Sequence[Row], on_front: bool, pair: tuple[Metric, Metric]) -> Mark:
-    colour = view.colours[policy]
-    texts = [", ".join(f"{short_key(key)} {format_swept(row[key])}" for key in view.table.keys) for row in rows]
-    return Mark(
-        "points",
-        [row[pair[0].name] for row in rows],
-        [row[pair[1].name] for row in rows],
-        short(policy) if on_front else "",
-        f"policy-{colour}",
-        symbol=SYMBOLS[colour % len(SYMBOLS)],
-        size=9.0 if on_front else 4.0,
-        opacity=1.0 if on_front else 0.5,
-        text=[plain(f"{policy}: {text}") for text in texts],
-        hover="%{text}: %{x:,.4~g}, %{y:,.4~g}",
-    )
-
-
-def write_sweep_page(path: str | os.PathLike[str], table: SweepTable) -> None:
-    """Write the page of a sweep, whole or not at all. Raises `InputError` if the file cannot be written."""
-    write_page(path, render_sweep(table))
-
-
 def render_sweep(table: SweepTable) -> str:
     """Return the page as text; the same table gives the same text, and every name of the input is escaped."""
-    view = SweepView(table, colours_of(row["policy"] for row in table.rows))
-    pareto = pareto_panel(view) if table.rows else None
-    groups = [
-        ("response", "Response over the keys", [*response_panels(view), *heat_panels(view)] if table.rows else []),
-        ("best", "Best policy", best_panels(view) if table.rows else []),
-        ("pareto", "Trade-offs", [] if pareto is None else [pareto]),
-    ]
+    pairs = itertools.islice(itertools.combinations(table.keys, 2), MOST_PAIRS)
+    panels = [response_panel(table, number, key) for number, key in enumerate(table.keys) if table.rows]
+    panels += [heat_panel(table, number, pair) for number, pair in enumerate(pairs) if table.rows]
     first = table.rows[0] if table.rows else {}
     counts = [(name, first.get(name)) for name in ("replications", "requests") if name not in table.keys]
     facts = [
@@ -489,15 +184,15 @@ def render_sweep(table: SweepTable) -> str:
     failed = f"{table.failed} points failed and are missing here; `failed.json` has their errors."
     sections = [
         Section("Sweep", "sweep", text=[failed] * bool(table.failed), facts=facts),
-        *(Section(title, name, panels=panels) for name, title, panels in groups if panels),
-        Section("Best policy of each point", "points", tables=[points_table(view)]),
+        *[Section("Response over the keys", "response", panels=panels)] * bool(panels),
+        Section("Best policy of each point", "points", tables=[points_table(table)]),
     ]
     return render_page("simnmt sweep", table.name, sections)
 
 
-def points_table(view: SweepView) -> Table:
+def points_table(table: SweepTable) -> Table:
     """Return the best policy of each point, workload and network."""
-    table, column = view.table, view.table.objective
+    column, colours = table.objective, colours_of(_policies(table))
     cells: dict[tuple[int, str, str], list[Row]] = {}
     for row in table.rows:
         cells.setdefault((row[POINT], *cell_of(row)), []).append(row)
@@ -516,7 +211,7 @@ def points_table(view: SweepView) -> Table:
         return Column(short_key(key), lambda row: format_swept(row[key]))
 
     def colour(row: Row) -> str:
-        return f"policy-{view.colours[row['best']]}" if row["best"] in view.colours else ""
+        return f"policy-{colours[row['best']]}" if row["best"] in colours else ""
 
     gain = (f"{GAIN}_low", f"{GAIN}_high")
     columns = [

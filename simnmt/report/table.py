@@ -85,7 +85,6 @@ class Column:
     cell: Callable[[Any], TableCell] | None = None
     """The page's cell, where value and small print do not suffice."""
     on_terminal: bool = True
-    on_page: bool = True
     key: str = ""
     """Name for programs that read the page; empty: `value`, or the head if that is a function."""
 
@@ -207,14 +206,9 @@ class Table:
         return Table(title, columns, rows, **parts)
 
     @property
-    def heads(self) -> list[str]:
-        """The heads of the columns of the page."""
-        return [column.head for column in self._page_columns]
-
-    @property
     def lines(self) -> dict[tuple[str, ...], list[Line]]:
         """The rows as the page shows them, by the values of `groups`."""
-        name, *columns = self._page_columns
+        name, *columns = self.columns
         lines: dict[tuple[str, ...], list[Line]] = {}
         for row in self.rows:
             first = name.page_cell(row)
@@ -224,10 +218,6 @@ class Table:
             group = tuple(str(read_value(row, key)) for key in self.groups)
             lines.setdefault(group, []).append(Line(head, cells, self.chosen(row), self.published(row)))
         return lines
-
-    @property
-    def _page_columns(self) -> list[Column]:
-        return [column for column in self.columns if column.on_page]
 
     def to_html(self) -> Markup:
         """Return the table for a page, with its title and its note; every text is escaped."""

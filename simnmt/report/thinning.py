@@ -25,13 +25,8 @@ def shares(count: int) -> NDArray[np.float64]:
 
 def quantiles(values: Column, at: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return quantiles by one sort, interpolated linearly; empty for no values."""
-    if values.size == 0:
-        return np.empty(0)
     ordered = np.sort(values)
-    place = at * (ordered.size - 1)
-    below = place.astype(np.int64)
-    above = np.minimum(below + 1, ordered.size - 1)
-    return np.asarray(ordered[below] + (place - below) * (ordered[above] - ordered[below]), dtype=np.float64)
+    return np.interp(at * (ordered.size - 1), np.arange(ordered.size), ordered) if values.size else np.empty(0)
 
 
 def extremes(values: Column, most: int) -> NDArray[np.int64]:
@@ -48,15 +43,6 @@ def extremes(values: Column, most: int) -> NDArray[np.int64]:
         piece = values[start:end]
         kept += [start + int(np.argmin(piece)), start + int(np.argmax(piece))]
     return np.unique(np.array(kept, dtype=np.int64))
-
-
-def changes(values: Column) -> NDArray[np.int64]:
-    """Return indices where a step function takes a new value, and its last index."""
-    if values.size == 0:
-        return np.empty(0, dtype=np.int64)
-    moved = np.flatnonzero(values[1:] != values[:-1]) + 1
-    last = [] if values.size == 1 or (moved.size and moved[-1] == values.size - 1) else [values.size - 1]
-    return np.concatenate([[0], moved, last]).astype(np.int64)
 
 
 def numbers(values: Column, digits: int = 5) -> list[float | None]:

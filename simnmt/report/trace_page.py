@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.network.traces.readings import NOUN, Trace
-from simnmt.network.traces.summary import autocorrelation, format_facts, format_title, lost_runs, summarise, time_unit
+from simnmt.network.traces.summary import format_facts, format_title, lost_runs, summarise, time_unit
 from simnmt.report import thinning
 from simnmt.report.charts import Axis, Chart, Mark, Panel, panel
-from simnmt.report.page_template import Section, render_page, write_page
+from simnmt.report.page_template import Section, render_page
 
 POINTS = 4_000
 """Most points of a series; its peaks and troughs are kept."""
-MOST_LAGS = 100
 MOST_OUTAGES = 2_000
-
-
-def write_trace_page(path: str | os.PathLike[str], name: str, traces: Sequence[Trace]) -> None:
-    """Write the page of traces, whole or not at all. Raises `InputError` if the file cannot be written."""
-    write_page(path, render_traces(name, traces))
 
 
 def render_traces(name: str, traces: Sequence[Trace]) -> str:
@@ -36,7 +29,7 @@ def render_traces(name: str, traces: Sequence[Trace]) -> str:
 
 
 def trace_panels(trace: Trace) -> list[Panel]:
-    """Return the figures of one trace: over time, its distribution and its memory; milliseconds or Mbit/s."""
+    """Return the figures of one trace: over time, and its distribution; milliseconds or Mbit/s."""
     lap_s = trace.duration_s
     per_unit, unit = (1e3, "ms") if trace.quantity == "rtt" else (1e-6, "Mbit/s")
     length_s, unit_of_time = time_unit(lap_s)
@@ -55,15 +48,9 @@ def trace_panels(trace: Trace) -> list[Panel]:
     symbol = "circle" if quantiles and quantiles[0] == quantiles[-1] else ""
     curve = Mark("line", quantiles, share, colour="accent", symbol=symbol, hover=f"%{{y:.2%}} up to %{{x:,.4~g}} {unit}")
     distribution = Chart([curve], Axis(title), Axis("share of samples", span=(0.0, 1.01), tick_format=".0%"))
-    lags = list(range(1, min(MOST_LAGS, len(value) // 4) + 1))
-    correlation = [autocorrelation(trace, lag) for lag in lags]
-    least = min((height for height in correlation if height is not None), default=0.0)
-    bars = Mark("bars", lags, correlation, colour="accent", hover="%{y:.3f} at lag %{x}")
-    memory = Chart([bars], Axis("lag, samples"), Axis("autocorrelation", span=(1.05 * min(least, 0.0) - 0.02, 1.02)))
     return [
         panel("time", "Over time, lost samples held", f"{title} over time", lambda: over_time, across=True),
         panel("distribution", "Share of samples up to a value", f"Distribution of {title}", lambda: distribution),
-        panel("memory", "Autocorrelation by lag", f"Autocorrelation of {title} by lag", lambda: memory),
     ]
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from simnmt.base.suggestions import format_list
+from simnmt.report.typography import significant
 from simnmt.results.number_text import digits, duration, percent, percent_interval
 from simnmt.results.result import FinishedRun, LiveMeasurement
 from simnmt.results.service_level import Assessment
@@ -42,6 +43,7 @@ def _environment() -> Environment:
         "percent": percent,
         "change": describe_change,
         "percent_interval": percent_interval,
+        "significant": significant,
     }
     return environment
 

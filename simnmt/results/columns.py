@@ -43,7 +43,7 @@ COLUMNS = {
     for column in (
         Column("request_id", "i4", "", "number of the request", "request_id"),
         Column("node", "i4", "", "its end node", "node"),
-        Column("arrival_s", "f8", "s", "time of issue; until the run has ended, as `decided_s`", "arrival_s", "always"),
+        Column("arrival_s", "f8", "s", "time of issue", "arrival_s", "always"),
         Column("decided_s", "f8", "s", "when its decider had it"),
         Column("src_len", "i4", "tokens", "source length", "src_len"),
         Column("tgt_len", "i4", "tokens", "target length", "tgt_len"),
@@ -82,7 +82,8 @@ COLUMNS = {
             "energy_j",
         ),
         Column(
-            "regret_s", "f8", "s", "by how much the chosen device takes longer than the best one, as foreseen at the decision",
+            "decision_regret_s", "f8", "s",
+            "by how much the chosen device takes longer than the best one, as foreseen at the decision",
             "", "on_request", nan,
         ),
         Column(

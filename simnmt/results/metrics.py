@@ -127,9 +127,6 @@ PLAIN_METRICS: Mapping[str, Metric] = SPENDINGS | {
 _PERCENTILE = re.compile(r"(first_token_)?p([5-9]\d)(?:\.([1-9]))?_ms")
 _NO_PERCENTILE = re.compile(r"(?:first_token_)?p(\d{1,3}(?:\.\d{1,9})?)_ms")
 _ANSWERED_WITHIN = re.compile(r"answered_within_(\d{1,9}(?:\.\d{1,6})?)ms")
-PERCENTILE_KEY = r"^(first_token_)?p[5-9][0-9](\.[1-9])?_ms$"
-ANSWERED_WITHIN_KEY = r"^answered_within_[0-9]{1,9}(\.[0-9]{1,6})?ms$"
-"""Patterns of the names of percentiles, and of shares answered within a time, for a schema."""
 _PROPOSED = (
     *PLAIN_METRICS,
     *(f"{first}p{q}_ms" for first in ("", "first_token_") for q in ("50", "90", "95", "99", "99.9")),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import floor, inf, log10
-from typing import Any, Literal
+from typing import Literal
 
 
 def duration(seconds: float, low_s: float | None = None, high_s: float | None = None, *, interval: bool = False) -> str:
@@ -107,15 +106,6 @@ def format_estimate(value: float, low: float | None = None, high: float | None =
     ('7,850', '68.4', '68.4')
     """
     return digits(value) if low is None or high is None else format_interval(value, low, high, signs="minus")[0]
-
-
-def format_number(row: Mapping[str, Any], key: str, factor: float = 1.0) -> str:
-    """Return `format_estimate` of a number of a row, whose interval is in the columns `..._low` and `..._high`.
-
-    `factor`: multiplier of the number shown, such as 1000 for milliseconds.
-    """
-    ends = (row.get(f"{key}_{end}") for end in ("low", "high"))
-    return format_estimate(factor * row[key], *(None if end is None else factor * end for end in ends))
 
 
 def percent_interval(value: float, low: float | None, high: float | None, *, signs: Signs = "both", unit: str = "%") -> str:

@@ -193,54 +193,20 @@ LIVE_MISROUTES = (
 
 @dataclass(frozen=True, slots=True)
 class Misroutes:
-    """The requests that one policy misrouted, of those judged, and an even sample of them; columns of shape (sampled,)."""
+    """How many requests one policy misrouted."""
 
     count: int
-    regret_s: float
-    """Seconds beyond the best device, of all misrouted requests together."""
-    request_regret_s: NDArray[np.float64]
-    """Seconds beyond the best device, of each sampled request."""
-    src_len: NDArray[np.int64]
-    tgt_len: NDArray[np.int64]
-    target: NDArray[np.int8]
-    """Target to which it was sent."""
-    best_target: NDArray[np.int8]
-    """Best target; the number of devices if it is only known that it is another one."""
     foreseen: bool = False
     """True if decisions are judged by an oracle's foresight, queues included; False if nothing waits."""
     judged: int | None = None
     """Requests whose decisions were judged; None: all of them."""
 
 
-def misroutes(truth: Truth, trail: Trail, most: int) -> Misroutes:
-    """Return the requests that a policy misrouted, at most `most` of them in the sample. `truth` is used unless the trail has
-    its own."""
-    truth = trail.truth or truth
+def misroutes(truth: Truth, trail: Trail) -> Misroutes:
+    """Return how many requests a policy misrouted. `truth` is used unless the trail has its own."""
     lost = decision_regret_s(truth, trail)
-    misrouted = np.flatnonzero(lost > 0.0)
-    sampled = misrouted[np.unique(np.linspace(0, max(len(misrouted) - 1, 0), min(most, len(misrouted))).astype(np.int64))]
-    total_s = np.stack([truth.total_s(number, sampled) for number in range(len(truth.execution_s))])
-    target = trail.target[sampled]
-    chosen = target[None].astype(np.int64)
-    request_regret_s = np.take_along_axis(total_s, chosen, 0)[0] - total_s.min(0)
-    if trail.regret_s is not None:
-        request_regret_s = trail.regret_s[sampled]
-        np.put_along_axis(total_s, chosen, np.inf, 0)
-    best_target = total_s.argmin(0).astype(np.int8)
-    if trail.regret_s is not None and len(total_s) > 2:
-        # Which of the others was foreseen to be best is not kept.
-        best_target[:] = len(total_s)
-    return Misroutes(
-        count=len(misrouted),
-        regret_s=float(np.nansum(lost, dtype=np.float64)),
-        request_regret_s=request_regret_s,
-        src_len=truth.src_len[sampled],
-        tgt_len=_known(truth.tgt_len)[sampled],
-        target=target,
-        best_target=best_target,
-        foreseen=trail.regret_s is not None,
-        judged=None if trail.regret_s is None else int(np.isfinite(lost).sum()),
-    )
+    foreseen = trail.decision_regret_s is not None
+    return Misroutes(int((lost > 0.0).sum()), foreseen, int(np.isfinite(lost).sum()) if foreseen else None)
 
 
 def decision_regret_s(truth: Truth, trail: Trail) -> NDArray[np.float32]:
@@ -250,8 +216,8 @@ def decision_regret_s(truth: Truth, trail: Trail) -> NDArray[np.float32]:
     regret above 0 was misrouted. `truth` is used unless the trail has its own.
     """
     truth = trail.truth or truth
-    if trail.regret_s is not None:
-        foreseen_s: NDArray[np.float32] = trail.regret_s.astype(np.float32)
+    if trail.decision_regret_s is not None:
+        foreseen_s: NDArray[np.float32] = trail.decision_regret_s.astype(np.float32)
         foreseen_s[foreseen_s < ROUNDING_S] = 0.0
         return foreseen_s
     target = trail.target

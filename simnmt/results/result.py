@@ -25,15 +25,6 @@ MOST_DRAWN = 2_000_000
 Account = TypeVar("Account")
 
 
-@dataclass(frozen=True, slots=True)
-class Transfer:
-    """Transfer time to one target and back, over the requests of a run."""
-
-    mean_s: float
-    p10_s: float
-    p90_s: float
-
-
 MOST_LATENESS_MS = 5.0
 """Lateness of the load generator at p99 above which latencies are doubtful."""
 
@@ -92,8 +83,8 @@ class Cell(RecordedCell):
     profile_kinds: tuple[str, ...]
     """How the numbers of each target's profile are known."""
     profile_names: tuple[str, ...]
-    transfers: tuple[Transfer, ...] = ()
-    """Transfer time of each target, the first included; empty if unknown."""
+    mean_transfers_s: tuple[float, ...] = ()
+    """Mean transfer time to each target and back, the first included; empty if unknown."""
     misroutes: Mapping[str, Misroutes] = field(default_factory=dict)
     """Policy -> its misroutes; empty if the truth is unknown."""
     streams: Mapping[str, tuple[StreamAccount | None, ...]] = field(default_factory=dict)
@@ -316,36 +307,25 @@ class RunResult(FinishedRun):
 
     def document(self) -> dict[str, Any]:
         """Return the content of summary.json."""
-        keys = ("comparisons", "recommendations", "fits", "gaps")
-        places = [({"workload": cell.workload, "network": cell.network}, cell) for cell in self.cells]
-        batches = [
-            {**place, "policy": policy, "device": device, **account.as_json()}
-            for place, cell in places
-            for policy, device, account in cell.accounts()
-        ]
-        plans = [
-            {**place, "device": device.name, **asdict(planned), "plannings": planned.plannings}
-            for place, cell in places
-            for device, planned in zip(cell.devices, cell.planned, strict=False)
-            if planned is not None
-        ]
-        streams = [
-            {**place, "policy": policy, "device": device, **account.as_json()}
-            for place, cell in places
-            for policy, device, account in cell.stream_accounts()
-        ]
-        streamed = {"plans": plans, "streams": streams} if plans else {}
-        energy = [
-            {**place, "policy": policy, **_without_nan(asdict(part))}
-            for place, cell in places
-            for policy, of_policy in cell.energies.items()
-            for part in (*of_policy.devices, of_policy.links)
-        ]
-        accounted = {"energy": energy} if energy else {}
-        live = {} if self.live is None else {"live": asdict(self.live)}
         named = {"name": self.name, "seed": self.seed, "rows": self.summary_rows}
-        named |= {key: getattr(self, key) for key in keys}
-        return {**named, "batches": batches, **streamed, **accounted, **live, "notes": self.notes}
+        named |= {key: getattr(self, key) for key in ("comparisons", "recommendations", "fits", "gaps")}
+        parts: dict[str, list[Row]] = {"batches": [], "plans": [], "streams": [], "energy": []}
+        for cell in self.cells:
+            place = {"workload": cell.workload, "network": cell.network}
+            for policy, device, batched in cell.accounts():
+                parts["batches"].append({**place, "policy": policy, "device": device, **batched.as_json()})
+            for of_device, planned in zip(cell.devices, cell.planned, strict=False):
+                if planned is not None:
+                    plan = asdict(planned) | {"plannings": planned.plannings}
+                    parts["plans"].append({**place, "device": of_device.name, **plan})
+            for policy, device, streamed in cell.stream_accounts():
+                parts["streams"].append({**place, "policy": policy, "device": device, **streamed.as_json()})
+            for policy, energy in cell.energies.items():
+                for part in (*energy.devices, energy.links):
+                    parts["energy"].append({**place, "policy": policy, **_without_nan(asdict(part))})
+        known = {name: records for name, records in parts.items() if records or name == "batches"}
+        live = {} if self.live is None else {"live": asdict(self.live)}
+        return {**named, **known, **live, "notes": self.notes}
 
 
 def _without_nan(record: Row) -> Row:

@@ -107,9 +107,8 @@ class Requirement:
         """
         known = [value for value in values if isinstance(value, (int, float))]
         if not known or len(known) < len(values):
-            raise InputError(
-                f"this run has no {self.metric.name}", remedy=f"name it in the scenario: metrics: [{self.metric.name}]"
-            )
+            remedy = f"run the scenario with metrics: [{self.metric.name}]" if self.metric.sample == "latency" else None
+            raise InputError(f"this run has no {self.metric.name}", remedy=remedy)
         estimate = self.metric.estimate(known)
         ends = [end for end in (estimate.low, estimate.high) if end is not None]
         each_met = [self.is_met_by(self.metric.per_si_unit * value) for value in known]

@@ -75,10 +75,6 @@ def overloads(replications: Sequence[Numbers], requests: int, devices: Sequence[
             over = [load for load in loads if load.log > _normal_quantile_beyond(len(loads)) * sqrt(load.variance)]
         if over:
             overloaded.append(Overload(device.name, sum(load.shown for load in over) / len(over), len(over), len(loads)))
-    return _worst_first(overloaded)
-
-
-def _worst_first(overloaded: Sequence[Overload]) -> list[Overload]:
     return sorted(overloaded, key=lambda overload: (-overload.replications, -overload.load))
 
 
@@ -176,21 +172,9 @@ def with_stability(rows: Sequence[Row], runs: Runs, open_loops: Mapping[str, Seq
     return judged
 
 
-def worst_overload(row: Row) -> Overload | None:
-    """Return the worst overloaded device of a row that was judged; None for a stable one."""
-    if not row.get("unstable"):
-        return None
-    return Overload(row["unstable_device"], 1.0 + row["backlog_growth"], row["unstable_replications"], row["replications"])
-
-
-def row_overloads(row: Row) -> list[Overload]:
-    """Return all overloaded devices of a row that was judged, worst first."""
-    overloaded = [
-        Overload(name, row[name + _LOAD], row[name + _IN], row["replications"])
-        for name in device_names(row)
-        if row.get(name + _LOAD) is not None
-    ]
-    return _worst_first(overloaded)
+def is_overloaded(row: Row, device: str) -> bool:
+    """Return whether a device is overloaded in a row that was judged."""
+    return row.get(device + _LOAD) is not None
 
 
 def mark_unstable(comparisons: Sequence[Row], rows: Sequence[Row]) -> list[Row]:

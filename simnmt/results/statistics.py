@@ -97,7 +97,7 @@ def difference_of_changes(
         first, second: (ours, theirs) as of `change_percent`; all four paired by replication.
         confidence: of the interval.
 
-    >>> difference_of_changes(([75.0, 150.0], [100.0, 200.0]), ([90.0, 180.0], [100.0, 200.0])).mean
+    >>> round(difference_of_changes(([75.0, 150.0], [100.0, 200.0]), ([90.0, 180.0], [100.0, 200.0])).mean, 9)
     -15.0
     """
     first_ratio, first_deviations = _ratio(*first)

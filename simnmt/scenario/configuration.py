@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from itertools import pairwise
 from math import ceil
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Discriminator, Field, StringConstraints, Tag, ValidationInfo, field_validator, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import ConfigDict, Discriminator, Field, StringConstraints, Tag, field_validator, model_validator
 
-from simnmt.base.configuration import NO_TRUTH_VALUE, Configuration
+from simnmt.base.configuration import NO_TRUTH_VALUE, Configuration, InputFile, misfit
 from simnmt.batching.configuration import BatchingConfiguration
-from simnmt.network import configuration as network_room
-from simnmt.network.configuration import NetworkConfiguration
+from simnmt.devices import KINDS as EXECUTION_KINDS
+from simnmt.network.configuration import LinkConfiguration, NetworkConfiguration, links_of
 from simnmt.network.overhead import OverheadConfiguration
 from simnmt.policies import KINDS, PolicyConfiguration
 from simnmt.policies.cnmt import CNmtPolicy
@@ -59,15 +57,14 @@ class StreamingChange(Configuration):
     """Seconds after the run began."""
     deadline_ms: Deadline | None = None
     """Left out: as before."""
-    preload_mb: Megabytes | None = Field(default=None, validate_default=True)
+    preload_mb: Megabytes | None = None
     """Left out: as before."""
 
-    @field_validator("preload_mb")
-    @classmethod
-    def _changes_something(cls, preload_mb: float | None, info: ValidationInfo) -> float | None:
-        if preload_mb is None and "deadline_ms" in info.data and info.data["deadline_ms"] is None:
-            raise PydanticCustomError("no_change", "a change of neither deadline_ms nor preload_mb (give one, or remove it)")
-        return preload_mb
+    @model_validator(mode="after")
+    def _changes_something(self) -> StreamingChange:
+        if self.deadline_ms is None and self.preload_mb is None:
+            raise misfit("", "give deadline_ms, preload_mb or both")
+        return self
 
 
 class StreamingConfiguration(Configuration):
@@ -78,7 +75,7 @@ class StreamingConfiguration(Configuration):
     computed."""
     preload_mb: Megabytes
     """Buffer of shards that stay in memory between engagements; 0: none."""
-    cache_mb: Megabytes | None = Field(default=None, validate_default=True)
+    cache_mb: Megabytes | None = None
     """Size to which the buffer may grow from turn to turn of an engagement; left out: `preload_mb`."""
     engagement_gap_s: Seconds = 30.0
     """Requests that a box begins within this time after the end of the one before are turns of one engagement."""
@@ -86,7 +83,7 @@ class StreamingConfiguration(Configuration):
     """Whether a box keeps its preload buffer after an engagement; else the next one finds the model cold."""
     keeps_cache: bool = False
     """Whether it also keeps the enlarged buffer, with all shards of the last turn; needs `keeps_preload`."""
-    reclaimed_after_s: Seconds | None = Field(default=300.0, validate_default=True)
+    reclaimed_after_s: Seconds | None = 300.0
     """Idle time after which a box loses the memory of its model in any case, so that the next request finds it cold; null:
     never."""
     cold_read_mb: Megabytes | None = None
@@ -104,27 +101,19 @@ class StreamingConfiguration(Configuration):
     changes: list[StreamingChange] = Field(default_factory=list, max_length=1_000)
     """Changes of deadline and preload buffer during the run, in order of time; the model is planned anew at each."""
 
-    @field_validator("keeps_cache")
-    @classmethod
-    def _keeps_what_it_enlarges(cls, keeps_cache: bool, info: ValidationInfo) -> bool:
-        if keeps_cache and info.data.get("keeps_preload") is False:
-            what = "a box that gives its preload buffer back keeps no cache (set keeps_preload: true, or leave keeps_cache out)"
-            raise PydanticCustomError("cache_without_preload", what)
-        return keeps_cache
-
-    @field_validator("changes")
-    @classmethod
-    def _in_order(cls, changes: list[StreamingChange], info: ValidationInfo) -> list[StreamingChange]:
-        for before, after in pairwise(changes):
-            if after.at_s <= before.at_s:
-                times = f"a change at {after.at_s:g} s after one at {before.at_s:g} s"
-                raise PydanticCustomError("changes_out_of_order", f"{times} (order them by time, one for each moment)")
-        cache_mb = info.data.get("cache_mb")
-        for change in changes:
-            if cache_mb is not None and change.preload_mb is not None and change.preload_mb > cache_mb:
-                sizes = f"cache_mb of {cache_mb:g} MB cannot hold the {change.preload_mb:g} MB from {change.at_s:g} s on"
-                raise PydanticCustomError("cache_too_small", f"{sizes} (give as much or more, or leave it out)")
-        return changes
+    @model_validator(mode="after")
+    def _settings_fit(self) -> StreamingConfiguration:
+        largest_mb = max([self.preload_mb, *(change.preload_mb or 0.0 for change in self.changes)])
+        if self.cache_mb is not None and self.cache_mb < largest_mb:
+            key = "cache_mb" if self.cache_mb < self.preload_mb else "changes"
+            raise misfit(key, f"{self.cache_mb:g} MB of cache_mb cannot hold the {largest_mb:g} MB of preload_mb")
+        if self.keeps_cache and not self.keeps_preload:
+            raise misfit("keeps_cache", "a box that gives its preload buffer back keeps no cache")
+        if self.reclaimed_after_s is not None and self.reclaimed_after_s < self.engagement_gap_s:
+            raise misfit("reclaimed_after_s", f"ends engagements before engagement_gap_s, {self.engagement_gap_s:g} s, does")
+        if any(after.at_s <= before.at_s for before, after in pairwise(self.changes)):
+            raise misfit("changes", "order them by time, one for each moment")
+        return self
 
     def phases(self) -> list[tuple[float, StreamingConfiguration]]:
         """Return the moments at which the model is planned, the first at 0 s, each with the settings from then on.
@@ -133,34 +122,10 @@ class StreamingConfiguration(Configuration):
         """
         phases = [(0.0, self)]
         for change in self.changes:
-            settings = phases[-1][1]
-            given = {name: value for name in ("deadline_ms", "preload_mb") if (value := getattr(change, name)) is not None}
-            changed = settings.model_copy(update=given)
-            if changed != settings:
+            changed = phases[-1][1].model_copy(update=change.model_dump(exclude={"at_s"}, exclude_none=True))
+            if changed != phases[-1][1]:
                 phases.append((change.at_s, changed))
         return phases
-
-    @field_validator("cache_mb")
-    @classmethod
-    def _holds_the_preload(cls, cache_mb: float | None, info: ValidationInfo) -> float | None:
-        preload_mb = info.data.get("preload_mb")
-        if cache_mb is not None and preload_mb is not None and cache_mb < preload_mb:
-            sizes = f"{cache_mb:g} MB cannot hold the {preload_mb:g} MB of preload_mb"
-            raise PydanticCustomError("cache_too_small", f"{sizes} (give as much or more, or leave it out)")
-        return cache_mb
-
-    @field_validator("reclaimed_after_s")
-    @classmethod
-    def _outlasts_an_engagement(cls, reclaimed_after_s: float | None, info: ValidationInfo) -> float | None:
-        gap_s = info.data.get("engagement_gap_s")
-        if reclaimed_after_s is not None and gap_s is not None and reclaimed_after_s < gap_s:
-            times = (
-                f"memory reclaimed after {reclaimed_after_s:g} s ends engagements before their engagement_gap_s of {gap_s:g} s"
-            )
-            raise PydanticCustomError(
-                "reclaimed_too_soon", f"{times} does (give as much or more, or a shorter engagement_gap_s)"
-            )
-        return reclaimed_after_s
 
     @property
     def cold_read_bytes(self) -> int | None:
@@ -192,8 +157,9 @@ def _profile_form(value: Any) -> str | None:
     return "one" if isinstance(value, str) else "by_workload" if isinstance(value, dict) else None
 
 
+PROFILE_FILE = InputFile("calibration")
 ProfileConfiguration = Annotated[
-    Annotated[str, Tag("one")] | Annotated[dict[str, str], Tag("by_workload")], Discriminator(_profile_form)
+    Annotated[str, Tag("one")] | Annotated[dict[str, str], Tag("by_workload")], PROFILE_FILE, Discriminator(_profile_form)
 ]
 """A device's profile: one, or one per workload."""
 
@@ -218,17 +184,18 @@ class DeviceConfiguration(Configuration):
     """Boxes of this kind; 1 when left out. Of `end_node` there are as many as the workload has end nodes."""
     workers: Annotated[int, Field(ge=1, le=10_000)] = 1
     """Requests that each box executes side by side, each as fast as the profile says."""
+    execution: str | None = None
+    """Execution kind of its boxes by name, of those registered beside the shipped ones; left out: they batch with `batching`,
+    stream their model with `sti`, and else execute requests first in, first out."""
     batching: BatchingConfiguration | None = None
     """How each box forms batches and decodes them, step by step, at the profile's step costs; left out: it executes one request
     after another, or `workers` of them side by side."""
     decoder: DecoderSettings | None = None
-    """How its decoder is written: one of the variants that the profile was measured with, or composed of them; options that are
+    """How its decoder is written: one of the variants that the profile was measured with; options that are
     not named have their plain value, `candidates` and `vocabulary` the profile's. Left out: as the profile was calibrated."""
     sti: StreamingConfiguration | None = None
     """How its model is streamed from the disk, layer by layer; needs a profile with the block `sti`. Left out: the model stays
     in memory."""
-    cost: Literal["in_service", "bench"] = "in_service"
-    """Executions to charge: as measured in service, if the profile has the block `in_service`, or as in the bench."""
     beyond_measured_batch: bool = False
     """Whether batches may be larger than the largest that the profile was measured with; their step costs are extrapolated."""
     balancer: Balancer | None = None
@@ -247,6 +214,22 @@ class DeviceConfiguration(Configuration):
     """Electric power of each box, such as `{idle_w: 5, busy_w: 15}`; left out: as the profile's block `energy` has it."""
     price_per_hour: Annotated[float, Field(ge=0.0, le=1e9)] | None = None
     """Price of an hour of each box, whether it is used or not; left out: it costs nothing."""
+
+    @field_validator("execution")
+    @classmethod
+    def _is_a_known_kind(cls, name: str | None) -> str | None:
+        by_key = {"batch": "batching", "stream": "sti"}
+        if name in by_key:
+            raise ValueError(f"give {by_key[name]} in place of the execution kind {name}")
+        if name is not None and name not in EXECUTION_KINDS:
+            raise ValueError(f"unknown execution kind {name!r} (known: {', '.join(EXECUTION_KINDS.keys() - by_key)})")
+        return name
+
+    @model_validator(mode="after")
+    def _has_one_kind(self) -> DeviceConfiguration:
+        if self.execution is not None and (self.batching is not None or self.sti is not None):
+            raise ValueError("execution stands beside batching or sti; remove one of them")
+        return self
 
 
 class FitConfiguration(Configuration):
@@ -270,8 +253,7 @@ class ProfileUncertainty(Configuration):
     def _has_enough_profiles(self) -> ProfileUncertainty:
         least = ceil(2.0 / (1.0 - self.confidence) - 1e-9)
         if self.profiles < least:
-            what = f"{self.profiles} profiles are too few for a confidence of {self.confidence:g} (give {least} or more)"
-            raise PydanticCustomError("few_profiles", what)
+            raise misfit("profiles", f"too few for a confidence of {self.confidence:g} (give {least} or more)")
         return self
 
 
@@ -324,15 +306,6 @@ class Scenario(Configuration):
     costs as much as an oracle for each policy. Otherwise misroutes are unknown with such a device, as they always are where
     requests queue at one that batches. Plain queues are always foreseen, for a sample of the requests."""
 
-    @field_validator("warm_up")
-    @classmethod
-    def _leaves_requests(cls, warm_up: WarmUp, info: ValidationInfo) -> WarmUp:
-        requests = info.data.get("requests")
-        if isinstance(warm_up, WarmUpRequests) and requests is not None and warm_up.requests >= requests:
-            what = f"{warm_up.requests:,} of {requests:,} requests leave nothing to count (give fewer, or more requests)"
-            raise PydanticCustomError("all_warm_up", "{what}", {"what": what})
-        return warm_up
-
     @model_validator(mode="before")
     @classmethod
     def _kinds_by_name(cls, content: Any) -> Any:
@@ -347,24 +320,32 @@ class Scenario(Configuration):
             policies[name] = policy
         return {**content, "policies": policies}
 
+    @model_validator(mode="after")
+    def _leaves_requests(self) -> Scenario:
+        if isinstance(self.warm_up, WarmUpRequests) and self.warm_up.requests >= self.requests:
+            raise misfit("warm_up", f"{self.warm_up.requests:,} of {self.requests:,} requests leave nothing to count")
+        return self
+
     def document(self) -> dict[str, Any]:
         """Return the scenario as plain data; an extension as its keys, or as the name of its class."""
         # Without pydantic's warning that an extension is no member of a union of shipped kinds.
         return self.model_dump(mode="json", warnings=False)
 
     @property
+    def _links(self) -> list[LinkConfiguration]:
+        return [link for network in self.networks.values() for _, link in links_of(network)]
+
+    @property
     def has_prices(self) -> bool:
         """Whether it gives a price of a device or of a link."""
-        links = (link.price_per_gb for network in self.networks.values() for _, link in network_room.links_of(network))
-        devices = (device.price_per_hour for device in self.devices.values())
-        return any(price is not None for price in (*links, *devices))
+        prices = [link.price_per_gb for link in self._links] + [device.price_per_hour for device in self.devices.values()]
+        return any(price is not None for price in prices)
 
     @property
     def has_costs(self) -> bool:
         """Whether it gives the power of a device, the energy of a byte, or a price."""
-        links = (link.joules_per_byte for network in self.networks.values() for _, link in network_room.links_of(network))
-        devices = (device.power for device in self.devices.values())
-        return self.has_prices or any(value is not None for value in (*links, *devices))
+        links = any(link.joules_per_byte is not None for link in self._links)
+        return self.has_prices or links or any(device.power is not None for device in self.devices.values())
 
     def profile_of(self, device: str, workload_name: str) -> str | CustomDevice:
         """Return the profile that a device uses for a workload, as named in the file, or as a user brings it."""
@@ -412,9 +393,8 @@ class Scenario(Configuration):
     @property
     def has_faults(self) -> bool:
         """True if links or devices fail, or late answers are not waited for."""
-        links = (link for network in self.networks.values() for _, link in network_room.links_of(network))
         fails = any(device.failures is not None for device in self.devices.values())
-        return self.late_answers is not None or fails or any(link.outages is not None for link in links)
+        return self.late_answers is not None or fails or any(link.outages is not None for link in self._links)
 
     @property
     def analysed_policy(self) -> str | None:
@@ -425,23 +405,3 @@ class Scenario(Configuration):
         """Return the balancer of a device, which is its default if none is set."""
         default: Balancer = "round_robin" if device == list(self.devices)[-1] else "attached"
         return self.devices[device].balancer or default
-
-
-def resolved(scenario: Scenario, base: Path) -> Scenario:
-    """Return the scenario with every path absolute, so that it is valid from any folder; `@names` stay."""
-
-    def absolute(profile: str) -> str:
-        if isinstance(profile, CustomDevice):
-            return profile
-        return profile if profile.startswith("@") else str((base / profile).absolute())
-
-    workloads, devices = {}, {}
-    for name, part in scenario.workloads.items():
-        lengths = part.lengths.resolved(base)
-        workloads[name] = part.model_copy(update={"lengths": lengths, "arrivals": part.arrivals.resolved(base)})
-    for name, device in scenario.devices.items():
-        profile = device.profile
-        changed = {key: absolute(path) for key, path in profile.items()} if isinstance(profile, dict) else absolute(profile)
-        devices[name] = device.model_copy(update={"profile": changed})
-    networks = {name: network_room.resolved(part, base) for name, part in scenario.networks.items()}
-    return scenario.model_copy(update={"workloads": workloads, "networks": networks, "devices": devices})

@@ -7,76 +7,126 @@ name the option, or the argument, that set it.
 from __future__ import annotations
 
 import dataclasses
-import errno
+import json
+import numbers
 import os
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from simnmt.base.errors import InputError, printable
+from simnmt.base.extension import OBJECT, of_object
 from simnmt.base.files import read_bounded
-from simnmt.scenario.errors import Location, ScenarioError, describe_value, format_location, quote_text
-from simnmt.scenario.yaml_text import (
-    MAX_DEPTH,
-    MAX_KEY,
-    UNPRINTABLE,
-    Holds,
-    Node,
-    Place,
-    no_object,
-    node_of,
-    parse_node,
-    place_of,
-)
+from simnmt.scenario.errors import Location, ScenarioError, describe_value, format_location, format_value, quote_text
+from simnmt.scenario.yaml_text import MAX_DEPTH, UNPRINTABLE, Mark, Marks, Place, parse_yaml, place_of
 
 MAX_BYTES = 1 << 18
 """A scenario has a few thousand bytes; the parser takes some seconds for this many."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Held:
+    """An object of Python that no file can express, in a place where an extension may stand."""
+
+    value: Any
+
+    def __repr__(self) -> str:
+        """Return its class, for messages."""
+        return f"a {type(self.value).__name__} object"
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
     """A scenario as it was written; only its form has been checked."""
 
-    root: Node
+    content: Any
+    """Plain data, and objects that are `Held`."""
+    marks: Marks = field(default_factory=dict)
+    """Where values come from; none for data that comes from no file."""
     path: str | None = None
     """The file, as the user named it; None for data that comes from no file."""
     around: Location = ()
-    """Where this document is a part of another one; errors begin with it."""
+    """Where this document is a part of another one; marks and errors begin with it."""
+
+    @property
+    def json(self) -> str:
+        """The content as JSON, in which an object is the name of its class."""
+        return json.dumps(self.content, default=lambda held: {OBJECT: of_object(held.value).label})
 
     @property
     def data(self) -> dict[str, Any]:
-        """The whole as plain data; a fresh copy."""
-        plain: dict[str, Any] = self.root.plain()
-        return plain
+        """A copy of the content, in which an object is the name of its class."""
+        data: dict[str, Any] = json.loads(self.json)
+        return data
 
-    def nearest(self, location: Location) -> tuple[Node, int]:
-        """Return the deepest node on the path to `location`, and the number of its parts that lead there."""
-        node = self.root
-        for depth, part in enumerate(location):
-            below = node.child(part)
-            if below is None:
-                return node, depth
-            node = below
-        return node, len(location)
+    def value(self, location: Location) -> Any:
+        """Return the value at a location; None if there is none."""
+        value = self.content
+        for part in location:
+            value = child(value, part)
+        return value
+
+    def mark(self, location: Location) -> tuple[Mark, bool]:
+        """Return the mark of the value at a location or of the nearest one around it, and whether it is of the value itself."""
+        whole = (*self.around, *location)
+        nearest = next((whole[:end] for end in range(len(whole), -1, -1) if whole[:end] in self.marks), ())
+        return self.marks.get(nearest, Mark()), nearest == whole
 
     def position(self, location: Location, *, key: bool = False) -> Place | None:
         """Return the place of the value at `location`, or of its key; None if it comes from no file.
 
         Without a value there, return the place of the key of the nearest mapping around it.
         """
-        node, depth = self.nearest(location)
-        return node.key_place if (key or depth < len(location)) and node.key_place is not None else node.place
+        mark, is_exact = self.mark(location)
+        return mark.key_place if (key or not is_exact) and mark.key_place is not None else mark.place
 
     def error(self, location: Location, what: str, *, remedy: str | None = None, key: bool = False) -> ScenarioError:
         """Return an error about `location`, with its place in the file or the option that set it."""
-        override = self.nearest(location)[0].override
+        override = self.mark(location)[0].override
         line, column = (None if override else self.position(location, key=key)) or (None, None)
-        whole = (*self.around, *location)
-        text = f"{format_location(whole)}: {what}" if whole else what
+        text = f"{format_location((*self.around, *location))}: {what}".removeprefix(": ")
         path = None if override else self.path
         return ScenarioError(text, path=path, line=line, column=column, remedy=remedy, override=override)
+
+
+def child(value: Any, part: str | int) -> Any:
+    """Return the value under a key or an index; None if there is none."""
+    if isinstance(value, dict):
+        return value.get(part)
+    return value[part] if isinstance(value, list) and isinstance(part, int) and 0 <= part < len(value) else None
+
+
+Holds = Callable[[Location, object], bool]
+"""Returns whether a value at a location is kept as an object."""
+
+
+def plain_data(value: object, *, override: str | None = None, location: Location = (), holds: Holds | None = None) -> Any:
+    """Return data of a notebook as lists, texts, numbers, and mappings with texts as keys.
+
+    Values that no file can express are `Held` where `holds` returns True, and raise `ScenarioError` elsewhere.
+    """
+    value = os.fspath(value) if isinstance(value, os.PathLike) else value
+    what = f"a {type(value).__name__} is no text, number, mapping or list"
+    if len(location) > MAX_DEPTH:
+        what, location = f"nested deeper than {MAX_DEPTH} levels", ()
+    elif holds is not None and holds(location, value):
+        return Held(value)
+    elif isinstance(value, str) and UNPRINTABLE.search(value):
+        what = f"{format_value(value)} holds a control character"
+    elif isinstance(value, (Mapping, list, tuple)):
+        parts = value.items() if isinstance(value, Mapping) else enumerate(value)
+        below = [(key, plain_data(part, override=override, location=(*location, key), holds=holds)) for key, part in parts]
+        if isinstance(value, Mapping):
+            return {plain_data(str(key), override=override, location=location): part for key, part in below}
+        return [part for _, part in below]
+    elif value is None or isinstance(value, bool):
+        return value
+    elif isinstance(value, str):
+        return str.__str__(value)
+    elif isinstance(value, numbers.Real):
+        return int(value) if isinstance(value, numbers.Integral) else float(value)
+    raise ScenarioError(f"{format_location(location)}: {what}".removeprefix(": "), override=override)
 
 
 def read_document(path: str | os.PathLike[str]) -> Document:
@@ -87,70 +137,38 @@ def read_document(path: str | os.PathLike[str]) -> Document:
     name = os.fspath(path)
     try:
         raw = read_bounded(path, MAX_BYTES, pipes=True)
+        return parse_document(raw.decode("utf-8"), name)
     except FileNotFoundError:
         raise ScenarioError("no such file", path=name, remedy="`simnmt init` writes a scenario to begin with") from None
-    except IsADirectoryError:
-        raise ScenarioError("is a folder, not a scenario file", path=name, remedy="name the YAML file in it") from None
-    except PermissionError:
-        raise ScenarioError("may not be read", path=name, remedy="check the file's permissions") from None
     except OSError as error:
-        if error.errno == errno.EFBIG:
-            what = f"larger than {MAX_BYTES:,} bytes, so no scenario"
-            raise ScenarioError(what, path=name, remedy="name a scenario file") from None
-        raise ScenarioError(f"cannot be read: {error.strerror}", path=printable(name)) from None
-    except InputError as error:  # another file in its place: packed, or a pointer of Git LFS
-        raise ScenarioError(error.what, path=name, remedy=error.remedy) from None
-    try:
-        text = raw.decode("utf-8")
+        raise ScenarioError(f"cannot be read: {error.strerror or error}", path=printable(name)) from None
     except UnicodeDecodeError as error:
         before = raw[: error.start].decode("utf-8")
         line, column = place_of(before, len(before))
         what = f"byte 0x{raw[error.start]:02x} is no UTF-8 text"
-        raise ScenarioError(what, path=name, line=line, column=column, remedy="save the file as UTF-8") from None
-    if Path(name).suffix == ".py":
-        raise ScenarioError("this is Python, no scenario", path=name, remedy=f"name it in one, kind: {Path(name).name}:CLASS")
-    try:
-        document = parse_document(text, name)
-    except ScenarioError as error:
-        if Path(name).suffix not in (".yaml", ".yml") and not _PART_OF_SCENARIO.search(text):
-            error.what = f"{error.what}; the file may be no scenario"
+        raise ScenarioError(what, path=name, line=line, column=column) from None
+    except ScenarioError:
         raise
-    content = document.root.content
-    if isinstance(content, dict) and content.keys() >= _KEYS_OF_PROFILE:
-        remedy = "name it in a scenario, devices.NAME.profile"
-        raise ScenarioError("this is a device profile, no scenario", path=name, remedy=remedy)
-    return document
-
-
-_PART_OF_SCENARIO = re.compile(r"""^\s*["']?(?:workloads|networks|devices|policies)\b["']?\s*:""", re.MULTILINE)
-"""A key that every scenario has."""
-_KEYS_OF_PROFILE = frozenset({"schema_version", "device", "execution"})
-"""Keys that every device profile has, and no scenario."""
+    except InputError as error:  # another file in its place: packed, or a pointer of Git LFS
+        raise ScenarioError(error.what, path=name, remedy=error.remedy) from None
 
 
 def parse_document(text: str, path: str | None = None) -> Document:
     """Read a scenario from its text; `path`: its name in errors. Raises `ScenarioError`."""
-    root = parse_node(text, path)
-    if root is None:
-        remedy = "`simnmt init` writes a scenario to begin with"
-        raise ScenarioError("says nothing", path=path, line=1, column=1, remedy=remedy)
-    document = Document(root, path)
-    if not isinstance(root.content, dict):
-        what = f"expected keys and values, got {describe_value(root.content)}"
-        raise document.error((), what, remedy="write lines such as `seed: 1`")
+    content, marks = parse_yaml(text, path)
+    document = Document(content, marks or {(): Mark((1, 1))}, path)
+    if not isinstance(content, dict):
+        what = f"expected keys and values, got {describe_value(content)}"
+        raise document.error((), what, remedy="`simnmt init` writes a scenario to begin with")
     return document
 
 
-def document_of(data: Mapping[str, object], holds: Holds = no_object) -> Document:
-    """Return a document of data that comes from no file, for instance a notebook's dict.
-
-    Tuples become lists, paths texts, and numbers of other libraries plain numbers. Values that no file can express are kept
-    where `holds` returns True, and raise `ScenarioError` elsewhere.
-    """
-    return Document(node_of(data, holds=holds))
+def document_of(data: Mapping[str, object], holds: Holds | None = None) -> Document:
+    """Return a document of data that comes from no file, for instance a notebook's dict."""
+    return Document(plain_data(data, holds=holds))
 
 
-_PART = re.compile(r'"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<bare>[^."\'=]+)')
+_PART = re.compile(r'\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<bare>[^."\'=]+?))\s*(?P<end>[.=])')
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +177,8 @@ class Override:
 
     location: tuple[str, ...]
     """Keys from the top; a list's index as a text of digits."""
-    node: Node
+    value: Any
+    """Plain data."""
     label: str
     """The option as the user wrote it, `--set seed=2`, or the argument of Python, `seed=2`."""
 
@@ -167,26 +186,30 @@ class Override:
     def parse(text: str, option: str = "--set") -> Override:
         """Read KEY=VALUE: keys joined by dots (one that holds a dot in double quotes), and a YAML value on one line.
 
-        A value that begins with `@` is a text without quotes too. Raises `ScenarioError`.
+        An `@name` needs no quotes. Raises `ScenarioError`.
         """
         label = f"{option} {printable(text)}".strip()
         location, rest = parse_key(text, label)
-        value = rest.strip()
+        value = quote_shipped_names(rest.strip())
         if not value:
             raise ScenarioError("nothing after the '='", remedy="write KEY=null for no value", override=label)
-        if value.startswith("@"):
-            return Override(location, node_of(value, override=label), label)
-        node = parse_node(value, override=label, key=location[-1])
-        if node is None or (node.text is not None and node.text != value):
+        content, marks = parse_yaml(value, override=label)
+        if not marks or marks[()].text not in (None, value):
             raise ScenarioError("not one YAML value", remedy=f"write KEY={quote_text(value)}", override=label)
-        return Override(location, node, label)
+        return Override(location, content, label)
 
     @staticmethod
     def of(location: str | Iterable[str], value: object, label: str | None = None) -> Override:
         """Return an override by a given value, such as that of an option `--seed 2` or of an argument of the library."""
         parts = (location,) if isinstance(location, str) else tuple(location)
-        label = f"{format_location(parts)}={value!r}" if label is None else label
-        return Override(parts, node_of(value, override=printable(label)), printable(label))
+        label = printable(f"{format_location(parts)}={value!r}" if label is None else label)
+        return Override(parts, plain_data(value, override=label), label)
+
+
+def quote_shipped_names(value: str) -> str:
+    """Return a YAML value with each `@name` in quotes, without which it cannot begin a text."""
+    quoted_or_name = r"""("[^"]*"|'[^']*')|(?<![^\s,:\[{])(@[^\s,\]}]+)"""
+    return re.sub(quoted_or_name, lambda match: match[1] or f'"{match[2]}"', value)
 
 
 _KEYS = {"profile_uncertainty": ("profile_uncertainty", "profiles")}
@@ -225,58 +248,45 @@ def apply_overrides(document: Document | Mapping[str, object], overrides: Iterab
     through a text, a number or past the end of a list.
     """
     document = document if isinstance(document, Document) else document_of(document)
-    root = document.root
     for given in overrides:
         override = Override.parse(given) if isinstance(given, str) else given
-        root = _replace_below(root, override, 0)
-    return dataclasses.replace(document, root=root)
+        marks = dict(document.marks)
+        content = _replaced(document.content, (), override, marks)
+        document = dataclasses.replace(document, content=content, marks=marks)
+    return document
 
 
-def _replace_below(node: Node, override: Override, depth: int) -> Node:
-    """Return `node` with the override below it; unchanged parts are shared."""
-    if depth == len(override.location):
+def _replaced(content: Any, location: Location, override: Override, marks: dict[Location, Mark]) -> Any:
+    """Return the content of a location with the override below it; unchanged parts are shared."""
+    depth = len(location)
+    if depth == len(override.location) or content is None:
         # The key keeps its place, so that errors keep the order of the file.
-        return dataclasses.replace(override.node, key_place=node.key_place)
+        key_place = marks[location].key_place if location in marks else None
+        for below in [below for below in marks if below[:depth] == location]:
+            del marks[below]
+        marks[location] = Mark(key_place=key_place, override=override.label)
+        content = {}
+    if depth == len(override.location):
+        return override.value
     part = override.location[depth]
-    if node.content is None:
-        node = Node({}, node.place, node.key_place, override=override.label)
-    if isinstance(node.content, dict):
-        below = node.content.get(part, Node(None, override=override.label))
-        return dataclasses.replace(node, content={**node.content, part: _replace_below(below, override, depth + 1)})
-    here = format_location(override.location[:depth])
-    if isinstance(node.content, list):
-        if not (part.isascii() and part.isdigit() and len(part) < 10 and int(part) < len(node.content)):
-            remedy = f"name an item from 0 to {len(node.content) - 1}" if node.content else "the list is empty"
-            raise ScenarioError(f"{here}: a list has no {quote_text(part)}", remedy=remedy, override=override.label)
-        items = list(node.content)
-        items[int(part)] = _replace_below(items[int(part)], override, depth + 1)
-        return dataclasses.replace(node, content=items)
-    what = f"{here}: is {describe_value(node.content)} and has no keys"
-    raise ScenarioError(what, remedy=f"set {here} as a whole", override=override.label)
+    if isinstance(content, dict):
+        return {**content, part: _replaced(content.get(part), (*location, part), override, marks)}
+    if isinstance(content, list) and part in map(str, range(len(content))):
+        index = int(part)
+        below = _replaced(content[index], (*location, index), override, marks)
+        return [*content[:index], below, *content[index + 1 :]]
+    here = format_location(location)
+    raise ScenarioError(f"{here}: {describe_value(content)} has no {quote_text(part)}", override=override.label)
 
 
 def parse_key(text: str, label: str) -> tuple[tuple[str, ...], str]:
     """Return the parts of the key of KEY=VALUE, and the text after the `=`. Raises `ScenarioError`, which names `label`."""
     parts: list[str] = []
     at = 0
-    while match := _PART.match(text, at):
-        part = match["bare"].strip() if match["bare"] is not None else _unquote(match[0], label)
-        if not part or len(part) > MAX_KEY or UNPRINTABLE.search(part):
-            break
-        parts.append(part)
+    while len(parts) < MAX_DEPTH and (match := _PART.match(text, at)):
+        quoted = match["quoted"]
+        parts.append(match["bare"] if quoted is None else parse_yaml(f'"{quoted}"', override=label)[0])
         at = match.end()
-        if text.startswith("=", at):
-            if len(parts) > MAX_DEPTH:
-                raise ScenarioError(f"nested deeper than {MAX_DEPTH} levels", override=label)
-            return tuple(parts), text[at + 1 :]
-        if not text.startswith(".", at):
-            break
-        at += 1
-    if "=" not in text:
-        raise ScenarioError("no '='", remedy="write KEY=VALUE", override=label)
-    raise ScenarioError("not a key before the '='", remedy="join keys by dots, quote one that holds a dot", override=label)
-
-
-def _unquote(text: str, label: str) -> str:
-    node = parse_node(text, override=label)
-    return node.content if node is not None and isinstance(node.content, str) else ""
+        if match["end"] == "=":
+            return tuple(parts), text[at:]
+    raise ScenarioError("not KEY=VALUE", remedy="join keys by dots, quote one that holds a dot", override=label)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
+import json
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from simnmt.base.errors import InputError, printable
 
@@ -12,36 +13,21 @@ from simnmt.base.errors import InputError, printable
 class ScenarioError(InputError):
     """A scenario that cannot be run: a fault of its file, of an option that overrides a key, or of data in memory."""
 
-    def __init__(
-        self,
-        what: str,
-        *,
-        path: str | os.PathLike[str] | None = None,
-        line: int | None = None,
-        column: int | None = None,
-        remedy: str | None = None,
-        override: str | None = None,
-    ) -> None:
+    def __init__(self, what: str, *, override: str | None = None, **place: Any) -> None:
         self.override = override
         """The option that caused the fault, as the user wrote it; None if the file did."""
-        self.others: tuple[ScenarioError, ...] = ()
-        """Further errors of the same scenario, each of one line."""
-        self.left_out = 0
-        """Number of errors that are not listed."""
-        remedy = None if remedy is None else printable(remedy)
-        super().__init__(printable(what), path=path, line=line, column=column, remedy=remedy)
+        self.others: list[str] = []
+        """Further faults of the same scenario, one a line."""
+        super().__init__(what, **place)
 
     @property
     def lines(self) -> list[str]:
-        """This fault, each further one, and a line on those that are not listed."""
-        first = f"{self.override}: " if self.override else ""
-        lines = [first + super().__str__(), *map(str, self.others)]
-        return lines + ([f"... and {self.left_out} more"] if self.left_out else [])
+        """This fault and the further ones."""
+        first = super().__str__()
+        return [f"{printable(self.override)}: {first}" if self.override else first, *self.others]
 
     def __str__(self) -> str:
-        lines = self.lines
-        faults = 1 + len(self.others) + self.left_out
-        return "\n".join([f"{faults} faults, the first: {lines[0]}", *lines[1:]] if faults > 1 else lines)
+        return "\n".join(self.lines)
 
 
 Location = tuple[str | int, ...]
@@ -52,12 +38,11 @@ _BARE_KEY = re.compile(r"[^\s.\"'=:]+")
 
 def format_location(location: Location) -> str:
     """Return a location as the user would write it with `--set`: parts joined by dots, odd keys quoted."""
-    return ".".join(map(_format_part, location))
-
-
-def _format_part(part: str | int) -> str:
-    bare = isinstance(part, int) or (_BARE_KEY.fullmatch(part) and part.isprintable())
-    return str(part) if bare else quote_text(str(part))
+    parts = ((part, str(part)) for part in location)
+    return ".".join(
+        text if isinstance(part, int) or (_BARE_KEY.fullmatch(text) and text.isprintable()) else quote_text(text)
+        for part, text in parts
+    )
 
 
 def describe_value(value: object) -> str:
@@ -65,29 +50,24 @@ def describe_value(value: object) -> str:
     if value is None:
         return "nothing"
     if isinstance(value, Mapping):
-        return "a mapping" if value else "an empty mapping"
+        return "a mapping"
     if isinstance(value, (list, tuple)):
-        return "a list" if value else "an empty list"
-    if isinstance(value, str):
-        return f"the text {format_value(value)}"
-    return format_value(value)
+        return "a list"
+    return f"the text {format_value(value)}" if isinstance(value, str) else format_value(value)
 
 
 def format_value(value: object) -> str:
     """Return a value on one line, shortened, as the file would write it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    text = value if isinstance(value, str) else repr(value)
-    text = text if len(text) <= 60 else text[:57] + "..."
-    return f"'{printable(text)}'" if isinstance(value, str) else printable(text)
+    text = f"'{value}'" if isinstance(value, str) else json.dumps(value, default=repr)
+    return printable(text if len(text) <= 60 else text[:57] + "...")
 
 
 def quote_text(text: str) -> str:
     """Return the text in double quotes, as YAML and `--set` read it."""
-    escapes = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
-    parts = [escapes.get(char) or (char if char.isprintable() else _escape(char)) for char in text]
-    return '"' + "".join(parts) + '"'
+    return '"' + "".join(map(_escaped, text)) + '"'
 
 
-def _escape(char: str) -> str:
-    return f"\\u{ord(char):04x}" if ord(char) < 0x10000 else f"\\U{ord(char):08x}"
+def _escaped(char: str) -> str:
+    if char.isprintable():
+        return f"\\{char}" if char in '"\\' else char
+    return json.dumps(char)[1:-1] if char < "\x7f" else f"\\U{ord(char):08x}" if char > "\uffff" else f"\\u{ord(char):04x}"

@@ -11,7 +11,7 @@ import numbers
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, create_model
 from pydantic.json_schema import JsonSchemaValue
@@ -29,6 +29,7 @@ from simnmt.base.extension import (
     of_object,
     signature_parameters,
 )
+from simnmt.base.suggestions import did_you_mean
 from simnmt.batching.configuration import BatchingConfiguration
 from simnmt.batching.custom import custom_batching
 from simnmt.network.custom import custom_bandwidth, custom_rtt
@@ -36,10 +37,9 @@ from simnmt.policies import KINDS as POLICY_KINDS
 from simnmt.policies.custom import custom_policy
 from simnmt.policies.decision import Estimation
 from simnmt.profile.custom import GIVEN, custom_device
-from simnmt.scenario.document import Document
-from simnmt.scenario.errors import Location, describe_value, format_location
-from simnmt.scenario.validation import describe_wrong_choice, validate
-from simnmt.scenario.yaml_text import Held, Node
+from simnmt.scenario.document import Document, Held, Override, apply_overrides
+from simnmt.scenario.errors import Location, format_location
+from simnmt.scenario.validation import literal_kind, validate
 from simnmt.workload.arrivals import Arrivals
 from simnmt.workload.arrivals.custom import custom_arrivals
 from simnmt.workload.custom import custom_lengths
@@ -93,13 +93,7 @@ class Place:
 
 def _kinds_of(union: Any) -> tuple[str, ...]:
     """Return the kinds of a union of configurations."""
-    return tuple(kind for member in get_args(get_args(union)[0]) if (kind := _literal_kind(member)) is not None)
-
-
-def _literal_kind(model: type[BaseModel]) -> str | None:
-    """Return the word that a model requires as its `kind`; None if it has none."""
-    annotation: Any = model.model_fields["kind"].annotation if "kind" in model.model_fields else None
-    return get_args(annotation)[0] if get_origin(annotation) is Literal else None
+    return tuple(kind for member in get_args(get_args(union)[0]) if (kind := literal_kind(member)) is not None)
 
 
 def _series_places(*link: str) -> Iterator[Place]:
@@ -144,20 +138,19 @@ class Mention:
 
     place: Place
     location: Location
-    node: Node
+    content: Any
 
     @property
-    def keys(self) -> Mapping[str, Node]:
+    def keys(self) -> Mapping[str, Any]:
         """The keys of a mapping; empty for any other value."""
-        return self.node.content if isinstance(self.node.content, dict) else {}
+        return self.content if isinstance(self.content, dict) else {}
 
     @property
     def kind(self) -> str:
         """The kind that names it; empty for an object of Python. A policy named after its kind needs none."""
         if "kind" in self.keys:
-            kind = self.keys["kind"].content
-            return kind if isinstance(kind, str) else ""
-        is_bare_policy = self.place.pattern == _POLICY and (self.keys or self.node.content in (None, {}))
+            return self.keys["kind"] if isinstance(self.keys["kind"], str) else ""
+        is_bare_policy = self.place.pattern == _POLICY and (self.keys or self.content in (None, {}))
         return str(self.location[-1]) if is_bare_policy else ""
 
 
@@ -165,21 +158,21 @@ def find_extensions(document: Document) -> list[Mention]:
     """Return the extensions of a document in its order; raise `ScenarioError` for an object that was not kept in a file."""
     mentions = []
     for place in PLACES:
-        for location, node in _nodes(document.root, place.pattern):
-            mention = Mention(place, location, node)
-            if isinstance(node.content, Held):
+        for location, content in _values(document.content, place.pattern):
+            mention = Mention(place, location, content)
+            if isinstance(content, Held):
                 mentions.append(mention)
-            elif isinstance(node.content, dict) and OBJECT in node.content:
-                what = f"was an object of Python, {node.content[OBJECT].plain()}, which no file holds"
+            elif OBJECT in mention.keys:
+                what = f"was an object of Python, {content[OBJECT]}, which no file holds"
                 remedy = "run it from Python, or name its class: kind: package.module:Class"
                 raise document.error(location, what, remedy=remedy)
             elif place.group is not None and mention.kind and mention.kind not in place.shipped:
                 if is_code(mention.kind) or mention.kind in place.installed:
                     mentions.append(mention)
                 elif place.installed and "kind" in mention.keys:
-                    kinds, got = [*place.shipped, *place.installed], describe_value(mention.kind)
-                    fault, advice = describe_wrong_choice(kinds, mention.kind, got)
-                    raise document.error((*location, "kind"), fault, remedy=advice or remedy_of_unknown_kind(location))
+                    known = [*place.shipped, *place.installed]
+                    guess = did_you_mean(mention.kind, known, "") or remedy_of_unknown_kind(location)
+                    raise document.error((*location, "kind"), f"unknown kind {mention.kind}", remedy=guess)
     return mentions
 
 
@@ -190,45 +183,21 @@ def remedy_of_unknown_kind(location: Location) -> str | None:
     return "for a class of yours write package.module:CLASS or FILE.py:CLASS, and give --allow-code or allow_code=True"
 
 
-def _nodes(node: Node, pattern: Sequence[str], location: Location = ()) -> Iterator[tuple[Location, Node]]:
+def _values(content: Any, pattern: Sequence[str], location: Location = ()) -> Iterator[tuple[Location, Any]]:
+    """Yield the values at the locations that fit a pattern."""
     if not pattern:
-        yield location, node
+        yield location, content
         return
-    if isinstance(node.content, dict):
-        keys: Sequence[str | int] = list(node.content) if pattern[0] == _ANY else [pattern[0]]
-    elif isinstance(node.content, list) and pattern[0] == _ANY:
-        keys = range(len(node.content))
-    else:
-        return
-    for key in keys:
-        below = node.child(key)
-        if below is not None:
-            yield from _nodes(below, pattern[1:], (*location, key))
+    parts = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    for part, below in parts:
+        if pattern[0] in (_ANY, part):
+            yield from _values(below, pattern[1:], (*location, part))
 
 
 def with_stand_ins(document: Document, mentions: Sequence[Mention]) -> Document:
     """Return the document with a shipped kind in the place of each extension."""
-    root = document.root
-    for mention in mentions:
-        root = _replaced_node(root, mention.location, mention.place.stand_in)
-    return replace(document, root=root)
-
-
-def _replaced_node(node: Node, location: Location, value: Any) -> Node:
-    if not location:
-        return _plain_node(value, node)
-    part, below = location[0], node.child(location[0])
-    assert below is not None
-    changed = _replaced_node(below, location[1:], value)
-    if isinstance(node.content, dict):
-        return replace(node, content={**node.content, str(part): changed})
-    assert isinstance(node.content, list)
-    return replace(node, content=[changed if at == part else item for at, item in enumerate(node.content)])
-
-
-def _plain_node(value: Any, at: Node) -> Node:
-    content = {key: Node(below, at.place, at.place) for key, below in value.items()} if isinstance(value, dict) else value
-    return replace(at, content=content, text=None)
+    stand_ins = [Override(tuple(map(str, mention.location)), mention.place.stand_in, "") for mention in mentions]
+    return apply_overrides(document, stand_ins)
 
 
 def adopt_extensions(
@@ -276,8 +245,8 @@ def _placement(mention: Mention, document: Document) -> Placement:
 
 def _loaded(mention: Mention, document: Document, folders: tuple[str, ...]) -> Extension:
     """Return the extension with its checked parameters."""
-    if isinstance(mention.node.content, Held):
-        return of_object(mention.node.content.value)
+    if isinstance(mention.content, Held):
+        return of_object(mention.content.value)
     code = CodeName(mention.kind, str(mention.place.group), folders)
     try:
         value = code.load()
@@ -286,13 +255,12 @@ def _loaded(mention: Mention, document: Document, folders: tuple[str, ...]) -> E
         model, names = _parameter_model(value, mention)
     except InputError as error:
         raise document.error(_location_of_fault(mention), error.what, remedy=error.remedy) from error
-    keys = {key: node for key, node in mention.keys.items() if key != "kind"}
-    own_kind = _literal_kind(model)
-    parameters: BaseModel = _checked(model, document, mention, keys if own_kind is None else {"kind": Node(own_kind), **keys})
+    keys = {key: content for key, content in mention.keys.items() if key != "kind"}
+    own_kind = {} if literal_kind(model) is None else {"kind": literal_kind(model)}
+    parameters: BaseModel = validate(model, Document({**own_kind, **keys}, document.marks, document.path, mention.location))
     # A key that is left out stays so: the default of a dataclass may be a private sentinel, which is no value.
     values = {name: getattr(parameters, name) for name in names if name in parameters.model_fields_set}
-    written = {key: node.plain() for key, node in keys.items()}
-    return Extension(value, mention.kind, code, values, written)
+    return Extension(value, mention.kind, code, values, keys)
 
 
 def _parameter_model(value: Any, mention: Mention) -> tuple[type[BaseModel], Sequence[str]]:
@@ -316,12 +284,6 @@ def _parameter_model(value: Any, mention: Mention) -> tuple[type[BaseModel], Seq
         fields[name] = (hints.get(name, Any), ... if parameter.default is parameter.empty else parameter.default)
     make_model: Any = create_model
     return make_model(mention.kind.rpartition(":")[2], __base__=mention.place.parameters, **fields), list(fields)
-
-
-def _checked(model: type[BaseModel], document: Document, mention: Mention, keys: Mapping[str, Node]) -> BaseModel:
-    """Return the parameters as the model has them; errors name the keys of the scenario."""
-    content = replace(mention.node, content=dict(keys))
-    return validate(model, Document(content, document.path, mention.location))
 
 
 def _replaced_part(part: Any, location: Location, value: Any) -> Any:

@@ -5,18 +5,14 @@ Metrics and requirements themselves, and how a run is judged by them, are in `si
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag
-from pydantic_core import PydanticCustomError
 
-from simnmt.base.configuration import Configuration
+from simnmt.base.configuration import Configuration, misfit
 from simnmt.base.errors import InputError
 from simnmt.results.metrics import (
-    ANSWERED_WITHIN_KEY,
-    PERCENTILE_KEY,
-    PLAIN_METRICS,
     SPENDINGS,
     Metric,
     answered_within,
@@ -50,85 +46,55 @@ LimitConfiguration = Annotated[
 """A number in the metric's unit; `{ms: 500, share: 0.99}` for `answered_within`; `true` for `stable`."""
 
 
-def _known_metric(name: str) -> str:
-    if name != "answered_within":
-        _refused(lambda: metric(name))
-    return name
-
-
-def _refused(check: Any) -> Any:
-    """Return what `check` returns, with its `InputError` as a fault of the value."""
-    try:
-        return check()
-    except InputError as error:
-        raise PydanticCustomError("service_level", "{what}", {"what": str(error)}) from None
-
-
-def _limits_something(level: Mapping[str, Any]) -> Mapping[str, Any]:
-    if not level:
-        raise PydanticCustomError("no_limit", "limits nothing (write a limit, such as p95_ms: 300, or remove slo)")
-    for name, limit in level.items():
-        expected = {"answered_within": AnsweredWithin, "stable": bool}.get(name, float)
-        if not isinstance(limit, expected):
+def requirements(level: Mapping[str, Any] | None) -> Iterator[Requirement]:
+    """Yield the requirements of a service level, in its order. Raises `InputError` for an unknown metric or another limit."""
+    for name, limit in (level or {}).items():
+        if isinstance(limit, AnsweredWithin) != (name == "answered_within") or isinstance(limit, bool) != (name == "stable"):
             form = {"answered_within": "{ms: 500, share: 0.99}", "stable": "true"}.get(name, "one number")
-            raise PydanticCustomError(
-                "form_of_limit", "{name} takes another value (write {name}: {form})", {"name": name, "form": form}
-            )
-        _refused(lambda name=name, limit=limit: _requirement(name, limit))
+            raise InputError(f"takes {form}")
+        if isinstance(limit, AnsweredWithin):
+            yield Requirement.of(answered_within(limit.ms), limit.share)
+        else:
+            yield Requirement.of(metric(name), float(limit))
+
+
+def _checked_level(level: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not level:
+        raise misfit("", "limits nothing (write a limit, such as p95_ms: 300, or remove slo)")
+    for name, limit in level.items():
+        _check_limit(name, limit)
     return level
 
 
-def _requirement(name: str, limit: Any) -> Requirement:
-    if isinstance(limit, AnsweredWithin):
-        return Requirement.of(answered_within(limit.ms), limit.share)
-    known = metric(name)
-    return Requirement.of(known, float(limit))
+def _check_limit(name: str, limit: Any) -> None:
+    try:
+        list(requirements({name: limit}))
+    except InputError as error:
+        raise misfit(name, str(error)) from None
 
 
-def requirements(level: Mapping[str, Any] | None) -> Iterator[Requirement]:
-    """Yield the requirements of a service level, in its order."""
-    for name, limit in (level or {}).items():
-        yield _requirement(name, limit)
+def _checked_name(lookup: Callable[[str], Metric]) -> AfterValidator:
+    """Return the check that a function knows a name."""
 
+    def check(name: str) -> str:
+        try:
+            lookup(name)
+        except InputError as error:
+            raise misfit("", str(error)) from None
+        return name
 
-def _schema_of_limit(most: float | None) -> Mapping[str, Any]:
-    return {"type": "number", "exclusiveMinimum": 0, "maximum": 1e9 if most is None else most}
+    return AfterValidator(check)
 
-
-_LEVEL_SCHEMA: dict[str, Any] = {
-    "properties": {
-        **{name: _schema_of_limit(known.most) for name, known in PLAIN_METRICS.items()},
-        "stable": {"const": True, "type": "boolean"},
-        **{name: {"type": "number", "exclusiveMinimum": 0, "maximum": 1e9} for name in SPENDINGS},
-        "answered_within": {
-            "type": "object",
-            "properties": {"ms": _schema_of_limit(None), "share": _schema_of_limit(1.0)},
-            "required": ["ms", "share"],
-            "additionalProperties": False,
-        },
-    },
-    "patternProperties": {PERCENTILE_KEY: _schema_of_limit(None), ANSWERED_WITHIN_KEY: _schema_of_limit(1.0)},
-    "additionalProperties": False,
-    "minProperties": 1,
-}
 
 ServiceLevel = Annotated[
-    dict[Annotated[str, AfterValidator(_known_metric)], LimitConfiguration],
-    AfterValidator(_limits_something),
-    Field(json_schema_extra=_LEVEL_SCHEMA),
+    dict[str, LimitConfiguration], AfterValidator(_checked_level), Field(json_schema_extra={"minProperties": 1})
 ]
 """Limits of metrics; a policy that misses one is recommended only if all do."""
 
-
-def _known_objective(objective: str) -> str:
-    _refused(lambda: objective_metric(objective))
-    return objective
-
-
 _OBJECTIVES = rf"^(mean|p[5-9][0-9](\.[1-9])?|{'|'.join(SPENDINGS)})$"
-Objective = Annotated[str, AfterValidator(_known_objective), Field(json_schema_extra={"pattern": _OBJECTIVES})]
+Objective = Annotated[str, _checked_name(objective_metric), Field(json_schema_extra={"pattern": _OBJECTIVES})]
 """`mean` or a percentile of the latency such as `p95`, or a spending such as `energy_j`."""
-MetricName = Annotated[str, AfterValidator(lambda name: _refused(lambda: metric(name)).name)]
+MetricName = Annotated[str, _checked_name(metric)]
 """Name of a metric, such as `p97.5_ms` or `answered_within_500ms`."""
 
 

@@ -7,7 +7,8 @@ runs; an error names the option, or the place in the sweep file.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,8 +18,7 @@ from simnmt.base.configuration import Configuration
 from simnmt.scenario.document import Document, Override, parse_key, read_document
 from simnmt.scenario.errors import ScenarioError
 from simnmt.scenario.validation import validate
-from simnmt.scenario.varied_keys import MOST_VALUES, Span, VariedKey, check_disjoint, labelled, parse_varied_key, spaced
-from simnmt.scenario.yaml_text import Node
+from simnmt.scenario.varied_keys import MOST_VALUES, VariedKey, check_disjoint, parse_varied_key, spaced_numbers
 
 MOST_POINTS = MOST_VALUES
 """Most points of a sweep."""
@@ -48,19 +48,18 @@ class Sweep:
 class Steps(Configuration):
     """Evenly spaced numbers between two ends, both included."""
 
-    from_: Annotated[float, Field(alias="from")]
+    from_: Annotated[int | float, Field(alias="from")]
     """First number."""
-    to: float
+    to: int | float
     """Last number."""
     steps: Annotated[int, Field(ge=2, le=MOST_POINTS)] | None = None
     """How many numbers; left out: all whole numbers between the ends."""
 
 
-def _form(values: Any) -> str:
-    return "steps" if isinstance(values, (dict, Steps)) else "list"
-
-
-GridValues = Annotated[Annotated[list[Any], Tag("list")] | Annotated[Steps, Tag("steps")], Discriminator(_form)]
+GridValues = Annotated[
+    Annotated[list[Any], Tag("list")] | Annotated[Steps, Tag("steps")],
+    Discriminator(lambda values: "steps" if isinstance(values, (dict, Steps)) else "list"),
+]
 """Values of a swept key: a list, or the ends of evenly spaced numbers."""
 
 
@@ -77,7 +76,7 @@ class SweepConfiguration(Configuration):
 
 def is_sweep_file(document: Document) -> bool:
     """Return whether a document is a sweep file rather than a scenario."""
-    content = document.root.content
+    content = document.content
     return isinstance(content, dict) and "workloads" not in content and ("scenario" in content or "grid" in content)
 
 
@@ -105,57 +104,39 @@ def read_sweep(given: str, grid: Sequence[str | VariedKey] = (), overrides: Sequ
 
 def _of_file(document: Document, path: Path) -> Sweep:
     configuration = validate(SweepConfiguration, document)
-    grid, given = document.root.child("grid"), document.root.child("set")
-    assert grid is not None
     scenario = configuration.scenario
     if not scenario.startswith("@"):
         scenario = str(path.parent / scenario)
-    overrides = [Override.of(key, node.plain(), label) for key, node, label in _entries(document, given)]
+    overrides = [
+        Override.of(location, configuration.overrides[key], label) for key, location, label in _entries(document, "set")
+    ]
     keys = []
-    for (text, node, label), values in zip(_entries(document, grid), configuration.grid.values(), strict=True):
-        if isinstance(values, Steps):
-            keys.append(spaced(text, label, _span(node, values), values.steps))
-        else:
-            assert isinstance(node.content, list)
-            keys.append(VariedKey(text, label, tuple(labelled(item, label) for item in node.content)))
+    for key, location, label in _entries(document, "grid"):
+        values = configuration.grid[key]
+        numbers = values if isinstance(values, list) else spaced_numbers(values.from_, values.to, values.steps, label)
+        keys.append(VariedKey(location, label, tuple(numbers)))
     return Sweep(scenario, tuple(overrides), tuple(keys))
 
 
-def _entries(document: Document, node: Node | None) -> Iterator[tuple[tuple[str, ...], Node, str]]:
-    """Yield the location of each dotted key of a mapping, its value, and the name of its place in errors."""
-    for key, below in () if node is None or not isinstance(node.content, dict) else node.content.items():
-        line, column = below.key_place or (1, 1)
-        place = f"{document.path}:{line}:{column}"
-        location, rest = parse_key(f"{key}=", place)
-        if rest:
-            raise ScenarioError(f"{key}: not a key", remedy="join keys by dots", override=place)
-        yield location, below, place
-
-
-def _span(node: Node, values: Steps) -> Span:
-    """Return the two ends, whole ones as int if both are."""
-    low, high = (part and part.content for part in map(node.child, ("from", "to")))
-    return Span(low, high) if isinstance(low, int) and isinstance(high, int) else Span(values.from_, values.to)
+def _entries(document: Document, block: str) -> Iterator[tuple[str, tuple[str, ...], str]]:
+    """Yield the dotted keys of a block, the location of each, and the name of its place in errors."""
+    for key in document.content.get(block, {}):
+        line, column = document.position((block, key), key=True) or (1, 1)
+        label = f"{document.path}:{line}:{column}"
+        yield key, parse_key(f"{key}=", label)[0], label
 
 
 def checked(sweep: Sweep) -> Sweep:
     """Return the sweep if its keys can be swept and do not contradict each other. Raises `ScenarioError`."""
     if not sweep.keys:
-        what = "nothing is swept"
-        raise ScenarioError(what, remedy="give a grid, KEY=V1,V2,... or KEY=FROM:TO:N, or a sweep file")
+        raise ScenarioError("nothing is swept", remedy="give a grid, KEY=V1,V2,... or KEY=FROM:TO:N, or a sweep file")
     for key in sweep.keys:
         key.check(UNSWEPT)
-    sweep = replace(sweep, keys=tuple(key.listed(MOST_POINTS) for key in sweep.keys))
-    check_disjoint(sweep.keys)
-    for key in sweep.keys:
         for override in sweep.overrides:
             if override.location[: len(key.location)] == key.location:
-                what = f"{key.name} is varied, and set to one value by {override.label}"
-                raise ScenarioError(what, remedy="remove one of them", override=key.label)
-    points = 1
-    for key in sweep.keys:
-        points *= len(key.values)
+                raise ScenarioError(f"{key.name} is varied, and set to one value by {override.label}", override=key.label)
+    check_disjoint(sweep.keys)
+    points = prod(len(key.values) for key in sweep.keys)
     if points > MOST_POINTS:
-        what = f"{points:,} points, more than {MOST_POINTS:,}"
-        raise ScenarioError(what, remedy="give fewer values")
+        raise ScenarioError(f"{points:,} points, more than {MOST_POINTS:,}")
     return sweep

@@ -21,7 +21,7 @@ from simnmt.base.files import is_standard, written_whole
 from simnmt.policies import KINDS
 from simnmt.scenario.configuration import Scenario
 from simnmt.scenario.errors import ScenarioError
-from simnmt.scenario.extensions import PLACES, Place, schema_of_extension
+from simnmt.scenario.extensions import PLACES, schema_of_extension
 
 SCHEMA_FILE = "scenario.schema.json"
 """Name of the schema beside the scenario, which a template's first line gives to the editor."""
@@ -79,30 +79,15 @@ def _refuse_other_names(mapping: dict[str, Any]) -> None:
 
 def _accept_extensions(schema: JsonSchemaValue) -> None:
     """Let a mapping with the kind of an extension stand in every place of one."""
-    models = {
-        "workloads": ("WorkloadConfiguration",),
-        "networks": ("LinkConfiguration", "NetworkConfiguration"),
-        "devices": ("DeviceConfiguration",),
-    }
-    for place in [place for place in PLACES if place.group is not None]:
-        room, *_, key = place.pattern
-        if room == "policies":
-            ((pattern, union),) = schema["properties"]["policies"]["patternProperties"].items()
-            schema["properties"]["policies"]["patternProperties"][pattern] = _or_extension(union, place)
-        elif key != "*":
-            for model in models[room]:
-                properties = schema["$defs"][model]["properties"]
-                if key in properties and not _has_extension(properties[key]):
-                    properties[key] = _or_extension(properties[key], place)
-
-
-def _has_extension(form: JsonSchemaValue) -> bool:
-    return any("kind" in part.get("properties", {}) and "$ref" not in part for part in form.get("anyOf", ()))
-
-
-def _or_extension(form: JsonSchemaValue, place: Place) -> JsonSchemaValue:
-    about = {key: form[key] for key in ("title", "description", "default") if key in form}
-    return about | {"anyOf": [form, schema_of_extension(place)]}
+    models = {"workloads": "WorkloadConfiguration", "devices": "DeviceConfiguration"}
+    for place in PLACES:
+        room, _, *keys = place.pattern
+        if place.group is None or len(keys) > 1:
+            continue
+        parts = schema["$defs"][models[room]]["properties"] if keys else schema["properties"][room]["patternProperties"]
+        name = keys[0] if keys else next(iter(parts))
+        about = {key: parts[name][key] for key in ("title", "description", "default") if key in parts[name]}
+        parts[name] = about | {"anyOf": [parts[name], schema_of_extension(place)]}
 
 
 def _policies_by_name(schema: dict[str, Any]) -> dict[str, Any]:
@@ -122,37 +107,25 @@ def _policies_by_name(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def write_template(name: str, path: Path, *, replace: bool = False) -> list[Path]:
-    """Write a shipped scenario to `path` and the schema beside it, each whole; return the paths written.
+    """Write a shipped scenario to `path` and, unless there is one, the schema beside it; return the paths written.
 
-    The scenario is published last: if it exists, so does its schema. Unless `replace` is given, no scenario is overwritten, not
-    even what another process writes meanwhile; a published schema stays, since another scenario may need it. For `-`, the
-    scenario alone is written to standard output. Raises `ScenarioError` if `path` exists or cannot be written.
+    For `-`, the scenario alone is written to standard output. Raises `ScenarioError` if `path` exists, unless `replace` is
+    given, or cannot be written.
     """
-    text = shipped_files.find("scenarios", name).read_bytes()
-    if path.name == SCHEMA_FILE:
-        raise ScenarioError("the schema beside the scenario has this name", path=str(path), remedy="name another")
+    text, beside = shipped_files.find("scenarios", name).read_bytes(), path.with_name(SCHEMA_FILE)
+    if path == beside:
+        raise ScenarioError("the schema beside the scenario has this name", path=str(path))
     written = [path]
     try:
         with written_whole(path, new=not replace) as partial:
             partial.write_bytes(text)
-            if is_standard(path):
-                return []
-            beside = path.with_name(SCHEMA_FILE)
-            if _write_schema(beside):
+            if not is_standard(path) and not beside.exists():
+                with written_whole(beside) as partial_schema:
+                    partial_schema.write_bytes(schema_text().encode())
                 written.append(beside)
     except FileExistsError:
         remedy = "choose another name, or replace it with --force"
         raise ScenarioError("exists already", path=str(path), remedy=remedy) from None
     except OSError as error:
-        raise ScenarioError(f"cannot be written: {error.strerror}", path=str(path), remedy="name another") from None
+        raise ScenarioError(f"cannot be written: {error.strerror}", path=str(path)) from None
     return written
-
-
-def _write_schema(path: Path) -> bool:
-    """Write the schema; return False if something of its name exists, which is kept."""
-    try:
-        with written_whole(path, new=True) as partial:
-            partial.write_bytes(schema_text().encode())
-    except FileExistsError:
-        return False
-    return True

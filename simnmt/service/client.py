@@ -6,17 +6,19 @@ import asyncio
 import json
 import ssl
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from math import isnan
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+from typing_extensions import Self
 
 from simnmt.base.errors import InputError, shorten
 from simnmt.base.files import read_bounded
+from simnmt.service.delays import DelayedTransport
 from simnmt.service.messages import Answer, ServiceError, TranslateRequest, describe_foreign_body, parse_answer
 
 MOST_RETRY_S = 60.0
@@ -45,21 +47,29 @@ class Exchange:
         return away_s if times is None else max(away_s - times.queue_s - times.execution_s, 0.0)
 
 
-class TranslationClient:
+class HttpClient:
     """A client of one service, over connections that stay open. Use it within `async with`."""
 
     def __init__(
-        self, url: str, *, token: str = "", connections: int = 64, timeout_s: float = 60.0, ca_file: Path | None = None
+        self,
+        url: str,
+        *,
+        token: str = "",
+        connections: int = 64,
+        timeout_s: float = 60.0,
+        ca_file: Path | None = None,
+        transport: DelayedTransport | None = None,
     ) -> None:
         """Raises `InputError` for another address than `http://` or `https://`, and for an unusable `ca_file` or `token`.
 
         A service's certificate is verified: by the authorities in `ca_file`, or by those of the system without one.
+        `transport`: the network whose delays are slept here; None: the real one alone.
         """
+        if not token.isprintable():
+            raise InputError("the token holds a line break or a control character", remedy="give the token alone, on one line")
         self._tls = tls_context(url, ca_file)
         self.url = url.rstrip("/")
-        check_token(token)
-        self._token = token
-        self._connections, self._timeout_s = connections, timeout_s
+        self._token, self._connections, self._timeout_s, self._transport = token, connections, timeout_s, transport
         self._session: aiohttp.ClientSession | None = None
 
     @property
@@ -67,49 +77,81 @@ class TranslationClient:
         """Whether the client sends a token."""
         return bool(self._token)
 
-    async def __aenter__(self) -> TranslationClient:
-        self._session = new_session(self._tls, self._connections, self._timeout_s)
+    async def __aenter__(self) -> Self:
+        connector = aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=30.0, ssl=self._tls or True)
+        # Uncompressed: the bytes of an answer are counted, and inflating them would add to the time.
+        headers = {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {self._token}"} if self._token else {})
+        middlewares = () if self._transport is None else (self._transport,)
+        self._session = aiohttp.ClientSession(
+            connector=connector, headers=headers, auto_decompress=False, middlewares=middlewares
+        )
         return self
 
     async def __aexit__(self, *error: object) -> None:
         if self._session is not None:
             await self._session.close()
 
-    async def translate(self, request: TranslateRequest, timeout_s: float | None = None) -> Exchange:
-        """Ask for a translation. Raises `ServiceError`: the service's own status, 502 if it cannot be reached, 504 in time."""
+    @asynccontextmanager
+    async def exchange(
+        self, method: str, path: str, timeout_s: float | None = None, **content: Any
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send a request, and yield its answer with status 200.
+
+        Raises `ServiceError`: the service's own status, 502 if it cannot be reached, 504 if it does not answer in time.
+        """
         assert self._session is not None, "use the client within async with"
-        timeout = aiohttp.ClientTimeout(total=timeout_s or self._timeout_s)
-        sent_s = time.monotonic()
+        total_s = timeout_s or self._timeout_s
+        timeout = aiohttp.ClientTimeout(total=total_s, connect=min(5.0, total_s))
         try:
-            async with self._session.post(
-                f"{self.url}/translate",
-                data=request.body(),
-                headers=request.headers() | authorization(self._token),
-                timeout=timeout,
-                allow_redirects=False,
+            async with self._session.request(
+                method, self.url + path, timeout=timeout, allow_redirects=False, **content
             ) as response:
-                body = await bounded_body(response)
-                received_s = time.monotonic()
                 if response.status != 200:
-                    raise refusal(response, body, self._token)
-                try:
-                    answer = parse_answer(body, response.headers)
-                except ServiceError:
-                    with suppress(ValueError, RecursionError):
-                        check_no_error(json.loads(body), self._token)
-                    raise
-                if len(answer.texts) != len(request.texts):
-                    what = f"answered {len(request.texts)} texts with {len(answer.texts)} translations"
-                    raise ServiceError(502, f"{self.url} {what}")
-                return Exchange(answer, sent_s, received_s, response.headers)
+                    raise refusal(response, await bounded_body(response), self._token)
+                yield response
         except asyncio.TimeoutError:
             raise ServiceError(504, f"{self.url} did not answer in time") from None
         except (aiohttp.ClientError, OSError) as error:
             raise ServiceError(502, f"{self.url} {describe_failure(error)}") from None
 
+    async def get_body(self, path: str, timeout_s: float) -> tuple[bytes, float]:
+        """Return the bytes at a path, and the seconds of the round trip. Raises `ServiceError`."""
+        sent_s = time.monotonic()
+        async with self.exchange("GET", path, timeout_s) as response:
+            return await bounded_body(response), time.monotonic() - sent_s
+
+    async def get_json(self, path: str, timeout_s: float) -> tuple[Any, float]:
+        """Return the JSON at a path, and the seconds of the round trip. Raises `ServiceError`."""
+        body, seconds = await self.get_body(path, timeout_s)
+        try:
+            return json.loads(body), seconds
+        except (ValueError, RecursionError):
+            raise ServiceError(502, f"{self.url}{path} {describe_foreign_body(body)}") from None
+
+
+class TranslationClient(HttpClient):
+    """A client of a service with LibreTranslate's API."""
+
+    async def translate(self, request: TranslateRequest, timeout_s: float | None = None) -> Exchange:
+        """Ask for a translation. Raises `ServiceError`."""
+        sent_s = time.monotonic()
+        async with self.exchange("POST", "/translate", timeout_s, data=request.body(), headers=request.headers()) as response:
+            body = await bounded_body(response)
+            received_s, headers = time.monotonic(), response.headers
+        try:
+            answer = parse_answer(body, headers)
+        except ServiceError:
+            with suppress(ValueError, RecursionError):
+                check_no_error(json.loads(body), self._token)
+            raise
+        if len(answer.texts) != len(request.texts):
+            what = f"answered {len(request.texts)} texts with {len(answer.texts)} translations"
+            raise ServiceError(502, f"{self.url} {what}")
+        return Exchange(answer, sent_s, received_s, headers)
+
     async def health(self, timeout_s: float = 5.0) -> tuple[Mapping[str, Any], float]:
         """Return what the service says of itself, and the seconds of the round trip. Raises `ServiceError`."""
-        content, seconds = await self._get("/health", timeout_s)
+        content, seconds = await self.get_json("/health", timeout_s)
         if not isinstance(content, dict):
             raise ServiceError(502, f"{self.url}/health is no object of JSON")
         return content, seconds
@@ -119,15 +161,13 @@ class TranslationClient:
 
         A language that is listed without `targets` is taken as translated to all listed languages.
         """
-        content, seconds = await self._get("/languages", timeout_s)
+        content, seconds = await self.get_json("/languages", timeout_s)
         try:
             codes = [str(language["code"]) for language in content]
-            pairs = {
-                code: tuple(map(str, language.get("targets", codes))) for code, language in zip(codes, content, strict=True)
-            }
+            targets = [tuple(map(str, language.get("targets", codes))) for language in content]
         except (TypeError, KeyError, AttributeError):
             raise ServiceError(502, f"{self.url}/languages is no list of languages") from None
-        return pairs, seconds
+        return dict(zip(codes, targets, strict=True)), seconds
 
     async def check_languages(self, source: str, target: str, timeout_s: float = 5.0) -> None:
         """Raise `InputError` if the service lists its languages without this pair, `ServiceError` if it does not list them."""
@@ -138,11 +178,6 @@ class TranslationClient:
         offered = shorten(", ".join(pairs) or "nothing", 120)
         what = f"{self.url} does not translate {source} to {target}, but {offered}"
         raise InputError(what, remedy="give --source and --target")
-
-    async def _get(self, path: str, timeout_s: float) -> tuple[Any, float]:
-        """Return the JSON at a path, and the seconds of the round trip. Raises `ServiceError`."""
-        assert self._session is not None, "use the client within async with"
-        return await get_json(self._session, self.url + path, self._token, timeout_s)
 
 
 def tls_context(url: str, ca_file: Path | None = None) -> ssl.SSLContext | None:
@@ -157,52 +192,6 @@ def tls_context(url: str, ca_file: Path | None = None) -> ssl.SSLContext | None:
             what = f"no certificates of authorities: {getattr(error, 'strerror', None) or error}"
             raise InputError(what, path=ca_file, remedy="give a PEM file") from None
     return ssl.create_default_context() if url.startswith("https://") else None
-
-
-def new_session(tls: ssl.SSLContext | None, connections: int, timeout_s: float) -> aiohttp.ClientSession:
-    """Return a session whose connections stay open; to be called within a running event loop."""
-    connector = aiohttp.TCPConnector(limit=connections, keepalive_timeout=30.0, ssl=tls or True)
-    timeout = aiohttp.ClientTimeout(total=timeout_s, connect=min(5.0, timeout_s))
-    # Uncompressed: its bytes are counted, and inflating them would add to the time.
-    headers = {"Accept-Encoding": "identity"}
-    return aiohttp.ClientSession(connector=connector, timeout=timeout, headers=headers, auto_decompress=False)
-
-
-def check_token(token: str) -> None:
-    """Raise `InputError` for a token that no header can hold."""
-    if not token.isprintable():
-        raise InputError("the token holds a line break or a control character", remedy="give the token alone, on one line")
-
-
-def authorization(token: str) -> dict[str, str]:
-    """Return the header that carries a token; no header without one."""
-    return {"Authorization": f"Bearer {token}"} if token else {}
-
-
-async def get_json(session: aiohttp.ClientSession, url: str, token: str, timeout_s: float) -> tuple[Any, float]:
-    """Return the JSON at an address, and the seconds of the round trip. Raises `ServiceError`."""
-    body, seconds = await get_body(session, url, token, timeout_s)
-    try:
-        return json.loads(body), seconds
-    except (ValueError, RecursionError):
-        raise ServiceError(502, f"{url} {describe_foreign_body(body)}") from None
-
-
-async def get_body(session: aiohttp.ClientSession, url: str, token: str, timeout_s: float) -> tuple[bytes, float]:
-    """Return the bytes at an address, and the seconds of the round trip. Raises `ServiceError`."""
-    timeout = aiohttp.ClientTimeout(total=timeout_s)
-    sent_s = time.monotonic()
-    try:
-        async with session.get(url, headers=authorization(token), timeout=timeout, allow_redirects=False) as response:
-            body = await bounded_body(response)
-            seconds = time.monotonic() - sent_s
-            if response.status != 200:
-                raise refusal(response, body, token)
-    except asyncio.TimeoutError:
-        raise ServiceError(504, f"{url} did not answer in time") from None
-    except (aiohttp.ClientError, OSError) as error:
-        raise ServiceError(502, f"{url} {describe_failure(error)}") from None
-    return body, seconds
 
 
 async def bounded_body(response: aiohttp.ClientResponse) -> bytes:

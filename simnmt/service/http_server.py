@@ -1,37 +1,68 @@
-"""The frame of an HTTP service: who may connect, limits, error answers, metrics, and a graceful end.
+"""The frame of an HTTP service: who may connect, limits of bodies, error answers, metrics, and a graceful end.
 
-A service gives its routes; the frame refuses bodies that are too large (413) or compressed (415), connections beyond the limit,
-and requests without the token (403), turns errors into LibreTranslate's `{"error": ...}`, and at the end lets requests finish.
+A service gives its routes to aiohttp; the frame refuses bodies that are too large (413) or compressed (415) and requests
+without the token (403), turns errors into LibreTranslate's `{"error": ...}`, and at the end lets requests finish. Limits of
+connections are those of a proxy before the service.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hmac
+import ipaddress
 import json
 import logging
 import re
 import signal
-import socket
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from math import inf
 from pathlib import Path
+from typing import Any
 
 from aiohttp import web
-from aiohttp.web_protocol import RequestHandler
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from aiohttp.http import HttpProcessingError
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
-from simnmt.base.errors import InputError
+from simnmt.base.errors import InputError, shorten
 from simnmt.base.files import MOST_SECRET_BYTES, check_regular
-from simnmt.service.addresses import Address, listen_at
-from simnmt.service.messages import ServiceError
+from simnmt.service.messages import ServiceError, form_content, parse_json
 
-Handler = Callable[[web.BaseRequest], Awaitable[web.Response]]
-"""Answers one request; may raise `ServiceError`."""
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A host, by name or number, and a port; port 0 stands for any that is free."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """True if only programs on this box reach the address."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+def parse_address(text: str, option: str) -> Address:
+    """Return the address of `HOST:PORT`, `[::1]:PORT`, or `PORT` on this box. Raises `InputError` that names `option`."""
+    host, _, port = text.strip().rpartition(":")
+    if not (port.isascii() and port.isdecimal() and len(port) < 8):
+        raise InputError(
+            f"{option} {shorten(text)!r} is not an address", remedy="write it as HOST:PORT, such as 127.0.0.1:5000"
+        )
+    if int(port) > 65_535:
+        raise InputError(f"{option}: {int(port)} is not a valid port (1-65535)")
+    return Address(host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port))
 
 
 _ORIGIN = re.compile(r"https?://[^/\s]+")
@@ -84,14 +115,10 @@ class Limits:
     """Limits of an HTTP service."""
 
     body_bytes: int = 1_000_000
-    connections: int = 512
-    """Open connections; further ones are closed at once."""
     read_s: float = 10.0
     """Longest time in which a client sends a body."""
     idle_s: float = 60.0
-    """Longest time without a complete request on a connection, from its opening or its last answer."""
-    unacknowledged_s: float = 30.0
-    """Longest time in which a client takes nothing of an answer."""
+    """Longest time without a request on a connection, from its last answer."""
     drain_s: float = 30.0
     """Longest time in which the requests under way may finish at the end."""
 
@@ -109,8 +136,6 @@ class Metrics:
             buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
             registry=self.registry,
         )
-        self.connections = Gauge("simnmt_connections", "Open connections.", registry=self.registry)
-        self.refused = Counter("simnmt_refused_connections", "Connections beyond the limit.", registry=self.registry)
         self._observers = dict[tuple[str, int], tuple[Counter, Histogram]]()
 
     def observe(self, path: str, status: int, seconds: float) -> None:
@@ -127,118 +152,43 @@ class Metrics:
         return generate_latest(self.registry)
 
 
-class _BoundedServer(web.Server):
-    """A server with at most a number of open connections."""
-
-    def __init__(self, handler: Handler, limits: Limits, metrics: Metrics) -> None:
-        super().__init__(
-            handler,
-            request_factory=self._request,
-            keepalive_timeout=limits.idle_s,
-            lingering_time=LINGERING_S,
-            access_log=None,
-            logger=_quiet_logger(),
-            auto_decompress=False,  # the library would inflate on the event loop, ahead of the token's check
-        )
-        self._limits, self._metrics = limits, metrics
-        self._idle_since_s: dict[RequestHandler, float] = {}
-        """Open connections: when each began to wait for a request; infinity while one is answered."""
-        self._sweep_handle: asyncio.TimerHandle | None = None
-
-    def _request(self, message: object, payload: object, protocol: object, writer: object, task: object) -> web.BaseRequest:
-        loop = asyncio.get_running_loop()
-        most = self._limits.body_bytes
-        return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=most)  # type: ignore[arg-type]
-
-    def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
-        """Take a connection, or close it beyond the limit."""
-        super().connection_made(handler, transport)
-        if len(self._idle_since_s) >= self._limits.connections:
-            self._metrics.refused.inc()
-            self._loop.call_soon(transport.abort)  # not now: aiohttp would start to serve a connection that is gone
-            return
-        self.note_idle(handler)
-        self._metrics.connections.set(len(self._idle_since_s))
-        if self._sweep_handle is None:
-            self._sweep_handle = self._loop.call_later(self._limits.idle_s / 4, self._sweep)
-        if (connection := transport.get_extra_info("socket")) is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
-            with suppress(OSError):
-                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(1e3 * self._limits.unacknowledged_s))
-
-    def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
-        """Forget a connection."""
-        super().connection_lost(handler, exc)
-        self._idle_since_s.pop(handler, None)
-        self._metrics.connections.set(len(self._idle_since_s))
-
-    def note_busy(self, handler: RequestHandler) -> None:
-        """Note that a request of a connection is complete but for its body, and is answered now."""
-        if handler in self._idle_since_s:
-            self._idle_since_s[handler] = inf
-
-    def note_idle(self, handler: RequestHandler) -> None:
-        """Note that a connection waits for a request."""
-        self._idle_since_s[handler] = self._loop.time()
-
-    def _sweep(self) -> None:
-        """Close connections that send no request: aiohttp waits for a first request, and for the rest of one, for ever."""
-        self._sweep_handle = None
-        latest_s = self._loop.time() - self._limits.idle_s
-        for handler in [handler for handler, since_s in self._idle_since_s.items() if since_s <= latest_s]:
-            if handler.transport is not None:
-                handler.transport.abort()
-        if self._idle_since_s:
-            self._sweep_handle = self._loop.call_later(self._limits.idle_s / 4, self._sweep)
-
-
-LINGERING_S = 2.0
-"""Time for which the rest of a refused body is read, so that its sender sees the answer."""
-CUT_OFF_S = 1.0
-"""Time that connections have at the end, after the requests under way had theirs."""
-
-
-def _quiet_logger() -> logging.Logger:
-    """Return a logger that drops what clients do wrong: they have their answer."""
-    logger = logging.Logger("simnmt.service")
-    logger.addHandler(logging.NullHandler())
-    return logger
-
-
 class HttpService:
-    """A running HTTP service; its routes are known by method and path."""
+    """A running HTTP service."""
 
     def __init__(
         self,
-        routes: Mapping[tuple[str, str], Handler],
+        routes: Sequence[web.RouteDef],
         access: Access,
         limits: Limits,
         metrics: Metrics,
         *,
         on_error: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """`on_error`: called with a line about a fault of the service itself."""
-        self._routes, self._access, self._limits, self.metrics = dict(routes), access, limits, metrics
-        self._routes["GET", "/metrics"] = self._metrics_text
-        self._paths = {path for _, path in self._routes}
-        self._on_error = on_error
-        self._under_way = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
-        self.draining = False
+        """`routes`: handlers, which may raise `ServiceError`; `on_error`: called with a line about a fault of the service."""
+        self._access, self._limits, self.metrics, self._on_error = access, limits, metrics, on_error
+        app = web.Application(middlewares=[self._answer], client_max_size=limits.body_bytes)
+        app.add_routes([*routes, web.get("/metrics", self._metrics_text)])
+        self._paths = {resource.canonical for resource in app.router.resources()}
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            logger=_quiet_logger(),
+            keepalive_timeout=limits.idle_s,
+            shutdown_timeout=limits.drain_s,
+            auto_decompress=False,  # the library would inflate on the event loop, ahead of the token's check
+        )
         self.url = ""
         """Where the service listens; empty before `start`."""
-        self._server: _BoundedServer | None = None
-        self._runner: web.ServerRunner | None = None
-        self._site: web.SockSite | None = None
 
     async def start(self) -> None:
         """Listen. Raises `InputError` if the address or the certificate cannot be used."""
-        self._server = _BoundedServer(self._handle, self._limits, self.metrics)
-        self._runner = web.ServerRunner(self._server, handle_signals=False, shutdown_timeout=CUT_OFF_S)
         await self._runner.setup()
-        listener = listen_at(self._access.address)
-        self._site = web.SockSite(self._runner, listener, ssl_context=self._access.ssl_context(), backlog=1024)
-        await self._site.start()
+        address = self._access.address
+        try:
+            await web.TCPSite(self._runner, address.host, address.port, ssl_context=self._access.ssl_context()).start()
+        except (OSError, UnicodeError) as error:
+            what = f"--listen {address}: cannot listen there: {getattr(error, 'strerror', None) or error}"
+            raise InputError(what, remedy="choose another port, or an address of this machine") from None
         host, port = self._runner.addresses[0][:2]
         scheme = "http" if self._access.tls_cert is None else "https"
         self.url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
@@ -259,33 +209,27 @@ class HttpService:
 
     async def stop(self) -> None:
         """Take no more connections, let the requests under way finish, and close; may be called again."""
-        self.draining = True
-        runner, self._runner = self._runner, None
-        if runner is None:
-            return
-        if self._site is not None:
-            await self._site.stop()
-        with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._idle.wait(), self._limits.drain_s)
-        await runner.cleanup()
+        await self._runner.cleanup()
 
-    async def read_body(self, request: web.BaseRequest) -> bytes:
-        """Return the body of a request. Raises `ServiceError` if it is too large or too slow."""
-        if (request.content_length or 0) > self._limits.body_bytes:
-            raise ServiceError(413, f"the body is larger than {self._limits.body_bytes:,} bytes")
-        if request.headers.get("Expect", "").lower() == "100-continue":  # curl waits a second for this
-            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            request.writer.output_size = 0
+    async def read_content(self, request: web.Request) -> dict[str, Any]:
+        """Return the content of a request: JSON, or the fields of a form and of the address's query.
+
+        Raises `ServiceError` for a body that is neither, too large or too slow.
+        """
+        is_form = request.content_type in ("application/x-www-form-urlencoded", "multipart/form-data")
         try:
-            if request.content.is_eof():  # most bodies come with their head
-                return await request.read()
-            return await asyncio.wait_for(request.read(), self._limits.read_s)
+            if is_form or (request.query_string and not request.can_read_body):
+                form = await asyncio.wait_for(request.post(), self._limits.read_s)
+                return form_content([*request.query.items(), *form.items()])
+            return parse_json(await asyncio.wait_for(request.read(), self._limits.read_s))
         except web.HTTPRequestEntityTooLarge:
             raise ServiceError(413, f"the body is larger than {self._limits.body_bytes:,} bytes") from None
         except asyncio.TimeoutError:
             raise ServiceError(408, f"the body did not come within {self._limits.read_s:g} s") from None
+        except (ValueError, LookupError, AssertionError, HttpProcessingError):
+            raise ServiceError(400, "the body is no form in UTF-8") from None
 
-    def check_token(self, request: web.BaseRequest, api_key: str) -> None:
+    def check_token(self, request: web.Request, api_key: str) -> None:
         """Raise `ServiceError` with status 403 for a request without the token."""
         expected = self._access.token.encode()
         bearer = request.headers.get("Authorization", "").removeprefix("Bearer ").strip()
@@ -298,50 +242,45 @@ class HttpService:
         """Whether requests must carry a token."""
         return bool(self._access.token)
 
-    async def _handle(self, request: web.BaseRequest) -> web.Response:
-        begin_s = time.perf_counter()
-        path = request.path if request.path in self._paths else "other"
-        assert self._server is not None
-        self._server.note_busy(request.protocol)
-        self._under_way += 1
-        self._idle.clear()
+    @web.middleware
+    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Answer a request: errors as JSON, headers for scripts of other origins, and counted."""
+        begin_s, origin = time.perf_counter(), self._access.allow_origin
+        response: web.StreamResponse
         try:
-            response = await self._answer(request)
-        finally:
-            self._under_way -= 1
-            if request.transport is not None:
-                self._server.note_idle(request.protocol)
-            if not self._under_way:
-                self._idle.set()
-        self.metrics.observe(path, response.status, time.perf_counter() - begin_s)
-        if self._access.allow_origin:
-            response.headers.update(_CORS | {"Access-Control-Allow-Origin": self._access.allow_origin})
-        if self.draining:
-            response.force_close()
-        return response
-
-    async def _answer(self, request: web.BaseRequest) -> web.Response:
-        handler = self._routes.get((request.method, request.path))
-        try:
-            if handler is None and request.method == "OPTIONS" and self._access.allow_origin:
-                return web.Response()
-            if handler is None:
-                methods = [method for method, path in self._routes if path == request.path]
-                raise ServiceError(405 if methods else 404, f"no {request.method} {request.path[:80]} here")
-            if request.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
-                raise ServiceError(415, "compressed bodies are not read; send the body as it is")
-            return await handler(request)
+            if request.method == "OPTIONS" and origin:
+                response = web.Response()
+            else:
+                if (request.content_length or 0) > self._limits.body_bytes:
+                    raise ServiceError(413, f"the body is larger than {self._limits.body_bytes:,} bytes")
+                if request.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
+                    raise ServiceError(415, "compressed bodies are not read; send the body as it is")
+                response = await handler(request)
+        except web.HTTPException as error:
+            response = error_response(ServiceError(error.status, f"no {request.method} {request.path[:80]} here"))
         except ServiceError as error:
-            return error_response(error)
+            response = error_response(error)
         except (ConnectionError, asyncio.CancelledError):
             raise
         except Exception as error:
             self._on_error(f"{request.method} {request.path}: {type(error).__name__}: {error}")
-            return error_response(ServiceError(500, "the service failed; its log says why"))
+            response = error_response(ServiceError(500, "the service failed; its log says why"))
+        path = request.path if request.path in self._paths else "other"
+        self.metrics.observe(path, response.status, time.perf_counter() - begin_s)
+        if origin:
+            response.headers.update(_CORS | {"Access-Control-Allow-Origin": origin})
+        return response
 
-    async def _metrics_text(self, request: web.BaseRequest) -> web.Response:
+    async def _metrics_text(self, request: web.Request) -> web.Response:
         self.check_token(request, "")
         return web.Response(body=self.metrics.text(), content_type="text/plain", charset="utf-8")
+
+
+def _quiet_logger() -> logging.Logger:
+    """Return a logger that drops what clients do wrong: they have their answer."""
+    logger = logging.Logger("simnmt.service")
+    logger.addHandler(logging.NullHandler())
+    return logger
 
 
 _CORS = {"Access-Control-Allow-Methods": "GET, POST", "Access-Control-Allow-Headers": "Authorization, Content-Type"}

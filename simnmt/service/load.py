@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import isfinite, nan
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +47,7 @@ class Load:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class LoadLog:
     """The columns of a replay, in the order of the requests; shape (requests,), seconds of the monotonic clock.
 
@@ -104,43 +103,30 @@ class LoadLog:
         answered: NDArray[np.bool_] = self.status == 200
         return answered
 
+    @classmethod
+    def of(cls, requests: int) -> LoadLog:
+        """Return the log of so many requests of which none has been sent."""
+        missing = {"status": 0, "client": 0, "target": -1, "src_len": 0, "tgt_len": 0, "batch": 0}
+        whole = {name: np.full(requests, number, np.int64) for name, number in missing.items()}
+        names = {field.name for field in fields(cls)} - {*missing, "begin_s", "fell_back", "fault"}
+        floats = {name: np.full(requests, nan) for name in names}
+        return cls(begin_s=nan, **whole, **floats, fell_back=np.zeros(requests, np.bool_))  # type: ignore[arg-type]
 
-_FLOATS = ("due_s", "sent_s", "received_s", "queue_s", "execution_s", "total_s", "estimate_s", "age_s", "tgt_len_predicted")
-_WHOLE = {"status": 0, "client": 0, "target": -1, "src_len": 0, "tgt_len": 0, "batch": 0}
-
-
-class _Recorder:
-    """The columns of a replay under way."""
-
-    def __init__(self, requests: int) -> None:
-        self.floats = {name: [nan] * requests for name in _FLOATS}
-        self.whole = {name: [missing] * requests for name, missing in _WHOLE.items()}
-        self.fell_back = [False] * requests
-        self.fault = ""
-
-    def answered(self, request: int, exchange: Exchange) -> None:
-        floats, whole, answer = self.floats, self.whole, exchange.answer
-        floats["sent_s"][request], floats["received_s"][request] = exchange.sent_s, exchange.received_s
-        whole["status"][request] = 200
-        if answer.times is not None:
-            for name in ("queue_s", "execution_s", "total_s"):
-                floats[name][request] = getattr(answer.times, name)
-        whole["src_len"][request], whole["tgt_len"][request], whole["batch"][request] = answer.lengths
+    def note(self, request: int, exchange: Exchange) -> None:
+        """Note the answer to a request."""
+        answer = exchange.answer
+        self.sent_s[request], self.received_s[request], self.status[request] = exchange.sent_s, exchange.received_s, 200
+        if (times := answer.times) is not None:
+            self.queue_s[request], self.execution_s[request] = times.queue_s, times.execution_s
+            self.total_s[request] = times.total_s
+        self.src_len[request], self.tgt_len[request], self.batch[request] = answer.lengths
         account = dict(part.split("=", 1) for part in exchange.headers.get(DECISION, "").split(";") if "=" in part)
         target = account.get("target", "")
-        whole["target"][request] = int(target) if target.isascii() and target.isdecimal() and len(target) < 10 else -1
-        for name, key in (("estimate_s", "estimate_s"), ("age_s", "age_s"), ("tgt_len_predicted", "tgt_len")):
-            floats[name][request] = _number(account.get(key, ""))
+        if target.isascii() and target.isdecimal() and len(target) < 10:
+            self.target[request] = int(target)
+        self.estimate_s[request], self.age_s[request] = (_number(account.get(key, "")) for key in ("estimate_s", "age_s"))
+        self.tgt_len_predicted[request] = _number(account.get("tgt_len", ""))
         self.fell_back[request] = account.get("fallback") == "1"
-
-    def refused(self, request: int, error: ServiceError) -> None:
-        self.whole["status"][request] = error.status
-        self.fault = self.fault or error.message
-
-    def log(self, begin_s: float) -> LoadLog:
-        columns: dict[str, Any] = {name: np.asarray(column, np.float64) for name, column in self.floats.items()}
-        columns |= {name: np.asarray(column, np.int64) for name, column in self.whole.items()}
-        return LoadLog(begin_s, **columns, fell_back=np.asarray(self.fell_back, np.bool_), fault=self.fault)
 
 
 def _number(text: str) -> float:
@@ -154,37 +140,36 @@ def _number(text: str) -> float:
 async def send_load(
     load: Load, client: TranslationClient, *, timeout_s: float = 60.0, ended: Callable[[], None] = lambda: None
 ) -> LoadLog:
-    """Send all requests and return what became of them. An open loop wants a loop with precise timers (`precise_timers`).
+    """Send all requests and return what became of them. An open loop wants a loop with precise timers (`event_loop`).
 
     `ended`: called whenever a request has ended.
     """
-    recorder = _Recorder(len(load.texts))
+    log = LoadLog.of(len(load.texts))
 
     async def one(request: int, due_s: float, number: int = 0) -> None:
         forced = None if load.forced_lens is None else (int(load.forced_lens[request]),)
         asked = TranslateRequest(
             (load.texts[request],), False, load.source, load.target, "", forced, None, f"{load.name}{request}"
         )
-        recorder.whole["client"][request] = number
-        recorder.floats["due_s"][request], recorder.floats["sent_s"][request] = due_s, time.monotonic()
+        log.client[request], log.due_s[request], log.sent_s[request] = number, due_s, time.monotonic()
         try:
-            recorder.answered(request, await client.translate(asked, timeout_s))
+            log.note(request, await client.translate(asked, timeout_s))
         except ServiceError as error:
-            recorder.refused(request, error)
+            log.status[request], log.fault = error.status, log.fault or error.message
         ended()
 
     if load.offsets_s is None:
-        begin_s = time.monotonic()
-        await _closed_loop(load, one, begin_s)
+        log.begin_s = time.monotonic()
+        await _closed_loop(load, one, log.begin_s)
     else:
-        begin_s, tasks = time.monotonic() + 0.05, list[asyncio.Task[None]]()
+        log.begin_s, tasks = time.monotonic() + 0.05, list[asyncio.Task[None]]()
         for request, offset_s in enumerate(load.offsets_s):
-            due_s = begin_s + float(offset_s)
+            due_s = log.begin_s + float(offset_s)
             if (left_s := due_s - time.monotonic()) > 0.0:
                 await asyncio.sleep(left_s)
             tasks.append(asyncio.create_task(one(request, due_s)))
         await asyncio.gather(*tasks)
-    return recorder.log(begin_s)
+    return log
 
 
 async def _closed_loop(load: Load, one: Callable[[int, float, int], Awaitable[None]], begin_s: float) -> None:

@@ -12,7 +12,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qsl
 
 from simnmt.base.errors import SimnmtError, shorten
 
@@ -84,20 +83,8 @@ class TranslateRequest:
         return headers
 
 
-def parse_request(
-    body: bytes, content_type: str, headers: Mapping[str, str], query: str = "", *, most_texts: int
-) -> TranslateRequest:
-    """Return the request of a body, JSON or a form. Raises `ServiceError` with status 400 for another body.
-
-    `query`: the query string of the address, whose fields count beside those of a form, and alone without a body.
-    """
-    kind = content_type.partition(";")[0].strip().lower()
-    if kind == "multipart/form-data":
-        content = _content([*_query(query.encode(), most_texts), *_multipart(body, content_type, most_texts)])
-    elif kind == "application/x-www-form-urlencoded" or (query and not body):
-        content = _content([*_query(query.encode(), most_texts), *_query(body, most_texts)])
-    else:
-        content = _json(body)
+def parse_request(content: Mapping[str, Any], headers: Mapping[str, str], *, most_texts: int) -> TranslateRequest:
+    """Return the request of a body's content. Raises `ServiceError` with status 400 for another content."""
     q = content.get("q")
     texts = (q,) if isinstance(q, str) else tuple(q) if isinstance(q, list) else ()
     if not texts or not all(isinstance(text, str) for text in texts):
@@ -134,7 +121,8 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _json(body: bytes) -> dict[str, Any]:
+def parse_json(body: bytes) -> dict[str, Any]:
+    """Return the content of a body in JSON. Raises `ServiceError` with status 400 for another body."""
     try:
         content = json.loads(body)
     except (ValueError, RecursionError):
@@ -144,49 +132,10 @@ def _json(body: bytes) -> dict[str, Any]:
     return content
 
 
-_OTHER_FIELDS = 50
-"""Most fields of a form beside its texts."""
-_BOUNDARY = re.compile(r'boundary="?([^";]+)')
-_FIELD = re.compile(rb'content-disposition:[^\r\n]*;\s*name="?([^";\r\n]*)', re.IGNORECASE)
-
-
-def _query(text: bytes, most_texts: int) -> list[tuple[str, str]]:
-    """Return the fields of a form or of a query string. Raises `ServiceError` for bytes that are none, or too many."""
-    try:
-        most = most_texts + _OTHER_FIELDS
-        return parse_qsl(text.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=most)
-    except ValueError:
-        raise ServiceError(400, f"the body is no form in UTF-8, with at most {most_texts} texts") from None
-
-
-def _multipart(body: bytes, content_type: str, most_texts: int) -> list[tuple[str, str]]:
-    """Return the fields of a form as `curl -F` and web pages send it. Raises `ServiceError` for a body that is none."""
-    fault = ServiceError(400, f"the body is no form in UTF-8 that ends with its boundary, with at most {most_texts} texts")
-    boundary = _BOUNDARY.search(content_type)
-    if boundary is None:
-        raise fault
-    _, *parts = (b"\r\n" + body).split(b"\r\n--" + boundary[1].encode())
-    if not parts or not parts.pop().startswith(b"--") or len(parts) > most_texts + _OTHER_FIELDS:
-        raise fault
-    fields = []
-    for part in parts:
-        head, _, value = part.partition(b"\r\n\r\n")
-        name = _FIELD.search(head)
-        try:
-            if name is not None:
-                fields.append((name[1].decode(), value.decode()))
-        except UnicodeDecodeError:
-            raise fault from None
-    if len(fields) != len(parts):
-        raise fault
-    return fields
-
-
-def _content(fields: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """Return the values of a form by their names, with a list for several texts."""
-    content: dict[str, Any] = dict(fields)
+def form_content(fields: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the content of a form, with a list for several texts."""
     texts = [value for name, value in fields if name == "q"]
-    return content | ({"q": texts} if len(texts) > 1 else {})
+    return dict(fields) | ({"q": texts} if len(texts) > 1 else {})
 
 
 def _language(content: Mapping[str, Any], name: str) -> str:
@@ -235,21 +184,13 @@ class Times:
 
 def parse_times(value: str | None) -> Times | None:
     """Return the times of a `Server-Timing` header; None if it has not all three, or one that is no duration."""
-    durations: dict[str, float] = {}
-    for metric in (value or "").split(","):
-        name, *parameters = (part.strip() for part in metric.split(";"))
-        for parameter in parameters:
-            key, _, number = parameter.partition("=")
-            if key == "dur":
-                try:
-                    durations[name] = float(number) / 1e3
-                except ValueError:
-                    return None
-    if not {"queue", "execution", "total"} <= durations.keys():
-        return None
-    if not all(0.0 <= seconds < _MOST_S for seconds in durations.values()):
+    durations = {name: float(number) / 1e3 for name, number in _DURATION.findall(value or "")}
+    if not {"queue", "execution", "total"} <= durations.keys() or max(durations.values()) >= _MOST_S:
         return None
     return Times(durations["queue"], durations["execution"], durations["total"])
+
+
+_DURATION = re.compile(r"([a-z]+);dur=(\d{1,12}(?:\.\d{1,9})?)(?![^\s,;])")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     BeforeValidator,
@@ -20,7 +20,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from simnmt.base.configuration import Configuration, EndOfSentence, FileForm, form_by_key
+from simnmt.base.configuration import Configuration, EndOfSentence, InputFile, form_by_key
 from simnmt.workload.arrivals import Arrivals, BackToBack
 from simnmt.workload.corpus import count_tokens, read_corpus
 from simnmt.workload.fertility import Fertility
@@ -28,7 +28,7 @@ from simnmt.workload.filters import FILTERS, RatioFilter, dropped_warning, keep
 from simnmt.workload.length_table import LengthTable, read_table
 from simnmt.workload.length_units import TOKENISER_FILES, UNITS, Side, model_file, unit_of
 from simnmt.workload.lognormal_lengths import MIXES, SENTENCES, LognormalLengths
-from simnmt.workload.unit_configuration import FilePath, TokeniserUnit, Unit, refuse_unknown
+from simnmt.workload.unit_configuration import FilePath, TokeniserPath, TokeniserUnit, Unit, refuse_unknown
 
 
 def _table_of_name(name: str) -> dict[str, str]:
@@ -46,7 +46,6 @@ FilterConfiguration = Annotated[
     Annotated[FilterName, Tag("filter_by_name")] | Annotated[RatioFilter, Tag("filter_with_parameters")],
     Discriminator(lambda value: "filter_with_parameters" if isinstance(value, (dict, RatioFilter)) else "filter_by_name"),
 ]
-_Form = TypeVar("_Form", bound="Lengths")
 
 
 class Lengths(Configuration):
@@ -91,17 +90,6 @@ class Lengths(Configuration):
         """
         return {"src": {}, "tgt": {}}
 
-    def named_inputs(self, base: Path) -> dict[str, Path]:
-        """Return the files that `load` reads, in its order, models of units last, by `@name` or path.
-
-        Raises `InputError` for an unknown `@name`.
-        """
-        return {}
-
-    def resolved(self: _Form, base: Path) -> _Form:
-        """Return the configuration with absolute paths; an `@name` stays, since it means the same everywhere."""
-        return self
-
 
 class _FileLengths(Lengths):
     """Fields of all lengths from files."""
@@ -129,18 +117,19 @@ def _read_shipped_table(path: Path) -> LengthTable:
     return read_table(path)
 
 
-class TableFile(FileForm, _FileLengths):
+_TABLE_FILE = InputFile("traces/lengths")
+
+
+class TableFile(_FileLengths):
     """Lengths from a table of joint counts, as `simnmt corpus table` writes it."""
 
-    table: FilePath
+    table: Annotated[str, _TABLE_FILE, Field(min_length=1)]
     """`@name` of a shipped table, or a path, relative to the scenario file."""
     end_of_sentence: EndOfSentence | None = None
     """Which lengths of the table count the end-of-sentence token; left out: those that its header states, `none` by default."""
     filter: FilterConfiguration | None = None
     """Which further pairs are dropped; only by rules that look at lengths alone."""
 
-    file_key = "table"
-    shipped = "traces/lengths"
     no_filter = None
 
     @model_serializer(mode="wrap")
@@ -149,7 +138,7 @@ class TableFile(FileForm, _FileLengths):
 
     def load(self, base: Path) -> LengthTable:
         """Read the table and apply the filter of the configuration, if any."""
-        table = (_read_shipped_table if self.table.startswith("@") else read_table)(self.path(base))
+        table = (_read_shipped_table if self.table.startswith("@") else read_table)(_TABLE_FILE.path(self.table, base))
         if self.end_of_sentence is not None:
             table = replace(table, end_of_sentence=self.end_of_sentence)
         if self.filter is None:
@@ -167,7 +156,7 @@ class _Text(_FileLengths):
     """What a target length counts."""
     filter: FilterConfiguration = "cnmt"
     """Which pairs are dropped."""
-    models: list[FilePath] = Field(default_factory=list)
+    models: list[TokeniserPath] = Field(default_factory=list)
     """Further tokenisers, or folders of translation models, in whose tokens profiles count; relative to the scenario file. The
     fertility between these and the workload's unit is counted on the text."""
 
@@ -214,26 +203,6 @@ class _Text(_FileLengths):
         units = [unit_of(file) for file in files]
         named = {unit: f"{unit.partition(' ')[0]}:{file}" for unit, file in zip(units, files, strict=True)}
         return {**{unit: unit for unit in UNITS}, **named}
-
-    def named_inputs(self, base: Path) -> dict[str, Path]:
-        """Return the files of the text and of the models."""
-        sides: dict[Side, str | TokeniserUnit] = {"src": self.src_unit, "tgt": self.tgt_unit}
-        paths = self._files(base)
-        paths += [unit.file(base, side) for side, unit in sides.items() if isinstance(unit, TokeniserUnit)]
-        paths += [model_file(base / model, side) for model in self.models for side in TOKENISER_FILES]
-        return {str(path): path for path in paths}
-
-    def resolved(self: _TextForm, base: Path) -> _TextForm:
-        """Return the configuration with absolute paths."""
-        changed: dict[str, object] = {key: str((base / getattr(self, key)).absolute()) for key in self.file_keys}
-        for key in ("src_unit", "tgt_unit"):
-            if isinstance(unit := getattr(self, key), TokeniserUnit):
-                changed[key] = unit.model_copy(update={unit.kind: str((base / unit.path).absolute())})
-        changed["models"] = [str((base / model).absolute()) for model in self.models]
-        return self.model_copy(update=changed)
-
-
-_TextForm = TypeVar("_TextForm", bound=_Text)
 
 
 def _corpus_unit(unit: str | TokeniserUnit, base: Path) -> str:

@@ -9,9 +9,9 @@ from typing import Annotated, Any, ClassVar
 from pydantic import AfterValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
-from simnmt.base.configuration import Configuration
+from simnmt.base.configuration import Configuration, InputFile
 from simnmt.base.suggestions import did_you_mean
-from simnmt.workload.length_units import UNITS, Side, TokeniserKind, model_file
+from simnmt.workload.length_units import TOKENISER_FILES, UNITS, Side, TokeniserKind, model_file, tokeniser_in
 
 
 def refuse_unknown(noun: str, known: Collection[str]) -> AfterValidator:
@@ -27,7 +27,16 @@ def refuse_unknown(noun: str, known: Collection[str]) -> AfterValidator:
 
 
 UnitName = Annotated[str, refuse_unknown("unit", UNITS), Field(json_schema_extra={"enum": list(UNITS)})]
-FilePath = Annotated[str, Field(min_length=1)]
+FilePath = Annotated[str, InputFile(), Field(min_length=1)]
+
+
+def _tokeniser_files(path: Path) -> list[Path]:
+    """Return the tokenisers of both sides in a folder."""
+    found = [tokeniser_in(path, side) for side in TOKENISER_FILES] if path.is_dir() else [path]
+    return list(dict.fromkeys(file for file in found if file is not None))
+
+
+TokeniserPath = Annotated[str, InputFile(files_of=_tokeniser_files), Field(min_length=1)]
 
 
 class TokeniserUnit(Configuration):
@@ -51,7 +60,7 @@ class SentencePieceUnit(TokeniserUnit):
     """Lengths in the pieces of a sentencepiece model."""
 
     kind = "sentencepiece"
-    sentencepiece: FilePath
+    sentencepiece: TokeniserPath
     """Path of the model, relative to the scenario file, or of a translation model's folder, which has one for each side."""
 
 
@@ -59,7 +68,7 @@ class TokenizersUnit(TokeniserUnit):
     """Lengths in the tokens of a tokenizer.json of Hugging Face."""
 
     kind = "tokenizers"
-    tokenizers: FilePath
+    tokenizers: TokeniserPath
     """Path of the tokenizer.json, relative to the scenario file, or of a folder that holds it."""
 
 

@@ -1,7 +1,7 @@
-"""The world, in SimPy: end nodes, gateways and servers in tiers, the links between them, and the requests that pass through.
+"""One run of the world: end nodes, gateways and boxes in tiers, the links between them, and the requests that pass through.
 
-To read it, start with `simulation.py` (the three disciplines), then `traffic.py` (how one request is decided on and sent), then
-`server.py` (the protocol of every kind of server). The kinds are `fifo_server.py`, `batch_pool.py` and `streaming_server.py`; a
-fourth is one more class. `deciders.py` holds what a policy may see. `compiled_world.py` runs in C what `compiled/` covers, with
-the same results. The room imports neither a model nor a page.
+To read it, start with `reference.py`: plain SimPy, a process for each request, and everything that a scenario can say. The
+boxes are in `simnmt.devices`, `deciders.py` holds what a policy may see, `faults.py` the links that fail. To run it,
+`engine.py` hands what scenarios use every day to the C in `compiled/`, whose structures `structures.py` reads from
+`compiled/settings.h`. Both engines make the same choices. The room imports neither a model nor a page.
 """

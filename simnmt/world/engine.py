@@ -175,7 +175,7 @@ class _Run:
         if self._targets > MOST_TARGETS:
             raise UncompiledError(f"{self._targets} targets are more than the compiled engine holds")
         optional = frozenset[str]().union(*(kind.records for kind in kinds if kind is not None))
-        self._recorder = recorder(len(requests), optional | ({"regret_s"} if judged_share > 0.0 else frozenset()))
+        self._recorder = recorder(len(requests), optional | ({"decision_regret_s"} if judged_share > 0.0 else frozenset()))
         self._columns: dict[str, NDArray[Any]] = {name: np.asarray(column) for name, column in self._recorder.items()}
         self._node: NDArray[np.int32] | None = None
         self._decided_s: NDArray[np.float64] | None = None
@@ -215,7 +215,10 @@ class _Run:
         callback = DecideCallback(self._called_back)
         self._kept.append(callback)
         settings.decide = ctypes.cast(callback, ctypes.c_void_p)
+        filled = {name for name, _ in c.WorldSettings._fields_}
         for name, column in self._columns.items():
+            if name not in filled:
+                raise UncompiledError(f"the column {name} is filled in the reference alone")
             setattr(settings, name, column.ctypes.data)
 
     def meet_links(self, route: MovingRoute | None, clients: Clients | None) -> None:

@@ -74,7 +74,7 @@ class FaultyLinks:
             yield from world.execute_here(request, decider)
             return
         world.trail["target"][request], world.trail["outcome"][request] = -1, LOST
-        for name in world.trail.keys() & {"queue_s", "transfer_s", "regret_s"}:
+        for name in world.trail.keys() & {"queue_s", "transfer_s", "decision_regret_s"}:
             world.trail[name][request] = nan
 
     def _attempt(self, request: int, target: int) -> Generator[simpy.Event, Any, Execution | None]:

@@ -3,8 +3,9 @@
 A request is issued at an end node, decided on by the first device on its way (the end node's own, or the gateway), and executed
 on exactly one device: there, or on a box of a target behind it (CNMT-01). `World.request` is that story. Three disciplines set
 the pace. Back to back, each request is issued when the one before it has been answered, so nothing ever waits; this is the
-paper's (CNMT-02). In the open loop requests arrive independently of answers. In the closed loop clients think between requests
-and obey the interactive response-time law: clients = throughput * (response time + think time).
+paper's (CNMT-02), and `World.back_to_back` tells it. In the open loop requests arrive independently of answers. In the closed
+loop clients think between requests and obey the interactive response-time law: clients = throughput * (response time + think
+time).
 """
 
 from __future__ import annotations
@@ -88,8 +89,8 @@ def simulate(
         clients: closed loop; it needs a `route`.
         local: kind of the deciders' own devices, if they are not first in, first out; it has a box for each decider.
         plan_beyond_for: needed if `beliefs` views states.
-        judged_share: share of the requests for which the trail holds `regret_s`; back to back all or none, and only if a target
-            streams.
+        judged_share: share of the requests for which the trail holds `decision_regret_s`; back to back all or none, and only if
+            a target streams.
         faults: of links and boxes, and what deciders do about late answers.
 
     Raises `InputError` for columns with values that are NaN, infinite or below 0, and for parts that do not fit each other.
@@ -147,7 +148,7 @@ class World:
         self.node = [0] * count if requests.node is None else requests.node.tolist()
         self._decided_s = [0.0] * count
         self.devices_record = frozenset[str]().union(*(kind.records for kind in kinds))
-        judged = {"regret_s"} if judged_share > 0.0 else set[str]()
+        judged = {"decision_regret_s"} if judged_share > 0.0 else set[str]()
         faulty = {"transfer_s", "outcome"} if faults is not None else set[str]()
         self.trail = recorder(count, self.devices_record | judged | faulty)
         self.faulty = None if faults is None else FaultyLinks(self, faults)
@@ -310,7 +311,7 @@ class World:
         trail["target"][request], trail["estimate_s"][request] = target, last.value_s
         trail["measured_at_s"][request] = last.measured_at_s
         if totals_s:
-            trail["regret_s"][request] = totals_s[target] - min(totals_s)
+            trail["decision_regret_s"][request] = totals_s[target] - min(totals_s)
         return target
 
     def _is_judged(self, request: int) -> bool:

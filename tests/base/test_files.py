@@ -182,27 +182,6 @@ def test_a_read_is_bounded(tmp_path: Path) -> None:
             raise AssertionError("the work has begun")
 
 
-def test_only_the_files_of_a_model_folder_that_libraries_read_are_bounded(tmp_path: Path) -> None:
-    """400 MB of examples, or an archive of more than any tensor, beside a model are no fault of the model."""
-    sizes = {"train.jsonl": 400 << 20, "dev.txt": 400 << 20, "results.json": 400 << 20, "corpus.tar": 65 << 30}
-    for name, size in sizes.items():
-        (tmp_path / name).touch()
-        os.truncate(tmp_path / name, size)
-    check_model_folder(tmp_path)
-    texts = ("tokenizer.json", "generation_config.json", "model.safetensors.index.json", "vocab.txt", "source.spm")
-    refused = dict.fromkeys(texts, 300 << 20) | dict.fromkeys(("model.safetensors", "pytorch_model.bin"), 65 << 30)
-    for name, size in refused.items():
-        (tmp_path / name).touch()
-        os.truncate(tmp_path / name, size)
-        with pytest.raises(OSError, match="more than") as refusal:
-            check_model_folder(tmp_path)
-        assert refusal.value.filename == str(tmp_path / name)
-        (tmp_path / name).unlink()
-    os.mkfifo(tmp_path / "shard")
-    with pytest.raises(OSError, match="a pipe, not a file"):
-        check_model_folder(tmp_path)
-
-
 @pytest.mark.parametrize(
     "head",
     [

@@ -1,4 +1,4 @@
-"""What holds of any batcher, whatever arrives when: nobody is lost, nobody waits longer than said, no batch is too large."""
+"""What holds of any batcher: no sentence is lost or waits longer than configured, no batch is too large."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from simnmt.batching import Batcher, Batching, Encode, Join, half_empty, maxi, mini, top_up
 from simnmt.batching.batcher import schedule
-from tests.batching.one_server import Served, serve
+from tests.batching.one_server import PlainCost, Served, serve
 
 STEADY = settings(derandomize=True, deadline=None, max_examples=40)
 
@@ -29,9 +29,8 @@ class Traffic:
     """Of one encoder call, beside a step of one second."""
 
     def served(self, batching: Batching) -> Served:
-        return serve(
-            batching, self.arrival_s, self.src_len, self.tgt_len, encode_s=lambda sentences: self.encode_s * (1 + sentences / 8)
-        )
+        cost = PlainCost(encoding_s=lambda sentences: self.encode_s * (1 + sentences / 8))
+        return serve(batching, self.arrival_s, self.src_len, self.tgt_len, cost)
 
 
 @st.composite
@@ -60,42 +59,26 @@ def batchings(draw: Any, limits: bool = True, collected: bool | None = None) -> 
 
 @STEADY
 @given(batchings(), traffic())
-def test_everybody_is_encoded_once_then_joins_once_then_is_done(batching: Batching, traffic: Traffic) -> None:
-    served = traffic.served(batching)
-    everybody = list(range(len(traffic.src_len)))
-    assert sorted(each for group in served.encodings for each in group) == everybody
-    assert sorted(each for group in served.joins for each in group) == everybody
-    assert sorted(served.finish_s) == everybody
-    for each in everybody:
+def test_every_sentence_is_served_once_within_the_limits(batching: Batching, traffic: Traffic) -> None:
+    """Encoded, then joined, then done; no batch is too large, and padding exceeds its cap for a sentence alone only."""
+    served, sentences = traffic.served(batching), list(range(len(traffic.src_len)))
+    for groups in (served.encodings, served.joins, [tuple(served.finish_s)]):
+        assert sorted(each for group in groups for each in group) == sentences
+    for each in sentences:
         assert traffic.arrival_s[each] <= served.encoded_s[each] <= served.joined_s[each] <= served.finish_s[each]
-
-
-@STEADY
-@given(batchings(), traffic())
-def test_no_more_are_active_or_encoded_together_than_allowed(batching: Batching, traffic: Traffic) -> None:
-    served = traffic.served(batching)
-    assert all(1 <= len(active) <= batching.size for _, active, _ in served.steps)
+    steps, cap = [active for _, active, _ in served.steps], batching.padded_tokens or inf
+    assert all(1 <= len(active) <= batching.size for active in steps)
     assert all(1 <= len(group) <= (batching.encoded_together or batching.size) for group in served.encodings)
-    # A batch is refilled only when it is down to the threshold.
-    before: tuple[int, ...] = ()
-    for _, active, _ in served.steps:
-        stayed = [each for each in active if each in before]
-        assert len(stayed) == len(active) or len(stayed) <= batching.threshold
-        before = active
-
-
-@STEADY
-@given(batchings(), traffic())
-def test_padding_never_exceeds_its_cap_but_for_a_sentence_alone(batching: Batching, traffic: Traffic) -> None:
-    cap = batching.padded_tokens or inf
-    served = traffic.served(batching)
-    for group in [*served.encodings, *(active for _, active, _ in served.steps)]:
+    for group in [*served.encodings, *steps]:
         assert len(group) == 1 or len(group) * max(traffic.src_len[each] for each in group) <= cap
+    for before, active in zip([(), *steps], steps, strict=False):
+        stayed = [each for each in active if each in before]
+        assert len(stayed) == len(active) or len(stayed) <= batching.threshold, "refilled above the threshold"
 
 
 @STEADY
 @given(batchings(collected=False), traffic())
-def test_without_collecting_sentences_are_taken_in_the_order_in_which_they_came(batching: Batching, traffic: Traffic) -> None:
+def test_without_collecting_sentences_are_taken_in_the_order_of_arrival(batching: Batching, traffic: Traffic) -> None:
     served = traffic.served(batching)
     assert [each for group in served.encodings for each in group] == sorted(served.finish_s)
     assert [each for group in served.joins for each in group] == sorted(served.finish_s)
@@ -116,12 +99,11 @@ def test_a_collection_is_sorted_by_source_length_and_the_sort_is_stable(batching
 
 @STEADY
 @given(batchings(collected=True), traffic())
-def test_nobody_is_done_before_the_last_of_his_collection_came(batching: Batching, traffic: Traffic) -> None:
-    """Nor begun: with an endless wait a collection is what came first, so many at a time (FNI-09)."""
+def test_no_sentence_is_encoded_before_the_last_of_its_collection_arrived(batching: Batching, traffic: Traffic) -> None:
+    """With an endless wait a collection is what arrived first, so many at a time (FNI-09)."""
     batching = replace(batching, longest_wait_s=inf)
     served = traffic.served(batching)
     for each, begin_s in served.encoded_s.items():
-        assert batching.collected is not None
         last = min(each // batching.collected * batching.collected + batching.collected, len(traffic.src_len)) - 1
         assert begin_s >= traffic.arrival_s[last]
 
@@ -139,9 +121,9 @@ def test_a_free_server_begins_when_the_first_is_due_or_enough_have_come(batching
 
 @STEADY
 @given(batchings(limits=False), traffic())
-def test_with_no_wait_the_server_is_never_idle_while_somebody_waits(batching: Batching, traffic: Traffic) -> None:
+def test_with_no_wait_the_server_is_never_idle_while_a_sentence_waits(batching: Batching, traffic: Traffic) -> None:
     """Work is conserved: it is busy from an arrival in an empty system until all that came is done."""
-    served = replace_wait(batching, traffic, 0.0)
+    served = traffic.served(replace(batching, longest_wait_s=0.0))
     busy = [(begin_s, begin_s + 1.0) for begin_s, _, _ in served.steps]
     for group in served.encodings:
         begin_s = served.encoded_s[group[0]]
@@ -153,17 +135,11 @@ def test_with_no_wait_the_server_is_never_idle_while_somebody_waits(batching: Ba
         busy_until_s = max(busy_until_s, end_s)
 
 
-def replace_wait(batching: Batching, traffic: Traffic, longest_wait_s: float) -> Served:
-    return traffic.served(replace(batching, longest_wait_s=longest_wait_s))
-
-
 @STEADY
 @given(batchings(limits=False, collected=False), traffic())
-def test_topped_up_more_than_the_threshold_are_active_while_the_queue_can_fill_the_gap(
-    batching: Batching, traffic: Traffic
-) -> None:
-    """FNI-10: as long as somebody waits, every step has more sentences than the threshold."""
-    served = replace_wait(batching, traffic, 0.0)
+def test_topped_up_more_than_the_threshold_are_active_while_sentences_wait(batching: Batching, traffic: Traffic) -> None:
+    """FNI-10."""
+    served = traffic.served(replace(batching, longest_wait_s=0.0))
     for _, active, waiting in served.steps:
         assert waiting == 0 or len(active) > batching.threshold
 
@@ -178,23 +154,8 @@ def test_batches_of_one_are_a_queue_where_nothing_is_collected(traffic: Traffic)
             assert served.finish_s[each] == pytest.approx(free_s, abs=1e-9)
 
 
-@STEADY
-@given(traffic(), st.integers(1, 9) | st.just(1_280))
-def test_collected_batches_of_one_are_served_shortest_source_first(traffic: Traffic, collected: int) -> None:
-    """Whenever a collection is through, those who wait then are the next one, so many at most."""
-    for batching in (maxi(1, collected, 0.0), top_up(1, 0, collected)):
-        served, coming, free_s = traffic.served(batching), list(range(len(traffic.arrival_s))), 0.0
-        while coming:
-            free_s = max(free_s, traffic.arrival_s[coming[0]])
-            there = [each for each in coming if traffic.arrival_s[each] <= free_s][:collected]
-            del coming[: len(there)]
-            for each in sorted(there, key=lambda each: traffic.src_len[each]):
-                free_s += traffic.encode_s * (1 + 1 / 8) + traffic.tgt_len[each]
-                assert served.finish_s[each] == pytest.approx(free_s, abs=1e-9)
-
-
-def test_who_comes_during_the_first_of_several_calls_of_the_encoder_is_encoded_in_the_next() -> None:
-    """Where encoding takes time, how many are encoded at once does change who is decoded with whom."""
+def test_a_sentence_that_arrives_during_the_first_of_several_encodings_is_encoded_in_the_next() -> None:
+    """Where encoding takes time, the number encoded at once changes which sentences are decoded together."""
     late = Traffic([0.0, 0.0, 0.0, 0.5], [5] * 4, [3] * 4, 1.0)
     joins = [late.served(Batching(4, 2, encoded_together=together)).joins for together in (2, 4)]
     assert joins == [[(0, 1, 2, 3)], [(0, 1, 2), (3,)]]
@@ -230,13 +191,12 @@ def test_a_sentence_encoded_ahead_of_its_batch_does_not_wait_for_company() -> No
 
 
 def test_a_batch_that_is_waited_for_until_it_is_full_is_not_begun_in_part() -> None:
-    """Found: encoded two at a time, only the first two joined, and the others waited for company once more."""
     served = serve(Batching(4, longest_wait_s=inf, encoded_together=2), [0, 0, 0, 0, 9], [1] * 5, [2] * 5)
     assert served.joins == [(0, 1, 2, 3), (4,)]
 
 
 def test_a_batch_is_full_as_well_when_no_more_tokens_fit() -> None:
-    """Found: 3 of 4 fit under the cap, and the one left over waited until four were there again."""
+    """Three of four fit under the cap."""
     served = serve(Batching(4, longest_wait_s=inf, padded_tokens=30), [0, 0, 0, 0, 1, 2, 50], [10] * 7, [5] * 7)
     assert served.joins == [(0, 1, 2), (3, 4, 5), (6,)]
     assert served.encoded_s[3] == 5.0
@@ -254,8 +214,8 @@ def test_closing_takes_what_waits_at_once() -> None:
         assert (batcher.waiting, batcher.due_s) == (0, inf)
 
 
-def test_who_comes_after_the_closing_waits_for_company_again() -> None:
-    """And goes with those who were let go, if there is room."""
+def test_a_sentence_that_arrives_after_the_closing_waits_for_company_again() -> None:
+    """And joins those that waited at the closing, if there is room."""
     for batching in (mini(4), maxi(4, 4), top_up(4, 2)):
         batching = replace(batching, longest_wait_s=inf)
         batcher = Batcher(batching)
@@ -264,12 +224,12 @@ def test_who_comes_after_the_closing_waits_for_company_again() -> None:
         batcher.arrive(1, 5, 2.0)
         assert [batcher.next(0, 2.0), batcher.next(0, 2.0)] == [Encode((0, 1)), Join((0, 1))]
         batcher.arrive(2, 5, 3.0)
-        assert batcher.next(0, 9.0) is None, "Found: closed once, it never waited again"
+        assert batcher.next(0, 9.0) is None
         batcher.close()
         assert batcher.next(0, 9.0) == Encode((2,))
 
 
-def test_closing_lets_all_go_who_wait_then_in_as_many_batches_as_it_takes() -> None:
+def test_closing_takes_all_that_wait_in_as_many_batches_as_it_takes() -> None:
     batcher = Batcher(Batching(4, longest_wait_s=inf, padded_tokens=10))
     for request in range(3):
         batcher.arrive(request, 5, 0.0)
@@ -277,29 +237,3 @@ def test_closing_lets_all_go_who_wait_then_in_as_many_batches_as_it_takes() -> N
     assert [batcher.next(0, 1.0), batcher.next(0, 1.0), batcher.next(2, 1.0, 5)] == [Encode((0, 1)), Join((0, 1)), None]
     batcher.arrive(3, 1, 2.0)
     assert [batcher.next(0, 3.0), batcher.next(0, 3.0)] == [Encode((2, 3)), Join((2, 3))]
-
-
-def test_the_oldest_is_due_when_it_has_waited_long_enough() -> None:
-    batcher = Batcher(mini(8, longest_wait_s=0.3))
-    batcher.arrive(0, 5, 1.1)
-    batcher.arrive(1, 5, 1.2)
-    assert batcher.next(0, 1.3) is None
-    assert batcher.next(0, batcher.due_s) == Encode((0, 1))
-    assert batcher.due_s == -inf
-
-
-def test_who_comes_while_others_are_encoded_joins_them_only_if_encoded_too() -> None:
-    batcher = Batcher(top_up(4, 2))
-    batcher.arrive(0, 5, 0.0)
-    assert batcher.next(0, 0.0) == Encode((0,))
-    batcher.arrive(1, 5, 0.1)
-    assert batcher.next(0, 0.2) == Join((0,))
-    assert batcher.next(1, 0.2) == Encode((1,))
-    assert batcher.next(1, 0.3) == Join((1,))
-    assert batcher.next(2, 0.3) is None
-
-
-def test_full_batches_begin_without_waiting() -> None:
-    served = serve(maxi(2, collected=4), [0, 1, 2, 3, 100], [4, 3, 2, 1, 1], [1] * 5)
-    assert served.encoded_s == {3: 3, 2: 3, 1: 4, 0: 4, 4: 100}
-    assert served.joins == [(3, 2), (1, 0), (4,)]

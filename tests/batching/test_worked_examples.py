@@ -35,11 +35,6 @@ def test_results_of_maxi_batching_are_in_the_original_order() -> None:
     assert finish.tolist() == [2, 9, 3, 13, 4, 8, 1, 10]
 
 
-def test_maxi_batching_sorts_by_source_and_cuts_each_collection_for_itself() -> None:
-    served = serve(maxi(3, collected=4), [0.0] * 9, [9, 1, 1, 5, 2, 2, 2, 1, 7], [1] * 9)
-    assert served.joins == [(1, 2, 3), (0,), (7, 4, 5), (6,), (8,)]
-
-
 def test_top_up_takes_encoded_sentences_from_the_queue_that_an_encoder_fills_ahead() -> None:
     """Encoded a whole batch at a time, of which the freed places are filled; the rest lies ready."""
     served = serve(top_up(4, half_empty(4)), [0.0] * 8, LENGTHS, LENGTHS)
@@ -52,16 +47,6 @@ def test_half_empty_is_half_of_the_batch_rounded_down(size: int, most_left: int)
     assert half_empty(size) == most_left
 
 
-def test_a_batch_of_five_is_refilled_when_two_are_left() -> None:
-    lengths = [1, 2, 3, 4, 5, 1, 1, 1]
-    assert schedule(top_up(5, half_empty(5)), lengths, lengths).active.tolist() == [5, 4, 3, 5, 1]
-
-
-def test_fewer_sentences_than_a_batch_are_one_batch() -> None:
-    for batching in (mini(8), maxi(8, collected=16), top_up(8, 4)):
-        assert schedule(batching, [3, 1], [3, 1]).active.tolist() == [2, 1, 1]
-
-
 def test_an_output_of_no_tokens_takes_no_step_and_holds_no_place() -> None:
     planned = schedule(mini(2), [1, 1, 1, 1], [0, 2, 0, 1])
     assert planned.active.tolist() == [1, 1, 1]
@@ -69,10 +54,6 @@ def test_an_output_of_no_tokens_takes_no_step_and_holds_no_place() -> None:
     nothing = schedule(top_up(4, 2), [1] * 9, [0] * 9)
     assert (nothing.active.size, nothing.finish_step.tolist()) == (0, [0] * 9)
     assert np.isnan(nothing.share_below(8)) and np.isnan(nothing.share_full(4))
-
-
-def test_nothing_to_do_takes_no_step() -> None:
-    assert schedule(mini(4), [], []).active.size == 0
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from typing import Any
 
 from aiohttp import web
 
-from simnmt.service.precise_timers import new_precise_loop, reduce_timer_slack
+from simnmt.service.event_loop import new_precise_loop
 
 TGT_S, SRC_S, FIXED_S = 0.003, 0.0005, 0.004
 
@@ -26,9 +26,8 @@ def translation(text: str) -> str:
 
 @dataclass
 class StubService:
-    """Executes up to `workers` requests side by side, each for `seconds(source tokens, target tokens)`; the others wait."""
+    """Executes one request at a time, each for `seconds(source tokens, target tokens)`; the others wait."""
 
-    workers: int = 1
     pace: float = 1.0
     """Factor of all times."""
     cold_pace: float | None = None
@@ -56,9 +55,6 @@ class StubService:
     target_langs: list[str | None] = field(default_factory=list)
     """Target languages of the requests that ask for a whole answer."""
     remembers: bool = False
-    most_waiting: int = 10**9
-    """Requests under way from which more are refused (429)."""
-    under_way: int = 0
     asked: list[str] = field(default_factory=list)
     """The texts, in order."""
     executed_s: dict[str, list[float]] = field(default_factory=dict)
@@ -116,14 +112,8 @@ class StubService:
         asked = await request.json()
         if (fault := await self._fault(request)) is not None:
             return fault
-        if self.under_way >= self.most_waiting:
-            return web.json_response({"error": "too many requests"}, status=429)
-        self.under_way += 1
-        try:
-            answer = await self.execute(asked["q"])
-            return web.json_response({"translatedText": answer if self.answers == 1 else [answer] * self.answers})
-        finally:
-            self.under_way -= 1
+        answer = await self.execute(asked["q"])
+        return web.json_response({"translatedText": answer if self.answers == 1 else [answer] * self.answers})
 
     async def _languages(self, request: web.Request) -> web.StreamResponse:
         return web.json_response(self.languages, status=404 if self.languages is None else 200)
@@ -171,8 +161,7 @@ class StubService:
         return response
 
     async def serve(self, ready: threading.Event) -> None:
-        reduce_timer_slack()
-        self._free, self._stop, self._loop = asyncio.Semaphore(self.workers), asyncio.Event(), asyncio.get_running_loop()
+        self._free, self._stop, self._loop = asyncio.Lock(), asyncio.Event(), asyncio.get_running_loop()
         app = web.Application()
         app.add_routes(
             [

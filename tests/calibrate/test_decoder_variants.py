@@ -14,7 +14,7 @@ from simnmt.calibrate.settings import Settings
 from simnmt.calibrate.variant_bench import decoder_block, ladder
 from simnmt.nmt.engine import EngineAccount, Timing, Work
 from simnmt.nmt.errors import NmtError, OutOfMemory
-from simnmt.profile.decoder_block import DecoderBlock, composition_error
+from simnmt.profile.decoder_block import DecoderBlock
 from simnmt.profile.decoder_settings import DecoderSettings
 from tests.calibrate.engines import FakeEngine
 from tests.profile.made_decoder import stages_s
@@ -138,16 +138,6 @@ def test_ratios_of_rungs_are_exact_while_the_box_slows_down() -> None:
         measured, expected = variant.step_s / base.step_s, sum(stages_s(variant.settings)) / sum(stages_s(PLAIN))
         assert measured == pytest.approx(expected, rel=0.02), variant.settings.describe()
         assert variant.shares == pytest.approx([part / sum(stages_s(variant.settings)) for part in stages_s(variant.settings)])
-
-
-def test_the_sharp_ladder_shows_how_effects_compose() -> None:
-    for mode in ("quick", "full"):
-        block = block_of(Sharplike(), replace(FULL, mode=mode))
-        error = composition_error(block)
-        assert error is not None
-        assert error.most < 1e-9, "in a box in which effects multiply"
-        assert error.judged >= 4
-        assert (block.base, block.src_len, block.batches) == (PLAIN, 25, (1,))
 
 
 def test_the_ladder_begins_at_the_base_and_adds_one_technique_at_a_time() -> None:

@@ -1,4 +1,4 @@
-"""A running service is measured through HTTP: its plane, its knee, and what becomes of a calibration that is interrupted."""
+"""A running service is measured through HTTP: its plane, and what becomes of a calibration that is interrupted."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def calibrated(tmp_path: Path) -> Callable[..., Calibrated]:
     ) -> Calibrated:
         model = "stub" if api == "openai" else None
         target = "eng_Latn" if api == "ctranslate2-server" else "en"
-        given = {"quick": True, "max_concurrency": 1, "model": model, "target": target, **settings}
+        given = {"quick": True, "model": model, "target": target, **settings}
         whole = EndpointSettings(service.url, api, str(tmp_path / "text.de"), **given)
         return calibrate_endpoint(whole, tmp_path / f"{api}.json", listener=listener, replaces_journal=replaces_journal)
 
@@ -95,24 +95,6 @@ def test_the_plane_is_recovered_within_2_percent_of_a_service_that_sleeps_3_ms_a
     assert max(attempts[-1]) < 0.02, attempts
     assert profile.plane.s_per_tgt_token == pytest.approx(TGT_S, rel=0.04)
     assert "measured through HTTP, round trip of" in profile.provenance.source
-
-
-def test_the_knee_is_recovered_within_10_percent(calibrated: Any) -> None:
-    attempts = []
-    for _ in range(ATTEMPTS):
-        with stub_service(workers=3) as service:
-            block = calibrated(service, max_concurrency=16).profile.endpoint
-        attempts.append(block.describe_knee())
-        if block.knee_concurrency == pytest.approx(3.0, rel=0.1):
-            break
-    assert block.knee_concurrency == pytest.approx(3.0, rel=0.1), attempts
-    assert block.knee_rps == pytest.approx(block.knee_concurrency / block.mean_s)
-    assert block.workers == 3
-    low, high = block.knee_interval
-    assert low <= block.knee_concurrency <= high
-    assert [level.concurrency for level in block.ladder][:4] == [1, 2, 4, 8]  # two saturated levels, without growth
-    waits_s = {level.concurrency: level.latency.median_s for level in block.ladder}
-    assert waits_s[4] > 1.3 * waits_s[1]  # measured from the schedule: a queue that grows is seen
 
 
 def test_a_ctranslate2_server_is_asked_for_the_bare_sentence_and_the_models_own_language(calibrated: Any) -> None:
@@ -171,9 +153,9 @@ def test_the_plane_is_at_the_median_on_a_quiet_box_and_at_the_least_on_a_busy_on
 
 
 def test_a_run_takes_the_profile_of_a_service(calibrated: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint_calibration, "run_precisely", run_simulated)
-    monkeypatch.setitem(APIS, "libretranslate", lambda settings: SimulatedService(Noise(workers=2), 1))
-    calibrated(StubService(url="http://localhost"), max_concurrency=8)
+    monkeypatch.setattr(endpoint_calibration.asyncio, "run", run_simulated)
+    monkeypatch.setitem(APIS, "libretranslate", lambda settings: SimulatedService(Noise(), 1))
+    calibrated(StubService(url="http://localhost"))
     (tmp_path / "all.de").write_text("".join(f"{line}\n" for line in LINES * 40))
     (tmp_path / "all.en").write_text("".join(f"{translation(line)}\n" for line in LINES * 40))
     profile = read_profile(tmp_path / "libretranslate.json")
@@ -189,7 +171,7 @@ def test_a_run_takes_the_profile_of_a_service(calibrated: Any, tmp_path: Path, m
             "networks": {"lan": {"rtt": "@cp1"}},
             "devices": {
                 "gateway": {"profile": str(tmp_path / "libretranslate.json")},
-                "cloud": {"profile": str(tmp_path / "libretranslate.json"), "workers": profile.endpoint.workers},
+                "cloud": {"profile": str(tmp_path / "libretranslate.json"), "workers": 2},
             },
             "policies": {"edge": {}},
         }
@@ -213,37 +195,6 @@ def test_an_interrupted_calibration_goes_on_and_asks_nothing_twice(calibrated: A
     assert not journal.exists()
 
 
-class Interrupting:
-    """A user who interrupts at a message."""
-
-    def __init__(self, message: str) -> None:
-        self.message = message
-
-    def say(self, text: str) -> None:
-        if text.startswith(self.message):
-            raise KeyboardInterrupt
-
-    def measured(self, part: str, done_s: float, left_s: float) -> None:
-        pass
-
-
-def test_a_finished_round_of_a_level_is_not_measured_again(
-    calibrated: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    services = [SimulatedService(Noise(workers=2), seed) for seed in (1, 2)]
-    monkeypatch.setattr(endpoint_calibration, "run_precisely", run_simulated)
-    monkeypatch.setitem(APIS, "libretranslate", lambda settings: services[0])
-    given = {"max_concurrency": 16}
-    with pytest.raises(KeyboardInterrupt):
-        calibrated(StubService(url="http://localhost"), listener=Interrupting("4 at once"), **given)
-    findings = journal_path(tmp_path / "libretranslate.json").read_text().splitlines()
-    kept = [json.loads(line)["finding"][1]["executed"] for line in findings if '"ladder ' in line]
-    monkeypatch.setitem(APIS, "libretranslate", lambda settings: services[1])
-    block = calibrated(StubService(url="http://localhost"), **given).profile.endpoint
-    assert [level.executed_rounds[0] for level in block.ladder[:3]] == kept
-    assert services[1].asked == 2 + sum(level.requests for level in block.ladder) - 24 - 24 - 32
-
-
 def test_without_an_echo_the_round_trip_is_stated_as_included(calibrated: Any) -> None:
     with stub_service(pace=FAST) as service:
         service.languages = None
@@ -251,6 +202,26 @@ def test_without_an_echo_the_round_trip_is_stated_as_included(calibrated: Any) -
     assert done.profile.endpoint.round_trip.how == "included"
     assert "network included" in done.profile.provenance.source
     assert any("contain the network's round trip" in warning for warning in done.warnings)
+
+
+def test_an_echo_that_is_longer_than_a_sentence_is_not_taken_off(calibrated: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint_calibration.asyncio, "run", run_simulated)
+    monkeypatch.setitem(APIS, "libretranslate", lambda settings: SimulatedService(Noise(echo_s=0.2, http_s=0.001), 1))
+    done = calibrated(StubService(url="http://localhost"))
+    round_trip = done.profile.endpoint.round_trip
+    assert (round_trip.how, round_trip.taken_off_s, round_trip.echo) == ("included", 0.0, "GET /languages")
+    assert any("takes longer than the shortest sentence" in warning for warning in done.warnings)
+    assert done.profile.plane.s_per_tgt_token == pytest.approx(0.003, rel=0.02)
+
+
+def test_on_a_busy_box_the_least_echo_is_taken_off_the_least_times(calibrated: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processor_use, "others_cpus", lambda: 2.0)
+    monkeypatch.setattr(endpoint_calibration.asyncio, "run", run_simulated)
+    monkeypatch.setitem(APIS, "libretranslate", lambda settings: SimulatedService(Noise(relative=0.0, jitter_s=0.003), 2))
+    done = calibrated(StubService(url="http://localhost"))
+    round_trip = done.profile.endpoint.round_trip
+    assert round_trip.taken_off_s < 0.7 * round_trip.seconds.median_s
+    assert done.profile.plane.s_per_tgt_token == pytest.approx(0.003, rel=0.02)
 
 
 def test_empty_data_ahead_of_a_stream_is_left_out(calibrated: Any) -> None:
@@ -364,9 +335,9 @@ def test_measurements_of_other_settings_are_removed_only_where_that_is_asked_for
 
 def test_a_service_that_remembers_translations_is_found_out(calibrated: Any) -> None:
     with stub_service(remembers=True) as service:
-        done = calibrated(service, max_concurrency=8)
+        done = calibrated(service)
     assert any("remembers translations" in warning for warning in done.warnings)
-    assert done.profile.endpoint.ladder == ()
+    assert done.profile.endpoint.requests > done.profile.execution.samples[0].repeats == 1
 
 
 def test_a_service_that_is_slow_at_first_is_not_taken_for_one_that_remembers(calibrated: Any) -> None:
@@ -374,14 +345,6 @@ def test_a_service_that_is_slow_at_first_is_not_taken_for_one_that_remembers(cal
         done = calibrated(service)
     assert not any("remembers translations" in warning for warning in done.warnings)
     assert sum(sample.repeats for sample in done.profile.execution.samples) == done.profile.endpoint.requests
-
-
-def test_refusals_under_load_end_the_ladder(calibrated: Any) -> None:
-    with stub_service(pace=0.3, most_waiting=2) as service:
-        done = calibrated(service, max_concurrency=16)
-    last = done.profile.endpoint.ladder[-1]
-    assert 0 < last.answered < last.requests
-    assert any(f"answered {last.answered} of {last.requests} requests" in warning for warning in done.warnings)
 
 
 def test_lengths_may_be_counted_by_the_service(calibrated: Any) -> None:

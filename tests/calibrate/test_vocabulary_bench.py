@@ -17,10 +17,8 @@ from simnmt.calibrate.settings import CalibrationError  # noqa: E402
 from simnmt.calibrate.vocabulary_bench import vocabulary_bench  # noqa: E402
 from simnmt.cli.vocab import app  # noqa: E402
 from simnmt.kernels import projection_timing  # noqa: E402
-from simnmt.kernels.columns import SubMatrix  # noqa: E402
 from simnmt.kernels.projection_timing import (  # noqa: E402
     COLUMNS,
-    KEPT,
     SCATTERED,
     active_steps,
     dense_steps,
@@ -62,15 +60,14 @@ def benched() -> Iterator[ProjectionBench]:
 
 @pytest.mark.parametrize("method", ["row_wise", "gather"])
 def test_every_whole_step_finds_the_same_tokens(method: ProductMethod) -> None:
-    """Straight into the search, from a copy, and scattered as published (XP-02); with all columns active those of dense."""
+    """Straight into the search, and scattered as published (XP-02); with all columns active those of dense."""
     layer = random_layer(900, 24, 30)
     logits = torch.empty(6, 900)
     for share in (0.1, 1.0):
         steps = random_steps(layer, 6, share)
-        kept = SubMatrix.of(layer.weight, steps[0].columns)
-        runs = active_steps(layer, steps, method, kept, logits)
-        tokens = {name: runs[name]() for name in (COLUMNS, KEPT, SCATTERED)}
-        assert torch.equal(tokens[COLUMNS], tokens[KEPT]) and torch.equal(tokens[COLUMNS], tokens[SCATTERED])
+        runs = active_steps(layer, steps, method, logits)
+        tokens = {name: runs[name]() for name in (COLUMNS, SCATTERED)}
+        assert torch.equal(tokens[COLUMNS], tokens[SCATTERED])
         dense = {name: run().columns for name, run in dense_steps(layer, steps[0].hidden).items()}  # type: ignore[attr-defined]
         assert set(dense) == {"whole", "linear", "pieces"}
         for columns in dense.values():
@@ -97,7 +94,7 @@ def test_a_quick_measurement_covers_every_stage_of_the_weights_of_a_model() -> N
     assert cost.provenance["how"].startswith("quick")
     for rows in (1, 4, 40, 64):
         assert cost.dense_s(vocab=700, width=16, rows=rows) > 0.0
-        for method in ("row_wise", "gather", "kept"):
+        for method in ("row_wise", "gather"):
             stages = cost.stages_s(vocab=700, width=16, clusters=20, columns=70, rows=rows, method=method, scatter=True)
             assert min(stages.assign_s, stages.union_s, stages.product_s, stages.scatter_s, stages.search_s) > 0.0
             assert math.isfinite(stages.total_s)
@@ -113,7 +110,7 @@ def test_a_quick_measurement_takes_a_part_of_a_large_layer(monkeypatch: pytest.M
     points_of = projection_timing.points_of
 
     def watched(timed: list[projection_timing.Timed], *more: object, **named: object) -> object:
-        most.extend(timing.numbers for timing in timed if timing.stage in ("row_wise", "gather", "kept", "dense"))
+        most.extend(timing.numbers for timing in timed if timing.stage in ("row_wise", "gather", "dense"))
         return points_of(timed, *more, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(projection_timing, "points_of", watched)
@@ -151,9 +148,8 @@ def test_the_bench_times_each_setting_and_judges_its_fit(benched: ProjectionBenc
     assert sorted(step.rows for step in benched.steps if step.fitted) == [1, 1, 6, 6]
     assert sorted(step.rows for step in benched.heldout) == [1, 3, 6], "the share between, and the rows between"
     for step in benched.steps:
-        stages = {*STAGES, "search_all"} - (set() if step.rows == 1 else {"copy_out"})
-        assert set(step.stages_s) == stages and min(step.stages_s.values()) > 0.0
-        assert min(step.dense_s, step.columns_s, step.kept_s, step.scattered_s) > 0.0
+        assert set(step.stages_s) == {*STAGES, "search_all"} and min(step.stages_s.values()) > 0.0
+        assert min(step.dense_s, step.columns_s, step.scattered_s) > 0.0
         assert step.predicted_s is not None and step.error == step.predicted_s / step.columns_s - 1.0
     errors = [abs(step.error) for step in benched.heldout if step.error is not None]
     assert benched.heldout_error == pytest.approx(sum(errors) / 3)
@@ -243,5 +239,5 @@ def test_no_method_finds_the_data_of_the_previous_one_in_the_cache(cache_bytes: 
         lambda timed, *more, **named: timed_stages.extend(timed) or points_of(timed, *more, **named),
     )
     measure_projection(16, vocab=600, clusters=20, rounds=1)
-    assert {timed.stage for timed in flushed} == {"row_wise", "gather", "kept", "copy_out", "assign", "dense"}
-    assert all(timed in flushed for timed in timed_stages if timed.stage in ("row_wise", "gather", "kept"))
+    assert {timed.stage for timed in flushed} == {"row_wise", "gather", "assign", "dense"}
+    assert all(timed in flushed for timed in timed_stages if timed.stage in ("row_wise", "gather"))

@@ -211,6 +211,7 @@ def test_if_no_cell_is_good_the_one_that_keeps_most_with_its_worst_search_is_cho
     assert choose([*trial(few, 0.92, 0.85), *trial(many, 0.80, 0.99)]) == (100, 1)
 
 
+@pytest.mark.deep
 def test_counts_along_dense_paths_equal_those_of_clustered_decoding_of_single_sentences(
     made: Path, translator: Translator, contexts: DirectionContexts, clusters: ClusterSet
 ) -> None:

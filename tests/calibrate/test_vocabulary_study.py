@@ -91,7 +91,7 @@ def test_every_part_is_measured_and_can_be_read_again(made: Path, study: Study) 
         sum(entry.columns) * 4 == bundle.set_bytes for entry, bundle in zip(study.per_cluster, shown(study), strict=True)
     )
     assert [(entry.beam, entry.batch) for entry in study.chosen] == [(1, 1), (2, 3)] * 2
-    assert {entry.selection for entry in study.candidates} == {"ibm1", "attention"}
+    assert {entry.selection for entry in study.candidates} == {"ibm1"}
     assert len(study.speeds) == 2 * 2 * 2
     assert all(entry.identical is not None and entry.token_agreement is not None for entry in study.speeds)
     timed = (*study.chosen, *study.speeds, *study.candidates)

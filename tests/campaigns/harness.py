@@ -47,21 +47,8 @@ ODD_VALUES: list[Any] = [
     {"kind": "poisson", "rate_rps": 1.0}, {"constant_ms": 50}, {"csv": "a.csv"}, {"rtt": "@cp1"},
 ]  # fmt: skip
 ODD_KEYS = [
-    "x",
-    "",
-    " ",
-    "Upper",
-    "a" * 31,
-    "a" * 81,
-    "with/slash",
-    "back\\slash",
-    "tab\t",
-    "é",
-    "0",
-    "kind",
-    "\x1b[31m",
-    "\u202e",
-]
+    "x", "", " ", "Upper", "a" * 31, "a" * 81, "with/slash", "back\\slash", "tab\t", "é", "0", "kind", "\x1b[31m", "\u202e",
+]  # fmt: skip
 
 
 def run_cases(campaign: str, cases: int, check: Callable[[random.Random], object]) -> None:

@@ -94,23 +94,6 @@ def test_a_changed_artefact_is_used_or_refused_in_one_line(tmp_path: Path, kind:
     run_cases(f"artefact {kind}", cases, lambda generator: check(content, every, read, use, tmp_path, generator))
 
 
-@pytest.mark.parametrize("kind", ["profile", "sti study", "vocabulary study", "projection bench"])
-def test_a_truth_value_is_no_version_of_an_artefact(tmp_path: Path, kind: str) -> None:
-    text, read, _, _ = ARTEFACTS[kind]
-    content = json.loads(text())
-    (tmp_path / "odd.json").write_text(json.dumps(content | {"schema_version": True}))
-    with pytest.raises(InputError, match="schema_version"):
-        read(tmp_path / "odd.json")
-
-
-def test_a_pipeline_of_no_time_is_refused(tmp_path: Path) -> None:
-    content = pipeline()
-    content["faster"][0]["bits_2_s"] = 0.0
-    (tmp_path / "odd.json").write_text(json.dumps(content))
-    with pytest.raises(InputError, match="not a measurement of a pipeline"):
-        read_pipeline(tmp_path / "odd.json")
-
-
 def test_a_changed_manifest_is_refused_in_one_line(
     folder: Path, simnmt: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

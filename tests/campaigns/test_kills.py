@@ -16,22 +16,14 @@ from typing import Any
 
 import pytest
 
-from tests.campaigns.harness import run_cases
+from tests.campaigns.harness import run_cases, thinned
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
 
 FILE_EVENTS = {
-    "open",
-    "os.mkdir",
-    "os.link",
-    "os.rename",
-    "os.remove",
-    "os.rmdir",
-    "os.listdir",
-    "os.scandir",
-    "os.chmod",
+    "open", "os.mkdir", "os.link", "os.rename", "os.remove", "os.rmdir", "os.listdir", "os.scandir", "os.chmod",
     "shutil.rmtree",
-}
+}  # fmt: skip
 COMMANDS = {
     "run": "run small.yaml --requests 20 --replications 1 --out run",
     "run in reports": "run small.yaml --requests 20 --replications 1",
@@ -50,8 +42,6 @@ CHANGES = {"manifest.json", "report.html", "training.json", "state.safetensors"}
 """Files that hold the time of writing, or how long it took."""
 FIRST_WRITE = 16
 """File operations, among which the first file of any of these commands is written."""
-LAST_RENAME = 24
-"""Last file operations of a run that replaces another, among which the one takes the other's place."""
 
 
 def run_until(command: Callable[[], Any], kill_at: int | None) -> tuple[int, int]:
@@ -112,7 +102,7 @@ def training_inputs(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_what_a_killed_command_left_is_swept_by_the_next(folder: Path, simnmt: Callable[..., Any], name: str) -> None:
+def test_the_leftovers_of_a_killed_command_are_swept_by_the_next(folder: Path, simnmt: Callable[..., Any], name: str) -> None:
     check_kills(folder, simnmt, name, COMMANDS[name])
 
 
@@ -143,7 +133,7 @@ def test_a_sweep_on_several_processes_killed_at_any_time_goes_on_to_the_same_tab
     run_cases("kill a sweep on processes", 2, check)
 
 
-@pytest.mark.parametrize("name", TRAININGS)
+@pytest.mark.parametrize("name", thinned(TRAININGS, ["sti train"]))
 def test_a_killed_training_is_taken_up_by_the_next(training_inputs: Path, simnmt: Callable[..., Any], name: str) -> None:
     check_kills(training_inputs, simnmt, name, TRAININGS[name])
 

@@ -6,8 +6,8 @@ import io
 import os
 from pathlib import Path
 
+from simnmt.live.engine_process import EngineProcess
 from simnmt.live.gateway import GatewaySettings
-from simnmt.live.server import LocalEngine
 from simnmt.service.client import Exchange, TranslationClient
 from tests.campaigns.harness import SCALE
 from tests.live.fake_engines import load_echo
@@ -40,15 +40,13 @@ def _descriptors(process: int) -> int:
 def test_memory_and_descriptors_stay_flat() -> None:
     unit = unit_of("@open-loop", "fit.inferences=0", "policies.cnmt.sees_backlog=true")
     with services() as running:
-        engine = LocalEngine(engine_settings(load_echo))
+        engine = EngineProcess(engine_settings(load_echo))
         running.run(engine.ready())
         log = _Discarded()
         server = running.server(engine)
-        settings = GatewaySettings(
-            unit, "cnmt", {"cloud": server.front.service.url}, engine.process.settings, FRONT, any_model=True
-        )
+        settings = GatewaySettings(unit, "cnmt", {"cloud": server.front.service.url}, engine.settings, FRONT, any_model=True)
         gateway = running.gateway(settings, log, engine)
-        processes = os.getpid(), engine.process.facts.process
+        processes = os.getpid(), engine.facts.process
 
         async def send(first: int, count: int) -> int:
             answered = 0
@@ -68,7 +66,7 @@ def test_memory_and_descriptors_stay_flat() -> None:
         after = [(_resident_bytes(process), _descriptors(process)) for process in processes]
         running.stop(gateway)
         running.stop(server)
-        running.run(engine.process.close())
+        running.run(engine.close())
     assert answered == REQUESTS
     assert gateway.front.outcomes == {"done": REQUESTS}
     assert log.lines >= 3 * REQUESTS

@@ -17,7 +17,7 @@ from simnmt.base.errors import InputError, Interrupted
 from simnmt.calibrate import calibration as run_module
 from simnmt.calibrate import processor_use
 from simnmt.profile.profile_file import read_profile
-from simnmt.report import profile_page
+from simnmt.report import page_template
 from tests.calibrate.engines import FakeEngine
 from tests.nmt import toy_language
 
@@ -107,7 +107,7 @@ def test_a_page_that_fails_comes_after_what_was_measured(
     def full(*_: Any) -> None:
         raise InputError("cannot be written: No space left on device", path="box.html")
 
-    monkeypatch.setattr(profile_page, "write_profile_page", full)
+    monkeypatch.setattr(page_template, "write_page", full)
     done = simnmt(*QUICK)
     assert (done.status, "box.html: cannot be written" in done.err) == (2, True)
     assert "execution, measured" in done.out
@@ -120,7 +120,7 @@ def test_a_page_that_fails_comes_after_what_was_measured(
         (("--quick", "--paper"), "choose one of --quick and --paper"),
         (
             ("--part", "step", "--part", "disc"),
-            "unknown part disc (known: execution, step, decoder, disk, energy, overheads, in_situ)",
+            "unknown part disc (known: execution, step, decoder, disk, energy, overheads)",
         ),
         (("--out", "none/box.json"), "none/box.json: its folder does not exist (make the folder, or choose another --out)"),
         (("--out", "small.yaml"), "small.yaml: the existing file is not a device profile"),
@@ -129,11 +129,9 @@ def test_a_page_that_fails_comes_after_what_was_measured(
         (("--page", "none/p.html"), "none/p.html: its folder does not exist (make the folder, or choose another --page)"),
         (("--page", "."), ".: not a file (choose another --page)"),
         (("--model", "small.yaml", "--page", "small.yaml"), "small.yaml would replace what is read"),
-        (("--lengths", "small.yaml", "--part", "in_situ", "--page", "small.yaml"), "small.yaml would replace what is read"),
         (("--out", "."), ".: not a file (choose another --out)"),
-        (("--gaps", "poisson"), "--gaps poisson: not a kind of gaps (give none, poisson:RATE with requests a second"),
-        (("--gaps", "fixed:0ms"), "--gaps fixed:0ms: not a gap that can be kept (give 0.1ms to 600s)"),
-        (("--neighbour", "busy"), "measure with --gaps"),
+        (("--gap", "700s"), "a gap of 700 s cannot be kept"),
+        (("--neighbour", "busy"), "measure with --gap"),
         (("--pace", "200"), "'200' is not a rate in bytes; write it as 200MB/s, with kB, MB or GB"),
         (("--part", "disk", "--pace", "1kB/s"), "reads at 0.001 MB/s would take too long (give 1MB/s or more)"),
         (("--max-tgt-len", "3"), "a longest target of 3 tokens cannot make a grid (give 8 to 4096 tokens)"),
@@ -264,15 +262,10 @@ policies: {edge: {}, cloud: {}, cnmt: {}}
     assert [row["policy"] for row in json.loads(done.out)["rows"]] == ["edge", "cloud", "cnmt"]
 
 
-def test_gaps_measure_in_situ_too(folder: Path, simnmt: Any, numbers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("simnmt.calibrate.in_situ.time.sleep", lambda seconds: None)
-    assert simnmt(*QUICK).status == 0
-    assert read_profile(Path("box.json")).in_service is None
-    done = simnmt(*QUICK, "--force", "--gaps", "poisson:2000")
-    assert "in service holds for: Poisson arrivals of 2000/s" in done.out
-    assert "in service: executions take " in done.out
-    profile = read_profile(Path("box.json"))
-    assert profile.in_service is not None
-    refused = simnmt(*QUICK, "--force")
-    assert (refused.status, "would lose its in_situ (add it to --part" in refused.err) == (2, True)
-    assert simnmt(*QUICK, "--force", "--gaps", "none").status == 0, "which names the part"
+def test_a_gap_is_a_condition_of_the_profile(folder: Path, simnmt: Any, numbers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simnmt.calibrate.measurement.time.sleep", lambda seconds: None)
+    done = simnmt(*QUICK, "--gap", "50ms")
+    assert done.status == 0, done.err
+    conditions = read_profile(Path("box.json")).conditions
+    assert conditions is not None and conditions.gap_s == 0.05
+    assert "after 50 ms of idling" in simnmt("profile", "inspect", "box.json").out

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import socket
 from pathlib import Path
 from typing import Any
@@ -38,16 +37,13 @@ def calibrate(simnmt: Any, url: str, *arguments: str) -> Any:
     return simnmt("calibrate", "--endpoint", url, "--text", "text.de", "--quick", "--out", "box.json", *arguments)
 
 
-def test_it_prints_the_plane_the_ladder_and_the_knee_and_writes_profile_and_page(folder: Path, simnmt: Any) -> None:
-    with stub_service(pace=0.1, workers=2) as service:
-        done = calibrate(simnmt, service.url, "--max-concurrency", "4", "--device-name", "Stub 3000")
+def test_it_prints_the_plane_and_writes_profile_and_page(folder: Path, simnmt: Any) -> None:
+    with stub_service(pace=0.1) as service:
+        done = calibrate(simnmt, service.url, "--device-name", "Stub 3000")
     assert done.status == 0, done.err
     assert "box: measured through HTTP, round trip of" in done.out
     assert "execution, measured: " in done.out
-    known = r"\d.* sentences at once \(95 % interval .* to .*\), .* \(workers: \d in a scenario\)"
-    assert re.search(rf"endpoint knee: ({known}|left out: .*)", done.out), done.out  # left out on a disturbed box
-    assert "executed at once" in done.out
-    assert "Load on the service" in (folder / "box.html").read_text()
+    assert (folder / "box.html").exists()
     shown = simnmt("profile", "inspect", "box.json")
     assert "endpoint" in shown.out and f"libretranslate at {service.url}, de to en, through HTTP" in shown.out
     assert json.loads((folder / "box.json").read_text())["device"]["name"] == "Stub 3000"
@@ -92,7 +88,7 @@ def test_a_service_that_refuses_connections_is_one_line(simnmt: Any) -> None:
 def test_a_token_comes_from_the_environment_and_is_never_shown(
     simnmt: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, api: str
 ) -> None:
-    options = (*SPOKEN[api], "--max-concurrency", "1")
+    options = SPOKEN[api]
     with stub_service(token=TOKEN, pace=0.02) as service:
         missing = calibrate(simnmt, service.url, *options)
         assert missing.status == 2 and "it asks for a token: put it into $SIMNMT_TOKEN" in missing.err
@@ -115,7 +111,7 @@ def test_a_token_is_in_nothing_that_an_interrupted_calibration_leaves(
 ) -> None:
     monkeypatch.setenv("SIMNMT_TOKEN", TOKEN)
     with stub_service(token=TOKEN, pace=0.02, api_fault="fail after 12") as service:
-        failed = calibrate(simnmt, service.url, *SPOKEN[api], "--max-concurrency", "1")
+        failed = calibrate(simnmt, service.url, *SPOKEN[api])
     assert failed.status == 2 and TOKEN not in failed.out + failed.err
     left = [path.read_text() for path in folder.rglob("*") if path.is_file() and "box" in path.name]
     assert any('"alone' in text for text in left)  # the journal
@@ -133,7 +129,6 @@ def test_a_token_is_in_nothing_that_an_interrupted_calibration_leaves(
         (("--api", "soap"), "'soap' is not one of"),
         (("--threads", "1"), "holds for a model on this box, not for --endpoint"),
         (("--token-env", "NOT_SET"), "$NOT_SET is not set"),
-        (("--max-concurrency", "0"), "--max-concurrency 0 is not from 1 to 256"),
         (("--unit", "words"), "unknown unit"),
         (("--unit", "service"), "does not state its numbers of tokens"),
         (("--text", "short.de"), "1 different sentences do not determine a plane"),

@@ -152,6 +152,7 @@ def test_a_module_that_raises_is_one_line(simnmt: Callable[..., Outcome]) -> Non
     assert done.status == 2 and "cannot be imported: ZeroDivisionError: division by zero in mypolicy.py:1" in done.err
 
 
+@pytest.mark.deep
 def test_the_recipe_package_is_built_under_another_name_installed_and_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

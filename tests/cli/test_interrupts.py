@@ -91,13 +91,13 @@ requests: 300000
 replications: 1
 workloads:
   w: {lengths: "@de-en-news", arrivals: {kind: poisson, rate_rps: 3000}, end_nodes: 40}
-networks: {n: {rtt: "@cp2"}}
+networks: {n: {rtt: {constant_ms: 2000}}}
 devices:
   gateway: {profile: "@cpu1-gru", count: 40}
-  cloud: {profile: "@cpu2-gru", batching: {kind: top_up, size: 32, threshold: half_empty, refill: free}}
+  cloud: {profile: "@cpu2-gru", count: 100}
 policies: {oracle: {}}
 """
-"""One simulation whose oracle foresees a growing queue at every decision: many minutes in either engine."""
+"""One simulation whose oracle foresees at every decision all requests on their way: many minutes in either engine."""
 TRIES, MOST_S = 3, 0.5
 
 
@@ -175,7 +175,9 @@ class Mine:
 """A policy in whose code the signal arrives."""
 
 
-@pytest.mark.parametrize("place", [deep("import"), deep("make"), deep("prepare"), deep("decide"), "library", "destructor"])
+@pytest.mark.parametrize(
+    "place", [deep("import"), deep("make"), deep("prepare"), deep("decide"), "library", deep("destructor")]
+)
 def test_a_signal_while_code_of_the_user_runs_is_no_fault_of_it(
     folder: Path, start: Callable[..., Any], tree: Callable[..., Any], place: str
 ) -> None:
@@ -188,6 +190,7 @@ def test_a_signal_while_code_of_the_user_runs_is_no_fault_of_it(
     assert tree(folder) == before
 
 
+@pytest.mark.deep
 def test_impatience_changes_nothing(folder: Path, long_run: Callable[..., Any], tree: Callable[..., Any]) -> None:
     before = tree(folder)
     process = long_run(2)
@@ -211,6 +214,7 @@ def test_its_processes_follow_a_run_that_was_killed(long_run: Callable[..., Any]
     eventually(lambda: not living(process.pid))  # about 0.2 s on an idle machine; their tasks take longer than the limit
 
 
+@pytest.mark.deep
 def test_a_process_of_the_run_that_was_killed_is_told(
     folder: Path, long_run: Callable[..., Any], tree: Callable[..., Any]
 ) -> None:

@@ -26,7 +26,7 @@ def test_a_replay_prints_and_writes_a_run(folder: Path, simnmt: Callable[..., Ou
         )
     assert outcome.status == 0, outcome.err
     assert "measured live: cnmt answered 20 of 20 requests" in outcome.out
-    assert "sending 20 requests within" in outcome.err
+    assert "sending 20 requests" in outcome.err
     assert (folder / "run" / "requests.parquet").is_file()
     document = json.loads(text.out)
     assert document["live"]["outcomes"]["done"] == 5 and Path(document["directory"]).is_dir()

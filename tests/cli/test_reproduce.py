@@ -35,7 +35,7 @@ def test_json_is_all_that_is_printed_and_the_folder_holds_it_and_the_page(scenar
     assert said.pop("directory") == "deep/out"
     assert {path.name for path in Path("deep/out").iterdir()} == {"report.html", "reproduction.json"}
     assert json.loads(Path("deep/out/reproduction.json").read_text()) == said
-    assert len({claim["id"] for claim in said["claims"]}) == len(said["claims"]) == 22
+    assert len({claim["id"] for claim in said["claims"]}) == len(said["claims"]) == 16
 
 
 def test_without_a_name_the_folder_is_a_new_one_under_reports(scenario: str, simnmt: Callable[..., Any]) -> None:
@@ -66,16 +66,6 @@ def test_a_run_that_fails_leaves_nothing(scenario: str, simnmt: Callable[..., An
     assert sorted(path.name for path in Path().iterdir()) == before
 
 
-def test_the_network_is_searched_for_and_nothing_written(scenario: str, simnmt: Callable[..., Any]) -> None:
-    before = sorted(path.name for path in Path().iterdir())
-    done = simnmt("reproduce", "cnmt", "--find-network", "--measured", scenario)
-    assert (done.status, done.err) == (0, "")
-    assert done.out.startswith("Mean RTTs at which the oracle sends 20 to 80 % of the requests away\nthe scenario's: CP1 ")
-    said = json.loads(simnmt("reproduce", "cnmt", "--find-network", "--measured", scenario, "--json").out)
-    assert set(said) == {"stated", "common", "own"} and said["own"]["de-en"]["outside"] == []
-    assert sorted(path.name for path in Path().iterdir()) == before
-
-
 def test_a_fit_keeps_its_folder_and_takes_the_number_of_requests(
     folder: Path, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,9 +90,6 @@ def test_a_fit_keeps_its_folder_and_takes_the_number_of_requests(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("--fit", "--find-network"), "--fit and --find-network together"),
-        (("--find-network", "--out", "x"), "--find-network writes nothing"),
-        (("--find-network", "--force"), "--force with --find-network, which replaces nothing"),
         (("--fit", "--allow-code"), "--allow-code with --fit, which reads no scenario"),
         (("--requests", "0"), "Invalid value for '--requests'"),
         (("--measured", "@nosuch"), "@nosuch: nothing of that name is shipped under scenarios"),

@@ -71,6 +71,7 @@ def test_bad_input_is_one_line_and_leaves_no_folder(
 
 
 def test_an_interrupt_says_what_is_kept(here: Path, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    from simnmt.nmt.training import session
     from simnmt.streaming.encoder.learner import ElasticLearner
 
     learnt = ElasticLearner.step
@@ -80,7 +81,8 @@ def test_an_interrupt_says_what_is_kept(here: Path, simnmt: Callable[..., Any], 
             raise KeyboardInterrupt
         return learnt(self, *told, step=step, **named)
 
+    monkeypatch.setattr(session, "SAVE_EVERY_S", -1.0)
     monkeypatch.setattr(ElasticLearner, "step", interrupted)
     given = ("--batch-tokens", "32", "--epochs", "2", *SMALL)
     told = simnmt("sti", "train", "--task", "films.tsv", "--out", "model", *given)
-    assert told.status == 130 and "the same command goes on from there" in told.err
+    assert told.status == 130 and "the same command goes on from the last save" in told.err

@@ -33,9 +33,7 @@ def test_under_queues_the_oracle_misroutes_nothing_and_the_overloaded_gateway_ne
     assert 0.0 < rows["cnmt"]["misrouted_share"] < rows["edge"]["misrouted_share"]
 
 
-def test_a_sample_of_the_decisions_is_judged_and_tells_the_share_of_all(
-    make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sample_of_the_decisions_has_the_share_of_all(make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch) -> None:
     scenario = crowded(make_scenario, requests=8_000)
     sampled = simnmt.run(scenario)
     monkeypatch.setattr(unit_module, "JUDGED", 8_000)
@@ -47,16 +45,16 @@ def test_a_sample_of_the_decisions_is_judged_and_tells_the_share_of_all(
     assert misroutes.judged == pytest.approx(2_000, abs=2) and of_all.judged == 8_000
 
 
-def test_what_is_lost_is_the_wait_that_another_device_would_have_saved(make_scenario: MakeScenario) -> None:
+def test_a_regret_under_queues_is_the_wait_that_another_device_would_have_saved(make_scenario: MakeScenario) -> None:
     """Of edge: its own wait and execution, less what the idle cloud would have taken."""
     scenario = crowded(make_scenario, policies={"edge": {}}, requests=500)
     scenario["devices"]["cloud"]["count"] = 50
     result = unit_module.run_unit(unit_of(plan_of(scenario)))
     truth, passage = result.truth, result.trails["edge"]
-    assert truth is not None and passage.regret_s is not None
+    assert truth is not None and passage.decision_regret_s is not None
     here_s = passage.queue_s[:] + truth.total_s(0, truth.all)
     there_s = truth.total_s(1, truth.all)
-    np.testing.assert_allclose(passage.regret_s[:], np.maximum(here_s - there_s, 0.0), atol=1e-9)
+    np.testing.assert_allclose(passage.decision_regret_s[:], np.maximum(here_s - there_s, 0.0), atol=1e-9)
 
 
 def test_where_foresight_is_too_dear_the_column_is_left_out_with_its_reason(tmp_path: Any, make_scenario: MakeScenario) -> None:
@@ -67,5 +65,4 @@ def test_where_foresight_is_too_dear_the_column_is_left_out_with_its_reason(tmp_
     assert {row["misrouted_share"] for row in result.summary_rows} == {None}
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert "misrouted</th>" not in page
-    assert page.count("Misroutes are not shown.") == 2, "under the table, and in place of the figure"
-    assert 'data-figure="misroutes"' not in page
+    assert page.count("Misroutes are not shown.") == 1

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 
@@ -91,15 +89,6 @@ def test_a_path_pays_half_of_each_overhead_on_it_one_way(way: Routes, requests: 
         np.testing.assert_allclose(with_s - without_s, own_s + path_s, rtol=0, atol=1e-12)
 
 
-def test_moments_that_are_given_stand_for_those_at_which_requests_are_issued(
-    way: Routes, requests: tuple[np.ndarray, ...]
-) -> None:
-    at_s, node, src_len, tgt_len = requests
-    given, asked = way.route(src_len, tgt_len, at_s), way.route(src_len, tgt_len)
-    for request in range(50):
-        assert given(request, int(node[request]), 1e6) == asked(request, int(node[request]), float(at_s[request]))
-
-
 def test_every_hop_makes_the_way_longer_by_its_own_link(way: Routes, requests: tuple[np.ndarray, ...]) -> None:
     """By half its RTT at the moment on that node's own stretch of it, and by the payload in the target's tokens."""
     at_s, node, src_len, tgt_len = requests
@@ -118,16 +107,6 @@ def test_every_hop_makes_the_way_longer_by_its_own_link(way: Routes, requests: t
             for before in way.hops[: target - 1]
         )
         np.testing.assert_allclose(so_far_s - before_s, rtt_s / 2 + 8 * TOKEN_BYTES[target] * src_len / bps, rtol=0, atol=1e-12)
-
-
-def test_a_probe_crosses_every_hop_without_payload(way: Routes) -> None:
-    for node, at_s in [(0, 0.0), (3, 17.25), (6, 400.0)]:
-        shares_s = [way.rtt_s(node, target, at_s) for target in range(len(way.hops) + 1)]
-        assert shares_s[0] == 0.0
-        for hop, (before_s, after_s) in zip(way.hops, pairwise(shares_s), strict=True):
-            begin_s = hop.begin_s[node % len(hop.begin_s)]
-            expected_s = hop.links[node % len(hop.links)].rtt.at_one(at_s + begin_s)
-            assert after_s - before_s == pytest.approx(expected_s, abs=1e-12)
 
 
 def test_the_ways_end_to_end_hold_the_access_link_for_every_target(way: Routes, requests: tuple[np.ndarray, ...]) -> None:

@@ -74,31 +74,6 @@ def test_an_answer_is_good_by_the_deadline_else_by_the_service_level(
     assert scenario.criteria_of("de-en").good_within_s == good_within_s
 
 
-def test_the_policy_that_misses_a_share_in_time_is_not_recommended(make_open: MakeScenario) -> None:
-    calm, policies = {"arrivals": {"kind": "poisson", "rate_rps": 0.1}}, {"edge": {}, "cloud": {}}
-    scenario = make_open(calm, policies=policies, networks={"n": {"rtt": {"constant_ms": 165}}})
-    rows = {row["policy"]: row for row in simnmt.run(scenario | {"metrics": ["answered_within_250ms"]}).summary_rows}
-    shares = {name: row["answered_within_250ms_share"] for name, row in rows.items()}
-    assert rows["edge"]["mean_latency_s"] < rows["cloud"]["mean_latency_s"] and shares["edge"] < shares["cloud"]
-    limit = (shares["edge"] + shares["cloud"]) / 2
-    result = simnmt.run(scenario | {"slo": {"answered_within": {"ms": 250, "share": limit}}})
-    (recommended,) = result.recommendations
-    assert (recommended["policy"], recommended["slo_missed_by"]) == ("cloud", ["edge"])
-    assert result.meets(f"answered_within_250ms>={limit}") and not result.meets(f"edge: answered_within_250ms>={limit}")
-
-
-def test_an_overloaded_policy_is_not_stable_and_meets_nothing(make_open: MakeScenario) -> None:
-    crowded = make_open({"arrivals": {"kind": "poisson", "rate_rps": 30.0}}, policies={"edge": {}, "cloud": {}}, requests=2_000)
-    crowded["devices"]["cloud"]["count"] = 8
-    result = simnmt.run(crowded | {"slo": {"stable": True}})
-    assert result.best()["policy"] == "cloud" and result.meets("stable") and not result.meets("edge: stable")
-    assert not result.meets("edge: p95_ms<=1e9")
-    (assessment,) = result.assess("edge: stable")
-    assert str(assessment) == "stable: edge for de-en on cp1: missed, since it is unstable " + (
-        f"({result.rows.set_index('policy').unstable['edge']})"
-    )
-
-
 def test_an_asserted_metric_is_measured_recorded_and_repeated(make_open: MakeScenario, tmp_path: Path) -> None:
     scenario = make_open(requests=200)
     first = simnmt.run(scenario, assertions=["p97.5_ms<=300", "p95_ms<=300"], out=tmp_path / "first")
@@ -115,27 +90,23 @@ def test_an_asserted_metric_is_measured_recorded_and_repeated(make_open: MakeSce
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"slo": {"p95_sm": 1}}, r"slo.p95_sm: unknown metric p95_sm \(did you mean p95_ms\?\)"),
-        ({"slo": {"answered_within": 5}}, r"slo: answered_within takes another value \(write answered_within: \{ms: 500"),
-        ({"slo": {"answered_within": {"ms": 500}}}, "slo.answered_within.share: missing key"),
-        ({"slo": {"answered_within_500ms": 2}}, "slo: answered_within_500ms cannot be limited by 2"),
-        ({"slo": {"stable": False}}, "slo.stable: must be true"),
-        ({"slo": {"goodput_rps": True}}, "slo: goodput_rps takes another value"),
-        (
-            {"slo": {"deadline_met_share": 0.9}},
-            "slo.deadline_met_share: .* workload de-en has no deadline .give workloads",
-        ),
-        (
-            {"slo": {"first_token_ms": 9}},
-            "first_token_ms of edge is not known: gateway executes requests of de-en",
-        ),
-        ({"slo": {"p99.9_ms": 9}}, r'slo."p99.9_ms": p99.9_ms is not known from 500 requests per replication \(give 10000'),
-        ({"objective": "p100"}, "objective: unknown objective p100"),
-        ({"objective": "first_token"}, "objective: unknown objective first_token"),
-        ({"metrics": ["p95"]}, r"metrics.0: unknown metric p95 \(did you mean p95_ms\?\)"),
+        ({"slo": {}}, "slo: "),
+        ({"slo": {"p95_ms": 0}}, "slo.p95_ms: "),
+        ({"slo": {"p95_sm": 1}}, "slo.p95_sm: "),
+        ({"slo": {"answered_within": 5}}, "slo.answered_within: "),
+        ({"slo": {"answered_within": {"ms": 500}}}, "slo.answered_within.share: "),
+        ({"slo": {"answered_within_500ms": 2}}, "slo.answered_within_500ms: "),
+        ({"slo": {"stable": False}}, "slo.stable: "),
+        ({"slo": {"goodput_rps": True}}, "slo.goodput_rps: "),
+        ({"slo": {"deadline_met_share": 0.9}}, "slo.deadline_met_share: "),
+        ({"slo": {"first_token_ms": 9}}, "slo.first_token_ms: "),
+        ({"slo": {"p99.9_ms": 9}}, r'slo."p99.9_ms": '),
+        ({"objective": "p100"}, "objective: "),
+        ({"objective": "first_token"}, "objective: "),
+        ({"metrics": ["p95"]}, "metrics.0: "),
     ],
 )
-def test_what_cannot_be_judged_is_refused_before_the_run(
+def test_a_limit_that_cannot_be_judged_is_refused_before_the_run(
     make_open: MakeScenario, changed: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(simnmt.InputError, match=message):
@@ -149,3 +120,50 @@ def test_an_assertion_that_no_policy_of_the_run_can_answer_is_refused_before_it(
     with pytest.raises(simnmt.InputError, match="is not known"):
         simnmt.run(make_open(), assertions=[assertion], out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_the_scenarios_objective_and_service_level_reach_the_recommendation(make_scenario: MakeScenario) -> None:
+    """A nearby slow gateway against a cloud with an even transfer time: the mean and the tail have different winners."""
+    policies: dict[str, Any] = {"edge": {}, "cloud": {}, "oracle": {}}
+    scenario = make_scenario(policies=policies, networks={"n": {"rtt": {"constant_ms": 165}}}, requests=1_000)
+    rows = {row["policy"]: row for row in simnmt.run(scenario).summary_rows}
+    best = {goal: min(("edge", "cloud"), key=lambda name: rows[name][f"{goal}_latency_s"]) for goal in ("mean", "p95")}
+    assert best == {"mean": "edge", "p95": "cloud"}
+    for goal, policy in best.items():
+        (recommended,) = simnmt.run(scenario | {"objective": goal}).recommendations
+        assert (recommended["objective"], recommended["policy"]) == (goal, policy)
+    limit_ms = 1e3 * (rows["edge"]["p95_latency_s"] + rows["cloud"]["p95_latency_s"]) / 2
+    (recommended,) = simnmt.run(scenario | {"slo": {"p95_ms": limit_ms}}).recommendations
+    assert (recommended["policy"], recommended["slo_met"], recommended["slo_missed_by"]) == ("cloud", True, ["edge"])
+
+
+@pytest.mark.parametrize(("requests", "marked"), [(100, True), (2_000, False)])
+def test_the_verdict_of_few_requests_beyond_the_objective_has_a_caution(
+    make_scenario: MakeScenario, requests: int, marked: bool
+) -> None:
+    result = simnmt.run(make_scenario(policies={"edge": {}, "cloud": {}}, requests=requests, objective="p99"))
+    (caution,) = [record["caution"] for record in result.recommendations]
+    assert bool(caution) == marked and result.document()["notes"].count(caution) == int(marked)
+
+
+@pytest.mark.parametrize(
+    "arrivals",
+    [
+        {"kind": "back_to_back"},
+        {"kind": "poisson", "rate_rps": 2.0},
+        {"kind": "clients", "clients": 2, "think_time": {"mean_s": 1.0}},
+    ],
+)
+@pytest.mark.parametrize("name", ["gateway", "end_node"])
+def test_a_scenario_of_one_device_runs(make_scenario: MakeScenario, arrivals: dict[str, Any], name: str) -> None:
+    """The network is the way from the end nodes to the only device, and unused where that is theirs."""
+    scenario = make_scenario(networks={"n": {"rtt": {"constant_ms": 40}}}, requests=300)
+    scenario["devices"] = {name: scenario["devices"]["gateway"]}
+    scenario["workloads"] = {"de-en": {"lengths": "@de-en-news", "arrivals": arrivals}}
+    result = simnmt.run(scenario)
+    rows = {row["policy"]: row for row in result.summary_rows}
+    assert all(row["offloaded_share"] == 0.0 and row["misrouted_share"] == 0.0 for row in rows.values())
+    assert rows["edge"]["mean_transfer_s"] == pytest.approx(0.040 if name == "gateway" else 0.0, abs=2e-3)
+    (recommended,) = result.recommendations
+    assert (recommended["policy"], recommended["runner_up"], recommended["margin"]) == ("edge", None, None)
+    assert recommended["as_good"] == ["cloud", "naive", "cnmt"]

@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 
 import simnmt
-from simnmt.cli.run_text import format_result
 from simnmt.results.columns import STREAMED_COLUMNS
 from tests.experiment.streamed_profile import STI, TEXT, streamed_profile, written
 
@@ -43,7 +42,7 @@ def of(result: simnmt.RunResult, policy: str) -> pd.DataFrame:
     return result.requests.query("policy == @policy")
 
 
-def test_each_request_tells_how_it_found_the_model_and_how_long_it_stalled(result: simnmt.RunResult) -> None:
+def test_the_log_holds_the_state_of_the_model_and_the_stall_of_each_request(result: simnmt.RunResult) -> None:
     edge = of(result, "edge")
     assert list(STREAMED_COLUMNS) == ["state", "stall_s", "deadline_missed"]
     assert set(edge.state) == {0, 1, 2}
@@ -55,7 +54,7 @@ def test_each_request_tells_how_it_found_the_model_and_how_long_it_stalled(resul
     assert (cloud.state == -1).all() and (cloud.stall_s == 0.0).all() and not cloud.deadline_missed.any()
 
 
-def test_a_tighter_deadline_from_the_middle_of_a_run_on_holds_for_what_comes_then(folder: Path) -> None:
+def test_a_tighter_deadline_from_the_middle_of_a_run_on_holds_for_later_requests(folder: Path) -> None:
     """STI-18: requests after the change compute less, and are late by the new deadline."""
     changed = run(folder, "devices.gateway.sti.changes=[{at_s: 5000, deadline_ms: 500}]", requests=400)
     before, after = (of(each, "edge") for each in (run(folder, requests=400), changed))
@@ -68,9 +67,6 @@ def test_a_tighter_deadline_from_the_middle_of_a_run_on_holds_for_what_comes_the
     assert first.state in (0, 1), "a change ends the engagement"
     [planned] = [device for device in changed.cells[0].planned if device is not None]
     assert planned.plannings == 2
-    assert any("from 83.3 min on for 500 ms and 2 MB: " in note for note in changed.notes)
-    assert any("planned 2 times in all" in note for note in changed.notes)
-    assert "missed the deadline of 900, then 500 ms" in format_result(changed)
     assert changed.document()["plans"][0]["plannings"] == 2
 
 
@@ -85,14 +81,14 @@ def test_states_follow_from_the_times_between_requests(result: simnmt.RunResult)
     assert np.array_equal(state[1:], expected)
 
 
-def test_the_summary_is_what_the_requests_say(result: simnmt.RunResult) -> None:
-    edge, said = of(result, "edge"), result.cells[0].streams["edge"][0]
-    assert said is not None
+def test_the_summary_of_streaming_adds_up_the_requests(result: simnmt.RunResult) -> None:
+    edge, account = of(result, "edge"), result.cells[0].streams["edge"][0]
+    assert account is not None
     by_state = edge.groupby("state")
-    assert said.requests.tolist() == by_state.size().tolist()
-    assert said.execution_s == pytest.approx(by_state.t_exe_s.sum().to_numpy())
-    assert said.stall_s == pytest.approx(by_state.stall_s.sum().to_numpy())
-    assert said.missed.tolist() == by_state.deadline_missed.sum().tolist()
+    assert account.requests.tolist() == by_state.size().tolist()
+    assert account.execution_s == pytest.approx(by_state.t_exe_s.sum().to_numpy())
+    assert account.stall_s == pytest.approx(by_state.stall_s.sum().to_numpy())
+    assert account.missed.tolist() == by_state.deadline_missed.sum().tolist()
     row = run_row(result, "edge")
     assert 0.0 < row["gateway_cold_share"] < 0.5 and 0.0 < row["gateway_stall_share"] < 1.0
     assert row["gateway_cold_mean_s"] > row["gateway_first_turn_mean_s"] > row["gateway_later_turn_mean_s"]
@@ -100,20 +96,17 @@ def test_the_summary_is_what_the_requests_say(result: simnmt.RunResult) -> None:
     assert row["gateway_mean_buffer_bytes"] < row["gateway_peak_buffer_bytes"]
     assert row["gateway_compute_busy_share"] + row["gateway_disk_busy_share"] < 1.0, "an idle box"
     assert run_row(result, "cloud")["gateway_cold_share"] is None
-    shares = [100 * row["gateway_missed_share"] for row in result.summary_rows if row["gateway_missed_share"] is not None]
-    late = f"gateway: {min(shares):.1f} to {max(shares):.1f} % of what it executed missed the deadline of 900 ms"
-    assert late in format_result(result).splitlines()
 
 
 def run_row(result: simnmt.RunResult, policy: str) -> dict[str, Any]:
     return next(row for row in result.summary_rows if row["policy"] == policy)
 
 
-def test_what_the_buffers_held_counts_until_the_last_answer_comes(folder: Path) -> None:
+def test_the_content_of_buffers_counts_until_the_last_answer(folder: Path) -> None:
     """Of two gateways one is idle when the other ends the run; by hand from the executions, all shards being kept."""
     devices = ("devices.gateway.count=2", "devices.gateway.sti={deadline_ms: 900, preload_mb: 1000}", "workloads.w.end_nodes=2")
-    found = run(folder, *devices, requests=300, replications=1)
-    log, planned = of(found, "edge"), found.cells[0].planned[0]
+    outcome = run(folder, *devices, requests=300, replications=1)
+    log, planned = of(outcome, "edge"), outcome.cells[0].planned[0]
     assert planned is not None
     first = planned.states[1]
     assert first.read_bytes == 0, "everything is held, in an engagement and after it"
@@ -125,7 +118,7 @@ def test_what_the_buffers_held_counts_until_the_last_answer_comes(folder: Path) 
         held_s += np.minimum(pauses_s, 300.0).sum() + box.t_exe_s[box.state > 0].sum()
         idle_s.append(pauses_s[-1])
     assert min(idle_s) == pytest.approx(0.0, abs=1e-6) and 1.0 < max(idle_s) < 300.0
-    held_bytes = run_row(found, "edge")["gateway_mean_buffer_bytes"]
+    held_bytes = run_row(outcome, "edge")["gateway_mean_buffer_bytes"]
     assert held_bytes == pytest.approx(first.held_bytes * held_s / (2 * end_s), rel=1e-9)
 
 
@@ -134,35 +127,27 @@ def test_a_plane_of_the_warm_model_loses_on_cold_requests(folder: Path) -> None:
     of a box that others have warmed."""
     one_turn = ("workloads.w.arrivals.turns=[1.0]", "networks.n.rtt={constant_ms: 120}", "foresee_misroutes=true")
     cheap = ("devices.gateway.sti={deadline_ms: 500, preload_mb: 0, keeps_preload: false}",)
-    found = run(folder, *one_turn, *cheap, requests=2500, replications=3)
-    regret_s = {policy: run_row(found, policy)["gateway_cold_decision_regret_s"] for policy in ("oracle", "cnmt", "knowing")}
+    outcome = run(folder, *one_turn, *cheap, requests=2500, replications=3)
+    regret_s = {policy: run_row(outcome, policy)["gateway_cold_decision_regret_s"] for policy in ("oracle", "cnmt", "knowing")}
     assert regret_s["cnmt"] > 0.03, "30 ms and more of each"
     assert regret_s["knowing"] is None or regret_s["knowing"] < regret_s["cnmt"] / 5
-    total = {row["policy"]: row["total_latency_s"] for row in found.summary_rows}
+    total = {row["policy"]: row["total_latency_s"] for row in outcome.summary_rows}
     assert total["oracle"] <= total["knowing"] < total["cnmt"]
-    comparison = next(c for c in found.comparisons if (c["policy"], c["baseline"]) == ("knowing", "cnmt"))
+    comparison = next(c for c in outcome.comparisons if (c["policy"], c["baseline"]) == ("knowing", "cnmt"))
     assert comparison["verdict"] == "faster"
-
-
-def test_a_greedy_rule_that_knows_the_state_may_never_warm_the_box(folder: Path) -> None:
-    """Even the oracle: each request alone is better off elsewhere, and together they would have been worse off nowhere else."""
-    found = run(folder, "networks.n.rtt={constant_ms: 300}", requests=2000)
-    total = {row["policy"]: row["total_latency_s"] for row in found.summary_rows}
-    assert run_row(found, "oracle")["offloaded_share"] > 0.99
-    assert total["cnmt"] < 0.95 * total["oracle"]
 
 
 @pytest.mark.parametrize("arrivals", OTHER_DISCIPLINES.values(), ids=OTHER_DISCIPLINES.keys())
 def test_every_discipline_meets_states_and_an_oracle_that_sees_them(folder: Path, arrivals: str) -> None:
-    found = run(folder, f"workloads.w.arrivals={arrivals}", requests=300, replications=1)
-    for row in found.summary_rows:
-        assert run_row(found, "oracle")["total_latency_s"] <= row["total_latency_s"] * (1 + 1e-9)
-    assert of(found, "edge").state.iloc[0] == 0
+    outcome = run(folder, f"workloads.w.arrivals={arrivals}", requests=300, replications=1)
+    for row in outcome.summary_rows:
+        assert run_row(outcome, "oracle")["total_latency_s"] <= row["total_latency_s"] * (1 + 1e-9)
+    assert of(outcome, "edge").state.iloc[0] == 0
 
 
 def test_any_tier_may_stream_behind_any_balancer(folder: Path) -> None:
     """End nodes and a cloud of three boxes, each with a memory of its own."""
-    found = run(
+    outcome = run(
         folder,
         f"devices={{end_node: {{profile: phone.json, {STI}}}, cloud: {{profile: phone.json, {STI}}}}}",
         "devices.cloud.count=3",
@@ -172,19 +157,10 @@ def test_any_tier_may_stream_behind_any_balancer(folder: Path) -> None:
         replications=1,
     )
     for policy, target in (("edge", 0), ("cloud", 1)):
-        log = of(found, policy)
+        log = of(outcome, policy)
         first = log.groupby("server").state.first()
         assert (first == 0).all() and len(first) == (4 if target == 0 else 3)
-    assert run_row(found, "cloud")["cloud_cold_share"] > 0.0
-
-
-def test_turns_of_an_engagement_meet_the_same_box(folder: Path) -> None:
-    found = run(folder, "devices.gateway.count=5", "workloads.w.end_nodes=20", requests=600, replications=1)
-    edge = of(found, "edge")
-    assert set(edge.node) == set(range(20))
-    # Most turns follow the one before at its own box within seconds.
-    later = edge.groupby("server").arrival_s.diff() < 30.0
-    assert later.mean() > 0.3
+    assert run_row(outcome, "cloud")["cloud_cold_share"] > 0.0
 
 
 def test_a_run_directory_gives_the_same_bytes_again(folder: Path, tmp_path: Path) -> None:
@@ -199,31 +175,16 @@ def test_a_run_directory_gives_the_same_bytes_again(folder: Path, tmp_path: Path
     assert set(STREAMED_COLUMNS) <= set(table.columns)
 
 
-def test_without_a_streamed_device_nothing_of_it_is_to_be_seen(folder: Path) -> None:
-    found = run(folder, "devices.gateway={profile: phone.json}", requests=50, replications=1)
-    assert not {*STREAMED_COLUMNS} & {*found.cells[0].logs["edge"]}
-    assert not found.cells[0].planned and not found.cells[0].streams
-    assert "plans" not in found.document() and "streams" not in found.document()
-    assert not any("_cold_" in name or "_stall" in name for row in found.summary_rows for name in row)
-
-
 def test_the_gap_analysis_and_foreseen_misroutes_run_with_states(folder: Path) -> None:
-    found = run(
+    outcome = run(
         folder, "gap_analysis=true", "foresee_misroutes=true", "networks.n.rtt={constant_ms: 300}", requests=400, replications=2
     )
-    assert run_row(found, "oracle")["misrouted_share"] == 0.0
-    assert run_row(found, "cnmt")["misrouted_share"] > 0.0
-    assert {"nothing", "unseen queues and states", "everything"} <= {gap["removed"] for gap in found.gaps}
-    back = run(folder, "gap_analysis=true", "workloads.w.arrivals={kind: back_to_back}", requests=100, replications=1)
-    assert "unseen states" in {gap["removed"] for gap in back.gaps}
-
-
-def test_misroutes_back_to_back_are_judged_with_the_state_of_the_model_or_left_out(folder: Path, tmp_path: Path) -> None:
-    """Nothing queues there, but what a request takes depends on what the box holds; the oracle knows that."""
+    assert run_row(outcome, "oracle")["misrouted_share"] == 0.0
+    assert run_row(outcome, "cnmt")["misrouted_share"] > 0.0
+    assert {"nothing", "unseen queues and states", "everything"} <= {gap["removed"] for gap in outcome.gaps}
     back_to_back = ("workloads.w.arrivals={kind: back_to_back}", "networks.n.rtt={constant_ms: 300}")
-    unknown = run(folder, *back_to_back, requests=200, replications=1, out=tmp_path / "unknown")
-    assert {row["misrouted_share"] for row in unknown.summary_rows} == {None}
-    page = (tmp_path / "unknown" / "report.html").read_text(encoding="utf-8")
-    assert "Misroutes are not shown." in page
-    judged = run(folder, *back_to_back, "foresee_misroutes=true", requests=200, replications=1, out=tmp_path / "judged")
+    back = run(folder, "gap_analysis=true", *back_to_back, requests=100, replications=1)
+    assert "unseen states" in {gap["removed"] for gap in back.gaps}
+    assert {row["misrouted_share"] for row in back.summary_rows} == {None}, "what a request takes depends on the state"
+    judged = run(folder, *back_to_back, "foresee_misroutes=true", requests=100, replications=1)
     assert run_row(judged, "oracle")["misrouted_share"] == 0.0

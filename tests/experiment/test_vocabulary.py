@@ -108,14 +108,13 @@ def test_an_oracle_sees_each_requests_share(run: Callable[..., RunResult]) -> No
 
 def test_a_device_that_batches_takes_the_mean_at_its_batch(run: Callable[..., RunResult], tmp_path: Path) -> None:
     """XP-01: sentences share a step, and the union of what they need."""
-    result = run(BATCHED, "requests=300")
+    run(BATCHED, "requests=300")
     known = read_profile(tmp_path / "p.json").decoder
     assert known is not None
     for batch in (1, 8):
         ratio = known.at(batch)[LISTED].step_s / known.at(batch)[DecoderSettings()].step_s
         restricted_s, full_s = (step_s(tmp_path, batch, BATCHED, *other) for other in ((), ("devices.cloud.decoder=null",)))
         assert restricted_s == pytest.approx(ratio * full_s), batch
-    assert "as many sentences as decode together" in "\n".join(result.notes)
 
 
 @pytest.mark.parametrize("changed", [{"alike": False}, {"by_sentence": None}])
@@ -124,25 +123,12 @@ def test_no_request_of_a_device_that_batches_deviates(run: Callable[..., RunResu
     few = ("requests=300", "gap_analysis=false")
     own, other = run(BATCHED, *few), run(BATCHED, *few, **changed)
     assert np.array_equal(column(own, "cloud", "t_exe_s"), column(other, "cloud", "t_exe_s"))
-    assert "as many sentences as decode together" in "\n".join(other.notes), "whatever is known of single sentences"
     alone, differing = run(*few), run(*few, **changed)
     assert not np.array_equal(column(alone, "cloud", "t_exe_s"), column(differing, "cloud", "t_exe_s"))
 
 
-def test_notes_fits_and_page_tell_shares_and_that_it_is_not_exact(run: Callable[..., RunResult]) -> None:
-    result = run()
-    told = "\n".join(result.notes)
-    fidelity = "likeliest token of all active in 99 % of its own steps, 93 % of sentences as the exact decoder's"
-    assert f"gateway: decoder beam 1, clustered vocabulary: measured, {fidelity}" in told
-    assert "5 % of 12,000 tokens active on average at batch 1, 12 % at batch 8" in told
-    assert "drawn from those of single sentences, 1 to 10 %" in told
-    row = next(row for row in result.fits if row.get("decoder"))
-    assert row["decoder"]["active_share"]["1"] == pytest.approx(0.05)
-    assert "clustered vocabulary: measured, likeliest token of all active" in result.cells[0].profile_names[0]
-
-
-def test_a_vocabulary_that_does_not_exist_is_named_with_those_that_do(run: Callable[..., RunResult]) -> None:
-    with pytest.raises(InputError, match=r"decoder.vocabulary: must be one of full, clustered, candidates, got"):
+def test_a_vocabulary_that_does_not_exist_is_refused(run: Callable[..., RunResult]) -> None:
+    with pytest.raises(InputError, match=r"decoder\.vocabulary"):
         run("devices.gateway.decoder={vocabulary: cluster}")
-    with pytest.raises(InputError, match="candidates: 500 beside vocabulary: clustered contradict each other"):
+    with pytest.raises(InputError, match=r"devices\.gateway\.decoder"):
         run("devices.gateway.decoder={vocabulary: clustered, candidates: 500}")

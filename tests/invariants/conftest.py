@@ -1,4 +1,4 @@
-"""A deployment of three tiers for the tests of whole scenarios."""
+"""Whole scenarios for the tests of this room: three tiers, a cloud that batches, and two runs for the whole session."""
 
 from __future__ import annotations
 
@@ -8,8 +8,30 @@ from typing import Any
 
 import pytest
 
+import simnmt
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_file import write_profile
+from tests.conftest import small_scenarios
+
+POISSON = {"de-en": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 6.0}}}
+
+
+def small_run(factory: pytest.TempPathFactory, make_profile: Callable[..., DeviceProfile], **keys: Any) -> simnmt.RunResult:
+    folder = factory.mktemp("small")
+    return simnmt.run(small_scenarios(folder, make_profile)(**keys), out=folder / "run")
+
+
+@pytest.fixture(scope="session")
+def paper(tmp_path_factory: pytest.TempPathFactory, make_profile: Callable[..., DeviceProfile]) -> simnmt.RunResult:
+    """Back to back, the paper's protocol, in a run directory."""
+    return small_run(tmp_path_factory, make_profile)
+
+
+@pytest.fixture(scope="session")
+def open_loop(tmp_path_factory: pytest.TempPathFactory, make_profile: Callable[..., DeviceProfile]) -> simnmt.RunResult:
+    """The same with Poisson arrivals, more than the gateway alone can take."""
+    return small_run(tmp_path_factory, make_profile, workloads=POISSON)
+
 
 REGION_PLANE = (0.0005, 0.004, 0.008)
 """Between the gateway's and the cloud's: seconds per source token, per target token, fixed."""

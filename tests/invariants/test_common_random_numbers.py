@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import pickle
-import zlib
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -15,15 +13,13 @@ import pytest
 
 import simnmt
 from simnmt.base import random_streams
-from simnmt.experiment import units
 from simnmt.experiment import units as unit_module
 from simnmt.experiment.units import Unit, run_unit
 from simnmt.results.request_log import Truth
-from simnmt.workload.length_table import LengthTable
+from tests.invariants.conftest import POISSON
 from tests.units import digest, plan_of, unit_of, watched
 
 MakeScenario = Callable[..., dict[str, Any]]
-POISSON = {"de-en": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 6.0}}}
 
 
 @pytest.mark.parametrize("workloads", [None, POISSON], ids=["back to back", "open loop"])
@@ -39,31 +35,22 @@ def test_all_policies_meet_the_same_arrivals_lengths_noise_and_rtt(
     assert len(set(met + again)) == 2
 
 
-@pytest.mark.parametrize("workloads", [None, POISSON], ids=["back to back", "open loop"])
-def test_so_say_their_logs(make_scenario: MakeScenario, workloads: dict[str, Any] | None) -> None:
-    logs = simnmt.run(make_scenario() if workloads is None else make_scenario(workloads=workloads)).cells[0].logs
-    for name in ("node", "src_len", "tgt_len", "rtt_time_s"):
+@pytest.mark.parametrize("run", ["paper", "open_loop"])
+def test_the_logs_of_all_policies_hold_the_same_requests(request: pytest.FixtureRequest, run: str) -> None:
+    logs = request.getfixturevalue(run).cells[0].logs
+    for name in ("node", "src_len", "tgt_len", "rtt_time_s", *(["arrival_s"] if run == "open_loop" else [])):
         assert len({digest(log[name]) for log in logs.values()}) == 1, name
-    if workloads is not None:
-        assert len({digest(log["arrival_s"]) for log in logs.values()}) == 1
     for policy, log in logs.items():
         away = log["target"] == 1
         np.testing.assert_array_equal(log["t_exe_s"], np.where(away, logs["cloud"]["t_exe_s"], logs["edge"]["t_exe_s"]))
         np.testing.assert_array_equal(log["t_tx_s"], np.where(away, logs["cloud"]["t_tx_s"], 0.0), err_msg=policy)
 
 
-def test_on_an_own_clock_policies_meet_what_their_own_pace_brings(make_scenario: MakeScenario) -> None:
+def test_on_an_own_clock_the_rtt_that_a_policy_meets_depends_on_its_pace(make_scenario: MakeScenario) -> None:
     """The exception that CNMT-02 allows, and why it has no oracle bound."""
     logs = simnmt.run(make_scenario(networks={"cp1": {"rtt": "@cp1", "clock": "own"}})).cells[0].logs
     assert len({digest(logs[policy]["rtt_time_s"]) for policy in ("edge", "cloud", "oracle", "cnmt")}) == 4
     assert len({digest(log["tgt_len"]) for log in logs.values()}) == 1
-
-
-def test_on_the_clock_spread_requests_lie_evenly_over_the_trace(make_scenario: MakeScenario) -> None:
-    cell = simnmt.run(make_scenario(requests=100, networks={"cp1": {"rtt": "@cp1", "clock": "spread"}})).cells[0]
-    moments_s = cell.logs["edge"]["rtt_time_s"]
-    expected_s = (np.arange(100) + 0.5) / 100 * cell.series.duration_s
-    np.testing.assert_allclose(moments_s, expected_s)
 
 
 def test_no_two_quantities_of_a_unit_share_a_stream(make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +81,7 @@ TIERS_ARRIVALS = {
 
 
 @pytest.mark.parametrize("arrivals", TIERS_ARRIVALS)
-def test_so_they_do_in_tiers_behind_balancers_with_clients(
+def test_all_policies_meet_the_same_in_tiers_behind_balancers_with_clients(
     make_tiers: MakeScenario, monkeypatch: pytest.MonkeyPatch, arrivals: str
 ) -> None:
     """The servers drawn for each request and the thinking after it are the same too; the clocks of a closed loop are not."""
@@ -121,42 +108,6 @@ def test_so_they_do_in_tiers_behind_balancers_with_clients(
         assert len(digests) == 2 * len(policies)
         assert len(set(digests[: len(policies)])) == 1, name
         assert len(set(digests)) == (1 if name == "thinking" and arrivals != "closed loop" else 2), name
-
-
-def test_in_tiers_every_quantity_has_a_stream_of_its_own(make_tiers: MakeScenario, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Own links, drawn servers and clients' thinking beside what two devices need."""
-    stream = random_streams.stream
-    asked: set[str] = set()
-
-    def noting(seed: int, replication: int, name: str, block: int = 0) -> np.random.Generator:
-        asked.add(name)
-        return stream(seed, replication, name, block)
-
-    plan = plan_of(make_tiers(arrivals=TIERS_ARRIVALS["closed loop"], requests=100))
-    monkeypatch.setattr(random_streams, "stream", noting)
-    run_unit(unit_of(plan, 1))
-    devices = ("gateway", "region", "cloud")
-    assert asked == {
-        "fit_split",
-        *(f"de-en/calibration {device}{what}" for device in devices for what in ("", " lengths")),
-        *(f"de-en/execution {device}" for device in devices),
-        *(f"de-en/{what}" for what in ("lengths", "nodes", "thinking", "cloud choices 0", "cloud choices 1")),
-        *(f"cp1/{what}" for what in ("trace start", "region trace start", "gateway starts")),
-    }
-    assert len({zlib.crc32(name.encode()) for name in asked}) == len(asked)
-
-
-def test_of_two_drawn_servers_every_pair_is_as_likely_and_none_is_drawn_twice(make_tiers: MakeScenario) -> None:
-    def drawn(requests: int) -> np.ndarray:
-        unit = unit_of(plan_of(make_tiers(requests=requests)))
-        balancer = units._balancer(unit, "cloud", 4)
-        return balancer.choices
-
-    choices = drawn(60_000)
-    pairs = Counter(map(tuple, choices.tolist()))
-    assert set(pairs) == {(first, second) for first in range(4) for second in range(4) if first != second}
-    assert all(abs(count - 5_000) < 4 * 70 for count in pairs.values())  # a standard deviation is 68
-    np.testing.assert_array_equal(choices[:1_000], drawn(1_000))
 
 
 def test_two_workloads_share_where_the_trace_begins_and_how_pairs_are_dealt_and_nothing_else(
@@ -192,22 +143,6 @@ def test_each_replication_learns_anew(make_scenario: MakeScenario) -> None:
     assert all(one != other for one, other in zip(first.planes, second.planes, strict=True))
 
 
-def test_naives_intervals_hold_what_its_fit_adds(make_scenario: MakeScenario) -> None:
-    """Repeats of the whole experiment: their intervals overlap. With one fit for all replications half of the pairs did not."""
-    networks = {"cp2": {"rtt": "@cp2"}}
-    devices = {"gateway": {"profile": "@tx2-bilstm"}, "cloud": {"profile": "@titan-xp-bilstm"}}
-    intervals = []
-    for seed in range(1, 7):
-        scenario = make_scenario(
-            seed=seed, requests=20_000, replications=5, networks=networks, devices=devices, policies={"edge": {}, "naive": {}}
-        )
-        (row,) = [row for row in simnmt.run(scenario).comparisons if row["policy"] == "naive"]
-        intervals.append((row["low_percent"], row["high_percent"]))
-    pairs = list(itertools.combinations(intervals, 2))
-    apart = sum(one[0] > other[1] or other[0] > one[1] for one, other in pairs)
-    assert apart <= len(pairs) / 10
-
-
 def truth_of(patch: pytest.MonkeyPatch, scenario: dict[str, Any], replication: int = 0) -> Truth:
     drawn: list[Any] = []
     draw = unit_module.draw
@@ -233,16 +168,6 @@ def test_replications_are_other_requests_on_another_stretch_of_the_trace(
         assert (column == theirs[name]).mean() < 0.2, name
     assert ours["rtt_time_s"][0] < theirs["rtt_time_s"][0]
     assert ours["src_len"].mean() == pytest.approx(theirs["src_len"].mean(), rel=0.1)
-
-
-def test_noise_of_the_two_devices_has_nothing_in_common(make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch) -> None:
-    truth = truth_of(monkeypatch, make_scenario(requests=20_000))
-    lengths = np.column_stack([np.asarray(truth.src_len), np.asarray(truth.tgt_len), np.ones(20_000)])
-    times_s = [np.asarray(column) for column in truth.execution_s]
-    planes = [np.linalg.lstsq(lengths, time_s, rcond=None)[0] for time_s in times_s]
-    noise = [np.log(time_s / (lengths @ plane)) for time_s, plane in zip(times_s, planes, strict=True)]
-    assert [part.std() for part in noise] == pytest.approx([0.1, 0.1], rel=0.1)
-    assert abs(np.corrcoef(noise)[0, 1]) < 0.03
 
 
 def test_more_end_nodes_change_the_node_column_and_nothing_else(make_scenario: MakeScenario) -> None:
@@ -278,26 +203,6 @@ def test_pairs_to_fit_on_and_pairs_to_evaluate_are_disjoint_and_all_there_are(ma
     truth = run_unit(unit_of(plan)).truth
     assert truth is not None
     assert set(zip(np.asarray(truth.src_len).tolist(), np.asarray(truth.tgt_len).tolist(), strict=True)) <= known
-
-
-def test_what_policies_learn_they_learn_from_the_pairs_to_fit_on(
-    make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sampled: Counter[tuple[int, int]] = Counter()
-    at_quantiles = LengthTable.at_quantiles
-
-    def watched(table: LengthTable, uniform: np.ndarray) -> Any:
-        sampled[table.pairs, len(uniform)] += 1
-        return at_quantiles(table, uniform)
-
-    monkeypatch.setattr(LengthTable, "at_quantiles", watched)
-    plan = plan_of(make_scenario(fit={"share": 0.2, "inferences": 10}))
-    done = run_unit(unit_of(plan))
-    fit_pairs, evaluated_pairs = done.learnt.fit_pairs, done.learnt.evaluated_pairs
-    # Ten inferences on each of the two devices, and the 2,000 requests of the run.
-    assert sampled == {(fit_pairs.pairs, 10): 2, (evaluated_pairs.pairs, 2_000): 1}
-    assert set(done.trails["naive"].tgt_len_by_src_len[1:]) == {fit_pairs.mean_tgt_len}
-    assert fit_pairs.mean_tgt_len != evaluated_pairs.mean_tgt_len
 
 
 def test_calibration_meets_other_noise_than_the_run(make_scenario: MakeScenario) -> None:

@@ -25,10 +25,10 @@ def test_first_tokens_are_known_where_every_device_that_a_policy_uses_batches(ma
     assert (first_s <= log["latency_s"] + 1e-12).all() and first_s.mean() < 0.9 * log["latency_s"].mean()
     assert np.isnan(by_policy.mean_first_token_s["edge"])
     assert result.meets("cloud: first_token_p95_ms<=1e6")
-    with pytest.raises(simnmt.InputError, match=r"this run has no first_token_ms \(first tokens are known where"):
+    with pytest.raises(simnmt.InputError):
         result.meets("edge: first_token_ms<=1")
     limited = scenario | {"slo": {"first_token_p95_ms": 1e6}}
-    with pytest.raises(simnmt.InputError, match=r"slo.first_token_p95_ms: first_token_p95_ms of edge is not known: gateway"):
+    with pytest.raises(simnmt.InputError, match=r"slo\.first_token_p95_ms: "):
         simnmt.run(limited)
     alone = simnmt.run(limited | {"policies": {"cloud": {}}})
     assert alone.recommendations[0]["slo_met"]

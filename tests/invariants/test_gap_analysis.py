@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import simnmt
-from simnmt.experiment.comparisons import gap_rows, truths_by_source
+from simnmt.experiment.comparisons import gap_rows
 from simnmt.profile.profile_file import write_profile
 from tests.units import plan_of, unit_of, watched
 
@@ -43,8 +43,8 @@ def test_told_everything_it_decides_as_the_oracle_does_request_by_request(
         gap_analysis=True,
         policies={"oracle": {}, "analysed": SUBJECTS[policy]},
     )
-    runs, found = watched(monkeypatch, unit_of(plan_of(scenario)))
-    (oracle, analysed), by_variant = runs[:2], dict(zip(found.gap_totals_s, runs[2:], strict=True))
+    runs, outcome = watched(monkeypatch, unit_of(plan_of(scenario)))
+    (oracle, analysed), by_variant = runs[:2], dict(zip(outcome.gap_totals_s, runs[2:], strict=True))
     np.testing.assert_array_equal(by_variant["everything"].trail.target, oracle.trail.target)
     np.testing.assert_array_equal(by_variant["nothing"].trail.target, analysed.trail.target)
     for name in ("arrival_s", "queue_s", "server"):
@@ -56,7 +56,7 @@ def test_told_everything_it_decides_as_the_oracle_does_request_by_request(
 
 
 @pytest.mark.parametrize("arrivals", ARRIVALS)
-def test_the_rows_say_what_the_runs_say(make_tiers: MakeScenario, arrivals: str) -> None:
+def test_the_rows_hold_the_totals_of_the_runs(make_tiers: MakeScenario, arrivals: str) -> None:
     policies = {"oracle": {}, "edge": {}, "cnmt": {}, "second": {"kind": "cnmt", "sees_backlog": True}}
     scenario = make_tiers(arrivals=ARRIVALS[arrivals], requests=800, replications=2, gap_analysis=True, policies=policies)
     result = simnmt.run(scenario)
@@ -105,14 +105,11 @@ def test_where_the_rtt_alone_is_unknown_the_present_one_closes_all_of_the_gap(
     assert shares["length regression"] == pytest.approx(0.0, abs=1e-9)
 
 
-def test_without_being_asked_nothing_is_analysed(make_tiers: MakeScenario) -> None:
-    assert simnmt.run(make_tiers(requests=50, policies={"cnmt": {}})).gaps == []
-
-
-def test_the_first_cnmt_is_the_subject(make_tiers: MakeScenario) -> None:
-    scenario = make_tiers(policies={"edge": {}, "naive": {}, "b": {"kind": "cnmt"}, "a": {"kind": "cnmt"}})
-    assert plan_of(scenario).scenario.analysed_policy == "b"
-    assert "unseen queues" not in truths_by_source(queues=False)
+def test_a_share_is_the_change_over_that_of_everything_even_where_one_replication_outweighs_all_others() -> None:
+    totals_s = {"nothing": [10.0, 10.0, 1_000.0], "length regression": [5.0, 5.0, 1_100.0], "everything": [4.0, 4.0, 900.0]}
+    nothing, alone, everything = gap_rows("w", "n", "p", totals_s)
+    assert alone["change_percent"] == pytest.approx(100.0 * (alone["total_latency_s"] / nothing["total_latency_s"] - 1.0))
+    assert alone["share_of_gap_percent"] == pytest.approx(100.0 * alone["change_percent"] / everything["change_percent"])
 
 
 def test_where_the_truth_does_not_help_no_share_is_claimed() -> None:
@@ -123,7 +120,7 @@ def test_where_the_truth_does_not_help_no_share_is_claimed() -> None:
 
 
 @pytest.mark.parametrize("policy", SUBJECTS)
-def test_a_true_time_model_changes_nothing_for_who_had_it_already(
+def test_a_true_time_model_changes_nothing_for_a_policy_that_had_it_already(
     make_tiers: MakeScenario, monkeypatch: pytest.MonkeyPatch, policy: str
 ) -> None:
     """Planes known and times without noise: whoever minimises a percentile must go on doing so when told."""
@@ -135,6 +132,6 @@ def test_a_true_time_model_changes_nothing_for_who_had_it_already(
         gap_analysis=True,
         policies={"analysed": SUBJECTS[policy]},
     )
-    runs, found = watched(monkeypatch, unit_of(plan_of(scenario)))
-    by_variant = dict(zip(found.gap_totals_s, runs[1:], strict=True))
+    runs, outcome = watched(monkeypatch, unit_of(plan_of(scenario)))
+    by_variant = dict(zip(outcome.gap_totals_s, runs[1:], strict=True))
     np.testing.assert_array_equal(by_variant["scatter of execution times"].trail.target, by_variant["nothing"].trail.target)

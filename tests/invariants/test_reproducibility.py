@@ -45,7 +45,7 @@ def test_one_and_two_processes_write_the_same_bytes(tmp_path: Path, make_scenari
 
 
 @pytest.mark.deep
-def test_so_they_do_in_tiers_with_balancers_own_links_clients_and_a_gap_analysis(
+def test_tiers_with_balancers_own_links_clients_and_a_gap_analysis_give_the_same_bytes(
     tmp_path: Path, make_tiers: MakeScenario
 ) -> None:
     def of(arrivals: dict[str, Any], end_nodes: int = 12) -> dict[str, Any]:
@@ -74,29 +74,23 @@ def test_so_they_do_in_tiers_with_balancers_own_links_clients_and_a_gap_analysis
     assert digests(tmp_path / "one") == digests(tmp_path / "two") == digests(tmp_path / "again")
 
 
-def test_the_same_seed_repeats_and_another_does_not(tmp_path: Path, make_scenario: MakeScenario) -> None:
-    for name, seed in (("one", 7), ("again", 7), ("other", 8)):
+def test_the_same_seed_repeats_and_another_does_not(
+    tmp_path: Path, make_scenario: MakeScenario, paper: simnmt.RunResult
+) -> None:
+    """Also where nothing is written."""
+    for name, seed in (("again", 7), ("other", 8)):
         simnmt.run(make_scenario(seed=seed), out=tmp_path / name)
-    one, again, other = (digests(tmp_path / name) for name in ("one", "again", "other"))
+    assert paper.directory is not None
+    one, again, other = (digests(path) for path in (paper.directory, tmp_path / "again", tmp_path / "other"))
     assert one == again
+    assert simnmt.run(make_scenario()).document() == paper.document()
     assert all(one[name] != other[name] for name in FILES)
 
 
 def test_a_run_directory_run_again_gives_its_own_bytes(tmp_path: Path, make_scenario: MakeScenario) -> None:
-    scenario = make_scenario()
-    simnmt.run(scenario, out=tmp_path / "first", overrides=["policies.cnmt.len_slope=0.5"], requests=700, seed=3)
+    simnmt.run(make_scenario(), out=tmp_path / "first", overrides=["policies.cnmt.len_slope=0.5"], requests=700, seed=3)
     simnmt.run(tmp_path / "first", out=tmp_path / "second")
     assert digests(tmp_path / "first") == digests(tmp_path / "second")
-    simnmt.run(scenario, out=tmp_path / "plain", requests=700, seed=3)
-    assert digests(tmp_path / "plain") != digests(tmp_path / "first")
-
-
-def test_writing_a_run_changes_nothing_of_it(tmp_path: Path, make_scenario: MakeScenario) -> None:
-    quiet = simnmt.run(make_scenario())
-    written = simnmt.run(make_scenario(), out=tmp_path / "run")
-    assert quiet.document() == written.document()
-    assert written.directory == tmp_path / "run"
-    assert quiet.directory is None
 
 
 def test_a_longer_run_begins_with_the_shorter_one(make_scenario: MakeScenario) -> None:
@@ -112,32 +106,11 @@ def test_a_longer_run_begins_with_the_shorter_one(make_scenario: MakeScenario) -
             np.testing.assert_array_equal(column, longer[policy][name][:400], err_msg=f"{policy} {name}")
 
 
-def test_a_longer_run_back_to_back_begins_with_the_shorter_one(make_scenario: MakeScenario) -> None:
-    """On the clock `pace` what request i meets does not depend on how many follow it."""
-    shorter = simnmt.run(make_scenario(requests=400, replications=1)).cells[0].logs
-    longer = simnmt.run(make_scenario(requests=900, replications=1)).cells[0].logs
-    for policy, log in shorter.items():
+def test_leaving_policies_out_changes_no_other(make_scenario: MakeScenario, paper: simnmt.RunResult) -> None:
+    fewer = simnmt.run(make_scenario(policies={"cloud": {}, "cnmt": {}}))
+    for policy, log in fewer.cells[0].logs.items():
         for name, column in log.items():
-            np.testing.assert_array_equal(column, longer[policy][name][:400], err_msg=f"{policy} {name}")
-
-
-def test_on_the_clock_spread_lengths_and_noise_do_though_the_trace_is_met_otherwise(make_scenario: MakeScenario) -> None:
-    networks = {"cp1": {"rtt": "@cp1", "clock": "spread"}}
-    shorter = simnmt.run(make_scenario(requests=400, networks=networks)).cells[0].logs
-    longer = simnmt.run(make_scenario(requests=900, networks=networks)).cells[0].logs
-    for policy in ("edge", "cloud"):
-        for name in ("src_len", "tgt_len", "t_exe_s", "node"):
-            np.testing.assert_array_equal(shorter[policy][name], longer[policy][name][:400])
-
-
-@pytest.mark.parametrize("removed", ["edge", "oracle", "naive"])
-def test_leaving_a_policy_out_changes_no_other(make_scenario: MakeScenario, removed: str) -> None:
-    everything = simnmt.run(make_scenario())
-    policies = {name: {} for name in make_scenario()["policies"] if name != removed}
-    fewer = simnmt.run(make_scenario(policies=policies))
-    for policy in policies:
-        for name, column in fewer.cells[0].logs[policy].items():
-            np.testing.assert_array_equal(column, everything.cells[0].logs[policy][name])
+            np.testing.assert_array_equal(column, paper.cells[0].logs[policy][name])
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import pytest
 
 import simnmt
 from simnmt.experiment.units import run_unit
-from simnmt.scenario.source import open_source
 from tests.units import plan_of, unit_of
 
 MakeScenario = Callable[..., dict[str, Any]]
@@ -37,11 +35,6 @@ def fluctuating_trace(folder: Path, *, hours: float = 4.0, memory_s: float = 50.
 
 def by_policy(result: simnmt.RunResult) -> dict[str, dict[str, Any]]:
     return {row["policy"]: row for row in result.summary_rows}
-
-
-def clock_note(result: simnmt.RunResult) -> str:
-    (note,) = [note for note in result.notes if "RTT clock" in note]
-    return note
 
 
 def test_back_to_back_request_i_meets_the_trace_i_paces_after_its_start(make_scenario: MakeScenario) -> None:
@@ -99,12 +92,6 @@ def test_a_pace_may_be_stated_for_one_workload_of_several(make_scenario: MakeSce
     assert paces_s["more"] == pytest.approx(0.2, rel=0.1)
 
 
-def test_the_pace_of_a_run_is_recorded(make_scenario: MakeScenario, tmp_path: Path) -> None:
-    result = simnmt.run(make_scenario(requests=50), out=tmp_path / "run")
-    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
-    assert manifest["rtt_pace_s"] == {"de-en on cp1": result.summary_rows[0]["rtt_pace_s"]}
-
-
 @pytest.mark.parametrize("clock", ["pace", "spread"])
 @pytest.mark.parametrize("end_nodes", [1, 6])
 def test_an_estimate_is_as_old_as_the_lookup_that_it_rests_on(make_tiers: MakeScenario, clock: str, end_nodes: int) -> None:
@@ -128,15 +115,7 @@ def test_an_estimate_is_as_old_as_the_lookup_that_it_rests_on(make_tiers: MakeSc
     assert (cell.logs["cnmt"]["target"] == 2).any()
 
 
-def test_estimates_age_with_the_trace_and_not_with_the_run(make_scenario: MakeScenario) -> None:
-    """Spread over four hours, an estimate is older than 28.8 s, though that run takes a minute and a half in all."""
-    spread, paced = (
-        by_policy(simnmt.run(make_scenario(requests=500, networks=networks))) for networks in (SPREAD, {"cp1": {"rtt": "@cp1"}})
-    )
-    assert spread["cnmt"]["mean_estimate_age_s"] > spread["cnmt"]["rtt_pace_s"] == 28.8
-    assert paced["cnmt"]["mean_estimate_age_s"] < 5.0
-
-
+@pytest.mark.deep
 def test_the_gap_to_the_oracle_does_not_depend_on_the_number_of_requests(make_scenario: MakeScenario, tmp_path: Path) -> None:
     """On 4 h of 1 s samples with 50 s of memory: paced 0.7 and 0.9 % with 500 and 50,000 requests, spread 9.8 % with 500."""
     path = fluctuating_trace(tmp_path)
@@ -158,32 +137,13 @@ def off_pace(result: simnmt.RunResult) -> list[str]:
     return [note for note in result.notes if "transfer estimates age" in note]
 
 
-def test_a_clock_far_from_the_pace_of_the_run_is_named_with_a_remedy(make_scenario: MakeScenario, tmp_path: Path) -> None:
+def test_a_clock_far_from_the_pace_of_the_run_alone_is_noted(make_scenario: MakeScenario, tmp_path: Path) -> None:
     result = simnmt.run(make_scenario(requests=400, networks=SPREAD), out=tmp_path / "run")
-    assert re.search(r"RTT clock spread: [\d.]+ s of trace pass", clock_note(result))
     (note,) = off_pace(result)
-    assert "edge, cloud, oracle, naive, cnmt" in note and "set networks.cp1.clock: pace" in note
-    row = by_policy(result)["cnmt"]
-    ratio = row["rtt_pace_s"] / row["mean_latency_s"]
-    least, most = (float(text) for text in re.search(r"([\d.e+]+) to ([\d.e+]+) times", note).groups())  # type: ignore[union-attr]
-    assert 0.99 * least < ratio < 1.01 * most
-    assert "transfer estimates age" in (tmp_path / "run" / "report.html").read_text()
-
-
-def test_a_clock_near_the_pace_of_the_run_is_stated_without_a_warning(make_scenario: MakeScenario) -> None:
-    note = clock_note(simnmt.run(make_scenario(requests=400)))
-    assert note.startswith("de-en on cp1: RTT clock pace: ")
-    assert note.endswith("of trace pass from one request to the next, whatever the policy.")
-
-
-def test_only_policies_off_the_pace_are_named(make_scenario: MakeScenario) -> None:
-    rows = by_policy(simnmt.run(make_scenario(requests=400)))
-    pace_s = 3.05 * rows["cloud"]["mean_latency_s"]
-    slower = [policy for policy, row in rows.items() if pace_s / row["mean_latency_s"] <= 3.0]
-    (note,) = off_pace(simnmt.run(make_scenario(requests=400, networks={"cp1": {"rtt": "@cp1", "pace_s": pace_s}})))
-    named = re.search(r"under ([^:]*?): ", note)
-    assert named is not None
-    assert set(named[1].split(", ")) == set(rows) - set(slower)
+    assert "edge, cloud, oracle, naive, cnmt" in note
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert manifest["rtt_pace_s"] == {"de-en on cp1": result.summary_rows[0]["rtt_pace_s"]}
+    assert off_pace(simnmt.run(make_scenario(requests=400))) == []
 
 
 def test_requests_on_the_run_s_own_time_have_no_pace(make_scenario: MakeScenario) -> None:
@@ -192,9 +152,3 @@ def test_requests_on_the_run_s_own_time_have_no_pace(make_scenario: MakeScenario
         result = simnmt.run(make_scenario(requests=50, **keys))
         assert {row["rtt_pace_s"] for row in result.summary_rows} == {None}
         assert [note for note in result.notes if "RTT clock" in note] == []
-
-
-def test_table_one_keeps_its_requests_spread_over_the_trace() -> None:
-    for name in ("@table1", "@table1-measured"):
-        assert {network.clock for network in open_source(name).scenario.networks.values()} == {"spread"}
-    assert {network.clock for network in open_source("@quickstart").scenario.networks.values()} == {None}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from simnmt.kernels.arrays import CACHE_LINE, HUGE_PAGE, allocated_size, huge_pages
-from simnmt.kernels.columns import GATHERED_FROM_ROWS, SubMatrix, default_method, gathered_products, scatter
+from simnmt.kernels.columns import GATHERED_FROM_ROWS, default_method, gathered_products, scatter
 from simnmt.kernels.errors import KernelError
 from simnmt.kernels.output_layer import fused_best
 from simnmt.profile.projection_cost import PRODUCT_METHODS, ProductMethod
@@ -47,7 +47,6 @@ def test_worked_examples_of_fvp_01_and_fvp_07(method: ProductMethod, level: str)
     assert (probabilities[:, active] >= dense[:, active]).all()
     ratios = (probabilities / dense)[0, active]
     assert torch.allclose(ratios, ratios[:1].expand(3), rtol=1e-6), "ratios among active tokens are unchanged"
-    assert digits(SubMatrix.of(WEIGHT, active, level=level).products(HIDDEN) + BIAS[active]) == [2.1, 1, 1.7]
 
 
 @each_level
@@ -66,11 +65,6 @@ def test_every_product_method_differs_from_float64_only_by_rounding(
     for method in PRODUCT_METHODS:
         assert gathered_products(weight, hidden, columns, method=method, out=out, level=level) is out
         assert ((out - exact).abs() <= bound).all()
-    kept = SubMatrix.of(weight, columns, level=level)
-    assert kept.nbytes == SubMatrix.bytes_of(weight, len(columns), level=level), "known before it is made"
-    out.zero_()
-    assert kept.products(hidden, out) is out
-    assert ((out - exact).abs() <= bound).all()
     assert (beyond[rows * len(columns) :] == 7.0).all(), "nothing else is touched"
 
 
@@ -120,13 +114,12 @@ def test_half_weights_are_multiplied_in_float32(dtype: torch.dtype) -> None:
     weight, hidden = torch.randn(60, 33, generator=generator).to(dtype), torch.randn(3, 33, generator=generator)
     columns = int32(0, 7, 8, 59)
     exact = hidden.double() @ weight[columns].double().T
-    for products in (gathered_products(weight, hidden, columns), SubMatrix.of(weight, columns).products(hidden)):
-        assert products.dtype == torch.float32
-        assert torch.allclose(products.double(), exact, atol=1e-5)
+    products = gathered_products(weight, hidden, columns)
+    assert products.dtype == torch.float32
+    assert torch.allclose(products.double(), exact, atol=1e-5)
     full, halved = weight.float(), hidden.to(dtype)
     exact = halved.double() @ full[columns].double().T
-    for products in (gathered_products(full, halved, columns), SubMatrix.of(full, columns).products(halved)):
-        assert torch.allclose(products.double(), exact, atol=1e-5)
+    assert torch.allclose(gathered_products(full, halved, columns).double(), exact, atol=1e-5)
 
 
 def test_parameters_of_a_decoder_are_accepted() -> None:
@@ -136,18 +129,7 @@ def test_parameters_of_a_decoder_are_accepted() -> None:
     for level in (None, "none"):
         gathered_products(layer.weight, HIDDEN, columns, out=out, level=level)
         assert torch.allclose(out, torch.nn.functional.linear(HIDDEN, layer.weight)[:, [1, 4]])
-        assert not SubMatrix.of(layer.weight, columns, level=level).products(HIDDEN, out).requires_grad
-
-
-@each_level
-def test_a_kept_copy_reports_its_bytes_and_does_not_share_memory(level: str) -> None:
-    weight = torch.randn(100, 32)
-    kept = SubMatrix.of(weight, int32(*range(64)), level=level)
-    before = kept.products(weight[:2].clone())
-    assert kept.nbytes == 4 * 64 * 32 + (0 if level == "none" else CACHE_LINE)
-    hidden = weight[:2].clone()
-    weight.zero_()
-    assert torch.equal(kept.products(hidden), before)
+        assert not out.requires_grad
 
 
 def test_memory_on_huge_pages_counts_whole_pages() -> None:
@@ -170,8 +152,6 @@ def test_invalid_columns_are_refused(level: str) -> None:
         for method in PRODUCT_METHODS:
             with pytest.raises(KernelError, match=message):
                 gathered_products(weight, hidden, columns, method=method, level=level)
-        with pytest.raises(KernelError, match=message):
-            SubMatrix.of(weight, columns, level=level)
         with pytest.raises(KernelError, match=message):
             scatter(torch.ones(2, len(columns)), columns, 10, level=level)
 

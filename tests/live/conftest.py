@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from simnmt.live.server import LocalEngine
+from simnmt.live.engine_process import EngineProcess
 from tests.live.fake_engines import load_faulty
 from tests.live.live_services import Services, engine_settings
 from tests.live.live_services import services as running_services
@@ -19,10 +19,10 @@ def services() -> Iterator[Services]:
 
 
 @pytest.fixture(scope="module")
-def faulty(services: Services) -> Iterator[LocalEngine]:
+def faulty(services: Services) -> Iterator[EngineProcess]:
     """An engine that several services share; see `load_faulty`."""
-    engine = LocalEngine(engine_settings(load_faulty))
-    engine.process.RESTART_S = 0.05
+    engine = EngineProcess(engine_settings(load_faulty))
+    engine.RESTART_S = 0.05
     services.run(engine.ready())
     yield engine
-    services.run(engine.process.close())
+    services.run(engine.close())

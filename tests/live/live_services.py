@@ -13,16 +13,15 @@ from typing import Any, TypeVar
 from simnmt.experiment.cases import Unit
 from simnmt.experiment.inputs import read_inputs
 from simnmt.live.decider import live_unit
-from simnmt.live.engine_process import EngineSettings
+from simnmt.live.engine_process import EngineProcess, EngineSettings
 from simnmt.live.front import FrontSettings
 from simnmt.live.gateway import GatewaySettings, LiveGateway
-from simnmt.live.server import LiveServer, LocalEngine, ServerSettings
+from simnmt.live.server import LiveServer, ServerSettings
 from simnmt.scenario.source import open_source
-from simnmt.service.addresses import Address, parse_address
 from simnmt.service.client import Exchange, TranslationClient
-from simnmt.service.http_server import Access
+from simnmt.service.event_loop import cancel_others
+from simnmt.service.http_server import Access, Address, parse_address
 from simnmt.service.messages import ServiceError, TranslateRequest
-from simnmt.service.precise_timers import cancel_others
 from tests.live.fake_engines import load_echo
 
 FRONT = FrontSettings(forced_lengths=True)
@@ -64,15 +63,15 @@ class Services:
         self.run(asyncio.sleep(seconds))
 
     def server(
-        self, engine: EngineSettings | LocalEngine, front: FrontSettings = FRONT, log: Any = None, **others: Any
+        self, engine: EngineSettings | EngineProcess, front: FrontSettings = FRONT, log: Any = None, **others: Any
     ) -> LiveServer:
         """A started server; `others`: fields of its settings, and `port`."""
-        port, shared = others.pop("port", 0), engine if isinstance(engine, LocalEngine) else None
-        settings = engine.process.settings if isinstance(engine, LocalEngine) else engine
+        port, shared = others.pop("port", 0), engine if isinstance(engine, EngineProcess) else None
+        settings = engine.settings if isinstance(engine, EngineProcess) else engine
         access = replace(others.pop("access", Access()), address=Address(port=port))
         return self._start(LiveServer(ServerSettings(settings, front, access, **others), log, self.errors.append, shared))
 
-    def gateway(self, settings: GatewaySettings, log: Any = None, engine: LocalEngine | None = None) -> LiveGateway:
+    def gateway(self, settings: GatewaySettings, log: Any = None, engine: EngineProcess | None = None) -> LiveGateway:
         return self._start(LiveGateway(settings, log, self.errors.append, engine))
 
     def _start(self, service: Any) -> Any:

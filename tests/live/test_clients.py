@@ -17,8 +17,8 @@ from urllib.error import HTTPError
 import pytest
 from libretranslatepy import LibreTranslateAPI
 
+from simnmt.live.engine_process import EngineProcess
 from simnmt.live.gateway import GatewaySettings
-from simnmt.live.server import LocalEngine
 from simnmt.service.http_server import Access
 from tests.live.live_services import FRONT, Services, unit_of
 
@@ -28,7 +28,7 @@ PACKAGE = "libretranslate-ts@0.5.12"
 
 
 @pytest.fixture(scope="module", params=["server", "gateway"])
-def url(request: pytest.FixtureRequest, services: Services, faulty: LocalEngine) -> Iterator[str]:
+def url(request: pytest.FixtureRequest, services: Services, faulty: EngineProcess) -> Iterator[str]:
     """A server, or a gateway that offloads everything to it; both ask for the token."""
     server = services.server(faulty, access=Access(token=TOKEN))
     if request.param == "server":
@@ -37,7 +37,7 @@ def url(request: pytest.FixtureRequest, services: Services, faulty: LocalEngine)
         unit = unit_of("@open-loop", "fit.inferences=0")
         servers = {"cloud": server.front.service.url}
         settings = GatewaySettings(
-            unit, "cloud", servers, faulty.process.settings, FRONT, Access(token=TOKEN), token=TOKEN, any_model=True
+            unit, "cloud", servers, faulty.settings, FRONT, Access(token=TOKEN), token=TOKEN, any_model=True
         )
         gateway = services.gateway(settings, None, faulty)
         yield gateway.front.service.url

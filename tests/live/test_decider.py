@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -34,6 +36,12 @@ def plan() -> RunPlan:
 @pytest.fixture(scope="module")
 def unit(plan: RunPlan) -> Unit:
     return live_unit(plan)
+
+
+def test_a_device_that_streams_its_model_is_not_served() -> None:
+    case: Any = SimpleNamespace(targets=[SimpleNamespace(device="gateway", streaming=object())])
+    with pytest.raises(InputError, match="gateway"):
+        live_unit(RunPlan(SimpleNamespace(), {"de-en": case}, {}))  # type: ignore[arg-type]
 
 
 def play(unit: Unit, policy: str, steps: list[tuple[int, float, float, int]]) -> tuple[list[int], list[DeciderRecord]]:

@@ -6,30 +6,31 @@ import asyncio
 import dataclasses
 import io
 import shutil
+import signal
 import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from simnmt.base.configuration import end_tokens
 from simnmt.base.errors import InputError
 from simnmt.live.decider import replayed_targets
-from simnmt.live.gateway import GatewaySettings, LiveGateway
-from simnmt.live.server import LocalEngine, ServerSettings
-from simnmt.live.testbed import Node, ServeModel
-from simnmt.network.link import Link
-from simnmt.network.series import constant_rtt
+from simnmt.live.engine_process import EngineProcess
+from simnmt.live.front import Result
+from simnmt.live.gateway import GatewaySettings, LiveGateway, _Drift
 from simnmt.results.live_log import DecisionRecord, read_decider_events, read_live_log
-from simnmt.service.addresses import Address
 from simnmt.service.client import Exchange, TranslationClient
-from simnmt.service.http_server import Access
-from simnmt.service.link import LinkProxy, LinkSettings
+from simnmt.service.http_server import Access, Metrics
 from tests.calibrate.endpoint_stub import stub_service
 from tests.live.fake_engines import load_paced
 from tests.live.live_services import FRONT, Services, ask, engine_settings, host_port, together, unit_of
+from tests.live.live_services import services as running_services
 
 Scenario = Callable[..., dict[str, Any]]
 
@@ -39,9 +40,11 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("simnmt.live.gateway.PAUSES_S", (0.05,))
 
 
-def settings(scenario: dict[str, Any], url: str, engine: LocalEngine, policy: str = "cloud", **others: Any) -> GatewaySettings:
+def settings(
+    scenario: dict[str, Any], url: str, engine: EngineProcess, policy: str = "cloud", **others: Any
+) -> GatewaySettings:
     unit = unit_of(scenario, "fit.inferences=0")
-    return GatewaySettings(unit, policy, {"cloud": url}, engine.process.settings, **{"front": FRONT, "offload_s": 1.0} | others)
+    return GatewaySettings(unit, policy, {"cloud": url}, engine.settings, **{"front": FRONT, "offload_s": 1.0} | others)
 
 
 def device_of(answer: Exchange) -> int:
@@ -72,7 +75,7 @@ def logged(path: Path, gateway: LiveGateway, unit: Any, policy: str) -> Any:
     ids=["plain", "backlog"],
 )
 def test_decisions_replay_to_the_same_targets(
-    services: Services, faulty: LocalEngine, make_scenario: Scenario, tmp_path: Path, policy: str, overrides: list[str]
+    services: Services, faulty: EngineProcess, make_scenario: Scenario, tmp_path: Path, policy: str, overrides: list[str]
 ) -> None:
     server = services.server(faulty)
     scenario = make_scenario(workloads={"de-en": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 5.0}}})
@@ -95,16 +98,14 @@ def test_decisions_replay_to_the_same_targets(
     assert np.all(requests.decision_s >= requests.ingress_s)
 
 
-def test_batched_targets_are_seen_by_their_reports(services: Services, faulty: LocalEngine, tmp_path: Path) -> None:
+def test_batched_targets_are_seen_by_their_reports(services: Services, faulty: EngineProcess, tmp_path: Path) -> None:
     unit = unit_of("@batched-cloud", "fit.inferences=0")
     policy = next(name for name, chosen in unit.scenario.policies.items() if chosen.estimation.hears_batches)
     server = services.server(faulty)
     path = tmp_path / "log.jsonl"
     with path.open("w") as log:
         devices = {target.device: server.front.service.url for target in unit.case.targets[1:]}
-        gateway = services.gateway(
-            GatewaySettings(unit, policy, devices, faulty.process.settings, FRONT, any_model=True), log, faulty
-        )
+        gateway = services.gateway(GatewaySettings(unit, policy, devices, faulty.settings, FRONT, any_model=True), log, faulty)
         for _ in range(3):
             answered(services.translate(gateway.front.service.url, *[ask("w " * 30)] * 10))
         services.stop(gateway)
@@ -112,39 +113,58 @@ def test_batched_targets_are_seen_by_their_reports(services: Services, faulty: L
     assert len(logged(path, gateway, unit, policy)) == 30
 
 
-def test_a_server_killed_under_load_is_replaced_by_the_gateway_until_it_is_back(
-    services: Services, faulty: LocalEngine, make_scenario: Scenario, tmp_path: Path
-) -> None:
-    """The server is a process of its own, killed by SIGKILL."""
-    scenario, path, log = make_scenario(), tmp_path / "log.jsonl", io.StringIO()
-    order = ServeModel(ServerSettings(engine_settings(load_paced), FRONT), tmp_path / "server.jsonl")
-    node = Node(())
-    url = node.ask(order)
-    gateway = services.gateway(settings(scenario, url, faulty), log, faulty)
-    before = answered(services.translate(gateway.front.service.url, *[ask()] * 5))
+def serve_paced(port: int) -> None:
+    """Serve until the process is killed."""
+    with running_services() as running:
+        server = running.server(engine_settings(load_paced), port=port)
+        print(server.front.service.url, flush=True)
+        running.loop.run_forever()
 
-    async def under_load() -> list[Any]:
-        async with TranslationClient(gateway.front.service.url) as client:
-            pending = asyncio.ensure_future(together(client, [ask(f"{number}") for number in range(60)]))
-            while gateway.waiting < 20:  # a busy box has answered the first before the last has come
-                await asyncio.sleep(0.001)
-            node.kill()
-            return await pending
 
-    killed = answered(services.run(under_load()))
-    while_down = answered(services.translate(gateway.front.service.url, *[ask()] * 5))
-    assert any("translating here until it answers" in line for line in services.errors)
-    node.close()
-    access = Access(Address(*host_port(url)))
-    node = Node(())
-    node.ask(dataclasses.replace(order, settings=dataclasses.replace(order.settings, access=access)))
+@contextmanager
+def process_of_a_server(port: int = 0) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A server in a process of its own, with its address."""
+    command = [sys.executable, "-c", f"from {__name__} import serve_paced; serve_paced({port})"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        yield process, process.stdout.readline().strip()
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def wait_until_in_use(services: Services, gateway: LiveGateway) -> None:
     deadline_s = time.monotonic() + 10.0
     while gateway.health()["servers"]["cloud"] != "ok" and time.monotonic() < deadline_s:
         services.wait(0.02)
-    after = answered(services.translate(gateway.front.service.url, *[ask()] * 5))
-    services.stop(gateway)
+
+
+def test_a_server_killed_under_load_is_replaced_by_the_gateway_until_it_is_back(
+    services: Services, faulty: EngineProcess, make_scenario: Scenario, tmp_path: Path
+) -> None:
+    scenario, path, log = make_scenario(), tmp_path / "log.jsonl", io.StringIO()
+    with process_of_a_server() as (process, url):
+        gateway = services.gateway(settings(scenario, url, faulty), log, faulty)
+        before = answered(services.translate(gateway.front.service.url, *[ask()] * 5))
+
+        async def under_load() -> list[Any]:
+            async with TranslationClient(gateway.front.service.url) as client:
+                pending = asyncio.ensure_future(together(client, [ask(f"{number}") for number in range(60)]))
+                while gateway.waiting < 20:  # a busy box has answered the first before the last has come
+                    await asyncio.sleep(0.001)
+                process.kill()
+                return await pending
+
+        killed = answered(services.run(under_load()))
+        while_down = answered(services.translate(gateway.front.service.url, *[ask()] * 5))
+    assert any("translating here until it answers" in line for line in services.errors)
+    with process_of_a_server(host_port(url)[1]):
+        wait_until_in_use(services, gateway)
+        after = answered(services.translate(gateway.front.service.url, *[ask()] * 5))
+        services.stop(gateway)
     path.write_text(log.getvalue())
-    node.close()
     services.errors.clear()
     assert [{device_of(answer) for answer in answers} for answers in (before, while_down, after)] == [{1}, {0}, {1}]
     assert 0 in {device_of(answer) for answer in killed}
@@ -154,57 +174,66 @@ def test_a_server_killed_under_load_is_replaced_by_the_gateway_until_it_is_back(
     assert gateway.fallbacks == int((requests.outcome == "fallback").sum())
 
 
-@pytest.mark.parametrize("resets", [False, True], ids=["silent", "reset"])
-def test_a_cut_link_is_survived_and_forgotten(
-    services: Services, faulty: LocalEngine, make_scenario: Scenario, resets: bool
+def test_a_server_that_falls_silent_is_survived_and_used_again(
+    services: Services, faulty: EngineProcess, make_scenario: Scenario
 ) -> None:
-    server = services.server(faulty)
-    to = Address(*host_port(server.front.service.url))
-    with LinkProxy(Link(constant_rtt(0.002), 1e9, 1e9), to) as link:
-        gateway = services.gateway(settings(make_scenario(), f"http://{link.address}", faulty, offload_s=0.2), None, faulty)
+    with process_of_a_server() as (process, server_url):
+        gateway = services.gateway(settings(make_scenario(), server_url, faulty, offload_s=0.2), None, faulty)
         url = gateway.front.service.url
         before = answered(services.translate(url, *[ask()] * 3))
-        link.cut(resets=resets)
-        cut = answered(services.translate(url, *[ask()] * 3))
-        link.restore()
-        deadline_s = time.monotonic() + 10.0
-        while gateway.health()["servers"]["cloud"] != "ok" and time.monotonic() < deadline_s:
-            services.wait(0.02)
+        process.send_signal(signal.SIGSTOP)
+        silent = answered(services.translate(url, *[ask()] * 3))
+        process.send_signal(signal.SIGCONT)
+        wait_until_in_use(services, gateway)
         after = answered(services.translate(url, *[ask()] * 3))
         services.stop(gateway)
-    services.stop(server)
     services.errors.clear()
-    assert [{device_of(answer) for answer in answers} for answers in (before, cut, after)] == [{1}, {0}, {1}]
+    assert [{device_of(answer) for answer in answers} for answers in (before, silent, after)] == [{1}, {0}, {1}]
 
 
-def test_a_lossy_link_delays_and_loses_nothing(services: Services, faulty: LocalEngine, make_scenario: Scenario) -> None:
+def test_delays_of_the_scenarios_network_are_slept_before_the_server(
+    services: Services, faulty: EngineProcess, make_scenario: Scenario
+) -> None:
     server = services.server(faulty)
-    to = Address(*host_port(server.front.service.url))
-    with LinkProxy(Link(constant_rtt(0.002), 1e9, 1e9), to, settings=LinkSettings(loss=0.2, seed=3)) as link:
-        gateway = services.gateway(settings(make_scenario(), f"http://{link.address}", faulty, offload_s=5.0), None, faulty)
-        answers = answered(services.translate(gateway.front.service.url, *[ask(f"{number}") for number in range(20)]))
-        services.stop(gateway)
+    scenario = make_scenario(networks={"far": {"rtt": {"constant_ms": 80}}})
+    gateway = services.gateway(settings(scenario, server.front.service.url, faulty, delays=True), None, faulty)
+    (answer,) = answered(services.translate(gateway.front.service.url, ask()))
+    account = dict(part.split("=") for part in answer.headers["Simnmt-Decision"].split(";"))
+    assert answer.received_s - answer.sent_s >= 0.08
+    assert 0.08 <= float(account["estimate_s"]) < 0.2, "the handshake is delayed as well"
+    assert gateway.health()["delays"] == "far"
+    services.stop(gateway)
     services.stop(server)
-    assert {device_of(answer) for answer in answers} == {1}
+
+
+def test_the_drift_of_a_device_is_a_gauge(make_scenario: Scenario) -> None:
+    unit, metrics = unit_of(make_scenario(), "fit.inferences=0"), Metrics()
+    drift, profile = _Drift(unit.case.targets, metrics), unit.case.targets[1].profile
+    src_end, tgt_end = end_tokens(profile.length_unit.end_of_sentence)
+    for src_len, tgt_len in ((5, 9), (30, 20), (12, 3)):
+        seconds = 1.5 * float(profile.plane.seconds(src_len - 1 + src_end, tgt_len - 1 + tgt_end))
+        drift.observe("cloud", Result("", 0.0, seconds, (), (src_len, tgt_len, 1)))
+    drift.observe("cloud", Result("", 0.0, 99.0, (), (5, 9, 4)))  # in a batch of four
+    value = metrics.registry.get_sample_value("simnmt_execution_over_predicted", {"device": "cloud"})
+    assert value == pytest.approx(1.5)
 
 
 def test_a_client_in_a_hurry_takes_no_server_from_the_others(
-    services: Services, faulty: LocalEngine, make_scenario: Scenario
+    services: Services, faulty: EngineProcess, make_scenario: Scenario
 ) -> None:
     server = services.server(faulty)
-    to = Address(*host_port(server.front.service.url))
-    with LinkProxy(Link(constant_rtt(0.3), 1e9, 1e9), to) as link:
-        gateway = services.gateway(settings(make_scenario(), f"http://{link.address}", faulty, offload_s=5.0), None, faulty)
-        (hurried,) = answered(services.translate(gateway.front.service.url, ask(deadline_s=0.2)))
-        (patient,) = answered(services.translate(gateway.front.service.url, ask()))
-        assert (device_of(hurried), device_of(patient)) == (0, 1)
-        assert gateway.health()["servers"]["cloud"] == "ok"
-        services.stop(gateway)
+    scenario = make_scenario(networks={"far": {"rtt": {"constant_ms": 300}}})
+    gateway = services.gateway(settings(scenario, server.front.service.url, faulty, offload_s=5.0, delays=True), None, faulty)
+    (hurried,) = answered(services.translate(gateway.front.service.url, ask(deadline_s=0.2)))
+    (patient,) = answered(services.translate(gateway.front.service.url, ask()))
+    assert (device_of(hurried), device_of(patient)) == (0, 1)
+    assert gateway.health()["servers"]["cloud"] == "ok"
+    services.stop(gateway)
     services.stop(server)
 
 
 def test_a_server_with_another_model_is_refused_with_both_hashes(
-    services: Services, faulty: LocalEngine, make_scenario: Scenario, make_profile: Callable[..., Any], tmp_path: Path
+    services: Services, faulty: EngineProcess, make_scenario: Scenario, make_profile: Callable[..., Any], tmp_path: Path
 ) -> None:
     from simnmt.profile.profile_file import write_profile
 
@@ -217,14 +246,14 @@ def test_a_server_with_another_model_is_refused_with_both_hashes(
     with pytest.raises(InputError) as caught:
         services.gateway(settings(scenario, server.front.service.url, faulty), None, faulty)
     assert profile.engine.hash in str(caught.value)
-    assert faulty.process.facts.engine.hash in str(caught.value)
+    assert faulty.facts.engine.hash in str(caught.value)
     gateway = services.gateway(settings(scenario, server.front.service.url, faulty, any_model=True), None, faulty)
     services.stop(gateway)
     services.stop(server)
 
 
 def test_a_server_of_other_languages_is_refused_at_the_start(
-    services: Services, faulty: LocalEngine, make_scenario: Scenario
+    services: Services, faulty: EngineProcess, make_scenario: Scenario
 ) -> None:
     server = services.server(faulty, dataclasses.replace(FRONT, source="fr"))
     url = server.front.service.url
@@ -243,7 +272,7 @@ def test_a_server_of_other_languages_is_refused_at_the_start(
     "languages", [None, {"languages": ["de", "en"]}, [{"code": "de"}, {"code": "en"}]], ids=["none", "other JSON", "no targets"]
 )
 def test_a_server_that_does_not_list_its_pairs_is_used(
-    services: Services, faulty: LocalEngine, make_scenario: Scenario, languages: Any
+    services: Services, faulty: EngineProcess, make_scenario: Scenario, languages: Any
 ) -> None:
     with stub_service(health='{"status": "ok"}', languages=languages, pace=0.01) as stub:
         gateway = services.gateway(settings(make_scenario(), stub.url, faulty, any_model=True), None, faulty)
@@ -252,7 +281,7 @@ def test_a_server_that_does_not_list_its_pairs_is_used(
 
 
 def test_a_server_that_comes_back_with_other_languages_stays_out_of_use(
-    services: Services, faulty: LocalEngine, make_scenario: Scenario
+    services: Services, faulty: EngineProcess, make_scenario: Scenario
 ) -> None:
     server = services.server(faulty)
     url = server.front.service.url
@@ -272,7 +301,7 @@ def test_a_server_that_comes_back_with_other_languages_stays_out_of_use(
 
 
 def test_a_gateway_without_the_servers_token_is_refused_at_the_start(
-    services: Services, faulty: LocalEngine, make_scenario: Scenario
+    services: Services, faulty: EngineProcess, make_scenario: Scenario
 ) -> None:
     server = services.server(faulty, access=Access(token="secret"))
     url = server.front.service.url
@@ -287,7 +316,7 @@ def test_a_gateway_without_the_servers_token_is_refused_at_the_start(
 
 
 def test_no_wall_clock_is_used(
-    services: Services, faulty: LocalEngine, make_scenario: Scenario, monkeypatch: pytest.MonkeyPatch
+    services: Services, faulty: EngineProcess, make_scenario: Scenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The engine's process has the true time, everything else one that is an hour ahead and then jumps back."""
     server = services.server(faulty)
@@ -307,7 +336,7 @@ def test_no_wall_clock_is_used(
 
 
 def test_an_overloaded_server_is_left_alone_for_a_while(
-    services: Services, faulty: LocalEngine, make_scenario: Scenario
+    services: Services, faulty: EngineProcess, make_scenario: Scenario
 ) -> None:
     server = services.server(faulty, dataclasses.replace(FRONT, waiting=2))
     gateway = services.gateway(settings(make_scenario(), server.front.service.url, faulty), None, faulty)
@@ -321,7 +350,7 @@ def test_an_overloaded_server_is_left_alone_for_a_while(
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 def test_a_server_with_encryption_is_verified(
-    services: Services, faulty: LocalEngine, make_scenario: Scenario, tmp_path: Path
+    services: Services, faulty: EngineProcess, make_scenario: Scenario, tmp_path: Path
 ) -> None:
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "1"]

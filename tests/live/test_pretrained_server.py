@@ -21,7 +21,7 @@ from simnmt.nmt.translation import Translator  # noqa: E402
 from tests.live.live_services import Services, ask  # noqa: E402
 from tests.nmt.pretrained_folders import FOLDERS, text  # noqa: E402
 
-GIVEN = {"opus": {}, "nllb": {"src_lang": "deu_Latn", "tgt_lang": "eng_Latn"}, "t5": {"prefix": "en: "}}
+GIVEN = {"opus": {}, "nllb": {"src_lang": "deu_Latn", "tgt_lang": "eng_Latn"}}
 LINES = text("de")[:4]
 
 
@@ -39,20 +39,18 @@ def settings(folder: Path, backend: str = "torch", **languages: str) -> EngineSe
 
 def translated(folder: Path, given: dict[str, str]) -> list[str]:
     """What `nmt translate` gives."""
-    languages = Languages(given.get("src_lang"), given.get("tgt_lang"), given.get("prefix"))
+    languages = Languages(given.get("src_lang"), given.get("tgt_lang"))
     translations = Translator.load(folder, languages=languages, max_len=12).translate(LINES)
     return [translation.text for translation in translations]
 
 
-@pytest.mark.parametrize(
-    ("name", "backend"), [("opus", "torch"), ("nllb", "torch"), ("t5", "torch"), ("opus", "ctranslate2"), ("t5", "ctranslate2")]
-)
+@pytest.mark.parametrize(("name", "backend"), [("opus", "torch"), ("nllb", "torch"), ("opus", "ctranslate2")])
 def test_an_engine_gives_the_texts_of_nmt_translate(folders: Path, name: str, backend: str) -> None:
     if backend == "ctranslate2":
         pytest.importorskip("ctranslate2", reason="the extra package of simnmt[ctranslate2] is not installed")
     engine = settings(folders / name, backend, **GIVEN[name])
     model = load_model(engine)
-    codec = codec_of(engine, model.engine, model.codec)
+    codec = codec_of(engine, model.engine)
     decoder = model.new_decoder(engine.batching)
     texts = {}
     lines = codec.lines(LINES)
@@ -80,10 +78,9 @@ def test_a_server_translates_with_the_folders_tokeniser(services: Services, fold
             lambda place: settings(place / "nllb", "ctranslate2", **GIVEN["nllb"]),
             "ctranslate2 serves no model of several languages",
         ),
-        (lambda place: settings(place / "t5", tgt_lang="en"), "a T5 model reads its languages in the text (give --prefix"),
-        (lambda place: settings(Path("gru"), tgt_lang="en"), "languages and a prefix are for models of Hugging Face"),
+        (lambda place: settings(Path("gru"), tgt_lang="en"), "languages are for models of Hugging Face"),
     ],
-    ids=["no language", "no torch", "no prefix", "no folder"],
+    ids=["no language", "no torch", "no folder"],
 )
 def test_languages_that_do_not_fit_are_refused_in_one_line(
     folders: Path, make: Callable[[Path], EngineSettings], complaint: str

@@ -25,23 +25,23 @@ from urllib.request import Request, urlopen
 import pytest
 from aiohttp import web
 
+from simnmt.live.engine_process import EngineProcess
 from simnmt.live.front import FrontSettings
 from simnmt.live.gateway import GatewaySettings
-from simnmt.live.server import LiveServer, LocalEngine
+from simnmt.live.server import LiveServer
 from simnmt.results.live_log import read_live_log
-from simnmt.service.addresses import Address
 from simnmt.service.client import Exchange, TranslationClient
-from simnmt.service.http_server import Access, HttpService, Limits, Metrics
+from simnmt.service.http_server import Access, Address, HttpService, Limits, Metrics
 from simnmt.service.messages import ServiceError
 from tests.campaigns.harness import SCALE
 from tests.live.fake_engines import FATAL
 from tests.live.live_services import FRONT, Services, ask, host_port, together, unit_of
 
-LIMITS = Limits(body_bytes=2000, connections=40, read_s=0.2, idle_s=0.4, drain_s=5.0)
+LIMITS = Limits(body_bytes=2000, read_s=0.2, idle_s=0.4, drain_s=5.0)
 
 
 @pytest.fixture(scope="module")
-def served(services: Services, faulty: LocalEngine) -> LiveServer:
+def served(services: Services, faulty: EngineProcess) -> LiveServer:
     return services.server(faulty, limits=LIMITS)
 
 
@@ -117,12 +117,12 @@ def test_compressed_bodies_are_refused_unread(services: Services, front: Any, fo
 def serve_alone(urls: Connection, *, inflates: bool) -> None:
     """Serve in a process of its own, which states its largest memory and its time. `inflates`: as aiohttp does by default."""
 
-    async def use(request: web.BaseRequest) -> web.Response:
+    async def use(request: web.Request) -> web.Response:
         peak = re.findall(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[0]
         return web.json_response([int(peak), time.process_time()])
 
     async def serve() -> None:
-        service = HttpService({("GET", "/use"): use, ("POST", "/translate"): use}, Access(Address(port=0)), Limits(), Metrics())
+        service = HttpService([web.get("/use", use), web.post("/translate", use)], Access(Address(port=0)), Limits(), Metrics())
         await service.start()
         urls.send(service.url)
         await asyncio.to_thread(urls.poll, None)
@@ -178,15 +178,13 @@ def post_form(target: str, body: bytes, header: str) -> bytes:
 
 
 @pytest.fixture(scope="module", params=["server", "gateway"])
-def front(request: pytest.FixtureRequest, services: Services, faulty: LocalEngine) -> Any:
+def front(request: pytest.FixtureRequest, services: Services, faulty: EngineProcess) -> Any:
     """A server, or a gateway that offloads everything to it."""
     server = services.server(faulty)
     if request.param == "server":
         return server
     unit, servers = unit_of("@open-loop", "fit.inferences=0"), {"cloud": server.front.service.url}
-    return services.gateway(
-        GatewaySettings(unit, "cloud", servers, faulty.process.settings, FRONT, any_model=True), None, faulty
-    )
+    return services.gateway(GatewaySettings(unit, "cloud", servers, faulty.settings, FRONT, any_model=True), None, faulty)
 
 
 @pytest.mark.parametrize("texts", [1, 100])
@@ -205,6 +203,24 @@ def test_forms_and_queries_are_translated_as_json_is(services: Services, front: 
     first, *others = [json.loads(answer.partition(b"\r\n\r\n")[2]) for answer in answers]
     assert others == [first] * 2
     assert texts == 1 or len(first["translatedText"]) == texts
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (b"--x\r\nContent-Disposition: form-data; name=q\r\n\r\na\r\n", "multipart/form-data; boundary=x"),
+        (b"--x\r\nno header\r\n\r\na\r\n--x--\r\n", "multipart/form-data; boundary=x"),
+        (b"nothing of it", "multipart/form-data; boundary=x"),
+        (b"a=1", "multipart/form-data"),
+        (b"--x\r\n\r\na\r\n--x--\r\n", "multipart/form-data; boundary=x"),
+        (b"q=\xff&source=de&target=en", "application/x-www-form-urlencoded"),
+        (b"q=a&source=de&target=en", "application/x-www-form-urlencoded; charset=none"),
+        (b"q=a&source=de", "application/x-www-form-urlencoded"),
+    ],
+)
+def test_a_body_that_is_no_form_is_refused(services: Services, served: LiveServer, body: bytes, kind: str) -> None:
+    assert status(speak(services, served, post_form("/translate", body, f"Content-Type: {kind}"))) == 400
+    assert services.errors == []
 
 
 def test_a_language_left_to_the_service_is_stated(services: Services, front: Any) -> None:
@@ -256,26 +272,6 @@ def test_wrong_requests_are_told_what_is_wrong(services: Services, served: LiveS
     assert (status(answer), error_text(answer)) == (400, message)
 
 
-def test_connections_that_send_no_request_are_closed(services: Services, served: LiveServer) -> None:
-    begin_s = time.monotonic()
-    assert speak(services, served, b"") == b""
-    assert speak(services, served, b"POST /translate HTT") == b""  # and so is one that stops amid its head
-    assert time.monotonic() - begin_s < 5.0
-
-
-def test_connections_beyond_the_limit_are_closed_at_once(services: Services, served: LiveServer) -> None:
-    ends = [socket.create_connection(host_port(served.front.service.url)) for _ in range(60)]
-    try:
-        services.wait(0.1)
-        assert "simnmt_connections 40.0" in served.front.metrics.text().decode()
-    finally:
-        for end in ends:
-            end.close()
-    services.wait(0.1)
-    assert "simnmt_connections 0.0" in served.front.metrics.text().decode()
-    assert_serves(services, served)
-
-
 def test_connections_opened_reset_and_half_closed_leave_nothing(services: Services, served: LiveServer) -> None:
     descriptors = len(list(Path("/proc/self/fd").iterdir()))  # those of tests before may close meanwhile
     for number in range(300 if SCALE < 2.0 else 10_000):
@@ -306,7 +302,7 @@ def test_a_client_that_does_not_read_its_answers_keeps_nobody_waiting(services: 
         assert_serves(services, served)
 
 
-def test_texts_that_could_never_be_translated_are_refused_for_good(services: Services, faulty: LocalEngine) -> None:
+def test_texts_that_could_never_be_translated_are_refused_for_good(services: Services, faulty: EngineProcess) -> None:
     server = services.server(faulty, FrontSettings(waiting=3))
     body = json.dumps({"q": ["a"] * 4, "source": "de", "target": "en"}).encode()
     answer = speak(services, server, post(body))
@@ -322,7 +318,7 @@ def test_a_text_longer_than_the_model_takes_is_refused_and_not_cut(services: Ser
     assert (status(answer), error_text(answer)) == (400, message)
 
 
-def test_a_full_queue_refuses_and_says_when_to_come_back(services: Services, faulty: LocalEngine) -> None:
+def test_a_full_queue_refuses_and_says_when_to_come_back(services: Services, faulty: EngineProcess) -> None:
     server = services.server(faulty, FrontSettings(waiting=3))
     answers = services.translate(server.front.service.url, *[ask()] * 8)
     refused = [answer for answer in answers if isinstance(answer, ServiceError)]
@@ -333,7 +329,7 @@ def test_a_full_queue_refuses_and_says_when_to_come_back(services: Services, fau
     services.stop(server)
 
 
-def test_requests_without_the_token_are_refused_and_it_is_never_shown(services: Services, faulty: LocalEngine) -> None:
+def test_requests_without_the_token_are_refused_and_it_is_never_shown(services: Services, faulty: EngineProcess) -> None:
     log = io.StringIO()
     server = services.server(faulty, access=Access(token="s3cret-t0ken"), log=log)
     wrong = {"\ud800": 403, "": 403, "s3cret": 403, "s3cret-t0ken": 200}
@@ -353,7 +349,7 @@ def test_requests_without_the_token_are_refused_and_it_is_never_shown(services: 
     assert "s3cret" not in log.getvalue()
 
 
-def test_a_request_beyond_its_deadline_is_answered_and_not_decoded(services: Services, faulty: LocalEngine) -> None:
+def test_a_request_beyond_its_deadline_is_answered_and_not_decoded(services: Services, faulty: EngineProcess) -> None:
     server = services.server(faulty)
     requests = [ask(deadline_s=5.0), *[ask(deadline_s=0.003)] * 20]
     answers = services.translate(server.front.service.url, *requests)
@@ -361,7 +357,7 @@ def test_a_request_beyond_its_deadline_is_answered_and_not_decoded(services: Ser
     late = [answer for answer in answers[1:] if isinstance(answer, ServiceError)]
     assert late
     assert {error.status for error in late} == {504}
-    assert faulty.process.waiting == 0
+    assert faulty.waiting == 0
     services.stop(server)
 
 
@@ -376,21 +372,23 @@ def test_one_text_of_a_list_that_fails_fails_the_list_once(services: Services, s
     assert len(json.loads(good.partition(b"\r\n\r\n")[2])["translatedText"]) == 3
 
 
-def test_too_little_memory_in_a_step_fails_its_batch_only(services: Services, served: LiveServer, faulty: LocalEngine) -> None:
-    restarts = faulty.process.restarts
+def test_too_little_memory_in_a_step_fails_its_batch_only(
+    services: Services, served: LiveServer, faulty: EngineProcess
+) -> None:
+    restarts = faulty.restarts
     answers = services.translate(served.front.service.url, ask(), ask(forced=FATAL + 2), ask())
     assert isinstance(answers[1], ServiceError)
     assert (answers[1].status, "too little memory" in answers[1].message) == (503, True)
     assert isinstance(answers[0], Exchange)
     assert isinstance(answers[2], Exchange)
-    assert faulty.process.restarts == restarts
+    assert faulty.restarts == restarts
 
 
 @pytest.mark.parametrize("how", ["killed", "died"])
 def test_a_lost_engine_fails_what_it_held_and_is_started_again(
-    services: Services, served: LiveServer, faulty: LocalEngine, how: str
+    services: Services, served: LiveServer, faulty: EngineProcess, how: str
 ) -> None:
-    restarts, process = faulty.process.restarts, faulty.process.facts.process
+    restarts, process = faulty.restarts, faulty.facts.process
 
     async def work() -> list[Any]:
         async with TranslationClient(served.front.service.url) as client:
@@ -401,7 +399,7 @@ def test_a_lost_engine_fails_what_it_held_and_is_started_again(
             if how == "killed":
                 os.kill(process, signal.SIGKILL)
             answers = await pending
-            while not faulty.process.alive:
+            while not faulty.alive:
                 await asyncio.sleep(0.01)
             return answers
 
@@ -410,13 +408,13 @@ def test_a_lost_engine_fails_what_it_held_and_is_started_again(
     lost = [answer for answer in answers if isinstance(answer, ServiceError)]
     assert lost
     assert {error.status for error in lost} == {503}
-    assert faulty.process.restarts == restarts + 1
+    assert faulty.restarts == restarts + 1
     assert services.errors.pop().startswith("the engine's process ended (s")
     assert_serves(services, served)
-    assert faulty.process.facts.process != process
+    assert faulty.facts.process != process
 
 
-def test_a_draining_server_finishes_what_is_under_way(services: Services, faulty: LocalEngine, tmp_path: Path) -> None:
+def test_a_draining_server_finishes_what_is_under_way(services: Services, faulty: EngineProcess, tmp_path: Path) -> None:
     with (tmp_path / "log.jsonl").open("w") as log:
         server = services.server(faulty, log=log)
 
@@ -437,7 +435,7 @@ def test_a_draining_server_finishes_what_is_under_way(services: Services, faulty
     assert set(requests.outcome) == {"done"}
 
 
-def test_web_pages_of_the_allowed_origin_may_ask(services: Services, faulty: LocalEngine) -> None:
+def test_web_pages_of_the_allowed_origin_may_ask(services: Services, faulty: EngineProcess) -> None:
     server = services.server(faulty, access=Access(allow_origin="https://a.example"))
     preflight = b"OPTIONS /translate HTTP/1.1\r\nHost: x\r\nOrigin: https://a.example\r\nConnection: close\r\n\r\n"
     answer = speak(services, server, preflight)
@@ -449,7 +447,7 @@ def test_web_pages_of_the_allowed_origin_may_ask(services: Services, faulty: Loc
 
 def test_a_server_for_others_needs_a_token_and_encryption() -> None:
     from simnmt.base.errors import InputError
-    from simnmt.service.addresses import Address
+    from simnmt.service.http_server import Address
 
     everywhere = Address("0.0.0.0", 0)
     for settings in ({}, {"token": "t"}, {"behind_proxy": True}, {"token": "t", "tls_cert": Path("c.pem")}):

@@ -160,10 +160,10 @@ def test_an_interrupted_validation_leaves_nothing(
     start: Callable[..., subprocess.Popen[str]],  # noqa: F811
     tmp_path: Path,
 ) -> None:
-    command = ["validate", "@live-smoke", "--smoke", "--out", "validation"]
+    command = ["validate", "@live-smoke", "--any-model", "--out", "validation"]
     process = start(*command, cwd=tmp_path, stdout=subprocess.DEVNULL)
     assert process.stderr is not None
-    while "measuring" not in process.stderr.readline():
+    while "run 2" not in process.stderr.readline():
         assert process.poll() is None
     time.sleep(1.0)
     os.killpg(process.pid, signal.SIGINT)

@@ -172,9 +172,8 @@ def test_a_gateway_decides_by_the_users_policy_and_survives_its_faults(own: Path
 VERBS = {
     "server": ("live", "server", "own.yaml", "--device", "nope"),
     "gateway": ("live", "gateway", "own.yaml", "--policy", "nope", "--server", "http://127.0.0.1:1"),
-    "stream-server": ("live", "stream-server", "store", "own.yaml"),
     "replay": ("live", "replay", "own.yaml", "--gateway", "http://127.0.0.1:1"),
-    "validate": ("validate", "own.yaml", "--smoke", "--policies", "nope"),
+    "validate": ("validate", "own.yaml", "--policies", "nope"),
     "reproduce": ("reproduce", "cnmt", "--measured", "own.yaml"),
     "run": ("run", "own.yaml", "--requests", "100", "--replications", "2"),
 }
@@ -194,8 +193,3 @@ def test_no_verb_runs_code_of_a_scenario_without_leave(
     assert "imported" not in refused.err
     with_leave = simnmt(*VERBS[verb], "--allow-code")
     assert "imported" not in with_leave.out and "allow it" not in with_leave.err
-
-
-def test_a_recorded_validation_takes_no_code(own: Path, simnmt: Callable[..., Outcome]) -> None:  # noqa: F811
-    refused = simnmt("validate", "own.yaml", "--allow-code", "--record", "mine")
-    assert refused.status == 2 and "recorded runs are replayed without code of users" in refused.err

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from simnmt.base.configuration import input_files, with_absolute_paths
 from simnmt.base.errors import InputError
-from simnmt.network.configuration import NetworkConfiguration, input_paths, load_network, resolved
+from simnmt.network.configuration import NetworkConfiguration, load_network
 from simnmt.network.series import BandwidthSeries
 from simnmt.scenario.template import DescribedSchema
 
@@ -37,8 +38,8 @@ def test_every_form_of_a_file_gives_the_same_link(folder: Path, rtt: Any) -> Non
 def test_a_constant_needs_no_file(folder: Path) -> None:
     config = NETWORK({"rtt": {"constant_ms": 50}})
     assert load_network(config, folder, "lab").link.rtt.at_one(3.0) == 0.05
-    assert input_paths(config, folder) == {}
-    assert resolved(config, folder) == config
+    assert input_files(config, folder) == {}
+    assert with_absolute_paths(config, folder) == config
 
 
 def test_a_mean_may_be_set(folder: Path) -> None:
@@ -49,11 +50,11 @@ def test_a_mean_may_be_set(folder: Path) -> None:
 @pytest.mark.parametrize("rtt", ["my.csv", OTHER])
 def test_resolved_paths_read_the_same_file_from_anywhere(folder: Path, rtt: Any) -> None:
     config = NETWORK({"rtt": rtt, "clock": "own"})
-    absolute = resolved(config, folder)
+    absolute = with_absolute_paths(config, folder)
     path = folder / (rtt if isinstance(rtt, str) else rtt["csv"])
-    assert input_paths(config, folder) == input_paths(absolute, Path("/nowhere")) == {str(path): path}
+    assert input_files(config, folder) == input_files(absolute, Path("/nowhere")) == {str(path): path}
     assert load_network(absolute, Path("/nowhere"), "x").link.rtt.rtt_s.tolist() == [0.05, 0.07]
-    assert resolved(absolute, Path("/nowhere")) == absolute
+    assert with_absolute_paths(absolute, Path("/nowhere")) == absolute
     assert absolute.clock == "own"
 
 
@@ -61,15 +62,15 @@ def test_a_linked_series_keeps_the_name_of_the_link(folder: Path) -> None:
     (folder / "link.csv").symlink_to("my.csv")
     (folder / "link-rate.csv").symlink_to("rate.csv")
     config = NETWORK({"rtt": "link.csv", "uplink_mbps": "link-rate.csv"})
-    absolute = resolved(config, folder)
-    assert [path.name for path in input_paths(absolute, Path("/nowhere")).values()] == ["link.csv", "link-rate.csv"]
-    assert list(input_paths(config, folder).values()) == [folder / "link.csv", folder / "link-rate.csv"]
+    absolute = with_absolute_paths(config, folder)
+    assert [path.name for path in input_files(absolute, Path("/nowhere")).values()] == ["link.csv", "link-rate.csv"]
+    assert list(input_files(config, folder).values()) == [folder / "link.csv", folder / "link-rate.csv"]
 
 
 def test_a_shipped_name_means_the_same_everywhere(folder: Path) -> None:
     config = NETWORK({"rtt": "@cp1"})
-    assert resolved(config, folder) == config
-    assert [(name, path.name) for name, path in input_paths(config, folder).items()] == [("@cp1", "cp1.csv")]
+    assert with_absolute_paths(config, folder) == config
+    assert [(name, path.name) for name, path in input_files(config, folder).items()] == [("@cp1", "cp1.csv")]
     with pytest.raises(InputError, match=r"did you mean @cp"):
         load_network(NETWORK({"rtt": "@cp11"}), folder, "x")
 
@@ -140,8 +141,8 @@ def test_a_bandwidth_may_be_a_series(bandwidth: Path, form: Any) -> None:
     assert link.uplink_bps == 100e6
     assert [link.downlink_bps.at_one(at_s) for at_s in (0.0, 1.5, 2.9, 3.0)] == [8e6, 8e6, 16e6, 8e6]
     assert (link.downlink_bps.lost, link.downlink_bps.name) == (1, "cell, downlink")
-    absolute = resolved(config, bandwidth)
-    assert list(input_paths(absolute, Path("/nowhere")).values()) == list(input_paths(config, bandwidth).values())
+    absolute = with_absolute_paths(config, bandwidth)
+    assert list(input_files(absolute, Path("/nowhere")).values()) == list(input_files(config, bandwidth).values())
     again = load_network(absolute, Path("/nowhere"), "cell").link.downlink_bps
     assert isinstance(again, BandwidthSeries)
     assert again.rate_bps.tolist() == link.downlink_bps.rate_bps.tolist()
@@ -157,10 +158,10 @@ def test_nearer_tiers_have_links_of_their_own(bandwidth: Path) -> None:
     assert isinstance(second.uplink_bps, BandwidthSeries)
     names = [network.link.rtt.name, first.rtt.name, second.rtt.name, network.hops["hub"][0].rtt.name]
     assert names == ["office", "office to gateway, 1", "office to gateway, 2", "office to hub"]
-    assert [path.name for path in input_paths(config, bandwidth).values()] == ["other.csv", "my.csv", "rate.csv"]
-    absolute = resolved(config, bandwidth)
-    assert input_paths(absolute, Path("/nowhere")) == input_paths(config, bandwidth)
-    assert resolved(absolute, Path("/nowhere")) == absolute
+    assert [path.name for path in input_files(config, bandwidth).values()] == ["other.csv", "my.csv", "rate.csv"]
+    absolute = with_absolute_paths(config, bandwidth)
+    assert input_files(absolute, Path("/nowhere")) == input_files(config, bandwidth)
+    assert with_absolute_paths(absolute, Path("/nowhere")) == absolute
 
 
 @pytest.mark.parametrize(

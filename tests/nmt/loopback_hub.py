@@ -14,7 +14,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 class Hub:
-    """Answers as the Hub does for `me/tiny-t5` and the gated `me/gated`; every other model is unknown."""
+    """Answers as the Hub does for `me/tiny-model` and the gated `me/gated`; every other model is unknown."""
 
     def __enter__(self) -> Hub:
         return self
@@ -39,22 +39,22 @@ class Hub:
                 hub.asked.append(path)
                 if "me/gated" in path:
                     return self._send(403, b"{}", {"X-Error-Code": "GatedRepo"}, body)
-                if re.fullmatch(r"/api/models/me/tiny-t5(/revision/main)?", path):
+                if re.fullmatch(r"/api/models/me/tiny-model(/revision/main)?", path):
                     names = [{"rfilename": name} for name in _names(shelf)]
-                    told = {"_id": "1", "id": "me/tiny-t5", "modelId": "me/tiny-t5", "sha": COMMIT, "siblings": names}
+                    told = {"_id": "1", "id": "me/tiny-model", "modelId": "me/tiny-model", "sha": COMMIT, "siblings": names}
                     return self._send(200, json.dumps(told).encode(), {}, body)
-                if re.fullmatch(r"/api/models/me/tiny-t5/tree/.*", path):
+                if re.fullmatch(r"/api/models/me/tiny-model/tree/.*", path):
                     rows = [
                         {"type": "file", "path": name, "size": (shelf / name).stat().st_size, "oid": _digest(shelf / name)}
                         for name in _names(shelf)
                     ]
                     return self._send(200, json.dumps(rows).encode(), {}, body)
-                match = re.fullmatch(r"/me/tiny-t5/resolve/[^/]+/(.+)", path)
+                match = re.fullmatch(r"/me/tiny-model/resolve/[^/]+/(.+)", path)
                 if match and (shelf / match[1]).is_file():
                     file = shelf / match[1]
                     heads = {"X-Repo-Commit": COMMIT, "ETag": f'"{_digest(file)}"'}
                     return self._send(200, file.read_bytes(), heads, body)
-                code = "EntryNotFound" if "me/tiny-t5" in path else "RepoNotFound"
+                code = "EntryNotFound" if "me/tiny-model" in path else "RepoNotFound"
                 return self._send(404, b"{}", {"X-Error-Code": code}, body)
 
             def _send(self, status: int, content: bytes, heads: dict[str, str], body: bool) -> None:

@@ -57,7 +57,7 @@ def drawn(vocab: int, width: int, clusters: int, share: float, always: Sequence[
 
 def made_cost(**s_per_number: float) -> ProjectionCost:
     """Nothing costs anything but what is named, in proportion to the weights that it reads."""
-    names = ("assign", "union", "row_wise", "gather", "kept", "copy_out", "scatter", "search", "dense")
+    names = ("assign", "union", "row_wise", "gather", "scatter", "search", "dense")
     stages = {
         name: StageCost(rows=(1,), fixed_s=(0.0,), s_per_number=(s_per_number.get(name, 0.0),), s_per_column=(0.0,))
         for name in names

@@ -133,28 +133,6 @@ def mbart_folder(folder: Path, kind: str = "MBart50Tokenizer") -> Path:
     return _saved(folder, _random(lambda: MBartForConditionalGeneration(config)), tokenizer)
 
 
-def t5_folder(folder: Path, feed_forward: str = "relu") -> Path:
-    """A T5 folder; T5 v1.1 with a gated feed-forward block."""
-    from transformers import T5Config, T5ForConditionalGeneration, T5Tokenizer
-
-    tokenizer = T5Tokenizer(vocab=_unigram(["<pad>", "</s>", "<unk>"]), extra_ids=4)
-    config = T5Config(
-        vocab_size=len(tokenizer) + 3,
-        d_model=16,
-        d_kv=12,
-        d_ff=32,
-        num_layers=2,
-        num_heads=2,
-        relative_attention_num_buckets=8,
-        relative_attention_max_distance=20,
-        feed_forward_proj=feed_forward,
-        tie_word_embeddings=feed_forward == "relu",
-        decoder_start_token_id=0,
-        initializer_factor=3.0,
-    )
-    return _saved(folder, _random(lambda: T5ForConditionalGeneration(config)), tokenizer)
-
-
 def _random(make: Callable[[], Any]) -> Any:
     """A model whose weights, also those that start as zeros, depend on nothing but its shapes."""
     with torch.random.fork_rng(devices=[]):
@@ -172,8 +150,6 @@ FOLDERS: dict[str, Callable[[Path], Path]] = {
     "m2m100": m2m100_folder,
     "mbart50": mbart_folder,
     "mbart": lambda folder: mbart_folder(folder, "MBartTokenizer"),
-    "t5": t5_folder,
-    "t5v1.1": lambda folder: t5_folder(folder, "gated-gelu"),
 }
 LANGUAGES: dict[str, tuple[str, str]] = {
     "nllb": ("deu_Latn", "eng_Latn"),

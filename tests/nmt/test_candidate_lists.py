@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pytest
@@ -148,12 +147,12 @@ def test_the_sharp_engine_uses_the_candidates_of_each_sentence(tmp_path: Path) -
 def test_a_bundle_returns_the_saved_lists_and_is_refused_for_another_model(tmp_path: Path) -> None:
     model = tiny.lively("gru")
     lists = replace(random_lists(tiny.VOCAB, 5, {0, 2}, [1, 3]), pairs=7)
-    lists.save(tmp_path / "bundle", model, {"align": "ibm1"})
+    lists.save(tmp_path / "bundle", model, {"model": "small"})
     again = CandidateLists.load(tmp_path / "bundle", model)
     for name in ("starts", "columns", "probabilities", "always"):
         assert np.array_equal(getattr(again, name), getattr(lists, name))
         assert getattr(again, name).dtype == getattr(lists, name).dtype
-    assert read_bundle(tmp_path / "bundle").note["align"] == "ibm1"
+    assert read_bundle(tmp_path / "bundle").note["model"] == "small"
     assert again.pairs == 7
     with pytest.raises(NmtError, match="another model"):
         CandidateLists.load(tmp_path / "bundle", build_model(tiny.GRU, seed=9))
@@ -216,14 +215,13 @@ def test_lists_learnt_from_text_hold_the_translations_and_the_requested_common_t
     assert len(frequent) == 4
 
 
-@pytest.mark.parametrize("align", ["ibm1", "attention"])
 def test_a_real_sentence_has_bounded_candidates_and_its_end_mark_adds_none(
-    toy: tuple[Translator, list[str], list[str]], align: Literal["ibm1", "attention"]
+    toy: tuple[Translator, list[str], list[str]],
 ) -> None:
     """SHARP-02: at most 20 |S| + 2, the end mark being no word."""
     translator, ours, theirs = toy
     for count in (2, 3):
-        lists = build_candidates(translator, ours, theirs, count=count, align=align)
+        lists = build_candidates(translator, ours, theirs, count=count)
         assert lists.list_of(translator.source.eos).tolist() == []
         sizes = [(len(lists.of(source)), count * len(set(source[:-1])) + 2) for source in translator.source.encode(ours)]
         assert all(size <= bound for size, bound in sizes)

@@ -13,13 +13,13 @@ import pytest
 from simnmt.nmt.hub import is_hub_id, model_path
 from tests.command_line import ROOT
 from tests.nmt.loopback_hub import Hub
-from tests.nmt.pretrained_folders import t5_folder
+from tests.nmt.pretrained_folders import nllb_folder
 
 
 @pytest.fixture(scope="module")
 def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files of the only model of the Hub, with some that no one needs."""
-    folder = t5_folder(tmp_path_factory.mktemp("hub") / "t5")
+    folder = nllb_folder(tmp_path_factory.mktemp("hub") / "nllb")
     (folder / "pytorch_model.bin").write_bytes(b"not needed beside safetensors")
     (folder / "onnx").mkdir()
     (folder / "onnx" / "encoder_model.onnx").write_bytes(b"of ONNX Runtime")
@@ -64,25 +64,25 @@ NOWHERE = "http://127.0.0.1:9"
 
 def test_an_id_is_downloaded_once_and_then_found_in_the_cache_without_a_network(hub: Hub, shelf: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
-    out, err = resolve(cache, hub.url, "me/tiny-t5")
+    out, err = resolve(cache, hub.url, "me/tiny-model")
     assert err == ""
     assert (Path(out) / "model.safetensors").read_bytes() == (shelf / "model.safetensors").read_bytes()
     assert {file.name for file in Path(out).iterdir()} == {
         file.name for file in shelf.iterdir() if file.name not in ("pytorch_model.bin", "modeling_mine.py", "onnx")
     }
-    assert resolve(cache, NOWHERE, "me/tiny-t5") == (out, "")
-    assert resolve(cache, NOWHERE, "me/tiny-t5", HF_HUB_OFFLINE="1") == (out, "")
+    assert resolve(cache, NOWHERE, "me/tiny-model") == (out, "")
+    assert resolve(cache, NOWHERE, "me/tiny-model", HF_HUB_OFFLINE="1") == (out, "")
 
 
 def test_only_the_weights_that_an_engine_reads_are_downloaded(hub: Hub, tmp_path: Path) -> None:
-    out, _ = resolve(tmp_path / "cache", hub.url, "me/tiny-t5", weights="()")
+    out, _ = resolve(tmp_path / "cache", hub.url, "me/tiny-model", weights="()")
     assert not (Path(out) / "model.safetensors").exists()
 
 
 REFUSALS = {
     "me/tiny-t6": "no model me/tiny-t6 on the Hugging Face Hub, and no such folder here (check the id",
     "me/gated": "me/gated: the Hugging Face Hub asks you to accept its terms first (accept them on",
-    "me/tiny--t5": "me/tiny--t5 is no id of the Hugging Face Hub, and no such folder is here (check it)",
+    "me/tiny--model": "me/tiny--model is no id of the Hugging Face Hub, and no such folder is here (check it)",
 }
 
 
@@ -94,9 +94,9 @@ def test_an_id_that_cannot_be_had_is_refused_in_one_line(hub: Hub, tmp_path: Pat
 
 
 def test_an_id_that_is_not_in_the_cache_is_refused_in_one_line_without_a_network(tmp_path: Path) -> None:
-    out, err = resolve(tmp_path / "cache", NOWHERE, "me/tiny-t5")
+    out, err = resolve(tmp_path / "cache", NOWHERE, "me/tiny-model")
     assert out == ""
-    assert err.startswith("me/tiny-t5 is not in the cache of the Hugging Face Hub, ")
+    assert err.startswith("me/tiny-model is not in the cache of the Hugging Face Hub, ")
     assert err.count("\n") == 1
 
 

@@ -30,7 +30,7 @@ from simnmt.nmt.pretrained_config import quiet_transformers, read_pretrained_arc
 from simnmt.nmt.pretrained_tokenizer import Languages, load_pretrained
 from simnmt.nmt.slot_decoder import decode_batch
 from simnmt.nmt.step_model import pad
-from simnmt.nmt.training.recipe import recipe_for
+from simnmt.nmt.training.recipe import TrainingError, recipe_for
 from simnmt.nmt.translation import Translator
 from tests.campaigns.harness import thinned
 from tests.nmt.pretrained_folders import FOLDERS, LANGUAGES, opus_folder, text
@@ -45,7 +45,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-JOINED = [("opus", 3), ("nllb", 1), ("t5", 3)]
+JOINED = [("opus", 3), ("nllb", 1)]
 """One kind with each way of counting positions, with a prefix of the target and without."""
 
 
@@ -143,7 +143,7 @@ def test_ctranslate2_gives_the_tokens_of_torch(folders: Path, name: str) -> None
     assert [[int(token) for token in tokens] for tokens in theirs] == [list(one.tokens) for one in ours]
 
 
-@pytest.mark.parametrize("name", ["nllb", "t5"])
+@pytest.mark.parametrize("name", ["nllb", "mbart"])
 def test_the_fused_output_layer_and_half_weights_run_every_kind(folders: Path, name: str) -> None:
     lines = text("de")[:5]
     plain = translator(folders, name, max_len=20).translate(lines)
@@ -155,7 +155,7 @@ def test_the_fused_output_layer_and_half_weights_run_every_kind(folders: Path, n
         assert engine.run(Work(5, 7, batch=2, beam=2)).total_s > 0
 
 
-@pytest.mark.parametrize(("name", "kind"), [("opus", "transformer"), ("nllb", "m2m100"), ("mbart", "mbart"), ("t5v1.1", "t5")])
+@pytest.mark.parametrize(("name", "kind"), [("opus", "transformer"), ("nllb", "m2m100"), ("mbart", "mbart")])
 def test_an_architecture_of_a_folder_builds_the_same_model_with_random_weights(folders: Path, name: str, kind: str) -> None:
     model = model_in(folders, name)
     assert model.architecture.kind == kind
@@ -165,19 +165,17 @@ def test_an_architecture_of_a_folder_builds_the_same_model_with_random_weights(f
 
 
 def test_only_kinds_with_subwords_of_our_own_are_trained(folders: Path, tmp_path: Path) -> None:
-    (tmp_path / "t5.json").write_text(model_in(folders, "t5").architecture.model_dump_json())
-    with pytest.raises(
-        NmtError, match=r"no training of kind t5, whose published tokenisers are not learnt here \(give another"
-    ):
-        recipe_for(str(tmp_path / "t5.json"))
+    (tmp_path / "nllb.json").write_text(model_in(folders, "nllb").architecture.model_dump_json())
+    with pytest.raises(TrainingError, match="no training of kind m2m100"):
+        recipe_for(str(tmp_path / "nllb.json"))
 
 
 def test_blank_lines_stay_blank_and_unknown_words_are_marked(folders: Path) -> None:
-    blank, unknown = translator(folders, "t5", max_len=5).translate(["  ", "§"])
+    blank, unknown = translator(folders, "nllb", max_len=5).translate(["  ", "§"])
     assert (blank.text, blank.src_len) == ("", 0)
     assert unknown.src_len > 1
-    _, tokenizer = load_pretrained(folders / "t5", Languages())
-    known = tokenizer.encode(["Ba"])[0][:-1]
+    _, tokenizer = load_pretrained(folders / "nllb", languages("nllb"))
+    known = tokenizer.encode(["Ba"])[0][1:-1]
     (written,) = tokenizer.decode([[*known, tokenizer.unk, *known, tokenizer.eos, *known]])
     (alone,) = tokenizer.decode([known])
     assert written == f"{alone} ⁇ {alone}"
@@ -189,12 +187,6 @@ def test_a_source_that_is_too_long_is_cut(folders: Path) -> None:
     (nllb,) = translator(folders, "nllb", max_len=3).translate([long])
     assert (opus.cut, opus.src_len) == (True, 128)
     assert (nllb.cut, nllb.src_len) == (True, 127)  # the target begins with a mark of one position
-
-
-def test_a_prefix_is_put_before_each_line(folders: Path) -> None:
-    line = text("de")[0]
-    with_prefix = Translator.load(folders / "t5", languages=Languages(prefix=line + " ")).encode(["Ba ."])
-    assert with_prefix == translator(folders, "t5").encode([line + " Ba ."])
 
 
 def test_a_marian_model_of_several_languages_is_told_the_target(tmp_path: Path) -> None:
@@ -213,11 +205,10 @@ def test_a_marian_model_of_several_languages_is_told_the_target(tmp_path: Path) 
         ("nllb", Languages("deu_Latn"), "languages, and --tgt-lang is not given"),
         ("nllb", Languages("deu_Latn", "eng_Ltn"), "--tgt-lang eng_Ltn is no language of this model (did you mean eng_Latn?)"),
         ("m2m100", Languages("de", "eng_Latn"), "--tgt-lang eng_Latn is no language of this model"),
-        ("t5", Languages("de", "en"), "a T5 model reads its languages in the text (give --prefix"),
         ("opus", Languages("de"), "a Marian model has one source language (leave --src-lang out)"),
         ("opus", Languages(None, "en"), "no language of this model (leave it out: the model has one target language)"),
     ],
-    ids=range(7),
+    ids=range(6),
 )
 def test_languages_that_are_missing_or_useless_are_refused_in_one_line(
     folders: Path, name: str, given: Languages, message: str
@@ -250,12 +241,12 @@ def as_converted(folder: Path) -> None:
 
 
 DAMAGES: dict[str, tuple[str, Callable[[Path], object], str]] = {
-    "no tokeniser": ("t5", without("tokenizer.json", "tokenizer_config.json"), "holds no tokeniser"),
+    "no tokeniser": ("nllb", without("tokenizer.json", "tokenizer_config.json"), "holds no tokeniser"),
     "no weights": ("nllb", without("model.safetensors"), "no usable weights: neither model.safetensors nor pytorch_model.bin"),
     "another architecture": (
         "mbart",
         lambda folder: edit(folder / "config.json", model_type="bert"),
-        "holds a model of type bert where one of marian, m2m_100, mbart, t5, mt5 is read",
+        "holds a model of type bert where one of marian, m2m_100, mbart is read",
     ),
     "half a tokeniser": ("opus", without("target.spm"), "target.spm"),
     "neither of two sentencepiece models": ("opus", without("source.spm", "target.spm"), "source.spm and target.spm"),
@@ -264,7 +255,7 @@ DAMAGES: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "a converted folder": ("opus", as_converted, "CTranslate2"),
     "a broken tokeniser": ("nllb", lambda folder: (folder / "tokenizer.json").write_text("{"), "no usable tokeniser"),
     "the tokeniser of another model": (
-        "t5",
+        "mbart",
         lambda folder: shutil.copy(folder.parent / "nllb-tokenizer.json", folder / "tokenizer.json"),
         "no usable tokeniser",
     ),
@@ -274,16 +265,16 @@ DAMAGES: dict[str, tuple[str, Callable[[Path], object], str]] = {
         "but a model of",
     ),
     "code of the model": (
-        "t5",
+        "nllb",
         lambda folder: edit(folder / "config.json", auto_map={"AutoModel": "mine.Mine"}),
         "config.json names Python code to be run (auto_map), which is never done",
     ),
     "code of the tokeniser": (
-        "t5",
+        "nllb",
         lambda folder: edit(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": ["mine.Mine", None]}),
         "tokenizer_config.json names Python code to be run (auto_map), which is never done",
     ),
-    "tensors of another size": ("t5", lambda folder: edit(folder / "config.json", d_kv=13), "no usable weights"),
+    "tensors of another size": ("mbart", lambda folder: edit(folder / "config.json", d_model=18), "no usable weights"),
     "a pickle": (
         "nllb",
         lambda folder: (without("model.safetensors")(folder), (folder / "pytorch_model.bin").write_bytes(b"\x80\x04K\x01.")),
@@ -324,24 +315,17 @@ def test_a_pointer_of_git_lfs_is_named_with_its_file(folders: Path, tmp_path: Pa
 
 @pytest.mark.parametrize(
     "fault",
-    [{"d_model": "x"}, {"d_model": None}, {"feed_forward_proj": "gated-foo-bar"}, {"dtype": "load"}, {"id2label": 5}],
+    [{"d_model": "x"}, {"d_model": None}, {"dtype": "load"}, {"id2label": 5}],
     ids=str,
 )
 def test_a_damaged_configuration_is_refused_in_one_line(folders: Path, tmp_path: Path, fault: dict[str, object]) -> None:
-    shutil.copy(folders / "t5" / "config.json", tmp_path)
+    shutil.copy(folders / "nllb" / "config.json", tmp_path)
     edit(tmp_path / "config.json", **fault)
     # Older versions of transformers leave the type of a size to simnmt.
     refusals = r"no Hugging Face configuration: .* \(name a folder of Marian|: d_model: Input should be a valid integer \(known"
     with pytest.raises(NmtError, match=refusals) as caught:
         read_pretrained_architecture(tmp_path)
     assert "\n" not in str(caught.value)
-
-
-def test_a_t5_configuration_without_a_start_token_starts_with_its_padding(folders: Path, tmp_path: Path) -> None:
-    content = json.loads((folders / "t5" / "config.json").read_text())
-    del content["decoder_start_token_id"]
-    (tmp_path / "config.json").write_text(json.dumps(content))
-    assert read_pretrained_architecture(tmp_path)[0].start_token == content["pad_token_id"]
 
 
 def test_a_beams_steps_are_counted_in_the_languages_of_the_text(folders: Path, tmp_path: Path) -> None:
@@ -360,7 +344,7 @@ def test_a_beams_steps_are_counted_in_the_languages_of_the_text(folders: Path, t
     assert overrun.steps_per_token == pytest.approx(steps / tokens) and steps > tokens
     with pytest.raises(CalibrationError, match=r"cannot translate the text .*--src-lang is not given \(give --src-lang"):
         check_overrun(replace(settings, src_lang=None))
-    with pytest.raises(CalibrationError, match="languages and a prefix only serve to translate a text"):
+    with pytest.raises(CalibrationError, match="languages"):
         replace(settings, beam=1, text=None)
 
 

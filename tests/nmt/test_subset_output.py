@@ -6,6 +6,7 @@ import gc
 import weakref
 from dataclasses import replace
 from math import exp, log
+from time import sleep
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from torch import Tensor  # noqa: E402
 
 from simnmt.kernels.columns import Centroids  # noqa: E402
 from simnmt.nmt.errors import NmtError  # noqa: E402
-from simnmt.nmt.linear_layers import has_half_weights  # noqa: E402
+from simnmt.nmt.linear_layers import HalfLinear, has_half_weights  # noqa: E402
 from simnmt.nmt.models import build_model  # noqa: E402
 from simnmt.nmt.output_layer import SubsetOutput  # noqa: E402
 from simnmt.nmt.searches import BeamSearch, GreedySearch, SlotSearch  # noqa: E402
@@ -27,6 +28,7 @@ from simnmt.nmt.vocabulary.active_columns import (  # noqa: E402
     ClusteredColumns,
     clustered,
     listed,
+    with_measured_cost,
 )
 from simnmt.nmt.vocabulary.restricted_vocabulary import (  # noqa: E402
     ProductChoice,
@@ -34,7 +36,7 @@ from simnmt.nmt.vocabulary.restricted_vocabulary import (  # noqa: E402
 )
 from simnmt.profile.projection_cost import ProjectionCost  # noqa: E402
 from tests.nmt.made_subsets import MadeLists, all_active, drawn, made_cost  # noqa: E402
-from tests.nmt.tiny import ARCHITECTURES, Table  # noqa: E402
+from tests.nmt.tiny import ARCHITECTURES, GRU, Table  # noqa: E402
 
 WEIGHT = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, -1.0], [-1.0, 1.0], [0.5, 0.5]])
 BIAS = torch.tensor([0.0, 0.1, 0.0, 0.0, 0.2])
@@ -225,7 +227,7 @@ def test_clusters_of_a_half_precision_model_are_held_in_its_type(dtype: torch.dt
     """FVP-18: 2 bytes a number; and neither the bundle's set nor its centroids stay in memory beside them."""
     made = drawn(50, 16, 6, 0.3, [1, 3], 4)
     kept, points = weakref.ref(made), weakref.ref(made.centroids.points)
-    wanted = Centroids.of(made.centroids.points.to(dtype))
+    wanted, sets = Centroids.of(made.centroids.points.to(dtype)), made.sets
     part = clustered(made, dtype=dtype)
     del made
     gc.collect()
@@ -234,7 +236,7 @@ def test_clusters_of_a_half_precision_model_are_held_in_its_type(dtype: torch.dt
     hidden = torch.randn((9, 16), generator=torch.Generator().manual_seed(2)).to(dtype)
     chooser = part.begin()
     assert isinstance(chooser, ClusteredColumns)
-    assert chooser.columns(hidden).key[1] == tuple(wanted.nearest(hidden).unique().tolist())
+    assert torch.equal(chooser.columns(hidden), sets.union(wanted.nearest(hidden)))
     assert output(model, part).project(hidden, 2).columns.shape == (9, 2)
     assert chooser._centroids.nbytes == wanted.nbytes < 6 * 16 * 4
 
@@ -297,3 +299,30 @@ def test_the_dense_method_gives_the_products_of_the_active_columns(monkeypatch: 
         after = output(model, vocabulary).project(hidden, 4)
     assert torch.equal(before.columns, after.columns)
     assert torch.allclose(before.log_probs, after.log_probs, atol=1e-6)
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_the_cost_of_packed_weights_is_measured_with_their_own_product(slow: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the break-even all columns are multiplied where the packed product is fast, and not where it is slow."""
+    if not has_half_weights():
+        pytest.skip("this torch has no FBGEMM")
+    vocab = 5_000
+    model = build_model(GRU.model_copy(update={"tgt_vocab": vocab, "hidden": 64}), seed=1).eval()
+    model.halve()
+
+    def products(self: HalfLinear, inputs: torch.Tensor) -> torch.Tensor:
+        if slow:
+            sleep(0.005)
+        return inputs.new_zeros((1, 1)).expand(len(inputs), vocab)
+
+    monkeypatch.setattr(HalfLinear, "products", products)
+    part = with_measured_cost(clustered(all_active(vocab, 64)), model)
+    choice = ProductChoice(part.cost, vocab, 64)
+    assert [choice.method(vocab, rows) == "dense" for rows in (1, 40)] == [not slow] * 2
+
+
+def test_all_columns_are_multiplied_where_that_is_faster() -> None:
+    """FVP-09: of 10 columns, 7 a number row by row; all 64 columns in as long as 5 a number of these 10."""
+    cost = {"row_wise": 7.0, "gather": 9.0}
+    assert ProductChoice(made_cost(**cost, dense=70.0), 64, 1).method(10, 1) == "row_wise"
+    assert ProductChoice(made_cost(**cost, dense=50.0 / 64), 64, 1).method(10, 1) == "dense"

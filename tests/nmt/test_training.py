@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import shutil
-import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,20 +20,17 @@ from safetensors import safe_open  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
 from simnmt.nmt.errors import (  # noqa: E402
-    OutOfMemory,
     TrainingError,
 )
 from simnmt.nmt.models import build_model, load_model  # noqa: E402
 from simnmt.nmt.subwords import Subwords  # noqa: E402
+from simnmt.nmt.training import session  # noqa: E402
 from simnmt.nmt.training.learner import (  # noqa: E402
     EncodedPairs,
     Learner,
 )
 from simnmt.nmt.training.recipe import Budget, CorpusFiles, Recipe, read_training_corpus  # noqa: E402
-from simnmt.nmt.training.session import (  # noqa: E402
-    defer_signals,
-    recorded,
-)
+from simnmt.nmt.training.session import recorded  # noqa: E402
 from simnmt.nmt.training.trainer import train  # noqa: E402
 from simnmt.nmt.translation import Translator  # noqa: E402
 from tests.nmt import toy_language  # noqa: E402
@@ -190,10 +185,11 @@ def test_the_loss_is_the_mean_negative_logarithm_of_the_references_probability(s
 
 
 @pytest.mark.parametrize(("architecture", "steps"), TO_STEPS, ids=["gru", "transformer"])
-def test_an_interrupted_and_resumed_training_equals_an_uninterrupted_one(
-    small_text: CorpusFiles, tmp_path: Path, architecture: Any, steps: int
+def test_a_training_that_goes_on_from_its_last_save_equals_an_uninterrupted_one(
+    small_text: CorpusFiles, tmp_path: Path, architecture: Any, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With dropout, over the end of an epoch, and stopped where the weights were just looked at and where not."""
+    monkeypatch.setattr(session, "SAVE_EVERY_S", -1.0)
     recipe = replace(SHORT, architecture=architecture)
     whole = train(small_text, tmp_path / "whole", recipe, budget=Budget(steps=steps), threads=1)
     for stop in (3, 4, steps - 1):
@@ -213,6 +209,13 @@ def test_an_interrupted_and_resumed_training_equals_an_uninterrupted_one(
     assert whole["training"]["epoch"] == parts["training"]["epoch"]
 
 
+def test_an_interrupt_costs_what_was_learnt_since_the_last_save(small_text: CorpusFiles, tmp_path: Path) -> None:
+    with pytest.raises(Stopped):
+        train(small_text, tmp_path / "m", SHORT, budget=Budget(steps=8), threads=1, progress=stop_at(7))
+    assert json.loads((tmp_path / "m" / "training.json").read_text())["training"]["step"] == 4, "the last look"
+    assert train(small_text, tmp_path / "m", SHORT, budget=Budget(steps=8), threads=1)["training"]["step"] == 8
+
+
 def test_more_budget_resumes_a_training_and_no_budget_only_scores(small_text: CorpusFiles, tmp_path: Path) -> None:
     train(small_text, tmp_path / "a", SHORT, budget=Budget(steps=8), threads=1)
     longer = train(small_text, tmp_path / "a", SHORT, budget=Budget(steps=12), threads=1)
@@ -225,55 +228,6 @@ def test_more_budget_resumes_a_training_and_no_budget_only_scores(small_text: Co
     assert again["training"]["curves"] == longer["training"]["curves"]
     greedy = train(small_text, tmp_path / "a", SHORT, budget=Budget(steps=12), threads=1)
     assert greedy["result"]["samples"] == longer["result"]["samples"]  # judged without dropout, also without a step before
-
-
-def test_an_immediate_interrupt_leaves_a_usable_model(small_text: CorpusFiles, tmp_path: Path) -> None:
-    with pytest.raises(Stopped):
-        train(small_text, tmp_path / "m", SHORT, budget=Budget(epochs=5), threads=1, progress=stop_at(1))
-    assert len(Translator.load(tmp_path / "m", max_len=5).translate(["un deux"])) == 1
-
-
-def test_a_signal_waits_until_the_step_is_whole() -> None:
-    class Came(BaseException):
-        pass
-
-    def handler(number: int, frame: object) -> None:
-        raise Came
-
-    before = signal.signal(signal.SIGTERM, handler)
-    done = []
-    try:
-        with pytest.raises(Came), defer_signals():
-            os.kill(os.getpid(), signal.SIGTERM)
-            done.append("the rest of the step")
-        assert done and signal.getsignal(signal.SIGTERM) is handler
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def test_a_signal_during_a_step_does_not_split_the_step(
-    small_text: CorpusFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The weights have changed already: they must not be kept without their step being counted."""
-
-    def handler(number: int, frame: object) -> None:
-        raise Stopped
-
-    step, before = Learner.step, signal.signal(signal.SIGTERM, handler)
-
-    def with_signal(learner: Learner, batch: Any, number: int) -> float:
-        loss = step(learner, batch, number)
-        if number == 3:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return loss
-
-    try:
-        monkeypatch.setattr(Learner, "step", with_signal)
-        with pytest.raises(Stopped):
-            train(small_text, tmp_path / "m", SHORT, budget=Budget(steps=6), threads=1)
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    assert json.loads((tmp_path / "m" / "training.json").read_text())["training"]["step"] == 3
 
 
 def test_the_development_part_is_measured_once_per_step(
@@ -399,30 +353,6 @@ def test_a_finished_model_without_its_state_is_not_replaced(begun: tuple[Path, C
         with pytest.raises(TrainingError, match=r"holds a trained model, but no state\.safetensors .* \(give another --out"):
             train(text, kept, recipe, budget=Budget(steps=2), threads=1)
     assert {path.name: path.read_bytes() for path in kept.iterdir()} == before
-
-
-def test_an_update_that_fails_midway_is_not_kept(
-    small_text: CorpusFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Memory runs out when some weights have changed: the last state stays, and from there it goes on as ever."""
-    adam = torch.optim.Adam.step
-    calls = []
-
-    def short_of_memory(optimizer: Any, *rest: Any) -> Any:
-        calls.append(None)
-        if len(calls) == 6:
-            optimizer.param_groups[0]["params"][0].data.add_(1.0)
-            raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
-        return adam(optimizer, *rest)
-
-    with monkeypatch.context() as patched, pytest.raises(OutOfMemory):
-        patched.setattr(torch.optim.Adam, "step", short_of_memory)
-        train(small_text, tmp_path / "m", SHORT, budget=Budget(steps=8), threads=1)
-    assert json.loads((tmp_path / "m" / "training.json").read_text())["training"]["step"] == 4
-    for name in ("m", "whole"):
-        train(small_text, tmp_path / name, SHORT, budget=Budget(steps=8), threads=1)
-    one, other = (load_file(tmp_path / name / "state.safetensors") for name in ("m", "whole"))
-    assert all(torch.equal(one[name], other[name]) for name in other)
 
 
 def test_a_diverging_training_ends_with_one_line(small_text: CorpusFiles, tmp_path: Path) -> None:

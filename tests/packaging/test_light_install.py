@@ -94,6 +94,7 @@ def light(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return Light([installation.bin / "simnmt"], installation.environment, folder)
 
 
+@pytest.mark.deep
 def test_doctor_prints_what_the_box_can_measure(light: Light) -> None:
     done = light.run("doctor")
     assert (done.returncode, done.stderr) == (0, "")
@@ -109,6 +110,7 @@ def ask(url: str, text: str) -> Any:
         return json.loads(answer.read())["translatedText"], decision["target"]
 
 
+@pytest.mark.deep
 def test_a_gateway_decides_between_a_service_of_its_box_and_a_server(light: Light) -> None:
     """C-NMT keeps what it expects to end here before an answer from the cloud, and sends long sentences away."""
     short, long = "ein Haus", " ".join(["wort"] * 60)

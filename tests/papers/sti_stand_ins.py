@@ -25,8 +25,6 @@ SETTINGS = StudySettings(
     depths=(1 / 3, 2 / 3),
     upgrades=((0.5, 0.5, 1 / 3), (1.0, 1.0, 1 / 4)),
     random_orders=6,
-    small_deadlines=(0.6, 1.0),
-    small_buffers=(1.0,),
 )
 
 

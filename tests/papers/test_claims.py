@@ -126,6 +126,7 @@ def draws_of(total_s: Totals, spread: float, seed: int, count: int) -> list[Tota
     return [{name: (mean * random.normal(1.0, spread, 5)).tolist() for name, (mean,) in total_s.items()} for _ in range(count)]
 
 
+@pytest.mark.deep
 def test_the_worst_of_eight_pairs_does_not_refute_a_claim_at_its_border(published_rows: Rows) -> None:
     """(e): the true gaps are equal. Plain intervals of 95 % for each of the pairs refuted it in 11 % of runs."""
     rows = [
@@ -140,6 +141,7 @@ def test_the_worst_of_eight_pairs_does_not_refute_a_claim_at_its_border(publishe
     assert refuted <= 0.025 * len(draws)
 
 
+@pytest.mark.deep
 def test_the_best_of_four_savings_is_not_judged_as_one_picked_in_advance(published_rows: Rows) -> None:
     """The true saving on DE-EN is 0. The plain interval of the best saving showed one in 4 % of runs."""
     means = {

@@ -72,7 +72,7 @@ def test_the_fit_recovers_the_ratios_of_known_devices(monkeypatch: pytest.Monkey
     def implied(workload: str, network: str) -> published.ImpliedRatios:
         r = ratios[network]
         both = (r["cloud"], r["cloud"]), (r["oracle"], r["oracle"])
-        return published.ImpliedRatios(workload, network, *both, r["naive"], r["cnmt"], (1.0, 1.0, 1.0))
+        return published.ImpliedRatios(workload, network, *both, r["naive"], r["cnmt"])
 
     monkeypatch.setattr(published, "implied_ratios", implied)
     monkeypatch.setattr(fitting, "WEIGHTS", {})

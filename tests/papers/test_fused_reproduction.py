@@ -102,7 +102,7 @@ def test_without_a_profile_with_a_fused_variant_the_papers_figures_remain() -> N
     assert any("calibrate --part decoder" in note for note in report.notes)
     assert "published" in report.text() and "Amdahl" in report.text()
     page = report.page()
-    assert 'id="tables-2-3-drawn"' in page and 'id="figures-1-5"' not in page and 'id="speeds"' not in page
+    assert 'id="table-2-3"' in page and 'id="figures-1-5"' not in page and 'id="speeds"' not in page
 
 
 def test_every_claim_is_on_the_page_with_its_verdict_and_hostile_names_are_escaped(

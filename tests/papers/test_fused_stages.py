@@ -116,7 +116,6 @@ def test_profiles_without_a_fused_variant_are_named() -> None:
     assert any("alone, beam 5: " in message for message in left_out)
 
 
-def test_a_variant_that_was_not_measured_is_marked_as_composed() -> None:
-    (one, five), _ = fused_decoders([fused_profile(beam_5_fused=False)])
-    assert one.measured and not five.measured
-    assert five.fused.kind in ("synthetic", "inferred") and "composed" in five.fused_choice.short
+def test_a_beam_whose_fused_variant_was_not_measured_is_left_out() -> None:
+    decoders, left_out = fused_decoders([fused_profile(beam_5_fused=False)])
+    assert [decoder.beam for decoder in decoders] == [1] and len(left_out) == 1

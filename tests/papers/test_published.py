@@ -7,13 +7,13 @@ import pytest
 from simnmt.papers.cnmt import published
 
 IMPLIED = {
-    # CNMT-16: Server twice, Oracle twice, Naive, C-NMT, C-NMT over Naive via GW, Server, Oracle
-    ("de-en", "cp1"): (1.1735, 1.1706, 0.8651, 0.8636, 1.1174, 0.8645, 0.7737, 0.7756, 0.7750),
-    ("de-en", "cp2"): (0.8851, 0.9188, 0.7403, 0.7555, 0.8384, 0.7566, 0.9024, 0.8694, 0.8843),
-    ("fr-en", "cp1"): (1.5922, 1.5753, 0.8725, 0.8664, 0.9426, 0.8771, 0.9305, 0.9405, 0.9371),
-    ("fr-en", "cp2"): (1.3681, 1.3912, 0.8042, 0.8108, 0.9285, 0.8200, 0.8831, 0.8684, 0.8759),
-    ("en-zh", "cp1"): (0.9018, 0.9005, 0.7177, 0.7177, 0.8289, 0.7883, 0.9510, 0.9523, 0.9510),
-    ("en-zh", "cp2"): (0.7109, 0.7195, 0.5870, 0.5915, 0.6369, 0.6434, 1.0102, 0.9981, 1.0024),
+    # CNMT-16: Server twice, Oracle twice, Naive, C-NMT
+    ("de-en", "cp1"): (1.1735, 1.1706, 0.8651, 0.8636, 1.1174, 0.8645),
+    ("de-en", "cp2"): (0.8851, 0.9188, 0.7403, 0.7555, 0.8384, 0.7566),
+    ("fr-en", "cp1"): (1.5922, 1.5753, 0.8725, 0.8664, 0.9426, 0.8771),
+    ("fr-en", "cp2"): (1.3681, 1.3912, 0.8042, 0.8108, 0.9285, 0.8200),
+    ("en-zh", "cp1"): (0.9018, 0.9005, 0.7177, 0.7177, 0.8289, 0.7883),
+    ("en-zh", "cp2"): (0.7109, 0.7195, 0.5870, 0.5915, 0.6369, 0.6434),
 }
 
 
@@ -33,7 +33,7 @@ def test_cells_are_found_by_name() -> None:
 def test_worked_example_of_cnmt_16() -> None:
     assert len(list(published.all_implied_ratios())) == len(IMPLIED)
     for ratios in published.all_implied_ratios():
-        ours = (*ratios.server, *ratios.oracle, ratios.naive, ratios.cnmt, *ratios.cnmt_over_naive)
+        ours = (*ratios.server, *ratios.oracle, ratios.naive, ratios.cnmt)
         assert tuple(round(value, 4) for value in ours) == IMPLIED[ratios.workload, ratios.network]
 
 

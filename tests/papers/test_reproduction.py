@@ -11,7 +11,7 @@ import pytest
 from simnmt.base import shipped_files
 from simnmt.base.errors import InputError
 from simnmt.papers.cnmt import published, table_replay
-from simnmt.papers.cnmt.reproduction import Reproduction, find_network, reproduce
+from simnmt.papers.cnmt.reproduction import Reproduction, reproduce
 from simnmt.papers.kit.report import PaperReport
 from tests.campaigns.harness import deep
 from tests.papers.stand_ins import write_stand_ins
@@ -28,6 +28,12 @@ def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def reproduction(scenario: Path) -> Reproduction:
     return reproduce(measured=scenario, requests=REQUESTS)
+
+
+@pytest.fixture(scope="module")
+def shipped() -> Reproduction:
+    """On the shipped measured profiles."""
+    return reproduce(requests=500)
 
 
 @pytest.fixture(scope="module")
@@ -60,11 +66,11 @@ def test_there_is_one_record_per_claim_and_basis(reproduction: Reproduction, rep
     claims = report.document()["claims"]
     letters = [f"CNMT-17 ({letter})" for letter in (*"abcde", "reductions")]
     devices = ["CNMT-06 (linear in M)", "CNMT-06 (Transformer on a GPU)", "CNMT-06 (recurrent encoders)", "CNMT-12"]
-    expected = {"inferred": letters, "measured": [*letters, *devices], "measured, one network": letters}
+    expected = {"inferred": letters, "measured": [*letters, *devices]}
     assert [(record["id"], record["bare"], record["profiles"]) for record in claims] == [
         (f"{name}, {part}", name, part) for part, names in expected.items() for name in names
     ]
-    assert len({record.id for record in reproduction.claims}) == 22
+    assert len({record.id for record in reproduction.claims}) == 16
     assert all(set(record) == KEYS for record in claims)
     for record in reproduction.claims:
         assert record.verdict in ("holds", "does not hold", "not distinguishable", "not measurable here")
@@ -72,24 +78,24 @@ def test_there_is_one_record_per_claim_and_basis(reproduction: Reproduction, rep
         assert ("consistency, not proof" in record.why) == (record.basis == "fitted" and record.hardware_dependent)
 
 
-def test_both_devices_win_requests_on_each_data_sets_own_networks_and_the_orders_hold_there(reproduction: Reproduction) -> None:
-    shares = [row["oracle_offloaded_share"] for row in reproduction.networks if row["profiles"] == "measured"]
+def test_both_devices_win_requests_on_each_data_sets_own_networks_and_the_orders_hold_there(shipped: Reproduction) -> None:
+    shares = [row["oracle_offloaded_share"] for row in shipped.networks if row["profiles"] == "measured"]
     assert len(shares) == 6 and all(0.2 <= share <= 0.8 for share in shares)
-    verdicts = {record.id: record.verdict for record in reproduction.claims}
+    verdicts = {record.id: record.verdict for record in shipped.claims}
     assert [verdicts[f"CNMT-17 ({letter}), measured"] for letter in "abd"] == ["holds"] * 3
 
 
-def test_the_scenarios_one_pair_is_shown_beside_with_its_cells_outside_the_range(reproduction: Reproduction) -> None:
-    assert [part.name for part in reproduction.parts] == ["inferred", "measured", "measured, one network"]
+def test_the_scenarios_one_pair_is_shown_beside_with_its_cells_outside_the_range(shipped: Reproduction) -> None:
+    assert [part.name for part in shipped.parts] == ["inferred", "measured", "measured, one network"]
     (levels,) = {
-        tuple(row["mean_rtt_ms"] for row in reproduction.networks[-6:] if row["workload"] == w) for w in published.WORKLOADS
+        tuple(row["mean_rtt_ms"] for row in shipped.networks[-6:] if row["workload"] == w) for w in published.WORKLOADS
     }
     assert levels[0] > levels[1]
-    reasons = {record.id: record.why for record in reproduction.claims}
+    reasons = {record.id: record.why for record in shipped.claims}
     assert "less than 20 or more than 80 % away in FR-EN CP1" in reasons["CNMT-17 (b), measured, one network"]
-    own_pairs = "; each data set on its own pair of RTT levels, searched so that the oracle sends 20 to 80 % away"
-    searched = [name for name, why in reasons.items() if why.endswith(own_pairs)]
-    assert searched == [f"CNMT-17 ({letter}), measured" for letter in (*"abcde", "reductions")]
+    own_pairs = "; each data set on its own pair of RTT levels, chosen so that the oracle sends 20 to 80 % away"
+    on_own_pairs = [name for name, why in reasons.items() if why.endswith(own_pairs)]
+    assert on_own_pairs == [f"CNMT-17 ({letter}), measured" for letter in (*"abcde", "reductions")]
 
 
 def test_verdicts_rest_on_intervals_over_replications(reproduction: Reproduction) -> None:
@@ -100,8 +106,8 @@ def test_verdicts_rest_on_intervals_over_replications(reproduction: Reproduction
         assert re.search(r"\[[+-]?[\d.]+, [+-]?[\d.]+\]", judged[f"CNMT-17 ({letter}), measured"].ours), letter
 
 
-def test_claims_that_can_hardly_fail_are_marked_as_theorems(reproduction: Reproduction) -> None:
-    reasons = {record.id: record.why for record in reproduction.claims}
+def test_claims_that_can_hardly_fail_are_marked_as_theorems(shipped: Reproduction) -> None:
+    reasons = {record.id: record.why for record in shipped.claims}
     assert all("theorem" in reasons[f"CNMT-17 ({letter}), measured"] for letter in "ad")
 
 
@@ -128,21 +134,6 @@ def test_parts_on_profiles_that_were_not_measured_are_not_called_measured(
         assert kinds == {"de-en": ["synthetic"], "fr-en": ["inferred"], "en-zh": ["synthetic"]}
 
 
-@pytest.mark.usefixtures("one_replication")
-def test_networks_that_suit_all_data_sets_are_those_of_the_scenario(tmp_path: Path) -> None:
-    """One model on all data sets, whose one pair of levels suits all."""
-    path = write_stand_ins(tmp_path)
-    text = path.read_text().replace("gru.json", "bilstm.json").replace("@fr-en-mixed", "@fr-en-news")
-    lines = [line for line in text.splitlines() if not line.startswith("  en-zh:") and not line.strip().startswith("#")]
-    text = re.sub(r'("@cp1", rtt_mean_ms:) [\d.]+', r"\1 118", "\n".join(lines))
-    text = re.sub(r'("@cp2", rtt_mean_ms:) [\d.]+', r"\1 86", text)
-    path.write_text(text.replace(', en-zh: "cpu1-marian.json"', "").replace(', en-zh: "cpu2-marian-int8.json"', ""))
-    reproduction = reproduce(measured=path, requests=REQUESTS)
-    assert [part.name for part in reproduction.parts] == ["inferred", "measured"]
-    assert {round(row["mean_rtt_ms"]) for row in reproduction.networks if row["profiles"] == "measured"} == {118, 86}
-    assert not any("RTT levels" in record.why for record in reproduction.claims)
-
-
 def test_the_tables_hold_every_cell_and_ratio_with_a_column_for_each_part(
     reproduction: Reproduction, report: PaperReport
 ) -> None:
@@ -150,8 +141,8 @@ def test_the_tables_hold_every_cell_and_ratio_with_a_column_for_each_part(
     _setting, table, implied, ratios, networks, times = document["tables"]
     first = next(row for row in implied["rows"] if (row["workload"], row["network"]) == ("de-en", "cp1"))
     assert [round(ratio, 4) for ratio in first["server"]] == [1.1735, 1.1706]  # CNMT-16: the paper's two ways differ
-    assert len(table["cells"]) == 36 and len(ratios["rows"]) == 24 and len(networks["rows"]) == 18
-    origins = ("published", "inferred", "measured", "measured_one_network")
+    assert len(table["cells"]) == 36 and len(ratios["rows"]) == 24 and len(networks["rows"]) == 12
+    origins = ("published", "inferred", "measured")
     assert all(isinstance(cell[f"{origin}_percent"], float) for cell in table["cells"] for origin in origins)
     gateway = {
         (c["workload"], c["network"], c["policy"]): c["measured_percent"] for c in table["cells"] if c["baseline"] == "edge"
@@ -168,8 +159,8 @@ def test_the_tables_hold_every_cell_and_ratio_with_a_column_for_each_part(
     assert len(document["slips"]) == 7
 
 
-def test_the_text_shows_errors_claims_and_levels(report: PaperReport) -> None:
-    text = report.text()
+def test_the_text_shows_errors_claims_and_levels(shipped: Reproduction) -> None:
+    text = shipped.report().text()
     assert "mean absolute error of the inferred: all " in text and ", test " in text
     assert "Holds: CNMT-17 (d), measured. C-NMT's gain" in text
     assert text.count("consistency, not proof") == 5
@@ -189,8 +180,6 @@ def test_missing_profiles_leave_their_claims_not_measurable(without_profiles: An
     cell = document["tables"][1]["cells"][0]
     assert cell["measured_percent"] is None and isinstance(cell["inferred_percent"], float)
     assert "Not at hand: " in text
-    with pytest.raises(InputError, match="EN-ZH needs @cpu1-marian and @cpu2-marian-int8"):
-        find_network()
 
 
 @pytest.mark.usefixtures("one_replication")
@@ -224,4 +213,4 @@ def test_another_protocol_is_refused(scenario: Path, old: str, new: str, complai
     other = scenario.with_name("other.yaml")
     other.write_text(text.replace(old, new))
     with pytest.raises(InputError, match=f"no scenario of Table I: {complaint}"):
-        find_network(other)
+        table_replay.prepare(other)

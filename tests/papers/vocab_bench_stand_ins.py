@@ -6,7 +6,7 @@ from typing import Any
 
 from simnmt.calibrate.projection_bench import BreakEven, ProjectionBench, Setting, StepTime
 
-STAGES = dict.fromkeys(("assign", "union", "row_wise", "gather", "kept", "scatter", "search"), 1e-3)
+STAGES = dict.fromkeys(("assign", "union", "row_wise", "gather", "scatter", "search"), 1e-3)
 
 
 def step(share: float = 0.06, ratio: float = 11.0, rows: int = 1, **changed: Any) -> StepTime:
@@ -25,9 +25,8 @@ def step(share: float = 0.06, ratio: float = 11.0, rows: int = 1, **changed: Any
             "dense_s": 0.1,
             "dense_method": "linear",
             "columns_s": columns_s,
-            "kept_s": columns_s / 1.1,
             "scattered_s": 1.2 * columns_s,
-            "ratios": {"columns": ratio, "kept": 1.1 * ratio, "scattered": ratio / 1.2},
+            "ratios": {"columns": ratio, "scattered": ratio / 1.2},
             "predicted_s": 1.05 * columns_s,
             "predicted_knowing_s": 1.02 * columns_s,
             **changed,

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from benchmarks import policies
-from benchmarks.policy_cases import QUEUES, RECORDED, Case, capped_table, constant, poisson, recorded, series, slowed
+from benchmarks.policy_cases import QUEUES, Case, capped_table, constant, poisson, series, slowed
 
 Deployment = Callable[[Path], dict[str, Any]]
 """The keys of a case that say what stands where, its files written to a folder."""
@@ -54,25 +54,25 @@ def many_gateways_that_never_fill(folder: Path) -> dict[str, Any]:
 DEPLOYMENTS = [gateway_fills_first, server_fills_first, many_gateways_that_never_fill]
 
 
-@pytest.mark.parametrize("deployment", DEPLOYMENTS)
+DREADED = ((1.3, 0.7), (0.7, 1.3))
+"""Factors of times that a policy expects at the gateway and at the server."""
+
+
+@pytest.mark.parametrize(
+    ("deployment", "planes_off"),
+    [(deployment, ()) for deployment in DEPLOYMENTS] + [(deployment, off) for deployment in DEPLOYMENTS[:2] for off in DREADED],
+)
 def test_seeing_queues_is_never_slower_and_pays_under_load(
-    tmp_path: Path, deployment: Callable[[Path], dict[str, Any]]
-) -> None:
-    low, high = changes(Case("a case", policies=QUEUES, arrivals=poisson, loads=(0.2, 0.8), **deployment(tmp_path))).values()
-    assert not slower(low["mean_percent"])
-    assert faster(high["mean_percent"]) and faster(high["p95_percent"])
-    assert high["mean_percent"][0] < low["mean_percent"][0]
-
-
-@pytest.mark.parametrize("planes_off", [(1.3, 0.7), (0.7, 1.3)], ids=["gateway dreaded", "server dreaded"])
-@pytest.mark.parametrize("deployment", DEPLOYMENTS[:2])
-def test_so_it_is_with_times_that_are_30_percent_wrong_where_the_gateway_has_a_queue(
     tmp_path: Path, deployment: Deployment, planes_off: tuple[float, ...]
 ) -> None:
-    wrongly = {"loads": (0.2, 0.8), "planes_off": planes_off}
-    low, high = changes(Case("a case", policies=QUEUES, arrivals=poisson, **deployment(tmp_path), **wrongly)).values()
-    for row in (low, high):
-        assert row["mean_percent"][0] < 0.0 and not slower(row["mean_percent"])
+    """Where the gateway has a queue, with times that are 30 % wrong as well."""
+    case = Case("a case", policies=QUEUES, arrivals=poisson, loads=(0.2, 0.8), planes_off=planes_off, **deployment(tmp_path))
+    low, high = changes(case).values()
+    assert not slower(low["mean_percent"])
+    assert faster(high["mean_percent"]) or planes_off
+    assert high["mean_percent"][0] < 0.0 and not slower(high["mean_percent"])
+    if not planes_off:
+        assert faster(high["p95_percent"]) and high["mean_percent"][0] < low["mean_percent"][0]
 
 
 def test_where_the_gateway_is_believed_too_fast_and_never_fills_seeing_queues_costs(tmp_path: Path) -> None:
@@ -124,9 +124,9 @@ def test_smoothing_pays_where_the_network_jitters_and_costs_where_it_shifts(tmp_
     }
     smoothed = {"kind": "cnmt", "transfer_estimate": "smoothed"}
     rules = {"last": {"kind": "cnmt"}, "smoothed": smoothed}
-    found = changes(Case("transfer", BILSTM, networks, rules, pairs=(("smoothed", "last"),)), replications=10)
-    assert found["jitter", "smoothed"]["mean_percent"][2] < -3.0
-    assert found["shifts", "smoothed"]["mean_percent"][1] > 1.0
+    changed = changes(Case("transfer", BILSTM, networks, rules, pairs=(("smoothed", "last"),)), replications=10)
+    assert changed["jitter", "smoothed"]["mean_percent"][2] < -3.0
+    assert changed["shifts", "smoothed"]["mean_percent"][1] > 1.0
 
 
 def test_a_low_quantile_pays_where_the_remote_overhead_has_a_tail_and_costs_where_the_rtt_shifts(tmp_path: Path) -> None:
@@ -145,36 +145,3 @@ def test_a_low_quantile_pays_where_the_remote_overhead_has_a_tail_and_costs_wher
     constant_ones = changes(Case("constant", even, networks, rules, queries, pairs))
     assert constant_ones["still", "quantile"]["mean_percent"] == (0.0, 0.0, 0.0)
     assert constant_ones["shifts", "quantile"]["mean_percent"][1] > 0.3
-
-
-@pytest.mark.skipif(not RECORDED.exists(), reason="the recorded 5G drive is not in ../shared/data")
-def test_a_recorded_drive_rewards_the_careful(tmp_path: Path) -> None:
-    rules = {"last": {"kind": "cnmt"}, "smoothed": {"kind": "cnmt", "transfer_estimate": "smoothed"}}
-    networks = {"drive": {"rtt": recorded(tmp_path), "clock": "spread"}}
-    found = changes(Case("drive", BILSTM, networks, rules, pairs=(("smoothed", "last"),)))
-    assert faster(found["", "smoothed"]["p95_percent"])
-
-
-def test_a_change_says_the_same_whichever_is_named_first_and_stays_within_what_is_possible() -> None:
-    ours, theirs = [1.0, 2.0, 3.0, 40.0, 5.0], [1.1, 2.5, 90.0, 400.0, 5.5]
-    there, back = policies.change(ours, theirs), policies.change(theirs, ours)
-    for percent, other in zip(there, (back[0], back[2], back[1]), strict=True):
-        assert (1.0 + percent / 100.0) * (1.0 + other / 100.0) == pytest.approx(1.0)
-    assert -100.0 <= there[1] < there[0] < there[2]
-    assert policies.change([2.0, 2.0], [1.0, 1.0]) == pytest.approx((100.0, 100.0, 100.0))
-
-
-def test_the_benchmark_counts_what_is_slower_beyond_the_interval() -> None:
-    rows = [
-        {"mean_percent": (-1.0, -2.0, -0.5), "p95_percent": (0.2, 0.1, 0.3)},
-        {"mean_percent": (0.5, -0.1, 1.1), "p95_percent": (0.4, -0.1, 0.9)},
-        {"mean_percent": (0.6, 0.1, 1.1), "p95_percent": (-0.4, -0.5, -0.3)},
-    ]
-    counted = policies.bar([row | {"times_believed_wrongly": False} for row in rows])
-    assert counted["times_as_measured"] == {
-        "comparisons": 3,
-        "faster_in_the_mean": 1,
-        "slower_in_the_mean": 1,
-        "slower_in_p95": 1,
-        "most_slower_percent": [0.6, 0.4],
-    }

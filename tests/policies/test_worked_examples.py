@@ -5,16 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simnmt.devices import Fifo
 from simnmt.network.link import Link, bytes_per_token
 from simnmt.network.series import constant_rtt
-from simnmt.policies import CLOUD, GATEWAY, CNmt, Fixed, Oracle, TransferEstimate, constant_length, threshold
+from simnmt.policies import CLOUD, GATEWAY, CNmt, Fixed, Oracle, constant_length, threshold
 from simnmt.profile.execution_plane import ExecutionPlane, fit_plane
 from simnmt.results.requests import Requests
 from simnmt.workload.length_regression import LengthRegression, fit_lengths
 from simnmt.workload.length_table import LengthTable
-from simnmt.world.deciders import Beliefs
-from simnmt.world.reference import DecideFor, simulate
+from simnmt.world.reference import DecideFor
+from tests.worlds import recording, run
 
 GATEWAY_PLANE, CLOUD_PLANE = ExecutionPlane(0.0004, 0.003, 0.005), ExecutionPlane(0.0001, 0.001, 0.004)
 LENGTHS = LengthRegression(slope=0.8, offset=1.0)
@@ -33,15 +32,15 @@ def test_cnmt_03_a_request_of_108_bytes_takes_8_64_us() -> None:
 def test_cnmt_05_four_exact_rows_give_their_plane_back() -> None:
     src_len, tgt_len = np.array([1, 10, 5, 30]), np.array([1, 5, 20, 40])
     plane = fit_plane(src_len, tgt_len, 0.4 * src_len + 3.0 * tgt_len + 5.0).plane
-    found = (plane.s_per_src_token, plane.s_per_tgt_token, plane.s_fixed)
-    assert found == pytest.approx((0.4, 3.0, 5.0), abs=1e-9, rel=0.0)
+    values = (plane.s_per_src_token, plane.s_per_tgt_token, plane.s_fixed)
+    assert values == pytest.approx((0.4, 3.0, 5.0), abs=1e-9, rel=0.0)
 
 
 def test_cnmt_07_four_pairs_give_slope_offset_r2_and_mse() -> None:
     fit = fit_lengths(LengthTable.of_pairs("four", "made up", "word", "word", [4, 8, 12, 20], [5, 7, 12, 17]))
-    found = [fit.len_slope, fit.len_offset, fit.pairs_r2, fit.pairs_mse]
-    assert [round(x, 6) for x in found[:2]] == [0.778571, 1.685714]
-    assert [round(x, 5) for x in found[2:]] == [0.97826, 0.47143]
+    values = [fit.len_slope, fit.len_offset, fit.pairs_r2, fit.pairs_mse]
+    assert [round(x, 6) for x in values[:2]] == [0.778571, 1.685714]
+    assert [round(x, 5) for x in values[2:]] == [0.97826, 0.47143]
 
 
 def test_cnmt_09_a_sentence_of_24_tokens_stays_and_one_of_25_goes() -> None:
@@ -92,8 +91,7 @@ class TestCnmt10:
             "naive": lambda block: CNmt(planes, constant_length(20.0)).prepare(block.src_len),
             "cnmt": lambda block: CNmt(planes, LENGTHS.predict).prepare(block.src_len),
         }
-        beliefs = Beliefs(lambda decider, target: TransferEstimate(0.050), true_transfer=name == "oracle")
-        trail = simulate(self.REQUESTS, deciders[name], beliefs, [Fifo()])
+        trail = run(self.REQUESTS, deciders[name], 0.050, clairvoyant=name == "oracle")
         gateway_s, cloud_s = self.REQUESTS.execution_s
         latency_s = np.where(trail.target == CLOUD, cloud_s + self.RTT_S, gateway_s)
         assert trail.arrival_s == pytest.approx(np.cumsum(latency_s) - latency_s, abs=1e-12)
@@ -109,8 +107,8 @@ class TestCnmt10:
     @pytest.mark.parametrize(("name", "percent"), [("naive", (-8.99, 4.62, 13.38)), ("cnmt", (-14.56, -1.79, 6.44))])
     def test_percentages_against_gateway_server_and_oracle(self, name: str, percent: tuple[float, ...]) -> None:
         _, total_ms = self.run(name)
-        found = [100 * (total_ms / self.run(baseline)[1] - 1) for baseline in ("edge", "cloud", "oracle")]
-        assert tuple(round(change, 2) for change in found) == percent
+        values = [100 * (total_ms / self.run(baseline)[1] - 1) for baseline in ("edge", "cloud", "oracle")]
+        assert tuple(round(change, 2) for change in values) == percent
 
 
 class TestCnmt11:
@@ -125,23 +123,12 @@ class TestCnmt11:
         arrival_s=np.array([970.0, 1000.0, 1129.9, 1130.0, 1131.0, 1549.9, 1550.0]),
     )
 
-    BELIEFS = Beliefs(lambda decider, target: TransferEstimate(7.0))
-
     def test_the_gateway_measures_50_and_leaves_the_wait_at_the_server_out(self) -> None:
-        decide_for: DecideFor = lambda block: lambda request, delay_s: int(block.src_len[request])  # noqa: E731
-        trail = simulate(self.REQUESTS, decide_for, self.BELIEFS, [Fifo()])
+        delays, decide_for = recording(lambda block: lambda request, delay_s: int(block.src_len[request]))
+        trail = run(self.REQUESTS, decide_for, 7.0)
         assert trail.target.tolist() == [1, 1, 0, 0, 0, 0, 0]
         assert trail.queue_s.tolist() == [0.0, 30.0, 0.0, 0.0, 0.0, 0.0, 0.0]
         # Known from the very moment of its receipt; then held until request 0 is answered, which was away for 520 on the link.
         assert trail.estimate_s.tolist() == [7.0, 7.0, 7.0, 50.0, 50.0, 50.0, 520.0]
         assert trail.measured_at_s.tolist() == [0.0, 0.0, 0.0, 1130.0, 1130.0, 1130.0, 1550.0]
-
-    def test_the_decision_is_handed_that_estimate(self) -> None:
-        handed = []
-
-        def decide(request: int, delay_s: object) -> int:
-            handed.append(tuple(delay_s))  # type: ignore[arg-type]
-            return int(self.REQUESTS.src_len[request])
-
-        simulate(self.REQUESTS, lambda block: decide, self.BELIEFS, [Fifo()])
-        assert handed == [(0.0, estimate_s) for estimate_s in [7.0, 7.0, 7.0, 50.0, 50.0, 50.0, 520.0]]
+        assert delays == [(0.0, estimate_s) for estimate_s in trail.estimate_s.tolist()]

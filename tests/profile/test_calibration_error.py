@@ -14,10 +14,9 @@ from simnmt.base import shipped_files
 from simnmt.profile.blocks import CellSample
 from simnmt.profile.calibration_error import CalibrationError, lacking_samples, sample_times
 from simnmt.profile.device_profile import DeviceProfile
-from simnmt.profile.execution_fit import cell_samples, fit_execution, fit_mean_plane
+from simnmt.profile.execution_fit import cell_samples, fit_execution
 from simnmt.profile.execution_plane import ExecutionPlane
 from simnmt.profile.profile_file import checked_profile, read_profile
-from simnmt.profile.service_block import ResidualQuantiles, ServiceBlock, ServiceConditions
 from tests.profile.made_profile import whole_profile
 
 LENGTHS = (2, 5, 10, 20, 40, 80)
@@ -139,25 +138,16 @@ def test_the_same_generator_draws_the_same_profile_in_any_workload() -> None:
     assert other.execution.residual_relative_sd == first.execution.residual_relative_sd
 
 
-def test_a_draw_refits_executions_in_service_within_the_error_of_their_cells() -> None:
+def test_a_draw_refits_every_repeat_within_the_error_of_the_cells() -> None:
     """Sixteen cells of 25 repeats with a spread of 20 %: the mean of all is known to 1 %."""
     random = np.random.default_rng(3)
     truth = ExecutionPlane(0.0004, 0.003, 0.01)
-    cells = [(src, tgt) for src in (2, 8, 30, 80) for tgt in (1, 5, 20, 80)]
-    times = [float(truth.seconds(*cell)) * random.lognormal(0.0, 0.2, 25) for cell in cells]
-    samples = tuple(CellSample.of(time, src_len=src, tgt_len=tgt) for (src, tgt), time in zip(cells, times, strict=True))
-    src, tgt = np.repeat(np.array(cells, float), 25, axis=0).T
-    fit = fit_mean_plane(src, tgt, np.concatenate(times))
-    block = ServiceBlock(
-        kind="measured",
-        conditions=ServiceConditions(gaps="none", mean_gap_s=0.0, idled_share=0.0, load=1.0, lengths="spread"),
-        plane=fit.plane.coefficients,
-        residual=ResidualQuantiles.of(fit.factor),
-        executions=400,
-        samples=samples,
-    )
-    error = CalibrationError(calibrated(0.02).model_copy(update={"in_service": block}), [20], [20])
-    drawn = [error.draw(np.random.default_rng(seed)).serving.plane for seed in range(30)]
-    drawn_s = np.array([float(plane.seconds(20, 20)) for plane in drawn])
-    assert drawn_s.mean() == pytest.approx(float(fit.plane.seconds(20, 20)), rel=0.015)
+    src, tgt = np.repeat([(src, tgt) for src in (2, 8, 30, 80) for tgt in (1, 5, 20, 80)], 25, axis=0).astype(float).T
+    time_s = truth.seconds(src, tgt) * random.lognormal(0.0, 0.2, src.size)
+    execution = fit_execution(src, tgt, time_s, mode="every_repeat")
+    execution = execution.model_copy(update={"samples": cell_samples(src, tgt, time_s)})
+    error = CalibrationError(calibrated(0.02).model_copy(update={"execution": execution}), src, tgt)
+    drawn = [error.draw(np.random.default_rng(seed)).plane for seed in range(30)]
+    drawn_s = np.array([float(plane.seconds(src, tgt).mean()) for plane in drawn])
+    assert drawn_s.mean() == pytest.approx(float(truth.seconds(src, tgt).mean()) * np.exp(0.02), rel=0.02)
     assert 0.003 < drawn_s.std() / drawn_s.mean() < 0.03

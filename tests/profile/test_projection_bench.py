@@ -17,8 +17,8 @@ def step(percent: float, ratio: float, **changed: Any) -> StepTime:
     fields: dict[str, Any] = {
         "vocab": 250_000, "width": 1_024, "rows": 1, "columns": 2_500.0 * percent, "indices": 2_500.0 * percent,
         "fitted": True, "method": "row_wise", "stages_s": {"assign": 1e-4, "union": 2e-4, "scatter": 1e-4},
-        "dense_s": 1e-3, "dense_method": "whole", "columns_s": 1e-3 / ratio, "kept_s": 1e-4, "scattered_s": 1e-3,
-        "ratios": {"columns": ratio, "kept": 10.0, "scattered": 1.0},
+        "dense_s": 1e-3, "dense_method": "whole", "columns_s": 1e-3 / ratio, "scattered_s": 1e-3,
+        "ratios": {"columns": ratio, "scattered": 1.0},
     }  # fmt: skip
     return StepTime(**fields | changed)
 
@@ -32,7 +32,7 @@ def bench(*steps: StepTime, **setting: Any) -> ProjectionBench:
 
 def cost(**changed: StageCost) -> ProjectionCost:
     nothing = StageCost(rows=(1,), fixed_s=(0.0,), s_per_number=(0.0,), s_per_column=(0.0,))
-    names = ("assign", "union", "row_wise", "gather", "kept", "copy_out", "scatter", "search", "dense")
+    names = ("assign", "union", "row_wise", "gather", "scatter", "search", "dense")
     stages: Any = {name: changed.get(name, nothing) for name in names}
     return ProjectionCost(kind="synthetic", vocab=(250_000,), width=(1_024,), **stages)
 

@@ -19,7 +19,7 @@ def stage(fixed_s: float = 0.0, s_per_number: float = 0.0, s_per_column: float =
 
 def made(**changed: StageCost) -> ProjectionCost:
     """Nothing costs anything but what is named."""
-    names = ("assign", "union", "row_wise", "gather", "kept", "copy_out", "scatter", "search", "dense")
+    names = ("assign", "union", "row_wise", "gather", "scatter", "search", "dense")
     costs = {name: changed.get(name, stage()) for name in names}
     return ProjectionCost(kind="synthetic", vocab=(250_000,), width=(1024,), **costs)  # type: ignore[arg-type]
 
@@ -63,13 +63,13 @@ def test_at_the_break_even_both_take_as_long() -> None:
 def test_stages_are_counted_apart() -> None:
     cost = made(
         assign=stage(0.0, 1.0), union=stage(0.0, 1.0, 100.0), row_wise=stage(0.0, 2.0), gather=stage(0.0, 3.0),
-        kept=stage(0.0, 1.0), scatter=stage(0.0, 1.0, 1.0), search=stage(0.0, 10.0),
+        scatter=stage(0.0, 1.0, 1.0), search=stage(0.0, 10.0),
     )  # fmt: skip
     size = {"vocab": 7, "width": 3, "columns": 5, "rows": 1}
     assert astuple(cost.stages_s(**size, clusters=4)) == (12.0, 507.0, 30.0, 0.0, 50.0)
     assert astuple(cost.stages_s(**size, clusters=4, scatter=True)) == (12.0, 507.0, 30.0, 12.0, 70.0)
     assert cost.stages_s(**size, clusters=0).assign_s == 0.0, "lists ask no centroid"
-    assert cost.stages_s(**size, clusters=4, method="kept", indices=9).total_s == 12.0 + 907.0 + 15.0 + 50.0
+    assert cost.stages_s(**size, clusters=4, method="gather", indices=9).total_s == 12.0 + 907.0 + 45.0 + 50.0
     assert cost.stages_s(**size, clusters=4).overhead_s == 519.0
     assert cost.dense_s(vocab=7, width=3, rows=1) == 70.0
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simnmt.report.figures import batch_panels, most_used
+from simnmt.report.figures import batches
 from simnmt.report.page import render
 from simnmt.report.run_tables import batch_table
 from simnmt.results.device_accounts import BatchAccount
@@ -50,39 +50,26 @@ def batched(make_result: Callable[..., Any]) -> Any:
     return result
 
 
-def chart_of(cell: Any, name: str, *options: str, cells: int = 1) -> Any:
-    """A chart of batches: `active` of a policy, or `sizes` of the steps or of their time."""
-    active, sizes = batch_panels(view_of(cell, cells=cells))
-    return (active if name == "active" else sizes).charts[("1", *options)]
+def sizes(cell: Any) -> Any:
+    """The marks of the figure of batch sizes."""
+    (drawn,) = batches(view_of(cell))
+    return drawn.chart.marks
 
 
-def test_shares_of_steps_and_of_their_time_are_the_accounts(batched: Any) -> None:
-    cell = batched.cells[0]
-    steps = {mark.name: mark for mark in chart_of(cell, "sizes", "steps").marks}
+def test_shares_of_steps_are_the_accounts(batched: Any) -> None:
+    steps = {mark.name: mark for mark in sizes(batched.cells[0])}
     assert [*steps] == ["cloud", "cnmt"], "nothing was decoded there under the others"
     assert steps["cloud"].text == ["1", "2", "3", "4"] and steps["cloud"].y == [10.0, 20.0, 30.0, 40.0]
-    times = {mark.name: mark.y for mark in chart_of(cell, "sizes", "time").marks}
-    assert times["cloud"] == [5.0, 15.0, 30.0, 50.0], "2, 6, 12 and 20 of 40 ms"
-    drawn = chart_of(cell, "active", str(list(cell.logs).index("cloud")))
-    assert (drawn.marks[0].x, drawn.marks[0].y) == ([0, 3, 5, 10], [4, 2, 1, 0])
-    assert drawn.reading.endswith("10 steps, 3 of 4 active on average; full in 40.0 % of them, fewer than 8 in 100.0 %.")
 
 
 def test_large_batches_are_grouped_and_nothing_is_lost(batched: Any) -> None:
     size = 130
     big = account(tuple(range(1, size + 1)), size)
-    (drawn,) = chart_of(replace(batched.cells[0], batches={"cloud": (None, big)}), "sizes", "steps").marks
+    (drawn,) = sizes(replace(batched.cells[0], batches={"cloud": (None, big)}))
     ends = [[int(end) for end in text.split(" to ")] for text in drawn.text]
     assert len(ends) <= 64 and (ends[0][0], ends[-1][-1]) == (1, size)
     assert [group[0] - 1 for group in ends[1:]] == [group[-1] for group in ends[:-1]]
     assert sum(drawn.y) == pytest.approx(100.0, abs=0.1)
-
-
-def test_many_cells_share_the_room_of_the_timelines(batched: Any) -> None:
-    long = replace(account((1, 2, 3, 4)), timeline=np.stack([np.arange(2_000), np.ones(2_000, int)], axis=1))
-    cell = replace(batched.cells[0], batches=dict.fromkeys(batched.cells[0].logs, (None, long)))
-    assert len(chart_of(cell, "active", "0").marks[0].x) == 2_000
-    assert len(chart_of(cell, "active", "0", cells=20).marks[0].x) == 200
 
 
 def test_a_line_of_numbers_for_each_policy_that_used_the_device(batched: Any) -> None:
@@ -95,14 +82,13 @@ def test_a_line_of_numbers_for_each_policy_that_used_the_device(batched: Any) ->
         "busy_share": ("75.0", ""), "mean_queue_s": ("12.5", ""), "first_token_mean_s": ("31", "p95 62"),
         "sentences_per_s": ("41.2", "55 while busy"), "tokens_per_s": ("1\u202f048", ""),
     }  # fmt: skip
-    assert most_used(batched.cells[0]) == list(batched.cells[0].logs).index("cnmt")
 
 
 def test_a_run_without_batches_has_nothing_of_them(make_result: Callable[..., Any]) -> None:
     result = make_result(requests=300, networks=("cp1",), workloads=("office",), name="plain")
-    assert batch_panels(view_of(result.cells[0])) == []
+    assert batches(view_of(result.cells[0])) == []
     text = render(result)
-    for word in ('data-figure="active"', 'data-figure="sizes"', 'data-table="batches"'):
+    for word in ('data-figure="sizes"', 'data-table="batches"'):
         assert word not in text
 
 
@@ -114,21 +100,13 @@ def test_batches_are_drawn_and_fit_a_phone(batched: Any, open_page: Any, tmp_pat
         page = opened.page
         page.wait_for_function(DRAWN, arg="cell-0")
         assert page.evaluate("document.documentElement.scrollWidth") == 390
-        active = page.locator("#cell-0-active")
-        assert active.locator("button[aria-pressed=true]").all_text_contents() == ["cnmt"]
         traces = "figure => figure.querySelector('.chart').data.map(({ name, x, y }) => ({ name, x, y }))"
-        steps, most = active.evaluate(traces)
-        assert (steps["x"], steps["y"]) == ([0, 3, 5, 20], [4, 2, 1, 0]) and most["y"] == [SIZE, SIZE]
-        active.get_by_role("button", name="oracle").click()
-        active.locator("[data-reading]", has_text="Nothing is decoded there under oracle").wait_for()
-        sizes = page.locator("#cell-0-sizes")
-        shown = sizes.evaluate(traces)
+        figure = page.locator("#cell-0-sizes")
+        shown = figure.evaluate(traces)
         assert [trace["name"] for trace in shown] == ["cloud", "cnmt"]
         assert shown[0]["y"] == [10, 20, 30, 40]
         lines = "figure => figure.querySelector('.chart').data.map(({ line, marker }) => [line.dash, marker.symbol].join())"
-        assert len(set(sizes.evaluate(lines))) == 2, "told apart without colour"
-        sizes.get_by_role("button", name="of the time").click()
-        page.wait_for_function("() => document.querySelector('#cell-0-sizes .chart').data[0].y[3] === 50")
+        assert len(set(figure.evaluate(lines))) == 2, "told apart without colour"
         assert (
             page.locator('[data-table=batches] tr[data-row="cnmt"] [data-column="tokens_per_s"]').text_content() == "1\u202f048"
         )

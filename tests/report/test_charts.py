@@ -12,20 +12,19 @@ import plotly.graph_objects as go
 import pytest
 
 import simnmt
+from simnmt.papers.kit.page import estimate_bars, line_series
 from simnmt.report.charts import (
     Axis,
     Chart,
     Control,
     Mark,
-    bar_chart,
-    bar_series,
     light_palette,
-    line_series,
     pack,
     panel,
     plain,
     short,
 )
+from simnmt.results.statistics import Estimate
 
 
 def unpacked(text: str) -> Any:
@@ -53,11 +52,10 @@ def test_a_logarithmic_span_is_given_in_powers_of_ten_and_names_take_the_place_o
 
 
 def test_bars_beside_each_other_carry_their_numbers_and_start_at_zero() -> None:
-    chart = bar_chart(
-        ["de, x", "fr"], "ms", [bar_series("ours", [1.0, None]), bar_series("theirs", [0.5, 2.0], [0.4, 1.0], [0.6, 3.0])]
-    )
+    ours = [("de, x", "ours", Estimate(1.0, 1.0, 1.0)), ("de, x", "theirs", Estimate(0.5, 0.4, 0.6))]
+    chart = estimate_bars([*ours, ("fr", "theirs", Estimate(2.0, 1.0, 3.0))], "ms", "")
     first, second = (mark.trace() for mark in chart.marks)
-    assert first["x"] == ["de<br>x", "fr"] and first["text"] == ["1", ""]
+    assert first["x"] == ["de<br>x", "fr"] and first["text"] == ["1"]
     assert second["error_y"]["array"] == pytest.approx([0.1, 1.0])
     assert chart.figure()["layout"]["yaxis"]["range"] == [0.0, pytest.approx(1.14 * 3.0)]
     assert chart.figure()["layout"]["barmode"] == "group"
@@ -105,16 +103,16 @@ def test_a_notebook_shows_the_same_data_in_the_colours_of_light_mode() -> None:
 def test_a_run_shows_the_figures_of_its_page_in_a_notebook_and_lists_them_for_a_wrong_name() -> None:
     result = simnmt.run("@quickstart", requests=300, replications=1)
     assert isinstance(result, simnmt.RunResult)
-    figure = result.figure("latency", network="cp2", x="linear")
+    figure = result.figure("latency", network="cp2", y="beyond")
     assert isinstance(figure, go.Figure)
     assert [trace.name for trace in figure.data] == list(result.cells[1].logs)
     p50_ms = {row["policy"]: 1e3 * row["p50_latency_s"] for row in result.summary_rows if row["network"] == "cp2"}
     for trace in figure.data:
-        assert np.interp(0.5, trace.y, trace.x) == pytest.approx(p50_ms[trace.name], rel=0.05)
-    assert figure.layout.xaxis.type != "log"
-    with pytest.raises(simnmt.InputError, match=r"no figure speed.*execution, latency, lengths, .*plane, rtt, share"):
+        assert np.interp(-0.5, -np.array(trace.y), trace.x) == pytest.approx(p50_ms[trace.name], rel=0.05)
+    assert figure.layout.yaxis.type == "log"
+    with pytest.raises(simnmt.InputError, match=r"no figure speed.*latency, parts, plane, rtt"):
         result.figure("speed")
-    with pytest.raises(simnmt.InputError, match=r"no choice x = 'round'.*x = log, linear"):
-        result.figure("latency", x="round")
+    with pytest.raises(simnmt.InputError, match=r"no choice y = 'round'.*y = within, beyond"):
+        result.figure("latency", y="round")
     with pytest.raises(simnmt.InputError, match=r"this run has: .*cp1"):
         result.figure("latency", network="lan")

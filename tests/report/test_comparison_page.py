@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from simnmt.report.comparison_page import change_panel, render_comparison, write_comparison_page
+from simnmt.report.comparison_page import change_panel, render_comparison
+from simnmt.report.page_template import write_page
 from simnmt.results.comparison import Comparison
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -63,8 +64,6 @@ def test_the_figure_has_a_point_with_whiskers_for_each_policy_and_run(comparison
     assert (list(first.x), list(first.low or ()), list(first.high or ())) == tuple(map(list, zip(*CHANGES, strict=True)))
     assert [round(y) for y in first.y] == [0, 1, 2] and list(first.y) != list(second.y), "runs do not hide each other"
     assert first.colour != second.colour
-    assert panel.chart.reading == "Unpaired, with the noise of both runs: seeded."
-    assert first.text is not None and "\u221212.5 [\u221214.0, \u221211.0] %" in first.text[1]
 
 
 def test_no_name_escapes_and_the_page_is_the_same_each_time(comparison: Comparison) -> None:
@@ -81,7 +80,7 @@ def test_runs_without_anything_in_common_have_a_page_without_a_figure(comparison
 
 def test_the_page_shows_tables_and_chart_in_a_browser(open_page: Any, comparison: Comparison, tmp_path: Path) -> None:
     file = tmp_path / "page.html"
-    write_comparison_page(file, comparison)
+    write_page(file, render_comparison(comparison))
     with open_page(file, viewport={"width": 1200, "height": 800}) as opened:
         page = opened.page
         page.wait_for_function(DRAWN)

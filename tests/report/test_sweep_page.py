@@ -1,4 +1,4 @@
-"""The page of a sweep, read and in a browser: response, best policy with ties shown, Pareto front."""
+"""The page of a sweep, read and in a browser: response and best policy of each point."""
 
 from __future__ import annotations
 
@@ -6,22 +6,14 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from simnmt.report.page import colours_of
+from simnmt.report.page_template import write_page
 from simnmt.report.sweep_page import (
-    GAIN,
-    SweepView,
-    best_panels,
-    heat_panels,
-    pareto_front,
-    pareto_panel,
+    heat_panel,
     render_sweep,
-    response_panels,
-    write_sweep_page,
+    response_panel,
 )
 from simnmt.results.metrics import Metric, metric
-from simnmt.results.sweep_table import BEST, BOUND, EQUAL, TIED, UNSTABLE, WORSE, SweepTable
+from simnmt.results.sweep_table import BEST, BOUND, TIED, UNSTABLE, WORSE, SweepTable
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 RATE, KIND = "workloads.news.arrivals.rate_rps", "devices.cloud.profile"
@@ -53,82 +45,23 @@ def table_of(metrics: tuple[Metric, ...] = LATENCIES, **fields: Any) -> SweepTab
     return SweepTable(**(about | {"rows": rows(metrics)} | fields))
 
 
-def view_of(table: SweepTable) -> SweepView:
-    return SweepView(table, colours_of(row["policy"] for row in table.rows))
-
-
 def test_the_response_is_a_line_with_intervals_for_each_policy_without_unstable_points() -> None:
-    panel = response_panels(view_of(table_of()))[0]
-    edge = panel.charts["p95_ms", "0", "0", "linear"].marks[0]
+    panel = response_panel(table_of(), 0, RATE)
+    edge = panel.charts["p95_ms", "0"].marks[0]
     assert (list(edge.x), list(edge.y)) == ([2.0, 4.0], [200.0, 420.0])
     assert (list(edge.low or ()), list(edge.high or ())) == ([195.0, 415.0], [205.0, 425.0])
     assert panel.chart.reading == "Left out where unstable: cnmt and edge."
-    assert [label for _, label in panel.controls[2].options] == ["cloud.profile small", f"cloud.profile {HOSTILE}"]
+    cases = [label for _, label in panel.controls[1].options]
+    assert cases == [f"news on office, cloud.profile {kind}" for kind in KINDS]
 
 
 def test_a_heat_map_shows_a_metric_over_two_keys_and_empty_cells_where_unstable() -> None:
-    (panel,) = heat_panels(view_of(table_of()))
-    (heat,) = panel.charts["mean_ms", "1", "0", "0"].marks
+    (heat,) = heat_panel(table_of(), 0, (RATE, KIND)).charts["mean_ms", "0", "1"].marks
     assert [list(line) for line in heat.values or ()] == [[199.0, 419.0, None], [209.0, 429.0, None]]
     assert heat.limits == (199.0, 429.0)
 
 
-def test_the_map_of_the_best_policy_shows_ties_and_overload_as_such() -> None:
-    (panel,) = best_panels(view_of(table_of()))
-    marks = {mark.name: mark for mark in panel.chart.marks}
-    assert list(marks) == ["cnmt", "none is stable", "cnmt, not distinguishable"]
-    assert [(mark.symbol, list(mark.x)) for mark in marks.values()] == [
-        ("square", [2.0, 2.0]),
-        ("x-thin-open", [8.0, 8.0]),
-        ("square-open", [4.0, 4.0]),
-    ]
-    assert list(marks["cnmt, not distinguishable"].text or ()) == ["cnmt not distinguishable from edge"] * 2
-    assert "(2 of 6 points)" in panel.chart.reading
-
-
-def test_the_map_draws_the_gain_over_the_best_fixed_policy_and_merges_equally_good_policies() -> None:
-    table = [
-        row | {f"{GAIN}{end}": -30.0 + width for end, width in (("", 0.0), ("_low", -2.0), ("_high", 2.0))} for row in rows()
-    ]
-    equal = [row | {"verdict": EQUAL if row["verdict"] == TIED else row["verdict"]} for row in table]
-    (panel,) = best_panels(view_of(table_of(rows=equal)))
-    gains, *marks = panel.chart.marks
-    assert [mark.name for mark in marks] == ["cnmt", "none is stable"], "equally good policies are one region"
-    assert [list(line) for line in gains.values or ()] == [[-30.0, -30.0, None]] * 2
-    of_one = [row for row in equal if row[KIND] == "small"]
-    (over_one,) = best_panels(view_of(table_of(keys=(RATE,), rows=of_one)))
-    best = over_one.chart.marks[0]
-    assert (list(best.y), list(best.low or ()), list(best.high or ())) == ([-30.0] * 2, [-32.0] * 2, [-28.0] * 2)
-    assert "against the best fixed policy" in render_sweep(table_of(rows=equal))
-
-
-def test_the_map_over_a_single_key_has_one_row() -> None:
-    of_one = [row for row in rows() if row[KIND] == "small"]
-    (panel,) = best_panels(view_of(table_of(keys=(RATE,), rows=of_one)))
-    assert {y for mark in panel.chart.marks for y in mark.y} == {0.0}
-
-
-def test_no_row_on_the_front_is_beaten_in_both_metrics() -> None:
-    points = [{"a": a, "b": b} for a, b in ((1, 9), (2, 5), (2, 7), (3, 5), (4, 1), (5, 1))]
-    assert pareto_front(points, "a", "b") == [{"a": 1, "b": 9}, {"a": 2, "b": 5}, {"a": 4, "b": 1}]
-
-
-@pytest.mark.parametrize(
-    ("metrics", "pairs"),
-    [
-        (LATENCIES, ["mean_ms and p95_ms"]),
-        ((*LATENCIES, ENERGY), ["mean_ms and energy_j"]),
-        (LATENCIES[:1], None),
-    ],
-)
-def test_the_front_is_of_latency_against_energy_where_it_is_known(metrics: tuple[Metric, ...], pairs: list[str] | None) -> None:
-    panel = pareto_panel(view_of(table_of(metrics)))
-    assert (None if panel is None else [label for _, label in panel.controls[0].options]) == pairs
-    if panel is not None:
-        assert panel.chart.reading.startswith("1 of 8 are on the front"), "the oracle and unstable policies are left out"
-
-
-def test_the_page_lists_each_point_with_its_best_policy_and_escapes_names(tmp_path: Path) -> None:
+def test_the_page_lists_each_point_with_its_best_policy_and_escapes_names() -> None:
     text = render_sweep(table_of(failed=2))
     assert HOSTILE not in text
     assert text.count("<tr data-row=") == 6
@@ -138,16 +71,15 @@ def test_the_page_lists_each_point_with_its_best_policy_and_escapes_names(tmp_pa
     alone = dataclasses.replace(table_of(), rows=[row for row in rows() if row["policy"] == "oracle"])
     text = render_sweep(alone)
     assert text.count("no policy that can be deployed") == 6 and "every policy is unstable" not in text
-    write_sweep_page(tmp_path / "sweep.html", dataclasses.replace(table_of(), rows=[], failed=6))
-    assert "6 points failed" in (tmp_path / "sweep.html").read_text()
+    assert "6 points failed" in render_sweep(dataclasses.replace(table_of(), rows=[], failed=6))
 
 
-DRAWN = "() => document.querySelectorAll('figure[data-drawn]').length === 5"
+DRAWN = "() => document.querySelectorAll('figure[data-drawn]').length === 3"
 
 
 def test_a_browser_draws_the_page_without_complaint(open_page: Any, tmp_path: Path) -> None:
     path = tmp_path / "sweep.html"
-    write_sweep_page(path, table_of((*LATENCIES, ENERGY)))
+    write_page(path, render_sweep(table_of((*LATENCIES, ENERGY))))
     with open_page(path, viewport={"width": 1200, "height": 4000}) as opened:
         opened.page.wait_for_function(DRAWN)
         heat = "() => document.querySelector('#response-heat-0 .chart').data[0].colorscale[1][1]"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from simnmt.report.run_tables import describe_role, device_table, policies_table, recommendation_badges
+from simnmt.report.run_tables import device_table, policies_table, recommendation_badges
 from simnmt.report.table import Column, Table, TableCell, change, estimate, latency, share
 from simnmt.report.typography import number, signed, significant, typeset
 from simnmt.results import RunResult
@@ -130,15 +130,6 @@ def test_prediction_intervals_stand_below_the_mean() -> None:
     shown = policies(one_row(mean_latency_s_predicted_low=0.15, mean_latency_s_predicted_high=0.25))
     ((line,),) = shown.lines.values()
     assert line.cells[1].small == "predicted [150, 250]"
-
-
-def test_a_policy_is_what_the_scenario_says_of_it_whatever_its_name() -> None:
-    devices = ["gateway", "region", "cloud"]
-    assert (
-        describe_role({"kind": "cloud"}, devices) == "cloud only" and describe_role({"kind": "edge"}, []) == "one device only"
-    )
-    assert describe_role({"kind": "fixed", "device": "region"}, devices) == "region only"
-    assert describe_role({"kind": "cnmt", "sees_backlog": True, "minimises": "p95"}, devices) == "sees queues, minimises p95"
 
 
 def test_each_policy_has_the_badge_of_the_recommendation(result: Any) -> None:

@@ -46,10 +46,5 @@ def test_a_thinned_series_keeps_its_ends_its_peak_and_its_trough(values: list[fl
     assert (column[kept].min(), column[kept].max()) == (column.min(), column.max())
 
 
-def test_changes_of_a_step_function_are_where_it_steps() -> None:
-    assert thinning.changes(np.array([5.0, 5.0, 7.0, 7.0, 5.0, 5.0])).tolist() == [0, 2, 4, 5]
-    assert thinning.changes(np.empty(0)).tolist() == []
-
-
 def test_what_is_no_number_becomes_none() -> None:
     assert thinning.numbers(np.array([1.23456789, np.nan, np.inf, -0.00012345678])) == [1.2346, None, None, -0.00012346]

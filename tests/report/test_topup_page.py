@@ -39,6 +39,7 @@ def reproduction() -> Reproduction:
     return Reproduction(as_published(), moments, known, dict(by_key), refills, curves, limits, [])
 
 
+@pytest.mark.deep
 def test_figures_are_drawn_on_a_desk_and_a_phone(open_page: Any, tmp_path: Path) -> None:
     report = reproduction().report()
     file = tmp_path / "page.html"
@@ -46,7 +47,7 @@ def test_figures_are_drawn_on_a_desk_and_a_phone(open_page: Any, tmp_path: Path)
     with open_page(file, viewport={"width": 390, "height": 844}) as opened:
         assert_folded(opened.page)
         opened.unfold()
-        opened.page.wait_for_function(DRAWN, arg=5)
+        opened.page.wait_for_function(DRAWN, arg=3)
         assert opened.page.evaluate("() => document.documentElement.scrollWidth") == 390
         shares = opened.page.locator("#figure-2 figure")
         assert "(published: 42 %)" in (shares.locator("[data-reading]").text_content() or "")
@@ -54,10 +55,6 @@ def test_figures_are_drawn_on_a_desk_and_a_phone(open_page: Any, tmp_path: Path)
         shares.locator("[data-reading]", has_not_text="published").wait_for()
         patterns = "figure => figure.querySelector('.chart').data.map(({ marker }) => marker.pattern?.shape ?? '')"
         assert len(set(opened.page.locator("#figures-6-7 figure").evaluate(patterns))) == 6, "told apart without colour"
-        bars = "figure => figure.querySelector('.chart').data.map(({ y }) => y)"
-        loads = opened.page.locator("#p95-load-drawn figure").evaluate(bars)
-        assert loads == [pytest.approx([95.0 / 3.0, 760.0 / 9.0])] * 5, "means over seeds, a bar for each p95"
-        assert opened.page.locator("#online .scatterlayer .trace").count() == 5 + 2
         opened.page.set_viewport_size({"width": 1200, "height": 900})
         opened.page.wait_for_function("() => document.documentElement.scrollWidth === 1200")
         assert opened.problems == []

@@ -34,7 +34,7 @@ def test_the_page_holds_what_inspect_says_and_no_name_escapes(traces: list[Trace
     assert HOSTILE not in page
     assert "8 (2 %) in 8 runs, the longest of 1, 1 s; held at the value before" in page
     assert page == render_traces(HOSTILE, traces)
-    assert [panel.alt for item in traces for panel in trace_panels(item)][::3] == [
+    assert [panel.alt for item in traces for panel in trace_panels(item)][::2] == [
         "RTT, ms over time", "downlink, Mbit/s over time", "uplink, Mbit/s over time",
     ]  # fmt: skip
 
@@ -42,7 +42,7 @@ def test_the_page_holds_what_inspect_says_and_no_name_escapes(traces: list[Trace
 def test_a_long_trace_is_thinned_but_keeps_its_peaks() -> None:
     values = [0.05] * 50_000
     values[31_007] = 0.9
-    over_time, distribution, _ = (panel.chart for panel in trace_panels(trace("rtt", values)))
+    over_time, distribution = (panel.chart for panel in trace_panels(trace("rtt", values)))
     (series,), (curve,) = over_time.marks, distribution.marks
     assert len(series.x) == len(series.y) <= POINTS + 1
     assert max(series.y) == 900.0
@@ -55,12 +55,11 @@ def test_every_plot_is_drawn_and_nothing_is_complained_of(open_page: Any, traces
     file = tmp_path / "page.html"
     file.write_text(render_traces(HOSTILE, traces), encoding="utf-8")
     with open_page(file, viewport={"width": 1000, "height": 800}) as opened:
-        opened.page.wait_for_function(DRAWN, arg=9)
+        opened.page.wait_for_function(DRAWN, arg=6)
         assert opened.problems == []
         assert opened.page.locator("h1").text_content() == HOSTILE
         first = opened.page.locator("section").first
         assert first.locator("[data-figure=time] .scatterlayer .trace").count() == 2, "the series, and what was lost"
-        assert first.locator("[data-figure=memory] .bars .point").count() == 100
         labels = first.locator("[data-figure=time]").text_content() or ""
         assert "RTT, ms" in labels
         assert "time, min" in labels

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,18 +50,12 @@ def nothing_done() -> BatchAccount:
 
 
 def test_the_occupancy_of_the_worked_example_of_fni_08() -> None:
-    found = account()
-    assert found.mean_active == pytest.approx(34 / 15)
-    assert found.share_full == 3 / 15
-    assert found.share_below(2) == 6 / 15
-    assert found.share_below(8) == 1.0
-    assert found.padding_share == pytest.approx(26 / 60)
-
-
-def test_where_nothing_was_decoded_there_is_no_share() -> None:
-    found = nothing_done()
-    shares = (found.mean_active, found.share_full, found.share_below(8), found.padding_share)
-    assert all(np.isnan(share) for share in shares)
+    example = account()
+    assert example.mean_active == pytest.approx(34 / 15)
+    assert example.share_full == 3 / 15
+    assert example.share_below(2) == 6 / 15
+    assert example.share_below(8) == 1.0
+    assert example.padding_share == pytest.approx(26 / 60)
 
 
 def test_accounts_of_several_servers_add_up() -> None:
@@ -77,20 +70,13 @@ def test_accounts_of_several_servers_add_up() -> None:
         account().merged([account(size=5, steps=np.zeros(6, np.int64), step_s=np.zeros(6))])
 
 
-def test_json_keeps_all_but_the_timeline() -> None:
-    kept = json.loads(json.dumps(account().as_json()))
-    assert kept["steps"] == [0, 6, 2, 4, 3]
-    assert "timeline" not in kept
-    assert {name: kept[name] for name in ("size", "sentences", "busy_s")} == {"size": 4, "sentences": 8, "busy_s": 18.0}
-
-
 BATCHING = (DEVICES[0], Device("cloud", 2, 1, batch=4))
 IN_BATCHES = replace(TRAIL, batches=(None, account())).with_columns(
     execution_s=np.array([np.nan, 0.75, 2.0, 1.5]), first_token_s=np.array([np.nan, 0.5, 0.25, 2.5])
 )
 
 
-def test_the_log_tells_what_an_execution_took_in_its_batch() -> None:
+def test_the_log_holds_what_an_execution_took_in_its_batch() -> None:
     """Alone each would have taken 0.5 s on the cloud; the gateway does not batch."""
     log = RequestLog.of(truth(), IN_BATCHES)
     assert log["t_exe_s"].tolist() == [1.0, 0.75, 2.0, 1.5]
@@ -106,8 +92,8 @@ def test_the_numbers_of_a_device_that_batches() -> None:
     )
     makespan_s = numbers["makespan_s"]
     assert makespan_s == 13.0
-    said = {name.removeprefix("cloud_"): value for name, value in numbers.items() if name.startswith("cloud_")}
-    assert said == {
+    of_cloud = {name.removeprefix("cloud_"): value for name, value in numbers.items() if name.startswith("cloud_")}
+    assert of_cloud == {
         "share": 0.75,
         "mean_batch": pytest.approx(34 / 15),
         "full_share": 0.2,
@@ -143,13 +129,13 @@ def test_a_device_that_was_sent_nothing_or_waits_for_nothing_has_no_such_numbers
     assert list(in_turn) == list(idle)
 
 
-def test_the_places_of_a_batch_count_as_workers_over_time_from_a_sentence_s_first_step_on() -> None:
-    """Who is encoded has no place yet: three requests, from their first token, of which eight places could be taken."""
+def test_the_places_of_a_batch_count_as_workers_from_the_first_step_of_a_sentence_on() -> None:
+    """A sentence that is being encoded has no place yet: three requests on eight places, from their first token on."""
     log = RequestLog.of(truth(), IN_BATCHES)
-    found, one_by_one = (device_timeline(log, (DEVICES[0], Device("cloud", 2, 1, batch)), 20) for batch in (4, None))
+    timeline, one_by_one = (device_timeline(log, (DEVICES[0], Device("cloud", 2, 1, batch)), 20) for batch in (4, None))
     stayed_s = log["t_queue_s"] + log["t_exe_s"] - log["first_token_s"]
-    assert (found.busy_share[1] * np.diff(found.edges_s)).sum() * 8 == pytest.approx(np.nansum(stayed_s))
-    np.testing.assert_array_equal(found.waiting, one_by_one.waiting)
+    assert (timeline.busy_share[1] * np.diff(timeline.edges_s)).sum() * 8 == pytest.approx(np.nansum(stayed_s))
+    np.testing.assert_array_equal(timeline.waiting, one_by_one.waiting)
 
 
 def cell(policies: tuple[str, ...], accounts: tuple[BatchAccount | None, ...]) -> Cell:
@@ -166,8 +152,5 @@ def test_the_first_changes_of_each_batch_lie_in_a_table_of_their_own(tmp_path: P
     np.testing.assert_array_equal(table[table.policy == "cloud"][["step", "active"]], account().timeline)
     write_batches(tmp_path / "b.parquet", [cell(("edge", "cloud"), (None, account()))])
     assert sha256(tmp_path / "a.parquet") == sha256(tmp_path / "b.parquet")
-
-
-def test_without_batches_there_is_no_such_table(tmp_path: Path) -> None:
-    write_batches(tmp_path / "a.parquet", [cell(("edge",), (None, None)), cell((), ())])
-    assert not list(tmp_path.iterdir())
+    write_batches(tmp_path / "none.parquet", [cell(("edge",), (None, None)), cell((), ())])
+    assert not (tmp_path / "none.parquet").exists()

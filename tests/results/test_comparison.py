@@ -46,18 +46,6 @@ def test_a_paired_comparison_recovers_30_ms_of_round_trip_and_an_unpaired_one_co
     assert widths["paired"] < widths["unpaired"] / 3
 
 
-def test_a_scaled_round_trip_has_the_sign_of_the_scale(make_scenario: MakeScenario) -> None:
-    scenario = make_scenario(requests=300, replications=4, policies=POLICIES)
-    of_rtt = {
-        mean_ms: simnmt.run(scenario | {"networks": {"cp1": {"rtt": "@cp1", "rtt_mean_ms": mean_ms}}})
-        for mean_ms in (40, 80, 160)
-    }
-    nearer, farther = (by_policy(simnmt.compare(of_rtt[80], of_rtt[mean_ms])) for mean_ms in (40, 160))
-    assert nearer["cloud"]["verdict"] == "faster" and nearer["cloud"]["high_percent"] < 0.0
-    assert farther["cloud"]["verdict"] == "slower" and farther["cloud"]["low_percent"] > 0.0
-    assert nearer["edge"]["verdict"] == farther["edge"]["verdict"] == "same"
-
-
 def made_run(totals_s: NDArray[np.float64], seed: int) -> Any:
     """A run of one policy with these totals of its replications."""
     place = {"workload": "w", "network": "n", "policy": "p"}
@@ -93,22 +81,19 @@ def test_intervals_of_a_change_of_a_fifth_cover_it(paired: bool, counts: tuple[i
     assert width / EXPERIMENTS < most * 120.0 * 2.0 * 1.96 * usual, "an interval of everything would cover it too"
 
 
-def test_the_reasons_of_an_unpaired_comparison_are_named(make_scenario: MakeScenario) -> None:
+def test_changes_of_the_requests_unpair_runs_and_others_do_not(make_scenario: MakeScenario) -> None:
     scenario = make_scenario(requests=100, policies=POLICIES)
     first = simnmt.run(scenario)
     cases = {
-        ("seed=8",): "seed 8 instead of 7",
-        ("replications=3",): "3 instead of 2 replications",
-        ("requests=1200",): "1,200 instead of 100 requests",
-        ("fit.share=0.2",): "another fit.share",
-        ("workloads.de-en.lengths=@fr-en-news",): "another workloads.de-en.lengths",
-        ("seed=8", "replications=3"): "seed 8 instead of 7; 3 instead of 2 replications",
-        ("fit.inferences=400", "networks.cp1.rtt_mean_ms=50", "devices.cloud.count=2"): "",
+        ("requests=1200",): 1,
+        ("fit.share=0.2",): 1,
+        ("workloads.de-en.lengths=@fr-en-news",): 1,
+        ("seed=8", "replications=3"): 2,
+        ("fit.inferences=400", "networks.cp1.rtt_mean_ms=50", "devices.cloud.count=2"): 0,
     }
-    for overrides, reason in cases.items():
+    for overrides, reasons in cases.items():
         comparison = simnmt.compare(first, simnmt.run(scenario, overrides=overrides))
-        assert {"; ".join(row["unpaired_because"]) for row in comparison.changes} == {reason}
-        assert comparison.notes[0].startswith("small (2) against small (1)") and reason in comparison.notes[0]
+        assert {len(row["unpaired_because"]) for row in comparison.changes} == {reasons}
         assert {row["key"] for row in comparison.scenario_differences} == {text.partition("=")[0] for text in overrides}
 
 
@@ -119,15 +104,13 @@ def test_only_the_workload_that_changed_is_unpaired(make_scenario: MakeScenario)
     changed = simnmt.run(scenario, overrides=["workloads.b.lengths=@fr-en-news"])
     comparison = simnmt.compare(simnmt.run(scenario), changed)
     assert {(row["workload"], row["paired"]) for row in comparison.changes} == {("a", True), ("b", False)}
-    assert [note.partition(", workload ")[2][0] for note in comparison.notes] == ["a", "b"]
 
 
-def test_what_only_some_runs_have_is_named(make_scenario: MakeScenario) -> None:
+def test_policies_and_networks_of_some_runs_alone_are_listed(make_scenario: MakeScenario) -> None:
     scenario = make_scenario(requests=50, policies=POLICIES)
     first = simnmt.run(scenario)
     more = simnmt.run(scenario | {"policies": POLICIES | {"oracle": {}}, "name": "more"})
     elsewhere = simnmt.run(scenario | {"networks": {"cp2": {"rtt": "@cp2"}}, "name": "elsewhere"})
-    less = simnmt.run(scenario | {"policies": {"cloud": {}}, "name": "less"})
     comparison = simnmt.compare(first, more, elsewhere)
     assert comparison.names == ["small", "more", "elsewhere"]
     assert {(row["run"], row["policy"]) for row in comparison.changes} == {("more", "edge"), ("more", "cloud")}
@@ -136,29 +119,12 @@ def test_what_only_some_runs_have_is_named(make_scenario: MakeScenario) -> None:
         {"part": "network", "name": "cp2", "runs": ["elsewhere"], "missing_in": ["small", "more"]},
         {"part": "policy", "name": "oracle", "runs": ["more"], "missing_in": ["small", "elsewhere"]},
     ]
-    assert any("policy oracle" in note and "not in small and elsewhere" in note for note in comparison.notes)
-    assert any("policy edge, oracle" in note for note in simnmt.compare(less, more).notes)
     by_key = {row["key"]: row for row in comparison.scenario_differences}
     assert by_key["policies.oracle"]["small"] is None and by_key["policies.oracle"]["more"]["kind"] == "oracle"
     assert [(row["run"], row["network"]) for row in comparison.best] == [
         ("small", "cp1"), ("more", "cp1"), ("elsewhere", "cp2"),
     ]  # fmt: skip
-    alone = simnmt.compare(first, elsewhere)
-    assert alone.changes == [] and "no workload, network and policy in common" in repr(alone)
-
-
-def test_objects_of_python_are_no_evidence_of_the_same_requests(make_scenario: MakeScenario) -> None:
-    short, long = np.full((400, 2), 5), np.full((400, 2), 30)
-    runs = [
-        simnmt.run(make_scenario(requests=50, policies=POLICIES, workloads={"mine": {"lengths": lengths}}))
-        for lengths in (short, long)
-    ]
-    comparison = simnmt.compare(*runs)
-    assert comparison.scenario_differences == []
-    assert {tuple(row["unpaired_because"]) for row in comparison.changes} == {
-        ("workloads.mine.lengths is an object of Python",)
-    }
-    assert sum("workloads.mine.lengths is an object of Python" in note for note in comparison.notes) == 3
+    assert simnmt.compare(first, elsewhere).changes == []
 
 
 def test_an_input_that_changed_under_its_name_unpairs_the_workload_that_reads_it(
@@ -169,21 +135,28 @@ def test_an_input_that_changed_under_its_name_unpairs_the_workload_that_reads_it
     workloads = {"news": {"lengths": lengths}, "shipped": {"lengths": "@de-en-news"}}
     scenario = make_scenario(requests=50, policies=POLICIES, workloads=workloads)
     profile = tmp_path / "cloud.json"
+    results = []
     for name, longer in (("a", 0), ("b", 1)):
         for side in ("de", "en"):
             (tmp_path / f"news.{side}").write_text("".join("w " * (1 + longer + line % 20) + "\n" for line in range(60)))
         profile.write_text(profile.read_text() + "\n")
-        simnmt.run(scenario, out=tmp_path / name)
-    comparison = simnmt.compare(tmp_path / "a", tmp_path / "b")
-    assert comparison.names == ["a", "b"]
-    assert {(row["workload"], row["paired"]) for row in comparison.changes} == {("news", False), ("shipped", True)}
-    because = f"another content of {tmp_path / 'news.de'}; another content of {tmp_path / 'news.en'}"
-    assert any(because in note for note in comparison.notes)
-    assert f"{profile} has another content in b than in a." in comparison.notes
+        results.append(simnmt.run(scenario, out=tmp_path / name))
+    for one, other in (results, (tmp_path / "a", tmp_path / "b"), (tmp_path / "a", results[1])):
+        comparison = simnmt.compare(one, other)
+        assert comparison.names == ["a", "b"]
+        assert {(row["workload"], row["paired"]) for row in comparison.changes} == {("news", False), ("shipped", True)}
+        assert any(str(profile) in note for note in comparison.notes)
 
 
-def test_a_live_run_is_named_and_counts_what_was_answered(make_scenario: MakeScenario) -> None:
-    result = simnmt.run(make_scenario(requests=100, policies={"edge": {}}))
+def test_runs_with_arrays_of_lengths_are_never_paired(make_scenario: MakeScenario) -> None:
+    arrays = np.full((400, 2), 5), np.full((400, 2), 30)
+    runs = [simnmt.run(make_scenario(requests=50, policies=POLICIES, workloads={"w": {"lengths": array}})) for array in arrays]
+    assert runs[0].scenario == runs[1].scenario
+    assert {row["paired"] for row in simnmt.compare(*runs).changes} == {False}
+
+
+def test_a_live_run_counts_the_answered_requests_and_a_late_load_generator_is_doubted(small_run: simnmt.RunResult) -> None:
+    result = replace(small_run, directory=None)
     live = LiveMeasurement("http://127.0.0.1", "server", "", "", {}, {}, 1)
     replicated = {
         place: columns | {"total_latency_s": [0.75 * total_s for total_s in columns["total_latency_s"]]}
@@ -193,34 +166,22 @@ def test_a_live_run_is_named_and_counts_what_was_answered(make_scenario: MakeSce
     measured = replace(result, name="measured", live=live, replicated=replicated, summary_rows=rows, recommendations=[])
     comparison = simnmt.compare(result, measured)
     assert comparison.changes[0]["change_percent"] == pytest.approx(0.0, abs=1e-9)
-    assert comparison.notes[-1].startswith("measured is measured live")
     assert [run["live"] for run in comparison.runs] == [False, True]
-    with pytest.raises(simnmt.InputError, match="run measured has no latencies"):
+    with pytest.raises(simnmt.InputError):
         simnmt.compare(result, replace(measured, replicated={}))
+    late = replace(measured, name="late", live=replace(live, lateness_ms={"p99": 27.4}))
+    assert [note for note in simnmt.compare(result, measured, late).notes if "load generator of late" in note]
 
 
-def test_a_live_run_whose_load_generator_was_late_is_doubted(make_scenario: MakeScenario) -> None:
-    result = simnmt.run(make_scenario(requests=100, policies={"edge": {}}))
-    on_time, late = (
-        replace(result, name=name, live=LiveMeasurement("http://127.0.0.1", "server", "", "", {}, {"p99": late_ms}, 1))
-        for name, late_ms in (("on-time", 0.4), ("late", 27.4))
-    )
-    doubts = [note for note in simnmt.compare(result, on_time, late).notes if "load generator" in note]
-    assert [doubt.split(",")[0] for doubt in doubts] == ["the load generator of late was 27.4 ms late at p99"]
-
-
-def test_a_live_run_of_other_texts_is_not_paired_and_the_reason_is_given(make_scenario: MakeScenario) -> None:
-    result = simnmt.run(make_scenario(requests=100, policies={"edge": {}}))
+def test_a_live_run_of_other_texts_is_not_paired(small_run: simnmt.RunResult) -> None:
     live = LiveMeasurement("http://127.0.0.1", "server", "", "", {}, {}, 1)
     drawn, text, other_text = (
-        replace(result, name=name, live=replace(live, texts_digest=digest))
+        replace(small_run, name=name, directory=None, live=replace(live, texts_digest=digest))
         for name, digest in (("drawn", None), ("text", "a"), ("other", "b"))
     )
-    comparison = simnmt.compare(result, drawn, text)
-    assert [row["paired"] for row in comparison.changes] == [True, False]
-    reason = "one of them sent a text in place of the workload's lengths, so that their sentences differ"
-    assert reason in comparison.notes[1]
-    assert simnmt.compare(text, other_text).changes[0]["unpaired_because"] == ["another text that was sent live"]
+    comparison = simnmt.compare(small_run, drawn, text)
+    assert {(row["run"], row["paired"]) for row in comparison.changes} == {("drawn", True), ("text", False)}
+    assert not simnmt.compare(text, other_text).changes[0]["paired"]
     assert simnmt.compare(text, replace(text, name="again")).changes[0]["paired"]
 
 
@@ -239,14 +200,14 @@ def test_a_run_that_was_replaced_by_another_is_compared_with_it(make_scenario: M
     assert simnmt.compare(first, second).scenario_differences == [{"key": "seed", "run (1)": 7, "run (2)": 9}]
 
 
-def test_labels_of_runs_differ_though_names_look_like_numbered_ones(make_scenario: MakeScenario) -> None:
-    names = ("a", "a", "a (2)")
-    compared = simnmt.compare(*(simnmt.run(make_scenario(requests=50), overrides=[f"name={name}"]) for name in names))
+def test_labels_of_runs_differ_though_names_look_like_numbered_ones(small_run: simnmt.RunResult) -> None:
+    compared = simnmt.compare(*(replace(small_run, name=name, directory=None) for name in ("a", "a", "a (2)")))
     assert compared.names == ["a (1)", "a (3)", "a (2)"]
 
 
-def test_the_same_run_twice_is_refused(make_scenario: MakeScenario, tmp_path: Path) -> None:
-    result = simnmt.run(make_scenario(requests=50), out=tmp_path / "run")
-    for twice in ((result, result), (result, tmp_path / "run"), (tmp_path / "run", tmp_path / "." / "run")):
-        with pytest.raises(simnmt.InputError, match="the same run is given twice"):
+def test_the_same_run_twice_is_refused(small_run: simnmt.RunResult) -> None:
+    folder = small_run.directory
+    assert folder is not None
+    for twice in ((small_run, small_run), (small_run, folder), (folder, folder / ".." / "run")):
+        with pytest.raises(simnmt.InputError):
             simnmt.compare(*twice)

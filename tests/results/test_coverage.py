@@ -174,7 +174,7 @@ def test_intervals_of_a_change_cover_it_where_ratios_are_normal_or_skewed(ratios
     assert 0.94 <= covered(ratio_intervals(ours, theirs), 1.0) <= MOST
 
 
-def test_one_estimate_at_a_time_is_what_many_together_are() -> None:
+def test_one_estimate_at_a_time_equals_many_together() -> None:
     world, chosen = population(0.6), samples(5)[:20]
     ours, theirs = (world[policy]["p95_latency_s"][chosen] for policy in ("cnmt", "oracle"))
     for positive in (True, False):
@@ -186,7 +186,7 @@ def test_one_estimate_at_a_time_is_what_many_together_are() -> None:
     assert [pair.high for pair in pairs] == pytest.approx(ratio_intervals(ours, theirs).high.tolist(), rel=1e-12)
 
 
-def test_a_change_is_what_a_reader_gets_who_divides_the_totals_of_the_table() -> None:
+def test_a_change_is_the_ratio_of_the_totals_in_the_table() -> None:
     """Near saturation the geometric mean of the replications' ratios was another number, and its interval missed this one."""
     runs = {
         ("w", "n", policy): [{"total_latency_s": float(values["total_latency_s"][number])} for number in range(5)]

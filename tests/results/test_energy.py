@@ -41,7 +41,7 @@ def power(idle_w: float, busy_w: float) -> BoxPower:
     above_w=st.floats(0.0, 500.0),
     j_per_byte=st.floats(1e-9, 1e-3),
 )
-def test_requests_in_turn_draw_what_leafs_nodes_and_links_draw(
+def test_requests_in_turn_draw_the_energy_of_nodes_and_links_in_leaf(
     rows: list[tuple[float, int, int]], workers: int, above_w: float, j_per_byte: float
 ) -> None:
     """One request after the other on a LEAF node with a unit for each worker; LEAF's link draws energy per bit."""
@@ -80,7 +80,7 @@ def test_executions_that_answered_no_request_are_shared_by_those_that_did() -> N
     assert energy.request_j(log).tolist() == [12.5, 37.5]
 
 
-def test_what_is_unknown_of_one_device_makes_the_sum_unknown_and_never_zero() -> None:
+def test_an_unknown_power_of_one_device_makes_the_sum_unknown_and_never_zero() -> None:
     log = log_of(t_exe_s=[1.0, 2.0], target=np.array([0, 1], np.int8))
     costs = [TargetCosts("edge", 1, 1, power(1.0, 2.0), 3.6), TargetCosts("cloud", 2, 1, None)]
     energy = account_energy(log, costs)

@@ -34,7 +34,7 @@ def written(path: Path, *lines: str) -> Path:
     return path
 
 
-def test_what_a_gateway_writes_is_read(tmp_path: Path) -> None:
+def test_the_records_of_a_gateway_are_read_back(tmp_path: Path) -> None:
     log = read_live_log(written(tmp_path / "log", *(format_record(record) for record in (BEGIN, DONE, REFERENCE, REFUSED))))
     assert (log.begin, log.torn_lines, log.unknown_events) == (BEGIN, 0, 0)
     requests = log.requests
@@ -71,17 +71,8 @@ def test_a_log_cut_anywhere_loses_only_its_last_record(
     log = read_live_log(path)
     whole = path.read_bytes().count(b"\n")
     assert max(whole - 1, 0) <= len(log.requests) <= whole
+    assert log.torn_lines == bool(path.read_bytes().rpartition(b"\n")[2])
     assert log.requests.execution_s.tolist() == [record.execution_s for record in records[: len(log.requests)]]
-
-
-def test_a_half_written_last_line_is_left_out_and_counted(tmp_path: Path) -> None:
-    log = read_live_log(written(tmp_path / "log", format_record(DONE), format_record(DONE)[:100]))
-    assert (len(log.requests), log.torn_lines) == (1, 1)
-
-
-def test_an_empty_log_has_no_requests(tmp_path: Path) -> None:
-    log = read_live_log(written(tmp_path / "log"))
-    assert (len(log.requests), len(log.references), log.begin) == (0, 0, None)
 
 
 def test_events_and_keys_of_later_versions_are_passed_over(tmp_path: Path) -> None:
@@ -98,20 +89,14 @@ def changed(**keys: Any) -> str:
     ("line", "key"),
     [
         ("{not json}\n", ""),
-        ("[1]\n", ""),
         ('{"request": 1}\n', "event"),
         ("\udcff\n", ""),
         (changed(execution_s=-0.1), "execution_s"),
-        (changed(execution_s="fast"), "execution_s"),
-        (changed(execution_s=None), "execution_s"),
         (changed(execution_s=float("nan")), "execution_s"),
         (changed(src_len=True), "src_len"),
-        (changed(src_len=2.5), "src_len"),
         (changed(tgt_len=10**400), "tgt_len"),
         (changed(batch=0), "batch"),
-        (changed(device=None), "device"),
         (changed(outcome="lost"), "outcome"),
-        (changed(ingress_s=None), "ingress_s"),
         ('{"event": "begin", "policy": "cnmt", "devices": []}\n', "devices"),
         ('{"event": "reference", "device": "gateway", "at_s": 1}\n', "execution_s"),
     ],

@@ -63,7 +63,7 @@ def test_larger_shifts_make_wider_intervals_and_equal_shifts_leave_a_change_alon
 
 
 @pytest.mark.parametrize(("factor", "side"), [(1.2, "above"), (0.8, "below"), (1.0, None)])
-def test_a_prediction_interval_that_excludes_its_mean_says_on_which_side_it_lies(factor: float, side: str | None) -> None:
+def test_a_prediction_interval_that_excludes_its_mean_is_marked_with_its_side(factor: float, side: str | None) -> None:
     """Each drawn profile is slower, as by disturbed repeats that the calibration left out, or faster."""
     place = ("w", "n", "edge")
     runs = {place: [numbers(2.0 + 0.001 * number) for number in range(3)]}

@@ -1,14 +1,12 @@
-"""The request log is the same in every process."""
+"""The truth of requests: which target is best."""
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
-from simnmt.results.request_log import RequestLog, Truth
+from simnmt.results.request_log import Truth
 from simnmt.results.requests import Requests, Trail
 
 REQUESTS = 1_000
@@ -35,25 +33,6 @@ def trail_of(seed: int, truth: Truth | None = None, requests: int = REQUESTS) ->
         **{name: random.random(requests) for name in ("queue_s", "estimate_s", "estimate_age_s")},
     }
     return Trail(columns, tgt_len_by_src_len=np.arange(41.0), truth=truth)
-
-
-CASES = {"one truth for all": (truth_of(1), trail_of(2)), "a truth of its own": (truth_of(1), trail_of(2, truth_of(3)))}
-
-
-@pytest.fixture(params=CASES)
-def case(request: pytest.FixtureRequest) -> tuple[Truth, Trail]:
-    return CASES[request.param]
-
-
-def same(one: RequestLog, other: RequestLog) -> bool:
-    return all(one[name].dtype == other[name].dtype and np.array_equal(one[name], other[name], equal_nan=True) for name in one)
-
-
-def test_logs_travel_between_processes(case: tuple[Truth, Trail]) -> None:
-    truth, trail = case
-    logs = {"a": RequestLog.of(truth, trail)}
-    back = pickle.loads(pickle.dumps(logs))
-    assert same(back["a"], logs["a"])
 
 
 def test_the_best_target_is_the_first_of_the_least() -> None:

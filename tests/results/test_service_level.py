@@ -74,43 +74,9 @@ def test_the_assessment_states_value_headroom_and_how_many_replications_meet_the
     assert not least.met and least.met_share == 0.25 and least.headroom == pytest.approx(-3.5 / 25.0)
 
 
-@pytest.mark.parametrize(
-    ("text", "values", "parts"),
-    [
-        ("p95_ms<=250", [0.2] * 2, ("200.00 [200.00, 200.00] ms", "met (20 % below", "2 of 2")),
-        ("mean_ms<=2", [0.2], ("200 ms", "missed", "above", "0 of 1")),
-        ("deadline_met_share>=99%", [0.98], ("98 %", "missed", "below")),
-        ("goodput_rps>=20", [30.0], ("30 requests/s", "met (50 % above")),
-        ("stable", [1.0, 1.0], ("stable: met",)),
-    ],
-)
-def test_an_assessment_is_one_line_of_value_outcome_and_distance(
-    text: str, values: list[float], parts: tuple[str, ...]
-) -> None:
-    assessment = Requirement.parse(text).assess(values)
-    assert all(part in str(assessment) for part in parts) and str(assessment).startswith(str(Requirement.parse(text)))
-    assert Assessment.of_json(json.loads(json.dumps(assessment.as_json()))) == assessment
-
-
 def test_an_interval_of_a_share_ends_at_one() -> None:
     assessment = Requirement.parse("deadline_met_share>=0.9").assess([1.0, 0.98, 0.9, 1.0])
     assert assessment.high == 1.0 and assessment.low is not None and assessment.low < 0.97
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("mean_ms<=300", "mean within 300 ms"),
-        ("first_token_p99.5_ms<=80", "first token p99.5 within 80 ms"),
-        ("first_token_ms<=80", "first token within 80 ms on average"),
-        ("answered_within_0.5ms>=97.5%", "97.5 % answered within 0.5 ms"),
-        ("deadline_met_share>=0.95", "95 % answered within the deadline"),
-        ("goodput_rps>=20", "goodput of 20 requests/s"),
-        ("stable", "stable"),
-    ],
-)
-def test_a_requirement_has_words_for_sentences(text: str, words: str) -> None:
-    assert Requirement.parse(text).describe() == words
 
 
 def test_an_assessment_far_from_the_limit_is_sure_and_one_replication_has_no_interval() -> None:
@@ -122,7 +88,6 @@ def test_an_assessment_far_from_the_limit_is_sure_and_one_replication_has_no_int
 def test_an_unstable_run_meets_no_requirement() -> None:
     assessment = Requirement.parse("mean_ms<=300").assess([0.2, 0.2], unstable="cloud: load 1.30")
     assert not assessment.met and assessment.met_share == 0.0
-    assert "unstable (cloud: load 1.30)" in assessment.format_outcome()
 
 
 def test_a_metric_that_a_run_lacks_is_refused() -> None:
@@ -154,7 +119,7 @@ def test_an_assertion_judges_the_recommended_policy_of_every_place_or_the_named_
     assert met("mean_ms<=150", network="far") == [("far", "edge", False)]
 
 
-def test_an_assertion_on_what_is_not_there_is_refused() -> None:
+def test_an_assertion_on_a_missing_policy_or_place_is_refused() -> None:
     with pytest.raises(InputError, match="clod"):
         met("clod: mean_ms<=1")
     with pytest.raises(InputError, match="mars"):
@@ -164,20 +129,19 @@ def test_an_assertion_on_what_is_not_there_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "lost_share", "outcome"),
+    ("text", "lost_share", "is_met"),
     [
-        ("p95_ms<=300", 0.0, "met"),
-        ("p95_ms<=300", 0.03, "3 % lost, so by p99_ms"),
-        ("p95_ms<=120", 0.03, "missed (67 % above"),
-        ("p95_ms<=300", 0.06, "missed, since 6 %"),
-        ("mean_ms<=300", 0.001, "missed, since 0.1 %"),
-        ("answered_within_500ms>=0.5", 0.3, "met"),
+        ("p95_ms<=300", 0.0, True),
+        ("p95_ms<=300", 0.03, True),
+        ("p95_ms<=120", 0.03, False),
+        ("p95_ms<=300", 0.06, False),
+        ("mean_ms<=300", 0.001, False),
+        ("answered_within_500ms>=0.5", 0.3, True),
     ],
 )
-def test_a_lost_request_counts_as_infinitely_late(text: str, lost_share: float, outcome: str) -> None:
+def test_a_lost_request_counts_as_infinitely_late(text: str, lost_share: float, is_met: bool) -> None:
     row = {"requests": 1_000, "replications": 1, "lost_share": lost_share}
     columns = {"mean_latency_s": [0.05], "p95_latency_s": [0.1], "p99_latency_s": [0.2], "answered_within_500ms_share": [0.7]}
     assessment = Requirement.parse(text).assess_row(row, columns)
-    assert outcome in str(assessment)
-    assert assessment.met == ("missed" not in outcome)
+    assert assessment.met == is_met
     assert Assessment.of_json(json.loads(json.dumps(assessment.as_json()))) == assessment

@@ -11,11 +11,9 @@ from simnmt.results.device_accounts import (
     STREAMING_COLUMNS,
     BoxesAccount,
     StreamAccount,
-    state_name,
     stream_account,
     stream_columns,
 )
-from simnmt.results.summary import Device, measure
 
 BOXES = BoxesAccount(
     boxes=2, compute_s=3.0, read_s=1.0, read_bytes=12_000, peak_buffer_bytes=900, peak_shard_bytes=1300, buffer_byte_s=4000.0,
@@ -38,14 +36,14 @@ def test_an_account_sums_what_each_state_took_at_its_own_device() -> None:
     assert account.stall_s.tolist() == [2.0, 0.5, 0.0]
     assert account.missed.tolist() == [1, 1, 0]
     assert account.decision_regret_s is not None and account.decision_regret_s.tolist() == [3.0, 0.0, 1.0]
-    said = json.loads(json.dumps(account.as_json()))
-    assert said["state"] == ["cold", "turn 1", "turn 2 on"] and said["read_bytes"] == 12_000
+    numbers = json.loads(json.dumps(account.as_json()))
+    assert numbers["state"] == ["cold", "turn 1", "turn 2 on"] and numbers["read_bytes"] == 12_000
 
 
 def test_the_summarys_numbers_follow_from_it() -> None:
-    said = stream_columns("gateway", stream_account(LOG, 0, 3, BOXES, LOST_S), makespan_s=10.0)
-    assert list(said) == [f"gateway_{name}" for name in STREAMING_COLUMNS]
-    assert {name.removeprefix("gateway_"): value for name, value in said.items()} == {
+    numbers = stream_columns("gateway", stream_account(LOG, 0, 3, BOXES, LOST_S), makespan_s=10.0)
+    assert list(numbers) == [f"gateway_{name}" for name in STREAMING_COLUMNS]
+    assert {name.removeprefix("gateway_"): value for name, value in numbers.items()} == {
         "cold_share": 0.25,
         "stall_share": pytest.approx(2.5 / 8.0),
         "missed_share": 0.5,
@@ -62,26 +60,12 @@ def test_the_summarys_numbers_follow_from_it() -> None:
     }
 
 
-def test_what_nothing_tells_is_unknown_not_zero() -> None:
+def test_numbers_of_states_without_requests_are_unknown_not_zero() -> None:
     nobody = StreamAccount(np.zeros(2, np.int64), np.zeros(2), np.zeros(2), np.zeros(2, np.int64), BOXES)
-    said = stream_columns("gateway", nobody, 10.0)
-    assert {name for name, value in said.items() if value is not None} == {
+    numbers = stream_columns("gateway", nobody, 10.0)
+    assert {name for name, value in numbers.items() if value is not None} == {
         f"gateway_{name}"
         for name in ("compute_busy_share", "disk_busy_share", "peak_buffer_bytes", "peak_shard_bytes", "mean_buffer_bytes")
     }
     assert stream_columns("gateway", stream_account(LOG, 0, 3, BOXES), 10.0)["gateway_cold_decision_regret_s"] is None
     assert set(stream_columns("gateway", None, 10.0).values()) == {None}
-
-
-def test_only_a_streamed_device_has_such_columns() -> None:
-    zeros = dict.fromkeys(("arrival_s", "t_queue_s", "t_tx_s", "rtt_estimate_age_s", "energy_j", "first_token_s"), np.zeros(5))
-    log = {**LOG, **zeros, "latency_s": LOG["t_exe_s"], "server": np.zeros(5, np.int32), "tgt_len": np.ones(5, np.int32)}
-    account = stream_account(LOG, 0, 3, BOXES)
-    devices = [Device("gateway", 2, 1, streamed=True), Device("cloud", 1, 1)]
-    numbers = measure(log, np.zeros(5), devices, "open", streamed=(account, None))
-    assert numbers["gateway_cold_share"] == 0.25
-    assert not any(name.startswith("cloud_cold") for name in numbers)
-
-
-def test_the_last_state_stands_for_all_that_follow() -> None:
-    assert [state_name(state, 2) for state in range(2)] == ["cold", "turn 1 on"]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from simnmt.results.warm_up import mser5_cut, warm_up_notes
+from simnmt.results.warm_up import mser5_cut
 
 
 def by_definition(latency_s: NDArray[np.float64]) -> int:
@@ -93,10 +93,3 @@ def test_at_moderate_load_the_cut_itself_biases_the_mean_which_is_why_it_is_no_d
     everything, after = biases(0.7, 1_000, 1_500)
     assert abs(everything.mean()) < 0.025
     assert -0.08 < after.mean() < -0.04
-
-
-def test_the_note_states_how_many_requests_were_cut_and_is_absent_without_a_cut() -> None:
-    row = {"workload": "w", "network": "n", "requests": 2_000, "warm_up_requests": 91.25}
-    (note,) = warm_up_notes([row, row], by_rule=True)
-    assert "w on n: the first 91 of 2,000 requests are warm-up, chosen by MSER-5" in note
-    assert list(warm_up_notes([row | {"warm_up_requests": 0.0}], by_rule=True)) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simnmt.results.number_text import digits, duration, format_interval, interval_decimals, percent, percent_interval
+from simnmt.results.number_text import digits, duration, format_interval, percent, percent_interval
 
 
 @pytest.mark.parametrize(
@@ -12,13 +12,10 @@ from simnmt.results.number_text import digits, duration, format_interval, interv
     [
         (0.0682, "68.2 ms"),
         (1.0, "1 s"),
-        (119.0, "119 s"),
         (120.0, "2 min"),
         (5_400.0, "90 min"),
-        (9_000.0, "2.5 h"),
         (1e7, "2,778 h"),
         (0.9996, "1 s"),
-        (119.96, "2 min"),
         (7_199.0, "2 h"),
         (5e-8, "0.00005 ms"),
     ],
@@ -27,11 +24,7 @@ def test_durations(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-def test_no_digit_before_the_point_is_lost() -> None:
-    assert [digits(value) for value in (0.05291, 12.345, 999.4, 123_456.7)] == ["0.0529", "12.3", "999", "123,457"]
-
-
-def test_what_rounds_up_to_another_unit_or_digit_is_written_out() -> None:
+def test_numbers_that_round_up_to_another_digit_are_written_out() -> None:
     values = (999.6, 5e-5, 0.0, -999.6, -0.25, 9.999, 100.0, 1234.5678e-9)
     assert [digits(value) for value in values] == ["1,000", "0.00005", "0", "-1,000", "-0.25", "10", "100", "0.00000123"]
 
@@ -41,25 +34,16 @@ def test_what_rounds_up_to_another_unit_or_digit_is_written_out() -> None:
     [
         (100.54, 90.92, 110.63, "+101 % [+91, +111]"),
         (-12.34, -15.1, -9.6, "-12.3 % [-15.1, -9.6]"),
-        (1.234, 1.11, 1.36, "+1.23 % [+1.11, +1.36]"),
         (9.0, 0.31, 24.8, "+9.0 % [+0.3, +24.8]"),
-        (9.0, 0.02, 44.8, "+9.00 % [+0.02, +44.80]"),
         (0.0, 0.0, 0.0, "0.00 % [0.00, 0.00]"),
         (-0.03, -0.9, 0.8, "less than 0.1 % [-0.9, +0.8]"),
         (0.003, 0.001, 0.004, "less than 0.01 % [0.00, 0.00]"),
-        (1234.5, 1000.0, 1500.0, "+1,234 % [+1,000, +1,500]"),
         (1.5, None, None, "+1.50 %"),
     ],
 )
 def test_digits_follow_the_interval(value: float, low: float | None, high: float | None, text: str) -> None:
     """Two digits of the interval's width; a number that is not zero is not shown as zero, and zero has no sign."""
     assert percent_interval(value, low, high) == text
-
-
-def test_an_interval_without_signs_begins_with_the_smaller_bound() -> None:
-    assert percent_interval(-12.34, -15.1, -9.6, signs="none") == "12.3 % [9.6, 15.1]"
-    assert percent_interval(1.234, 1.11, 1.36, unit="points") == "+1.23 points [+1.11, +1.36]"
-    assert interval_decimals(90.92, 110.63, most=0) == 0
 
 
 def test_a_number_has_the_digits_of_its_interval_and_the_signs_asked_for() -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +9,11 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from simnmt.scenario.document import MAX_BYTES, document_of, parse_document, read_document
-from simnmt.scenario.errors import ScenarioError, format_location
-from simnmt.scenario.yaml_text import MAX_DEPTH, MAX_KEY, UNPRINTABLE, write_document
+from simnmt.scenario.errors import ScenarioError
+from simnmt.scenario.yaml_text import UNPRINTABLE, write_document
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30).filter(lambda text: not UNPRINTABLE.search(text))
-KEYS = TEXTS | st.sampled_from(["no", "1", "null", "", "1e5", "a.b", "- x", "?", "k" * MAX_KEY, "\u2028" * MAX_KEY])
+KEYS = TEXTS | st.sampled_from(["no", "1", "null", "", "1e5", "a.b", "- x", "?", "k" * 128, "\u2028" * 128])
 SCALARS = (
     st.none()
     | st.booleans()
@@ -56,22 +55,6 @@ def test_another_reader_of_yaml_1_2_reads_the_same(data: dict[str, Any]) -> None
     assert YAML(typ="safe", pure=True).load(write_document(data)) == data
 
 
-@given(st.binary(max_size=200) | st.text(max_size=100).map(lambda text: text.encode("utf-8", "surrogatepass")))
-def test_whatever_bytes_a_file_holds_it_is_read_or_refused_on_one_line(tmp_path_factory: Any, raw: bytes) -> None:
-    path = tmp_path_factory.getbasetemp() / "any.yaml"
-    path.write_bytes(raw)
-    try:
-        read_document(path)
-    except ScenarioError as error:
-        assert str(error).isprintable()
-
-
-def test_a_pointer_of_git_lfs_in_place_of_a_scenario_is_named(tmp_path: Path) -> None:
-    (tmp_path / "s.yaml").write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
-    with pytest.raises(ScenarioError, match="git lfs pull"):
-        read_document(tmp_path / "s.yaml")
-
-
 @given(st.text(st.sampled_from("ab1-:?,[]{}#&*!|>'\"%@ \n\t\\.~<=e0xU\ud800\r\ufeff"), max_size=60))
 def test_whatever_yaml_like_text_is_read_or_refused_on_one_line(text: str) -> None:
     try:
@@ -81,128 +64,85 @@ def test_whatever_yaml_like_text_is_read_or_refused_on_one_line(text: str) -> No
 
 
 def test_it_is_yaml_1_2() -> None:
-    document = parse_document("a: no\nb: 10:30\nc: 1e5\nd: 0o17\ne: 2001-01-01\nf: 1_000\ng: ~\nh: 007\n")
+    document = parse_document("\ufeffa: no\r\nb: 10:30\nc: 1e5\nd: 0o17\ne: 2001-01-01\nf: 1_000\ng: ~\nh: 007\n")
     assert typed(document.data) == typed(
         {"a": "no", "b": "10:30", "c": 1e5, "d": 15, "e": "2001-01-01", "f": "1_000", "g": None, "h": 7}
     )
 
 
-def test_positions_of_keys_and_values() -> None:
-    document = parse_document("# first\nseed: 1\nnetworks:\n  cp1: {rtt: '@cp1'}\n  cp2:\n  - 7\n  -   8\n")
-    assert document.position(("seed",)) == (2, 7)
-    assert document.position(("seed",), key=True) == (2, 1)
-    assert document.position(("networks", "cp1", "rtt")) == (4, 14)
+def test_keys_and_values_have_places_and_what_is_missing_has_that_of_the_key_around_it() -> None:
+    document = parse_document("# first\nseed: 1\nnetworks:\n  cp1: {rtt: '@cp1'}\n  cp2:\n  - 7\n  -   8\n  cp3:\n\nc: 1\n")
+    places = {("seed",): (2, 7), ("networks", "cp1", "rtt"): (4, 14), ("networks", "cp2", 1): (7, 7), (): (2, 1)}
+    places |= {("networks", "cp1", "x"): (4, 3), ("networks", "cp2", 9, "d"): (5, 3), ("networks", "cp3"): (8, 3)}
+    assert {location: document.position(location) for location in places} == places
     assert document.position(("networks", "cp1", "rtt"), key=True) == (4, 9)
-    assert document.position(("networks", "cp2", 1)) == (7, 7)
-    assert document.position(()) == (2, 1)
-
-
-def test_what_is_not_there_is_placed_at_the_key_around_it() -> None:
-    document = parse_document("a:\n  b:\n    c: 1\n")
-    assert document.position(("a", "b", "x")) == (2, 3)
-    assert document.position(("a", "b", "c", "d", 3)) == (3, 5)
-    assert document.position(("x",)) == (1, 1)
     assert document_of({"a": 1}).position(("a",)) is None
 
 
-def test_an_empty_value_stands_at_its_key() -> None:
-    assert parse_document("a:\n  b:\n\n\nc: 1").position(("a", "b")) == (2, 3)
-
-
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "place"),
     [
-        ("", "s.yaml:1:1: says nothing (`simnmt init` writes a scenario to begin with)"),
-        ("# only\n", "s.yaml:1:1: says nothing (`simnmt init` writes a scenario to begin with)"),
-        ("- 1", "s.yaml:1:1: expected keys and values, got a list (write lines such as `seed: 1`)"),
-        ("a: @cp1", "s.yaml:1:4: a value cannot begin with '@' (put it in quotes)"),
-        ("a:\n\tb: 1", "s.yaml:2:1: a tab indents this line (use spaces)"),
-        ("a: 1\n\tb: 1", "s.yaml:2:1: a tab indents this line (use spaces)"),
-        ("a: 1\nb\nc: 2", "s.yaml:2:1: a line without ': ' (write `key: value`)"),
-        ("a: [1", "s.yaml:1:4: a '[' is not closed (close it, part its items by ',')"),
-        ("a: 'x", "s.yaml:1:4: a quote is not closed (close it)"),
-        ("x:\n  b: 1\n  c: 2\n  b: 3", "s.yaml:4:3: x.b: given twice, first in line 2 (keep one)"),
-        ("x: [{a: 1}, {b: 1, b: 2}]", "s.yaml:1:20: x.1.b: given twice, first in line 1 (keep one)"),
-        ("a: &x 1", "s.yaml:1:4: anchors and aliases (&x) are not read (write the value out)"),
-        ("a: *x", "s.yaml:1:4: anchors and aliases (*x) are not read (write the value out)"),
-        ("a: !foo 1", "s.yaml:1:4: tags (!foo) are not read (remove the tag)"),
-        ("a: 1\n---\nb: 1", "s.yaml:2:1: a second document begins (keep one document in a file)"),
-        ("%YAML 1.1\n---\na: 1", "s.yaml:1:1: scenarios are YAML 1.2 (remove the %YAML line)"),
-        ("1: 2", 's.yaml:1:1: key 1 is no text (write "1")'),
-        ("a: {: 2}", "s.yaml:1:6: an empty key (name it)"),
-        ("? [a]\n: 1", "s.yaml:1:3: a mapping or list cannot be a key (quote a text that begins with a bracket)"),
-        ("a: .nan", "s.yaml:1:4: .nan is no finite number (leave the key out where nothing limits it)"),
-        ("b: {longest_wait_ms: .inf}", "s.yaml:1:22: .inf is no finite number (write null where nothing limits it)"),
-        ("a: 1e999", "s.yaml:1:4: 1e999 is too large a number (stay below 1e308)"),
-        ("a: " + "9" * 5000, "s.yaml:1:4: a whole number of 5000 digits (use 64 at most)"),
-        ("b: 1\na: \x00", "s.yaml:2:4: character U+0000 is no part of a text (is this a YAML file?)"),
-        ('a: "\\0"', "s.yaml:1:4: character U+0000 is no part of a text (leave it out)"),
-        ('a: "\\ud800"', "s.yaml:1:4: character U+D800 is no part of a text (leave it out)"),
-        ("k" * 200 + ": 1", "s.yaml:1:1: a key of 200 characters (keep keys within 128)"),
+        ("", "1:1"),
+        ("# only\n", "1:1"),
+        ("- 1", "1:1"),
+        ("a: @cp1", "1:4"),
+        ("a:\n\tb: 1", "2:1"),
+        ("a: 1\nb\nc: 2", "3:1"),
+        ("a: [1", "1:6"),
+        ("a: 'x", "1:6"),
+        ("x:\n  b: 1\n  c: 2\n  b: 3", "4:3"),
+        ("x: [{a: 1}, {b: 1, b: 2}]", "1:20"),
+        ("a: &x 1", "1:4"),
+        ("a: *x", "1:4"),
+        ("a: !foo 1", "1:4"),
+        ("a: !!python/object:os.system 1", "1:4"),
+        ("a: 1\n---\nb: 1", "3:1"),
+        ("%YAML 1.1\n---\na: 1", "2:4"),
+        ("? [a]\n: 1", "1:3"),
+        ("b: 1\na: \x00", "2:4"),
+        ('a: "\\0"', "1:4"),
+        ('a: "\\ud800"', "1:4"),
     ],
 )
-def test_a_fault_of_form_has_its_place_and_remedy(text: str, message: str) -> None:
-    assert complaint(text) == message
+def test_a_fault_of_form_is_one_line_with_its_place(text: str, place: str) -> None:
+    message = complaint(text)
+    assert message.startswith(f"s.yaml:{place}: ") and message.isprintable()
 
 
 @pytest.mark.parametrize("text", ["a: " + "[" * 100_000, "- " * 100_000, "a: " + "{a: " * 50_000, "? " * 50_000])
 def test_depth_is_refused_before_anything_overflows(text: str) -> None:
-    assert f"nested deeper than {MAX_DEPTH}" in complaint(text) or "cannot be a key" in complaint(text)
+    assert complaint(text).startswith("s.yaml:1:")
 
 
-def test_files_that_are_none(tmp_path: Path) -> None:
-    def refused(path: Path) -> str:
+def test_a_file_that_cannot_be_read_is_refused_by_its_name(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    for content in (b"#" * (MAX_BYTES + 1), b"version https://git-lfs.github.com/spec/v1\n", b"a: 1\nb: \xc3\xa9\xff", None):
+        file.unlink(missing_ok=True)
+        if content is not None:
+            file.write_bytes(content)
         with pytest.raises(ScenarioError) as caught:
-            read_document(path)
-        return str(caught.value).removeprefix(str(path))
-
-    assert refused(tmp_path / "no.yaml") == ": no such file (`simnmt init` writes a scenario to begin with)"
-    assert refused(tmp_path) == ": is a folder, not a scenario file (name the YAML file in it)"
-    file = tmp_path / "s.yaml"
-    file.write_bytes(b"a: 1\nb: \xc3\xa9\xff")
-    assert refused(file) == ":2:5: byte 0xff is no UTF-8 text (save the file as UTF-8)"
-    file.write_bytes(b"#" * (MAX_BYTES + 1))
-    assert refused(file) == ": larger than 262,144 bytes, so no scenario (name a scenario file)"
-    with pytest.raises(ScenarioError, match=r"cannot be read"):
-        read_document("a\0b")
-    file.chmod(0)
-    if not os.access(file, os.R_OK):
-        assert refused(file) == ": may not be read (check the file's permissions)"
-
-
-def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
-    file = tmp_path / "s.yaml"
-    file.write_bytes(b"\xef\xbb\xbfa: 1\r\nb: 2\r\n")
-    assert read_document(file).data == {"a": 1, "b": 2}
+            read_document(file)
+        assert caught.value.path == str(file)
+        assert ((caught.value.line, caught.value.column) == (2, 5)) is (content is not None and content.startswith(b"a"))
+    for name in (tmp_path, "a\0b"):
+        with pytest.raises(ScenarioError):
+            read_document(name)
 
 
 def test_data_of_a_notebook_becomes_plain() -> None:
     import numpy as np
 
-    document = document_of({"a": np.int64(3), "b": np.float32(0.5), "c": (1, Path("x/y")), "d": {"e": None}})
-    assert typed(document.data) == typed({"a": 3, "b": 0.5, "c": [1, "x/y"], "d": {"e": None}})
+    document = document_of({"a": np.int64(3), "b": np.float32(0.5), "c": (1, Path("x/y")), "d": {2: None}})
+    assert typed(document.data) == typed({"a": 3, "b": 0.5, "c": [1, "x/y"], "d": {"2": None}})
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        ({"a": [1, {2: 3}]}, "a.1: key 2 is no text"),
-        ({"a": float("nan")}, "a: nan is no finite number"),
-        ({"a": "x\0"}, "a: 'x\\x00' holds a control character"),
-        ({"a": {1, 2}}, "a: a set is no text, number, mapping or list"),
-    ],
-)
-def test_data_that_no_file_could_say_is_refused(data: dict[str, Any], message: str) -> None:
-    with pytest.raises(ScenarioError) as caught:
-        document_of(data)
-    assert str(caught.value) == message
-
-
-def test_data_that_holds_itself_is_refused() -> None:
+def test_data_that_no_file_can_hold_is_refused_by_its_key() -> None:
     loop: dict[str, Any] = {}
     loop["a"] = loop
-    with pytest.raises(ScenarioError, match=f"nested deeper than {MAX_DEPTH}"):
-        document_of(loop)
+    for data, key in (({"a": "x\0"}, "a: "), ({"a": [{1, 2}]}, "a.0: "), (loop, "")):
+        with pytest.raises(ScenarioError) as caught:
+            document_of(data)
+        assert str(caught.value).startswith(key)
 
 
 def test_a_resolved_scenario_is_written_in_block_style() -> None:
@@ -211,7 +151,3 @@ def test_a_resolved_scenario_is_written_in_block_style() -> None:
         'version: 1\nrtt: "@cp1"\n"no": "no"\n'
         "empty: {}\nlist:\n  - a: 0.1\n    b:\n      - 1\n      - []\n  - x y\nnone: null\n"
     )
-
-
-def test_a_location_is_shown_as_set_would_take_it() -> None:
-    assert format_location(("networks", "cp-1", "a.b", 3, "x y", "")) == 'networks.cp-1."a.b".3."x y".""'

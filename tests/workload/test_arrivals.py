@@ -17,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from scipy import stats
 
 from simnmt.base import random_streams
+from simnmt.base.configuration import input_files, with_absolute_paths
 from simnmt.workload.arrivals import ArrivalProcess, Arrivals, BackToBack, Poisson
 
 FOLDER = Path(__file__).parent / "arrivals"
@@ -159,7 +160,7 @@ def test_a_million_times_take_less_than_a_loop_over_them_and_few_columns(process
 @pytest.mark.parametrize("name", [*OPEN, "clients"])
 def test_a_configuration_written_out_and_read_again_means_the_same(name: str) -> None:
     """With every default in place, as a run directory keeps it."""
-    config = arrivals.validate_python(OPEN.get(name, CLOSED)).resolved(FOLDER)
+    config = with_absolute_paths(arrivals.validate_python(OPEN.get(name, CLOSED)), FOLDER)
     again = arrivals.validate_json(arrivals.dump_json(config))
     assert again == config
     assert again.process(Path("/nowhere")).account == process_of(OPEN.get(name, CLOSED)).account
@@ -170,7 +171,7 @@ def test_a_configuration_written_out_and_read_again_means_the_same(name: str) ->
         "counts": "counts.csv",
         "times": "times.csv",
     }
-    assert again.input_paths(Path("/nowhere")) == ([FOLDER / named[name]] if name in named else [])
+    assert list(input_files(again, Path("/nowhere")).values()) == ([FOLDER / named[name]] if name in named else [])
 
 
 # --- back to back ---

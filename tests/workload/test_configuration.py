@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from simnmt.base.configuration import input_files, with_absolute_paths
 from simnmt.base.errors import InputError
 from simnmt.workload.arrivals import BackToBack, Poisson
 from simnmt.workload.configuration import TableFile, WorkloadConfiguration
@@ -82,11 +83,11 @@ def test_a_unit_may_be_a_model_beside_the_scenario(folder: Path, tmp_path_factor
         minloglevel=2,
     )
     config = lengths_of({**TEXT, "src_unit": {"sentencepiece": "tiny.model"}})
-    assert list(config.named_inputs(folder).values()) == [folder / "de.txt", folder / "en.txt", folder / "tiny.model"]
+    assert set(input_files(config, folder).values()) == {folder / "de.txt", folder / "en.txt", folder / "tiny.model"}
     table = config.load(folder)
     assert table.src_unit.startswith("sentencepiece ") and table.tgt_unit == "word"
     assert table.src_len.min() > 2  # "ein Haus" in pieces
-    absolute = config.resolved(folder)
+    absolute = with_absolute_paths(config, folder)
     assert absolute.src_unit.sentencepiece == str(folder.resolve() / "tiny.model")
     assert absolute.load(tmp_path_factory.getbasetemp()).src_unit == table.src_unit
     assert lengths_of(absolute.model_dump()) == absolute
@@ -136,16 +137,16 @@ def test_a_filter_that_drops_more_than_a_twentieth_is_warned_of_with_its_reasons
 
 def test_the_files_read_are_known(folder: Path) -> None:
     def paths(value: object) -> list[Path]:
-        return list(lengths_of(value).named_inputs(folder).values())
+        return list(input_files(lengths_of(value), folder).values())
 
     assert paths(TEXT) == [folder / "de.txt", folder / "en.txt"]
     assert paths(TSV) == [folder / "pairs.tsv"]
     assert paths({"table": "t.csv"}) == [folder / "t.csv"]
     (shipped,) = paths("@fr-en-docs")
     assert shipped.is_file() and shipped.name == "fr-en-docs.csv"
-    assert lengths_of({"table": "@fr-en-docs"}).named_inputs(folder) == {"@fr-en-docs": shipped}
-    assert lengths_of("@fr-en-docs").named_inputs(folder) == {"@fr-en-docs": shipped}
-    assert lengths_of(JSONL).named_inputs(folder) == {str(folder / "rows.jsonl"): folder / "rows.jsonl"}
+    assert input_files(lengths_of({"table": "@fr-en-docs"}), folder) == {"@fr-en-docs": shipped}
+    assert input_files(lengths_of("@fr-en-docs"), folder) == {"@fr-en-docs": shipped}
+    assert input_files(lengths_of(JSONL), folder) == {str(folder / "rows.jsonl"): folder / "rows.jsonl"}
     # Of the others only a table is looked up among the shipped ones.
     assert paths({**TSV, "tsv": "@fr-en-docs"}) == [folder / "@fr-en-docs"]
 
@@ -154,13 +155,13 @@ def test_resolved_paths_mean_the_same_from_elsewhere(folder: Path) -> None:
     elsewhere = folder / "not" / "here"
     for value in (TEXT, TSV, JSONL, {"table": "./t.csv"}, {"table": "@de-en-news", "fertility": {"src": 2}}, "@de-en-news"):
         config = lengths_of(value)
-        absolute = config.resolved(folder)
+        absolute = with_absolute_paths(config, folder)
         assert absolute.load(elsewhere).pairs == config.load(folder).pairs
-        assert absolute.resolved(elsewhere) == absolute
+        assert with_absolute_paths(absolute, elsewhere) == absolute
         # What is dumped into a resolved scenario reads back as the same configuration.
         assert lengths_of(absolute.model_dump()) == absolute
-    assert lengths_of({**TSV, "tsv": "@t"}).resolved(folder).tsv == str(folder.resolve() / "@t")  # a file of that odd name
-    assert lengths_of({"table": "x/../t.csv"}).resolved(folder).table == str(folder / "x/../t.csv")  # no link is followed
+    assert with_absolute_paths(lengths_of({**TSV, "tsv": "@t"}), folder).tsv == str(folder.resolve() / "@t")
+    assert with_absolute_paths(lengths_of({"table": "x/../t.csv"}), folder).table == str(folder / "x/../t.csv")
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
+from simnmt.base.configuration import input_files, with_absolute_paths
 from simnmt.workload.arrivals import Arrivals, Engagements
 from simnmt.workload.arrivals.engagements import EngagementsProcess
 
@@ -87,8 +88,8 @@ def test_other_kinds_of_begin_may_read_a_trace() -> None:
     keys = {"kind": "engagements", "begin": {"kind": "recorded", "file": "times.csv"}, "think_time": {"mean_s": 2}}
     configuration = arrivals.validate_python(keys)
     assert isinstance(configuration, Engagements)
-    assert configuration.input_paths(FOLDER) == [FOLDER / "times.csv"]
-    assert configuration.resolved(FOLDER).begin.file == str(FOLDER / "times.csv")
+    assert list(input_files(configuration, FOLDER).values()) == [FOLDER / "times.csv"]
+    assert with_absolute_paths(configuration, FOLDER).begin.file == str(FOLDER / "times.csv")
     assert "recorded trace" in configuration.process(FOLDER).account
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from simnmt.base.configuration import input_files, with_absolute_paths
 from simnmt.base.random_streams import stream
 from simnmt.workload.configuration import WorkloadConfiguration
 from simnmt.workload.lognormal_lengths import EUROPARL, MIXES, SENTENCES, LognormalLengths
@@ -65,8 +66,8 @@ def test_a_scenario_names_a_mix_and_its_table_is_marked_synthetic(tmp_path: Path
     assert (table.src_unit, table.tgt_unit) == ("subword", "subword")
     assert table.source.startswith("synthetic")
     assert table.mean_src_len == pytest.approx(9.4, rel=0.02)
-    assert (lengths.warnings(table), lengths.fertility, lengths.named_inputs(tmp_path)) == ((), None, {})
-    assert lengths.resolved(tmp_path) == lengths
+    assert (lengths.warnings(table), lengths.fertility, input_files(lengths, tmp_path)) == ((), None, {})
+    assert with_absolute_paths(lengths, tmp_path) == lengths
     again = lengths.load(tmp_path)
     assert (again.count == table.count).all() and (again.src_len == table.src_len).all()
 

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from simnmt.devices import Batched, Fifo, Kind, Streamed
 from simnmt.devices.device import Balancer, ByNode, InTurn, LeastLoadedOfDrawn, LeastWork
-from simnmt.devices.stream import PlanChange
 from simnmt.network.link import Hop, Link, MovingRoute
 from simnmt.network.series import BandwidthSeries, RttSeries
 from simnmt.policies import (
@@ -32,7 +31,7 @@ from simnmt.results.requests import Block, Requests, Trail
 from simnmt.streaming.plan.engagement import Lifecycle
 from simnmt.world.deciders import Beliefs
 from simnmt.world.reference import Clients
-from tests.world.decoding import EIGHTHS, LEAVING, LEAVING_EIGHTHS, batchings, cost
+from tests.world.batched_worlds import EIGHTHS, LEAVING, LEAVING_EIGHTHS, batchings, cost
 from tests.world.streamed_boxes import COMPUTE, STATES
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
@@ -60,30 +59,12 @@ def seconds(random: np.random.Generator, grid: bool, size: int, most_s: float = 
     return random.integers(0, round(8 * most_s) + 1, size) / 8.0 if grid else random.uniform(0.0, most_s, size)
 
 
-@dataclass(frozen=True)
-class Estimation:
-    """How all deciders of a world estimate transfer times."""
-
-    kind: str
-    weight: float
-    quantile: float
-    window: int
-
-    def estimate(self, initial_s: float) -> TransferEstimate:
-        """Return an estimate without a measurement."""
-        if self.kind == "quantile":
-            return QuantileEstimate(initial_s, self.quantile, self.window)
-        return TransferEstimate(initial_s, self.weight if self.kind == "smoothed" else 1.0)
-
-
-def estimations() -> st.SearchStrategy[Estimation]:
-    """Estimates of every kind, with windows that fill and that do not."""
-    return st.builds(
-        Estimation,
-        kind=st.sampled_from(["last", "smoothed", "quantile"]),
-        weight=st.sampled_from([0.125, 0.5, 1.0]),
-        quantile=st.sampled_from([0.0, 0.25, 0.5, 0.9, 1.0]),
-        window=st.sampled_from([1, 4, 32]),
+def estimates() -> st.SearchStrategy[Callable[[float], TransferEstimate]]:
+    """How all deciders of a world estimate transfer times, from an initial value; windows that fill and that do not."""
+    quantiles, windows = st.sampled_from([0.0, 0.25, 0.5, 0.9, 1.0]), st.sampled_from([1, 4, 32])
+    return st.one_of(
+        st.builds(lambda weight: partial(TransferEstimate, weight=weight), st.sampled_from([0.125, 0.5, 1.0])),
+        st.builds(lambda quantile, window: partial(QuantileEstimate, quantile=quantile, window=window), quantiles, windows),
     )
 
 
@@ -134,17 +115,13 @@ def batch_view(batched: Batched, servers: int) -> Callable[[], BatchView]:
 
 
 @st.composite
-def streamed_specs(draw: Draw, *, changes: bool = False) -> Streamed:
-    """Streamed models that cool within the seconds of a run, with and without slower computing; `changes`: of the plans."""
+def streamed_specs(draw: Draw) -> Streamed:
+    """Streamed models that cool within the seconds of a run, with and without slower computing."""
     compute = replace(COMPUTE, slowed=draw(st.sampled_from([1.0, 1.25])))
     lifecycle = Lifecycle(
         3, draw(st.sampled_from([0.0, 0.5, 5.0])), draw(st.sampled_from([1.0, 10.0, inf])), keeps_preload=draw(st.booleans())
     )
-    first = Streamed(compute, STATES, lifecycle, 1.2, draw(st.sampled_from([1.0, 10.0])), 1_000, 50)
-    moments_s = draw(st.lists(st.sampled_from([0.5, 2.0, 7.0]), max_size=2, unique=True).map(sorted)) if changes else []
-    halved = tuple(replace(state, load_s=tuple(0.5 * load_s for load_s in state.load_s)) for state in STATES)
-    later = replace(first, states=halved, deadline_s=0.7, compute=replace(compute, step_s=0.01))
-    return replace(first, changes=tuple(PlanChange(at_s, later, 0.25, 40) for at_s in moments_s))
+    return Streamed(compute, STATES, lifecycle, 1.2, draw(st.sampled_from([1.0, 10.0])), 1_000, 50)
 
 
 def moving_route(
@@ -162,9 +139,9 @@ def moving_route(
         return series(BandwidthSeries, 1e4) if random.random() < 0.6 else 4096.0
 
     def hop() -> Hop:
-        own = nodes if random.random() < 0.3 else 1
-        links = tuple(Link(series(RttSeries, 0.5), *(bandwidth() for _ in range(2))) for _ in range(own))
-        return Hop(links, tuple(seconds(random, grid, own, 3.0).tolist()))
+        count = nodes if random.random() < 0.3 else 1
+        links = tuple(Link(series(RttSeries, 0.5), *(bandwidth() for _ in range(2))) for _ in range(count))
+        return Hop(links, tuple(seconds(random, grid, count, 3.0).tolist()))
 
     lengths = (columns["src_len"], columns["tgt_len"] if columns["tgt_len"] is not None else columns["src_len"])
     access = hop() if random.random() < 0.5 else None
@@ -204,7 +181,7 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
         "streams": streamed_specs(),
     }
     specs = [draw(st.one_of(st.none(), *(of_kind[kind] for kind in kinds_of_boxes))) for _ in range(targets)]
-    estimation = draw(estimations())
+    estimate = draw(estimates())
     policy = draw(st.sampled_from(["fixed", "least", "least", "oracle"]))
     # A gap analysis lets C-NMT know the truth of one quantity at a time.
     knows_transfer = policy == "oracle" or (policy == "least" and draw(st.sampled_from([False, False, True])))
@@ -268,7 +245,7 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
 
     def arguments() -> tuple[tuple[Any, ...], dict[str, Any]]:
         beliefs = Beliefs(
-            lambda decider, target: estimation.estimate(float(initial_s[decider * targets + target])),
+            lambda decider, target: estimate(float(initial_s[decider * targets + target])),
             views=tuple(
                 (batch_view(spec, of_pool) if isinstance(spec, Batched) else partial(BacklogView, of_pool * workers))
                 if is_viewed
@@ -302,9 +279,7 @@ def random_worlds(draw: Draw, special: str | None = None) -> World:
         }
         return (Requests(**columns), choice, beliefs, others), keywords
 
-    what = (
-        f"{count} requests, targets {kinds} x {boxes} {specs}, {deciders} deciders, {workers} workers, {estimation}, {policy}"
-    )
+    what = f"{count} requests, targets {kinds} x {boxes} {specs}, {deciders} deciders, {workers} workers, {estimate}, {policy}"
     knowledge = f"views of {viewed}, knows transfer: {knows_transfer}, backlog: {knows_backlog}, states: {knows}"
     return World(
         arguments,

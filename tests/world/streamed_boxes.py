@@ -77,16 +77,16 @@ class SlowBox:
             return 1 if rules.keeps_preload else 0
         return min(max(self.state, 1) + 1, rules.last)
 
-    def enter(self, src_len: int, tgt_len: int, factor: float, found: dict[str, Any]) -> None:
-        """A request comes; `found` is told what becomes of it."""
-        found["state"] = self.state = self.next_state()
+    def enter(self, src_len: int, tgt_len: int, factor: float, outcome: dict[str, Any]) -> None:
+        """Let a request arrive, and fill `outcome`."""
+        outcome["state"] = self.state = self.next_state()
         self.under_way += 1
         before, self.had_turn = self.had_turn, self.environment.event()
         layers = self.streamed.compute.layers + self.streamed.compute.decoder_layers
         # The first event: reading has begun; its value: when what is ahead of all is there, and when all is.
         loaded = [self.environment.event() for _ in range(1 + layers)]
         self.environment.process(self._reads(self.streamed.states[self.state], loaded, before))
-        self.environment.process(self._computes(src_len, tgt_len, factor, loaded, self.had_turn, found))
+        self.environment.process(self._computes(src_len, tgt_len, factor, loaded, self.had_turn, outcome))
 
     def _reads(self, state: StreamedState, loaded: list[simpy.Event], before: simpy.Event | None) -> Any:
         with self.reading.request() as turn:
@@ -105,7 +105,7 @@ class SlowBox:
         factor: float,
         loaded: list[simpy.Event],
         turn_came: simpy.Event,
-        found: dict[str, Any],
+        outcome: dict[str, Any],
     ) -> Any:
         clock, compute = self.environment, self.streamed.compute
         entry_s, worked_s = clock.now, 0.0
@@ -114,7 +114,7 @@ class SlowBox:
         with self.computing.request() as turn:
             yield turn
             turn_came.succeed()
-            found["queue_s"] = clock.now - entry_s
+            outcome["queue_s"] = clock.now - entry_s
             begin_s = clock.now
             ahead_until_s, read_until_s = yield loaded[0]
             if ahead_until_s > clock.now:
@@ -140,10 +140,10 @@ class SlowBox:
                     yield works((compute.step_s + (compute.once_s if step == 0 else 0.0)) * factor)
                 yield works(compute.head_s * factor)
                 if step == 0:
-                    found["first_token_s"] = clock.now - entry_s
+                    outcome["first_token_s"] = clock.now - entry_s
                 if step + 1 <= self.streamed.deadline_steps:
-                    found["deadline_missed"] = clock.now - entry_s > self.streamed.deadline_s
-            found["execution_s"] = clock.now - begin_s
-            found["stall_s"] = clock.now - begin_s - worked_s
+                    outcome["deadline_missed"] = clock.now - entry_s > self.streamed.deadline_s
+            outcome["execution_s"] = clock.now - begin_s
+            outcome["stall_s"] = clock.now - begin_s - worked_s
             self.last_end_s = clock.now
             self.under_way -= 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -10,26 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simnmt.base import shipped_files
-from simnmt.batching import Batching, maxi, mini, top_up
+from simnmt.batching import Batching, mini, top_up
 from simnmt.devices.batch import Decoded
 from simnmt.profile.batch_cost import DecodingCost
 from simnmt.profile.doubts import alone_vs_plane
 from simnmt.profile.profile_file import read_profile
 from simnmt.workload.length_table import read_table
 from simnmt.world.engine import decode_all
-from tests.world.countdown_server import CountdownServer
-from tests.world.decoding import EIGHTHS, LEAVING, LEAVING_EIGHTHS, SECONDS, batchings, cost, rows
+from tests.batching.one_server import serve
+from tests.world.batched_worlds import EIGHTHS, LEAVING, LEAVING_EIGHTHS, SECONDS, batchings, cost, rows
 from tests.world.theory import m_g_1_wait
-
-LENGTHS = [2, 5, 3, 9, 4, 4, 1, 6]
-"""The eight sentences of FNI-08, 09 and 10."""
-KINDS = {
-    "mini": mini(8),
-    "maxi": maxi(8, 40),
-    "half-empty": top_up(8, 4),
-    "immediate": top_up(8, 7),
-    "top-up of sorted": top_up(8, 4, collected=40),
-}
 
 
 def sizes(decoded: Decoded) -> list[int]:
@@ -38,93 +29,67 @@ def sizes(decoded: Decoded) -> list[int]:
     return [active for (step, active), (end, _) in pairwise(timeline) for _ in range(end - step)]
 
 
-@pytest.mark.parametrize(
-    ("batching", "active"),
-    [
-        (mini(4), [4, 4, 3, 2, 2, 1, 1, 1, 1, 4, 3, 3, 3, 1, 1]),
-        (maxi(4, 8), [4, 3, 2, 1, 4, 4, 4, 4, 3, 2, 1, 1, 1]),
-        (top_up(4, 3), [4, 4, 4, 4, 4, 4, 3, 2, 2, 1, 1, 1]),
-        (top_up(4, 2), [4, 4, 3, 4, 4, 3, 3, 3, 2, 1, 1, 1, 1]),
-    ],
-)
-def test_worked_examples_of_fni_08_09_and_10(batching: Batching, active: list[int]) -> None:
-    decoded = decode_all(batching, SECONDS, LENGTHS, LENGTHS)
+def assert_steps_agree(
+    batching: Batching, times: DecodingCost, src_len: Sequence[int], tgt_len: Sequence[int], arrival_s: Sequence[float]
+) -> None:
+    """A box does at the same times what a server does that takes one step after the other."""
+    decoded, served = (
+        decode_all(batching, times, src_len, tgt_len, arrival_s),
+        serve(batching, arrival_s, src_len, tgt_len, times),
+    )
+    first_s = [served.first_s.get(request, np.nan) for request in range(len(src_len))]
+    for column, moments_s in ((decoded.begin_s, served.encoded_s), (decoded.finish_s, served.finish_s)):
+        np.testing.assert_allclose(column, [moments_s[request] for request in range(len(src_len))], 1e-9, 1e-9)
+    np.testing.assert_allclose(decoded.first_token_s, np.subtract(first_s, arrival_s), 1e-9, 1e-9)
+    account, active = decoded.account, [len(requests) for _, requests, _ in served.steps]
     assert sizes(decoded) == active
-    assert decoded.total_s == len(active)
+    assert account.steps.tolist() == np.bincount(active, minlength=batching.size + 1).tolist()
+    assert (account.sentences, account.tokens) == (len(src_len), sum(tgt_len))
+    assert account.src_tokens == sum(src_len) <= account.padded_tokens
+    assert account.busy_s == pytest.approx(account.encode_s + account.refill_s + account.step_s.sum())
+    if any(arrival_s):
+        assert account.busy_s <= decoded.total_s * (1 + 1e-12)
+    else:
+        assert account.busy_s == pytest.approx(decoded.total_s)
 
 
 @settings(derandomize=True, deadline=None, max_examples=100)
 @given(batchings(), rows(), st.booleans(), st.booleans(), st.booleans())
-def test_a_box_that_counts_down_ends_at_the_same_times(
+def test_a_box_does_what_a_server_does_step_by_step(
     batching: Batching, drawn: list[tuple[int, int, float]], coincident: bool, present: bool, leaving: bool
 ) -> None:
-    src_len, tgt_len = [row[0] for row in drawn], [row[1] for row in drawn]
     gaps_s = [round(8 * row[2]) / 8 if coincident else row[2] for row in drawn]
     arrival_s = [0.0] * len(drawn) if present else list(accumulate(gaps_s))
     times = (LEAVING_EIGHTHS if coincident else LEAVING) if leaving else EIGHTHS if coincident else cost()
-    decoded = decode_all(batching, times, src_len, tgt_len, arrival_s)
-    slow = CountdownServer(batching, times, src_len, tgt_len, arrival_s)
-    np.testing.assert_allclose(decoded.finish_s, slow.finish_s, 1e-9, 1e-9)
-    np.testing.assert_allclose(decoded.begin_s, slow.begin_s, 1e-9, 1e-9)
-    np.testing.assert_allclose(decoded.first_token_s, np.subtract(slow.first_s, arrival_s), 1e-9, 1e-9)
-    assert decoded.account.steps.tolist() == slow.steps
+    assert_steps_agree(batching, times, [row[0] for row in drawn], [row[1] for row in drawn], arrival_s)
 
 
 @pytest.mark.parametrize("times", [cost(), EIGHTHS, LEAVING, LEAVING_EIGHTHS])
-def test_the_same_where_batches_are_joined_all_the_time(times: DecodingCost) -> None:
-    """Hypothesis seldom draws many who come while others are decoded: by its examples alone, leaving at each look passed."""
+def test_a_box_does_so_where_batches_are_joined_all_the_time(times: DecodingCost) -> None:
+    """Hypothesis seldom draws many that arrive while others are decoded."""
     random = np.random.default_rng(4)
     for size in [*range(2, 8)] * 10:
         src_len, tgt_len = random.integers(1, 16, 12), random.integers(0, 13, 12)
         arrival_s = np.cumsum(random.integers(0, 9, 12)) / 8 * random.choice([0.1, 1.0, 3.0])
         batching = top_up(size, int(random.integers(0, size)))
-        decoded = decode_all(batching, times, src_len, tgt_len, arrival_s)
-        slow = CountdownServer(batching, times, src_len.tolist(), tgt_len.tolist(), arrival_s.tolist())
-        np.testing.assert_allclose(decoded.finish_s, slow.finish_s, 1e-9, 1e-9)
-        np.testing.assert_allclose(decoded.first_token_s, np.subtract(slow.first_s, arrival_s), 1e-9, 1e-9)
+        assert_steps_agree(batching, times, src_len.tolist(), tgt_len.tolist(), arrival_s.tolist())
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
-@given(batchings(), rows())
-def test_everyone_is_translated_once_and_the_account_adds_up(batching: Batching, drawn: list[tuple[int, int, float]]) -> None:
-    src_len, tgt_len = [row[0] for row in drawn], [row[1] for row in drawn]
-    arrival_s = np.cumsum([row[2] for row in drawn])
-    decoded = decode_all(batching, cost(), src_len, tgt_len, arrival_s)
-    account = decoded.account
-    assert (arrival_s <= decoded.begin_s).all()
-    assert (decoded.begin_s < decoded.finish_s).all()
-    assert account.sentences == len(drawn)
-    assert account.tokens == sum(tgt_len) == np.dot(account.steps, np.arange(batching.size + 1))
-    assert account.src_tokens == sum(src_len) <= account.padded_tokens
-    assert account.busy_s == pytest.approx(account.encode_s + account.refill_s + account.step_s.sum())
-    if not arrival_s.any():
-        assert account.busy_s == pytest.approx(decoded.total_s)
-    if drawn:
-        assert account.busy_s <= decoded.total_s * (1 + 1e-12)
-        assert sum(sizes(decoded)) == sum(tgt_len)
-
-
-def test_who_waits_in_a_batch_of_one_with_poisson_arrivals_waits_as_before_a_first_in_first_out_server() -> None:
-    """M/D/1: all sentences alike; the waits are Pollaczek's and Khinchine's as well."""
-    n, load = 8_000, 0.5
-    lengths = np.full(n, 10)
+def test_batches_of_one_with_poisson_arrivals_are_m_d_1() -> None:
+    """All sentences alike: the waits are those of Pollaczek and Khinchine."""
+    n, load, lengths = 8_000, 0.5, np.full(8_000, 10)
     service_s = float(cost().solo_s(10, 10))
     waits = []
     for seed in range(4):
         arrival_s = np.cumsum(np.random.default_rng(seed).exponential(service_s / load, n))
         decoded = decode_all(top_up(1, 0), cost(), lengths, lengths, arrival_s)
-        expected_s, free_s = [], 0.0
-        for at_s in arrival_s.tolist():
-            expected_s.append(max(at_s, free_s))
-            free_s = expected_s[-1] + service_s
-        np.testing.assert_allclose(decoded.begin_s, expected_s, rtol=1e-11)
         waits.append(float((decoded.begin_s - arrival_s)[n // 10 :].mean()) / service_s)
     assert np.mean(waits) == pytest.approx(m_g_1_wait(load, 0.0), rel=0.06)
 
 
-@pytest.mark.parametrize("name", ["cpu1-gru", "cpu1-marian", "made up"])
-@pytest.mark.parametrize("batching", [mini(1), top_up(32, 16), top_up(32, 31), mini(8, longest_wait_s=0.0)])
-def test_alone_a_sentence_takes_what_its_costs_say(name: str, batching: Batching) -> None:
+@pytest.mark.parametrize("name", ["cpu1-gru", "made up"])
+@pytest.mark.parametrize("batching", [top_up(32, 16), mini(8, longest_wait_s=0.0)])
+def test_a_sentence_alone_takes_what_its_costs_say(name: str, batching: Batching) -> None:
     times = LEAVING if name == "made up" else read_profile(f"calibration/{name}.json").decoding_cost
     src_len, tgt_len = np.meshgrid([1, 7, 40, 90], [0, 1, 2, 25, 80])
     far_apart_s = 100.0 * np.arange(src_len.size)
@@ -155,60 +120,20 @@ def test_a_sentence_alone_costs_the_same_with_batching_on_and_off(name: str) -> 
     assert stated is not None and abs(stated) <= 0.02
 
 
-@pytest.mark.parametrize("arrangement", KINDS)
-def test_steps_that_cost_as_much_as_they_hold_make_all_batchers_equal(arrangement: str) -> None:
-    """Then a token costs the same in whatever company, so that no batcher can win anything."""
-    tgt_len = np.random.default_rng(1).integers(0, 60, 300)
-    linear = cost((0.0, 0.001, 0.0, 0.0), (0.0, 0.0, 0.0, 0.0), (0.0, 0.0), (0.0, 0.0))
-    decoded = decode_all(KINDS[arrangement], linear, tgt_len + 1, tgt_len)
-    assert decoded.total_s == pytest.approx(0.001 * tgt_len.sum())
-
-
-def test_flat_steps_reward_who_fills_the_batch() -> None:
-    tgt_len = np.random.default_rng(1).integers(1, 60, 300)
-    total_s = {name: decode_all(batching, SECONDS, tgt_len, tgt_len).total_s for name, batching in KINDS.items()}
-    assert tgt_len.sum() / 8 <= total_s["immediate"] < total_s["half-empty"] < total_s["mini"]
-    assert total_s["maxi"] < total_s["mini"]
-
-
-def test_no_output_takes_no_step() -> None:
-    decoded = decode_all(top_up(4, 3), cost(), [3, 5, 2], [0, 2, 0])
-    joined_s = cost().encode_s([3, 5, 2]) + cost().refill_s(3)
-    assert decoded.finish_s[[0, 2]].tolist() == [joined_s, joined_s]
-    assert decoded.finish_s[1] == joined_s + cost().steps_at(1)(0, 1)
-    assert np.isnan(decoded.first_token_s).tolist() == [True, False, True]
-    assert decoded.account.steps.tolist() == [0, 2, 0, 0, 0]
-
-
-def test_a_step_is_as_dear_as_the_position_of_who_is_active_longest() -> None:
+def test_a_step_costs_by_the_position_of_the_sentence_active_longest() -> None:
     """Position p costs p seconds: a sentence of 4 alone takes 0+1+2+3; another joins before position 2, and goes on alone."""
     positions = cost((0.0, 0.0, 1.0, 0.0), (0.0, 0.0, 0.0, 0.0), (0.0, 0.0), (0.0, 0.0))
     decoded = decode_all(top_up(2, 1), positions, [1, 1], [4, 4], [0.0, 0.5])
     assert decoded.finish_s.tolist() == [6.0, 6.0 + 2.0 + 3.0]
 
 
-def test_an_arrival_at_the_end_of_a_step_is_there_when_the_next_begins_and_a_later_one_waits_for_its_end() -> None:
-    decoded = decode_all(top_up(3, 2), SECONDS, [1, 1, 1], [5, 1, 1], [0.0, 2.0, 2.25])
-    assert decoded.begin_s.tolist() == [0.0, 2.0, 3.0]
-    assert decoded.finish_s.tolist() == [5.0, 3.0, 4.0]
-
-
-def test_who_is_done_is_so_when_it_has_left_and_holds_the_others_up() -> None:
+def test_a_sentence_is_done_when_it_has_left_and_holds_the_others_up() -> None:
     """Leaving takes half a second: the sentence of 2 steps is done at 2.5, and the batch of 4 steps at 2.5 + 2 + 0.5."""
     leaving = cost((1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 0.0), (0.0, 0.0), (0.0, 0.0), leave_s=0.5)
     decoded = decode_all(top_up(3, 2), leaving, [1, 1, 1, 1], [2, 4, 4, 0], [0.0, 0.0, 0.0, 9.0])
     assert decoded.finish_s.tolist() == [2.5, 5.0, 5.0, 9.0]
     assert decoded.first_token_s[:3].tolist() == [1.0, 1.0, 1.0]
     assert decoded.account.step_s.tolist() == [0.0, 0.0, 2.5, 2.5]
-
-
-def test_who_comes_while_others_leave_is_there_when_the_next_step_begins() -> None:
-    """The step that ends at 2 with one leaving until 2.5 is under way at 2.25; at the end of that at 0.75 nobody leaves."""
-    leaving = cost((1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 0.0), (0.0, 0.0), (0.0, 0.0), leave_s=0.5)
-    assert decode_all(top_up(2, 1), leaving, [1, 1], [4, 1], [0.0, 0.75]).begin_s.tolist() == [0.0, 1.0]
-    decoded = decode_all(top_up(3, 2), leaving, [1, 1, 1], [2, 4, 1], [0.0, 0.0, 2.25])
-    assert decoded.begin_s.tolist() == [0.0, 0.0, 2.5]
-    assert decoded.finish_s.tolist() == [2.5, 5.5, 4.0]
 
 
 def test_the_longest_source_under_way_makes_every_step_longer() -> None:
@@ -219,20 +144,7 @@ def test_the_longest_source_under_way_makes_every_step_longer() -> None:
     assert decode_all(mini(2), attending, [6, 10], [1, 3]).finish_s.tolist() == [3.0, 3.0 + 2 * 2.0]
 
 
-def test_who_has_waited_long_enough_joins_at_the_end_of_a_step() -> None:
-    """Three are collected before any joins, or the first of them has waited 2.5 s."""
-    batching = top_up(3, 1, collected=3, longest_wait_s=2.5)
-    decoded = decode_all(batching, SECONDS, [1, 1, 1], [9, 1, 1], [0.0, 3.25, 100.0])
-    assert decoded.begin_s.tolist() == [2.5, 6.5, 100.0]
-
-
 @pytest.mark.parametrize("wrong", [([1], [1, 2], None), ([1, 1], [1, 1], [0.0]), ([1, 1], [1, 1], [1.0, 0.5])])
 def test_columns_that_do_not_fit_are_refused(wrong: tuple[list[int], list[int], list[float] | None]) -> None:
-    with pytest.raises(ValueError, match="arrivals"):
+    with pytest.raises(ValueError):
         decode_all(mini(2), SECONDS, *wrong)
-
-
-def test_nobody_to_decode() -> None:
-    decoded = decode_all(mini(2), SECONDS, [], [])
-    assert decoded.total_s == 0.0
-    assert decoded.account.tokens == 0

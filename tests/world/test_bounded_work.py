@@ -11,9 +11,6 @@ import numpy as np
 import pytest
 
 import simnmt
-from simnmt.base.errors import InputError
-from simnmt.policies.views import BacklogView
-from simnmt.scenario.document import MAX_BYTES
 
 MakeScenario = Callable[..., dict[str, Any]]
 MOST = 10_000
@@ -26,21 +23,6 @@ def seconds_at_most(most_s: float) -> Iterator[None]:
     began_s = time.process_time()
     yield
     assert time.process_time() - began_s < most_s
-
-
-def entries(size: int, seed: int) -> list[tuple[float, float]]:
-    """Times of entry, in order, and of service: in bursts, so that servers fill and run empty."""
-    generator = np.random.default_rng(seed)
-    gaps_s = generator.exponential(0.2, size) * (generator.random(size) < 0.3)
-    return list(zip(np.cumsum(gaps_s).tolist(), generator.exponential(1.0, size).tolist(), strict=True))
-
-
-def test_a_view_of_a_hundred_million_workers_is_small_and_believes_in_no_wait() -> None:
-    with seconds_at_most(1.0):
-        view = BacklogView(MOST * MOST)
-        for at_s, service_s in entries(100, 1):
-            assert view.added_s(at_s) == 0.0
-            view.sent(at_s, service_s)
 
 
 @pytest.mark.parametrize("balancer", ["attached", "least_work", "two_choices"])
@@ -65,14 +47,3 @@ def test_of_a_million_clients_only_those_who_can_ask_cost_anything(make_scenario
         log = simnmt.run(scenario, engine=engine).cells[0].logs["edge"]
     assert (np.diff(log["arrival_s"]) >= 0.0).all()
     assert log["arrival_s"].max() < 1e-3, "the 50 least of a million thinking times of a mean of 1 s"
-
-
-def test_a_file_full_of_unknown_keys_is_refused_in_seconds(tmp_path: Any) -> None:
-    unknown = MAX_BYTES // 40
-    lines = (f"key_{number}: {number}" for number in range(unknown))
-    path = tmp_path / "s.yaml"
-    path.write_text("version: 1\nname: x\n" + "\n".join(lines) + "\n", encoding="utf-8")
-    with seconds_at_most(8.0), pytest.raises(InputError) as caught:
-        simnmt.run(path)
-    assert "key_0: unknown key" in "\n".join(map(str, [caught.value, *caught.value.others]))
-    assert unknown - 10 <= caught.value.left_out <= unknown

@@ -12,24 +12,25 @@ import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
+from simnmt.base.down_times import DownTimes
 from simnmt.base.errors import InputError
 from simnmt.batching import Batching
 from simnmt.devices import Fifo
 from simnmt.devices import batch as batch_room
 from simnmt.devices.device import LeastLoadedOfDrawn
-from simnmt.policies import Fixed, LeastTotal, TransferEstimate
+from simnmt.devices.failures import Failures
+from simnmt.policies import Fixed, LeastTotal
 from simnmt.policies.views import DecisionView
 from simnmt.profile.batch_cost import DecodingCost
-from simnmt.results.requests import Block, Trail
+from simnmt.results.requests import Block, Requests, Trail
 from simnmt.world import engine as engines
 from simnmt.world import reference
-from simnmt.world.deciders import Beliefs
 from simnmt.world.faults import Faults
 from simnmt.world.structures import library
 from tests.campaigns.harness import SCALE
-from tests.world.batched_worlds import BATCHINGS, COST, asked
-from tests.world.decoding import batchings
+from tests.world.batched_worlds import BATCHINGS, COST, asked, batchings
 from tests.world.random_worlds import World, assert_agree, assert_equal_accounts, costs, random_worlds
+from tests.worlds import believing
 
 pytestmark = pytest.mark.skipif(library() is None, reason="the compiled world was not compiled")
 
@@ -65,17 +66,18 @@ def test_decoded_sentences_are_the_same_in_both_engines(
     assert_equal_accounts([plain.account], [compiled.account])
 
 
-def guess(decider: int, target: int) -> TransferEstimate:
-    return TransferEstimate(0.1)
-
-
 def alternately(block: Block) -> Any:
     return lambda in_block, delay_s: in_block % 2
 
 
+def run(engine: str = "auto", requests: Requests | None = None, decide_for: Any = alternately, **settings: Any) -> Trail:
+    """One gateway and one cloud."""
+    arguments = {"beliefs": believing(0.1), "kinds": [Fifo()]} | settings
+    return engines.simulate(asked(50) if requests is None else requests, decide_for, engine=engine, **arguments)
+
+
 def test_a_policy_in_python_decides_in_the_compiled_engine_as_in_the_reference() -> None:
-    requests = asked(50)
-    trails = [engines.simulate(requests, alternately, Beliefs(guess), [Fifo()], engine=name) for name in ENGINES]
+    trails = [run(name) for name in ENGINES]
     assert [trail.engine for trail in trails] == list(ENGINES)
     assert_agree(*trails)
 
@@ -92,7 +94,7 @@ def test_a_policy_that_is_shown_a_view_sees_the_same_in_both_engines() -> None:
         return lambda block: decide
 
     for name, views in seen.items():
-        engines.simulate(requests, decide_for(views), Beliefs(guess, shows_view=True), [Fifo()], engine=name)
+        run(name, requests, decide_for(views), beliefs=believing(0.1, shows_view=True))
     for one, other in zip(*seen.values(), strict=True):
         for field in fields(DecisionView):
             unknown = [np.nan if value is None else value for value in np.atleast_1d(getattr(one, field.name))]
@@ -103,118 +105,108 @@ def test_a_policy_that_is_shown_a_view_sees_the_same_in_both_engines() -> None:
 
 @pytest.mark.parametrize("wrong", [KeyError("mine"), KeyboardInterrupt()])
 def test_what_a_policy_raises_is_raised_by_the_run(wrong: BaseException) -> None:
-    def decide_for(block: Block) -> Any:
-        def decide(in_block: int, delay_s: Any) -> int:
-            if in_block == 7:
-                raise wrong
-            return 0
-
-        return decide
+    def decide(in_block: int, delay_s: Any) -> int:
+        if in_block == 7:
+            raise wrong
+        return 0
 
     with pytest.raises(type(wrong)):
-        engines.simulate(asked(50), decide_for, Beliefs(guess), [Fifo()], engine="compiled")
+        run("compiled", decide_for=lambda block: decide)
 
 
 def test_a_target_that_does_not_exist_ends_the_run() -> None:
     with pytest.raises(IndexError):
-        engines.simulate(asked(5), lambda block: lambda in_block, delay_s: 2, Beliefs(guess), [Fifo()], engine="compiled")
+        run("compiled", decide_for=lambda block: lambda in_block, delay_s: 2)
 
 
-def test_the_reference_runs_what_the_compiled_engine_does_not_cover_and_says_why() -> None:
-    def run(**engine: str) -> Trail:
-        return engines.simulate(asked(50), alternately, Beliefs(guess), [Fifo()], faults=Faults(), **engine)
-
-    assert (run().engine, bool(run().engine_reason)) == ("reference", True)
-    assert run(engine="reference").engine_reason == ""
+@pytest.mark.parametrize(
+    "uncompiled", [{"faults": Faults()}, {"faults": Faults(), "kinds": [Fifo(failures=Failures([DownTimes([(1.0, 2.0)])]))]}]
+)
+def test_the_reference_runs_what_the_compiled_engine_does_not_cover_and_gives_the_reason(uncompiled: dict[str, Any]) -> None:
+    trail = run(**uncompiled)
+    assert (trail.engine, bool(trail.engine_reason)) == ("reference", True)
+    assert run("reference", **uncompiled).engine_reason == ""
     with pytest.raises(InputError):
-        run(engine="compiled")
+        run("compiled", **uncompiled)
+
+
+def test_without_a_compiled_engine_the_reference_runs_unless_the_other_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "library", lambda: None)
+    with pytest.raises(InputError):
+        run("compiled")
+    with pytest.raises(InputError):
+        engines.decode_all(BATCHINGS["one"], COST, [3], [4], engine="compiled")
+    assert run().engine == "reference"
+
+
+def refused_alike(requests: Requests, decide_for: Any = lambda block: LeastTotal(block.execution_s), **settings: Any) -> str:
+    """Return the line in which both engines refuse a run before they hand it to the C."""
+    lines = set()
+    for name in ENGINES:
+        with pytest.raises(InputError) as refused, mock.patch.object(library(), "simnmt_world_block") as block:
+            run(name, requests, decide_for, **settings)
+        block.assert_not_called()
+        lines.add(str(refused.value))
+    (line,) = lines
+    return line
 
 
 NAN = float("nan")
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    ("changed", "place"),
     [
-        ({"execution_s": (np.full(50, NAN), np.ones(50))}, "execution_s[0] of request 0 is below 0, infinite or NaN"),
-        ({"execution_s": (np.ones(50), np.append(np.ones(49), np.inf))}, "execution_s[1] of request 49 is below 0, infinite"),
-        ({"uplink_s": (np.full(50, -1.0),)}, "uplink_s[0] of request 0 is below 0, infinite or NaN"),
-        ({"downlink_s": (np.ones(49),)}, "49 values of downlink_s[0] for 50 requests"),
-        ({"downlink_s": ()}, "downlink_s of 0 targets"),
-        ({"arrival_s": np.append(np.arange(49.0), 3.0)}, "arrival_s of request 49 is before that of the request before"),
-        ({"arrival_s": np.append(np.arange(49.0), NAN)}, "arrival_s of request 49 is below 0, infinite or NaN"),
-        ({"node": np.full(50, -1, np.int32)}, "node of request 0 is below 0"),
-        ({"tgt_len": np.full(50, -1)}, "tgt_len of request 0 is below 0"),
-        ({"src_len": np.full(50, -1)}, "src_len of request 0 is below 0"),
+        ({"execution_s": (np.full(50, NAN), np.ones(50))}, "execution_s[0] of request 0"),
+        ({"execution_s": (np.ones(50), np.append(np.ones(49), np.inf))}, "execution_s[1] of request 49"),
+        ({"uplink_s": (np.full(50, -1.0),)}, "uplink_s[0] of request 0"),
+        ({"downlink_s": (np.ones(49),)}, "downlink_s[0]"),
+        ({"downlink_s": ()}, "downlink_s"),
+        ({"arrival_s": np.append(np.arange(49.0), 3.0)}, "arrival_s of request 49"),
+        ({"arrival_s": np.append(np.arange(49.0), NAN)}, "arrival_s of request 49"),
+        ({"node": np.full(50, -1, np.int32)}, "node of request 0"),
+        ({"tgt_len": np.full(50, -1)}, "tgt_len of request 0"),
+        ({"src_len": np.full(50, -1)}, "src_len of request 0"),
     ],
 )
-def test_columns_that_no_request_has_are_refused_alike_by_both_engines(changed: dict[str, Any], message: str) -> None:
-    assert_refused_alike(message, requests=replace(asked(50), **changed))
+def test_columns_that_no_request_has_are_refused_alike_by_both_engines(changed: dict[str, Any], place: str) -> None:
+    assert place in refused_alike(replace(asked(50), **changed))
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    "changed",
     [
-        ({"deciders": 0}, "0 deciders (give at least 1)"),
-        ({"workers": 0}, "0 workers (give at least 1)"),
-        ({"kinds": []}, "execution times of 2 targets, boxes of 1 (give one each)"),
-        ({"kinds": [Fifo(2, 1, LeastLoadedOfDrawn(np.full((50, 1), 2, np.int16)))]}, "are not its boxes 0 to 1"),
-        ({"kinds": [Fifo(2, 1, LeastLoadedOfDrawn(np.zeros((49, 1), np.int16)))]}, "draw one for each request"),
-        ({"decide_for": lambda block: Fixed(2)}, "a policy for target 2 of 2 (count them from 0)"),
-        ({"decide_for": lambda block: LeastTotal([np.ones(50)])}, "prepared for other requests than those of the block"),
-        ({"decide_for": lambda block: LeastTotal([np.ones(50), np.full(50, NAN)])}, "a policy that estimates NaN"),
+        {"deciders": 0},
+        {"workers": 0},
+        {"kinds": []},
+        {"kinds": [Fifo(2, 1, LeastLoadedOfDrawn(np.full((50, 1), 2, np.int16)))]},
+        {"kinds": [Fifo(2, 1, LeastLoadedOfDrawn(np.zeros((49, 1), np.int16)))]},
+        {"decide_for": lambda block: Fixed(2)},
+        {"decide_for": lambda block: LeastTotal([np.ones(50)])},
+        {"decide_for": lambda block: LeastTotal([np.ones(50), np.full(50, NAN)])},
     ],
 )
-def test_parts_of_a_run_that_do_not_fit_are_refused_alike_by_both_engines(changed: dict[str, Any], message: str) -> None:
-    assert_refused_alike(message, **changed)
+def test_parts_of_a_run_that_do_not_fit_are_refused_alike_by_both_engines(changed: dict[str, Any]) -> None:
+    refused_alike(asked(50), **changed)
 
 
-@pytest.mark.parametrize("faulty", [5_000, 65_536])
-def test_both_engines_name_the_same_request_beyond_their_first_block(faulty: int) -> None:
-    """Blocks of the engines differ in size: 4,096 and 65,536 requests."""
-    requests = asked(65_600)
-    assert requests.arrival_s is not None
+def test_both_engines_name_the_same_request_beyond_the_first_block() -> None:
+    faulty = engines.BLOCK
+    requests = asked(faulty + 64)
     unknown, earlier = np.array(requests.execution_s[1]), np.array(requests.arrival_s)
     unknown[faulty] = NAN
     earlier[faulty:] -= 1.0
-    changes: list[dict[str, Any]] = [{"execution_s": (requests.execution_s[0], unknown)}, {"arrival_s": earlier}]
-    for changed in changes:
+    for changed in ({"execution_s": (requests.execution_s[0], unknown)}, {"arrival_s": earlier}):
         lines = set()
         for name in ENGINES:
-            world = replace(requests, **changed), lambda block: LeastTotal(block.execution_s), Beliefs(guess), [Fifo()]
             with pytest.raises(InputError, match=f"of request {faulty} ") as refused:
-                engines.simulate(*world, engine=name)
+                run(name, replace(requests, **changed), lambda block: LeastTotal(block.execution_s))
             lines.add(str(refused.value))
         assert len(lines) == 1
-
-
-def test_without_a_compiled_engine_the_reference_runs_unless_the_other_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "library", lambda: None)
-    world = asked(5), lambda block: Fixed(0), Beliefs(guess), [Fifo()]
-    with pytest.raises(InputError):
-        engines.simulate(*world, engine="compiled")
-    with pytest.raises(InputError):
-        engines.decode_all(BATCHINGS["one"], COST, [3], [4], engine="compiled")
-    assert engines.simulate(*world).engine == "reference"
-
-
-def assert_refused_alike(message: str, **changed: Any) -> None:
-    """Assert that both engines refuse a run in the same line before they hand it to the C."""
-    arguments = {"requests": asked(50), "decide_for": lambda block: LeastTotal(block.execution_s), "kinds": [Fifo()]}
-    beliefs = Beliefs(lambda decider, target: TransferEstimate(0.1))
-    lines = []
-    for name in ENGINES:
-        with pytest.raises(InputError) as refused, mock.patch.object(library(), "simnmt_world_block") as block:
-            engines.simulate(beliefs=beliefs, engine=name, **arguments | changed)
-        block.assert_not_called()
-        lines.append(str(refused.value))
-    assert lines[0] == lines[1] and message in lines[0]
 
 
 def test_times_that_a_fixed_policy_never_reads_may_be_unknown() -> None:
     requests = asked(50)
     requests = replace(requests, execution_s=(requests.execution_s[0], np.full(50, NAN)))
     for name in ENGINES:
-        beliefs = Beliefs(lambda decider, target: TransferEstimate(0.1))
-        trail = engines.simulate(requests, lambda block: Fixed(0), beliefs, [Fifo()], engine=name)
-        assert not np.asarray(trail.target[:]).any()
+        assert not run(name, requests, lambda block: Fixed(0)).target.any()

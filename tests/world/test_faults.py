@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simnmt.base.down_times import ALWAYS_UP, DownTimes, drawn_spans
-from simnmt.base.errors import InputError
 from simnmt.batching import Batching
 from simnmt.devices import Batched, Fifo, Kind
 from simnmt.devices.device import ByNode, InTurn
@@ -20,11 +19,11 @@ from simnmt.devices.failures import Failures
 from simnmt.policies.views import BacklogView
 from simnmt.results.request_log import DONE, FALLBACK, LOST
 from simnmt.results.requests import Requests, Trail
-from simnmt.world import engine as engines
 from simnmt.world.faults import UNACKNOWLEDGED_S, Faults
 from simnmt.world.reference import Clients, simulate
+from tests.world.batched_worlds import SECONDS
 from tests.world.theory import Column, assert_mean
-from tests.worlds import believing, everything_to, latency_s
+from tests.worlds import believing, everything_to
 
 RTT_S = 0.2
 NO_FAULTS = Faults()
@@ -56,6 +55,10 @@ def run(requests: Requests, kind: Kind, faults: Faults = NO_FAULTS, target: int 
     return simulate(requests, everything_to(target), believing(0.1), [kind], faults=faults, **keys)
 
 
+def route(request: int, node: int, now_s: float) -> tuple[tuple[float], tuple[float], float, float]:
+    return (RTT_S / 2,), (RTT_S / 2,), 0.0, 0.0
+
+
 def ends_s(requests: Requests, trail: Trail) -> Column:
     """When each request was answered, NaN if it was lost."""
     executed_s = np.choose(np.maximum(trail.target, 0), requests.execution_s)
@@ -64,16 +67,17 @@ def ends_s(requests: Requests, trail: Trail) -> Column:
     return requests.arrival_s + trail.queue_s + executed_s + trail.transfer_s
 
 
-def test_a_world_without_any_fault_gives_what_the_world_without_messages_gives() -> None:
+@pytest.mark.parametrize("kind", [Fifo(3, 1, InTurn()), Batched(Batching(2), SECONDS)], ids=["fifo", "batches"])
+def test_boxes_that_never_fail_are_those_without_failures(kind: Any) -> None:
     random = np.random.default_rng(5)
-    requests = requests_at(np.cumsum(random.exponential(0.5, 500)), random.exponential(1.0, 500))
-    plain = simulate(requests, everything_to(1), believing(0.1), [Fifo(3, 1, InTurn())])
-    trail = run(requests, failing((), "lost", boxes=3))
+    requests = requests_at(np.cumsum(random.exponential(0.8, 400)), random.exponential(1.0, 400))
+    plain = simulate(requests, everything_to(1), believing(0.1), [kind])
+    trail = run(requests, replace(kind, failures=Failures([ALWAYS_UP] * kind.boxes)))
     assert trail.queue_s.any()
-    np.testing.assert_allclose(ends_s(requests, trail), requests.arrival_s + latency_s(requests, plain), rtol=1e-12)
+    np.testing.assert_array_equal(plain.queue_s, trail.queue_s)
+    np.testing.assert_allclose(ends_s(requests, trail), ends_s(requests, plain.with_columns(transfer_s=np.full(400, RTT_S))))
     assert (trail.outcome == DONE).all()
-    assert trail.faults is not None
-    assert trail.faults.failed_executions == 0
+    assert trail.faults is not None and trail.faults.failed_executions == 0
 
 
 FATES = {
@@ -107,7 +111,6 @@ def test_after_the_timeout_the_decider_executes_the_request_and_discards_the_lat
     assert trail.outcome.tolist() == [FALLBACK, DONE]
     assert trail.target.tolist() == [0, 1]
     assert ends_s(requests, trail) == pytest.approx([1.25, 1.3])
-    assert trail.faults is not None
     assert trail.faults.extra_work[1].tolist() == [3.0]
 
 
@@ -143,44 +146,14 @@ def test_a_message_under_way_when_an_outage_begins_arrives() -> None:
 
 
 def test_clients_go_on_after_a_loss() -> None:
-    nothing, tokens = np.zeros(6), np.ones(6, np.int64)
-    requests = Requests(tokens, (np.ones(6), np.ones(6)), (nothing,), (nothing,), tgt_len=tokens)
-    trail = simulate(
-        requests,
-        everything_to(1),
-        believing(0.0),
-        [failing([(0.5, 3.0)], "lost")],
-        route=lambda request, node, now_s: ((RTT_S / 2,), (RTT_S / 2,), 0.0, 0.0),
-        clients=Clients(1, 1, np.full(7, 1.0)),
-        faults=NO_FAULTS,
-    )
+    clients = {"route": route, "clients": Clients(1, 1, np.full(7, 1.0))}
+    trail = run(replace(requests_at(np.zeros(6), 1.0), arrival_s=None), failing([(0.5, 3.0)], "lost"), **clients)
     # Asked at 1.0, it finds the box down at 1.1; the client hears of it at 1.2 and asks again a second later.
     assert trail.arrival_s[:4] == pytest.approx([1.0, 2.2, 3.4, 5.6])
     assert trail.outcome.tolist() == [LOST, LOST, DONE, DONE, DONE, DONE]
 
 
-class _OneSecond:
-    """Every step takes a second, and nothing else takes any time."""
-
-    leave_s = 0.0
-
-    def steps_at(self, batch: int) -> Any:
-        return lambda first, last: float(max(last - first + 1, 0))
-
-    def source_s(self, batch: int, longest: int) -> float:
-        return 0.0
-
-    def encode_s(self, src_lens: Any) -> float:
-        return 0.0
-
-    def solo_s(self, src_len: Any, tgt_len: Any) -> Any:
-        return np.asarray(tgt_len, np.float64)
-
-    def refill_s(self, joining: int) -> float:
-        return 0.0
-
-
-BATCHED = Batched(Batching(2), _OneSecond())
+BATCHED = Batched(Batching(2), SECONDS)
 
 
 @pytest.mark.parametrize(("fate", "ends"), [("lost", [2.2, np.nan, np.nan]), ("requeued", [2.2, 8.1, 8.1])])
@@ -190,17 +163,7 @@ def test_a_box_that_batches_loses_or_requeues_its_batch(fate: Any, ends: list[fl
     down = [DownTimes([(3.0, 6.0)])]
     trail = run(requests, replace(BATCHED, failures=Failures(down, fate)))
     assert ends_s(requests, trail).tolist() == pytest.approx(ends, nan_ok=True)
-    assert trail.batches[0] is None
-    assert trail.batches[1] is not None
-
-
-def test_a_batching_box_that_never_fails_is_one_without_failures() -> None:
-    random = np.random.default_rng(7)
-    requests = requests_at(np.cumsum(random.exponential(1.2, 200)), 2.0)
-    plain = run(requests, BATCHED)
-    failed = run(requests, replace(BATCHED, failures=Failures([ALWAYS_UP])))
-    np.testing.assert_array_equal(plain.queue_s, failed.queue_s)
-    np.testing.assert_array_equal(plain.execution_s, failed.execution_s)
+    assert [account is None for account in trail.batches] == [True, False]
 
 
 span_lists = st.lists(st.floats(0.05, 3.0), max_size=8).map(
@@ -244,40 +207,22 @@ def test_every_request_is_answered_once_or_counted_as_lost(
     if local_batches:
         settings["local"] = BATCHED
     if closed:
-        requests = Requests(
-            requests.src_len, requests.execution_s, requests.uplink_s, requests.downlink_s, tgt_len=requests.tgt_len
-        )
-        settings["route"] = lambda request, node, now_s: ((RTT_S / 2,), (RTT_S / 2,), 0.0, 0.0)
-        settings["clients"] = Clients(3, 3, np.full(count + 3, 0.2))
+        requests = replace(requests, arrival_s=None)
+        settings |= {"route": route, "clients": Clients(3, 3, np.full(count + 3, 0.2))}
     beliefs = believing(0.1, views=(None, lambda: BacklogView(len(down)))) if sees_backlog else believing(0.1)
     expected = (lambda block: [np.full(len(block), 0.5)] * 2) if sees_backlog else None
     decide = lambda block: lambda request, delay_s: int(request % 5 > 0)  # noqa: E731
     trail = simulate(requests, decide, beliefs, [kind], expected_for=expected, **settings)
-    outcome, lost = np.asarray(trail.outcome), np.asarray(trail.outcome) == LOST
-    assert set(outcome) <= {DONE, FALLBACK, LOST}
-    assert (np.isnan(trail.queue_s) == lost).all()
-    assert (np.isnan(trail.transfer_s) == lost).all()
-    assert ((np.asarray(trail.target) == -1) == lost).all()
-    if timeout_s is not None:
-        assert not lost.any()
-    assert trail.faults is not None
-    if closed:
-        assert trail.arrival_s.all()
-    away = np.asarray(trail.target) == 1
-    assert (np.asarray(trail.transfer_s)[away] > RTT_S - 1e-9).all()
-    assert (np.asarray(trail.queue_s)[~lost] > -1e-9).all()
-    if timeout_s is None:
-        assert not (outcome == FALLBACK).any()
+    lost = trail.outcome == LOST
+    assert set(trail.outcome) <= {DONE, LOST if timeout_s is None else FALLBACK}
+    for without_answer in (np.isnan(trail.queue_s), np.isnan(trail.transfer_s), trail.target == -1):
+        assert (without_answer == lost).all()
+    assert trail.arrival_s.all() or not closed
+    assert (trail.transfer_s[trail.target == 1] > RTT_S - 1e-9).all()
+    assert (trail.queue_s[~lost] > -1e-9).all()
 
 
 MTTF_S, MTTR_S = 8.0, 4.0
-
-
-def failing_queue(replication: int) -> tuple[Requests, Trail]:
-    """An M/M/1 queue whose server breaks down at any time and then goes on where it was."""
-    random, count = np.random.default_rng([3, replication]), 4_000
-    requests = requests_at(np.cumsum(random.exponential(1 / 0.3, count)), random.exponential(1.0, count))
-    return requests, run(requests, failing(drawn_spans(3, replication, "box", MTTF_S, MTTR_S), "resumed"))
 
 
 def test_waits_before_a_server_that_breaks_down_are_those_of_theory() -> None:
@@ -286,38 +231,9 @@ def test_waits_before_a_server_that_breaks_down_are_those_of_theory() -> None:
     number = rate * ((fails + repairs) ** 2 + fails) / ((fails + repairs) * (repairs - rate * (fails + repairs)))
     means = []
     for replication in range(10):
-        requests, trail = failing_queue(replication)
+        random = np.random.default_rng([3, replication])
+        requests = requests_at(np.cumsum(random.exponential(1 / rate, 4_000)), random.exponential(1.0, 4_000))
+        trail = run(requests, failing(drawn_spans(3, replication, "box", MTTF_S, MTTR_S), "resumed"))
         sojourn_s = ends_s(requests, trail) - requests.arrival_s - RTT_S
         means.append(float(sojourn_s[400:].mean()))
     assert_mean(means, number / rate, within=0.3)
-
-
-def test_the_formula_of_breakdowns_is_the_mean_of_the_chain_itself() -> None:
-    """The chain of (number, up or down), cut at 100 requests, solved as it is."""
-    rate, fails, repairs, most = 0.3, 1 / MTTF_S, 1 / MTTR_S, 100
-    size = 2 * (most + 1)
-    generator = np.zeros((size, size))
-    for number in range(most + 1):
-        for up in (0, 1):
-            state = 2 * number + up
-            moves = {2 * number + 1 - up: fails if up else repairs}
-            if number < most:
-                moves[state + 2] = rate
-            if up and number:
-                moves[state - 2] = 1.0
-            for other, speed in moves.items():
-                generator[state, other] += speed
-                generator[state, state] -= speed
-    system = np.vstack([generator.T, np.ones(size)])
-    shares = np.linalg.lstsq(system, np.append(np.zeros(size), 1.0), rcond=None)[0]
-    number = rate * ((fails + repairs) ** 2 + fails) / ((fails + repairs) * (repairs - rate * (fails + repairs)))
-    assert shares @ (np.arange(size) // 2) == pytest.approx(number, rel=1e-6)
-
-
-def test_the_compiled_engine_steps_aside_for_faults() -> None:
-    requests = requests_at([0.0], 1.0)
-    for kind, faults in ((Fifo(), NO_FAULTS), (failing([(1.0, 2.0)], "lost"), NO_FAULTS)):
-        given = requests, everything_to(1), believing(0.0), [kind]
-        assert engines.simulate(*given, faults=faults).engine == "reference"
-        with pytest.raises(InputError):
-            engines.simulate(*given, faults=faults, engine="compiled")

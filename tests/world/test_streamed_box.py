@@ -1,4 +1,4 @@
-"""A streamed box against one in SimPy whose disk and processor work layer by layer; and the ledger of its buffer."""
+"""A streamed box against one in SimPy whose disk and processor work layer by layer; its buffer, and changes (STI-18)."""
 
 from __future__ import annotations
 
@@ -8,20 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 import simpy
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from simnmt.base.errors import InputError
 from simnmt.devices import Fifo, Streamed
+from simnmt.devices.stream import PlanChange
 from simnmt.results.requests import Requests, Trail
 from simnmt.streaming.plan.engagement import COLD, FIRST_TURN, Lifecycle
-from simnmt.world.reference import simulate
+from simnmt.world import reference
 from tests.campaigns.harness import deep
-from tests.world.streamed_boxes import STATES, STREAMED, SlowBox, asked
+from tests.world.engines import simulate
+from tests.world.streamed_boxes import COMPUTE, STATES, STREAMED, SlowBox, asked
 from tests.worlds import believing, everything_to
 
 COLUMNS = ("state", "queue_s", "execution_s", "stall_s", "first_token_s")
-
 
 SPEEDS = [deep(1.0, 1.0, 0.0), deep(4.0, 1.0, 1.0), (1.0, 1.3, 1.0), (4.0, 1.3, 0.0)]
 """Factors of reads and of computing beside reads, and the share of a layer's read that a cold start makes first."""
@@ -36,24 +34,22 @@ def slowly(requests: Requests, streamed: Streamed, deciders: int) -> list[dict[s
     """The same with SimPy's own resources."""
     environment = simpy.Environment()
     boxes = [SlowBox(environment, streamed) for _ in range(deciders)]
-    found: list[dict[str, Any]] = [{} for _ in range(len(requests))]
+    outcomes: list[dict[str, Any]] = [{} for _ in range(len(requests))]
     factor = requests.execution_s[0] / streamed.compute.in_memory_s(requests.src_len, requests.tgt_len)
-    assert requests.arrival_s is not None and requests.node is not None and requests.tgt_len is not None
 
     def come() -> Any:
         for request, arrival_s in enumerate(requests.arrival_s):
             yield environment.timeout(max(arrival_s - environment.now, 0.0))
             lengths = int(requests.src_len[request]), int(requests.tgt_len[request])
-            boxes[requests.node[request] % deciders].enter(*lengths, float(factor[request]), found[request])
+            boxes[requests.node[request] % deciders].enter(*lengths, float(factor[request]), outcomes[request])
 
     environment.process(come())
     environment.run()
-    return found
+    return outcomes
 
 
 @pytest.mark.parametrize("gap_s", [0.4, 1.5, 10.0])
-@pytest.mark.parametrize("deciders", [1, 3])
-@pytest.mark.parametrize("keeps_preload", [True, False])
+@pytest.mark.parametrize(("deciders", "keeps_preload"), [(1, True), (1, False), (3, True)])
 @pytest.mark.parametrize(("slower", "slowed", "ahead"), SPEEDS)
 def test_a_box_does_what_its_disk_and_its_processor_do(
     gap_s: float, deciders: int, keeps_preload: bool, slower: float, slowed: float, ahead: float
@@ -72,20 +68,10 @@ def test_a_box_does_what_its_disk_and_its_processor_do(
     for name in COLUMNS:
         slow_column = [each[name] for each in slow]
         np.testing.assert_allclose(getattr(trail, name), slow_column, rtol=1e-9, atol=1e-9, err_msg=name)
-    assert trail.deadline_missed is not None and trail.state is not None
     assert trail.deadline_missed.tolist() == [each["deadline_missed"] for each in slow]
     if gap_s == 1.5 and slower == 1.0:
         assert set(trail.state) >= {COLD, FIRST_TURN, 2, 3} - (set() if keeps_preload else {FIRST_TURN})
         assert 0.05 < trail.deadline_missed.mean() < 0.95
-
-
-@pytest.mark.parametrize("reclaimed_after_s", [60.0, np.inf])
-def test_the_first_request_ever_is_cold_however_long_an_engagement_lasts(reclaimed_after_s: float) -> None:
-    streamed = replace(STREAMED, lifecycle=Lifecycle(3, np.inf, reclaimed_after_s))
-    requests = asked(60)
-    trail = kept(requests, streamed)
-    assert trail.state is not None and trail.state[:3].tolist() == [COLD, 2, 3]
-    assert trail.state.tolist() == [each["state"] for each in slowly(requests, streamed, 1)]
 
 
 def test_an_encoder_alone_needs_no_target_lengths() -> None:
@@ -99,11 +85,6 @@ def test_an_encoder_alone_needs_no_target_lengths() -> None:
         np.testing.assert_allclose(getattr(trail, name), [each[name] for each in slow], rtol=1e-9, atol=1e-9)
 
 
-def test_a_decoder_does() -> None:
-    with pytest.raises(InputError):
-        kept(replace(asked(), tgt_len=None))
-
-
 def test_a_deadline_that_is_just_met_is_met() -> None:
     """A first turn of its own takes what the plan predicted, to the bit or not: rounding is no miss."""
     exact_s = float(STATES[1].alone_s(STREAMED.compute, 12, 10))
@@ -113,7 +94,7 @@ def test_a_deadline_that_is_just_met_is_met() -> None:
     arrival_s = np.arange(20) * 10.1
     requests = Requests(src_len, (alone_s,), (), (), arrival_s, np.zeros(20, np.int32), tgt_len=tgt_len)
     missed = simulate(requests, everything_to(0), believing(0.1), [], local=streamed).deadline_missed
-    assert missed is not None and missed.tolist() == [True] + [False] * 19
+    assert missed.tolist() == [True] + [False] * 19
 
 
 def test_what_a_state_adds_is_what_a_request_of_its_own_stalls() -> None:
@@ -122,7 +103,7 @@ def test_what_a_state_adds_is_what_a_request_of_its_own_stalls() -> None:
     slow = requests.execution_s[0] / STREAMED.compute.in_memory_s(requests.src_len, requests.tgt_len)
     trail = kept(requests)
     beyond_s = np.array(STREAMED.beyond_s(requests.src_len, slow))
-    assert trail.state is not None and trail.stall_s is not None and set(trail.state) >= {0, 1}
+    assert set(trail.state) >= {0, 1}
     alone = trail.queue_s == 0.0
     of_state = beyond_s[trail.state, np.arange(len(requests))]
     np.testing.assert_allclose(of_state[alone], trail.stall_s[alone], rtol=1e-9, atol=1e-12)
@@ -138,7 +119,6 @@ def test_the_ledger_is_what_the_buffer_held_over_time(keeps_preload: bool, gap_s
     requests = asked(gap_s=gap_s, nodes=1)
     trail = kept(requests, streamed)
     boxes_until = trail.streamed[0]
-    assert boxes_until is not None and trail.state is not None and trail.execution_s is not None
     begin_s = np.asarray(requests.arrival_s) + trail.queue_s
     end_s = begin_s + trail.execution_s
     over_s = float(end_s[-1]) + 70.0
@@ -162,7 +142,6 @@ def test_the_most_of_packed_shards_is_what_requests_hold_that_overlap(gap_s: flo
     requests = asked(gap_s=gap_s, nodes=1)
     trail = kept(requests)
     boxes_until = trail.streamed[0]
-    assert boxes_until is not None and trail.state is not None and trail.execution_s is not None
     entry_s = np.asarray(requests.arrival_s)
     begin_s = entry_s + trail.queue_s
     end_s = begin_s + trail.execution_s
@@ -170,54 +149,91 @@ def test_the_most_of_packed_shards_is_what_requests_hold_that_overlap(gap_s: flo
     for each in range(1, len(requests)):
         reads_s = STATES[trail.state[each - 1]].read_s
         reads_from_s[each] = max(reads_from_s[each - 1] + reads_s, begin_s[each - 1], entry_s[each])
-    read, own = (
+    read, alone = (
         np.array(column)[trail.state]
         for column in zip(*((each.streamed_bytes, each.held_bytes + each.streamed_bytes) for each in STATES), strict=True)
     )
     ahead = reads_from_s[1:] < end_s[:-1]
-    most = max(own.max(), (own[:-1] + read[1:])[ahead].max(initial=0))
+    most = max(alone.max(), (alone[:-1] + read[1:])[ahead].max(initial=0))
     assert boxes_until(float(end_s[-1])).peak_shard_bytes == most
     assert (most > 1_050) == (gap_s < 1.0)
 
 
-def test_the_account_sums_what_the_requests_say() -> None:
-    requests = asked(gap_s=0.8)
-    trail = kept(requests, deciders=4)
+FASTER = replace(STREAMED, compute=replace(COMPUTE, layer_s=(0.040, 0.060)), deadline_s=0.5)
+"""As after a tighter deadline: layers of fewer slices."""
+
+
+def run_one_box(arrival_s: list[float], streamed: Streamed) -> Trail:
+    """One box; sentences of 8 source and 10 target tokens."""
+    src_len, tgt_len = (np.full(len(arrival_s), length) for length in (8, 10))
+    execution_s = streamed.compute.in_memory_s(src_len, tgt_len)
+    requests = Requests(src_len, (execution_s,), arrival_s=np.array(arrival_s), tgt_len=tgt_len)
+    return reference.simulate(requests, everything_to(0), believing(0.1), [], local=streamed)
+
+
+def changing(at_s: float, fill_s: float = 0.0, fill_bytes: int = 0) -> Streamed:
+    return replace(STREAMED, changes=(PlanChange(at_s, FASTER, fill_s, fill_bytes),))
+
+
+def test_a_request_is_executed_by_the_plan_that_holds_when_it_reaches_its_box() -> None:
+    """At 10 s it still computes 0.1 s a layer, at 20 s 0.04."""
+    trail = run_one_box([0.0, 10.0, 20.0, 30.0], changing(15.0))
+    alone_s = [float(STATES[state].alone_s(COMPUTE, 8, 10)) for state in (COLD, FIRST_TURN)]
+    faster_s = float(STATES[FIRST_TURN].alone_s(FASTER.compute, 8, 10))
+    assert trail.state.tolist() == [COLD, FIRST_TURN, FIRST_TURN, FIRST_TURN]
+    np.testing.assert_allclose(trail.execution_s, [*alone_s, faster_s, faster_s])
+
+
+def test_a_change_ends_the_engagement() -> None:
+    """The third request comes 1 s after the second: without a change it would be a third turn."""
+    arrival_s = [0.0, 2.0, 4.0, 6.0]
+    assert run_one_box(arrival_s, STREAMED).state.tolist() == [COLD, 2, 3, 3]
+    assert run_one_box(arrival_s, changing(3.5)).state.tolist() == [COLD, 2, FIRST_TURN, 2]
+
+
+def test_the_deadline_is_that_of_the_plan_that_holds() -> None:
+    """The first turn takes 0.83 s by the first plan and 0.71 s by the second, within 1.2 s but not within 0.5."""
+    trail = run_one_box([0.0, 10.0, 20.0], changing(15.0))
+    assert trail.deadline_missed.tolist()[1:] == [False, True]
+
+
+@pytest.mark.parametrize(("fill_s", "later_s"), [(0.0, 0.0), (0.4, 0.4), (3.0, 3.0)])
+def test_the_buffer_is_filled_from_the_disk_before_the_next_request_reads(fill_s: float, later_s: float) -> None:
+    trail = run_one_box([0.0, 10.0, 15.0], changing(15.0, fill_s, 500))
+    alone_s = float(STATES[FIRST_TURN].alone_s(FASTER.compute, 8, 10))
     boxes_until = trail.streamed[0]
-    assert boxes_until is not None and trail.state is not None and trail.stall_s is not None
-    counts = np.bincount(trail.state, minlength=4)
-    totals = boxes_until(1e6)
-    assert totals.boxes == 4
-    assert totals.compute_s == pytest.approx(requests.execution_s[0].sum())
-    assert totals.read_s == pytest.approx(np.dot(counts, [state.read_s for state in STATES]))
-    assert totals.read_bytes == np.dot(counts, [state.streamed_bytes for state in STATES])
+    late_s = float(STATES[FIRST_TURN].from_read_s(FASTER.compute, 8, 10)) + later_s
+    assert trail.execution_s[2] == pytest.approx(max(alone_s, late_s))
+    by_state = [STATES[state] for state in (COLD, FIRST_TURN, FIRST_TURN)]
+    totals = boxes_until(30.0)
+    assert totals.read_s == pytest.approx(sum(state.read_s for state in by_state) + fill_s)
+    assert totals.read_bytes == sum(state.streamed_bytes for state in by_state) + 500 + STREAMED.cold_read_bytes
 
 
-@settings(max_examples=100)
-@given(st.integers(1, 5), st.integers(0, 5), st.floats(-10.0, 200.0), st.booleans(), st.floats(0.0, 100.0))
-def test_a_longer_pause_never_leaves_more_in_memory(
-    last: int, state: int, idle_s: float, keeps_preload: bool, more_s: float
-) -> None:
-    lifecycle = Lifecycle(last, 5.0, 60.0, keeps_preload)
-    found, later = (lifecycle.next_state(min(state, last), pause_s) for pause_s in (idle_s, idle_s + more_s))
-    assert COLD <= later <= found <= last
-    assert lifecycle.next_state(last, 0.0) == last
-    if 5.0 < idle_s <= 60.0:
-        assert found == (FIRST_TURN if keeps_preload else COLD)
+def test_a_cold_box_stays_cold_through_a_change_and_reads_nothing_for_it() -> None:
+    """Before the first request, and after the system has reclaimed the memory."""
+    first = run_one_box([10.0], changing(5.0, 0.4, 500))
+    reclaimed = run_one_box([0.0, 200.0], changing(150.0, 0.4, 500))
+    for trail in (first, reclaimed):
+        boxes_until = trail.streamed[0]
+        assert boxes_until is not None and trail.state[-1] == COLD
+        assert boxes_until(500.0).read_s == pytest.approx(len(trail.state) * STATES[COLD].read_s)
 
 
-def test_a_cold_request_is_the_first_turn_of_its_engagement() -> None:
-    lifecycle = Lifecycle(3, 5.0, 60.0)
-    turns = [COLD]
-    for _ in range(4):
-        turns.append(lifecycle.next_state(turns[-1], 1.0))
-    assert turns == [COLD, 2, 3, 3, 3]
-    assert Lifecycle(1, 5.0).next_state(COLD, 1.0) == FIRST_TURN
+def test_the_ledger_goes_on_through_changes() -> None:
+    """Kept for 5 s after the end, then the preload of 200 bytes up to the change and on, until it is reclaimed."""
+    trail = run_one_box([0.0], changing(20.0))
+    boxes_until = trail.streamed[0]
+    end_s = float(trail.execution_s[0])
+    before = STATES[COLD].kept_bytes * 5.0 + 200 * (20.0 - end_s - 5.0)
+    assert boxes_until(30.0).buffer_byte_s == pytest.approx(before + 200 * 10.0)
+    assert boxes_until(500.0).buffer_byte_s == pytest.approx(before + 200 * 60.0), "reclaimed 60 s after the change"
 
 
-def test_states_and_lifecycle_must_fit() -> None:
-    with pytest.raises(ValueError, match="4 states, but the last state of the lifecycle is 2"):
+def test_states_and_changes_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ValueError):
         replace(STREAMED, lifecycle=Lifecycle(2, 5.0))
-    for wrong in ((0, 5.0, 60.0), (1, -1.0, 60.0), (1, 5.0, float("nan"))):
+    nested = replace(FASTER, changes=(PlanChange(6.0, FASTER),))
+    for changes in ((PlanChange(5.0, FASTER), PlanChange(5.0, FASTER)), (PlanChange(5.0, nested),)):
         with pytest.raises(ValueError):
-            Lifecycle(*wrong)
+            replace(STREAMED, changes=changes)

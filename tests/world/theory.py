@@ -116,13 +116,13 @@ def runs(
     """
     for replication in range(REPLICATIONS):
         columns = queue(requests, load, service_s, target, replication, workers, nodes)
-        own = workers // deciders if target == 0 else 1
-        settings = {"deciders": deciders, "workers": own}
+        workers_each = workers // deciders if target == 0 else 1
+        settings = {"deciders": deciders, "workers": workers_each}
         servers = [pool(replication)]
         trail = simulate_replication(replication, columns, everything_to(target), believing(0.0), servers, **settings)
         yield columns, trail
 
 
-def mean_waits(found: Iterator[tuple[Requests, Trail]]) -> list[float]:
+def mean_waits(pairs: Iterator[tuple[Requests, Trail]]) -> list[float]:
     """Of each replication, once it is warm."""
-    return [float(trail.queue_s[int(WARM_UP * len(trail.queue_s)) :].mean()) for _, trail in found]
+    return [float(trail.queue_s[int(WARM_UP * len(trail.queue_s)) :].mean()) for _, trail in pairs]

@@ -18,8 +18,7 @@ from simnmt.results.metrics import metric, objective_metric
 from simnmt.results.summary import Numbers, known
 from simnmt.scenario.configuration import END_NODE, Scenario
 from simnmt.scenario.document import Override
-from simnmt.scenario.varied_keys import Span, VariedKey, check_disjoint
-from simnmt.scenario.yaml_text import Node
+from simnmt.scenario.varied_keys import VariedKey, check_disjoint
 
 POLICY = "policy"
 """Key of a choice that names the policy of the scenario."""
@@ -212,7 +211,6 @@ def make_candidates(keys: Sequence[VariedKey], open_plan: Open, rate_rps: float)
     """
     for key in keys:
         key.check(FIXED_KEYS)
-    keys = [key.listed(MOST_CANDIDATES) for key in keys]
     check_disjoint(keys)
     combinations = prod(len(key.values) for key in keys)
     if combinations > MOST_CANDIDATES:
@@ -223,7 +221,7 @@ def make_candidates(keys: Sequence[VariedKey], open_plan: Open, rate_rps: float)
     candidates: list[Candidate] = []
     for overrides in product(*(key.overrides for key in keys)):
         plan = open_plan(overrides)
-        values = {key.name: override.node.plain() for key, override in zip(keys, overrides, strict=True)}
+        values = {key.name: override.value for key, override in zip(keys, overrides, strict=True)}
         policies = [name for name, policy in plan.scenario.policies.items() if not policy.knows_truth]
         if not policies:
             raise InputError("no policy of the scenario can be deployed", remedy="add one that is no oracle")
@@ -247,7 +245,7 @@ def make_candidates(keys: Sequence[VariedKey], open_plan: Open, rate_rps: float)
 
 
 def _is_count(key: VariedKey) -> bool:
-    return key.location[-1] in COUNTS and all(isinstance(value.plain(), int) for value in key.values)
+    return key.location[-1] in COUNTS and all(isinstance(value, int) for value in key.values)
 
 
 def default_key(plan: RunPlan, rate_rps: float) -> tuple[VariedKey, str]:
@@ -267,9 +265,8 @@ def default_key(plan: RunPlan, rate_rps: float) -> tuple[VariedKey, str]:
     policies = sum(not policy.knows_truth for policy in plan.scenario.policies.values())
     step = ceil(most * policies / MOST_DEFAULT_CANDIDATES)
     if step <= 1:
-        return VariedKey(location, f"{name}=1:{most}", (), Span(1, most)), ""
+        return VariedKey(location, f"{name}=1:{most}", tuple(range(1, most + 1))), ""
     count = ceil(most / step)
     highest = min(step * count, MOST_BOXES)
-    label = f"{name}={step}:{highest}:{count}"
-    key = VariedKey(location, label, tuple(Node(boxes, override=label) for boxes in range(step, highest + 1, step)))
+    key = VariedKey(location, f"{name}={step}:{highest}:{count}", tuple(range(step, highest + 1, step)))
     return key, f"{name} is varied in steps of {step}, from {step} to {highest} (vary {name}=FROM:TO to try every number)"

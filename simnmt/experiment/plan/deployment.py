@@ -15,7 +15,7 @@ from simnmt.experiment.plan.capacity import Binding, Capacities, SureRate, Trial
 from simnmt.experiment.plan.search import CERTAINTY, DRAWS, Search, choose, draw_profiles, is_sure, known_certainty
 from simnmt.experiment.plan.trial import Level, Site
 from simnmt.results.statistics import Estimate, change_percent, over_replications
-from simnmt.results.summary import Row, known
+from simnmt.results.summary import Numbers, Row, known
 from simnmt.scenario.configuration import Scenario
 from simnmt.scenario.document import Override
 
@@ -226,13 +226,10 @@ def find_deployment(
     choice, as_good, runner_up = choose(search, open_plan, certainty, max(DRAWS, ceil(2.0 * certainty / (1.0 - certainty))))
     simulated = [candidate for candidate in candidates if candidate.outcomes]
     miss = min(simulated, key=lambda candidate: (candidate.excess, candidate.number), default=None) if choice is None else None
-    shown = choice or miss
-    plan = first if shown is None else shown.sites[0].plan
-    runs = [
-        (site, numbers)
-        for outcome in (() if shown is None else shown.outcomes)
-        for site, numbers in zip(shown.sites, outcome.numbers, strict=True)
-    ]
+    plan, runs = first, list[tuple[Site, Numbers]]()
+    if (shown := choice or miss) is not None:
+        plan = shown.sites[0].plan
+        runs = [pair for outcome in shown.outcomes for pair in zip(shown.sites, outcome.numbers, strict=True)]
     basis = basis_of(plan, level, search.replications, runs)
     return DeploymentPlan(
         name=scenario.name,

@@ -179,10 +179,10 @@ def deploy_commands(plan: DeploymentPlan, name: str, written: str | None = None)
         return " --model MODEL" if device in plan.without_engine else ""
 
     def server(device: str) -> str:
-        if scenario.devices[device].sti is not None:
-            return f"# for {device}, a server of your own that streams its model"
         return f"simnmt live server {given} --device {device}{model(device)}{sets}"
 
+    if streamed := [device for device, part in scenario.devices.items() if part.sti is not None]:
+        return [f"# services of your own, since {', '.join(streamed)} streams a model, which no live service of simnmt does"]
     if not others:
         return [server(first)]
     used = [device for device in scenario.policies[policy].devices_of(list(scenario.devices)) if device != first]
@@ -194,8 +194,6 @@ def deploy_commands(plan: DeploymentPlan, name: str, written: str | None = None)
             where = "one URL for each share of the end nodes"
         boxes = f"   # on each of {count} boxes, {where} (simulated: {balancer})" if count > 1 else ""
         commands.append(server(device) + boxes)
-    if scenario.devices[first].sti is not None:
-        return [*commands, f"# for {first}, a gateway of your own that streams its model"]
     servers = "".join(f" --server {device}={_address(device)}" for device in used)
     nodes = "   # on every end node" if first == END_NODE else ""
     return [*commands, f"simnmt live gateway {given} --policy {policy}{model(first)}{servers}{sets}{nodes}"]
@@ -206,4 +204,4 @@ def _address(device: str) -> str:
 
 
 def _assignment(override: Override) -> str:
-    return f"{format_location(override.location)}={format_choice(override.node.plain())}"
+    return f"{format_location(override.location)}={format_choice(override.value)}"

@@ -15,6 +15,8 @@ import warnings
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
+from importlib import import_module
+from typing import Any
 
 from simnmt.base.compile import NativeLibraryWarning
 from simnmt.base.errors import InputError, SimnmtError, describe_error
@@ -129,24 +131,24 @@ def _run_on_cluster(tasks: Sequence[Task], run: RunTask, address: str) -> Result
     Not by joblib's backend for Dask, which waits for ever for a task whose workers died (joblib 1.6).
     """
     with named_if_missing("cluster"):
-        from distributed import Client, as_completed
+        distributed: Any = import_module("distributed")
     for name in [name for name in logging.root.manager.loggerDict if name.startswith("distributed")]:
         logging.getLogger(name).setLevel(logging.CRITICAL)  # a lost connection is reported here, in one line
     unreachable = "start one (docs/reference/sweep.md#run-it-on-a-cluster), or name no cluster"
     try:
-        client = Client(check_address(address), timeout=CONNECT_S, set_as_default=False)
+        client = distributed.Client(check_address(address), timeout=CONNECT_S, set_as_default=False)
     except (OSError, TimeoutError, ValueError, RuntimeError, TypeError) as error:
         what = f"cluster {address}: no scheduler answers ({describe_error(error, most=80)})"
         raise ClusterError(what, remedy=unreachable) from None
     try:
         client.wait_for_workers(1, timeout=CONNECT_S)
         tasks_of_futures = {client.submit(run, task, pure=False): task for task in tasks}
-        for future in as_completed(tasks_of_futures, loop=client.loop):
+        for future in distributed.as_completed(tasks_of_futures, loop=client.loop):
             if future.status == "finished":
                 yield future.result()
             elif future.status == "error":
-                error = future.exception()
-                task, line = tasks_of_futures[future], f"{type(error).__name__}: {describe_error(error)}"
+                task, raised = tasks_of_futures[future], future.exception()
+                line = f"{type(raised).__name__}: {describe_error(raised)}"
                 yield TaskResult(task.key, task.point, task.replication, error=line)
             else:
                 raise ClusterLost(f"cluster {address}: its scheduler is gone; what was finished is kept")

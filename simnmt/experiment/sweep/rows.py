@@ -75,14 +75,13 @@ def _verdicts(scenario: Scenario, of_cell: Sequence[Row], numbers: Runs) -> Iter
     best, fixed = recommended["policy"], recommended["best_fixed"]
     column = objective_metric(goal.objective).column
 
+    def values(row: Row, policy: str) -> list[float]:
+        runs = (run.get(column) for run in numbers[row["workload"], row["network"], policy])
+        return [value for value in runs if value is not None]
+
     def change(row: Row, baseline: str | None) -> Estimate | None:
-        if baseline is None:
-            return None
-        ours, theirs = (
-            [of_replication.get(column) for of_replication in numbers[row["workload"], row["network"], policy]]
-            for policy in (row["policy"], baseline)
-        )
-        return None if None in ours + theirs else change_percent(ours, theirs)
+        ours, theirs = values(row, row["policy"]), [] if baseline is None else values(row, baseline)
+        return change_percent(ours, theirs) if len(ours) == len(theirs) == row["replications"] else None
 
     for row in of_cell:
         policy = row["policy"]

@@ -36,7 +36,6 @@ from simnmt.scenario.errors import format_location
 from simnmt.scenario.source import Source, describe_separate_runs
 from simnmt.scenario.sweep_configuration import Sweep
 from simnmt.scenario.varied_keys import VariedKey
-from simnmt.scenario.yaml_text import node_of
 
 TASKS, FAILED = "tasks", "failed.json"
 FORMAT = 2
@@ -71,8 +70,8 @@ class Header:
     @staticmethod
     def of(sweep: Sweep, source: Source, tasks: Sequence[Task]) -> Header:
         """Return the record of a sweep."""
-        overrides = [[list(override.location), override.node.plain()] for override in sweep.overrides]
-        keys = [[list(key.location), [node.plain() for node in key.values]] for key in sweep.keys]
+        overrides = [[list(override.location), override.value] for override in sweep.overrides]
+        keys = [[list(key.location), list(key.values)] for key in sweep.keys]
         inputs = {name: digest for task in tasks for name, (_, digest) in task.inputs.items()} | source.code_digests
         return Header(source.scenario.name, str(source.base), overrides, keys, dict(sorted(inputs.items())))
 
@@ -84,7 +83,7 @@ class Header:
         keys = []
         for location, values in self.keys:
             label = f"--grid {format_location(tuple(location))}"
-            keys.append(VariedKey(tuple(location), label, tuple(node_of(value, override=label) for value in values)))
+            keys.append(VariedKey(tuple(location), label, tuple(values)))
         return Sweep(str(folder / INPUT), tuple(overrides), tuple(keys))
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from simnmt.base import VERSION
+from simnmt.base.configuration import input_files
 from simnmt.base.errors import InputError, SimnmtError, describe_error
 from simnmt.experiment.cases import RunPlan, Unit
 from simnmt.experiment.criteria import check_criteria
@@ -28,7 +29,7 @@ from simnmt.results.run_directory import sha256
 from simnmt.results.summary import Row
 from simnmt.scenario.configuration import Scenario
 from simnmt.scenario.document import Override
-from simnmt.scenario.source import Source, input_files, refuse_pipes
+from simnmt.scenario.source import Source
 from simnmt.scenario.sweep_configuration import Sweep
 
 _NOT_MADE = (
@@ -61,13 +62,12 @@ def make_points(sweep: Sweep, source: Source, *, allow_code: bool = False) -> li
             nodes = [*firsts[:place], node, *firsts[place + 1 :]]
             overrides = [varied.override(value) for varied, value in zip(sweep.keys, nodes, strict=True)]
             scenario, document = source.with_overrides([*_NOT_MADE, *overrides], allow_code=allow_code)
-            refuse_pipes(scenario, source.base)
             check_criteria(read_inputs(scenario, source.base, document, inputs), document)
     points = []
     for number, combination in enumerate(itertools.product(*(key.values for key in sweep.keys))):
         overrides = [key.override(node) for key, node in zip(sweep.keys, combination, strict=True)]
         scenario, _ = source.with_overrides([*_NOT_MADE, *overrides], allow_code=allow_code)
-        points.append(Point(number, tuple(node.plain() for node in combination), scenario))
+        points.append(Point(number, tuple(combination), scenario))
     return points
 
 

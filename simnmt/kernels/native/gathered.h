@@ -154,12 +154,4 @@ SIMNMT_EXPORT int64_t simnmt_gathered(const float *weight, int64_t vocab, int64_
     return unsound;
 }
 
-/* Columns as simnmt_product_float32 takes them; `packed`: of packed_size floats. */
-SIMNMT_EXPORT int64_t simnmt_pack_columns(const float *weight, int64_t vocab, int64_t width, const int32_t *columns, int64_t count, float *packed) {
-    int64_t unsound = first_unsound(columns, count, vocab);
-    if (unsound < 0)
-        for (int64_t first = 0; first < count; first += PANEL) pack_panel(weight, width, columns, first, count, packed + first * width);
-    return unsound;
-}
-
 #endif

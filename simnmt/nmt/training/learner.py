@@ -142,8 +142,7 @@ class Learner(AdamLearner):
     def step(self, batch: Batch, step: int) -> float:
         """Train on one batch as step number `step`, from 1; return the smoothed loss, summed over its tokens, in nats.
 
-        Raises `TrainingError` for a loss that is not finite, before the weights change, and `OutOfMemory`; if that happens
-        during the update, `whole` is False from then on.
+        Raises `TrainingError` for a loss that is not finite, before the weights change, and `OutOfMemory`.
         """
         draw = stream(self.recipe.seed, 0, "dropout", step)
         seed_step(self.device, draw)
@@ -154,9 +153,8 @@ class Learner(AdamLearner):
         self._within_memory(lambda: nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip_norm))
         for group in self.optimizer.param_groups:
             group["lr"] = self.recipe.rate(step)
-        with self.update():
-            self._within_memory(self.optimizer.step)
-            self._clip_weights()
+        self._within_memory(self.optimizer.step)
+        self._clip_weights()
         return value
 
     @torch.inference_mode()

@@ -1,20 +1,17 @@
-"""A training session of any kind of model: its loop, interrupts, folder, and the state from which it resumes exactly.
+"""A training session of any kind of model: its loop, its folder, and the saved state from which it resumes.
 
-A task subclasses `TrainingSession` and defines the training on one batch. Only whole steps are kept, whatever ends a session.
+A task subclasses `TrainingSession` and defines the training on one batch.
 """
 
 from __future__ import annotations
 
 import json
-import signal
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any, Generic, TypeVar
 
 import numpy as np
@@ -149,35 +146,10 @@ def recorded(folder: Path) -> tuple[CorpusFiles, Recipe]:
 
 
 SAVE_EVERY_S = 120.0
-"""Most seconds of training that a power cut loses; an interrupt loses nothing."""
+"""Seconds of training between two saves, which is the most that whatever ends a session loses."""
 
 Progress = Callable[[str, float | None], None]
 """Called with the name of the present stage and the share of it that is done, None if unknown."""
-
-_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-
-
-@contextmanager
-def defer_signals() -> Iterator[None]:
-    """Deliver signals with a handler only after the block; has no effect outside the main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    came: list[tuple[int, FrameType | None]] = []
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
-    for number, handler in before.items():
-        if callable(handler):  # others are ignored, or end the process at once
-            signal.signal(number, lambda signum, frame: came.append((signum, frame)))
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            if callable(handler):
-                signal.signal(number, handler)
-        for number, frame in came[:1]:
-            handler = before[number]
-            assert callable(handler)
-            handler(number, frame)
 
 
 @contextmanager
@@ -217,15 +189,6 @@ class AdamLearner:
     def __init__(self, models: Mapping[str, nn.Module], optimizer: torch.optim.Optimizer) -> None:
         """`models`: by the prefix of their tensors' names in the state; the first one is trained."""
         self._models, self.optimizer = models, optimizer
-        self.whole = True
-        """Whether all weights are of one step; False once an update has failed midway."""
-
-    @contextmanager
-    def update(self) -> Iterator[None]:
-        """Change the weights within the block; if it fails, `whole` becomes False."""
-        self.whole = False
-        yield
-        self.whole = True
 
     @property
     def _parameters(self) -> dict[str, nn.Parameter]:
@@ -305,32 +268,21 @@ class TrainingSession(ABC, Generic[LearnerT, StateT]):
             self.standing = self._load(type(standing))
 
     def run(self) -> None:
-        """Take steps until the budget is used up; whatever ends the session, the last complete step is kept.
-
-        If an update fails midway, the last written state stays instead, which may be up to `SAVE_EVERY_S` old.
-        """
+        """Take steps until the budget is used up, and save every `SAVE_EVERY_S` and at the end."""
         standing, saved_s = self.standing, time.monotonic()
         epoch, batches = standing.epoch, self._checked_batches()
-        try:
-            while (share := self.share(len(batches))) < 1.0:
-                if epoch != standing.epoch:
-                    epoch, batches = standing.epoch, self._checked_batches()
-                    continue
-                self.look_if_due()
-                with defer_signals():
-                    self._step(batches, share)
-                    if time.monotonic() - saved_s > SAVE_EVERY_S:
-                        self.save()
-                        saved_s = time.monotonic()
-                self.tell(self.message(), share)
-            self.look_at_end()
-        except BaseException:
-            if self.learner.whole:
-                with defer_signals():
-                    self.save()
-            raise
-        with defer_signals():
-            self.save()
+        while (share := self.share(len(batches))) < 1.0:
+            if epoch != standing.epoch:
+                epoch, batches = standing.epoch, self._checked_batches()
+                continue
+            self.look_if_due()
+            self._step(batches, share)
+            if time.monotonic() - saved_s > SAVE_EVERY_S:
+                self.save()
+                saved_s = time.monotonic()
+            self.tell(self.message(), share)
+        self.look_at_end()
+        self.save()
 
     @abstractmethod
     def batches(self) -> list[NDArray[np.int64]]:

@@ -1,7 +1,6 @@
 """Train a model: from parallel text to a folder with its best weights, its vocabularies and training.json.
 
-A session takes steps until the budget is used up and keeps only whole steps, whatever interrupts it. At the end the held-out
-text is translated and scored by sacrebleu.
+A session takes steps until the budget is used up. At the end the held-out text is translated and scored by sacrebleu.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ from simnmt.nmt.training.session import (
     TrainingFolder,
     TrainingSession,
     TrainingState,
-    defer_signals,
     machine_facts,
     training_place,
 )
@@ -117,18 +115,17 @@ class TranslationSession(TrainingSession[Learner, TranslationTrainingState]):
         loss = self.learner.mean_loss(self.dev.in_order(self.recipe.batch_tokens, self.learner.device))
         if not math.isfinite(loss):
             raise diverged(standing.step)
-        with defer_signals():
-            standing.seconds += time.perf_counter() - begun_s
-            if standing.best_loss is None or loss < standing.best_loss:
-                standing.best_loss, standing.best_step = loss, standing.step
-                self._keep()
-            point = {"step": standing.step, "epoch": standing.epoch, "seconds": round(standing.seconds, 3), "dev_loss": loss}
-            if standing.loss_tokens:
-                point["train_loss"] = standing.loss_sum / standing.loss_tokens
-            standing.curves.append(point)
-            standing.loss_sum, standing.loss_tokens = 0.0, 0
-            standing.looked_at = standing.step
-            self.save()
+        standing.seconds += time.perf_counter() - begun_s
+        if standing.best_loss is None or loss < standing.best_loss:
+            standing.best_loss, standing.best_step = loss, standing.step
+            self._keep()
+        point = {"step": standing.step, "epoch": standing.epoch, "seconds": round(standing.seconds, 3), "dev_loss": loss}
+        if standing.loss_tokens:
+            point["train_loss"] = standing.loss_sum / standing.loss_tokens
+        standing.curves.append(point)
+        standing.loss_sum, standing.loss_tokens = 0.0, 0
+        standing.looked_at = standing.step
+        self.save()
 
     def save(self) -> None:
         """See `TrainingSession`; also writes training.json, and the weights if none were kept yet."""
@@ -235,12 +232,12 @@ def train(
 ) -> dict[str, Any]:
     """Train until the budget is used up, or resume the training in `out` until then; return its training.json.
 
-    At the end, and after any interrupt, `out` is a checkpoint folder with the best weights so far. The same text and recipe
+    From the first save on, `out` is a checkpoint folder with the best weights so far. The same text and recipe
     give the same weights on the same machine and number of threads, in any number of sessions. `beam`: of the translations for
     BLEU and chrF, in which unknown words stay.
 
     Raises `CorpusError` and `TrainingError` for unusable input, also while another process trains in `out`; any other
-    exception, such as an interrupt, passes through after all complete steps have been kept.
+    exception, such as an interrupt, passes through, and the same call goes on from the last save.
     """
     names, report = (SOURCE_TOKENIZER, TARGET_TOKENIZER), progress or (lambda stage, share: None)
     TrainingFolder(out, *names)  # refuses an unusable folder before it is made
@@ -254,8 +251,7 @@ def train(
         if not folder.begun:
             report("learning subwords", None)
             models = _learn_vocabularies(corpus, recipe.architecture)
-            with defer_signals():
-                folder.begin(begun, models)
+            folder.begin(begun, models)
         source, target = _vocabularies(folder, recipe.architecture)
         learner = Learner(build_model(recipe.architecture, seed=recipe.seed, dropout=recipe.dropout), recipe, where)
         session = TranslationSession(folder, identity, learner, budget, report)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +22,7 @@ from simnmt.nmt.errors import NmtError
 from simnmt.nmt.linear_layers import HalfLinear
 from simnmt.nmt.step_model import StepModel
 from simnmt.nmt.vocabulary.bundle_file import read_bundle
-from simnmt.nmt.vocabulary.restricted_vocabulary import ActiveColumns, RestrictedVocabulary, SubMatrixCache
+from simnmt.nmt.vocabulary.restricted_vocabulary import RestrictedVocabulary
 
 if TYPE_CHECKING:
     from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
@@ -60,14 +59,13 @@ class ClusteredColumns:
     def __init__(self, centroids: Centroids, sets: ColumnSets) -> None:
         self._centroids, self._sets = centroids, sets
 
-    def columns(self, hidden: Tensor) -> ActiveColumns:
+    def columns(self, hidden: Tensor) -> Tensor:
         """See `VocabularySubset`. Raises `NmtError` for a context that is not a number."""
         try:
             chosen = self._centroids.nearest(hidden)
         except KernelError as error:
             raise NmtError(f"the model's outputs are no numbers to find a cluster for: {error}") from None
-        union = self._sets.united(chosen)
-        return ActiveColumns(union.columns, (self._sets, union.sets))  # clusters of another direction have the same numbers
+        return self._sets.union(chosen)
 
     def join(self, sources: Sequence[Sequence[int]], beam: int) -> None:
         """See `VocabularySubset`."""
@@ -78,40 +76,39 @@ class ClusteredColumns:
 
 def listed(lists: CandidateLists) -> RestrictedVocabulary:
     """Return the vocabulary of the candidates of all active sentences."""
-    begin = partial(ListedColumns, lists, identity=object())
-    return RestrictedVocabulary(label="candidates", vocab=lists.vocab, width=None, begin=begin, reads_sources=True)
+    return RestrictedVocabulary(
+        label="candidates", vocab=lists.vocab, width=None, begin=lambda: ListedColumns(lists), reads_sources=True
+    )
 
 
 class ListedColumns:
     """Active columns by candidate lists, which change only when sentences join or leave; see `VocabularySubset`."""
 
-    def __init__(self, lists: CandidateLists, identity: object) -> None:
-        """`identity`: distinguishes these lists in keys from others, which have other columns for the same sentences."""
-        self._lists, self._identity = lists, identity
-        self._sentences: list[tuple[tuple[int, ...], NDArray[np.int32]]] = []
-        """The different source tokens of each sentence, ascending, and their candidates."""
-        self._active: ActiveColumns | None = None
+    def __init__(self, lists: CandidateLists) -> None:
+        self._lists = lists
+        self._candidates: list[NDArray[np.int32]] = []
+        """The candidates of each sentence."""
+        self._active: Tensor | None = None
         """The active columns of the present sentences, once they were asked for."""
 
-    def columns(self, hidden: Tensor) -> ActiveColumns:
+    def columns(self, hidden: Tensor) -> Tensor:
         """See `VocabularySubset`."""
         if self._active is None:
-            candidates = [candidates for _, candidates in self._sentences]
+            candidates = self._candidates
             union = candidates[0] if len(candidates) == 1 else np.unique(np.concatenate(candidates))
-            key = self._identity, frozenset(tokens for tokens, _ in self._sentences)
-            self._active = ActiveColumns(torch.tensor(union, dtype=torch.int32, device=hidden.device), key)
+            self._active = torch.tensor(union, dtype=torch.int32, device=hidden.device)
         return self._active
 
     def join(self, sources: Sequence[Sequence[int]], beam: int) -> None:
         """See `VocabularySubset`. Raises `ValueError` for a sentence without its tokens."""
         if not all(map(len, sources)):
             raise ValueError("a sentence joins without its source tokens: hand the SlotDecoder the vocabulary as well")
-        self._sentences += [(tuple(sorted(set(source))), self._lists.of(source)) for source in sources]
+        self._candidates += [self._lists.of(source) for source in sources]
         self._active = None
 
     def leave(self, order: Sequence[int]) -> None:
         """See `VocabularySubset`."""
-        self._sentences = [self._sentences[slot] for slot in order]
+        self._candidates = [self._candidates[slot] for slot in order]
         self._active = None
 
 
@@ -120,7 +117,6 @@ def load_vocabulary(
     model: StepModel,
     *,
     direction: str | None = None,
-    cache_mb: float = 0.0,
     device: torch.device | None = None,
     dtype: torch.dtype | None = None,
 ) -> RestrictedVocabulary:
@@ -130,8 +126,6 @@ def load_vocabulary(
         path: a file that `simnmt vocab build` wrote.
         model: the model, which is checked against the bundle.
         direction: the label of a set of clusters; may be left out if the bundle has one set.
-        cache_mb: megabytes for copies of recurring sub-matrices, on the CPU only; a copy needs a measured cost
-            (`with_measured_cost`).
         device, dtype: the later device and type of the model, by default the present ones; centroids have 2 bytes a number if
             the model has (FVP-18).
 
@@ -139,10 +133,6 @@ def load_vocabulary(
     direction.
     """
     device, dtype = device or model.device, dtype or model.weight.dtype
-    if not 0 <= cache_mb < float("inf"):
-        raise NmtError(f"a cache of {cache_mb:g} MB", remedy="give 0 or more")
-    if cache_mb and device.type != "cpu":
-        raise NmtError(f"copies of columns on {device}, where none was found to pay", remedy="keep them on the CPU alone")
     if read_bundle(path).kind == "clusters":
         from simnmt.nmt.vocabulary.cluster_bundle import load_clusters
 
@@ -155,7 +145,7 @@ def load_vocabulary(
 
         vocabulary = listed(CandidateLists.load(path, model))
     vocabulary.check(model)
-    return replace(vocabulary, cache=SubMatrixCache(int(cache_mb * 1e6)) if cache_mb else None)
+    return vocabulary
 
 
 def with_measured_cost(vocabulary: RestrictedVocabulary, model: StepModel) -> RestrictedVocabulary:

@@ -2,7 +2,7 @@
 
 In IBM model 1 each target token comes from one source token, all positions alike: p(t | s) = product over j of the mean over i
 of p(t_j | s_i), learnt by expectation maximisation (Brown et al., The Mathematics of Statistical Machine Translation, 1993).
-The alternative is the attention of a trained model along the given translations.
+The attention of a model is used where it writes an unknown word, see `attended_positions`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.step_model import StepModel, pad
+from simnmt.nmt.step_model import StepModel
 
 Pair = tuple[Sequence[int], Sequence[int]]
 
@@ -61,12 +61,12 @@ class LexicalTable:
         return starts, self.tokens[kept], self.probabilities[kept].astype(np.float32)
 
 
-def alignable(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], longest: int | None = None) -> list[Pair]:
-    """Return the pairs without an empty side or one longer than `longest`. Raises `NmtError` for unequal numbers of sides."""
+def alignable(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[Pair]:
+    """Return the pairs without an empty side. Raises `NmtError` for unequal numbers of sides."""
     if len(sources) != len(targets):
         raise NmtError(f"{len(sources):,} sources but {len(targets):,} targets", remedy="line i must translate line i")
     pairs = zip(sources, targets, strict=True)
-    return [pair for pair in pairs if all(map(len, pair)) and (longest is None or max(map(len, pair)) <= longest)]
+    return [pair for pair in pairs if all(map(len, pair))]
 
 
 def lexical_table(pairs: NDArray[np.int64], counts: NDArray[np.float64], src_vocab: int, tgt_vocab: int) -> LexicalTable:
@@ -185,56 +185,6 @@ def _expected_counts(
         linked /= np.repeat(sums, block.sizes)
         counts[place] += np.bincount(block.links, weights=linked, minlength=len(place))
     return counts, likelihood
-
-
-BATCH = 64
-"""Sentence pairs aligned together."""
-MERGED = 4_000_000
-"""Links that are held before they are summed."""
-
-
-@torch.inference_mode()
-def attention_alignment(
-    model: StepModel,
-    sources: Sequence[Sequence[int]],
-    targets: Sequence[Sequence[int]],
-    *,
-    progress: Callable[[int], None] = lambda _: None,
-) -> LexicalTable:
-    """Return p(target token | source token) by the attention of a model that is fed the references.
-
-    `sources` have their end marks, `targets` do not; pairs with an empty side or longer than the model's positions are left
-    out. `progress` is called with the number of pairs done. Raises `NmtError` for a model without attention, and without any
-    pair.
-    """
-    pairs = alignable(sources, targets, model.max_positions)
-    if not pairs:
-        raise NmtError("no sentence pair to align", remedy="give parallel text")
-    pairs.sort(key=lambda pair: (len(pair[0]), len(pair[1])))
-    held = list[tuple[NDArray[np.int64], NDArray[np.float64]]]()
-    for first in range(0, len(pairs), BATCH):
-        batch = pairs[first : first + BATCH]
-        src, src_lengths = pad([source for source, _ in batch], model.pad_token)
-        tgt, tgt_lengths = pad([target for _, target in batch], model.pad_token)
-        tgt_in = torch.cat((torch.full((len(batch), 1), model.start_token), tgt[:, :-1]), dim=1)
-        where = model.device
-        weights = model.attention(src.to(where), src_lengths.to(where), tgt_in.to(where)).float().cpu()
-        inside = torch.arange(tgt.shape[1]) < tgt_lengths[:, None]
-        within = inside[:, :, None] & (torch.arange(src.shape[1]) < src_lengths[:, None])[:, None, :]
-        keys = src[:, None, :] * model.vocab + tgt[:, :, None]
-        held.append((keys[within].numpy(), weights[within].double().numpy()))
-        if sum(len(part) for part, _ in held) >= MERGED:
-            held = [_summed(held)]
-        progress(first + len(batch))
-    return lexical_table(*_summed(held), model.architecture.src_vocab, model.vocab)
-
-
-def _summed(
-    parts: Sequence[tuple[NDArray[np.int64], NDArray[np.float64]]],
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the different keys of all parts, ascending, and the sums of their weights."""
-    keys, places = np.unique(np.concatenate([keys for keys, _ in parts]), return_inverse=True)
-    return keys, np.asarray(np.bincount(places, np.concatenate([weights for _, weights in parts])), np.float64)
 
 
 def can_attend(model: object) -> TypeGuard[StepModel]:

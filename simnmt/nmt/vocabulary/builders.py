@@ -6,11 +6,10 @@ Clusters need unlabelled text, candidate lists need parallel text.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
 
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.translation import Translator
-from simnmt.nmt.vocabulary.alignment import EM_ITERATIONS, alignable, attention_alignment, ibm_model1
+from simnmt.nmt.vocabulary.alignment import EM_ITERATIONS, alignable, ibm_model1
 from simnmt.nmt.vocabulary.bundle_file import control_tokens
 from simnmt.nmt.vocabulary.candidate_lists import CANDIDATES, CandidateLists, candidate_lists, most_frequent
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, ClusterSet
@@ -64,31 +63,26 @@ def sample_evenly(lines: Sequence[str], count: int | None) -> list[str]:
     return [lines[at * len(lines) // count] for at in range(count)]
 
 
-Align = Literal["ibm1", "attention"]
-
-
 def build_candidates(
     translator: Translator,
     sources: Sequence[str],
     targets: Sequence[str],
     *,
     count: int = CANDIDATES,
-    align: Align = "ibm1",
     always: int = 0,
     iterations: int = EM_ITERATIONS,
     progress: Callable[[int], None] = lambda _: None,
 ) -> CandidateLists:
-    """List the `count` most probable target tokens of each source token, by an alignment of parallel lines.
+    """List the `count` most probable target tokens of each source token, by IBM model 1 of parallel lines.
 
     Args:
         translator: the model and its subwords.
-        sources, targets: lines of text; `targets[i]` translates `sources[i]`. Pairs with an empty side, or too long for the
-            attention of the model, are left out; `CandidateLists.pairs` counts the others.
+        sources, targets: lines of text; `targets[i]` translates `sources[i]`. Pairs with an empty side are left out;
+            `CandidateLists.pairs` counts the others.
         count: most target tokens of each source token. The source's end mark has no list: it is the empty word of the
             alignment, whose target tokens `always` replaces.
-        align: ibm1, or the model's own attention.
         always: number of most frequent target tokens that are candidates of every sentence, besides end mark and unknown.
-        iterations: of ibm1.
+        iterations: of the alignment.
         progress: called with the number of pairs done.
 
     Raises `NmtError` for unequal numbers of lines, without any pair, and for more candidates than the vocabulary holds.
@@ -100,16 +94,15 @@ def build_candidates(
     # Targets without their end mark, which every list has.
     src = [ids if len(ids) > 1 else [] for ids in translator.source.encode(sources)]
     tgt = [ids[:-1] for ids in translator.target.encode(targets)]
-    pairs = alignable(src, tgt, model.max_positions if align == "attention" else None)
+    pairs = alignable(src, tgt)
     src, tgt = [list(one) for one, _ in pairs], [list(other) for _, other in pairs]
-    if align == "attention":
-        table = attention_alignment(model, src, tgt, progress=progress)
-    else:
-        sizes = translator.source.size, translator.target.size
-
-        def tell(done: int) -> None:
-            progress(len(src) * done // iterations)
-
-        table = ibm_model1(src, tgt, src_vocab=sizes[0], tgt_vocab=sizes[1], iterations=iterations, progress=tell).table
+    table = ibm_model1(
+        src,
+        tgt,
+        src_vocab=translator.source.size,
+        tgt_vocab=translator.target.size,
+        iterations=iterations,
+        progress=lambda done: progress(len(src) * done // iterations),
+    ).table
     every = [*control_tokens(model), *most_frequent(tgt, always, model.vocab).tolist()]
     return candidate_lists(table, every, count=count, without=[translator.source.eos], pairs=len(pairs))

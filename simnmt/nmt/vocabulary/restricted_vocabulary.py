@@ -1,25 +1,21 @@
-"""A restricted vocabulary of a decoder: how its active columns are chosen, multiplied, copied and counted.
+"""A restricted vocabulary of a decoder: how its active columns are chosen, multiplied and counted.
 
-The product depends on the number of rows only, or a measured cost model chooses the fastest (FVP-09). Copies of the weights of
-recurring columns are kept within a memory budget. The account holds active columns and misses by step and by sentence
-(FVP-08).
+The product depends on the number of rows only, or a measured cost model chooses the fastest (FVP-09). The
+account holds active columns and misses by step and by sentence (FVP-08).
 """
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from math import inf
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simnmt.kernels.columns import SubMatrix, default_method
+from simnmt.kernels.columns import default_method
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.step_model import StepModel
 from simnmt.profile.projection_cost import ProductMethod
@@ -60,7 +56,7 @@ class SubsetAccount:
     assign_s: list[float] = field(default_factory=list)
     """Seconds of each timed step for choosing clusters and their union, or for joining lists."""
     product_s: list[float] = field(default_factory=list)
-    """Seconds of each timed step for the product, including a copy of a sub-matrix."""
+    """Seconds of each timed step for the product."""
     search_s: list[float] = field(default_factory=list)
     """Seconds of each timed step for bias, softmax and the best of each row; when scattered, without the choice among these."""
     by_sentence: dict[int, SentenceAccount] = field(default_factory=dict)
@@ -120,77 +116,6 @@ class SubsetAccount:
         self.search_s.append(search_s)
 
 
-_MOST_COUNTED_KEYS = 4_096
-"""Most keys without a copy whose uses are counted, by their hashes: some hundred kilobytes beside the budget."""
-
-
-class SubMatrixCache:
-    """The most recently used copies of columns of one weight matrix, up to `budget_bytes` in all. Threads may share it.
-
-    A copy is made when `pays(uses)` is true for a key that has been asked for `uses` times since its last copy: the number of
-    past uses predicts the number of future ones.
-    """
-
-    def __init__(self, budget_bytes: int) -> None:
-        """Start empty; a budget of 0 keeps nothing. Raises `NmtError` for less than 0."""
-        if budget_bytes < 0:
-            raise NmtError(f"a cache of {budget_bytes:,} bytes", remedy="give 0 or more")
-        self.budget_bytes = budget_bytes
-        self.hits = self.misses = self.made = 0
-        """Requests with a copy, requests without one, and copies made."""
-        self.nbytes = 0
-        """Bytes of all copies."""
-        self._kept: OrderedDict[Hashable, SubMatrix] = OrderedDict()
-        self._uses: OrderedDict[int, int] = OrderedDict()
-        self._weight: Tensor | None = None
-        self._lock = threading.Lock()
-
-    def __len__(self) -> int:
-        return len(self._kept)
-
-    def get(self, weight: Tensor, columns: Tensor, key: Hashable, pays: Callable[[int], bool]) -> SubMatrix | None:
-        """Return the copy of these columns, made now if it pays, or None. Equal keys must mean equal columns."""
-        with self._lock:
-            self._follow(weight)
-            if (kept := self._kept.get(key)) is not None:
-                self._kept.move_to_end(key)
-                self.hits += 1
-                return kept
-            self.misses += 1
-            uses = self._uses.pop(hash(key), 0) + 1
-            needed = SubMatrix.bytes_of(weight, len(columns))
-            if needed > self.budget_bytes:
-                return None
-            if not pays(uses):
-                self._uses[hash(key)] = uses
-                if len(self._uses) > _MOST_COUNTED_KEYS:
-                    self._uses.popitem(last=False)
-                return None
-            while self._kept and self.nbytes + needed > self.budget_bytes:
-                _, oldest = self._kept.popitem(last=False)
-                self.nbytes -= oldest.nbytes
-            copy = SubMatrix.of(weight, columns)
-            self._kept[key] = copy
-            self.nbytes += copy.nbytes
-            self.made += 1
-            return copy
-
-    def __str__(self) -> str:
-        asked = self.hits + self.misses
-        return (
-            f"copies of columns served {self.hits:,} of {asked:,} products: {self.made:,} made, {len(self):,} kept in "
-            f"{self.nbytes / 1e6:.1f} of {self.budget_bytes / 1e6:.1f} MB"
-        )
-
-    def _follow(self, weight: Tensor) -> None:
-        """Free the copies of another weight matrix; the counts stay."""
-        before = self._weight
-        if before is None or (before.data_ptr(), before.dtype, before.shape) != (weight.data_ptr(), weight.dtype, weight.shape):
-            self._kept.clear()
-            self._uses.clear()
-            self.nbytes, self._weight = 0, weight.detach()
-
-
 _BUCKETS = 64
 """Classes of the number of active columns: evaluating the cost model takes as long as a small product."""
 
@@ -201,50 +126,30 @@ class ProductChoice:
     def __init__(self, cost: ProjectionCost | None, vocab: int, width: int) -> None:
         self._cost, self._vocab, self._width = cost, vocab, width
         self._bucket = max(1, vocab // _BUCKETS)
-        self._fastest, self._break_even = cache(self._find_fastest), cache(self._find_break_even)
+        self._fastest = cache(self._find_fastest)
 
     def method(self, columns: int, rows: int) -> ProductMethod | Literal["dense"]:
         """Return the method of a product; `dense`: of all columns, of which the active ones are then taken."""
-        return default_method(rows) if self._cost is None else self._fastest(columns // self._bucket, rows)[0]
+        return default_method(rows) if self._cost is None else self._fastest(columns // self._bucket, rows)
 
-    def pays(self, columns: int, rows: int, uses: int) -> bool:
-        """Return whether a copy of columns pays that will be multiplied `uses` times; False without a measured cost."""
-        return self._cost is not None and uses > self._break_even(columns // self._bucket, rows)
-
-    def _find_fastest(self, bucket: int, rows: int) -> tuple[ProductMethod | Literal["dense"], float]:
-        """Return the fastest method without a copy, and its seconds."""
-        cost, columns = self._at(bucket)
+    def _find_fastest(self, bucket: int, rows: int) -> ProductMethod | Literal["dense"]:
+        """Return the fastest method for the middle of a bucket."""
+        assert self._cost is not None, "asked for only where a cost was measured"
+        cost, columns = self._cost, min(self._vocab, bucket * self._bucket + self._bucket // 2)
         method = cost.method(columns, rows, self._width)
         active_s = cost.product_s(columns, rows, self._width, method)
         dense_s = cost.dense.seconds(rows, self._vocab * self._width, self._vocab)
-        return ("dense", dense_s) if dense_s < active_s else (method, active_s)
-
-    def _find_break_even(self, bucket: int, rows: int) -> float:
-        """Return the number of uses that save as much time as making a copy takes."""
-        cost, columns = self._at(bucket)
-        saved_s = self._fastest(bucket, rows)[1] - cost.product_s(columns, rows, self._width, "kept")
-        return cost.copy_out.seconds(rows, columns * self._width, columns) / saved_s if saved_s > 0.0 else inf
-
-    def _at(self, bucket: int) -> tuple[ProjectionCost, int]:
-        """Return the measured cost model and the middle of a bucket."""
-        assert self._cost is not None, "asked for only where a cost was measured"
-        return self._cost, min(self._vocab, bucket * self._bucket + self._bucket // 2)
-
-
-class ActiveColumns(NamedTuple):
-    """The active columns of a step."""
-
-    columns: Tensor
-    """int32 [columns], ascending, on the model's device."""
-    key: Hashable
-    """Identifies the columns: equal keys mean equal columns, whatever chose them."""
+        return "dense" if dense_s < active_s else method
 
 
 class VocabularySubset(Protocol):
     """The choice of active columns for the active sentences of one decoder."""
 
-    def columns(self, hidden: Tensor) -> ActiveColumns:
-        """Return the active columns of all rows together, from the body's output [rows, width] (FVP-06)."""
+    def columns(self, hidden: Tensor) -> Tensor:
+        """Return the active columns of all rows together, int32, ascending, on the model's device (FVP-06).
+
+        `hidden`: the body's output, [rows, width].
+        """
 
     def join(self, sources: Sequence[Sequence[int]], beam: int) -> None:
         """Append sentences with these source tokens, of `beam` rows each."""
@@ -277,10 +182,8 @@ class RestrictedVocabulary:
     """Whether to make the dense products too, and count the rows whose likeliest token is not active (FVP-08). Changes no
     output."""
     cost: ProjectionCost | None = None
-    """The cost model that chooses the product, and whether a copied sub-matrix pays. None: the choice depends on the number of
-    rows only, which is the same at each run, and no copy is kept."""
-    cache: SubMatrixCache | None = None
-    """Where copies are kept."""
+    """The cost model that chooses the product. None: the choice depends on the number of rows only, which is the same at each
+    run."""
     account: SubsetAccount | None = None
     """Records every step."""
     clusters: int = 0

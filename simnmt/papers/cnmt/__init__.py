@@ -1,8 +1,7 @@
 """The C-NMT paper (Chen et al., ISCAS 2022): its Table I, its claims, and the verdicts on our device profiles.
 
 Open `published.py` first (the printed figures), then `claims.py` (the claims and their judges) and `reproduction.py` (Table I
-on inferred and on measured profiles). `fit.py` infers device profiles from the published ratios, `network_levels.py` finds
-networks on which both measured devices win some requests.
+on inferred and on measured profiles). `fit.py` infers device profiles from the published ratios.
 """
 
 from __future__ import annotations

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from simnmt.papers.cnmt.claims import TRANSFORMER
 from simnmt.papers.cnmt.device_claims import TimesRow
 from simnmt.papers.cnmt.table_replay import Part
 from simnmt.papers.kit.page import Drawing
+from simnmt.report import thinning
 from simnmt.report.charts import Axis, Chart, Control, Mark, Panel, panel
-from simnmt.report.figures import CellView, rtt
-from simnmt.report.page import fit_panels
+from simnmt.report.figures import CellView, plane, rtt
 from simnmt.report.page_template import render_fragment
-from simnmt.report.plane_figures import plane
-from simnmt.report.typography import number, significant
+from simnmt.report.run_tables import share_explained
+from simnmt.report.typography import MINUS, number, significant
 from simnmt.results import Cell
+from simnmt.results.summary import Row
+from simnmt.workload.length_diagnostics import means_by_source_length
+from simnmt.workload.length_regression import LengthRegression
 
 _COLOURS = ("edge", "cloud", "oracle", "naive", "cnmt")
 _PUBLISHED_LENGTHS = {"de-en": ("0.99", "0.57"), "fr-en": ("0.99", "0.15"), "en-zh": ("0.99", "0.73")}
@@ -24,10 +30,10 @@ _PUBLISHED_LENGTHS = {"de-en": ("0.99", "0.57"), "fr-en": ("0.99", "0.15"), "en-
 
 
 def drawings(times: Sequence[TimesRow], parts: Sequence[Part]) -> list[Drawing]:
-    """Return figures 2a, 2b, 3 and 4."""
+    """Return figures 2a (if a profile holds measured samples), 2b, 3 and 4."""
     # Measured parts come first.
     ordered = sorted((part for part in parts if part.cells), key=lambda part: part.name == "inferred")
-    return [_times(times) if times else _replayed(ordered), _planes(ordered), _lengths(ordered), _traces(ordered)]
+    return [*([_times(times)] if times else []), _planes(ordered), _lengths(ordered), _traces(ordered)]
 
 
 def _name(part: str, cell: Cell, network: bool = True) -> str:
@@ -91,33 +97,16 @@ def _describe_times(row: TimesRow) -> str:
     )
 
 
-def _replayed(parts: Sequence[Part]) -> Drawing:
-    """Draw the requests of the replay, whose times follow its profiles' planes, in place of measured samples."""
-    part, cell = next(
-        ((part, cell) for part in parts for cell in part.cells if cell.workload == TRANSFORMER),
-        next((part, cell) for part in parts for cell in part.cells),
-    )
-    drawn = fit_panels(cell, part.fits, cell.workload.upper())[-1]
-    note = (
-        f"No profile at hand holds measured samples, so these are the replay's requests on profiles that are "
-        f"{cell.profile_kinds[0]}: they show the form of the figure and prove nothing. The paper shows the Transformer on a "
-        "Jetson (R² 0.99, mean squared error 0.13 ms²) and on a Titan (0.85, 1.2)."
-    )
-    heading = f"Gateway and server, {cell.workload.upper()}"
-    title = "Figure 2a: time over target length"
-    return Drawing("figure-2a", title, note, [replace(drawn, heading=heading, across=True)])
-
-
 def _planes(parts: Sequence[Part]) -> Drawing:
     cells = [(part.name, cell) for part in parts for cell in part.cells]
     # The paper's own example, the Transformer, is shown first; a stable sort keeps the rest in order.
     cells.sort(key=lambda named_cell: (named_cell[1].workload != TRANSFORMER, named_cell[0] == "inferred"))
     charts: dict[tuple[str, ...], Chart] = {}
     for place, (_, cell) in enumerate(cells):
-        drawn = plane(CellView(cell, [], [], dict(zip(cell.logs, map(_colour, cell.logs), strict=True))))
+        drawn = plane(CellView(cell, [], dict(zip(cell.logs, map(_colour, cell.logs), strict=True))))
         policy = str(list(cell.logs).index("cnmt"))
         chart = drawn.charts[policy,]
-        charts[str(place),] = replace(chart, reading=f"{_coefficients(cell)} {chart.reading}")
+        charts[str(place),] = replace(chart, reading=_coefficients(cell))
     controls = [Control("of", "Of", [(str(place), _name(name, cell)) for place, (name, cell) in enumerate(cells)])]
     alt = "Requests in the plane of source and target length with the border where both devices are equally fast"
     shown = Panel("planes", "Where each device is the faster one", alt, charts, controls, across=True)
@@ -154,13 +143,44 @@ def _lengths(parts: Sequence[Part]) -> Drawing:
             units = table.src_unit if table.src_unit == table.tgt_unit else f"{table.src_unit} and {table.tgt_unit}"
             pairs = number(table.src_len.size, 0)
             heading = f"{workload}, {pairs} pairs of @{table.name} by {units}; published R² {r2}, MSE {mse}"
-            drawn = fit_panels(cell, part.fits, f"{workload} by {units}")[0]
-            panels[key] = replace(drawn, name=f"lengths-{len(panels)}", heading=heading, caption="")
+            fit = next((fit for fit in part.fits if fit["workload"] == cell.workload and "pairs_r2" in fit), None)
+            alt = f"Mean target length per source length in tokens, with the fitted line, {workload} by {units}"
+            panels[key] = panel(f"lengths-{len(panels)}", heading, alt, partial(_length_chart, cell, fit))
     note = (
         "Counted on real text; the target length is the reference translation's. Bands: one standard deviation of single pairs."
     )
     title = "Figure 3: mean target length per source length"
     return Drawing("figure-3", title, note, list(panels.values()))
+
+
+def _length_chart(cell: Cell, fit: Row | None) -> Chart:
+    """Draw the mean target length per source length, its standard deviation, and the line that policies believe in."""
+    slope, offset = cell.regression_slope, cell.regression_offset
+    means = means_by_source_length(cell.lengths, LengthRegression(slope, offset))
+    src, pairs, mean = (np.array([getattr(row, key) for row in means]) for key in ("src_len_from", "pairs", "mean_tgt_len"))
+    sd = np.array([np.nan if row.sd_tgt_len is None else row.sd_tgt_len for row in means])
+    low, high = thinning.numbers(np.maximum(mean - sd, 0.0)), thinning.numbers(mean + sd)
+    # The axes show 99 % of the pairs.
+    longest = src[np.searchsorted(np.cumsum(pairs), 0.99 * pairs.sum())]
+    end = float(min(1.2 * longest, 1.03 * src[-1] + 1))
+    highest = 1.06 * float((mean + np.nan_to_num(sd))[src <= end].max())
+    # No policy expects less than one token: the line has a bend where it would.
+    bend = (1.0 - offset) / slope if slope else 0.0
+    along = [0.0, *([bend] if 0.0 < bend < end else []), end]
+    at = thinning.numbers(src, 4)
+    marks = [
+        Mark("band", at, [], colour="policy-4", opacity=0.18, low=low, high=high, hover=""),
+        Mark("points", at, thinning.numbers(mean, 4), "mean M", "policy-4", symbol="circle", size=5.0, hover="N %{x}: M %{y}"),
+        Mark("line", along, [max(slope * place + offset, 1.0) for place in along], "fitted line", width=1.6, hover=""),
+    ]
+    reading = f"Line: M = {significant(slope)} N {MINUS if offset < 0 else '+'} {significant(abs(offset))}"
+    if fit is not None:
+        reading += (
+            f"; R² {share_explained(fit['means_r2'])} and mean squared error {significant(fit['means_mse'], 3)} about means, "
+            f"{share_explained(fit['pairs_r2'])} and {significant(fit['pairs_mse'], 3)} about single pairs"
+        )
+    axes = Axis("source length N, tokens", span=(0.0, end)), Axis("target length M, tokens", span=(0.0, highest))
+    return Chart(marks, *axes, f"{reading}.")
 
 
 def _traces(parts: Sequence[Part]) -> Drawing:
@@ -187,7 +207,7 @@ def _trace_chart(cells: Sequence[Cell]) -> Chart:
     marks, sentences = [], []
     unit = ""
     for place, cell in enumerate(cells):
-        drawn = rtt(CellView(cell, [], [], dict.fromkeys(cell.logs, 0))).chart
+        drawn = rtt(CellView(cell, [], dict.fromkeys(cell.logs, 0))).chart
         unit = unit or drawn.x.title.rpartition(", ")[2]
         name = cell.network.upper()
         colour, dash = ("policy-4", "solid") if place else ("policy-5", "dot")

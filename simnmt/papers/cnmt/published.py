@@ -60,8 +60,6 @@ class ImpliedRatios:
     oracle: tuple[float, float]
     naive: float
     cnmt: float
-    cnmt_over_naive: tuple[float, float, float]
-    """C-NMT's total over Naive's, via the GW, the Server and the Oracle column."""
 
     @property
     def pairs(self) -> dict[str, tuple[float, float]]:
@@ -86,7 +84,6 @@ def implied_ratios(workload: str, network: str) -> ImpliedRatios:
         (naive[0] / naive[2], cnmt[0] / cnmt[2]),
         naive[0],
         cnmt[0],
-        (cnmt[0] / naive[0], cnmt[1] / naive[1], cnmt[2] / naive[2]),
     )
 
 

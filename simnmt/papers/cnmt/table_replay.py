@@ -14,7 +14,6 @@ from simnmt.experiment.inputs import read_inputs
 from simnmt.experiment.run import run_plan
 from simnmt.papers.cnmt import claims, published
 from simnmt.papers.cnmt.claims import TRANSFORMER
-from simnmt.papers.cnmt.network_levels import Levels
 from simnmt.papers.cnmt.table_one import ALL_POLICIES, TableRun
 from simnmt.papers.kit.claim import ClaimRecord
 from simnmt.profile.device_profile import DeviceProfile
@@ -140,12 +139,11 @@ def separated(scenario: Scenario) -> list[RunPlan]:
     return [read_inputs(only(scenario, group), Path.cwd()) for group in groups if group]
 
 
-def at_levels(plan: RunPlan, workload: str, levels: Levels) -> RunPlan:
+def at_levels(plan: RunPlan, workload: str, mean_rtt_ms: Mapping[str, float]) -> RunPlan:
     """Return the plan of one workload with its networks scaled to these mean RTTs."""
     scenario = only(plan.scenario, [workload])
     networks = {
-        name: network.model_copy(update={"rtt_mean_ms": levels.mean_rtt_ms[name]})
-        for name, network in scenario.networks.items()
+        name: network.model_copy(update={"rtt_mean_ms": mean_rtt_ms[name]}) for name, network in scenario.networks.items()
     }
     return read_inputs(scenario.model_copy(update={"networks": networks}), Path.cwd())
 

@@ -221,11 +221,6 @@ class FusedDecoder:
         """Words of the model; the time of the output layer is proportional to them."""
         return self.profile.model.vocab
 
-    @property
-    def measured(self) -> bool:
-        """True if both variants were measured, and none is composed."""
-        return "composed" not in (self.plain_choice.how, self.fused_choice.how)
-
     def decoder(self, fused: bool) -> Decoder:
         """Return one of the two variants."""
         return self.fused if fused else self.plain
@@ -242,8 +237,6 @@ class FusedDecoder:
             remarks.append(
                 f"steps among the variants took {span} times the calibrated ones: shares are theirs, seconds are not"
             )
-        composed = [choice for choice in (self.plain_choice, self.fused_choice) if choice.how == "composed"]
-        remarks += [f"{choice.settings.describe()}: {choice.describe_composition()}" for choice in composed]
         return [*remarks, *self.fused.remarks]
 
 

@@ -62,7 +62,7 @@ class Reproduction:
             notes=_notes(self),
             summary=summary,
             main_claims=("FNI-15 (a)", "FNI-15 (b)", "FNI-16 (h)", "FNI-16 (j)", "FNI-17 (a)", "FNI-11"),
-            main_charts=("tables-2-3-drawn", "figures-3-4"),
+            main_charts=("figures-3-4", "figures-1-5"),
             matrix_note="Signs and orders can be compared; sizes depend on the device, and the paper’s is a GPU.",
             remarks=self.left_out,
             more={
@@ -414,21 +414,10 @@ def _real_table(rows: Sequence[RealSpeed]) -> Table:
 
 
 def _charts(reproduction: Reproduction, compared: Sequence[FusedSpeed]) -> list[ChartSection]:
-    times = grouped(_output_times(reproduction), "source")
-    sections = [
-        ChartSection(
-            "tables-2-3-drawn",
-            "Tables 2 and 3, drawn",
-            "Seconds of each stage",
-            {source: _seconds_chart(source, rows) for (source,), rows in times.items()},
-            note="Seconds of the output layer over a whole test set.",
-            before="table-2-3",
-        )
-    ]
     if not compared:
-        return sections
+        return []
     by_device = grouped(reproduction.stages.values(), "layer.source")
-    sections.append(
+    sections = [
         ChartSection(
             "figures-1-5",
             "Figures 1 and 5: shares of the time",
@@ -436,7 +425,7 @@ def _charts(reproduction: Reproduction, compared: Sequence[FusedSpeed]) -> list[
             {device: _share_chart(device, cells) for (device,), cells in by_device.items()},
             note="Without the fused kernel, maxi-batching.",
         )
-    )
+    ]
     by_set = grouped(compared, "speed.device", "speed.test_set")
     for identifier, title, strategies in (
         ("figures-3-4", "Figures 3 and 4: speed with the fused kernel", ("mini",)),
@@ -452,18 +441,6 @@ def _charts(reproduction: Reproduction, compared: Sequence[FusedSpeed]) -> list[
         )
         sections.append(ChartSection(identifier, title, "Speed by beam", charts, note, before="speeds"))
     return sections
-
-
-def _seconds_chart(source: str, rows: Sequence[OutputTimes]) -> Chart:
-    names = [case_name(row.beam, row.test_set) for row in rows]
-    ratios = "; ".join(f"{name}: {row.ratio:.2f} times" for name, row in zip(names, rows, strict=True))
-    series = {
-        "product": [row.product_s for row in rows],
-        "bias, softmax and search": [row.three_s for row in rows],
-        "product, fused layer's": [row.product_fused_s for row in rows],
-        "fused": [row.fused_s for row in rows],
-    }
-    return bars(names, "seconds over the set", f"{source}: {ratios}, three steps over fused.", series)
 
 
 def _share_chart(device: str, cells: Sequence[SetStages]) -> Chart:

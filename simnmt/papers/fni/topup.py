@@ -16,11 +16,11 @@ from simnmt.papers.fni.online import Curve, LoadLimit, load_limits
 from simnmt.papers.fni.published import OCCUPANCIES, SETS
 from simnmt.papers.fni.topup_claims import moment_claim, occupancy_claims, online_claims, speed_claims
 from simnmt.papers.kit.claim import ClaimRecord
-from simnmt.papers.kit.page import ChartSection, Row, estimate_bars, grouped
+from simnmt.papers.kit.page import ChartSection, Row, grouped, line_series
 from simnmt.papers.kit.report import PaperReport
 from simnmt.papers.kit.table import Table, record
 from simnmt.profile.device_profile import DeviceProfile
-from simnmt.report.charts import Axis, Chart, Mark, line_series
+from simnmt.report.charts import Axis, Chart, Mark
 from simnmt.report.table import Column, TableCell
 from simnmt.report.typography import typeset_interval
 
@@ -61,14 +61,14 @@ class Reproduction:
             paper=published.TOPUP_REFERENCE,
             claims=self.claims,
             tables=tables,
-            charts=[*_load_charts(self), *_speed_charts(speeds), *_occupancy_charts(self)],
+            charts=[*_speed_charts(speeds), *_occupancy_charts(self)],
             setting=published.SETTING,
             setting_title="The paper's setting (FNI-13)",
             slips=published.TOPUP_SLIPS,
             notes=_notes(self),
             summary=_summary(speeds),
             main_claims=("FNI-16 (a)", "FNI-16 (b)", "FNI-16 (f)", "FNI-10", "FNI-12 (d)", "FNI-09 (online)"),
-            main_charts=("p95-load-drawn", "figures-6-7"),
+            main_charts=("figures-6-7", "figure-2"),
             matrix_note="Signs and orders can be compared; sizes depend on the device. Figures that are extrapolated, such as "
             "those of a beam that was not measured, or lack measured costs of a refill decide nothing.",
             remarks=_smaller_batches(self.decoders),
@@ -364,54 +364,6 @@ def _load_cell(limit: LoadLimit, beside: Sequence[LoadLimit]) -> TableCell:
     greatest = estimate.mean == max(other.estimate.mean for other in beside)
     marks = {"the most": greatest, "capacity": limit.saturated, "not at some lower load": limit.dips}
     return TableCell(text, ", ".join(filter(None, [interval, *(mark for mark, applies in marks.items() if applies)])))
-
-
-def _load_charts(reproduction: Reproduction) -> list[ChartSection]:
-    limits, curves = _by_case(reproduction.load_limits), _by_case(reproduction.curves)
-    if not limits:
-        return []
-    return [
-        ChartSection(
-            "p95-load-drawn",
-            "Load up to which a p95 of latency holds",
-            "Sentences a second within the p95",
-            {name: _load_bars(rows) for name, rows in limits.items()},
-            note="Beyond the paper: sentences arrive one by one. Whiskers are 95 % intervals over seeds.",
-        ),
-        ChartSection(
-            "online",
-            "Online: the p95 of latency over the load",
-            "p95 of latency over sentences a second",
-            {name: _curve_chart(rows, limits[name]) for name, rows in curves.items()},
-            note="Beyond the paper. Sentences arrive as a Poisson process; means over seeds, up to the capacity.",
-            before="p95-load",
-        ),
-    ]
-
-
-def _by_case(rows: Sequence[T]) -> dict[str, list[T]]:
-    return {f"{device}, {case_name(beam, key)}": case for (device, beam, key), case in grouped(rows, *_CASE).items()}
-
-
-def _load_bars(rows: Sequence[LoadLimit]) -> Chart:
-    best = [max(group, key=lambda row: row.estimate.mean) for group in grouped(rows, "p95_ms").values()]
-    reading = "; ".join(f"within {row.p95_ms:,.0f} ms most with {row.name}: {row.estimate.mean:.3g} a second" for row in best)
-    loads = [(f"p95 of {row.p95_ms:,.0f} ms", row.name, row.estimate) for row in rows]
-    return estimate_bars(loads, "sentences a second", f"{reading[:1].upper()}{reading[1:]}.")
-
-
-def _curve_chart(rows: Sequence[Curve], limits: Sequence[LoadLimit]) -> Chart:
-    names = {limit.strategy: limit.name for limit in limits}
-    p95s = sorted({limit.p95_ms for limit in limits})
-    rates = [rate for row in rows for rate in row.rate_rps]
-    lines = [line_series(names[row.strategy], row.rate_rps, row.p95_ms, place) for place, row in enumerate(rows)]
-    bounds = [
-        Mark("line", [min(rates), max(rates)], [p95_ms, p95_ms], "asked for" if p95_ms == p95s[0] else "", dash="dot")
-        for p95_ms in p95s
-    ]
-    asked = " and ".join(f"{p95_ms:,.0f} ms" for p95_ms in p95s)
-    reading = f"Asked for: {asked}. Above these lines a strategy misses the p95."
-    return Chart([*lines, *bounds], Axis("sentences a second", log=True), Axis("p95 of latency, ms", log=True), reading)
 
 
 def _speed_charts(rows: Sequence[offline.ComparedSpeed]) -> list[ChartSection]:

@@ -1,4 +1,4 @@
-"""Charts of the reproduction: Table 2 drawn, figures 2 to 4 redrawn with the paper's points, sweep and training text."""
+"""Figures 2 to 4, redrawn with the paper's points."""
 
 from __future__ import annotations
 
@@ -16,11 +16,8 @@ MOST_POINTS = 300
 def all_charts(tables: Sequence[Table]) -> list[ChartSection]:
     """Return the charts of the tables that have rows."""
     drawings = {
-        "table-2": _projection,
         "figure-2": _languages,
         "figure-3": _speeds,
-        "sweep": _sweep,
-        "volume": _volume,
         "figure-4": _sets,
     }
     rows = {table.id: table.rows for table in tables}
@@ -33,26 +30,6 @@ def _by_direction(rows: Rows, chart: Callable[[Rows], Chart]) -> dict[str, Chart
 
 def _by_top(rows: Rows, value: Callable[[Row], float]) -> list[Curve]:
     return [curve(f"K = {top}", group, "clusters", value) for (top,), group in grouped(rows, "top").items()]
-
-
-def _projection(rows: Rows) -> ChartSection:
-    """Draw Table 2 as points, with the line through each model's six points."""
-    lines = []
-    for name in dict.fromkeys(row["model"] for row in rows if row["kind"] == "published"):
-        model_rows = sorted((row for row in rows if row["model"] == name), key=lambda row: row["active_percent"])
-        percent = [row["active_percent"] for row in model_rows]
-        lines.append(Curve(f"{name}, Table 2", percent, [row["us"] for row in model_rows], "markers"))
-        lines.append(Curve(f"{name}, line", percent, [row["line_us"] for row in model_rows], "lines"))
-    reading = "Published alone: a V100 in float16, by default 720 and 600 microseconds."
-    chart = line_chart("columns active, %", "microseconds", reading, lines, linear=True)
-    return ChartSection(
-        "projection-drawn",
-        "Table 2, drawn",
-        "Time of a projection by active columns",
-        {"": chart},
-        note="Time of the projection by what is active, and the line through each model's six points.",
-        before="table-2",
-    )
 
 
 def _languages(rows: Rows) -> ChartSection:
@@ -107,52 +84,6 @@ def _speeds(rows: Rows) -> ChartSection:
             for (beam, batch), group in grouped(direction_rows, "beam", "batch").items()
         },
         note="Real decoding, end to end, over dense decoding.",
-    )
-
-
-_SWEPT: dict[str, tuple[str, Callable[[Row], float]]] = {
-    "active columns, % of V": ("batch 1", lambda row: 100 * row["share_mean"]),
-    "active columns of all rows, % of V": ("many rows", lambda row: 100 * row["union_mean"]),
-    "missed tokens, %": ("missed", lambda row: 100 * row["miss_rate"]),
-    "sentences the same, %": ("the same", lambda row: 100 * row["identical"]),
-}
-
-
-def _sweep(rows: Rows) -> ChartSection:
-    """Draw the active columns, misses and identical sentences of the sweep of clusters and K."""
-    charts = {}
-    for name, direction_rows in labelled_groups(rows, "model", "label"):
-        for label, (short, value) in _SWEPT.items():
-            lines = _by_top(direction_rows, value)
-            step_size = f"{direction_rows[0]['union_rows']} rows a step" if short == "many rows" else "one row a step"
-            reading = f"Over held-out steps, {step_size}; V is {direction_rows[0]['vocab']:,}."
-            charts[f"{name}: {short}"] = line_chart("clusters", label, reading, lines, linear=True)
-    return ChartSection(
-        "sweep-drawn",
-        "Clusters and K: what is active, missed and kept",
-        "By clusters and K",
-        charts,
-        note="Means over held-out text; a sentence is the same where no token of it is missed.",
-    )
-
-
-def _volume(rows: Rows) -> ChartSection:
-    def chart_of(direction_rows: Rows) -> Chart:
-        lines = [
-            curve(f"{clusters:,} clusters, K = {top}", group, "training_sentences", lambda row: 100 * row["miss_rate"])
-            for (clusters, top), group in grouped(direction_rows, "clusters", "top").items()
-        ]
-        reading = "Tokens that dense decoding writes and that are not active. Published: 20 million sentences were used."
-        # No miss at all has no place on a logarithmic axis.
-        linear = any(row["miss_rate"] == 0.0 for row in direction_rows)
-        return line_chart("training sentences", "missed tokens, %", reading, lines, linear=linear)
-
-    return ChartSection(
-        "volume-drawn",
-        "Missed tokens by training text",
-        "Miss rate by training sentences",
-        _by_direction(rows, chart_of),
-        note="Each text is the beginning of the next.",
     )
 
 

@@ -67,7 +67,7 @@ class Reproduction:
             notes=notes(self),
             summary=f"{SUMMARY}\n{figures}",
             main_claims=MAIN_CLAIMS,
-            main_charts=("figure-3-drawn", "sweep-drawn") if sweep.rows else ("projection-drawn",),
+            main_charts=("figure-3-drawn", "figure-2-drawn"),
             matrix_note="By model; claims that the paper's own figures decide are below.",
             remarks=[sweep_ends(sweep, self.studies), figures] if sweep.rows else [figures],
             more={"summary": figures, "marks": marks, "models": models(self.studies)},

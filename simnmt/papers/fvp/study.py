@@ -25,8 +25,8 @@ PARTS: tuple[Part, ...] = ("sweep", "volume", "by_language", "per_cluster", "mem
 TIMED_PARTS: tuple[Part, ...] = PARTS[-3:]
 Knowledge = Literal["both", "target", "mixed, same size"]
 """See `Cell.knowledge`."""
-Selection = Literal["clustered", "ibm1", "attention"]
-"""What selects the active columns: clusters, or candidate lists by IBM model 1 or by attention."""
+Selection = Literal["clustered", "ibm1"]
+"""What selects the active columns: clusters, or candidate lists by IBM model 1."""
 
 
 class StudySettings(Configuration):
@@ -373,7 +373,7 @@ class Decoded(Compared):
         if self.selection == "clustered":
             return format_clusters(self.clusters or 0, self.top or 0)
         always = f", {self.always:,} always" if self.always else ""
-        return f"lists of {self.candidates} by {'IBM model 1' if self.selection == 'ibm1' else 'attention'}{always}"
+        return f"lists of {self.candidates} by IBM model 1{always}"
 
 
 def format_clusters(clusters: int, top: int) -> str:

@@ -18,12 +18,11 @@ from simnmt.calibrate.round_guard import RoundGuard
 from simnmt.calibrate.settings import CalibrationError
 from simnmt.nmt.checkpoint import WEIGHTS_FILE
 from simnmt.nmt.devices import torch_threads
-from simnmt.nmt.recurrent_model import RecurrentModel
 from simnmt.nmt.slot_decoder import BatchedRun
 from simnmt.nmt.step_model import StepModel
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.active_columns import clustered, listed, with_measured_cost
-from simnmt.nmt.vocabulary.builders import Align, build_candidates
+from simnmt.nmt.vocabulary.builders import build_candidates
 from simnmt.nmt.vocabulary.bundle_file import model_bytes
 from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterSet
@@ -212,15 +211,12 @@ class StudyBench:
     def _candidates(self, label: str) -> Iterator[study_file.Decoded]:
         """Decode the test half with lists of candidate words (SHARP-02)."""
         settings, count = self.settings, self.settings.candidates
-        blind = isinstance(self._model, RecurrentModel) and self._model.score is None
-        aligners: tuple[Align, ...] = ("ibm1",) if blind else ("ibm1", "attention")
         sources, targets = zip(*study_texts.training_pairs(self.directions[label], settings.train_sentences), strict=True)
-        for align in aligners:
-            for always in settings.always:
-                self.say(f"{label}: {count} candidates a word by {align}, {always:,} always")
-                lists = build_candidates(self.translator, sources, targets, count=count, align=align, always=always)
-                part = VocabularyPart(align, candidates=count, always=always)
-                yield from self._decoded(label, self._maker(listed, lists), part)
+        for always in settings.always:
+            self.say(f"{label}: {count} candidates a word, {always:,} always")
+            lists = build_candidates(self.translator, sources, targets, count=count, always=always)
+            part = VocabularyPart("ibm1", candidates=count, always=always)
+            yield from self._decoded(label, self._maker(listed, lists), part)
 
     def _decoded(
         self, label: str, make_vocabulary: MakeVocabulary, part: VocabularyPart, mass: float | None = None

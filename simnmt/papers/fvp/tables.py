@@ -400,7 +400,7 @@ def _bench(benches: Sequence[ProjectionBench]) -> Table:
         record(step, "vocab width rows share fitted overhead_share way=method")
         | record(step, "dense_us=dense_s*1e6 columns_us=columns_s*1e6 predicted_us=predicted_s*1e6")
         | {"kind": bench.kind, "box": name_of(bench), "ratio": step.ratios.get("columns")}
-        | {"ratio_kept": step.ratios.get("kept"), "ratio_scattered": step.ratios.get("scattered")}
+        | {"ratio_scattered": step.ratios.get("scattered")}
         for bench in benches
         for step in bench.steps
     ]
@@ -414,7 +414,6 @@ def _bench(benches: Sequence[ProjectionBench]) -> Table:
         Column("dense, us", "dense_us", 0),
         Column("active alone, us", "columns_us", 0, small="way"),
         Column("times as fast", "ratio", 2),
-        Column("kept copy", "ratio_kept", 2),
         Column("scattered", "ratio_scattered", 2),
         percent("overheads, % of dense", "overhead_share", 1),
         Column("off, %", off, 1, scale=100, signed=True),

@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from simnmt.papers.kit.claim import ClaimRecord, JudgedClaim, judged_claims
-from simnmt.report.charts import Axis, Chart, Control, Panel, bar_chart, bar_series, line_series
+from simnmt.report.charts import DASHES, SYMBOLS, Axis, Chart, Control, Mark, Panel, Values, plain, series_colour, short
 from simnmt.report.page_template import Record, Section
 from simnmt.report.table import Column, Table, read_value
+from simnmt.report.typography import significant
 from simnmt.results.statistics import Estimate
 
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
 T = TypeVar("T")
+PATTERNS = ("", "/", "x", ".", "\\", "+", "-", "|")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,21 +152,47 @@ def bars(
     names: Sequence[str], unit: str, reading: str, series: Mapping[str, Sequence[float | None]], *, stacked: bool = False
 ) -> Chart:
     """Return groups of bars, one group a name and one bar a series; `reading` is the sentence below them."""
-    marks = [bar_series(name, list(heights)) for name, heights in series.items()]
-    return bar_chart(names, unit, marks, stacked=stacked, reading=reading)
+    marks = [
+        _bars(names, place, name, heights, unit, labelled=not stacked) for place, (name, heights) in enumerate(series.items())
+    ]
+    return _bar_chart(marks, unit, reading, stacked=stacked)
 
 
 def estimate_bars(bars: Iterable[tuple[str, str, Estimate]], unit: str, reading: str) -> Chart:
     """Return groups of bars with whiskers; a bar is the name of its group, the name of its series, and its value."""
     bars = list(bars)
+    groups = list(dict.fromkeys(group for group, _, _ in bars))
     series: dict[str, list[Estimate]] = {}
     for _, name, estimate in bars:
         series.setdefault(name, []).append(estimate)
-    marks = [
-        bar_series(name, [item.mean for item in items], [item.low for item in items], [item.high for item in items])
-        for name, items in series.items()
-    ]
-    return bar_chart(list(dict.fromkeys(group for group, _, _ in bars)), unit, marks, reading=reading)
+    marks = []
+    for place, (name, items) in enumerate(series.items()):
+        means, low, high = ([getattr(item, key) for item in items] for key in ("mean", "low", "high"))
+        marks.append(_bars(groups, place, name, means, unit, low=low, high=high, labelled=True))
+    return _bar_chart(marks, unit, reading)
+
+
+def _bars(names: Sequence[str], place: int, name: str, heights: Values, unit: str, **style: Any) -> Mark:
+    text = ["" if value is None else significant(value, 3) for value in heights] if style["labelled"] else None
+    colour, hover = series_colour(place), f"%{{y:.4~g}} {plain(unit)}"
+    groups = [plain(group).replace(", ", "<br>") for group in names]
+    pattern = PATTERNS[place % len(PATTERNS)]
+    return Mark("bars", groups, heights, short(name, 40), colour, pattern=pattern, text=text, hover=hover, **style)
+
+
+def _bar_chart(marks: Sequence[Mark], unit: str, reading: str, *, stacked: bool = False) -> Chart:
+    tops = [value for mark in marks for value in (mark.high or mark.y) if value is not None]
+    span = None if stacked else (min(0.0, 1.14 * min(tops, default=0.0)), 1.14 * max(0.0, *tops, 1e-9))
+    return Chart(marks, Axis(), Axis(unit, span=span, from_zero=True), reading, stacked=stacked)
+
+
+def line_series(name: str, x: Values, y: Values, place: int, *, mode: str = "lines+markers") -> Mark:
+    """Return the line at `place` with its own colour, dash and symbol; `mode`: as in plotly."""
+    symbol = SYMBOLS[place % len(SYMBOLS)] if "markers" in mode else ""
+    return Mark(
+        "line" if "lines" in mode else "points", x, y, short(name, 40), series_colour(place), DASHES[place % len(DASHES)], 1.8,
+        symbol, 6.0 if "lines" in mode else 9.0,
+    )  # fmt: skip
 
 
 def grouped(rows: Iterable[T], *keys: str, order: str | Callable[[T], Any] | None = None) -> dict[tuple[Any, ...], list[T]]:

@@ -82,7 +82,9 @@ class PaperReport:
         document = self.document()
         doubts = document.get("doubts", ())
         claims = [claim for claim in judged_claims(self.claims) if claim.identifier in self.main_claims]
-        summary = [*(self.summary or document.get("summary", "")).splitlines(), f"{describe_verdicts(self.claims)}."]
+        summary = (self.summary or document.get("summary", "")).splitlines()
+        verdicts = describe_verdicts(self.claims)
+        summary += [] if any(verdicts in line for line in summary) else [f"{verdicts}."]
         shown = [table for table in self.tables if table.columns and table.shown_rows]
         places = {table.id for table in shown}
         further = [chart for chart in self.charts if chart.id not in self.main_charts]

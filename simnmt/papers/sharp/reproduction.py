@@ -56,7 +56,7 @@ class Reproduction:
             "Beside a GRU it stacks fully connected layers, which cost a fraction of a GRU layer.\n"
             "Here the same decoder runs with random weights of the paper's shapes on one thread of this box.",
             main_claims=("SHARP-11 (b)", "SHARP-11 (a)", "SHARP-18", "SHARP-10 (a)", "SHARP-15 (b)", "SHARP-13"),
-            main_charts=("ladder", "systems-drawn"),
+            main_charts=("figure-1-drawn",),
             more={"level": self.speeds.level},
         )
 

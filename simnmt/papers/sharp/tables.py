@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from simnmt.papers.kit.page import ChartSection, Row, Rows, bars, curve, line_chart
+from simnmt.papers.kit.page import ChartSection, Row, Rows, curve, line_chart
 from simnmt.papers.kit.table import Table, derived_table, percent, record
 from simnmt.papers.sharp import published
 from simnmt.papers.sharp.prediction import predicted_int16, predicted_ladder, predicted_over, product_gain, product_share
@@ -36,10 +36,8 @@ def all_tables(speeds: SharpSpeeds, agreements: Sequence[RungAgreement]) -> list
 
 
 def all_charts(tables: Sequence[Table]) -> list[ChartSection]:
-    """Return the charts of these tables. The chart of stages needs compiled kernels, which alone time them."""
-    rows = {table.id: table.rows for table in tables}
-    charts = [_ladder_chart(rows["table-1"]), _systems_chart(rows["table-2"]), _products_chart(rows["figure-1"])]
-    return charts if not rows["stages"] else [charts[0], _stages_chart(rows["stages"]), *charts[1:]]
+    """Return figure 1."""
+    return [_products_chart(table.rows) for table in tables if table.id == "figure-1"]
 
 
 def _ladder(speeds: SharpSpeeds, agreements: Sequence[RungAgreement]) -> Table:
@@ -114,24 +112,6 @@ def _quartiles(ours: DecoderTime, theirs: DecoderTime) -> tuple[float, float, fl
     ratios = ours.ratios(theirs)
     low, _, high = statistics.quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else (ratios[0],) * 3
     return low, ours.over(theirs), high
-
-
-def _ladder_chart(rows: Rows) -> ChartSection:
-    first = [row for row in rows if row["activations"] != "table"]
-    by_table = {row["rung"]: row["factor"] for row in rows if row["activations"] == "table"}
-    chart = bars(
-        [row["name"] for row in first],
-        "times the baseline",
-        f"In all {first[-1]['factor']:.2f} times; published {first[-1]['published_factor']:.2f}.",
-        {
-            "published": [row["published_factor"] for row in first],
-            "measured, polynomial activations": [row["factor"] for row in first],
-            "measured, the paper's table": [by_table.get(row["rung"]) for row in first],
-            "predicted by counting": [row["predicted_factor"] for row in first],
-        },
-    )
-    note = "Speed over the baseline, rung by rung."
-    return ChartSection("ladder", "Table 1, drawn", "Speed over the baseline", {"": chart}, note=note, before="table-1")
 
 
 def _amdahl(speeds: SharpSpeeds) -> Table:
@@ -218,24 +198,6 @@ def _stages(speeds: SharpSpeeds) -> Table:
     )
 
 
-def _stages_chart(rows: Rows) -> ChartSection:
-    charts = {
-        name: bars(
-            [row["of"] for row in shown],
-            "ms a word",
-            "Products, attention and activations below the output layer are the body.",
-            {head: [row[key] for row in shown] for key, head in _STAGES.items()},
-            stacked=True,
-        )
-        for name, shown in (
-            ("the ladder", [row for row in rows if row["rung"]]),
-            ("systems", [row for row in rows if not row["rung"]]),
-        )
-    }
-    title, note = "Where a word's time goes, drawn", "One run with a clock inside."
-    return ChartSection("stages-drawn", title, "Milliseconds a word", charts, note=note)
-
-
 def _systems(speeds: SharpSpeeds) -> Table:
     measured = {time.key: time for time in speeds.systems}
     first = measured.get("S1")
@@ -272,21 +234,6 @@ def _systems(speeds: SharpSpeeds) -> Table:
         small="name",
         on_terminal=True,
     )
-
-
-def _systems_chart(rows: Rows) -> ChartSection:
-    measured = [row for row in rows if row["factor"] is not None]
-    chart = bars(
-        [row["key"] for row in measured],
-        "times the speed of S1",
-        "; ".join(f"{row['key']} {row['words_per_s']:.0f} words a second" for row in measured) + ".",
-        {
-            "published": [row["published_factor"] for row in measured],
-            "measured": [row["factor"] for row in measured],
-            "by multiply-adds": [row["predicted_factor"] for row in measured],
-        },
-    )
-    return ChartSection("systems-drawn", "Table 2, drawn", "Speed over S1", {"": chart}, before="table-2")
 
 
 def _context() -> Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import floor
 from typing import Any, Literal
 
@@ -24,18 +24,8 @@ DRAWN_SHARE = 0.175
 
 
 def all_charts(tables: Mapping[str, Rows]) -> list[ChartSection]:
-    """Return the charts of the tables, by their ids, that have rows."""
-    grid, sizes, uniform = tables["grid"], tables["sizes"], tables["uniform"]
-    charts = []
-    if grid:
-        title, note = "Accuracy by deadline", "Each method’s best submodel under each deadline; late runs are marked."
-        deadlines = ChartSection("deadlines-drawn", title, title, _by_device(grid, _deadlines), note=note, before="submodels")
-        charts += [_memory(grid, sizes), deadlines]
-    if sizes:
-        title, note = "Accuracy by the preload buffer’s size", "A line for each deadline; the paper has 1 and 5 MB."
-        by_device = _by_device(sizes, _sizes)
-        charts.append(ChartSection("sizes-drawn", title, "Accuracy by preload buffer", by_device, note=note))
-    return [*charts, _uniform(uniform)] if uniform else charts
+    """Return figure 7 from the tables, by their ids, if they have rows."""
+    return [_memory(tables["grid"], tables["sizes"])] if tables["grid"] else []
 
 
 def _memory(grid: Rows, sizes: Rows) -> ChartSection:
@@ -74,37 +64,6 @@ def _memory(grid: Rows, sizes: Rows) -> ChartSection:
         before="gains",
         chosen=next((name for name, count in buffers.items() if count > MANY), ""),
     )
-
-
-def _by_device(rows: Rows, chart_of: Callable[[Rows], Chart]) -> dict[str, Chart]:
-    return {name: chart_of(device_rows) for name, device_rows in labelled_groups(rows, "study", "device")}
-
-
-def _deadlines(rows: Rows) -> Chart:
-    lines = [_line(share_label(group[0]), group, "deadline_ms") for group in grouped(rows, "method", "preload_share").values()]
-    late = [row for row in rows if row["misses"]]
-    lines += [_line("late", late, "deadline_ms", mode="markers")] if late else []
-    reading = f"{len(late)} of {len(rows)} runs end after their deadline." if late else "Every run keeps its deadline."
-    return _accuracy_chart("deadline, ms", lines, reading, linear="y")
-
-
-def _sizes(rows: Rows) -> Chart:
-    groups = grouped(rows, "deadline_share").items()
-    lines = [_line(f"{100 * share:g} % of the whole computation", group, "preload_mb") for (share,), group in groups]
-    return _accuracy_chart("preload buffer, MB", lines, "The first point has none.", linear=True)
-
-
-def _uniform(rows: Rows) -> ChartSection:
-    charts = {}
-    for (study,), study_rows in grouped(rows, "study").items():
-        whole = max(study_rows, key=lambda row: (row["layers"], row["slices"], row["bits"]))
-        for name in ("bits", "layers", "slices"):
-            others = [other for other in ("bits", "layers", "slices") if other != name]
-            swept = [row for row in study_rows if all(row[other] == whole[other] for other in others)]
-            lines = [_line(f"with {' and '.join(f'{whole[other]} {other}' for other in others)}", swept, name)]
-            charts[f"{study}: {name}"] = _accuracy_chart(name, lines, "Every shard at the same bits.", linear="y")
-    note = "One of them at a time, the others as in the whole model."
-    return ChartSection("uniform-drawn", "Bits, layers and slices", "Accuracy of uniform submodels", charts, note=note)
 
 
 def _accuracy_chart(x: str, lines: Sequence[Curve], reading: str, *, linear: bool | Literal["y"]) -> Chart:

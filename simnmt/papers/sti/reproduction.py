@@ -53,7 +53,7 @@ class Reproduction:
             notes=notes(self.studies),
             summary=SUMMARY if self.studies else f"{SUMMARY} Published figures alone; a result of ours {NEEDS}.",
             main_claims=MAIN_CLAIMS,
-            main_charts=("figure-7-drawn", "deadlines-drawn"),
+            main_charts=("figure-7-drawn",),
             matrix_note="By model and device; the claims that the paper’s own figures decide are below.",
             pictures=pictures(groups),
             remarks=[summary],

@@ -24,9 +24,9 @@ from simnmt.papers.kit import study
 from simnmt.papers.kit.study import AboveZero, Count, Positive, Seconds, Share
 from simnmt.streaming.plan.timeline import Timeline, Work, load_then_run, timeline
 
-Part = Literal["uniform", "grid", "sizes", "upgrades", "greedy"]
+Part = Literal["uniform", "grid", "sizes", "upgrades"]
 """`uniform`: submodels with all shards at one bitwidth; `grid`: every method under every deadline; `sizes`: STI with preload
-buffers of many sizes; `upgrades`: shards raised by importance or at random; `greedy`: the planner beside the exact one."""
+buffers of many sizes; `upgrades`: shards raised by importance or at random."""
 PARTS: tuple[Part, ...] = get_args(Part)
 Method = Literal["STI", "STI, waiting", "Load&Exec", "StdPL-2", "StdPL-6", "StdPL-32", "PreloadModel-6", "PreloadModel-32"]
 """STI-19's names; 32 bits are the paper's `full`. Waiting, beyond the paper: a plan may stall until its deadline."""
@@ -246,20 +246,6 @@ class Upgraded(Submodel):
     """Random orders that raise the same shards as importance does."""
 
 
-class SmallCase(Submodel):
-    """The planner beside the exact one on a small model (STI-10 to 15)."""
-
-    device: str
-    deadline_s: AboveZero
-    preload_bytes: Count
-    greedy: float
-    """The planner's value of the objective that the exact planner maximises."""
-    exact: float
-    gap: float
-    """Share of the exact value that the planner lacks; below 0 if it is better because it waits."""
-    greedy_stalls: bool
-
-
 class Study(Configuration):
     """One model, one task, and the measured parts; other parts are empty."""
 
@@ -280,7 +266,6 @@ class Study(Configuration):
     grid: tuple[Point, ...] = ()
     sizes: tuple[Point, ...] = ()
     upgrades: tuple[Upgraded, ...] = ()
-    greedy: tuple[SmallCase, ...] = ()
 
     @property
     def name(self) -> str:
@@ -303,7 +288,7 @@ class Study(Configuration):
         if any(len(base64.b64decode(outcome.correct)) != size for outcome in self.outcomes):
             raise ValueError(f"outcomes are not of {self.task.examples} examples")
         known = {device.name for device in self.devices}
-        if unknown := {*(point.device for point in (*self.grid, *self.sizes)), *(case.device for case in self.greedy)} - known:
+        if unknown := {point.device for point in (*self.grid, *self.sizes)} - known:
             raise ValueError(f"points of {', '.join(sorted(unknown))}, which is not one of the devices")
         return self
 

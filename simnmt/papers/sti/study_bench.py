@@ -20,7 +20,6 @@ from simnmt.papers.sti.study import (
     Outcome,
     Part,
     Point,
-    SmallCase,
     StudiedDevice,
     Uniform,
     Upgraded,
@@ -29,7 +28,7 @@ from simnmt.papers.sti.study import (
 from simnmt.profile.streaming_block import StiBlock
 from simnmt.profile.streaming_cost import BERT_BASE, BITS, Shard, ShardGeometry, StiCost
 from simnmt.streaming.encoder.evaluation import Evaluation, Evaluator
-from simnmt.streaming.plan.baselines import find_exact_plan, in_memory, load_and_execute, standard_pipeline
+from simnmt.streaming.plan.baselines import in_memory, load_and_execute, standard_pipeline
 from simnmt.streaming.plan.presets import PRELOAD_BYTES, Board, board_cost
 from simnmt.streaming.plan.streaming_plan import StreamingPlan, loads_s, make_plan, memory_of, plan_with_bits
 from simnmt.streaming.plan.submodel import submodel
@@ -65,10 +64,6 @@ class StudySettings:
     raised_to: int = 6
     """Bits."""
     random_orders: int = 20
-    small_deadlines: tuple[float, ...] = (0.4, 0.6, 0.8, 1.0)
-    """Deadlines of the exact plans, as shares of the small model's computation."""
-    small_buffers: tuple[float, ...] = (0.5, 1.0, 2.0)
-    """Preload buffers of the exact plans, as shares of the small model's first layer at 2 bits."""
     examples: int | None = None
     """Number of examples, from the first; None: all."""
     seed: int = 1
@@ -213,10 +208,6 @@ def plan_method(method: Method, cost: StiCost, deadline_s: float, preload_share:
     return plan_with_bits(cost, least, dict.fromkeys(least.shards, bits), frozenset(), deadline_s, 0)
 
 
-SMALL_LAYERS, SMALL_SLICES = 4, 4
-"""Size of the model that is planned exactly: the bottom layers and first slices of the whole, where it has as many."""
-EXACT_LIMIT_S = 5.0
-"""Time limit of one exact plan."""
 LOW_BITS = 2
 """Bits of the shards that are not raised."""
 
@@ -323,31 +314,6 @@ class StudyBench:
                 same=sum(set(order) == set(important) for order in orders),
             )
 
-    def _greedy(self) -> Iterator[SmallCase]:
-        """Plan small cases greedily and exactly; leave out those whose submodel cannot be loaded in time at all."""
-        for device, cost in self._distinct_devices():
-            self.say(f"greedy: {device.name}")
-            small = _small_model(cost)
-            layers, slices = small.geometry.layers, small.geometry.heads
-            whole_s = small.t_embed(self.length) + layers * small.t_comp(self.length, slices) + small.head_s
-            for share in self.settings.small_deadlines:
-                for buffer in self.settings.small_buffers:
-                    preload_bytes = round(buffer * slices * small.bytes_of(2))
-                    greedy = make_plan(small, share * whole_s, preload_bytes, length=self.length)
-                    best = find_exact_plan(small, greedy, limit_s=EXACT_LIMIT_S)
-                    if best is not None:
-                        yield SmallCase(
-                            device=device.name,
-                            layers=layers,
-                            slices=slices,
-                            deadline_s=share * whole_s,
-                            preload_bytes=greedy.preload_bytes,
-                            greedy=best.greedy_fidelity,
-                            exact=best.fidelity,
-                            gap=best.gap,
-                            greedy_stalls=greedy.stalls,
-                        )
-
     def _distinct_devices(self) -> Devices:
         """Return one device of those that differ by their preload buffer alone, which these parts vary anyway."""
         distinct: dict[str, tuple[StudiedDevice, StiCost]] = {}
@@ -359,15 +325,6 @@ class StudyBench:
         """Return the most important slices of each of the bottom layers."""
         by_layer = ([shard for shard in self.order if shard[0] == layer] for layer in range(layers))
         return [shard for shards in by_layer for shard in sorted(shards[:slices])]
-
-
-def _small_model(cost: StiCost) -> StiCost:
-    whole = cost.geometry
-    layers, slices = min(SMALL_LAYERS, whole.layers), min(SMALL_SLICES, whole.heads)
-    geometry = ShardGeometry(layers, slices, whole.width // whole.heads * slices, whole.ffn // whole.heads * slices)
-    importance = cost.importance and tuple(shard for shard in cost.importance if shard[0] < layers and shard[1] < slices)
-    comp_s = {length: seconds[:slices] for length, seconds in cost.comp_s.items()}
-    return replace(cost, geometry=geometry, comp_s=comp_s, importance=importance)
 
 
 def _part_of(whole: int, share: float) -> int:

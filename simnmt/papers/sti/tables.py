@@ -35,7 +35,6 @@ def all_tables(studies: Sequence[Study], pipeline: PipelineMeasurement | None) -
         _upgrades(studies),
         _points("sizes", "Sizes of the preload buffer", "Plans with other buffers, all else the same.", sizes),
         _uniform(studies),
-        _greedy(studies),
         _pipeline(pipeline),
         _simulated(pipeline),
         _single_figures(),
@@ -265,21 +264,6 @@ def _points(identifier: str, title: str, note: str, rows: Sequence[Row]) -> Tabl
         ALIKE,
     ]
     return Table(identifier, title, rows, columns, note, small="study")
-
-
-def _greedy(studies: Sequence[Study]) -> Table:
-    rows = [{"study": study.name} | case.model_dump() for study in studies for case in study.greedy]
-    columns = [
-        Column("case", _submodel),
-        DEVICE,
-        Column("deadline, ms", "deadline_s", digits=1, scale=1e3),
-        Column("buffer, kB", "preload_bytes", digits=1, scale=1e-3),
-        Column("planner", "greedy"),
-        Column("exact", "exact"),
-        percent("gap, %", "gap", 2),
-    ]
-    note = "Both keep the timeline; the exact one maximises fidelity weighted by importance over all plans of the submodel."
-    return Table("greedy", "The planner beside the exact one, small cases", rows, columns, note, small="study")
 
 
 def _pipeline(measured: PipelineMeasurement | None) -> Table:

@@ -289,7 +289,7 @@ class ElasticLearner(AdamLearner):
             raise StreamingError(f"the loss of step {step:,} is not a number", remedy="start again with a smaller --rate")
         for group, factor in zip(self.optimizer.param_groups, self._factors, strict=True):
             group["lr"] = factor * recipe.rate_at(share)
-        with self.update(), torch.no_grad():
+        with torch.no_grad():
             self.optimizer.step()
             keep = min(recipe.averaging, (1 + step) / (10 + step))
             for mean, now in zip(self.mean.parameters(), self.model.parameters(), strict=True):

@@ -22,7 +22,6 @@ from simnmt.nmt.training.session import (
     TrainingFolder,
     TrainingSession,
     TrainingState,
-    defer_signals,
     machine_facts,
     training_place,
 )
@@ -150,7 +149,7 @@ def train(
 ) -> dict[str, Any]:
     """Train on `task`, or resume the training in `out`, until the recipe ends; return its training.json.
 
-    `out` holds a model only after the last step. An interrupted training keeps its last whole step.
+    `out` holds a model only after the last step. An interrupted training goes on from its last save.
 
     Args:
         dev: examples to report the accuracy on after each epoch; they do not influence the weights.
@@ -186,8 +185,7 @@ def _train(
     if not folder.begun:
         tell("learning subwords", None)
         learnt = learn_pieces(task.texts, recipe.vocab)
-        with defer_signals():
-            folder.begin(begun, [learnt.files[PIECES_FILE]])
+        folder.begin(begun, [learnt.files[PIECES_FILE]])
     pieces = Pieces(_vocabulary(folder))
     learner = ElasticLearner(configuration_of(recipe, pieces.size, len(task.label_names)), recipe, where)
     examples = EncodedTask.of(task, pieces, recipe.positions)

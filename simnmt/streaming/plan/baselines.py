@@ -1,20 +1,14 @@
-"""Plans that STI is compared with: the paper's baselines (STI-19), and the exact optimum of the bits.
+"""Plans that STI is compared with (STI-19).
 
-The baselines load before running, use one bitwidth for all shards, or hold the whole model in memory. The exact optimum goes
-beyond the paper, whose passes are greedy (STI-13, STI-14): integer programming maximises the fidelity of the planned shards,
-weighted by their rank. The fidelity is a definition, not a measurement.
+These baselines load before running, use one bitwidth for all shards, or hold the whole model in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from simnmt.profile.streaming_cost import BITS, Shard, StiCost
+from simnmt.profile.streaming_cost import StiCost
 from simnmt.streaming.plan.streaming_plan import (
     Memory,
     StreamingPlan,
@@ -24,11 +18,8 @@ from simnmt.streaming.plan.streaming_plan import (
     plan_with_bits,
     timeline_of,
 )
-from simnmt.streaming.plan.submodel import PlanError, Submodel, chosen_size, sizes, submodel
+from simnmt.streaming.plan.submodel import chosen_size, sizes, submodel
 from simnmt.streaming.plan.timeline import ROUNDING, Timeline, TimelineFunction, load_then_run, timeline
-
-if TYPE_CHECKING:
-    from scipy.optimize import LinearConstraint
 
 UNIFORM = (32, 2, 6)
 """Bits of the pipelines in the paper: full precision, the lowest, and the highest of the quantised fidelities."""
@@ -104,129 +95,3 @@ def _uniform(
 
 def _shown(bits: int) -> str:
     return "full" if bits == 32 else str(bits)
-
-
-FIDELITY = {2: 1 - 0.374**2, 3: 1 - 0.235**2, 4: 1 - 0.150**2, 5: 1 - 0.097**2, 6: 1 - 0.063**2, 32: 1.0}
-"""Fidelity by bits: 1 minus the squared error of Gaussian weights over their variance (STI-04)."""
-MOST_SHARDS = 144
-
-
-@dataclass(frozen=True, slots=True)
-class ExactPlan:
-    """The best plan that the search found, and a proven bound."""
-
-    plan: StreamingPlan
-    fidelity: float
-    """Fidelity of the plan, between 0 and 1."""
-    bound: float
-    """No plan of this submodel has a greater fidelity; equals `fidelity`, but for rounding, if the search ended."""
-    greedy_fidelity: float
-
-    @property
-    def gap(self) -> float:
-        """Share of the best fidelity that the greedy plan lacks; below 0 if the greedy plan is better because it waits."""
-        return 1.0 - self.greedy_fidelity / self.fidelity
-
-    @property
-    def gap_at_most(self) -> float:
-        """Share of the bound that the greedy plan lacks."""
-        return 1.0 - self.greedy_fidelity / self.bound
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the plan and its fidelities as plain numbers."""
-        fidelities = {name: getattr(self, name) for name in ("fidelity", "bound", "greedy_fidelity", "gap")}
-        return {"plan": self.plan.as_json(), **fidelities}
-
-
-def fidelity(bits: Mapping[Shard, int], importance: Sequence[Shard] | None) -> float:
-    """Return the mean of `FIDELITY` over shards, with weights from 1 for the best rank to 1/n for the last of n.
-
-    Without a ranking all weights are 1.
-    """
-    weights = _weights(list(bits), importance)
-    return sum(weights[shard] * FIDELITY[width] for shard, width in bits.items()) / sum(weights.values())
-
-
-def find_exact_plan(
-    cost: StiCost, greedy: StreamingPlan, *, may_wait_s: float = 0.0, limit_s: float = 20.0
-) -> ExactPlan | None:
-    """Return the best bits and the best number of preloaded shards for the submodel, deadline and buffer of the greedy plan.
-
-    The buffer is filled in layer order, as for a first plan. Where reads slow computing, the execution ends by the deadline or
-    no later than the greedy plan. Returns None if even 2 bits everywhere are loaded too late.
-
-    Args:
-        may_wait_s: seconds that the processor may wait for loads, over all layers.
-        limit_s: seconds after which the search returns its best plan.
-
-    Raises:
-        PlanError: for more than 144 shards, and if the search had no plan after `limit_s`.
-    """
-    from scipy.optimize import Bounds, milp
-
-    if len(greedy.bits) > MOST_SHARDS:
-        raise PlanError(f"{len(greedy.bits)} shards are too many to plan exactly", remedy="leave out --exact")
-    chosen = submodel(cost, greedy.layers, greedy.slices_per_layer, length=greedy.length, steps=greedy.steps)
-    weights = _weights(chosen.shards, cost.importance)
-    gain = np.outer([weights[shard] for shard in chosen.shards], [FIDELITY[width] for width in BITS])
-    solution = milp(
-        -np.tile(gain.ravel(), 2) / sum(weights.values()),
-        integrality=np.ones(2 * gain.size, np.int64),
-        bounds=Bounds(0.0, 1.0),
-        constraints=_constraints(cost, greedy, chosen, may_wait_s),
-        options={"time_limit": limit_s, "mip_rel_gap": 0.0},
-    )
-    if solution.x is None:
-        if solution.status == 2:
-            return None
-        raise PlanError(f"no exact plan within {limit_s:g} s", remedy="plan fewer shards")
-    taken = solution.x.reshape(2, *gain.shape) > 0.5
-    widths = taken.any(axis=0).argmax(axis=1).tolist()
-    bits = {shard: BITS[width] for shard, width in zip(chosen.shards, widths, strict=True)}
-    preloaded = frozenset(shard for shard, held in zip(chosen.shards, taken[0].any(axis=1), strict=True) if held)
-    plan = plan_with_bits(cost, chosen, bits, preloaded, greedy.deadline_s, greedy.preload_bytes)
-    bound, greedy_fidelity = float(-solution.mip_dual_bound), fidelity(greedy.bits, cost.importance)
-    return ExactPlan(plan, fidelity(bits, cost.importance), bound, greedy_fidelity)
-
-
-def _constraints(cost: StiCost, greedy: StreamingPlan, chosen: Submodel, may_wait_s: float) -> list[LinearConstraint]:
-    """Return the constraints of the integer program.
-
-    There is a column for each shard and bitwidth, first for preloading, then for loading. Times are in units of the computing
-    time of a layer, which suits the tolerance of the solver.
-    """
-    from scipy.optimize import LinearConstraint
-
-    work, unit_s = chosen.work, chosen.work.comp_s[0]
-    reads = np.array([cost.t_io(width, layer) / unit_s for layer, _ in chosen.shards for width in BITS])
-    sizes_bytes = np.array([cost.bytes_of(width, layer) for layer, _ in chosen.shards for width in BITS])
-    room = sizes_bytes / max(greedy.preload_bytes, 1)
-    one = np.kron(np.eye(len(chosen.shards)), np.ones(len(BITS)))
-    loaded_before = np.array([[layer <= at for layer, _ in chosen.shards for _ in BITS] for at in chosen.layer_indices]) * reads
-    before_s = work.before_s + np.concatenate([[0.0], np.cumsum(work.comp_s)[:-1]])
-
-    def at_most(held: NDArray[np.float64], loaded: NDArray[np.float64], limit: float | Sequence[float]) -> LinearConstraint:
-        return LinearConstraint(np.hstack([held, loaded]), -np.inf, limit)
-
-    constraints = [
-        LinearConstraint(np.hstack([one, one]), 1.0, 1.0),
-        at_most(room[None], np.zeros((1, len(room))), 1.0 if greedy.preload_bytes else 0.0),
-        at_most(np.zeros_like(loaded_before), loaded_before, ((work.slowed * before_s + may_wait_s) / unit_s).tolist()),
-    ]
-    if len(one) > 1:  # the preloaded shards are a prefix
-        constraints.append(at_most(np.diff(one, axis=0), np.zeros_like(one[1:]), 0.0))
-    slowing = 1.0 - 1.0 / work.slowed
-    if slowing:  # the pipeline ends later by the reads' share of it, and has to end by the deadline nevertheless
-        ends = np.vstack([loaded_before / work.slowed, np.zeros_like(reads)]) + slowing * reads
-        # From each layer's last load on, and from the beginning on, to the end of the greedy plan's time.
-        left_s = max(greedy.deadline_s, greedy.latency_s) - work.total_s + np.append(before_s, 0.0)
-        constraints.append(at_most(np.zeros_like(ends), ends, (left_s / unit_s).tolist()))
-    return constraints
-
-
-def _weights(shards: Sequence[Shard], importance: Sequence[Shard] | None) -> dict[Shard, float]:
-    if importance is None:
-        return dict.fromkeys(shards, 1.0)
-    planned = set(shards)
-    ranked = [shard for shard in importance if shard in planned]
-    return {shard: (len(ranked) - rank) / len(ranked) for rank, shard in enumerate(ranked)}

@@ -1,4 +1,4 @@
-"""Summary of a plan: budgets, timeline, memory, baselines, and the distance from the exact optimum."""
+"""Summary of a plan: budgets, timeline, memory and baselines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from simnmt.profile.streaming_cost import BITS, StiCost
-from simnmt.streaming.plan.baselines import Contestant, ExactPlan, contestants, find_exact_plan
+from simnmt.streaming.plan.baselines import Contestant, contestants
 from simnmt.streaming.plan.streaming_plan import Memory, StreamingPlan, budgets_of, loads_s, make_plan, memory_of, timeline_of
 from simnmt.streaming.plan.submodel import PlanError, compute_s
 from simnmt.streaming.plan.timeline import MOMENTS, Timeline
@@ -35,7 +35,7 @@ class PlannedLayer:
 
 @dataclass(frozen=True, slots=True)
 class PlanSummary:
-    """A plan with its timeline, budgets, memory, contestants and exact optimum."""
+    """A plan with its timeline, budgets, memory and contestants."""
 
     cost: StiCost
     plan: StreamingPlan
@@ -44,8 +44,6 @@ class PlanSummary:
     memory: Memory
     contestants: tuple[Contestant, ...]
     """STI itself first; empty without a comparison."""
-    exact: ExactPlan | None
-    """None if not requested, or if no plan avoids waiting."""
     remarks: tuple[str, ...]
     """Notes for the reader, one sentence each."""
 
@@ -57,7 +55,6 @@ class PlanSummary:
             "timeline": timeline_json(self.timeline),
             "memory": asdict(self.memory),
             "comparison": [_contestant_json(contestant) for contestant in self.contestants],
-            "exact": None if self.exact is None else self.exact.as_json(),
             "remarks": list(self.remarks),
         }
 
@@ -73,7 +70,6 @@ def summarise_plan(
     similar: float = 0.0,
     fills_deadline: bool = False,
     compares: bool = False,
-    exactly: bool = False,
 ) -> PlanSummary:
     """Return a plan with its summary; raises `PlanError`.
 
@@ -82,7 +78,6 @@ def summarise_plan(
         steps: decoder steps; None for 1.
         cold: plan for an empty buffer.
         compares: also plan the contestants.
-        exactly: also search for the exact optimum of the bits.
         similar, fills_deadline: as in `make_plan`.
     """
     if steps is not None and cost.decoder is None:
@@ -96,11 +91,10 @@ def summarise_plan(
     if compares:
         rivals = contestants(cost, deadline_s, length=padded, steps=of_steps)
         others = (Contestant("STI", plan, timeline, memory), *rivals)
-    best = _best(cost, plan, cold=cold, fills_deadline=fills_deadline) if exactly else None
-    remarks = [*_remarks(cost, plan, cold=cold, fills_deadline=fills_deadline, exactly=exactly, best=best)]
+    remarks = [*_remarks(cost, plan, cold=cold, fills_deadline=fills_deadline)]
     if not fills_deadline:
         remarks += filter(None, [fill_proposal(cost, plan, cold=cold, similar=similar)])
-    return PlanSummary(cost, plan, timeline, tuple(_layers(cost, plan)), memory, others, best, tuple(remarks))
+    return PlanSummary(cost, plan, timeline, tuple(_layers(cost, plan)), memory, others, tuple(remarks))
 
 
 def fill_proposal(
@@ -145,13 +139,6 @@ def timeline_json(timeline: Timeline) -> dict[str, Any]:
     return columns | sums | {"total_stall_s": timeline.stall_s}
 
 
-def _best(cost: StiCost, plan: StreamingPlan, *, cold: bool, fills_deadline: bool) -> ExactPlan | None:
-    """Return the exact optimum under the conditions of the plan."""
-    computed_s = compute_s(cost, plan.layers, plan.slices_per_layer, length=plan.length, steps=plan.steps)
-    may_wait_s = max(plan.deadline_s - computed_s, 0.0) if fills_deadline else 0.0
-    return find_exact_plan(cost, replace(plan, preload_bytes=0) if cold else plan, may_wait_s=may_wait_s)
-
-
 def _layers(cost: StiCost, plan: StreamingPlan) -> Iterator[PlannedLayer]:
     granted, left = budgets_of(plan, cost)
     load_s = loads_s(cost, plan.bits, plan.preloaded)
@@ -177,9 +164,7 @@ def _contestant_json(contestant: Contestant) -> dict[str, Any]:
     }
 
 
-def _remarks(
-    cost: StiCost, plan: StreamingPlan, *, cold: bool, fills_deadline: bool, exactly: bool, best: ExactPlan | None
-) -> Iterator[str]:
+def _remarks(cost: StiCost, plan: StreamingPlan, *, cold: bool, fills_deadline: bool) -> Iterator[str]:
     least_s = compute_s(cost, 1, 1, length=plan.length, steps=plan.steps)
     if least_s > plan.deadline_s:
         beside = " with embedding and head" if cost.embed_s or cost.head_s else ""
@@ -206,5 +191,3 @@ def _remarks(
         yield f"No more than {max(cost.comp_s)} tokens were measured: {plan.length} are taken to cost in proportion."
     if cost.importance is None:
         yield "Importance was not measured: slices and upgrades go in layer order."
-    if exactly and best is None:
-        yield "No plan of this submodel avoids waiting, so there is nothing to compare the greedy one with."

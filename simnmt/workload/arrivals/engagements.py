@@ -64,14 +64,6 @@ class Engagements(ArrivalsConfiguration):
         begin = self.begin.with_rate(rate_rps / mean_turns, present_rps / mean_turns)
         return None if begin is None else self.model_copy(update={"begin": begin})
 
-    def input_paths(self, base: Path) -> list[Path]:
-        """Return the files that `begin` reads."""
-        return self.begin.input_paths(base)
-
-    def resolved(self, base: Path) -> Engagements:
-        """Return the configuration with absolute paths."""
-        return self.model_copy(update={"begin": self.begin.resolved(base)})
-
 
 @dataclass(frozen=True, slots=True)
 class EngagementsProcess(OpenProcess):

@@ -117,17 +117,9 @@ class ArrivalsConfiguration(Configuration):
         """Return the process after reading its files; relative paths start at `base`. Raises `ArrivalsError`."""
         return cast(ArrivalProcess, self)
 
-    def input_paths(self, base: Path) -> list[Path]:
-        """Return the files that `process` reads."""
-        return []
-
     def with_rate(self, rate_rps: float, present_rps: float) -> ArrivalsConfiguration | None:
         """Return the configuration of the process `at_rate(rate_rps)`; None if no key sets the rate.
 
         `present_rps`: `mean_rate_rps` of the process of this configuration.
         """
         return None
-
-    def resolved(self, base: Path) -> ArrivalsConfiguration:
-        """Return the configuration with absolute paths."""
-        return self

@@ -10,13 +10,14 @@ from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from simnmt.base import random_streams
+from simnmt.base.configuration import InputFile
 from simnmt.workload.arrivals.process import ArrivalsConfiguration, OpenProcess, Times
 from simnmt.workload.arrivals.trace_table import (
     MAX_TIME_S,
@@ -282,7 +283,7 @@ class Recorded(ArrivalsConfiguration):
     """The requests of a recorded trace, repeated for ever; each further replication starts elsewhere on the trace."""
 
     kind: Literal["recorded"]
-    file: str = Field(min_length=1)
+    file: Annotated[str, InputFile(), Field(min_length=1)]
     """Path, relative to the scenario file; plain or gzip."""
     form: Form = "auto"
     """Content of the file: requests with their tokens (`azure`: CSV, `mooncake`: JSONL), `counts` per window, or `times`."""
@@ -327,14 +328,6 @@ class Recorded(ArrivalsConfiguration):
     def with_rate(self, rate_rps: float, present_rps: float) -> Recorded:
         """Return the configuration with this rate, which takes the place of a speed."""
         return self.model_copy(update={"rate_rps": rate_rps, "speed": None})
-
-    def input_paths(self, base: Path) -> list[Path]:
-        """Return the file of the trace."""
-        return [base / self.file]
-
-    def resolved(self, base: Path) -> Recorded:
-        """Return the configuration with an absolute path."""
-        return self.model_copy(update={"file": str((base / self.file).absolute())})
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,7 +17,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
 from simnmt.base import random_streams
-from simnmt.base.configuration import Configuration, form_by_key
+from simnmt.base.configuration import Configuration, InputFile, form_by_key
 from simnmt.base.random_streams import BLOCK
 from simnmt.workload.arrivals.process import ArrivalsConfiguration, OpenProcess, Times
 from simnmt.workload.arrivals.trace_table import TraceLines, TraceTable, cell_text
@@ -216,7 +216,7 @@ class Step(Configuration):
 class SeriesFile(Configuration):
     """A recorded rate, from a CSV file whose first row names its columns; each rate holds until the next row's time."""
 
-    csv: str = Field(min_length=1)
+    csv: Annotated[str, InputFile(), Field(min_length=1)]
     """Path, relative to the scenario file."""
     time_column: str = "t_s"
     """Name of the column of times in seconds."""
@@ -300,17 +300,6 @@ class Varying(ArrivalsConfiguration):
         elif self.series is not None:
             changed["series"] = self.series.model_copy(update={"rate_rps": rate_rps})
         return self.model_copy(update=changed)
-
-    def input_paths(self, base: Path) -> list[Path]:
-        """Return the file of the series, if there is one."""
-        return [] if self.series is None else [base / self.series.csv]
-
-    def resolved(self, base: Path) -> Varying:
-        """Return the configuration with an absolute path."""
-        if self.series is None:
-            return self
-        series = self.series.model_copy(update={"csv": str((base / self.series.csv).absolute())})
-        return self.model_copy(update={"series": series})
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -141,7 +141,7 @@ typedef struct {
     double *shown;                              /* what it decides on: see `show` */
     int64_t shows_view;
     int64_t events_a_look, pause_after_ms; /* see `is_pause_due` */
-    double *arrival_s, *queue_s, *estimate_s, *measured_at_s, *regret_s, *execution_s, *first_token_s, *stall_s;
+    double *arrival_s, *queue_s, *estimate_s, *measured_at_s, *decision_regret_s, *execution_s, *first_token_s, *stall_s;
     int8_t *target, *state, *deadline_missed;
     int16_t *server;
 } WorldSettings;

@@ -116,7 +116,7 @@ static void serve_alone(World *world, const Block *block, int64_t in_block, doub
     int64_t target = decide(world, decider, block, in_block, delays(world, decider, block, in_block, now_s), now_s);
     settings->arrival_s[request] = now_s;
     note_decision(world, decider, request, target);
-    if (settings->judged_limit) settings->regret_s[request] = world->totals_s[target] - least_s;
+    if (settings->judged_limit) settings->decision_regret_s[request] = world->totals_s[target] - least_s;
     double transfer_s = transfer_of(block, target, in_block);
     Pool *pool = world->pools + target;
     PlanView *plan = target ? decider->views[target].plan : NULL;

@@ -134,7 +134,7 @@ static void handle(World *world, const Block *block, int64_t in_block, double no
     hear(decider, now_s, settings->queue_s);
     int64_t target = decide(world, decider, block, in_block, delays(world, decider, block, in_block, now_s), now_s);
     note_decision(world, decider, request, target);
-    if (judged) settings->regret_s[request] = world->totals_s[target] - least_s;
+    if (judged) settings->decision_regret_s[request] = world->totals_s[target] - least_s;
     if (target == 0 && !settings->is_local) {
         double start_s = fifo_serve(world->memory, &decider->device, now_s, block->execution_s[0][in_block]);
         if (start_s > now_s) settings->queue_s[request] = start_s - now_s;

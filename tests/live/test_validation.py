@@ -1,0 +1,173 @@
+"""A validation: live runs on real sockets against both simulations, and its arithmetic by runs of known truth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simnmt.base.errors import InputError
+from simnmt.experiment.cases import RunPlan
+from simnmt.experiment.inputs import read_inputs
+from simnmt.live.decider import live_unit
+from simnmt.live.deployment import replayed_requests
+from simnmt.live.validation import (
+    Comparison,
+    Figures,
+    LiveRun,
+    Validation,
+    _ranked,
+    _reason_void,
+    format_validation,
+    structural_figures,
+    validate,
+)
+from simnmt.scenario.source import open_source
+from simnmt.service.load import LoadLog
+from tests.live.fake_engines import load_paced
+from tests.live.live_services import engine_settings
+
+Scenario = Callable[..., dict[str, Any]]
+OVERHEAD_S, RTT_S = 0.003, 0.025
+
+
+def plan_of(scenario: Any, *overrides: str) -> RunPlan:
+    source = open_source(scenario, ["fit.inferences=0", *overrides])
+    return read_inputs(source.scenario, Path.cwd(), source.document)
+
+
+@pytest.fixture(scope="module")
+def plan() -> RunPlan:
+    return plan_of("@live-smoke", "requests=60", "networks={lan: {rtt: {constant_ms: 25}}}")
+
+
+def run_of(plan: RunPlan, policy: str, target: int, pace: float = 1.0) -> LiveRun:
+    """A run whose requests queued, travelled and were executed exactly as in the simulated world."""
+    unit = live_unit(plan)
+    requests = replayed_requests(unit)
+    assert requests.offsets_s is not None
+    offsets_s, count = requests.offsets_s, len(requests.src_len)
+    execution_s = pace * (0.02 + 0.004 * requests.tgt_len)
+    side = unit.links.link.ways_s(offsets_s, requests.src_len, requests.tgt_len, 2)
+    up_s, down_s = side if target else (np.zeros(count), np.zeros(count))
+    free_s, queue_s = 0.0, np.zeros(count)
+    for number in range(count):
+        arrival_s = offsets_s[number] + up_s[number]
+        queue_s[number] = max(free_s - arrival_s, 0.0)
+        free_s = arrival_s + queue_s[number] + execution_s[number]
+    unknown = np.full(count, np.nan)
+    log = LoadLog(
+        begin_s=0.0,
+        due_s=offsets_s,
+        sent_s=offsets_s,
+        received_s=offsets_s + up_s + queue_s + execution_s + down_s + OVERHEAD_S,
+        status=np.full(count, 200),
+        client=np.zeros(count, np.int64),
+        target=np.full(count, target),
+        queue_s=queue_s,
+        execution_s=execution_s,
+        total_s=unknown,
+        src_len=requests.src_len,
+        tgt_len=requests.tgt_len,
+        batch=np.ones(count, np.int64),
+        estimate_s=unknown,
+        age_s=unknown,
+        tgt_len_predicted=unknown,
+        fell_back=np.zeros(count, np.bool_),
+    )
+    references_s = {"gateway": np.full(9, 0.01), "cloud": np.full(9, 0.01)}
+    return LiveRun(unit, policy, requests, log, (0.0, 0.0), (0.0, 0.0), references_s, True)
+
+
+@pytest.mark.parametrize(("policy", "target"), [("edge", 0), ("cloud", 1)])
+def test_a_run_that_behaved_as_the_simulated_world_has_no_structural_error(plan: RunPlan, policy: str, target: int) -> None:
+    run, other = run_of(plan, policy, target), run_of(plan, policy, target, pace=2.0)
+    assert run.overhead_s(target) == pytest.approx(np.full(60, OVERHEAD_S))
+    assert run.log.queue_s.max() > 0.01, "requests queued"
+    errors = structural_figures(run, [other]).errors(run.figures)
+    assert errors.mean_s == pytest.approx(0.0, abs=1e-9) and errors.p95_s == pytest.approx(0.0, abs=1e-9)
+
+
+def test_executions_in_batches_are_fitted_to_the_live_ones() -> None:
+    batching = "devices.cloud.batching={kind: top_up, size: 4}"
+    run = run_of(plan_of("@live-smoke", "requests=60", "networks={lan: {rtt: {constant_ms: 25}}}", batching), "cloud", 1)
+    decoding, requests = run.unit.case.targets[1].decoding, run.requests
+    assert decoding is not None and requests.offsets_s is not None
+    apart_s = 1e3 * requests.offsets_s  # nothing shares a batch
+    slow_s = 1.7 * decoding.cost.solo_s(requests.src_len, requests.tgt_len)
+    received_s = apart_s + RTT_S + slow_s
+    log = replace(run.log, due_s=apart_s, received_s=received_s, execution_s=slow_s, queue_s=np.zeros(60))
+    slowed = replace(run, log=log, requests=replace(requests, offsets_s=apart_s))
+    assert structural_figures(slowed, [slowed]).errors(slowed.figures).mean_s == pytest.approx(0.0, abs=1e-3)
+
+
+def test_a_run_beside_other_load_or_with_lost_requests_is_void(plan: RunPlan) -> None:
+    run, usual_s = run_of(plan, "edge", 0), {"gateway": 0.01, "cloud": 0.01}
+    assert _reason_void(run, usual_s) == ""
+    disturbed = replace(run, references_s={"gateway": np.full(9, 0.016), "cloud": np.full(9, 0.01)})
+    assert "gateway" in _reason_void(disturbed, usual_s)
+    assert _reason_void(replace(run, decides_again=False), usual_s)
+    lost = replace(run, log=replace(run.log, status=np.where(np.arange(60) < 2, 504, 200)))
+    assert "not answered" in _reason_void(lost, usual_s)
+
+
+def row(policy: str, live_s: tuple[float, ...], predicted_s: float, structural_s: float = 1.0) -> Comparison:
+    live, structural, predicted = (
+        Figures(mean, mean, mean, 0.5) for mean in (float(np.mean(live_s)), structural_s, predicted_s)
+    )
+    return Comparison("lan", policy, live, live, structural, predicted, live_s, (), False)
+
+
+def test_only_policies_that_are_clearly_apart_live_can_be_inverted() -> None:
+    ranking = _ranked("lan", [row("edge", (1.0, 1.1), 2.0), row("cloud", (1.3, 1.4), 1.5), row("cnmt", (1.05, 1.2), 1.9)])
+    assert (ranking.live, ranking.predicted) == (("edge", "cnmt", "cloud"), ("cloud", "cnmt", "edge"))
+    assert ranking.inverted == (("edge", "cloud"), ("cnmt", "cloud"))
+
+
+def test_void_rows_count_for_no_error_and_are_marked() -> None:
+    bad = replace(row("cnmt", (1.0, 1.0), 1.0, structural_s=2.0), void=True, voids=("disturbed", "disturbed"))
+    validation = Validation("mine", 2, 10, [row("edge", (1.0, 1.0), 1.2, structural_s=1.03), bad], [])
+    assert validation.worst_structural_error == pytest.approx(0.03)
+    assert "cnmt*" in format_validation(validation)
+    errors = validation.document()["rows"][0]["errors"]
+    assert errors["predicted"]["mean_s"] == pytest.approx(0.2) and errors["structural"]["offloaded_share"] == 0.0
+
+
+def test_live_runs_are_compared_with_both_simulations(make_scenario: Scenario) -> None:
+    arrivals = {"kind": "poisson", "rate_rps": 15.0}
+    scenario = make_scenario(
+        workloads={"de-en": {"lengths": "@de-en-tatoeba", "arrivals": arrivals}},
+        networks={"lan": {"rtt": {"constant_ms": 30}}},
+        policies={"edge": {}, "cloud": {}, "oracle": {}},
+        requests=10,
+        replications=2,
+    )
+    engines = {device: engine_settings(load_paced) for device in ("gateway", "cloud")}
+    lines: list[str] = []
+    validation = validate(plan_of(scenario), any_model=True, engines=engines, progress=lines.append)
+    edge, cloud = validation.rows
+    assert (edge.policy, cloud.policy) == ("edge", "cloud"), "the oracle cannot be deployed"
+    assert (edge.live.offloaded_share, cloud.live.offloaded_share, cloud.predicted.offloaded_share) == (0.0, 1.0, 1.0)
+    for compared in validation.rows:
+        assert len(compared.live_means_s) + len(compared.voids) == 2 or compared.void
+        assert abs(compared.structural.errors(compared.live).mean_s) < 0.3
+    assert cloud.live.mean_s - edge.live.mean_s > 0.02, "the round trip is slept"
+    assert sum(line.startswith("run ") for line in lines) == 4
+
+
+@pytest.mark.parametrize(
+    ("scenario", "overrides"),
+    [
+        ("@tiers", ()),
+        ("@quickstart", ()),
+        ("@live-smoke", ("devices.cloud.count=2",)),
+    ],
+    ids=["access link", "back to back", "boxes"],
+)
+def test_what_no_box_can_run_live_is_refused_before_an_engine_starts(scenario: str, overrides: tuple[str, ...]) -> None:
+    with pytest.raises(InputError):
+        validate(plan_of(scenario, *overrides))

@@ -1,0 +1,106 @@
+"""C-NMT's border between lengths, and its rule for target lengths as a distribution."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from simnmt.base import shipped_files
+from simnmt.policies import GATEWAY, CNmt, threshold
+from simnmt.profile.execution_plane import ExecutionPlane
+from simnmt.workload.length_regression import LengthDistribution, LengthRegression
+from simnmt.workload.length_table import read_table
+
+PER_TOKEN = st.floats(0.0, 0.02)
+PLANES = st.builds(ExecutionPlane, PER_TOKEN, PER_TOKEN, st.floats(0.0, 0.1))
+SRC_LEN = np.arange(1, 401)
+
+
+@settings(derandomize=True, deadline=None, max_examples=150)
+@given(PLANES, PLANES, st.floats(-0.5, 2.0), st.floats(-20.0, 20.0), st.floats(0.0, 0.5))
+def test_the_border_parts_lengths_as_the_rule_does(
+    gateway: ExecutionPlane, cloud: ExecutionPlane, slope: float, offset: float, transfer_s: float
+) -> None:
+    border = threshold(gateway, cloud, slope, offset, transfer_s)
+    decide = CNmt((gateway, cloud), LengthRegression(slope, offset).predict).prepare(SRC_LEN)
+    kept = np.array([decide(request, (0.0, transfer_s)) == GATEWAY for request in range(len(SRC_LEN))])
+    if border.kept in ("always", "never"):
+        assert math.isnan(border.src_len)
+        expected = np.full(len(SRC_LEN), border.kept == "always")
+    elif border.kept in ("up to", "from"):
+        beyond = SRC_LEN - border.src_len
+        expected = beyond <= 0 if border.kept == "up to" else beyond >= 0
+    else:
+        between = (border.src_len <= SRC_LEN) & (border.upper >= SRC_LEN)
+        expected = between if border.kept == "between" else ~between
+    # Where both sides differ by less than rounding, either answer is right.
+    tgt_len = np.maximum(slope * SRC_LEN + offset, 1.0)
+    margin_s = gateway.seconds(SRC_LEN, tgt_len) - cloud.seconds(SRC_LEN, tgt_len) - transfer_s
+    clear = np.abs(margin_s) > 1e-12
+    assume(clear.any())
+    assert (kept == expected)[clear].all()
+
+
+def test_a_gateway_that_is_faster_per_token_keeps_the_long_sentences() -> None:
+    gateway, cloud = ExecutionPlane(0.001, 0.001, 0.100), ExecutionPlane(0.001, 0.003, 0.0)
+    border = threshold(gateway, cloud, 1.0, 0.0, 0.040)
+    assert border.kept == "from"
+    assert border.src_len == 30.0
+    decide = CNmt((gateway, cloud), LengthRegression(1.0, 0.0).predict).prepare(np.array([29, 31]))
+    assert [decide(request, (0.0, 0.040)) for request in (0, 1)] == [1, 0]
+
+
+def test_the_border_knows_that_no_predicted_length_is_below_one() -> None:
+    """The line alone, with predicted lengths down to -9, would place it at 116 / 11 tokens."""
+    gateway, cloud = ExecutionPlane(0.001, 0.010, 0.0), ExecutionPlane(0.0, 0.0, 0.0)
+    border = threshold(gateway, cloud, 1.0, -10.0, 0.016)
+    assert (border.kept, border.src_len) == ("up to", pytest.approx(6.0))
+    assert threshold(gateway, cloud, 1.0, -10.0, 0.0105).kept == "never"
+    # The gateway reads faster and writes slower: it keeps what is long enough to read and short enough to write.
+    reader = ExecutionPlane(0.0, 0.010, 0.050)
+    border = threshold(reader, ExecutionPlane(0.001, 0.0, 0.0), 1.0, -20.0, 0.050)
+    assert border.kept == "between"
+    assert (border.src_len, border.upper) == (pytest.approx(10.0), pytest.approx(200.0 / 9.0))
+
+
+TABLE = read_table(shipped_files.find("traces/lengths", "fr-en-mixed"))
+DISTRIBUTION = LengthDistribution.of(TABLE)
+PERCENTILES = (lambda n: DISTRIBUTION.quantile(n, 0.05), lambda n: DISTRIBUTION.quantile(n, 0.95))
+SECONDS = st.floats(-0.02, 0.02)
+PLANE = st.builds(ExecutionPlane, st.floats(0.0, 0.01), SECONDS, st.floats(0.0, 0.5))
+
+
+def border_s(policy: CNmt, src_len: int) -> float:
+    """The transfer time at which the policy is indifferent between two targets; by halving."""
+    decide = policy.prepare(np.array([src_len]))
+    low, high = 0.0, 10.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if decide(0, (0.0, middle)) == 0 else (middle, high)
+    return high
+
+
+@settings(max_examples=40)
+@given(PLANE, st.integers(1, 60))
+def test_the_p95_rule_takes_the_95th_percentile_of_the_time_rising_or_falling_with_the_length(
+    plane: ExecutionPlane, src_len: int
+) -> None:
+    """The oracle: lengths drawn evenly from the whole distribution, put through the plane, and sorted."""
+    local = ExecutionPlane(0.0, 0.0, 5.0)
+    halved_s = 5.0 - border_s(CNmt((local, plane), DISTRIBUTION.mean, PERCENTILES), src_len)
+    drawn = np.array([DISTRIBUTION.quantile(np.array([src_len]), q)[0] for q in (np.arange(300) + 0.5) / 300])
+    assert halved_s == pytest.approx(np.quantile(plane.seconds(src_len, drawn), 0.95), abs=0.01 + 0.02 * abs(halved_s))
+
+
+@pytest.mark.parametrize("percentiles", [None, PERCENTILES])
+def test_what_a_request_adds_to_a_queue_is_its_expected_time_whatever_the_rule_minimises(percentiles: object) -> None:
+    src_len = np.array([3, 30, 90])
+    planes = (ExecutionPlane(0.001, 0.008, 0.010), ExecutionPlane(0.0002, 0.002, 0.005))
+    policy = CNmt(planes, DISTRIBUTION.mean, percentiles)
+    for plane, column in zip(planes, policy.execution_s(src_len), strict=True):
+        assert (column == plane.seconds(src_len, DISTRIBUTION.mean(src_len))).all()
+    assert (policy.predicted_tgt_len(src_len) == DISTRIBUTION.mean(src_len)).all()

@@ -1,0 +1,163 @@
+"""A wrong scenario is refused by lines that begin with the place and the key; wording is free."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from simnmt.base.removed import removed_key_remedy
+from simnmt.scenario.configuration import Scenario
+from simnmt.scenario.document import parse_document
+from simnmt.scenario.errors import ScenarioError
+from simnmt.scenario.source import open_source
+from simnmt.scenario.validation import MAX_FAULTS, validate
+from simnmt.scenario.yaml_text import write_document
+
+WHOLE: dict[str, Any] = {
+    "version": 1,
+    "name": "x",
+    "workloads": {"w": {"lengths": "@w"}},
+    "networks": {"n": {"rtt": "@n"}},
+    "devices": {"gateway": {"profile": "@g"}, "cloud": {"profile": "@c"}},
+    "policies": {"edge": {}},
+}
+LENGTHS = "source: a, target: b, src_unit: word, tgt_unit: word"
+STREAM = "devices: {a: {profile: x, sti: {deadline_ms: 5, preload_mb: 3, %s}}}"
+
+
+def faults(text: str, *overrides: str) -> list[str]:
+    """Return the lines about a scenario that begins with `text`; the keys that it lacks are added below."""
+    with pytest.raises(ScenarioError) as caught:
+        data = parse_document(text, "s.yaml").data
+        rest = {key: value for key, value in WHOLE.items() if key not in data}
+        validate(Scenario, parse_document(f"{text.rstrip()}\n{write_document(rest)}" if rest else text, "s.yaml"), overrides)
+    return caught.value.lines
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("policies:\n  cnmt:\n    len_slop: 0.8\n", "3:5: policies.cnmt.len_slop"),
+        ("policies: {cnmt: {len_slope: a}}", "1:30: policies.cnmt.len_slope"),
+        ("policies: {cnmtt: {}}", "1:12: policies.cnmtt.kind"),
+        ("policies: {x: {kind: edgy}}", "1:22: policies.x.kind"),
+        ("policies: {x: 5}", "1:15: policies.x"),
+        ("fit:\n", "1:1: fit"),
+        ("networks: {a: {rtt: {constant_ms: 50ms}}}", "1:35: networks.a.rtt.constant_ms"),
+        ("networks: {a: {rtt: x, uplink_mbps: 1 Gbps}}", "1:37: networks.a.uplink_mbps"),
+        ("seed: 1e5", "1:7: seed"),
+        ("name: 0x1F", "1:7: name"),
+        ("networks: []", "1:11: networks"),
+        ("networks: {}", "1:11: networks"),
+        (f"name: {'x' * 81}", "1:7: name"),
+        ("networks: {a/b: {rtt: x}}", "1:12: networks.a/b"),
+        ("requests: 0", "1:11: requests"),
+        ("requests: .inf", "1:11: requests"),
+        ("fit: {share: 1e999}", "1:14: fit.share"),
+        ("version: 2", "1:10: version"),
+        ("networks: {a: {rtt: x, clock: spred}}", "1:31: networks.a.clock"),
+        ("networks:\n  a: {uplink_mbps: 3}", "2:3: networks.a.rtt"),
+        ("workloads: {a: {lengths: '@x', arrivals: {rate_rps: 1}}}", "1:32: workloads.a.arrivals.kind"),
+        ("workloads: {a: {lengths: '@x', arrivals: {kind: poisson, rate_rps: -1}}}", "1:68: workloads.a.arrivals.rate_rps"),
+        (
+            "workloads: {a: {lengths: '@x', arrivals: {kind: clients, clients: 5, think_time: {constant_s: -1}}}}",
+            "1:95: workloads.a.arrivals.think_time.constant_s",
+        ),
+        ("workloads: {a: {lengths: {tsv: x, src_unit: word, tgt_unit: 3}}}", "1:61: workloads.a.lengths.tgt_unit"),
+        ("workloads: {a: {lengths: {table: x, tsv: y}}}", "1:37: workloads.a.lengths.tsv"),
+        ("workloads: {a: {lengths: 3}}", "1:26: workloads.a.lengths"),
+        ("networks: {a: {rtt: 5}}", "1:21: networks.a.rtt"),
+        ("networks: {a: {rtt: {constant_ms: 1, csv: x}}}", "1:38: networks.a.rtt.csv"),
+        ("devices: {gateway: {profile: 5}}", "1:30: devices.gateway.profile"),
+        ("devices: {gateway: {profile: {by_workload: 1}}}", "1:44: devices.gateway.profile.by_workload"),
+        ('networks: {"a.b": {rtt: x, rtt_mean_ms: a}}', '1:41: networks."a.b".rtt_mean_ms'),
+        ("requests: 9\nwarm_up: {requests: 9}", "2:10: warm_up"),
+        ("profile_uncertainty: {profiles: 20, confidence: 0.99}", "1:33: profile_uncertainty.profiles"),
+        ("objective: p40", "1:12: objective"),
+        ("metrics: [p95_ms, p95]", "1:19: metrics.1"),
+        ("slo: {p95_ms: 300, p95: 1}", "1:25: slo.p95"),
+        ("slo: {stable: 3}", "1:15: slo.stable"),
+        (STREAM % "cache_mb: 2", "1:74: devices.a.sti.cache_mb"),
+        (STREAM % "keeps_cache: true, keeps_preload: false", "1:77: devices.a.sti.keeps_cache"),
+        (STREAM % "reclaimed_after_s: 1", "1:83: devices.a.sti.reclaimed_after_s"),
+        (STREAM % "changes: [{at_s: 2, preload_mb: 1}, {at_s: 1, preload_mb: 2}]", "1:73: devices.a.sti.changes"),
+        (STREAM % "changes: [{at_s: 2}]", "1:74: devices.a.sti.changes.0"),
+        ("devices: {a: {profile: x, power: {idle_w: -5, busy_w: 15}}}", "1:43: devices.a.power.idle_w"),
+        ("devices: {a: {profile: x, power: {idle_w: 20, busy_w: 15}}}", "1:55: devices.a.power.busy_w"),
+        ("devices: {a: {profile: x, price_per_hour: -1}}", "1:43: devices.a.price_per_hour"),
+    ],
+)
+def test_a_fault_is_one_line_at_its_key(text: str, place: str) -> None:
+    (line,) = faults(text)
+    assert line.startswith(f"s.yaml:{place}: ") and line.isprintable() and len(line) < 400
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("policies: {cnmt: {len_slop: 1}}", "(did you mean len_slope?)"),
+        ("policies: {cnmt: {lenSlope: 1}}", "(did you mean len_slope?)"),
+        ("policies: {edge: {len_slope: 1}}", "(known: kind)"),
+        ("fit: {zzz: 1}", "(known: share, inferences)"),
+        ("networks: {a: {rt: x}}", "(did you mean rtt?)"),
+        ("networks: {a: {rtt: {constant_ms: 1, csv: x}}}", "(known: constant_ms)"),
+        ("policies: {x: {kind: edgy}}", "(did you mean edge?)"),
+        ("policies: {x: {kind: mine}}", "FILE.py"),
+        ("workloads: {a: {lengths: '@x', arrivals: {kind: poisson, rate_rp: 1}}}", "(did you mean rate_rps?)"),
+        ("networks: {a: {rtt: {csv: a, time_unit: seconds}}}", "'s' or 'ms'"),
+    ],
+)
+def test_a_slip_is_answered_by_the_known_names(text: str, remedy: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        open_source({**WHOLE, **parse_document(text).data})
+    assert remedy in caught.value.lines[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "value"),
+    [
+        ("workloads: {w: {lengths: {request_log: x.csv}}}", "workloads.w.lengths", {"request_log": "x.csv"}),
+        (f"workloads: {{w: {{lengths: {{{LENGTHS}, expect_ratio: 1}}}}}}", "workloads.w.lengths.expect_ratio", 1),
+        (f"workloads: {{w: {{lengths: {{{LENGTHS}, filter: paracrawl}}}}}}", "workloads.w.lengths.filter", "paracrawl"),
+        ("policies: {cnmt: {transfer_estimate: probing}}", "policies.cnmt.transfer_estimate", "probing"),
+        ("networks: {n: {rtt: x, loss: {}}}", "networks.n.loss", {}),
+        ("late_answers: {timeout_ms: 9, hedge_after_ms: 5}", "late_answers.hedge_after_ms", 5),
+        ("carbon_intensity: 380", "carbon_intensity", 380),
+        ("policies: {cnmt: {minimises: energy}}", "policies.cnmt.minimises", "energy"),
+    ],
+)
+def test_a_removed_key_is_refused_with_what_replaces_it(text: str, place: str, value: object) -> None:
+    (line,) = faults(text)
+    remedy = removed_key_remedy(place.split("."), value)
+    assert f": {place}: removed (" in line and remedy is not None and remedy in line
+
+
+def test_faults_stand_in_the_order_of_the_file_and_ten_are_shown() -> None:
+    lines = faults("fit: {share: 2.0}\nseed: a\nrequests: 0\n")
+    assert [line.split(": ")[:2] for line in lines] == [
+        ["s.yaml:1:14", "fit.share"],
+        ["s.yaml:2:7", "seed"],
+        ["s.yaml:3:11", "requests"],
+    ]
+    lines = faults("".join(f"k{index}: 1\n" for index in range(13)))
+    assert len(lines) == MAX_FAULTS + 1 and lines[-1] == "... and 3 more"
+
+
+def test_a_fault_of_an_override_names_it() -> None:
+    (line,) = faults("policies:\n  cnmt: {}\n", "policies.cnmt.len_slop=0.8")
+    assert line.startswith("--set policies.cnmt.len_slop=0.8: policies.cnmt.len_slop: ")
+    first, second = faults("seed: 1\nrequests: 0", "seed=x")
+    assert first.startswith("--set seed=x: seed: ") and second.startswith("s.yaml:2:11: requests: ")
+    for override, name in (("policies.cnmtt.len_slope=1", "cnmt"), ("networks.naer.uplink_mbps=5", "near")):
+        (line,) = faults("networks: {near: {rtt: x}}\npolicies: {cnmt: {}}", override)
+        assert line.startswith(f"--set {override}: ") and line.endswith(f"(did you mean {name}?)")
+
+
+def test_an_error_survives_the_way_between_processes() -> None:
+    with pytest.raises(ScenarioError) as caught:
+        validate(Scenario, parse_document("sed: 1\nx: 1", "s.yaml"), ["name=a/b"])
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert str(again) == str(caught.value)
+    assert (again.exit_status, again.path, again.line, again.column) == (2, "s.yaml", 1, 1)

@@ -1,0 +1,66 @@
+"""A client sleeps the delays of a network, both ways, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from simnmt.network.link import Hop, Link
+from simnmt.network.series import RttSeries, constant_rtt
+from simnmt.service.client import TranslationClient
+from simnmt.service.delays import DelayedTransport
+from simnmt.service.messages import ServiceError, TranslateRequest
+from tests.live.sleeping_service import sleeping
+
+REQUEST = TranslateRequest(("a b c",), False, "de", "en")
+
+
+def hop(rtt_s: float, bps: float = 1e9) -> Hop:
+    return Hop((Link(constant_rtt(rtt_s), bps, bps),), (0.0,))
+
+
+def exchange_s(transport: DelayedTransport | None, timeout_s: float = 10.0) -> tuple[float, float]:
+    """Return the seconds of a handshake over an open connection, and of a request, to a service that answers at once."""
+
+    async def ask(url: str) -> tuple[float, float]:
+        async with TranslationClient(url, transport=transport) as client:
+            await client.health()
+            _, handshake_s = await client.health()
+            begin_s = time.monotonic()
+            answered = await client.translate(REQUEST, timeout_s)
+            assert answered.answer.texts
+            return handshake_s, time.monotonic() - begin_s
+
+    with sleeping(lambda number: 0.0) as service:
+        return asyncio.run(ask(service.url))
+
+
+def test_a_handshake_and_a_request_take_the_round_trips_of_all_hops() -> None:
+    handshake_s, request_s = exchange_s(DelayedTransport([hop(0.06), hop(0.04)]))
+    assert handshake_s >= 0.1 and request_s >= 0.1
+    assert max(exchange_s(None)) < 0.1
+
+
+def test_bytes_take_their_time_by_the_bandwidth() -> None:
+    slow = hop(1e-3, bps=8.0 * len(REQUEST.body()) / 0.2)
+    transport = DelayedTransport([slow])
+    assert transport.uplink_s(len(REQUEST.body())) == pytest.approx(0.2005)
+    _, request_s = exchange_s(transport)
+    assert request_s >= 0.2
+
+
+def test_the_delay_counts_for_the_timeout() -> None:
+    begin_s = time.monotonic()
+    with pytest.raises(ServiceError) as caught:
+        exchange_s(DelayedTransport([hop(0.4)]), timeout_s=0.1)
+    assert caught.value.status == 504 and time.monotonic() - begin_s < 5.0
+
+
+def test_the_series_begins_with_the_transport_and_moves_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    series = RttSeries("two", "measured", "made up", [0.0, 10.0], [0.1, 0.3])
+    transport = DelayedTransport([Hop((Link(series, 1e9, 1e9),), (0.0,))])
+    assert transport.uplink_s(0) == 0.05
+    transport.begin_s -= 12.0
+    assert transport.uplink_s(0) == 0.15

@@ -1,0 +1,164 @@
+"""The turns of an engagement as planned, and what a request takes in each, by hand (STI-12, STI-17, STI-18, XP-04)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import accumulate, pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simnmt.profile.streaming_cost import StiCost
+from simnmt.streaming.plan.engagement import PlannedCompute, StreamedState, engagement
+from simnmt.streaming.plan.streaming_plan import make_plan, timeline_of
+from tests.streaming.plan.made_cost import LENGTH, costs, round_cost
+
+
+def test_an_enlarged_buffer_keeps_what_was_read_and_a_cold_start_reads_all() -> None:
+    """The model of STI-11: layer 0 in 6,000 bytes at 2 bits; all that is left of 2 s goes to the shard that ranks first."""
+    engaged = engagement(round_cost(first=[(1, 0)]), 2.0, 6_000, 20_000, length=LENGTH)
+    cold, first, second = engaged.states
+    assert [sorted(plan.bits.values()) for plan in engaged.plans] == [[2, 2, 2, 2, 2, 6]] * 2
+    assert (
+        cold.load_s == pytest.approx((0.6, 1.0)) and first.load_s == pytest.approx((0.0, 1.0)) and second.load_s == (0.0, 0.0)
+    )
+    assert (cold.held_bytes, first.held_bytes, second.held_bytes) == (0, 6_000, 16_000)
+    assert (cold.kept_bytes, first.kept_bytes, second.kept_bytes) == (16_000, 16_000, 16_000)
+    assert (cold.streamed_bytes, first.streamed_bytes, second.streamed_bytes) == (16_000, 10_000, 0)
+    latency_s = [float(state.alone_s(engaged.compute, LENGTH)) for state in engaged.states]
+    assert latency_s == pytest.approx([2.6, 2.0, 2.0])
+
+
+def test_plans_are_one_and_the_number_of_changed_buffers() -> None:
+    """STI-18: a turn that finds what the one before was planned with is not planned for again, however many follow."""
+    cost = round_cost(first=[(1, 0)])
+    same, enlarged = (engagement(cost, 2.0, 6_000, cache_bytes, length=LENGTH) for cache_bytes in (6_000, 12_000))
+    assert (len(same.plans), len(enlarged.plans)) == (1, 2)
+    held = [state.held_bytes for state in enlarged.states[1:]]
+    assert held == sorted(set(held)) and enlarged.states[-1].kept_bytes == held[-1]
+    assert {plan.deadline_s for plan in enlarged.plans} == {2.0}
+    assert [enlarged.plans[1].bits[(1, piece)] for piece in range(3)] == [6, 5, 5]
+    assert [plan.preload_bytes for plan in enlarged.plans] == [6_000, 12_000]
+
+
+def test_plans_that_wait_within_the_deadline_keep_it_where_the_papers_are_late() -> None:
+    """Two layers whose first 2 bits take 0.6 s to read, by 2 s: computing fills it, so waiting makes the paper's plan late."""
+    ours, papers = (engagement(round_cost(), 2.0, 0, length=LENGTH, fills_deadline=fills) for fills in (True, False))
+    assert all(float(state.alone_s(ours.compute, LENGTH)) <= 2.0 for state in ours.states)
+    assert float(papers.states[1].alone_s(papers.compute, LENGTH)) == pytest.approx(2.6)
+    assert len(ours.plans[0].bits) < len(papers.plans[0].bits)
+
+
+def test_what_else_a_cold_start_reads_comes_before_everything() -> None:
+    """3 s, embeddings among them, then embedding for 0.9 s, which hides 0.1 s of the first layer's reads, and 2 s of layers."""
+    cost = replace(round_cost(a_bit_s=0.001), embed_s={LENGTH: 0.9})
+    engaged = engagement(cost, 2.9, 0, length=LENGTH, cold_read_s=3.0)
+    plain = engagement(cost, 2.9, 0, length=LENGTH)
+    assert engaged.states[0].load_s[0] == plain.states[0].load_s[0] + 3.0
+    assert engaged.states[1] == plain.states[1]
+    cold_s = [float(each.states[0].alone_s(each.compute, LENGTH)) for each in (engaged, plain)]
+    assert cold_s == pytest.approx([5.9, 2.9])
+    drawn = engaged.states[0].pipeline(engaged.compute, LENGTH)
+    assert (drawn.before_s, drawn.latency_s) == pytest.approx((3.9, 5.9))
+
+
+@settings(max_examples=40)
+@given(costs(beside=True), st.floats(0.05, 5.0), st.integers(0, 60_000), st.integers(0, 60_000), st.integers(1, 4))
+def test_every_turn_takes_what_its_plan_predicts_and_later_ones_are_no_worse(
+    cost: StiCost, deadline_s: float, preload_bytes: int, more_bytes: int, steps: int
+) -> None:
+    engaged = engagement(cost, deadline_s, preload_bytes, preload_bytes + more_bytes, length=LENGTH, steps=steps)
+    cold, *turns = engaged.states
+    assert engaged.plans[0] == make_plan(cost, deadline_s, preload_bytes, length=LENGTH, steps=steps)
+    latency_s = [float(state.alone_s(engaged.compute, LENGTH, steps)) for state in engaged.states]
+    for plan, taken_s in zip(engaged.plans, latency_s[1:], strict=True):
+        assert taken_s == pytest.approx(plan.latency_s) == pytest.approx(timeline_of(plan, cost).latency_s)
+    assert latency_s[0] >= latency_s[1] - 1e-9
+    assert cold.streamed_bytes == turns[0].streamed_bytes + turns[0].held_bytes
+    for before, after in pairwise(turns):
+        assert before.kept_bytes == after.held_bytes >= before.held_bytes
+    for state in turns:
+        assert state.held_bytes <= state.kept_bytes <= preload_bytes + more_bytes
+    for before, after in pairwise(engaged.plans):
+        assert all(after.bits[shard] == before.bits[shard] for shard in after.preloaded)
+    assert turns[-1].kept_bytes == turns[-1].held_bytes
+
+
+def test_all_turns_compute_the_same_submodel_although_later_ones_are_slowed_less() -> None:
+    """2 x 3 would end in time in the second turn alone, which reads less; what a box computes is one thing all along."""
+    cost = replace(round_cost(first=[(1, 0)]), slowed=(2.0,) * 3)
+    engaged = engagement(cost, 2.25, 6_000, 40_000, length=LENGTH)
+    assert len(engaged.plans) > 1
+    assert {(plan.layers, plan.slices_per_layer) for plan in engaged.plans} == {(2, 2)}
+    for plan, state in zip(engaged.plans, engaged.states[1:], strict=True):
+        assert plan.latency_s == pytest.approx(float(state.alone_s(engaged.compute, LENGTH)))
+
+
+SECONDS = st.integers(0, 40).map(lambda eighths: eighths / 8)
+SOME_SECONDS = st.integers(1, 40).map(lambda eighths: eighths / 8)
+
+
+def end_by_hand_s(load_s: list[float], works_s: list[tuple[float | None, float]], slowed: float) -> float:
+    """By hand: pieces of work, each with the moment that it waits for, at 1 / slowed while the disk reads."""
+    now_s, read_s = 0.0, sum(load_s)
+    for ready_s, work_s in works_s:
+        now_s = max(now_s, ready_s or 0.0)
+        while_reading_s = max(min(read_s - now_s, work_s * slowed), 0.0)
+        now_s += while_reading_s + (work_s - while_reading_s / slowed)
+    return now_s
+
+
+@settings(max_examples=100)
+@given(
+    st.lists(SECONDS, min_size=1, max_size=4),
+    st.lists(SECONDS, max_size=4),
+    SOME_SECONDS,
+    SECONDS,
+    SECONDS,
+    st.integers(0, 4),
+    st.sampled_from([1.0, 1.25, 1.5, 4.0]),
+    st.sampled_from([0.0, 0.5, 1.0]),
+)
+def test_computing_is_slowed_while_the_disk_reads_and_not_afterwards(
+    encoder: list[float],
+    decoder: list[float],
+    layer_s: float,
+    embed_s: float,
+    head_s: float,
+    tgt_len: int,
+    slowed: float,
+    ahead: float,
+) -> None:
+    compute = PlannedCompute(len(encoder), (8,), (layer_s,), len(decoder), 0.5, 0.25, (embed_s,), head_s, slowed)
+    state = StreamedState("any", (*encoder, *decoder), ahead_s=ahead * encoder[0])
+    loaded_s = list(accumulate(state.load_s))
+    works_s: list[tuple[float | None, float]] = [(state.ahead_s, embed_s)]
+    works_s += [(loaded_s[layer], layer_s) for layer in range(len(encoder))]
+    for step in range(max(tgt_len, 1) if decoder else 1):
+        works_s += [(moment, 0.5 if step else 0.75) for moment in loaded_s[len(encoder) :]]
+        works_s.append((None, head_s))
+    by_hand_s = end_by_hand_s([*state.load_s], works_s, slowed)
+    assert state.alone_s(compute, 5, tgt_len) == pytest.approx(by_hand_s, abs=1e-12)
+    drawn = state.pipeline(compute, 5, tgt_len)
+    assert drawn.latency_s == pytest.approx(by_hand_s, abs=1e-12)
+    assert drawn.stall_s == pytest.approx(
+        sum(begin - end for begin, end in zip(drawn.compute_begin, [drawn.before_s, *drawn.compute_end[:-1]], strict=True)),
+        abs=1e-7,
+    )
+
+
+def test_worked_example_of_sti_12_and_13() -> None:
+    """2 x 1, T_comp 1 s: loads of 0.6 and 0.6 s end after 2.6 s; with layer 1 preloaded and 0.2 s for layer 0, after 2.2 s."""
+    compute = PlannedCompute(2, (128,), (1.0,))
+    assert StreamedState("cold", (0.6, 0.6)).alone_s(compute, 128) == pytest.approx(2.6)
+    assert StreamedState("held on top", (0.2, 0.0)).alone_s(compute, 128) == pytest.approx(2.2)
+    assert compute.in_memory_s(128) == 2.0
+
+
+def test_loads_that_do_not_fit_are_refused() -> None:
+    for ahead_s in (-0.1, 0.2):
+        with pytest.raises(ValueError):
+            StreamedState("cold", (0.1, 0.3), ahead_s=ahead_s)
+    with pytest.raises(ValueError):
+        StreamedState("short", (0.1, 0.1)).from_read_s(PlannedCompute(3, (8,), (0.1,)), 5)
