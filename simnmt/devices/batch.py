@@ -15,7 +15,7 @@ from typing_extensions import Self
 
 from simnmt.batching import Batching, Encode
 from simnmt.devices.device import ARRIVES, BATCH_ACTS, FAILS, REACHES, Arrival, Balancer, ByNode, Clock, Execution, Kind
-from simnmt.devices.failures import AvailableBoxes, Failures
+from simnmt.devices.failures import MOST_RESTARTS, AvailableBoxes, Failures
 from simnmt.policies.views import StateView
 from simnmt.results.columns import Recorder, recorder
 from simnmt.results.device_accounts import BatchAccount, RunningBatchAccount
@@ -331,7 +331,8 @@ class BatchDevice:
         """Lose a request at a box that is down, or let it start over when that is repaired."""
         failures = self._failures
         assert failures is not None
-        if failures.fate == "lost":
+        execution.restarts += 1
+        if failures.fate == "lost" or execution.restarts > MOST_RESTARTS:
             execution.begin_s = self._clock.now if isnan(execution.begin_s) else execution.begin_s
             execution.end(self._clock.now, is_done=False)
         else:
@@ -424,6 +425,8 @@ def checked_sentences(
     arrivals = np.zeros(len(sources)) if arrival_s is None else np.asarray(arrival_s, np.float64)
     if not len(sources) == len(targets) == len(arrivals):
         raise ValueError(f"{len(sources)} sources, {len(targets)} targets, {len(arrivals)} arrivals")
-    if (np.diff(arrivals) < 0.0).any():
-        raise ValueError("arrivals out of order")
+    if not (np.isfinite(arrivals).all() and (np.diff(arrivals) >= 0.0).all()):
+        raise ValueError("arrivals out of order, infinite or NaN")
+    if (sources < 0).any() or (targets < 0).any():
+        raise ValueError("lengths below 0")
     return sources, targets, arrivals

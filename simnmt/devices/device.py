@@ -43,14 +43,14 @@ class Clock(simpy.Environment):
 class Execution:
     """One request at a device, from its entry to its end."""
 
-    __slots__ = ("begin_s", "begun", "box", "ended", "entry_s", "finish_s", "node", "report", "request")
+    __slots__ = ("begin_s", "begun", "box", "ended", "entry_s", "finish_s", "node", "report", "request", "restarts")
 
     def __init__(self, clock: Clock, request: int, node: int) -> None:
         self.request, self.node, self.entry_s = request, node, clock.now
         self.begun = clock.event()
         self.ended = clock.event()
         """Its value is True if the request is done, False if its box failed and dropped it."""
-        self.box = 0
+        self.box = self.restarts = 0
         self.begin_s = self.finish_s = nan
         self.report: Any = None
         """Information in the answer, for a decider that views the target."""
@@ -127,13 +127,18 @@ class InTurn:
 
 
 @dataclass(frozen=True)
-class LeastWork(ByNode):
-    """Takes the box with the least work left; among idle ones, the one that has been idle longest."""
+class LeastWork:
+    """Takes the box with the least work left; of idle first-in first-out boxes the one that has been idle longest, else the
+    first."""
 
     def choose(self, boxes: Sequence[Box], now_s: float, request: int, node: int) -> int:
         """Return the box with the least work left."""
         left = [(box.work_left(now_s), box.idle_since_s) for box in boxes]
         return left.index(min(left))
+
+    def copy(self) -> Balancer:
+        """Return this balancer: it has no state."""
+        return self
 
 
 class LeastLoadedOfDrawn:

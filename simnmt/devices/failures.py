@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from simnmt.base.down_times import DownTimes
-from simnmt.devices.device import Balancer, Box, ByNode
+from simnmt.devices.device import Balancer, Box, ByNode, LeastLoadedOfDrawn, LeastWork
 
 MOST_RESTARTS = 10_000
 """Times that a request starts over before it is dropped: one longer than every up time would never end."""
@@ -30,11 +30,15 @@ class AvailableBoxes:
 
     def choose(self, boxes: Sequence[Box], now_s: float, request: int, node: int) -> int:
         """Return the number of the box; the balancer's own if all are down."""
+        up = [box for box in range(len(boxes)) if not self._down[box].is_down(now_s)]
+        if isinstance(self._balancer, LeastWork) and up:
+            return up[self._balancer.choose([boxes[box] for box in up], now_s, request, node)]
         first = self._balancer.choose(boxes, now_s, request, node)
-        if type(self._balancer) is ByNode:
+        if isinstance(self._balancer, ByNode) or not up or first in up:
             return first
-        in_turn = ((first + step) % len(boxes) for step in range(len(boxes)))
-        return next((box for box in in_turn if not self._down[box].is_down(now_s)), first)
+        drawn = self._balancer.choices[request].tolist() if isinstance(self._balancer, LeastLoadedOfDrawn) else []
+        in_turn = [(first + step) % len(boxes) for step in range(len(boxes))]
+        return next(box for box in (*drawn, *in_turn) if box in up)
 
     def copy(self) -> AvailableBoxes:
         """Return a balancer in the same state."""

@@ -100,6 +100,7 @@ class FifoBox:
         clock, down, left_s = self._clock, self._down, service_s
         for _ in range(MOST_RESTARTS):
             if down.is_down(clock.now):
+                self._ends_s[execution.request] = down.up_from(clock.now) + left_s
                 yield clock.moment(down.up_from(clock.now), FAILS, execution.request)
             fails_s = down.next_begin(clock.now)
             if clock.now + left_s <= fails_s:
@@ -132,7 +133,7 @@ class FifoBox:
 
     def work_left(self, now_s: float) -> float:
         """Return the seconds until a request could start."""
-        return 0.0 if self._idle_since_s else self.free_s()[0] - now_s
+        return 0.0 if self._idle_since_s else max(self.free_s()[0] - now_s, 0.0)
 
 
 class _ForeseenBox:

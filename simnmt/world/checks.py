@@ -21,7 +21,7 @@ NO_TARGET = -1
 
 
 class _Clients(Protocol):
-    """The clients of a closed loop, see `simulation.Clients`."""
+    """The clients of a closed loop, see `reference.Clients`."""
 
     @property
     def count(self) -> int: ...
@@ -71,6 +71,7 @@ def check_run(
             "make a new one",
         )
     if clients is not None:
+        _require(route is not None, "clients without a route", "give the route that looks their links up")
         _require(
             clients.count >= 1 and clients.nodes >= 1,
             f"{clients.count} clients at {clients.nodes} end nodes",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
@@ -69,6 +70,14 @@ class Prepared(NamedTuple):
         return cls(plain(choice), [np.asarray(column).tolist() for column in expected], by_state)
 
 
+def checked_target(target: Any, targets: int) -> int:
+    """Return the decision of a policy as a number. Raises `TypeError` and `IndexError` for one that names no target."""
+    number = operator.index(target)
+    if not 0 <= number < targets:
+        raise IndexError(f"target {number} of {targets}")
+    return number
+
+
 def plain(choice: Choice) -> DecideOnInput:
     """Return a choice as a function on plain floats."""
     return cast(DecideOnInput, choice if callable(choice) else choice.decide())
@@ -103,7 +112,7 @@ class Decider:
         """Take in an answer that is received now.
 
         Args:
-            target, request: who was asked, and for what.
+            target, request: numbers of the target and of the request.
             transfer_s: measured transfer time.
             received_s: the moment.
             wait_s, report: the wait and the information that the answer reports.

@@ -36,7 +36,7 @@ from simnmt.results.device_accounts import TIMELINE, BatchAccount, BoxesUntil
 from simnmt.results.requests import Block, Engine, Requests, Trail
 from simnmt.world import reference
 from simnmt.world.checks import BlockChecks, check_run
-from simnmt.world.deciders import Beliefs
+from simnmt.world.deciders import Beliefs, checked_target
 from simnmt.world.faults import Faults
 from simnmt.world.reference import Clients, DecideFor, ExpectedFor, PlanBeyondFor, Route
 from simnmt.world.structures import DecideCallback, Kept, c, library
@@ -321,13 +321,10 @@ class _Run:
         """Return the decision of a policy in Python, or -1. What it raises is kept, and raised when the C has returned."""
         assert self._decide is not None
         try:
-            target = self._decide(in_block, self._input_of_decision())
-            if not 0 <= target < self._targets:
-                raise IndexError(f"target {target} of {self._targets}")
+            return checked_target(self._decide(in_block, self._input_of_decision()), self._targets)
         except BaseException as error:  # an interrupt as well: no exception crosses the C
             self._raised = error
             return -1
-        return target
 
     def _input_of_decision(self) -> Any:
         targets, shown = self._targets, self._shown

@@ -93,6 +93,7 @@ class FaultyLinks:
             yield clock.moment(clock.now + downlink_s, FAILS, request)
             return None
         if self._is_down(request, target):
+            self._waste(execution, target)
             yield clock.moment(clock.now + UNACKNOWLEDGED_S, FAILS, request)
             return None
         yield clock.moment(clock.now + downlink_s, ANSWERED, request)
@@ -128,8 +129,11 @@ class FaultyLinks:
         return any(link.is_down(self._world.clock.now) for link in self._links(request, target))
 
     def outage_s(self, request: int, target: int, now_s: float) -> float:
-        """Return the seconds until the links to a target are up, one after another."""
-        return sum(link.up_from(now_s) - now_s for link in self._links(request, target))
+        """Return the seconds until a message passes the links to a target one after another; an oracle waits for that."""
+        at_s = now_s
+        for link in self._links(request, target):
+            at_s = link.up_from(at_s)
+        return at_s - now_s
 
     def account(self) -> FaultAccount:
         """Return the account of the faults of the run."""

@@ -27,7 +27,7 @@ from simnmt.policies.decision import Choice
 from simnmt.results.columns import recorder
 from simnmt.results.requests import Block, Requests, Trail
 from simnmt.world.checks import BlockChecks, check_run
-from simnmt.world.deciders import Beliefs, Decider, DecisionInput, Prepared
+from simnmt.world.deciders import Beliefs, Decider, DecisionInput, Prepared, checked_target
 from simnmt.world.faults import Faults, FaultyLinks
 
 Route = Callable[[int, int, float], tuple[tuple[float, ...], tuple[float, ...], float, float]]
@@ -174,7 +174,7 @@ class World:
             self.clock.process(self.request(request))
 
     def begin_closed_loop(self, clients: Clients) -> None:
-        """Let clients think and ask. One behind as many others as there are requests never asks."""
+        """Let clients think and ask: only as many as there are requests ever do."""
         first_s = clients.think_s[: clients.count]
         self._issued = iter(range(self.count))
         for number in np.argsort(first_s, kind="stable")[: self.count].tolist():
@@ -306,7 +306,7 @@ class World:
         """Return the target of a request, and record what the decision was based on."""
         now_s, trail = self._decided_s[request], self.trail
         totals_s = self._totals_s(decider, request, now_s) if judges else ()
-        target = self.prepared.decide(request, self._delays(decider, request, now_s))
+        target = checked_target(self.prepared.decide(request, self._delays(decider, request, now_s)), self.targets)
         last = decider.estimates[-1]
         trail["target"][request], trail["estimate_s"][request] = target, last.value_s
         trail["measured_at_s"][request] = last.measured_at_s
@@ -345,7 +345,7 @@ class World:
         transfers_s = [self.uplink_s[target][request] + self.downlink_s[target][request] for target in range(self.targets)]
         if self.faulty is None:
             return transfers_s
-        return [own_s + 2.0 * self.faulty.outage_s(request, k, now_s) for k, own_s in enumerate(transfers_s)]
+        return [own_s + self.faulty.outage_s(request, k, now_s) for k, own_s in enumerate(transfers_s)]
 
     def _waits_s(self, decider: Decider, request: int, now_s: float) -> list[float]:
         """Return, by target, the true seconds of a request beyond execution alone, after the requests on their way there."""

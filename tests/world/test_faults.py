@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from simnmt.base.down_times import ALWAYS_UP, DownTimes, drawn_spans
 from simnmt.batching import Batching
 from simnmt.devices import Batched, Fifo, Kind
-from simnmt.devices.device import ByNode, InTurn
+from simnmt.devices.device import ByNode, InTurn, LeastWork
 from simnmt.devices.failures import Failures
 from simnmt.policies.views import BacklogView
 from simnmt.results.request_log import DONE, FALLBACK, LOST
@@ -105,6 +106,29 @@ def test_a_balancer_passes_over_a_box_that_is_down() -> None:
     assert (trail.outcome[1:] == DONE).all()
 
 
+def test_the_boxes_that_are_up_share_the_requests_of_one_that_is_down() -> None:
+    requests = requests_at(np.arange(40.0), 3.0)
+    kind = failing([(0.0, 100.0)], "lost", boxes=4)
+    trail = run(requests, replace(kind, balancer=LeastWork()))
+    assert np.bincount(trail.server, minlength=4).tolist() == [0, 14, 13, 13]
+    assert not trail.queue_s.any()
+
+
+def test_work_left_at_a_box_counts_what_a_failure_undid() -> None:
+    """Down from 1 to 50 s; a request of 10 s starts over then, so that one at 51 s waits for 9 s: less than at the other box."""
+    requests = requests_at([0.0, 0.0, 50.9], [10.0, 60.0, 1.0])
+    kind = replace(failing([(1.0, 50.0)], "requeued", boxes=2), balancer=LeastWork())
+    trail = run(requests, kind)
+    assert trail.server.tolist() == [0, 1, 0]
+    assert trail.queue_s[2] == pytest.approx(9.0)
+
+
+def test_a_sentence_longer_than_every_up_time_is_dropped() -> None:
+    spans = ((2.0 * number + 1.0, 2.0 * number + 2.0) for number in itertools.count())
+    trail = run(requests_at([0.0], 5.0, tgt_len=5), replace(BATCHED, failures=Failures([DownTimes(spans)], "requeued")))
+    assert trail.outcome.tolist() == [LOST]
+
+
 def test_after_the_timeout_the_decider_executes_the_request_and_discards_the_late_answer() -> None:
     requests = requests_at([0.0, 1.0], [3.0, 0.1], here_s=0.25)
     trail = run(requests, failing((), "lost", workers=2), Faults(timeout_s=1.0))
@@ -134,6 +158,8 @@ def test_a_message_that_is_sent_during_an_outage_is_lost(down: tuple[float, floa
     outages = [[DownTimes([down])]]
     assert run(requests, failing((), "lost"), Faults(outages)).outcome.tolist() == [LOST]
     fell_back = run(requests, failing((), "lost"), Faults(outages, timeout_s=100.0))
+    assert fell_back.faults is not None
+    assert fell_back.faults.extra_work[1].sum() == (0.0 if down[0] < 1.0 else 1.0)
     assert fell_back.outcome.tolist() == [FALLBACK]
     sent_s = 1.0 if down[0] < 1.0 else 1.0 + RTT_S / 2 + 1.0
     assert ends_s(requests, fell_back) == pytest.approx([sent_s + UNACKNOWLEDGED_S + 0.5])

@@ -98,7 +98,7 @@ typedef struct {
     const double *const *half_overhead_s; /* by target and request; NULL without overhead */
 } Routes;
 
-/* The clients of a closed loop; `first`: those that ever ask, in the order of their numbers. */
+/* The clients of a closed loop; `first`: those that ever ask, in the order in which they first do. */
 typedef struct {
     int64_t count, nodes, first_count, requests;
     const int64_t *first;
