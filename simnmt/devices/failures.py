@@ -36,7 +36,7 @@ class AvailableBoxes:
         first = self._balancer.choose(boxes, now_s, request, node)
         if isinstance(self._balancer, ByNode) or not up or first in up:
             return first
-        drawn = self._balancer.choices[request].tolist() if isinstance(self._balancer, LeastLoadedOfDrawn) else []
+        drawn: list[int] = self._balancer.choices[request].tolist() if isinstance(self._balancer, LeastLoadedOfDrawn) else []
         in_turn = [(first + step) % len(boxes) for step in range(len(boxes))]
         return next(box for box in (*drawn, *in_turn) if box in up)
 

@@ -115,7 +115,7 @@ def test_the_boxes_that_are_up_share_the_requests_of_one_that_is_down() -> None:
 
 
 def test_work_left_at_a_box_counts_what_a_failure_undid() -> None:
-    """Down from 1 to 50 s; a request of 10 s starts over then, so that one at 51 s waits for 9 s: less than at the other box."""
+    """Down from 1 to 50 s; a request of 10 s starts over then, so that one at 51 s waits for 9 s there."""
     requests = requests_at([0.0, 0.0, 50.9], [10.0, 60.0, 1.0])
     kind = replace(failing([(1.0, 50.0)], "requeued", boxes=2), balancer=LeastWork())
     trail = run(requests, kind)
