@@ -171,7 +171,7 @@ def test_plot_writes_a_page_and_never_over_a_profile(profiles: Path, simnmt: Cal
     assert done.status == 0
     assert done.out.splitlines()[-1] == "page: page.html"
     page = (profiles / "page.html").read_text()
-    assert page.count('<section id="profile-') == 2 and page.count("<figure") == 6
+    assert page.count('<section id="profile-') == 2 and page.count("<figure") == 4
     before = (profiles / "slow.json").read_bytes()
     done = simnmt("profile", "inspect", "slow.json", "--page", "slow.json")
     assert (done.status, done.err) == (2, "simnmt: slow.json would replace what is read (write to another file)\n")
