@@ -44,7 +44,11 @@ class DelayedTransport:
         """Send a request and return its answer, each after its delay."""
         await asyncio.sleep(self.uplink_s(int(request.headers.get("Content-Length", 0))))
         response = await handler(request)
-        await asyncio.sleep(self.downlink_s(response.content_length or 0))
+        try:
+            await asyncio.sleep(self.downlink_s(response.content_length or 0))
+        except asyncio.CancelledError:
+            response.close()
+            raise
         return response
 
     def _now_s(self) -> float:

@@ -134,6 +134,7 @@ def _run_on_cluster(tasks: Sequence[Task], run: RunTask, address: str) -> Result
         distributed: Any = import_module("distributed")
     for name in [name for name in logging.root.manager.loggerDict if name.startswith("distributed")]:
         logging.getLogger(name).setLevel(logging.CRITICAL)  # a lost connection is reported here, in one line
+    lost = f"cluster {address}: its scheduler is gone; what was finished is kept"
     unreachable = "start one (docs/reference/sweep.md#run-it-on-a-cluster), or name no cluster"
     try:
         client = distributed.Client(check_address(address), timeout=CONNECT_S, set_as_default=False)
@@ -141,7 +142,11 @@ def _run_on_cluster(tasks: Sequence[Task], run: RunTask, address: str) -> Result
         what = f"cluster {address}: no scheduler answers ({describe_error(error, most=80)})"
         raise ClusterError(what, remedy=unreachable) from None
     try:
-        client.wait_for_workers(1, timeout=CONNECT_S)
+        try:
+            client.wait_for_workers(1, timeout=CONNECT_S)
+        except (OSError, TimeoutError) as error:
+            what = f"cluster {address}: no workers ({describe_error(error, most=80)})"
+            raise ClusterError(what, remedy=unreachable) from None
         tasks_of_futures = {client.submit(run, task, pure=False): task for task in tasks}
         for future in distributed.as_completed(tasks_of_futures, loop=client.loop):
             if future.status == "finished":
@@ -151,9 +156,9 @@ def _run_on_cluster(tasks: Sequence[Task], run: RunTask, address: str) -> Result
                 line = f"{type(raised).__name__}: {describe_error(raised)}"
                 yield TaskResult(task.key, task.point, task.replication, error=line)
             else:
-                raise ClusterLost(f"cluster {address}: its scheduler is gone; what was finished is kept")
-    except (OSError, TimeoutError) as error:
-        raise ClusterError(f"cluster {address}: no workers ({describe_error(error, most=80)})", remedy=unreachable) from None
+                raise ClusterLost(lost)
+    except OSError:
+        raise ClusterLost(lost) from None
     finally:
         with suppress(Exception):  # the scheduler may be gone
             client.close(timeout=2.0)
