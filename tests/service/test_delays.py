@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -38,9 +40,9 @@ def exchange_s(transport: DelayedTransport | None, timeout_s: float = 10.0) -> t
 
 
 def test_a_handshake_and_a_request_take_the_round_trips_of_all_hops() -> None:
-    handshake_s, request_s = exchange_s(DelayedTransport([hop(0.06), hop(0.04)]))
-    assert handshake_s >= 0.1 and request_s >= 0.1
-    assert max(exchange_s(None)) < 0.1
+    handshake_s, request_s = exchange_s(DelayedTransport([hop(0.3), hop(0.2)]))
+    assert handshake_s >= 0.5 and request_s >= 0.5
+    assert max(exchange_s(None)) < 0.5
 
 
 def test_bytes_take_their_time_by_the_bandwidth() -> None:
@@ -49,6 +51,21 @@ def test_bytes_take_their_time_by_the_bandwidth() -> None:
     assert transport.uplink_s(len(REQUEST.body())) == pytest.approx(0.2005)
     _, request_s = exchange_s(transport)
     assert request_s >= 0.2
+
+
+def test_a_response_is_closed_if_its_reader_gives_up_while_it_travels() -> None:
+    request, response = Mock(headers={}), Mock(content_length=10**6)
+
+    async def answer(request: Any) -> Any:
+        return response
+
+    async def give_up() -> None:
+        transport = DelayedTransport([Hop((Link(constant_rtt(0.0), 1e9, 1e3),), (0.0,))])
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(transport(request, answer), 0.05)
+
+    asyncio.run(give_up())
+    response.close.assert_called_once_with()
 
 
 def test_the_delay_counts_for_the_timeout() -> None:
