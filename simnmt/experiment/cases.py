@@ -12,7 +12,7 @@ from simnmt.experiment.targets import Target
 from simnmt.network.configuration import Network
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.results.requests import Engine
-from simnmt.scenario.configuration import Scenario
+from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.workload.arrivals import ArrivalProcess
 from simnmt.workload.length_table import LengthTable
 
@@ -82,7 +82,7 @@ class DrawnProfiles:
 class RunPlan:
     """A scenario with all its inputs."""
 
-    scenario: Scenario
+    scenario: ScenarioConfiguration
     cases: dict[str, Case]
     networks: dict[str, Network]
     drawn: dict[str, DrawnProfiles] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class RunPlan:
 class Unit:
     """A unit of work: one workload on one network in one replication."""
 
-    scenario: Scenario
+    scenario: ScenarioConfiguration
     case: Case
     network: str
     links: Network

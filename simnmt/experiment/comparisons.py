@@ -13,7 +13,7 @@ from simnmt.policies.cnmt import CNmtPolicy
 from simnmt.policies.decision import Estimation
 from simnmt.results.statistics import change_columns, change_percent, interval_columns, over_replications
 from simnmt.results.summary import Row
-from simnmt.scenario.configuration import Scenario
+from simnmt.scenario.configuration import ScenarioConfiguration
 
 UNSEEN_QUEUES = "unseen queues"
 LOSS_SOURCES: dict[str, Truths] = {
@@ -62,7 +62,7 @@ def gap_rows(workload: str, network: str, policy: str, totals_s: Mapping[str, li
         }
 
 
-def variants(scenario: Scenario) -> dict[str, str]:
+def variants(scenario: ScenarioConfiguration) -> dict[str, str]:
     """Return each estimating policy but the first of its kind, C-NMT or naive, with the policy that it is compared with.
 
     That is the policy without its view of backlogs, batches or states of plans, if the scenario has it, else the first of its
@@ -78,7 +78,7 @@ def variants(scenario: Scenario) -> dict[str, str]:
     return counterparts
 
 
-def baselines(scenario: Scenario) -> list[str]:
+def baselines(scenario: ScenarioConfiguration) -> list[str]:
     """Return the policies that all others are compared with: all but C-NMT's, and those that variants are compared with."""
     plain = set(variants(scenario).values())
     return [name for name, policy in scenario.policies.items() if not isinstance(policy, CNmtPolicy) or name in plain]

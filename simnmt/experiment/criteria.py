@@ -10,7 +10,7 @@ from simnmt.experiment.cases import Case, RunPlan
 from simnmt.experiment.energy_setup import unknown_spending
 from simnmt.results.metrics import Metric, columns_of, metric, objective_metric
 from simnmt.results.service_level import Assertion
-from simnmt.scenario.configuration import Scenario
+from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.document import Document
 from simnmt.scenario.errors import Location, ScenarioError, format_location
 from simnmt.scenario.service_level import WarmUpRequests
@@ -52,7 +52,7 @@ def with_metrics(plan: RunPlan, assertions: Iterable[Assertion]) -> RunPlan:
     return replace(plan, scenario=scenario.model_copy(update={"metrics": [*scenario.metrics, *added]}))
 
 
-def _metrics(scenario: Scenario) -> Iterator[tuple[Location, Metric, bool]]:
+def _metrics(scenario: ScenarioConfiguration) -> Iterator[tuple[Location, Metric, bool]]:
     """Yield the location of each metric in the scenario, the metric, and whether it is part of the service level."""
     yield ("objective",), objective_metric(scenario.objective), False
     for name, requirement in zip(scenario.slo or {}, scenario.requirements, strict=True):

@@ -13,10 +13,10 @@ from simnmt.profile.power import SECONDS_PER_HOUR, BoxPower, RequestCost
 from simnmt.results.energy import RunEnergy, TargetCosts, account_energy
 from simnmt.results.request_log import Log
 from simnmt.results.requests import Trail
-from simnmt.scenario.configuration import END_NODE, Scenario
+from simnmt.scenario.configuration import END_NODE, ScenarioConfiguration
 
 
-def box_powers(scenario: Scenario, case: Case) -> dict[str, BoxPower | None]:
+def box_powers(scenario: ScenarioConfiguration, case: Case) -> dict[str, BoxPower | None]:
     """Return the power of a box of each device: the scenario's, else the profile's; None if it is unknown."""
     return {
         name: BoxPower.of(part.power, target.profile.energy_cost)
@@ -60,7 +60,7 @@ def request_costs(unit: Unit) -> dict[Resource, tuple[RequestCost, ...]]:
     return costs
 
 
-def unknown_spending(scenario: Scenario, case: Case, column: str) -> tuple[str, str] | None:
+def unknown_spending(scenario: ScenarioConfiguration, case: Case, column: str) -> tuple[str, str] | None:
     """Return why a run would not know a column of energy or money, and the remedy; None if it would know it."""
     unknown = [name for name, power in box_powers(scenario, case).items() if power is None]
     if "cost" in column and not scenario.has_prices:
@@ -71,7 +71,7 @@ def unknown_spending(scenario: Scenario, case: Case, column: str) -> tuple[str, 
     return None
 
 
-def describe_energy(scenario: Scenario, cases: Mapping[str, Case]) -> Iterator[str]:
+def describe_energy(scenario: ScenarioConfiguration, cases: Mapping[str, Case]) -> Iterator[str]:
     """Yield the sentences on what energy and money rest on; none if neither power nor a price is known."""
     powers = [box_powers(scenario, case) for case in cases.values()]
     if scenario.has_costs or any(power for of_case in powers for power in of_case.values()):

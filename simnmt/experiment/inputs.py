@@ -26,7 +26,7 @@ from simnmt.profile.device_profile import DeviceProfile, LengthUnit
 from simnmt.profile.doubts import profile_doubts
 from simnmt.profile.profile_file import read_profile
 from simnmt.profile.profile_variant import DecoderChoice, with_decoder
-from simnmt.scenario.configuration import DeviceConfiguration, Scenario
+from simnmt.scenario.configuration import DeviceConfiguration, ScenarioConfiguration
 from simnmt.scenario.document import Document
 from simnmt.scenario.errors import ScenarioError, format_location
 from simnmt.scenario.source import profile_path
@@ -62,7 +62,9 @@ class InputCache:
             return part
 
 
-def read_inputs(scenario: Scenario, base: Path, document: Document | None = None, cache: InputCache | None = None) -> RunPlan:
+def read_inputs(
+    scenario: ScenarioConfiguration, base: Path, document: Document | None = None, cache: InputCache | None = None
+) -> RunPlan:
     """Read the inputs of a scenario; relative paths start at `base`.
 
     Raises the rooms' own `InputError`s: `CorpusError`, `TraceError`, `ProfileError`. With a `document`, errors without a line
@@ -102,7 +104,7 @@ def _name_key_in_errors(document: Document | None, *location: str | int) -> Iter
 class _CaseReader:
     """Reads the inputs of one workload of a scenario."""
 
-    scenario: Scenario
+    scenario: ScenarioConfiguration
     workload: str
     base: Path
     document: Document | None

@@ -30,7 +30,7 @@ from simnmt.results.precision import spread_notes
 from simnmt.results.result import Cell, format_sources, shown_kind
 from simnmt.results.summary import Row, by_cell
 from simnmt.results.warm_up import warm_up_notes
-from simnmt.scenario.configuration import MEGABYTE, Scenario
+from simnmt.scenario.configuration import MEGABYTE, ScenarioConfiguration
 from simnmt.scenario.source import describe_separate_runs
 from simnmt.workload.arrivals import BackToBack
 from simnmt.workload.arrivals.recording import RecordedProcess
@@ -198,7 +198,7 @@ def _workload_notes(plan: RunPlan, case: Case, learnt: Learnt) -> Iterator[str]:
     yield from _fill(WORKLOAD, case.name, facts)
 
 
-def _device_notes(scenario: Scenario, case: Case, target: Target, fit: PlaneFit | None) -> Iterator[str]:
+def _device_notes(scenario: ScenarioConfiguration, case: Case, target: Target, fit: PlaneFit | None) -> Iterator[str]:
     profile, decoder, decoding, conversion = target.profile, target.decoder, target.decoding, target.conversion
     overhead, calibrated = scenario.devices[target.device].overhead, as_calibrated(profile)
     facts: dict[str, Any] = {
@@ -250,7 +250,7 @@ def _unmeasured_batch_costs(target: Target) -> list[str]:
     return [part for part, is_known in parts.items() if not is_known]
 
 
-def _streaming_notes(scenario: Scenario, case: Case, target: Target, planned: PlannedDevice) -> Iterator[str]:
+def _streaming_notes(scenario: ScenarioConfiguration, case: Case, target: Target, planned: PlannedDevice) -> Iterator[str]:
     settings = scenario.devices[target.device].sti
     assert settings is not None
     kept = "preload buffer and cache are kept" if settings.keeps_cache else "the preload buffer is kept"
@@ -347,7 +347,7 @@ def _describe_lost(samples: int) -> str:
     return f", lost samples: {samples}, held at the value before" if samples else ""
 
 
-def _cell_notes(scenario: Scenario, rows: Sequence[Row]) -> Iterator[str]:
+def _cell_notes(scenario: ScenarioConfiguration, rows: Sequence[Row]) -> Iterator[str]:
     """Yield the pace of the RTT clock where no policy moves it, and the policies without a steady state, by place."""
     for (workload, network), of_cell in by_cell(rows).items():
         pace_s, clock = of_cell[0]["rtt_pace_s"], scenario.clock_of(workload, network)
@@ -365,7 +365,7 @@ def _cell_notes(scenario: Scenario, rows: Sequence[Row]) -> Iterator[str]:
         yield from _fill(CELL, f"{workload} on {network}", facts)
 
 
-def stopped_sending(scenario: Scenario, cells: Sequence[Cell]) -> Iterator[str]:
+def stopped_sending(scenario: ScenarioConfiguration, cells: Sequence[Cell]) -> Iterator[str]:
     """Yield the policies that sent requests away only in the first half of replication 0, and so measured nothing after it."""
     for cell in cells:
         stopped = []

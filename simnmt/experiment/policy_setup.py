@@ -21,7 +21,7 @@ from simnmt.policies.custom import CheckedPolicy, is_shown_view
 from simnmt.policies.decision import Estimation, PolicySettings
 from simnmt.policies.views import BacklogView, BatchView, PlanView
 from simnmt.results.requests import Block
-from simnmt.scenario.configuration import Scenario
+from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.world.deciders import Beliefs
 from simnmt.world.reference import DecideFor
 
@@ -161,7 +161,7 @@ def _mean_overheads_s(unit: Unit, target: int) -> float:
     return sum(device.overhead.mean_s for device in devices if device.overhead is not None)
 
 
-def _servers(scenario: Scenario, workload: str, device: str) -> int:
+def _servers(scenario: ScenarioConfiguration, workload: str, device: str) -> int:
     """Return the number of boxes that a request of one decider may enter."""
     servers = scenario.count_of(device, workload)
     if scenario.balancer_of(device) == "attached":

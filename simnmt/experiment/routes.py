@@ -23,7 +23,7 @@ from simnmt.base import random_streams
 from simnmt.experiment.cases import Case
 from simnmt.network.configuration import Network
 from simnmt.network.link import Hop, Link, MovingRoute
-from simnmt.scenario.configuration import END_NODE, Scenario
+from simnmt.scenario.configuration import END_NODE, ScenarioConfiguration
 from simnmt.workload.length_table import LengthTable
 
 Column = NDArray[np.float64]
@@ -180,7 +180,7 @@ _ACCESS_SAMPLES = 1_000
 """Moments of a lap at which an access link is looked up."""
 
 
-def clock_pace_s(scenario: Scenario, case: Case, network: str, network_routes: Routes) -> float | None:
+def clock_pace_s(scenario: ScenarioConfiguration, case: Case, network: str, network_routes: Routes) -> float | None:
     """Return the seconds of the traces that pass from one request to the next; None on the run's own time.
 
     On the clock `pace` that is what the scenario states, else the mean latency of the fixed policy that sends everything to the

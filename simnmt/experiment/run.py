@@ -24,7 +24,7 @@ from simnmt.results.requests import Engine
 from simnmt.results.result import Cell, RunResult
 from simnmt.results.stability import mark_unstable, with_stability
 from simnmt.results.summary import Numbers, Place, Row, Runs, by_cell, comparisons, replicated, rows, with_regret
-from simnmt.scenario.configuration import Scenario
+from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.workload.arrivals import BackToBack
 from simnmt.world.structures import library
 
@@ -198,7 +198,7 @@ def _engines(results: list[UnitResult]) -> tuple[dict[str, str], dict[str, str]]
     return {policy: ", ".join(sorted(names)) for policy, names in engines.items()}, reasons
 
 
-def _in_order(scenario: Scenario, units: Sequence[Unit], results: Sequence[UnitResult]) -> Runs:
+def _in_order(scenario: ScenarioConfiguration, units: Sequence[Unit], results: Sequence[UnitResult]) -> Runs:
     """Return the numbers of each replication by workload, network and policy in the order of the scenario."""
     runs: dict[Place, list[Numbers]] = {
         place: [] for place in product(scenario.workloads, scenario.networks, scenario.policies)
@@ -209,12 +209,12 @@ def _in_order(scenario: Scenario, units: Sequence[Unit], results: Sequence[UnitR
     return runs
 
 
-def goal_of(scenario: Scenario) -> Goal:
+def goal_of(scenario: ScenarioConfiguration) -> Goal:
     """Return the objective and the service level by which the policies of a scenario are judged."""
     return Goal(scenario.objective, scenario.requirements)
 
 
-def roles_of(scenario: Scenario) -> Roles:
+def roles_of(scenario: ScenarioConfiguration) -> Roles:
     """Return the policies of a scenario by role."""
     policies = scenario.policies
     return Roles(
@@ -225,7 +225,7 @@ def roles_of(scenario: Scenario) -> Roles:
     )
 
 
-def _reason(scenario: Scenario, workload: str, learnt: Learnt, results: list[UnitResult]) -> Row:
+def _reason(scenario: ScenarioConfiguration, workload: str, learnt: Learnt, results: list[UnitResult]) -> Row:
     """Return the facts behind the decisions of the policies.
 
     These are the mean transfer time to the last device, the source lengths that each policy keeps at the first device at that
@@ -243,7 +243,7 @@ def _reason(scenario: Scenario, workload: str, learnt: Learnt, results: list[Uni
     }
 
 
-def _gaps(scenario: Scenario, by_place: Mapping[tuple[str, str], list[UnitResult]]) -> list[Row]:
+def _gaps(scenario: ScenarioConfiguration, by_place: Mapping[tuple[str, str], list[UnitResult]]) -> list[Row]:
     """Return the gap analysis of every workload and network; empty if none was asked for."""
     policy = scenario.analysed_policy
     if policy is None or not scenario.gap_analysis:

@@ -31,7 +31,7 @@ from simnmt.results.request_log import RequestLog, Truth, decision_regret_s, wer
 from simnmt.results.requests import Block, Engine, Trail
 from simnmt.results.summary import BatchesOfDevice, Device, Numbers, Place, known, measure
 from simnmt.results.warm_up import mser5_cut
-from simnmt.scenario.configuration import Scenario
+from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.service_level import WarmUpRequests
 from simnmt.world.engine import decode_all, simulate
 from simnmt.world.reference import DecideFor
@@ -191,7 +191,7 @@ def expected_s(unit: Unit) -> float:
     return scenario.requests * len(scenario.policies) * REQUEST_S["reference" if in_reference else "compiled"][kind]
 
 
-def devices(scenario: Scenario, workload: str) -> list[Device]:
+def devices(scenario: ScenarioConfiguration, workload: str) -> list[Device]:
     """Return the devices that a workload meets, in the targets' order."""
     return [
         Device(
@@ -286,7 +286,7 @@ def _answered_share(trail: Trail, cut: int) -> float:
     return 1.0 if trail.outcome is None else float(were_answered(trail.outcome[cut:]).mean())
 
 
-def known_misroutes(scenario: Scenario, case: Case) -> bool:
+def known_misroutes(scenario: ScenarioConfiguration, case: Case) -> bool:
     """Return whether misroutes are known: if requests queue or a model is streamed, only an oracle can foresee them."""
     return not (case.queues or case.streams) or _judged_share(scenario, case) > 0.0
 
@@ -295,7 +295,7 @@ JUDGED = 2_000
 """Decisions per run that an oracle judges if requests queue: 5 to 15 us each, three times as much as a decision."""
 
 
-def _judged_share(scenario: Scenario, case: Case) -> float:
+def _judged_share(scenario: ScenarioConfiguration, case: Case) -> float:
     """Return the share of the requests whose decisions an oracle judges; 0 if it is not asked for, or cannot foresee.
 
     If nothing waits and no device streams, the execution alone decides. In batches later arrivals do as well.

@@ -257,7 +257,7 @@ class ProfileUncertainty(Configuration):
         return self
 
 
-class Scenario(Configuration):
+class ScenarioConfiguration(Configuration):
     """A scenario: workloads x networks x policies, replicated."""
 
     version: Annotated[Literal[1], NO_TRUTH_VALUE]
@@ -321,7 +321,7 @@ class Scenario(Configuration):
         return {**content, "policies": policies}
 
     @model_validator(mode="after")
-    def _leaves_requests(self) -> Scenario:
+    def _leaves_requests(self) -> ScenarioConfiguration:
         if isinstance(self.warm_up, WarmUpRequests) and self.warm_up.requests >= self.requests:
             raise misfit("warm_up", f"{self.warm_up.requests:,} of {self.requests:,} requests leave nothing to count")
         return self

@@ -22,7 +22,7 @@ from simnmt.results.run_directory import (
     read_manifest,
     sha256,
 )
-from simnmt.scenario.configuration import PROFILE_FILE, Scenario
+from simnmt.scenario.configuration import PROFILE_FILE, ScenarioConfiguration
 from simnmt.scenario.document import Document, Override, apply_overrides, document_of, read_document
 from simnmt.scenario.errors import ScenarioError, describe_value
 from simnmt.scenario.extensions import (
@@ -40,7 +40,7 @@ from simnmt.workload.arrivals import BackToBack
 _LOG = logging.getLogger("simnmt.scenario")
 
 
-def describe_separate_runs(scenario: Scenario) -> str:
+def describe_separate_runs(scenario: ScenarioConfiguration) -> str:
     """Describe that several workloads share no device and no link; empty if at most one has requests that may meet."""
     meeting = [part for part in scenario.workloads.values() if not isinstance(part.arrivals, BackToBack)]
     if len(meeting) < 2:
@@ -62,7 +62,7 @@ def profile_path(profile: str | CustomDevice, base: Path) -> Path:
 class Source:
     """A scenario, checked and with absolute paths, with its original text."""
 
-    scenario: Scenario
+    scenario: ScenarioConfiguration
     document: Document
     """The scenario as given, with the overrides applied, in which errors find their line."""
     text: bytes
@@ -74,7 +74,9 @@ class Source:
     base: Path = field(default_factory=Path.cwd)
     """Folder at which relative paths of further overrides start."""
 
-    def with_overrides(self, overrides: Iterable[Override], *, allow_code: bool = False) -> tuple[Scenario, Document]:
+    def with_overrides(
+        self, overrides: Iterable[Override], *, allow_code: bool = False
+    ) -> tuple[ScenarioConfiguration, Document]:
         """Return the scenario with further overrides, checked and with absolute paths, and its document.
 
         Raises `ScenarioError`.
@@ -163,10 +165,10 @@ def _check_source(
     return Source(scenario, document, text, write_document(scenario.document()), extensions, base)
 
 
-def _checked_scenario(document: Document, base: Path, allow_code: bool) -> tuple[Scenario, dict[str, Extension]]:
+def _checked_scenario(document: Document, base: Path, allow_code: bool) -> tuple[ScenarioConfiguration, dict[str, Extension]]:
     """Return the scenario of a document, with absolute paths, and what users bring to it."""
     mentions = find_extensions(document)
-    scenario = validate(Scenario, with_stand_ins(document, mentions), unknown_kind=remedy_of_unknown_kind)
+    scenario = validate(ScenarioConfiguration, with_stand_ins(document, mentions), unknown_kind=remedy_of_unknown_kind)
     check_topology(scenario, document)
     extensions: dict[str, Extension] = {}
     if mentions:

@@ -19,7 +19,7 @@ from simnmt.base.configuration import Configuration
 from simnmt.base.extension import installed_kinds
 from simnmt.base.files import is_standard, written_whole
 from simnmt.policies import KINDS
-from simnmt.scenario.configuration import Scenario
+from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.errors import ScenarioError
 from simnmt.scenario.extensions import PLACES, schema_of_extension
 
@@ -59,9 +59,10 @@ def _field_docstrings(model: type) -> dict[str, str]:
 @cache
 def schema_text() -> str:
     """Return the JSON Schema of scenario files."""
-    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | Scenario.model_json_schema(
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | ScenarioConfiguration.model_json_schema(
         schema_generator=DescribedSchema
     )
+    schema["title"] = "Scenario"
     _accept_extensions(schema)
     schema["properties"]["policies"] |= _policies_by_name(schema)
     for mapping in schema["properties"].values():
@@ -91,7 +92,7 @@ def _accept_extensions(schema: JsonSchemaValue) -> None:
 
 
 def _policies_by_name(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of policies in which a policy named after its kind needs no `kind`, as `Scenario` accepts it."""
+    """Return the schema of policies in which a policy named after its kind needs no `kind`, as a scenario accepts it."""
     policies, kinds = schema["properties"]["policies"], schema["$defs"]
     ((pattern, union),) = policies.pop("patternProperties").items()
     named, shipped = {}, union["anyOf"][0]

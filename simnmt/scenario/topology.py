@@ -10,7 +10,7 @@ from simnmt.network.configuration import links_of
 from simnmt.network.outages import TraceOutages
 from simnmt.policies.baselines import FixedPolicy
 from simnmt.results.device_accounts import BATCH_COLUMNS, STREAMING_COLUMNS
-from simnmt.scenario.configuration import END_NODE, Scenario
+from simnmt.scenario.configuration import END_NODE, ScenarioConfiguration
 from simnmt.scenario.document import Document
 from simnmt.scenario.errors import Location
 from simnmt.workload.arrivals import BackToBack, Clients
@@ -22,13 +22,13 @@ Misfit = tuple[Location, str]
 """A key that does not fit the scenario, and the reason."""
 
 
-def check_topology(scenario: Scenario, document: Document) -> None:
+def check_topology(scenario: ScenarioConfiguration, document: Document) -> None:
     """Raise `ScenarioError` at the first key that does not fit the others."""
     for location, what in chain(_devices(scenario), _hops(scenario), _links(scenario), _clocks(scenario), _policies(scenario)):
         raise document.error(location, what, key=True)
 
 
-def _devices(scenario: Scenario) -> Iterator[Misfit]:
+def _devices(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
     first, *others = scenario.devices
     if END_NODE in others:
         yield ("devices", END_NODE), f"devices are listed nearest first, so {END_NODE} comes first"
@@ -64,7 +64,7 @@ def _devices(scenario: Scenario) -> Iterator[Misfit]:
                 yield (*place, key), "a box that streams its model decodes one sentence at a time as its profile says"
 
 
-def _own_columns(scenario: Scenario) -> set[str]:
+def _own_columns(scenario: ScenarioConfiguration) -> set[str]:
     """Return the columns of the summary that devices have by their kind of execution (`results.device_accounts`)."""
     kinds = {
         name: [BATCH_COLUMNS] * bool(device.batching) + [STREAMING_COLUMNS] * bool(device.sti)
@@ -73,7 +73,7 @@ def _own_columns(scenario: Scenario) -> set[str]:
     return {f"{name}_{column}" for name, groups in kinds.items() for columns in groups for column in columns}
 
 
-def _hops(scenario: Scenario) -> Iterator[Misfit]:
+def _hops(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
     """Yield hops that lead nowhere, and devices that no link leads to: the network itself leads to the last device."""
     devices = list(scenario.devices)
     optional = devices[:1] if devices[0] != END_NODE and len(devices) > 1 else []
@@ -93,7 +93,7 @@ def _hops(scenario: Scenario) -> Iterator[Misfit]:
                 yield place if configuration.hops else place[:2], f"no link leads to {device} ({remedy})"
 
 
-def _links(scenario: Scenario) -> Iterator[Misfit]:
+def _links(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
     """Yield links that cannot fail: those before the decision, and series without a time axis."""
     first, *others = scenario.devices
     for network, configuration in scenario.networks.items():
@@ -106,7 +106,7 @@ def _links(scenario: Scenario) -> Iterator[Misfit]:
                 yield place, f"outages of a trace need a time axis (set networks.{network}.clock: arrival)"
 
 
-def _clocks(scenario: Scenario) -> Iterator[Misfit]:
+def _clocks(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
     """Yield clocks that do not fit the arrivals: `pace` is for requests back to back, faults need moments of arrival."""
     for name, part in scenario.workloads.items():
         if scenario.has_faults and isinstance(part.arrivals, BackToBack):
@@ -129,7 +129,7 @@ def _clocks(scenario: Scenario) -> Iterator[Misfit]:
                 yield ("networks", name, "pace_s", workload), f"{what} ({did_you_mean(workload, paced)})"
 
 
-def _policies(scenario: Scenario) -> Iterator[Misfit]:
+def _policies(scenario: ScenarioConfiguration) -> Iterator[Misfit]:
     if scenario.gap_analysis and scenario.analysed_policy is None:
         yield ("gap_analysis",), "there is no policy of kind cnmt to be analysed"
     for name, policy in scenario.policies.items():

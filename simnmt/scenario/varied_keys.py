@@ -17,7 +17,7 @@ from typing import Any
 
 from simnmt.base.errors import printable, shorten
 from simnmt.base.suggestions import did_you_mean
-from simnmt.scenario.configuration import Scenario
+from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.document import Override, parse_key, quote_shipped_names
 from simnmt.scenario.errors import ScenarioError, format_location, format_value
 from simnmt.scenario.yaml_text import parse_yaml
@@ -62,8 +62,8 @@ class VariedKey:
             pairs = list(zip(parts, self.location, strict=False))
             if len(pairs) == len(parts) and all(pattern in ("*", part) for pattern, part in pairs):
                 raise ScenarioError(f"{self.name} cannot be varied: {reason}", override=self.label)
-        if self.location[0] not in Scenario.model_fields:
-            known = [name for name in Scenario.model_fields if name not in fixed]
+        if self.location[0] not in ScenarioConfiguration.model_fields:
+            known = [name for name in ScenarioConfiguration.model_fields if name not in fixed]
             remedy = did_you_mean(self.location[0], known)
             raise ScenarioError(f"{self.name}: unknown key", remedy=remedy, override=self.label)
         if not self.values:

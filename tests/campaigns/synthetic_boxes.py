@@ -23,7 +23,7 @@ from simnmt.nmt.engine import Timing
 from simnmt.profile.calibration_error import CalibrationError
 from simnmt.profile.profile_file import checked_profile
 from simnmt.results.prediction import PREDICTED, prediction_interval
-from simnmt.scenario.configuration import Scenario
+from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.document import document_of
 from simnmt.scenario.validation import validate
 
@@ -129,7 +129,7 @@ def covered(number: int, folder: Path, seed: int) -> dict[tuple[str, str], bool]
         "policies": {"edge": {}, "cnmt": {"sees_backlog": True}},
         "profile_uncertainty": {"profiles": DRAWS},
     }  # fmt: skip
-    plan = read_inputs(validate(Scenario, document_of(scenario), []), folder)
+    plan = read_inputs(validate(ScenarioConfiguration, document_of(scenario), []), folder)
     rows = run_plan(plan).summary_rows
     truth = true_means(plan, boxes)
     outcomes = {}

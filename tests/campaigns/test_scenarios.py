@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from simnmt.base import shipped_files
 from simnmt.base.configuration import with_absolute_paths
 from simnmt.base.errors import InputError
-from simnmt.scenario.configuration import Scenario
+from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.document import Document, document_of, parse_document, read_document
 from simnmt.scenario.errors import ScenarioError
 from simnmt.scenario.template import schema_text
@@ -95,7 +95,7 @@ def mutated_scenario(generator: random.Random) -> dict[str, Any]:
 def faults(data: dict[str, Any]) -> dict[str, str]:
     """Return the model's faults by their kind; empty where it takes the scenario. No files are read, no parts compared."""
     try:
-        Scenario.model_validate_json(json.dumps(document_of(data).data))
+        ScenarioConfiguration.model_validate_json(json.dumps(document_of(data).data))
     except ValidationError as error:
         messages = {fault["type"]: f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()}
         contradiction = "contradict each other" in messages.get("value_error", "")
@@ -113,7 +113,7 @@ def check_read_or_refused(parse: Callable[[], Document], *, written: bool = True
     """
     try:
         document = parse()
-        scenario = validate(Scenario, document)
+        scenario = validate(ScenarioConfiguration, document)
         check_topology(scenario, document)
     except ScenarioError as error:
         assert_short_lines(error)

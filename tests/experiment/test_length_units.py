@@ -14,7 +14,7 @@ from simnmt.experiment.inputs import read_inputs
 from simnmt.profile.blocks import ProfileError
 from simnmt.profile.device_profile import LengthUnit
 from simnmt.profile.profile_file import write_profile
-from simnmt.scenario.configuration import Scenario
+from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.workload.errors import CorpusError
 from simnmt.workload.length_units import unit_of
 
@@ -50,7 +50,7 @@ def own(tmp_path: Path, make_profile: Callable[..., Any]) -> Callable[..., dict[
 
 
 def plan_of(scenario: dict[str, Any], base: Path) -> Any:
-    return read_inputs(Scenario.model_validate(scenario), base)
+    return read_inputs(ScenarioConfiguration.model_validate(scenario), base)
 
 
 def test_costs_per_another_token_are_converted_by_a_fertility_counted_on_the_corpus(own: Any, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from simnmt.experiment.comparisons import variants
-from simnmt.scenario.configuration import Scenario
+from simnmt.scenario.configuration import ScenarioConfiguration
 
 MakeScenario = Callable[..., dict[str, Any]]
 
@@ -17,5 +17,5 @@ def test_every_policy_that_estimates_is_held_against_the_plain_one_of_its_kind(m
         "queue": {"kind": "cnmt", "transfer_estimate": "smoothed", "sees_backlog": True},
         "naive-queue": {"kind": "naive", "sees_backlog": True},
     }  # fmt: skip
-    baselines = variants(Scenario.model_validate(make_scenario(policies=policies)))
+    baselines = variants(ScenarioConfiguration.model_validate(make_scenario(policies=policies)))
     assert baselines == {"smoothed": "cnmt", "queue": "smoothed", "naive-queue": "naive"}

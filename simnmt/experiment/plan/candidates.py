@@ -16,7 +16,7 @@ from simnmt.experiment.plan.trial import Site, Verdict, box_saturation_rps
 from simnmt.experiment.units import devices
 from simnmt.results.metrics import metric, objective_metric
 from simnmt.results.summary import Numbers, known
-from simnmt.scenario.configuration import END_NODE, Scenario
+from simnmt.scenario.configuration import END_NODE, ScenarioConfiguration
 from simnmt.scenario.document import Override
 from simnmt.scenario.varied_keys import VariedKey, check_disjoint
 
@@ -74,7 +74,7 @@ class Objective:
         return mean(known(value) for value in values)
 
 
-def objective(name: Minimised, scenario: Scenario) -> Objective:
+def objective(name: Minimised, scenario: ScenarioConfiguration) -> Objective:
     """Return what `--minimise NAME` minimises."""
     if name == "servers":
         return Objective(name, "servers", "", 1.0, "")

@@ -23,7 +23,7 @@ from simnmt.results.simplicity import is_tie, simplest
 from simnmt.results.stability import judged_load
 from simnmt.results.statistics import Estimate, over_replications
 from simnmt.results.summary import PARTS, Numbers, Row, known
-from simnmt.scenario.configuration import Scenario
+from simnmt.scenario.configuration import ScenarioConfiguration
 
 TOLERANCE = 0.004
 """Relative width of the bracket at which a bisection ends."""
@@ -260,7 +260,7 @@ def deployable_sites(plan: RunPlan) -> Iterator[Site]:
                 yield Site(plan, workload, network, policy)
 
 
-def by_simplicity(scenario: Scenario) -> list[str]:
+def by_simplicity(scenario: ScenarioConfiguration) -> list[str]:
     """Return the policies of a scenario, the simplest one first."""
     policies = scenario.policies
     settings = {name: policy.settings_given for name, policy in policies.items()}

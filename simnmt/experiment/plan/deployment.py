@@ -16,7 +16,7 @@ from simnmt.experiment.plan.search import CERTAINTY, DRAWS, Search, choose, draw
 from simnmt.experiment.plan.trial import Level, Site
 from simnmt.results.statistics import Estimate, change_percent, over_replications
 from simnmt.results.summary import Numbers, Row, known
-from simnmt.scenario.configuration import Scenario
+from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.document import Override
 
 RATE_STEP = 0.95
@@ -147,7 +147,7 @@ class DeploymentPlan:
     """Every candidate that was simulated, with the reason why it is out, empty if it is not."""
     overrides: tuple[Override, ...]
     """The values of the choice."""
-    scenario: Scenario
+    scenario: ScenarioConfiguration
     """The scenario of the choice, at the rate; the first candidate's without a choice."""
     without_engine: frozenset[str]
     """Devices whose profile holds no engine that a live service could start, such as an inferred one."""
@@ -265,7 +265,7 @@ def find_deployment(
     )
 
 
-def _scenario_at_rate(choice: Candidate, rate_rps: float) -> Scenario:
+def _scenario_at_rate(choice: Candidate, rate_rps: float) -> ScenarioConfiguration:
     """Return the scenario of a choice with the rate in the keys of its arrivals, where such keys are known."""
     scenario = choice.sites[0].plan.scenario
     workloads = {}

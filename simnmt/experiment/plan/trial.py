@@ -15,7 +15,7 @@ from simnmt.experiment.units import SATURATION_SAMPLE, devices, run_unit, satura
 from simnmt.results.service_level import Requirement
 from simnmt.results.stability import excess_load
 from simnmt.results.summary import Device, Numbers
-from simnmt.scenario.configuration import Scenario
+from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.document import Document
 from simnmt.scenario.service_level import WarmUpRequests
 
@@ -143,7 +143,7 @@ class Level:
         ]
         return max(verdicts, key=lambda verdict: verdict.excess)
 
-    def least_requests(self, scenario: Scenario) -> int:
+    def least_requests(self, scenario: ScenarioConfiguration) -> int:
         """Return the fewest requests of a run of a scenario of which every metric is known, at most those of the scenario."""
         warm_up = scenario.warm_up.requests if isinstance(scenario.warm_up, WarmUpRequests) else 0
         counted = max((limit.metric.least_requests for limit in self.limits), default=1)

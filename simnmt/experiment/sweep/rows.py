@@ -16,7 +16,7 @@ from simnmt.results.stability import with_stability
 from simnmt.results.statistics import Estimate, change_percent, interval_columns, mean_intervals
 from simnmt.results.summary import Numbers, Place, Row, Runs, by_cell, rows, with_regret
 from simnmt.results.sweep_table import BEST, BOUND, EQUAL, POINT, TIED, UNSTABLE, WORSE
-from simnmt.scenario.configuration import Scenario
+from simnmt.scenario.configuration import ScenarioConfiguration
 
 ReadResult = Callable[[str], tuple[list[str], list[Row]] | None]
 """Returns the result of a task by its key (`run.read_result`)."""
@@ -52,7 +52,7 @@ def gather_rows(
     return _with_metrics(table, runs)
 
 
-def _rows_of_point(scenario: Scenario, numbers: Runs, open_loops: Sequence[str]) -> Iterator[Row]:
+def _rows_of_point(scenario: ScenarioConfiguration, numbers: Runs, open_loops: Sequence[str]) -> Iterator[Row]:
     """Yield the rows of a run's summary, each with the verdict on its policy.
 
     `open_loops`: workloads whose requests arrive by themselves, and so may overload a device.
@@ -65,7 +65,7 @@ def _rows_of_point(scenario: Scenario, numbers: Runs, open_loops: Sequence[str])
             yield {name: row[name] for name in _PLACE} | verdict | row
 
 
-def _verdicts(scenario: Scenario, of_cell: Sequence[Row], numbers: Runs) -> Iterator[Row]:
+def _verdicts(scenario: ScenarioConfiguration, of_cell: Sequence[Row], numbers: Runs) -> Iterator[Row]:
     """Yield, for each policy, its verdict and its paired changes of the objective, percent.
 
     They are against the best policy, and against the best policy that sends every request to one device.

@@ -27,7 +27,7 @@ from simnmt.experiment.units import run_unit
 from simnmt.results.requests import Engine
 from simnmt.results.run_directory import sha256
 from simnmt.results.summary import Row
-from simnmt.scenario.configuration import Scenario
+from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.document import Override
 from simnmt.scenario.source import Source
 from simnmt.scenario.sweep_configuration import Sweep
@@ -46,7 +46,7 @@ class Point:
     number: int
     values: tuple[Any, ...]
     """Value of each swept key, as plain data."""
-    scenario: Scenario
+    scenario: ScenarioConfiguration
     """The scenario at this point, with absolute paths."""
 
 
@@ -79,7 +79,7 @@ class Task:
     """Of the point: scenario, inputs and version."""
     point: int
     replication: int
-    scenario: Scenario
+    scenario: ScenarioConfiguration
     inputs: Mapping[str, tuple[str, str]]
     """Path and SHA-256 of each file that the scenario reads, by its name there."""
     version: str = VERSION

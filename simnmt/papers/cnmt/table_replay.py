@@ -19,7 +19,7 @@ from simnmt.papers.kit.claim import ClaimRecord
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.results.result import Cell
 from simnmt.results.summary import Row
-from simnmt.scenario.configuration import Scenario
+from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.document import Override
 from simnmt.scenario.source import open_source
 
@@ -92,7 +92,7 @@ def prepare(scenario: str | os.PathLike[str], requests: int | None = None, *, al
     return Prepared(plan, missing, {name: case.profiles for name, case in plan.cases.items()})
 
 
-def _refuse_another_protocol(name: str, scenario: Scenario, known: Sequence[str]) -> None:
+def _refuse_another_protocol(name: str, scenario: ScenarioConfiguration, known: Sequence[str]) -> None:
     """Raise `InputError` for a scenario whose rows would not mean what Table I means (CNMT-14)."""
     wrong = ""
     if not known:
@@ -111,13 +111,13 @@ def _refuse_another_protocol(name: str, scenario: Scenario, known: Sequence[str]
         raise InputError(f"no scenario of Table I: {wrong}", path=name, remedy="see @table1-measured")
 
 
-def _missing(scenario: Scenario, workload: str) -> list[str]:
+def _missing(scenario: ScenarioConfiguration, workload: str) -> list[str]:
     names = [str(scenario.profile_of(device, workload)) for device in scenario.devices]
     shipped_ones = shipped_files.names("calibration")
     return [name for name in names if name.startswith("@") and name.removeprefix("@") not in shipped_ones]
 
 
-def only(scenario: Scenario, workloads: Sequence[str]) -> Scenario:
+def only(scenario: ScenarioConfiguration, workloads: Sequence[str]) -> ScenarioConfiguration:
     """Return the scenario with only these workloads and the paper's two networks, and enough replications to judge claims.
 
     With EN-ZH the run also analyses the causes of C-NMT's gap to the oracle (CNMT-17 (e)).
@@ -132,7 +132,7 @@ def only(scenario: Scenario, workloads: Sequence[str]) -> Scenario:
     )
 
 
-def separated(scenario: Scenario) -> list[RunPlan]:
+def separated(scenario: ScenarioConfiguration) -> list[RunPlan]:
     """Return one plan for EN-ZH, the only data set whose gap is analysed, and one for the other data sets of a scenario."""
     names = list(scenario.workloads)
     groups = [[name for name in names if name != TRANSFORMER], [name for name in names if name == TRANSFORMER]]
