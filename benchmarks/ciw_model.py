@@ -13,7 +13,7 @@ import ciw
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.inputs import Column, WorldInputs
+from benchmarks.inputs import Floats, WorldInputs
 
 GATEWAY, UPLINK, CLOUD, DOWNLINK, EXIT = 1, 2, 3, 4, -1
 
@@ -24,7 +24,7 @@ Answer = tuple[NDArray[np.float64], NDArray[np.int8]]
 class _Moments(ciw.dists.Distribution):
     """The moments of a sorted column one after another, then never again."""
 
-    def __init__(self, moment_s: Column) -> None:
+    def __init__(self, moment_s: Floats) -> None:
         # Ciw copies its distributions deeply: a list would be copied, its bound method is shared.
         self.at = [*moment_s.tolist(), float("inf")].__getitem__
         self.next = 0
@@ -37,7 +37,7 @@ class _Moments(ciw.dists.Distribution):
 class _PerRequest(ciw.dists.Distribution):
     """A request's own entry of a column."""
 
-    def __init__(self, column: Column) -> None:
+    def __init__(self, column: Floats) -> None:
         # Ciw numbers individuals from one.
         self.of = [float("nan"), *column.tolist()].__getitem__
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simnmt.base.arrays import Floats
 from simnmt.base.random_streams import draw
-
-Column = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,17 +23,17 @@ class WorldInputs:
     back, request i + 1 is issued when request i completes, and `arrival_s` is not read.
     """
 
-    arrival_s: Column
+    arrival_s: Floats
     """Moments of arrival at the gateway, sorted."""
-    gateway_s: Column
+    gateway_s: Floats
     """True execution time on the gateway."""
-    cloud_s: Column
+    cloud_s: Floats
     """True execution time on the cloud server."""
-    uplink_s: Column
-    downlink_s: Column
-    local_predicted_s: Column
+    uplink_s: Floats
+    downlink_s: Floats
+    local_predicted_s: Floats
     """Execution time that the policy expects of the gateway."""
-    remote_predicted_s: Column
+    remote_predicted_s: Floats
     """Execution time that the policy expects of the cloud server, transfer apart."""
     initial_transfer_s: float = 0.05
 
@@ -74,10 +72,10 @@ def cnmt_inputs(requests: int, load: float = 0.6, seed: int = 1) -> WorldInputs:
     return WorldInputs(arrival_s=np.cumsum(gap_s), **_columns(requests, seed, replication=0))
 
 
-def _columns(requests: int, seed: int, replication: int) -> dict[str, Column]:
+def _columns(requests: int, seed: int, replication: int) -> dict[str, Floats]:
     """Every column that does not depend on the load."""
 
-    def lognormal(name: str, sigma: float) -> Column:
+    def lognormal(name: str, sigma: float) -> Floats:
         """Factors of mean one, `sigma` being about their relative spread."""
         normal = draw(seed, replication, f"benchmark {name}", requests, np.random.Generator.standard_normal)
         return np.exp(sigma * normal - sigma**2 / 2)
@@ -99,7 +97,7 @@ def _columns(requests: int, seed: int, replication: int) -> dict[str, Column]:
     }
 
 
-def _plane_s(plane: tuple[float, float, float], src_len: Column, tgt_len: Column) -> Column:
+def _plane_s(plane: tuple[float, float, float], src_len: Floats, tgt_len: Floats) -> Floats:
     """Execution time by CNMT-05."""
     s_per_src_token, s_per_tgt_token, s_fixed = plane
     return s_per_src_token * src_len + s_per_tgt_token * tgt_len + s_fixed

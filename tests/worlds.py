@@ -6,19 +6,17 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simnmt.base.arrays import Floats
 from simnmt.devices import Fifo, Kind
 from simnmt.policies import CLOUD, Decide, Fixed, TransferEstimate
 from simnmt.results.requests import Requests, Trail
 from simnmt.world.deciders import Beliefs
 from simnmt.world.reference import DecideFor, Route, simulate
 
-Column = NDArray[np.float64]
-
 
 def two_devices(
-    src_len: Any, gateway_s: Any, cloud_s: Any, uplink_s: Any, downlink_s: Any, arrival_s: Column | None = None
+    src_len: Any, gateway_s: Any, cloud_s: Any, uplink_s: Any, downlink_s: Any, arrival_s: Floats | None = None
 ) -> Requests:
     """Requests that a gateway keeps or sends over one link to a cloud."""
     return Requests(src_len, (gateway_s, cloud_s), (uplink_s,), (downlink_s,), arrival_s)
@@ -55,12 +53,12 @@ def run(
     return simulate(requests, decide_for, beliefs, [pool or Fifo(workers=workers)], route=route)
 
 
-def away_s(requests: Requests, target: int = CLOUD) -> Column:
+def away_s(requests: Requests, target: int = CLOUD) -> Floats:
     """Execution on a remote target and the way there and back."""
     return requests.execution_s[target] + requests.uplink_s[target - 1] + requests.downlink_s[target - 1]
 
 
-def latency_s(requests: Requests, trail: Trail) -> Column:
+def latency_s(requests: Requests, trail: Trail) -> Floats:
     """From arrival at the decider to the answer there."""
     here_s, *elsewhere_s = [requests.execution_s[0], *(away_s(requests, k) for k in range(1, len(requests.execution_s)))]
     return trail.queue_s + np.choose(trail.target, [here_s, *elsewhere_s])

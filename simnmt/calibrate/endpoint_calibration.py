@@ -10,9 +10,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simnmt.base import VERSION
+from simnmt.base.arrays import Floats
 from simnmt.base.files import refuse_replacing
 from simnmt.calibrate import preconditions, profile_assembly
 from simnmt.calibrate.box import BoxDescription, describe
@@ -41,7 +41,6 @@ from simnmt.profile.profile_file import checked_profile, read_profile, write_pro
 from simnmt.service.messages import ServiceError
 from simnmt.workload.length_units import service_unit
 
-Floats = NDArray[np.float64]
 VOCAB = 1 << 16
 """Words of an unknown vocabulary: two bytes a token, as in the C-NMT paper."""
 LONG_RATIO, LONG_TOKENS = 3.0, 20

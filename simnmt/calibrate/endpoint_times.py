@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from simnmt.base.arrays import Floats
+
 LEAST_SHARE = 0.05
 """Least share of a request's time that is left when the round trip is taken off."""
 REMEMBERED, REMEMBERED_WITHOUT_ECHO, NEARLY_ALL, AS_AN_ECHO = 0.3, 0.1, 0.9, 3.0

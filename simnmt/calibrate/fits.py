@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simnmt.base.arrays import Floats
 from simnmt.base.least_squares import bounded_least_squares, nonnegative_line
 from simnmt.profile.batch_cost import LinearSurface, Surface, TableSurface
 from simnmt.profile.blocks import (
@@ -28,8 +29,6 @@ from simnmt.profile.execution_fit import (
     r_squared,
 )
 from simnmt.profile.profile_variant import LEAST_WEIGHED, overhead_line
-
-Floats = NDArray[np.float64]
 
 
 def split_totals(tgt_len: ArrayLike, total_s: ArrayLike) -> tuple[float, float, float]:

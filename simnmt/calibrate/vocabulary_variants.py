@@ -11,6 +11,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
+from simnmt.base.arrays import Floats
 from simnmt.batching import immediate, mini, top_up
 from simnmt.calibrate.decoder_speeds import PARTS, watched
 from simnmt.calibrate.plan import batches
@@ -27,7 +28,6 @@ from simnmt.profile.decoder_block import STAGES, ActiveShare, DecoderVariant
 from simnmt.profile.decoder_settings import DecoderSettings
 from simnmt.workload.text_lines import TextLines
 
-Floats = NDArray[np.float64]
 Sources = Sequence[Sequence[int]]
 WARMING = 8
 """Sentences that each variant decodes untimed first."""

@@ -13,6 +13,7 @@ import simpy
 from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Self
 
+from simnmt.base.arrays import Floats
 from simnmt.batching import Batching, Encode
 from simnmt.devices.device import ARRIVES, BATCH_ACTS, FAILS, REACHES, Arrival, Balancer, ByNode, Clock, Execution, Kind
 from simnmt.devices.failures import MOST_RESTARTS, AvailableBoxes, Failures
@@ -20,8 +21,6 @@ from simnmt.policies.views import StateView
 from simnmt.results.columns import Recorder, recorder
 from simnmt.results.device_accounts import BatchAccount, RunningBatchAccount
 from simnmt.results.requests import Block, Requests
-
-Column = NDArray[np.float64]
 
 
 class BatchingCost(Protocol):
@@ -48,7 +47,7 @@ class BatchingCost(Protocol):
         """Return the seconds of encoding sentences of these lengths together."""
         ...
 
-    def solo_s(self, src_len: NDArray[np.int64], tgt_len: NDArray[np.int64]) -> Column:
+    def solo_s(self, src_len: NDArray[np.int64], tgt_len: NDArray[np.int64]) -> Floats:
         """Return the seconds of sentences alone."""
         ...
 
@@ -90,7 +89,7 @@ class Batched:
         """Seconds of a step of a full batch for each sentence in it: by these an oracle counts the steps left at a box."""
         return self.cost.steps_at(self.batching.size)(0, 0) / self.batching.size
 
-    def factors(self, requests: Block, execution_s: Column) -> Column | None:
+    def factors(self, requests: Block, execution_s: Floats) -> Floats | None:
         """Return by how much each request takes longer than usual; None if requests do not vary."""
         if not self.varies:
             return None
@@ -378,11 +377,11 @@ class BatchDevice:
 class Decoded:
     """The times of decoded sentences; columns in the order given, shape (sentences,), seconds."""
 
-    finish_s: Column
+    finish_s: Floats
     """When each sentence was done."""
-    first_token_s: Column
+    first_token_s: Floats
     """From its arrival to the end of its first step; NaN without one."""
-    begin_s: Column
+    begin_s: Floats
     """When its encoding began."""
     account: BatchAccount
     total_s: float
@@ -419,7 +418,7 @@ def decode_all(
 
 def checked_sentences(
     src_len: ArrayLike, tgt_len: ArrayLike, arrival_s: ArrayLike | None
-) -> tuple[NDArray[np.int64], NDArray[np.int64], Column]:
+) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
     """Return source tokens, target tokens and arrivals of sentences, shape (sentences,); errors as of `decode_all`."""
     sources, targets = np.asarray(src_len, np.int64), np.asarray(tgt_len, np.int64)
     arrivals = np.zeros(len(sources)) if arrival_s is None else np.asarray(arrival_s, np.float64)

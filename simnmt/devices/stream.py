@@ -16,6 +16,7 @@ import simpy
 from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Self
 
+from simnmt.base.arrays import Floats
 from simnmt.devices.device import COMPLETES, Arrival, Balancer, ByNode, Clock, Execution, Kind
 from simnmt.devices.fifo import Foreseen
 from simnmt.results.columns import STREAMED_COLUMNS, Recorder
@@ -23,7 +24,6 @@ from simnmt.results.device_accounts import BoxesAccount, BoxesUntil
 from simnmt.results.requests import Block
 from simnmt.streaming.plan.engagement import COLD, FIRST_TURN, Lifecycle, PlannedCompute, StreamedState
 
-Column = NDArray[np.float64]
 ROUNDING = 1.0 + 1e-9
 """Factor of a deadline that absorbs rounding."""
 _RECORDS = ("execution_s", "first_token_s", *STREAMED_COLUMNS)
@@ -115,7 +115,7 @@ class Streamed:
             offset += 1 + change.streamed.columns
         return phases
 
-    def beyond_s(self, src_len: NDArray[np.int64], factor: ArrayLike = 1.0) -> list[Column]:
+    def beyond_s(self, src_len: NDArray[np.int64], factor: ArrayLike = 1.0) -> list[Floats]:
         """Return for each state the seconds that its reads add to each request at an idle box; 0 if they are hidden.
 
         Reads delay only the first pass, so the added time does not depend on the output. `factor`: on all computing, per
@@ -128,7 +128,7 @@ class Streamed:
             for state in self.states
         ]
 
-    def row_columns(self, src_len: NDArray[np.int64], tgt_len: NDArray[np.int64] | None, execution_s: Column) -> list[Column]:
+    def row_columns(self, src_len: NDArray[np.int64], tgt_len: NDArray[np.int64] | None, execution_s: Floats) -> list[Floats]:
         """Return the columns that a box needs of each request.
 
         They are the seconds of computing after the first pass, and after the steps that the deadline is for; then, for each

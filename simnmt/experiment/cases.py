@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from simnmt.base.arrays import Floats
 from simnmt.experiment.targets import Target
 from simnmt.network.configuration import Network
 from simnmt.profile.device_profile import DeviceProfile
@@ -16,9 +17,8 @@ from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.workload.arrivals import ArrivalProcess
 from simnmt.workload.length_table import LengthTable
 
-Column = NDArray[np.float64]
 Tokens = NDArray[np.int64]
-ExpectedTokens = Tokens | Column
+ExpectedTokens = Tokens | Floats
 """Target lengths, or expected ones, which need not be whole."""
 ShareDone = Callable[[float], None]
 """Called with the share of a piece of work that is done."""

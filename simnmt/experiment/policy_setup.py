@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base import random_streams
+from simnmt.base.arrays import Floats
 from simnmt.experiment.cases import Unit
 from simnmt.experiment.draws import ACTIVE_SHARE_STREAM, Drawn, Learnt, more_s_per_tgt_token
 from simnmt.experiment.targets import Decoding
@@ -25,7 +26,6 @@ from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.world.deciders import Beliefs
 from simnmt.world.reference import DecideFor
 
-Column = NDArray[np.float64]
 Truths = frozenset[Literal["lengths", "times", "transfer", "backlog"]]
 """True quantities that a policy knows instead of estimating them: target lengths, execution times, transfer times, waits
 (CNMT-19)."""
@@ -37,9 +37,9 @@ class PolicySetup:
 
     decide_for: DecideFor
     beliefs: Beliefs
-    expected_for: Callable[[Block], Sequence[Column]] | None = None
+    expected_for: Callable[[Block], Sequence[Floats]] | None = None
     """Returns, per target, the expected seconds of the requests of a block, or tokens if the policy views batches."""
-    plan_beyond_for: Callable[[Block], Sequence[Sequence[Column] | None]] | None = None
+    plan_beyond_for: Callable[[Block], Sequence[Sequence[Floats] | None]] | None = None
     """Returns, per streamed target and state, the seconds that reads add to the requests of a block, if the policy knows
     states."""
     predicted_tgt_len: PredictLength | None = None
@@ -102,12 +102,12 @@ def set_up_policy(
     predict: PredictLength | None = policy.predicted_tgt_len
     estimates = _ExecutionEstimates(unit, drawn, policy, truths)
 
-    def expected_for(block: Block) -> list[Column]:
+    def expected_for(block: Block) -> list[Floats]:
         columns = zip(case.targets, estimates.expected(block), strict=True)
         tgt_len = estimates.tgt_len(block, policy.predict)
         return [seconds if target.decoding is None else tgt_len for target, seconds in columns]
 
-    def plan_beyond_for(block: Block) -> Sequence[Sequence[Column] | None]:
+    def plan_beyond_for(block: Block) -> Sequence[Sequence[Floats] | None]:
         # Reads are added to the plane's estimate as it is: the state does not correct errors of the plane's fit.
         factors = estimates.factors(block)
         return [
@@ -147,7 +147,7 @@ def _set_up_custom(
 
         return checked.prepare(block.src_len, number_of)
 
-    def expected_for(block: Block) -> list[Column]:
+    def expected_for(block: Block) -> list[Floats]:
         tgt_len = tgt_len_of(block.src_len)
         planes = zip(unit.case.targets, learnt.planes, strict=True)
         return [plane.seconds(block.src_len, tgt_len) if target.decoding is None else tgt_len for target, plane in planes]
@@ -224,14 +224,14 @@ class _ExecutionEstimates:
         rows, order = slice(block.first, block.first + len(block)), self._drawn.decided_order
         return rows if order is None else order[rows]
 
-    def tgt_len(self, block: Block, predict: PredictLength) -> Column:
+    def tgt_len(self, block: Block, predict: PredictLength) -> Floats:
         """Return the target lengths: true or predicted ones."""
         if "lengths" not in self._truths:
             return predict(block.src_len)
         assert self._drawn is not None and self._drawn.truth.tgt_len is not None
         return self._drawn.truth.tgt_len[self._rows(block)].astype(np.float64)
 
-    def _seconds(self, block: Block, predict: PredictLength) -> list[Column]:
+    def _seconds(self, block: Block, predict: PredictLength) -> list[Floats]:
         tgt_len = self.tgt_len(block, predict)
         if "times" not in self._truths:
             return [plane.seconds(block.src_len, tgt_len) for plane in self._policy.planes]
@@ -241,18 +241,18 @@ class _ExecutionEstimates:
             for target, noise, more_s in zip(self._case.targets, self._noise, self._more_s, strict=True)
         ]
 
-    def expected(self, block: Block) -> list[Column]:
+    def expected(self, block: Block) -> list[Floats]:
         """Return the expected seconds, which the policy adds to queues."""
         return self._seconds(block, self._policy.predict)
 
-    def weighed(self, block: Block) -> list[Column]:
+    def weighed(self, block: Block) -> list[Floats]:
         """Return the seconds by which the policy compares targets: expected ones, or a percentile's if it minimises that."""
         if self._policy.percentiles is None:
             return self.expected(block)
         low_s, high_s = (self._seconds(block, predict) for predict in self._policy.percentiles)
         return [np.maximum(*columns) for columns in zip(low_s, high_s, strict=True)]
 
-    def factors(self, block: Block) -> list[Column | float]:
+    def factors(self, block: Block) -> list[Floats | float]:
         """Return, per target, the factors of the requests' true computing times over the profile's; 1 if they are unknown."""
         if "times" not in self._truths:
             return [1.0] * len(self._case.targets)

@@ -20,28 +20,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base import random_streams
+from simnmt.base.arrays import Floats
 from simnmt.experiment.cases import Case
 from simnmt.network.configuration import Network
 from simnmt.network.link import Hop, Link, MovingRoute
 from simnmt.scenario.configuration import END_NODE, ScenarioConfiguration
 from simnmt.workload.length_table import LengthTable
 
-Column = NDArray[np.float64]
-
-
-HalfOverheads = Sequence[Column | None]
+HalfOverheads = Sequence[Floats | None]
 """By target, half of the overhead that each request pays on its path, as it is paid one way; None where there is none. Of the
 first target the decider's own overhead, of target k the sum of the overheads of devices 1 to k."""
 
 
-def half_overheads_s(overhead_s: Sequence[Column | None]) -> HalfOverheads:
+def half_overheads_s(overhead_s: Sequence[Floats | None]) -> HalfOverheads:
     """Return the part of the overheads that is paid one way; `overhead_s`: by device, of each request, None without one.
 
     A request that is executed behind a device in the middle passes through that device, and pays its overhead as well.
     """
     first, *others = overhead_s
-    halves: list[Column | None] = [None if first is None else first / 2.0]
-    total_s: Column | None = None
+    halves: list[Floats | None] = [None if first is None else first / 2.0]
+    total_s: Floats | None = None
     for column in others:
         if column is not None:
             total_s = column if total_s is None else total_s + column
@@ -53,17 +51,17 @@ def half_overheads_s(overhead_s: Sequence[Column | None]) -> HalfOverheads:
 class TransferTimes:
     """Transfer times of requests over the links of `Routes`, seconds."""
 
-    uplink_s: tuple[Column, ...]
+    uplink_s: tuple[Floats, ...]
     """From the decider to each target but the first, with half of the overheads of the devices beyond the decider."""
-    downlink_s: tuple[Column, ...]
-    access_up_s: Column | None
+    downlink_s: tuple[Floats, ...]
+    access_up_s: Floats | None
     """From the end node to its decider, with half of the decider's overhead; None if that costs nothing."""
-    access_down_s: Column | None
+    access_down_s: Floats | None
 
     @property
-    def transfer_s(self) -> tuple[Column, ...]:
+    def transfer_s(self) -> tuple[Floats, ...]:
         """Seconds from the end node to each target and back, the first target included."""
-        access_s: Column | float = 0.0
+        access_s: Floats | float = 0.0
         if self.access_up_s is not None and self.access_down_s is not None:
             access_s = self.access_up_s + self.access_down_s
         first = access_s if isinstance(access_s, np.ndarray) else np.broadcast_to(0.0, self.uplink_s[0].shape)
@@ -96,7 +94,7 @@ class Routes:
 
     def ways(
         self,
-        at_s: Column,
+        at_s: Floats,
         node: NDArray[np.int32],
         src_len: NDArray[np.int64],
         tgt_len: NDArray[np.int64],
@@ -104,8 +102,8 @@ class Routes:
     ) -> TransferTimes:
         """Return the transfer times of requests at moments of the run; `half_overhead_s`: empty without overheads."""
         halves_s = half_overhead_s or (None,) * len(self.token_bytes)
-        uplink_s: list[Column] = []
-        downlink_s: list[Column] = []
+        uplink_s: list[Floats] = []
+        downlink_s: list[Floats] = []
         for target, token_bytes in enumerate(self.token_bytes[1:], start=1):
             # A path's times add up from its near end, as in `route`, so that both give the same bits.
             up_s, down_s = self.hops[0].ways_s(at_s, node, src_len, tgt_len, token_bytes)
@@ -116,7 +114,7 @@ class Routes:
                 up_s, down_s = up_s + beyond_s, down_s + beyond_s
             uplink_s.append(up_s)
             downlink_s.append(down_s)
-        access: tuple[Column | None, Column | None] = (None, None)
+        access: tuple[Floats | None, Floats | None] = (None, None)
         if self.access is None and not uplink_s:
             nothing_s = np.zeros(len(src_len))
             access = (nothing_s, nothing_s)
@@ -131,7 +129,7 @@ class Routes:
         self,
         src_len: NDArray[np.int64],
         tgt_len: NDArray[np.int64],
-        moments_s: Column | None = None,
+        moments_s: Floats | None = None,
         half_overhead_s: HalfOverheads = (),
     ) -> MovingRoute:
         """Return a function that looks up one request, for a world in which the moment depends on the answers before.
@@ -217,7 +215,7 @@ def _mean_access_s(table: LengthTable, network_routes: Routes) -> float:
     return sum(way_s) / len(way_s)
 
 
-def estimate_age_s(arrival_s: Column, decided_s: Column, measured_at_s: Column, moments_s: Column | None) -> Column:
+def estimate_age_s(arrival_s: Floats, decided_s: Floats, measured_at_s: Floats, moments_s: Floats | None) -> Floats:
     """Return the age of the transfer estimate at each decision, seconds on the clock by which RTT is looked up.
 
     Args:
@@ -230,7 +228,7 @@ def estimate_age_s(arrival_s: Column, decided_s: Column, measured_at_s: Column, 
     request met the traces when the measurement was received.
     """
     if moments_s is None:
-        age_s: Column = decided_s - measured_at_s
+        age_s: Floats = decided_s - measured_at_s
         return age_s
     last = np.searchsorted(arrival_s, measured_at_s, side="left") - 1
     age_s = moments_s - np.where(last < 0, 0.0, moments_s[last])

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from simnmt.base.arrays import Floats
 from simnmt.devices import Batched, Streamed
 from simnmt.experiment.streaming_setup import StreamedDevice
 from simnmt.profile.batch_cost import DecodingCost
@@ -15,9 +16,8 @@ from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.profile_variant import DecoderChoice
 from simnmt.workload.length_table import LengthTable
 
-Column = NDArray[np.float64]
 Tokens = NDArray[np.int64]
-ExpectedTokens = Tokens | Column
+ExpectedTokens = Tokens | Floats
 """Target lengths, or expected ones, which need not be whole."""
 
 
@@ -73,7 +73,7 @@ class Target:
         """How the numbers are known by which it executes; those of the block `sti` if its model is streamed."""
         return self.profile.execution.kind if self.streaming is None else self.streaming.planned.kind
 
-    def in_memory_s(self, src_len: Tokens, tgt_len: ExpectedTokens, noise: Column, more_s: Column | None = None) -> Column:
+    def in_memory_s(self, src_len: Tokens, tgt_len: ExpectedTokens, noise: Floats, more_s: Floats | None = None) -> Floats:
         """Return the seconds of requests alone, with nothing to be read from a disk (`DeviceProfile.execution_s`).
 
         A streamed model takes the computing time of its plan, since the profile's plane is that of the whole model.
@@ -89,7 +89,7 @@ class Target:
             return self.profile.execution_s(src_len, tgt_len, noise, more_s)
         return self.streamed.compute.in_memory_s(src_len, tgt_len) * self.profile.residual.factor(noise)
 
-    def execution_s(self, src_len: Tokens, tgt_len: ExpectedTokens, noise: Column, more_s: Column | None = None) -> Column:
+    def execution_s(self, src_len: Tokens, tgt_len: ExpectedTokens, noise: Floats, more_s: Floats | None = None) -> Floats:
         """Return the seconds that the device charges: `in_memory_s`, or the steps of the request alone if it batches."""
         if self.decoding is None:
             return self.in_memory_s(src_len, tgt_len, noise, more_s)

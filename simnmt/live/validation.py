@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base import VERSION, random_streams
+from simnmt.base.arrays import Floats
 from simnmt.base.errors import InputError, SimnmtError
 from simnmt.base.text_tables import format_table
 from simnmt.devices import Fifo
@@ -42,7 +43,6 @@ from simnmt.service.load import LoadLog
 from simnmt.world.deciders import Beliefs
 from simnmt.world.engine import simulate
 
-Column = NDArray[np.float64]
 Progress = Callable[[str], None]
 REFERENCE_EVERY_S = 1.0
 """Time between the reference executions of an idle engine."""
@@ -68,7 +68,7 @@ class Figures:
     offloaded_share: float
 
     @classmethod
-    def of(cls, latency_s: Column, target: NDArray[np.int64]) -> Figures:
+    def of(cls, latency_s: Floats, target: NDArray[np.int64]) -> Figures:
         """Return the figures of requests."""
         p50_s, p95_s = np.quantile(latency_s, (0.5, 0.95)).tolist()
         return cls(float(latency_s.mean()), p50_s, p95_s, float((target > 0).mean()))
@@ -100,7 +100,7 @@ class LiveRun:
     """Of each device, the usual time from sending a sentence to an idle engine to the begin of its execution."""
     turnaround_s: tuple[float, ...]
     """Of each device, the usual time from the end of an execution to the begin of the next one that waits."""
-    references_s: Mapping[str, Column]
+    references_s: Mapping[str, Floats]
     """Seconds of the reference executions by device."""
     decides_again: bool
     """True if the policy, given what the gateway had measured, makes the same decisions again."""
@@ -118,7 +118,7 @@ class LiveRun:
             raise SimnmtError(f"a live run of {self.policy} answered no request as decided: {self.log.fault}")
         return Figures.of(self.log.latency_s[self.valid], self.log.target[self.valid])
 
-    def link_s(self) -> tuple[Column, Column]:
+    def link_s(self) -> tuple[Floats, Floats]:
         """Return the seconds that the network prescribes for each request on its way to its target and back."""
         requests, target = self.requests, np.maximum(self.log.target, 0)
         assert requests.offsets_s is not None
@@ -129,15 +129,15 @@ class LiveRun:
         return up_s, down_s
 
     @property
-    def waiting_s(self) -> Column:
+    def waiting_s(self) -> Floats:
         """Wait for an execution, without the handover to the engine."""
-        waiting_s: Column = np.maximum(self.log.queue_s - np.take(self.handover_s, np.maximum(self.log.target, 0)), 0.0)
+        waiting_s: Floats = np.maximum(self.log.queue_s - np.take(self.handover_s, np.maximum(self.log.target, 0)), 0.0)
         return waiting_s
 
-    def overhead_s(self, number: int) -> Column:
+    def overhead_s(self, number: int) -> Floats:
         """Return what the latency of each request of a target holds beside waiting, execution and links."""
         there, log = self.valid & (self.log.target == number), self.log
-        overhead_s: Column = (log.latency_s - self.waiting_s - log.execution_s - sum(self.link_s()))[there]
+        overhead_s: Floats = (log.latency_s - self.waiting_s - log.execution_s - sum(self.link_s()))[there]
         return overhead_s
 
 

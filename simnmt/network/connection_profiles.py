@@ -27,13 +27,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.base import shipped_files
+from simnmt.base.arrays import Floats
 from simnmt.base.errors import InputError
 from simnmt.base.random_streams import stream
 from simnmt.network.errors import TraceError
 from simnmt.network.series import RttSeries
 from simnmt.network.series_csv import read_notes, write_series
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from simnmt.base.arrays import Floats
 from simnmt.network.errors import TraceError
 
 LAN_MEDIAN_S = 0.5e-3
@@ -34,7 +35,6 @@ def like_seconds_read_as_ms(rtt_s: NDArray[np.float64]) -> str | None:
     return f"the median would be {median_s * 1e3:.3g} ms, as across a room: these look like seconds read as milliseconds"
 
 
-Column = NDArray[np.float64]
 Kind = Literal["measured", "synthetic", "constant", "unstated"]
 
 _LONE_SAMPLE_LAP_S = 1.0
@@ -54,9 +54,9 @@ class Series(ABC):
     """`measured`, `synthetic` (drawn by a process), `constant` (one number) or `unstated`."""
     source: str
     """Origin in words."""
-    time_s: Column
+    time_s: Floats
     """Shape (samples,); starts at 0 and strictly increases."""
-    value: Column
+    value: Floats
     """Shape (samples,), seconds or bit/s; positive."""
     lost: int = 0
     """Samples that were lost and replaced by the value before them, or dropped from the start."""
@@ -91,7 +91,7 @@ class Series(ABC):
         for key, content in {**built, "_times": time_s.tolist(), "_values": value.tolist()}.items():
             object.__setattr__(self, key, content)
 
-    def at(self, time_s: Column) -> Column:
+    def at(self, time_s: Floats) -> Floats:
         """Return the value at each time, of any sign and any number of laps away; same shape.
 
         Raises `TraceError` on a time that is not finite.
@@ -122,11 +122,11 @@ class Series(ABC):
 
     @property
     @abstractmethod
-    def csv_values(self) -> Column:
+    def csv_values(self) -> Floats:
         """Values in the unit of `csv_column`."""
 
     @classmethod
-    def check_unit(cls, value: Column, unit: str, what: str, path: str | os.PathLike[str] | None, remedy: str) -> None:
+    def check_unit(cls, value: Floats, unit: str, what: str, path: str | os.PathLike[str] | None, remedy: str) -> None:
         """Raise `TraceError` if the median shows that `what` was not in `unit`; NaN is ignored."""
         median = float(np.nanmedian(value))
         if median > cls.plausible_median:
@@ -164,12 +164,12 @@ class RttSeries(Series):
         super().__post_init__()
 
     @property
-    def rtt_s(self) -> Column:
+    def rtt_s(self) -> Floats:
         """Round-trip times, seconds; shape (samples,)."""
         return self.value
 
     @property
-    def csv_values(self) -> Column:
+    def csv_values(self) -> Floats:
         """Round-trip times in milliseconds."""
         return self.value * 1e3
 
@@ -216,12 +216,12 @@ class BandwidthSeries(Series):
     plausible_median = 1e12
 
     @property
-    def rate_bps(self) -> Column:
+    def rate_bps(self) -> Floats:
         """Bits per second; shape (samples,)."""
         return self.value
 
     @property
-    def csv_values(self) -> Column:
+    def csv_values(self) -> Floats:
         """Bandwidths in Mbit/s."""
         return self.value / 1e6
 

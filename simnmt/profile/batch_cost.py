@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Floats = NDArray[np.float64]
+from simnmt.base.arrays import Floats
+
 Sum = Callable[[int, int], float]
 """Returns the seconds of lengths first..last, both included."""
 

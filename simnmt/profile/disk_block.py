@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import model_validator
 
+from simnmt.base.arrays import Floats
 from simnmt.base.configuration import Configuration
 from simnmt.profile.blocks import Count, Kind, Positive, Quantiles, RelativeError, RSquared, Seconds
 
@@ -49,9 +50,6 @@ class TokenBucket:
         return max(begin_s, self._empty_s)
 
 
-Column = NDArray[np.float64]
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadTable:
     """Seconds by size, interpolated on logarithmic scales; never less for more bytes.
@@ -59,17 +57,17 @@ class ReadTable:
     Smaller sizes take the time of the least size, larger sizes have the rate of the greatest.
     """
 
-    size_bytes: Column
+    size_bytes: Floats
     """Sizes, rising."""
-    time_s: Column
+    time_s: Floats
     """Seconds, positive; if a larger size took less, the time of the smaller size counts."""
 
-    def seconds(self, size_bytes: Column) -> Column:
+    def seconds(self, size_bytes: Floats) -> Floats:
         """Return the seconds of one read of each size; same shape."""
         within = np.clip(size_bytes, self.size_bytes[0], self.size_bytes[-1])
         never_less = np.maximum.accumulate(self.time_s)
         inside = np.exp(np.interp(np.log(within), np.log(self.size_bytes), np.log(never_less)))
-        beyond: Column = inside * np.maximum(size_bytes / self.size_bytes[-1], 1.0)
+        beyond: Floats = inside * np.maximum(size_bytes / self.size_bytes[-1], 1.0)
         return beyond
 
 

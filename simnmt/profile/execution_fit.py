@@ -9,13 +9,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simnmt.base.arrays import Floats
 from simnmt.base.least_squares import bounded_least_squares
 from simnmt.profile.blocks import CellSample, ExecutionFit
 from simnmt.profile.device_profile import MOST_RELATIVE_SD, Execution
 from simnmt.profile.execution_plane import ExecutionPlane, PlaneCoefficients, PlaneFit, fit_plane
 from simnmt.profile.residual_quantiles import ResidualQuantiles
 
-Column = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Indices = NDArray[np.int64]
 
@@ -24,9 +24,9 @@ Indices = NDArray[np.int64]
 class Cells:
     """Distinct pairs, sorted by the first and then by the second number, and the repeats of each pair."""
 
-    first: Column
-    second: Column
-    repeats: tuple[Column, ...]
+    first: Floats
+    second: Floats
+    repeats: tuple[Floats, ...]
     """Sorted measurements of each cell."""
     cell_of: Indices
     """Cell of each measurement, in the given order."""
@@ -34,12 +34,12 @@ class Cells:
     def __len__(self) -> int:
         return len(self.repeats)
 
-    def quantile(self, share: float) -> Column:
+    def quantile(self, share: float) -> Floats:
         """Return one quantile of each cell's repeats; 0 is the least."""
         return np.array([_quantile_of_sorted(repeats, share) for repeats in self.repeats])
 
 
-def _quantile_of_sorted(values: Column, share: float) -> float:
+def _quantile_of_sorted(values: Floats, share: float) -> float:
     """Return `np.quantile` of sorted numbers to the bit: 40 times as fast, which counts where a profile is refitted often."""
     position = share * (len(values) - 1)
     below = int(position)
@@ -66,12 +66,12 @@ def by_cell(first: ArrayLike, second: ArrayLike, measured: ArrayLike) -> Cells:
     return Cells(keys[:, 0], keys[:, 1], tuple(np.split(columns[2][order], ends)), cell_of)
 
 
-def relative_error(predicted: Column, measured: Column) -> float:
+def relative_error(predicted: Floats, measured: Floats) -> float:
     """Return the mean of |predicted - measured| / measured."""
     return float(np.abs(predicted / measured - 1.0).mean())
 
 
-def r_squared(predicted: Column, measured: Column) -> float | None:
+def r_squared(predicted: Floats, measured: Floats) -> float | None:
     """Return the share of variance explained; None if nothing varies."""
     spread = float(((measured - measured.mean()) ** 2).sum())
     return 1.0 - float(((measured - predicted) ** 2).sum()) / spread if spread > 0.0 else None
@@ -115,7 +115,7 @@ def fit_relative_plane(src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike
     )
 
 
-def _relative_plane(src: Column, tgt: Column, time: Column) -> ExecutionPlane:
+def _relative_plane(src: Floats, tgt: Floats, time: Floats) -> ExecutionPlane:
     design = np.column_stack([src, tgt, np.ones_like(time)]) / time[:, None]
     return ExecutionPlane(*bounded_least_squares(design, np.ones_like(time), (True, True, False)).tolist())
 
@@ -159,7 +159,7 @@ def heldout_plane_error(
 
 
 def _heldout_errors(
-    cells: Cells, time: Column, counts: Mask, fitted: ArrayLike | None, fit: Callable[[Indices, Mask], ExecutionPlane]
+    cells: Cells, time: Floats, counts: Mask, fitted: ArrayLike | None, fit: Callable[[Indices, Mask], ExecutionPlane]
 ) -> tuple[float | None, float | None]:
     """Return the errors on single inferences, and on the means, of left-out cells; only inferences in `counts` are used.
 
@@ -197,12 +197,12 @@ def _folds(cells: Cells, fitted: ArrayLike | None) -> list[tuple[Indices, Indice
     return [(group, np.setdiff1d(np.arange(len(cells)), group)) for group in groups]
 
 
-def _mean(errors: list[Column]) -> float | None:
+def _mean(errors: list[Floats]) -> float | None:
     joined = np.concatenate(errors) if errors else np.empty(0)
     return float(joined.mean()) if joined.size else None
 
 
-def _level(time: Column, expected: Column) -> float:
+def _level(time: Floats, expected: Floats) -> float:
     """Return the mean of measured over expected times where these are positive; 1 if none is."""
     positive = expected > 0.0
     return float((time[positive] / expected[positive]).mean()) if positive.any() else 1.0
@@ -231,7 +231,7 @@ class PlaneOfMeans:
     level: float
     kept: Mask
     """Mask of the inferences that determine level and residual; the others were disturbed."""
-    off: Column
+    off: Floats
     """Relative deviation of each inference from the plane."""
 
     @property
@@ -365,7 +365,7 @@ def fit_execution(
     )
 
 
-def _level_error(off: Column, stretch: NDArray[np.int64]) -> dict[str, float]:
+def _level_error(off: Floats, stretch: NDArray[np.int64]) -> dict[str, float]:
     """Return `level_error` of a fit: the standard error of the mean relative deviation, by stretches.
 
     Inferences of one stretch share the speed of the box at that time. Empty with fewer than two stretches.
@@ -383,7 +383,7 @@ class MeanPlane:
     """A plane of mean times, with the factors of all executions about it."""
 
     plane: ExecutionPlane
-    factor: Column
+    factor: Floats
     """Measured time over the plane's, shape (executions,); its mean is one."""
     heldout_error: float | None
     """Mean absolute relative error on the mean times of left-out cells; None with fewer than four cells."""
@@ -415,7 +415,7 @@ REWEIGHTINGS = 10
 """Fits with the weights of the one before; after a few, the plane no longer changes."""
 
 
-def _mean_plane(src: Column, tgt: Column, time: Column) -> ExecutionPlane:
+def _mean_plane(src: Floats, tgt: Floats, time: Floats) -> ExecutionPlane:
     expected = np.full_like(time, time.mean())
     for _ in range(REWEIGHTINGS):
         design = np.column_stack([src, tgt, np.ones_like(time)]) / expected[:, None]
@@ -444,7 +444,7 @@ def _describe_folds(cells: Cells, fitted: Mask) -> str:
     return "cells left out in turn" if len(cells) <= ONE_BY_ONE else "cells left out a tenth at a time"
 
 
-def _disturbed(cells: Cells, time: Column, expected: Column) -> Mask:
+def _disturbed(cells: Cells, time: Floats, expected: Floats) -> Mask:
     """Return a mask of the inferences that took far longer than equal ones; a disturbance only slows."""
     repeated = np.array([repeats.size >= 3 for repeats in cells.repeats])[cells.cell_of]
     ratio = time / np.where(repeated, cells.quantile(MEDIAN)[cells.cell_of], expected)
@@ -454,7 +454,7 @@ def _disturbed(cells: Cells, time: Column, expected: Column) -> Mask:
     return disturbed
 
 
-def _root_mean_square(values: Column) -> float:
+def _root_mean_square(values: Floats) -> float:
     return float(np.sqrt((values**2).mean()))
 
 
@@ -482,5 +482,5 @@ def samples_by_tgt_len(src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike
     )
 
 
-def _deviation(repeats: Column) -> float | None:
+def _deviation(repeats: Floats) -> float | None:
     return float(repeats.std(ddof=1)) if repeats.size > 1 else None

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from simnmt.base.arrays import Floats
 from simnmt.base.text_tables import format_table
 from simnmt.profile.decoder_settings import DecoderOptions
 from simnmt.profile.device_profile import DeviceProfile
@@ -17,7 +18,6 @@ from simnmt.profile.device_profile import DeviceProfile
 _LENGTHS = (1, 2, 5, 10, 20, 40, 60, 80, 100, 150, 200, 300, 400)
 _MOST = 7
 """Most lengths along each side of the table."""
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

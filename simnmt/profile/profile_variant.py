@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simnmt.base.arrays import Floats
 from simnmt.base.least_squares import nonnegative_line
 from simnmt.profile.blocks import Kind, Overhead, Overheads, ProfileError, StepBlock
 from simnmt.profile.decoder_block import (
@@ -190,7 +191,6 @@ def _as_measured(block: DecoderBlock, settings: DecoderSettings, compute_type: s
     return canonical(settings.model_copy(update={"gemm": gemm}))
 
 
-Floats = NDArray[np.float64]
 _LEAST_SURE_FIRST: tuple[Kind, ...] = ("synthetic", "inferred", "measured")
 GAP_NAMES = ("step_gap_s", "step_gap_s_per_sentence")
 """The overheads that are the gap between two steps: its fixed part, and for each sentence."""

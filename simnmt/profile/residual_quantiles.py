@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from simnmt.base.arrays import Floats
 from simnmt.base.configuration import Configuration
 from simnmt.profile.blocks import Rising
 
-Floats = NDArray[np.float64]
 MEAN_TOLERANCE = 1e-6
 """Largest difference from 1 of the mean of the residual's factors."""
 SHARES: Floats = np.array([*(0.05 * np.arange(20)).round(2), 0.975, 0.99, 1.0])

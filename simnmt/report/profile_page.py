@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simnmt.base.arrays import Floats
 from simnmt.profile.blocks import EncoderBlock, StepBlock
 from simnmt.profile.device_profile import DeviceProfile
 from simnmt.profile.doubts import heldout_errors, profile_doubts
@@ -20,8 +20,6 @@ from simnmt.report.words import words
 
 MOST_LINES = 6
 """Most positions or source lengths with a line each."""
-
-Floats = NDArray[np.float64]
 
 
 def profile_panels(profile: DeviceProfile) -> list[Panel]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Column = NDArray[Any]
+Values = NDArray[Any]
 
 
 def shares(count: int) -> NDArray[np.float64]:
@@ -23,13 +23,13 @@ def shares(count: int) -> NDArray[np.float64]:
     return np.concatenate([[0.0], low[low > finest], body, 1.0 - high[high > finest], [1.0]])
 
 
-def quantiles(values: Column, at: NDArray[np.float64]) -> NDArray[np.float64]:
+def quantiles(values: Values, at: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return quantiles by one sort, interpolated linearly; empty for no values."""
     ordered = np.sort(values)
     return np.interp(at * (ordered.size - 1), np.arange(ordered.size), ordered) if values.size else np.empty(0)
 
 
-def extremes(values: Column, most: int) -> NDArray[np.int64]:
+def extremes(values: Values, most: int) -> NDArray[np.int64]:
     """Return indices of at most `most` points that keep every peak and trough a picture of that width can show.
 
     The series is cut into equal buckets, of which each keeps its least and its greatest value; first and last always stay.
@@ -45,7 +45,7 @@ def extremes(values: Column, most: int) -> NDArray[np.int64]:
     return np.unique(np.array(kept, dtype=np.int64))
 
 
-def numbers(values: Column, digits: int = 5) -> list[float | None]:
+def numbers(values: Values, digits: int = 5) -> list[float | None]:
     """Return plain floats with `digits` significant digits, which are short in JSON; None for values that are not finite."""
     shortened = f".{digits}g"
     return [float(format(value, shortened)) if math.isfinite(value) else None for value in values.tolist()]

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simnmt.base.arrays import Floats
 from simnmt.results.summary import Device
 
-Column = NDArray[np.float64]
 Log = Mapping[str, NDArray[Any]]
 
 
@@ -26,11 +26,11 @@ Log = Mapping[str, NDArray[Any]]
 class DeviceTimeline:
     """Means over spans of time; shape (devices, spans)."""
 
-    edges_s: Column
+    edges_s: Floats
     """Begin of each span and end of the last one; shape (spans + 1,)."""
-    waiting: Column
+    waiting: Floats
     """Waiting requests, at all boxes of a device together."""
-    busy_share: Column
+    busy_share: Floats
     """Share of a device's workers that execute a request; if it batches, of the places in its batches those of sentences that
     have taken their first step."""
 
@@ -64,7 +64,7 @@ def device_timeline(log: Log, devices: Sequence[Device], spans: int) -> DeviceTi
     return DeviceTimeline(edges_s, waiting_s / length_s, busy_s / (workers[:, None] * length_s))
 
 
-def edges(last_s: float, end_s: float, spans: int) -> Column:
+def edges(last_s: float, end_s: float, spans: int) -> Floats:
     """Return the edges of at most `spans` spans over the run (`device_timeline`).
 
     At least 2 spans, one for each part of the time; raises `ValueError` for fewer.
@@ -79,7 +79,7 @@ def edges(last_s: float, end_s: float, spans: int) -> Column:
     return np.concatenate([np.linspace(0.0, last_s, body + 1), np.linspace(last_s, end_s, spans - body + 1)[1:]])
 
 
-def presence_s(begin_s: Column, end_s: Column, edges_s: Column) -> Column:
+def presence_s(begin_s: Floats, end_s: Floats, edges_s: Floats) -> Floats:
     """Return the seconds that all intervals together spend in each span; shape (spans,).
 
     They are counted at the edges and corrected within the spans where intervals begin and end, in one pass whatever their

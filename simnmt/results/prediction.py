@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from math import sqrt
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simnmt.base.arrays import Floats
 from simnmt.base.suggestions import format_list
 from simnmt.results.number_text import format_interval
 from simnmt.results.summary import Numbers, Place, Row, Runs
@@ -33,7 +33,6 @@ SHARES = ("offloaded_share",)
 """Those whose shifts are differences; the others are positive, and their shifts are ratios."""
 QUANTILES = 499
 """Quantiles that stand for Student's distribution."""
-Floats = NDArray[np.float64]
 
 
 def with_predictions(

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from simnmt.base.arrays import Floats
 from simnmt.results.device_accounts import BatchAccount, StreamAccount, batch_columns, stream_columns
 from simnmt.results.metrics import NO_CRITERIA, STANDARD_METRICS, Criteria, Metric, columns_of, objective_metric
 from simnmt.results.number_text import digits, duration
@@ -32,7 +33,6 @@ Place = tuple[str, str, str]
 """Workload, network and policy."""
 Runs = Mapping[Place, Sequence[Numbers]]
 """The numbers of each replication by place."""
-Column = NDArray[np.float64]
 Discipline = Literal["back_to_back", "open", "closed"]
 
 
@@ -75,7 +75,7 @@ def measure(
     discipline: Discipline,
     batched: Sequence[BatchesOfDevice | None] = (),
     streamed: Sequence[StreamAccount | None] = (),
-    extra_work: Sequence[Column] = (),
+    extra_work: Sequence[Floats] = (),
     *,
     criteria: Criteria = NO_CRITERIA,
     start_s: float = 0.0,
@@ -144,7 +144,7 @@ def measure(
     return numbers | {"makespan_s": makespan_s, "throughput_rps": requests / (makespan_s - start_s)}
 
 
-def _answered_in_time(latency_s: Column, criteria: Criteria, duration_s: float) -> Numbers:
+def _answered_in_time(latency_s: Floats, criteria: Criteria, duration_s: float) -> Numbers:
     """Return the goodput, the share that met the deadline, and the shares that were answered within the metrics' times.
 
     Shares are of all requests; one without an answer has no latency, so it is in none.
@@ -167,7 +167,7 @@ def shares_of_all(numbers: Numbers, criteria: Criteria, answered_share: float) -
     return numbers | {name: None if share is None else share * answered_share for name, share in shares.items()}
 
 
-def first_token_latency_s(log: Log) -> Column:
+def first_token_latency_s(log: Log) -> Floats:
     """Return the time from issuing each request until its first token would be back; NaN for unknown ones.
 
     A service that sends each token at once answers the first one after the same transfer as the whole text, whose bytes are
@@ -176,7 +176,7 @@ def first_token_latency_s(log: Log) -> Column:
     """
     first_s = log["first_token_s"] + log["t_tx_s"]
     without_tokens = (log["tgt_len"] == 0) & np.isnan(first_s)
-    latency_s: Column = np.where(without_tokens, log["latency_s"], first_s)
+    latency_s: Floats = np.where(without_tokens, log["latency_s"], first_s)
     return latency_s
 
 

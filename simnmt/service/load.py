@@ -11,10 +11,10 @@ from math import isfinite, nan
 import numpy as np
 from numpy.typing import NDArray
 
+from simnmt.base.arrays import Floats
 from simnmt.service.client import Exchange, TranslationClient
 from simnmt.service.messages import DECISION, ServiceError, TranslateRequest
 
-Column = NDArray[np.float64]
 WARM_UP = 3
 """Requests before those that count: the first ones open connections and fill caches."""
 
@@ -56,20 +56,20 @@ class LoadLog:
 
     begin_s: float
     """When the replay began: from here, offsets and the clients' first thinking count."""
-    due_s: Column
+    due_s: Floats
     """When the request was to be sent: by the schedule, or at the end of its client's thinking. Back to back, when it was
     sent."""
-    sent_s: Column
-    received_s: Column
+    sent_s: Floats
+    received_s: Floats
     status: NDArray[np.int64]
     """HTTP status; 502 without a connection, 504 without an answer in time."""
     client: NDArray[np.int64]
     """Number of the client that asked in a closed loop; 0 otherwise."""
     target: NDArray[np.int64]
     """Index of the device that translated, by the gateway's account; -1 without one."""
-    queue_s: Column
-    execution_s: Column
-    total_s: Column
+    queue_s: Floats
+    execution_s: Floats
+    total_s: Floats
     """Stay at the service."""
     src_len: NDArray[np.int64]
     """Source tokens with their end mark, as the service counts them; 0 if unknown."""
@@ -77,24 +77,24 @@ class LoadLog:
     """Decode steps; 0 if unknown."""
     batch: NDArray[np.int64]
     """Most sentences with which the request was decoded together."""
-    estimate_s: Column
+    estimate_s: Floats
     """The gateway's estimate of the transfer time at the decision."""
-    age_s: Column
-    tgt_len_predicted: Column
+    age_s: Floats
+    tgt_len_predicted: Floats
     fell_back: NDArray[np.bool_]
     fault: str = ""
     """Message about the first request that was not answered; empty if all were."""
 
     @property
-    def lateness_s(self) -> Column:
+    def lateness_s(self) -> Floats:
         """By how much later than due the generator itself sent each request."""
-        lateness_s: Column = self.sent_s - self.due_s
+        lateness_s: Floats = self.sent_s - self.due_s
         return lateness_s
 
     @property
-    def latency_s(self) -> Column:
+    def latency_s(self) -> Floats:
         """From the moment at which a request was due to its answer."""
-        latency_s: Column = self.received_s - self.due_s
+        latency_s: Floats = self.received_s - self.due_s
         return latency_s
 
     @property

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simnmt.base.arrays import Floats
 from simnmt.calibrate.cost_blocks import execution_block
 from simnmt.calibrate.plan import plan_execution
 from simnmt.calibrate.samples import Sample, group_by_work
@@ -27,7 +27,6 @@ from simnmt.scenario.configuration import ScenarioConfiguration
 from simnmt.scenario.document import document_of
 from simnmt.scenario.validation import validate
 
-Floats = NDArray[np.float64]
 SETTINGS = Settings("gru", mode="full", threads=1, max_src_len=100, max_tgt_len=100)
 STRETCHES = plan_execution(SETTINGS).stretches
 DRAWS, REPLICATIONS, REQUESTS = 40, 4, 400

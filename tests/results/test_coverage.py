@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from simnmt.base.arrays import Floats
 from simnmt.results.precision import describe_short_tail, reliable_requests
 from simnmt.results.statistics import Intervals, mean_intervals, over_replications, ratio_intervals, ratio_of_means
 from simnmt.results.summary import Objective, comparisons, objective_column, rows
 from tests.campaigns.harness import deep, thinned
 
-Column = NDArray[np.float64]
 POPULATION, REQUESTS, EXPERIMENTS = 20_000, 100, 20_000
 LEAST, MOST = 0.92, 0.98
 LEAST_RELIABLE, LEAST_OF_FEW = 0.915, 0.90
@@ -35,7 +35,7 @@ BACK_TO_BACK = None
 
 
 @cache
-def population(load: float | None, requests: int = REQUESTS) -> dict[str, dict[str, Column]]:
+def population(load: float | None, requests: int = REQUESTS) -> dict[str, dict[str, Floats]]:
     """Policy -> number -> one value per replication; `load`: of the gateway under C-NMT, None back to back."""
     random = np.random.default_rng(17)
     shape = (POPULATION * REQUESTS // requests, requests)
@@ -60,13 +60,13 @@ def population(load: float | None, requests: int = REQUESTS) -> dict[str, dict[s
     return {name: {"total_latency_s": seconds.sum(axis=1), **_quantiles(seconds)} for name, seconds in latency_s.items()}
 
 
-def _quantiles(seconds: Column) -> dict[str, Column]:
+def _quantiles(seconds: Floats) -> dict[str, Floats]:
     """The median and both tails of each replication; one sort serves all."""
     p50, p95, p99 = np.quantile(seconds, [0.5, 0.95, 0.99], axis=1)
     return {"p50_latency_s": p50, "p95_latency_s": p95, "p99_latency_s": p99}
 
 
-def queued(away: NDArray[np.bool_] | None, arrival_s: Column, gateway_s: Column, cloud_s: Column, transfer_s: Column) -> Column:
+def queued(away: NDArray[np.bool_] | None, arrival_s: Floats, gateway_s: Floats, cloud_s: Floats, transfer_s: Floats) -> Floats:
     """Latencies with one queue at the gateway and one in the cloud; `away` None: each request goes where it ends first."""
     gateway_free_s, cloud_free_s = np.zeros(len(arrival_s)), np.zeros(len(arrival_s))
     latency_s = np.empty_like(arrival_s)
@@ -132,7 +132,7 @@ def test_intervals_of_a_change_of_a_quantile_from_few_requests_do_not_cover_it_s
     assert describe_short_tail(objective, REQUESTS, 2)
 
 
-def covered_change(world: dict[str, dict[str, Column]], pair: tuple[str, str], number: str, replications: int) -> float:
+def covered_change(world: dict[str, dict[str, Floats]], pair: tuple[str, str], number: str, replications: int) -> float:
     ours, theirs = (world[policy][number] for policy in pair)
     chosen = samples(replications, len(ours))
     return covered(ratio_intervals(ours[chosen], theirs[chosen]), ours.mean() / theirs.mean())
@@ -154,7 +154,7 @@ def test_intervals_of_a_change_cover_it_where_ratios_are_log_normal(
     assert 0.93 <= covered(ratio_intervals(ours, theirs), np.exp(ratio_spread**2 / 2.0)) <= 0.97
 
 
-Draws = Callable[[np.random.Generator, tuple[int, int]], Column]
+Draws = Callable[[np.random.Generator, tuple[int, int]], Floats]
 
 
 @pytest.mark.parametrize("replications", [5, 10])

@@ -12,7 +12,7 @@ from simnmt.results.requests import Requests, Trail
 from simnmt.world import reference
 from simnmt.world.reference import Clients
 from tests.world.engines import simulate
-from tests.world.theory import Column
+from tests.world.theory import Floats
 from tests.worlds import believing
 
 REQUESTS, NODES, DECIDERS, SERVERS = 8_000, 12, 3, 4
@@ -51,7 +51,7 @@ class World:
     def route(self, request: int, node: int, moment_s: float) -> tuple[tuple[float, ...], tuple[float, ...], float, float]:
         return tuple(self.up_s[:, request].tolist()), tuple(self.down_s[:, request].tolist()), 0.02, 0.02
 
-    def spans(self, target: int) -> tuple[Column, Column, Column]:
+    def spans(self, target: int) -> tuple[Floats, Floats, Floats]:
         """When each request enters its server's queue, starts, and ends, were it executed on that target."""
         way_s = 0.0 if target == 0 else self.up_s[target - 1]
         entry_s = self.trail.decided_s + way_s
@@ -95,7 +95,7 @@ def test_no_server_ever_runs_more_than_its_workers_at_once_or_fewer_while_one_wa
         entry_s, start_s, end_s = (column[executed] for column in world.spans(target))
         starts_s, ends_s = np.sort(start_s), np.sort(end_s)
 
-        def running(at_s: Column, starts_s: Column = starts_s, ends_s: Column = ends_s) -> np.ndarray:
+        def running(at_s: Floats, starts_s: Floats = starts_s, ends_s: Floats = ends_s) -> np.ndarray:
             return np.searchsorted(starts_s, at_s, side="right") - np.searchsorted(ends_s, at_s, side="right")
 
         assert running(start_s + 1e-9).max() <= world.workers[target]

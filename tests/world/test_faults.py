@@ -23,7 +23,7 @@ from simnmt.results.requests import Requests, Trail
 from simnmt.world.faults import UNACKNOWLEDGED_S, Faults
 from simnmt.world.reference import Clients, simulate
 from tests.world.batched_worlds import SECONDS
-from tests.world.theory import Column, assert_mean
+from tests.world.theory import Floats, assert_mean
 from tests.worlds import believing, everything_to
 
 RTT_S = 0.2
@@ -60,7 +60,7 @@ def route(request: int, node: int, now_s: float) -> tuple[tuple[float], tuple[fl
     return (RTT_S / 2,), (RTT_S / 2,), 0.0, 0.0
 
 
-def ends_s(requests: Requests, trail: Trail) -> Column:
+def ends_s(requests: Requests, trail: Trail) -> Floats:
     """When each request was answered, NaN if it was lost."""
     executed_s = np.choose(np.maximum(trail.target, 0), requests.execution_s)
     if trail.execution_s is not None:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from math import factorial, sqrt
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.stats import t as student
 
+from simnmt.base.arrays import Floats
 from simnmt.devices import Kind
 from simnmt.results.requests import Requests, Trail
 from tests.world.engines import simulate_replication
@@ -20,16 +20,15 @@ REPLICATIONS = 16
 WARM_UP = 0.1
 """Share of each run that is left out of a mean: the queue begins empty."""
 
-Column = NDArray[np.float64]
-Draw = Callable[[np.random.Generator, int], Column]
+Draw = Callable[[np.random.Generator, int], Floats]
 
 
-def exponential(generator: np.random.Generator, size: int) -> Column:
+def exponential(generator: np.random.Generator, size: int) -> Floats:
     """Mean 1."""
     return generator.standard_exponential(size)
 
 
-def constant(generator: np.random.Generator, size: int) -> Column:
+def constant(generator: np.random.Generator, size: int) -> Floats:
     """Always 1."""
     return np.ones(size)
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from simnmt.base.arrays import Floats
+
 Ints = NDArray[np.int64]
 
 # Costs of the segmentation, in units of the noise between neighbouring samples. A stay costs at most _FAR per sample, so a

@@ -10,11 +10,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from simnmt.base.arrays import Floats
 from simnmt.network.errors import TraceError
 from simnmt.network.series import BandwidthSeries, Kind, RttSeries
 from simnmt.network.trace_options import Role
 
-Column = NDArray[np.float64]
 Quantity = Literal["rtt", "downlink", "uplink", "bandwidth"]
 """`bandwidth` if a file does not name the direction."""
 
@@ -38,9 +38,9 @@ class Readings:
     """Samples of one quantity in the order in which a tool wrote them, with lost samples and the errors of its clock."""
 
     quantity: Quantity
-    time_s: Column
+    time_s: Floats
     """Shape (samples,), on the tool's own clock; finite, in any order."""
-    value: Column
+    value: Floats
     """Shape (samples,), seconds or bit/s; positive, or NaN where the sample was lost."""
     kind: Kind
     source: str
@@ -158,7 +158,7 @@ def _begun_at(trace: Trace, begin_s: float) -> Trace:
     )
 
 
-def _backward(time_s: Column) -> list[str]:
+def _backward(time_s: Floats) -> list[str]:
     steps = np.diff(time_s)
     back = steps < 0.0
     if not back.any():

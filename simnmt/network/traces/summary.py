@@ -26,8 +26,6 @@ LEVELS_WITHIN = (50, 50_000)
 GAP = 2.5
 """A spacing of more than this many median spacings is a gap."""
 
-Column = NDArray[np.float64]
-
 
 @dataclass(frozen=True, slots=True)
 class TraceSummary:

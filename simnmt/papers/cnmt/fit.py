@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from scipy.optimize import Bounds, differential_evolution
 
 from simnmt.base import random_streams, shipped_files
+from simnmt.base.arrays import Floats
 from simnmt.experiment.processes import run_tasks
 from simnmt.network.connection_profiles import connection_profile
 from simnmt.network.series import RttSeries
@@ -32,8 +33,6 @@ from simnmt.profile.execution_plane import ExecutionPlane, LognormalResidual
 from simnmt.scenario.configuration import FitConfiguration
 from simnmt.workload.length_regression import fit_lengths
 from simnmt.workload.length_table import LengthTable, read_table
-
-Column = NDArray[np.float64]
 
 BANDWIDTH_BPS = 100e6
 """Bandwidth each way (CNMT-03)."""
@@ -72,10 +71,10 @@ class Totals:
 class _Calibration:
     """The simulated calibration of a device: its lengths and noise, and the least-squares projection of the lengths."""
 
-    src_len: Column
-    tgt_len: Column
-    noise: Column
-    projection: Column
+    src_len: Floats
+    tgt_len: Floats
+    noise: Floats
+    projection: Floats
     """Matrix of shape (3, inferences) that maps measured seconds to the plane's coefficients."""
 
     def believed(self, costs: DeviceCosts) -> ExecutionPlane:
@@ -87,16 +86,16 @@ class _Calibration:
 class Experiment:
     """One data set's requests, with all columns that depend neither on the devices nor on the RTT's level."""
 
-    src_len: Column
-    tgt_len: Column
-    predicted_tgt_len: Column
+    src_len: Floats
+    tgt_len: Floats
+    predicted_tgt_len: Floats
     """Prediction of the regression over the fit pairs (CNMT-07)."""
     mean_tgt_len: float
     """Mean of the fit pairs, which Naive assumes for every request."""
-    noise: tuple[Column, Column]
+    noise: tuple[Floats, Floats]
     """Standard normal, per device."""
-    payload_s: Column
-    rtt_s: dict[str, tuple[Column, float]]
+    payload_s: Floats
+    rtt_s: dict[str, tuple[Floats, float]]
     """By network, the RTT at each request and at the trace's start, both minus the trace's mean."""
     calibrations: tuple[_Calibration, _Calibration]
 
@@ -113,7 +112,7 @@ class Experiment:
         if policies:
             held_s = transfer_s.tolist()
             planes = [calibration.believed(device) for calibration, device in zip(self.calibrations, costs, strict=True)]
-            tgt_len: dict[str, float | Column] = {"naive": self.mean_tgt_len, "cnmt": self.predicted_tgt_len}
+            tgt_len: dict[str, float | Floats] = {"naive": self.mean_tgt_len, "cnmt": self.predicted_tgt_len}
             for policy in policies:
                 gateway_hat_s, cloud_hat_s = (plane.seconds(self.src_len, tgt_len[policy]) for plane in planes)
                 gain_s = (gateway_hat_s - cloud_hat_s).tolist()

@@ -16,8 +16,9 @@ from itertools import accumulate
 from math import inf
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from simnmt.base.arrays import Floats
 from simnmt.profile.streaming_cost import Shard, StiCost
 from simnmt.streaming.plan.streaming_plan import StreamingPlan, bytes_held, evicted, loads_s, make_plan, memory_of
 from simnmt.streaming.plan.timeline import Timeline, Work, timeline
@@ -61,9 +62,6 @@ class Lifecycle:
         return turn + 1 if turn < self.last else turn
 
 
-Column = NDArray[np.float64]
-
-
 @dataclass(frozen=True, slots=True)
 class PlannedCompute:
     """Computing times of the submodel of a plan, without reads.
@@ -99,33 +97,33 @@ class PlannedCompute:
         """Seconds after the encoder in the first pass: the first decoder step, or the head."""
         return self.decoder_layers * (self.once_s + self.step_s) + self.head_s
 
-    def encoder_layer_s(self, src_len: ArrayLike) -> Column:
+    def encoder_layer_s(self, src_len: ArrayLike) -> Floats:
         """Return the seconds of one encoder layer, in the shape of `src_len`."""
         return self._by_length(self.layer_s, src_len)
 
-    def embedding_s(self, src_len: ArrayLike) -> Column:
+    def embedding_s(self, src_len: ArrayLike) -> Floats:
         """Return the seconds before the first layer, in the shape of `src_len`."""
         return self._by_length(self.embed_s or (0.0,) * len(self.lengths), src_len)
 
-    def _by_length(self, seconds_by_length: tuple[float, ...], src_len: ArrayLike) -> Column:
+    def _by_length(self, seconds_by_length: tuple[float, ...], src_len: ArrayLike) -> Floats:
         length = np.asarray(src_len, np.float64)
         padded = np.asarray(self.lengths, np.float64)
         at = np.minimum(np.searchsorted(padded, length), len(padded) - 1)
-        seconds: Column = np.asarray(seconds_by_length)[at] * np.maximum(length / padded[at], 1.0)
+        seconds: Floats = np.asarray(seconds_by_length)[at] * np.maximum(length / padded[at], 1.0)
         return seconds
 
-    def first_pass_s(self, src_len: ArrayLike) -> Column:
+    def first_pass_s(self, src_len: ArrayLike) -> Floats:
         """Return the seconds of the encoder and the first decoder step without reads."""
         return self.embedding_s(src_len) + self.layers * self.encoder_layer_s(src_len) + self.first_step_s
 
-    def after_step_s(self, tgt_len: ArrayLike | None, step: float = 1.0) -> Column:
+    def after_step_s(self, tgt_len: ArrayLike | None, step: float = 1.0) -> Floats:
         """Return the seconds of the decoder steps after `step` steps; 0 without a decoder."""
         if tgt_len is None or not self.decoder_layers:
             return np.zeros(())
-        later: Column = self.whole_step_s * np.maximum(np.asarray(tgt_len, np.float64) - step, 0.0)
+        later: Floats = self.whole_step_s * np.maximum(np.asarray(tgt_len, np.float64) - step, 0.0)
         return later
 
-    def in_memory_s(self, src_len: ArrayLike, tgt_len: ArrayLike | None = None) -> Column:
+    def in_memory_s(self, src_len: ArrayLike, tgt_len: ArrayLike | None = None) -> Floats:
         """Return the seconds of a request without reads, which an execution plane predicts."""
         return self.first_pass_s(src_len) + self.after_step_s(tgt_len)
 
@@ -160,7 +158,7 @@ class StreamedState:
 
     def from_read_s(
         self, compute: PlannedCompute, src_len: ArrayLike, tgt_len: ArrayLike | None = None, factor: ArrayLike = 1.0
-    ) -> Column:
+    ) -> Floats:
         """Return the seconds from the first read to the end if the processor is free; 0 if nothing is read.
 
         `factor` multiplies all computing times of each request. Raises `ValueError` unless there is one load per layer.
@@ -170,7 +168,7 @@ class StreamedState:
         scale = np.asarray(factor, np.float64)
         layer_s, step_s = compute.encoder_layer_s(src_len) * scale, compute.first_step_s * scale
         decoder_layer_s = (compute.once_s + compute.step_s) * scale
-        latest_s: Column = np.zeros(np.broadcast_shapes(layer_s.shape, scale.shape))
+        latest_s: Floats = np.zeros(np.broadcast_shapes(layer_s.shape, scale.shape))
         for layer, (load_s, read_s) in enumerate(zip(self.load_s, accumulate(self.load_s), strict=True)):
             if load_s == 0.0:
                 continue  # the layer before it is as late, and more computing follows it
@@ -188,7 +186,7 @@ class StreamedState:
         """Return by how many seconds the reads delay the end of computing that outlasts them."""
         return self.read_s * (1.0 - 1.0 / compute.slowed)
 
-    def alone_s(self, compute: PlannedCompute, src_len: ArrayLike, tgt_len: ArrayLike | None = None) -> Column:
+    def alone_s(self, compute: PlannedCompute, src_len: ArrayLike, tgt_len: ArrayLike | None = None) -> Floats:
         """Return the seconds of a request at an idle box, where reads and computing begin together."""
         computed_s = compute.in_memory_s(src_len, tgt_len) + self.slowing_s(compute)
         return np.maximum(self.from_read_s(compute, src_len, tgt_len), computed_s)

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from simnmt.base.arrays import Floats
 from simnmt.profile.streaming_cost import BITS, Shard, StiCost
 from simnmt.streaming.plan.submodel import PlanError, Submodel, allocate_bits, chosen_size, read_in_time, submodel, work_of
-from simnmt.streaming.plan.timeline import ROUNDING, Column, Timeline, TimelineFunction, timeline
+from simnmt.streaming.plan.timeline import ROUNDING, Timeline, TimelineFunction, timeline
 
 
 def longest_prefix(sizes: Sequence[tuple[Shard, int]], capacity_bytes: int) -> frozenset[Shard]:
@@ -306,7 +307,7 @@ def model_bytes(cost: StiCost, bits: int) -> int:
     return bytes_held(cost, dict.fromkeys(cost.all_shards(), bits))
 
 
-def accumulated_budgets(bonus_s: float, comp_s: ArrayLike, spent_s: ArrayLike) -> Column:
+def accumulated_budgets(bonus_s: float, comp_s: ArrayLike, spent_s: ArrayLike) -> Floats:
     """Return the accumulated IO budget of each layer, in seconds (STI-11); a plan is valid if none is below 0.
 
     The budget is the bonus plus all computing before the layer, minus the reads of this and all earlier layers.
@@ -319,7 +320,7 @@ def accumulated_budgets(bonus_s: float, comp_s: ArrayLike, spent_s: ArrayLike) -
     return bonus_s + np.concatenate([[0.0], np.cumsum(comp)[:-1]]) - np.cumsum(spent)
 
 
-def budgets_of(plan: StreamingPlan, cost: StiCost) -> tuple[Column, Column]:
+def budgets_of(plan: StreamingPlan, cost: StiCost) -> tuple[Floats, Floats]:
     """Return the IO budgets of each executed layer, in seconds: granted, and left after all reads (STI-11).
 
     Preloaded shards and computing grant time; computing that reads slow grants its slowed time. Loads come late if the rest is

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Column = NDArray[np.float64]
+from simnmt.base.arrays import Floats
+
 ROUNDING = 1e-9
 """Relative difference below which two sums of decimal times count as equal."""
 
@@ -40,11 +41,11 @@ MOMENTS = ("load_begin", "load_end", "compute_begin", "compute_end", "stall")
 class Timeline:
     """Moments of one execution in seconds from its begin; each column has one value per executed layer."""
 
-    load_begin: Column
-    load_end: Column
-    compute_begin: Column
-    compute_end: Column
-    stall: Column
+    load_begin: Floats
+    load_end: Floats
+    compute_begin: Floats
+    compute_end: Floats
+    stall: Floats
     """Seconds that the processor waited for the loads of the layer."""
     after_s: float = 0.0
     """Seconds of computing after the last layer: the head, and the later steps of a decoder."""
@@ -96,7 +97,7 @@ def timeline(load_s: ArrayLike, work: Work) -> Timeline:
     return _rows(load, loaded, begin_s, end_s, work.after_s, float(_clock_s(before[0], loaded[-1], slowed)))
 
 
-def _clock_s(work_s: Column, read_s: float, slowed: float) -> Column:
+def _clock_s(work_s: Floats, read_s: float, slowed: float) -> Floats:
     """Return when `work_s` seconds of undisturbed work are done; in the first `read_s` seconds the pace is 1 / `slowed`."""
     if slowed == 1.0:
         return work_s
@@ -112,7 +113,7 @@ def load_then_run(load_s: ArrayLike, work: Work) -> Timeline:
     return _rows(load, loaded, begin, begin + compute, work.after_s, embedded_s)
 
 
-def _rows(load: Column, loaded: Column, begin: Column, end: Column, after_s: float, before_s: float) -> Timeline:
+def _rows(load: Floats, loaded: Floats, begin: Floats, end: Floats, after_s: float, before_s: float) -> Timeline:
     stall = begin - np.concatenate([[before_s], end[:-1]])
     # Rounding errors of adding and subtracting the same computing times.
     stall[stall < ROUNDING * max(float(end[-1]), 0.0)] = 0.0
