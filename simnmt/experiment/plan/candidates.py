@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from simnmt.base.errors import InputError
 from simnmt.experiment.cases import RunPlan
-from simnmt.experiment.plan.trial import Site, Verdict, box_saturation_rps
+from simnmt.experiment.plan.trial import Distance, Site, box_saturation_rps
 from simnmt.experiment.units import devices
 from simnmt.results.metrics import metric, objective_metric
 from simnmt.results.summary import Numbers, known
@@ -91,7 +91,7 @@ def objective(name: Minimised, scenario: ScenarioConfiguration) -> Objective:
 class Outcome:
     """One replication of a candidate."""
 
-    verdict: Verdict
+    distance: Distance
     """That of the site that is worst."""
     objective: float
     latency_s: float
@@ -152,7 +152,7 @@ class Candidate:
     @property
     def excess(self) -> float:
         """Mean excess over the replications of the last stage."""
-        return mean(outcome.verdict.excess for outcome in self.outcomes) if self.outcomes else inf
+        return mean(outcome.distance.excess for outcome in self.outcomes) if self.outcomes else inf
 
     def describe(self) -> str:
         """Return the choice on one line, such as `2 cloud servers, policy cnmt`."""

@@ -17,7 +17,7 @@ from statistics import mean
 
 from simnmt.experiment.cases import RunPlan
 from simnmt.experiment.plan.basis import Basis, basis_of, check_faults, finite
-from simnmt.experiment.plan.trial import STABLE, Level, Site, Verdict
+from simnmt.experiment.plan.trial import STABLE, Distance, Level, Site
 from simnmt.experiment.processes import run_tasks
 from simnmt.results.simplicity import is_tie, simplest
 from simnmt.results.stability import judged_load
@@ -56,7 +56,7 @@ class Trial:
     """One simulated run at one rate."""
 
     rate_rps: float
-    verdict: Verdict
+    distance: Distance
     numbers: Numbers
 
 
@@ -374,14 +374,14 @@ def find_root(site: Site, level: Level, replication: int, requests: int, start_r
         return trials[-1]
 
     def root(rate_rps: float) -> Root:
-        return Root(rate_rps, low, tuple((run.rate_rps, exp(run.verdict.excess)) for run in trials))
+        return Root(rate_rps, low, tuple((run.rate_rps, exp(run.distance.excess)) for run in trials))
 
     low = high = trial(start_rps)
     step = log(FIRST_STEP)
-    while high.verdict.excess <= 0.0:
+    while high.distance.excess <= 0.0:
         low, high = high, trial(high.rate_rps * exp(step))
         step *= 2.0
-    while low.verdict.excess > 0.0:
+    while low.distance.excess > 0.0:
         if low.rate_rps <= most_rps * LEAST_SHARE:
             return root(0.0)
         high, low = low, trial(max(low.rate_rps * exp(-step), most_rps * LEAST_SHARE))
@@ -391,7 +391,7 @@ def find_root(site: Site, level: Level, replication: int, requests: int, start_r
     while high.rate_rps / low.rate_rps - 1.0 > TOLERANCE and len(trials) < MOST_TRIALS:
         share = 0.5 if max(moved) >= 2 else _root_share(low, high)
         middle = trial(low.rate_rps * (high.rate_rps / low.rate_rps) ** share)
-        is_low = middle.verdict.excess <= 0.0
+        is_low = middle.distance.excess <= 0.0
         moved = [moved[0] + 1, 0] if is_low else [0, moved[1] + 1]
         low, high = (middle, high) if is_low else (low, middle)
     return root(low.rate_rps * (high.rate_rps / low.rate_rps) ** _root_share(low, high))
@@ -399,8 +399,8 @@ def find_root(site: Site, level: Level, replication: int, requests: int, start_r
 
 def _root_share(low: Trial, high: Trial) -> float:
     """Return where between two rates, on a logarithmic scale, the level is reached by linear interpolation."""
-    below = min(-low.verdict.excess, CLIPPED)
-    above = min(high.verdict.excess, CLIPPED)
+    below = min(-low.distance.excess, CLIPPED)
+    above = min(high.distance.excess, CLIPPED)
     return min(max(below / (below + above), 0.02), 0.98) if below + above > 0.0 else 0.5
 
 
@@ -411,7 +411,7 @@ def binding(site: Site, trials: Sequence[Trial], loads: Mapping[str, float]) -> 
     beyond what they take at least: the queue of the busiest device if its load is high or waits are the greatest part of the
     latency, else the device or the network with the greatest part.
     """
-    worst = [trial.verdict.worst for trial in trials]
+    worst = [trial.distance.worst for trial in trials]
     requirement = max(dict.fromkeys(worst), key=worst.count)
     busiest = max(loads, key=loads.__getitem__)
     if requirement == STABLE or loads[busiest] > 1.0:

@@ -89,7 +89,7 @@ def describe(search: Search, candidate: Candidate) -> Described:
         value = max(by_site) if is_upper else min(by_site)
         values[str(requirement)] = value
         headroom[str(requirement)] = (requirement.limit - value) / requirement.limit * (1.0 if is_upper else -1.0)
-    worst = [outcome.verdict.worst for outcome in outcomes]
+    worst = [outcome.distance.worst for outcome in outcomes]
     spending = {}
     for column, name in SPENT.items():
         amounts = [numbers.get(column) for outcome in outcomes for numbers in outcome.numbers]
@@ -294,7 +294,7 @@ def _binding(search: Search, choice: Candidate) -> Binding:
         ]
         for at, site in enumerate(choice.sites)
     ]
-    at = max(range(len(by_site)), key=lambda place: mean(trial.verdict.excess for trial in by_site[place]))
+    at = max(range(len(by_site)), key=lambda place: mean(trial.distance.excess for trial in by_site[place]))
     return binding(choice.sites[at], by_site[at], mean_loads(choice.sites[at], by_site[at], search.requests))
 
 

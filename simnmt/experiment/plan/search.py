@@ -80,9 +80,9 @@ class Search:
         for site in sites:
             numbers.append(site.simulate(replication, requests))
             self.requests_simulated += requests
-        verdicts = [self.level.judge(of_site, requests, site.devices) for of_site, site in zip(numbers, sites, strict=True)]
+        distances = [self.level.judge(of_site, requests, site.devices) for of_site, site in zip(numbers, sites, strict=True)]
         return Outcome(
-            max(verdicts, key=lambda verdict: verdict.excess),
+            max(distances, key=lambda distance: distance.excess),
             self.objective.value(candidate, numbers),
             mean(known(of_site["mean_latency_s"]) for of_site in numbers),
             tuple(numbers),
@@ -129,7 +129,7 @@ class Search:
             candidate.outcomes, candidate.rejected = [], "loses every request"
             return
         if candidate.excess > slack:
-            worst = max(candidate.outcomes, key=lambda outcome: outcome.verdict.excess).verdict.worst
+            worst = max(candidate.outcomes, key=lambda outcome: outcome.distance.excess).distance.worst
             candidate.rejected = f"misses {worst}"
             if candidate.excess > CLEARLY or candidate.stage == len(self.stages) - 1:
                 for other in self.candidates:
@@ -157,7 +157,7 @@ def is_sure(
             sites = candidate.sites if drawn is None else with_boxes(candidate.sites, drawn, number)
             try:
                 outcome = search.simulate(candidate, sites, search.replications + number, search.requests)
-                excesses.append(outcome.verdict.excess)
+                excesses.append(outcome.distance.excess)
             except NoAnswers:
                 excesses.append(MOST_EXCESS)
             hopeless = is_hopeless(excesses, certainty, most)

@@ -113,7 +113,7 @@ def check_rate(plan: RunPlan, workload: str, document: Document) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Distance:
     """How far one run is from a service level."""
 
     excess: float
@@ -133,15 +133,15 @@ class Level:
         """The requirements beside stability, which every level demands."""
         return [requirement for requirement in self.requirements if requirement.metric.name != STABLE]
 
-    def judge(self, numbers: Numbers, requests: int, of_devices: Sequence[Device]) -> Verdict:
+    def judge(self, numbers: Numbers, requests: int, of_devices: Sequence[Device]) -> Distance:
         """Return how far the numbers of one run are from the level. Raises `InputError` for a metric that the run lacks."""
         overload = max((excess_load(numbers, requests, device) for device in of_devices), default=-inf)
         # A load is no distance from a limit as a latency is, so it is named only where it is near 1.
-        verdicts = [Verdict(overload, STABLE)] if overload >= BUSY or not self.limits else []
-        verdicts += [
-            Verdict(_excess(requirement, self.value(requirement, numbers)), str(requirement)) for requirement in self.limits
+        distances = [Distance(overload, STABLE)] if overload >= BUSY or not self.limits else []
+        distances += [
+            Distance(_excess(requirement, self.value(requirement, numbers)), str(requirement)) for requirement in self.limits
         ]
-        return max(verdicts, key=lambda verdict: verdict.excess)
+        return max(distances, key=lambda distance: distance.excess)
 
     def least_requests(self, scenario: ScenarioConfiguration) -> int:
         """Return the fewest requests of a run of a scenario of which every metric is known, at most those of the scenario."""
