@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from simnmt.results.columns import Array
 from simnmt.results.device_accounts import BatchAccount
 from simnmt.results.request_log import Log, RequestLog, drawn_logs
 from simnmt.results.result import MOST_DRAWN, FinishedRun, LiveMeasurement, RecordedCell
-from simnmt.results.run_directory import BATCHES, DEVICES, REPLICATIONS, REQUESTS, SUMMARY, RunDirectoryError, read_manifest
+from simnmt.results.run_directory import DEVICES, REPLICATIONS, REQUESTS, SUMMARY, RunDirectoryError, read_manifest
 from simnmt.results.summary import Device, Place, Row, by_cell
 
 if TYPE_CHECKING:
@@ -37,9 +37,8 @@ class LoadedRun(FinishedRun):
     def drawn_cells(self) -> list[RecordedCell]:
         """The cells for figures: with the requests alone that every policy answered, and of many an even sample."""
         logs, cells = stored_logs(self.directory / REQUESTS), list[RecordedCell]()
-        timelines = _stored_timelines(self.directory / BATCHES) if self.batches else {}
         try:
-            accounts = {_device_key(record): _account(record, timelines) for record in self.batches}
+            accounts = {_device_key(record): _account(record) for record in self.batches}
             for place, rows in by_cell(self.summary_rows).items():
                 devices = tuple(Device(**device) for device in self.manifest[DEVICES][place[0]])
                 of_cell = {row["policy"]: logs[(*place, row["policy"])] for row in rows}
@@ -134,25 +133,11 @@ def _device_key(record: Row) -> tuple[str, ...]:
     return tuple(str(record[key]) for key in _DEVICE_KEYS)
 
 
-def _account(record: Row, timelines: Mapping[tuple[str, ...], Array]) -> BatchAccount:
-    """Return the batches of one device, with the changes of the first server's batch."""
+def _account(record: Row) -> BatchAccount:
+    """Return the batches of one device."""
     counts = {key: value for key, value in record.items() if key not in (*_DEVICE_KEYS, "tokens", "busy_s")}
     counts |= {"steps": np.asarray(record["steps"], np.int64), "step_s": np.asarray(record["step_s"], np.float64)}
-    return BatchAccount(**counts, timeline=timelines.get(_device_key(record), np.empty((0, 2), np.int64)))
-
-
-def _stored_timelines(path: Path) -> dict[tuple[str, ...], Array]:
-    """Return the changes of batches by workload, network, policy and device."""
-    import pandas as pd
-
-    try:
-        table = pd.read_parquet(path)
-        return {
-            tuple(map(str, labels)): changes[["step", "active"]].to_numpy(np.int64)
-            for labels, changes in table.groupby([*_DEVICE_KEYS], observed=True, sort=False)
-        }
-    except (OSError, ValueError, KeyError) as error:
-        raise _unreadable(path, error) from None
+    return BatchAccount(**counts)
 
 
 def _unreadable(path: Path, error: Exception) -> RunDirectoryError:

@@ -25,14 +25,13 @@ from simnmt.results.summary import Place, Row
 
 MANIFEST, RESOLVED, INPUT = "manifest.json", "scenario.resolved.yaml", "scenario.input.yaml"
 SUMMARY, TABLE, REQUESTS, PAGE = "summary.json", "summary.csv", "requests.parquet", "report.html"
-BATCHES = "batches.parquet"
 REPLICATIONS, DEVICES = "replications", "devices"
 """Keys of the manifest that hold the numbers of each replication, and the devices of each workload."""
 PACKAGES = "packages"
 """Key of the manifest that holds the versions of the installed packages whose kinds the scenario names."""
 REPRODUCTION = "reproduction.json"
 """The document of `simnmt reproduce`."""
-OUTPUTS = frozenset({RESOLVED, INPUT, SUMMARY, TABLE, REQUESTS, PAGE, BATCHES})
+OUTPUTS = frozenset({RESOLVED, INPUT, SUMMARY, TABLE, REQUESTS, PAGE})
 """Names that a manifest may list; another name could lead anywhere."""
 
 _ELSEWHERE = "give another output folder"
@@ -224,29 +223,6 @@ def write_requests(path: Path, cells: Iterable[Cell]) -> None:
                 made = pq.ParquetWriter(file, table.schema, compression="zstd", compression_level=1, **encoding)
                 writer = open_writer.enter_context(made)
             writer.write_table(table, row_group_size=ROW_GROUP)
-
-
-def write_batches(path: Path, cells: Iterable[Cell]) -> None:
-    """Write one row per change of a batch, on the first server of each device that batched; write no file if none did."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    timelines = [
-        ((cell.workload, cell.network, policy, device), account.timeline)
-        for cell in cells
-        for policy, device, account in cell.accounts()
-    ]
-    if not timelines:
-        return
-    lengths = [len(timeline) for _, timeline in timelines]
-    names = {
-        key: arrow_array(np.repeat([place[at] for place, _ in timelines], lengths).tolist(), str).dictionary_encode()
-        for at, key in enumerate(("workload", "network", "policy", "device"))
-    }
-    changes = np.concatenate([timeline for _, timeline in timelines])
-    table = pa.table(names | {name: arrow_array(changes[:, at]) for at, name in enumerate(("step", "active"))})
-    with path.open("wb") as file:
-        pq.write_table(table, file, compression="zstd")
 
 
 def sha256(path: Path) -> str:
