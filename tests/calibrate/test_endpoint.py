@@ -336,8 +336,6 @@ def test_a_real_engine_stands_behind_the_api(
     calibrated: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: str
 ) -> None:
     """CTranslate2 decodes as many tokens as the stub's translation has; its profile predicts the engine's own times."""
-    pytest.importorskip("ctranslate2", reason="the extra package of simnmt[ctranslate2] is not installed")
-    pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
     from simnmt.nmt.engine import Work
     from simnmt.nmt.engines import load_engine
 

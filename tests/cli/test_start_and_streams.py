@@ -201,7 +201,6 @@ def test_the_examples_of_live_verbs_name_a_scenario_whose_engine_can_be_started(
     simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once they named one of inferred profiles, which hold no engine."""
-    pytest.importorskip("aiohttp", reason="the extra packages of simnmt[live] are not installed")
     served: list[object] = []
     monkeypatch.setattr("simnmt.cli.live_serve.serve", lambda make, as_json: served.append(make))
     gateway, replay = example(simnmt, "live", "gateway"), example(simnmt, "live", "replay")

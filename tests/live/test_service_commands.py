@@ -35,7 +35,6 @@ def ask(url: str, text: str) -> Any:
 
 def test_a_server_serves_until_sigterm_amid_a_batch_and_ends_with_a_summary(tmp_path: Path) -> None:
     """A real model in a process of its own, and the front in another; the token is never shown."""
-    pytest.importorskip("torch", reason="torch is not installed")
     (tmp_path / "tiny.json").write_text(ARCHITECTURE.model_dump_json())
     options = ["--threads", "1", "--batching", "top-up:4", "--listen", "127.0.0.1:0", "--log", "log.jsonl", "--json"]
     process = subprocess.Popen(
