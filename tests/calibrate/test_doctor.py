@@ -158,6 +158,7 @@ def test_a_library_that_the_engine_needs_beside_is_named(monkeypatch: pytest.Mon
     assert finding.remedy == install_command("models")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("backend", ["torch", "ctranslate2"])
 def test_every_type_that_it_shows_is_one_that_the_engine_takes(backend: str, tmp_path: Path) -> None:
     tiny = {"kind": "transformer", "encoder_layers": 1, "decoder_layers": 1, "d_model": 16, "heads": 2, "ffn": 16, "vocab": 50}

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from simnmt.profile.profile_file import read_profile
-from tests.campaigns.harness import thinned
 from tests.nmt.loopback_hub import Hub
 from tests.nmt.pretrained_folders import FOLDERS, LANGUAGES, nllb_folder, text
 from tests.refusals import assert_one_line
@@ -35,7 +34,8 @@ policies: {{edge: {{}}, cloud: {{}}, cnmt: {{}}}}
 """
 
 
-@pytest.mark.parametrize("name", thinned(UNITS, ("nllb",)))
+@pytest.mark.deep
+@pytest.mark.parametrize("name", UNITS)
 def test_a_folder_is_calibrated_translated_and_simulated(folder: Path, simnmt: Callable[..., Any], name: str) -> None:
     FOLDERS[name](folder / name)
     for backend in ("torch", "ctranslate2"):

@@ -70,14 +70,6 @@ def test_turns_are_told_beside_what_was_planned(path: Path) -> None:
     assert "importance was not measured (simnmt sti profile --task does): slices and upgrades go in layer order" in told
 
 
-def test_a_plan_may_wait_within_the_deadline(path: Path) -> None:
-    """A disk of 1 MB/s, where nothing is in memory: the paper's submodel is late."""
-    slow = ("--deadline", "5ms", "--preload", "0", "--pace", "1MB/s", "--length", "6", "--turns", "1")
-    [late], [kept] = (as_json(str(path), *slow, *more)["turns"] for more in ((), ("--fill",)))
-    assert kept["plan"]["latency_s"] <= 0.005 < late["plan"]["latency_s"]
-    assert len(kept["plan"]["shards"]) < len(late["plan"]["shards"])
-
-
 @pytest.fixture
 def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Costs that do not change, of a disk too slow for more bits without waiting."""
