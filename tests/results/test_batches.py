@@ -13,7 +13,7 @@ import pytest
 from simnmt.results.device_accounts import BATCH_COLUMNS, BatchAccount
 from simnmt.results.device_timeline import device_timeline
 from simnmt.results.request_log import RequestLog
-from simnmt.results.result import Cell
+from simnmt.results.run import Cell
 from simnmt.results.run_directory import sha256, write_batches
 from simnmt.results.summary import BatchesOfDevice, Device, measure
 from tests.results.test_summary import DEVICES, TRAIL, truth
@@ -139,8 +139,7 @@ def test_the_places_of_a_batch_count_as_workers_from_the_first_step_of_a_sentenc
 
 
 def cell(policies: tuple[str, ...], accounts: tuple[BatchAccount | None, ...]) -> Cell:
-    nothing: Any = None
-    return Cell("w", "n", BATCHING, {}, nothing, nothing, 1.0, 0.0, (), (), (), batches=dict.fromkeys(policies, accounts))
+    return Cell("w", "n", BATCHING, {}, dict.fromkeys(policies, accounts))
 
 
 def test_the_first_changes_of_each_batch_lie_in_a_table_of_their_own(tmp_path: Path) -> None:
