@@ -408,7 +408,6 @@ def write(result: Run, source: Source, out: Path, inputs: dict[str, str], times:
         files.write_json(folder / files.SUMMARY, result.document())
         files.write_rows(folder / files.TABLE, result.summary_rows)
         files.write_requests(folder / files.REQUESTS, result.cells)
-        files.write_batches(folder / files.BATCHES, result.cells)
         (folder / files.PAGE).write_text(render(result), encoding="utf-8")
         outputs = {path.name: files.sha256(path) for path in sorted(folder.iterdir())}
         files.write_json(folder / files.MANIFEST, _manifest(result, times, inputs, outputs, source.objects, source.packages))

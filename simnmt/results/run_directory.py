@@ -28,14 +28,13 @@ from simnmt.results.summary import Device, Place, Row, by_cell
 
 MANIFEST, RESOLVED, INPUT = "manifest.json", "scenario.resolved.yaml", "scenario.input.yaml"
 SUMMARY, TABLE, REQUESTS, PAGE = "summary.json", "summary.csv", "requests.parquet", "report.html"
-BATCHES = "batches.parquet"
 REPLICATIONS, DEVICES = "replications", "devices"
 """Keys of the manifest that hold the numbers of each replication, and the devices of each workload."""
 PACKAGES = "packages"
 """Key of the manifest that holds the versions of the installed packages whose kinds the scenario names."""
 REPRODUCTION = "reproduction.json"
 """The document of `simnmt reproduce`."""
-OUTPUTS = frozenset({RESOLVED, INPUT, SUMMARY, TABLE, REQUESTS, PAGE, BATCHES})
+OUTPUTS = frozenset({RESOLVED, INPUT, SUMMARY, TABLE, REQUESTS, PAGE})
 """Names that a manifest may list; another name could lead anywhere."""
 
 _ELSEWHERE = "give another output folder"
@@ -229,29 +228,6 @@ def write_requests(path: Path, cells: Iterable[Cell]) -> None:
             writer.write_table(table, row_group_size=ROW_GROUP)
 
 
-def write_batches(path: Path, cells: Iterable[Cell]) -> None:
-    """Write one row per change of a batch, on the first server of each device that batched; write no file if none did."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    timelines = [
-        ((cell.workload, cell.network, policy, device), account.timeline)
-        for cell in cells
-        for policy, device, account in cell.accounts()
-    ]
-    if not timelines:
-        return
-    lengths = [len(timeline) for _, timeline in timelines]
-    names = {
-        key: arrow_array(np.repeat([place[at] for place, _ in timelines], lengths).tolist(), str).dictionary_encode()
-        for at, key in enumerate(("workload", "network", "policy", "device"))
-    }
-    changes = np.concatenate([timeline for _, timeline in timelines])
-    table = pa.table(names | {name: arrow_array(changes[:, at]) for at, name in enumerate(("step", "active"))})
-    with path.open("wb") as file:
-        pq.write_table(table, file, compression="zstd")
-
-
 def sha256(path: Path) -> str:
     """Return the SHA-256 hex digest of a file's bytes."""
     digest = hashlib.sha256()
@@ -341,9 +317,8 @@ class StoredCells(Sequence[Cell]):
     @cached_property
     def _cells(self) -> list[Cell]:
         logs, cells = stored_logs(self._directory / REQUESTS), list[Cell]()
-        timelines = _stored_timelines(self._directory / BATCHES) if self._batches else {}
         try:
-            accounts = {_device_key(record): _account(record, timelines) for record in self._batches}
+            accounts = {_device_key(record): _account(record) for record in self._batches}
             for place, rows in by_cell(self._rows).items():
                 devices = tuple(Device(**device) for device in self._manifest[DEVICES][place[0]])
                 of_cell = {row["policy"]: logs[(*place, row["policy"])] for row in rows}
@@ -413,25 +388,10 @@ def _device_key(record: Row) -> tuple[str, ...]:
     return tuple(str(record[key]) for key in _DEVICE_KEYS)
 
 
-def _account(record: Row, timelines: Mapping[tuple[str, ...], Array]) -> BatchAccount:
-    """Return the batches of one device, with the changes of the first server's batch."""
+def _account(record: Row) -> BatchAccount:
     counts = {key: value for key, value in record.items() if key not in (*_DEVICE_KEYS, "tokens", "busy_s")}
     counts |= {"steps": np.asarray(record["steps"], np.int64), "step_s": np.asarray(record["step_s"], np.float64)}
-    return BatchAccount(**counts, timeline=timelines.get(_device_key(record), np.empty((0, 2), np.int64)))
-
-
-def _stored_timelines(path: Path) -> dict[tuple[str, ...], Array]:
-    """Return the changes of batches by workload, network, policy and device."""
-    import pandas as pd
-
-    try:
-        table = pd.read_parquet(path)
-        return {
-            tuple(map(str, labels)): changes[["step", "active"]].to_numpy(np.int64)
-            for labels, changes in table.groupby([*_DEVICE_KEYS], observed=True, sort=False)
-        }
-    except (OSError, ValueError, KeyError) as error:
-        raise _unreadable(path, error) from None
+    return BatchAccount(**counts)
 
 
 def _unreadable(path: Path, error: Exception) -> RunDirectoryError:
