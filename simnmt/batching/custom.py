@@ -2,7 +2,7 @@
 
 A batcher has `arrive(request, src_len, now_s)` and `next(active, now_s, longest)`, which returns `Encode`, `Join` or None as
 `Batcher.next` does, and an attribute `size`, the most sentences that are decoded together. It may have `threshold` (it is
-asked when at most so many are active), `due_s`, `close()` and `copy()`.
+asked when at most so many are active), `due_s` and `close()`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from math import inf, isnan
 from typing import Any
 
 from simnmt.base.errors import short_repr
-from simnmt.base.extension import FAULTS, Extended, Extension, ExtensionError, copied, describe_fault
+from simnmt.base.extension import FAULTS, Extended, Extension, ExtensionError, describe_fault
 from simnmt.batching.batcher import Batcher, Batching, Encode, Join
 
 METHODS = "arrive(request, src_len, now_s), next(active, now_s, longest) and the attribute size"
@@ -127,13 +127,6 @@ class CheckedBatcher(Batcher):
             if self.due_s <= now_s:
                 raise self._error(f"next returned nothing at {now_s:g} s, when it was due", "return a move, or a later due_s")
         return None
-
-    def copy(self) -> CheckedBatcher:
-        """Return a batcher in the same state, to foresee moves."""
-        users = self._called("copy") if hasattr(self._users, "copy") else copied(self._users, self._extension.label)
-        other = CheckedBatcher(users, self._extension, self.batching)
-        other._unencoded, other._encoded, other._closed = set(self._unencoded), set(self._encoded), self._closed
-        return other
 
     def _moved(self, requests: Iterable[int], source: set[int], state: str) -> tuple[int, ...]:
         """Take the sentences of a move out of those that are in this state."""
