@@ -40,9 +40,12 @@ class Batching:
     an encoded sentence joins the next batch without waiting for company."""
 
     def __post_init__(self) -> None:
-        limits = ((self.collected, self.size), (self.padded_tokens, 1), (self.encoded_together, 1))
-        is_large_enough = all(value is None or value >= least for value, least in limits)
-        if not (0 <= self.threshold < self.size and self.longest_wait_s >= 0.0 and is_large_enough):
+        if not 0 <= self.threshold < self.size:
+            raise ValueError(f"a batch of {self.size} sentences cannot be refilled with {self.threshold} of them left")
+        if self.collected is not None and self.collected < self.size:
+            raise ValueError(f"{self.collected} collected sentences are too few for one batch of {self.size}")
+        limits = (self.padded_tokens, self.encoded_together)
+        if not self.longest_wait_s >= 0.0 or any(limit is not None and limit < 1 for limit in limits):
             raise ValueError(f"these settings make no batch: {self}")
 
     def batcher(self) -> Batcher:
