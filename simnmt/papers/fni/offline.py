@@ -156,7 +156,10 @@ class StepOccupancy:
         return spread
 
 
-_ONE_SECOND_A_STEP = DecodingCost(*(BatchCost(LinearSurface(seconds, 0, 0, 0), (1, BATCH), (0, 1)) for seconds in (1, 0)))
+_ONE_SECOND_A_STEP = DecodingCost(
+    step=BatchCost(LinearSurface(1.0, 0.0, 0.0, 0.0), (1, BATCH), (0, 1)),
+    encoder=BatchCost(LinearSurface(0.0, 0.0, 0.0, 0.0), (1, BATCH), (0, 1)),
+)
 """Costs of no device: which sentences are decoded together does not depend on costs if all are at hand."""
 
 
